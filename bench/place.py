@@ -13,6 +13,7 @@ from anabranch.devkit import ports
 from anabranch.devkit.kafka.brokers import KafkaBrokers
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.devkit.nodes import HOST, NodeProcess, await_ready, stop_all
+from anabranch.devkit.security import DevSecurity
 
 NODES = 3
 CLUSTER_PREFIX = "bench-cluster."
@@ -94,17 +95,27 @@ class Place:
         self._nodes.append(node)
         return node
 
-    def lonely_node(self, prefix: str, *settings: str) -> NodeProcess:
-        """A node of the cluster of that topic prefix, not started, for the caller to end."""
+    def lonely_node(
+        self,
+        prefix: str,
+        *settings: str,
+        kafka: EmbeddedKafka | None = None,
+        secured: DevSecurity | None = None,
+    ) -> NodeProcess:
+        """A node of the cluster of that topic prefix, not started, for the caller to end; on the
+        place's Kafka unless another is given. With `secured` it has ports with TLS alone, and asks
+        who comes.
+        """
         return NodeProcess(
             f"node-{self.number()}",
             ports.free_port(HOST),
-            self.kafka.bootstrap_servers,
+            (kafka or self.kafka).bootstrap_servers,
             self.folder,
             _QUIET,
             f"topicPrefix={prefix}",
             *_copied(self._copies),
             *settings,
+            secured=secured,
         )
 
     def forget(self, node: NodeProcess) -> None:

@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-from bench import (
-    authorizing,
-    balancing,
-    batching,
-    cluster,
-    deciding,
-    folding,
-    hot_broker,
-    latency,
-    layouts,
-    many_topics,
-    memory,
-    operations,
-    proxying,
-    reporting,
-    roundtrip,
-    scaling,
-    spark,
-    starting,
-    streams,
-    throughput,
-    topic_lists,
-)
+from bench.balance import decisions, hot_broker, reports
+from bench.clients import batching, latency, many_topics, scaling, throughput
 from bench.figure import Figure
+from bench.log import folding, roundtrip, starting
+from bench.nodes import cluster, images, proxying
+from bench.security import authorizing, cost, granting
+from bench.spark import processes
+from bench.topics import autoscaling, layouts, lists, memory, messages, operations
 
 FIGURES = (
     Figure(
@@ -55,14 +39,14 @@ FIGURES = (
         "an evaluation of auto-scaling, 64 segments, slowest kind of input",
         "at most 200 us",
         "-",
-        deciding.worst,
+        autoscaling.worst,
     ),
     Figure(
         "decide-first",
         "the first one of a controller, 1,023 sealed segments",
         "at most 200 us",
         "-",
-        deciding.first,
+        autoscaling.first,
     ),
     Figure(
         "authorize",
@@ -76,35 +60,35 @@ FIGURES = (
         "a shedding decision, 1,000 brokers, 100,000 bundles, top 10 each, slowest kind of input",
         "at most 50 ms",
         "-",
-        balancing.shedding,
+        decisions.shedding,
     ),
     Figure(
         "choose",
         "an assignment's choice among 1,000 brokers with all filters",
         "at most 1 ms",
         "-",
-        balancing.choosing,
+        decisions.choosing,
     ),
     Figure(
         "shed-moves",
         "moves from everything on one of 10 nodes, Zipf 1.1 over 1,000 bundles",
         "the rules' own, 109 in 10 cycles (tests/unit/test_core_balance_convergence.py)",
         "-",
-        balancing.moves,
+        decisions.moves,
     ),
     Figure(
         "reports",
         "a node reads the reported loads of 1,000 brokers",
         "at most 2 % of a core",
         "-",
-        reporting.every_node,
+        reports.every_node,
     ),
     Figure(
         "reports-leader",
         "the leader reads their top bundles, too",
         "at most 2 % of a core",
         "-",
-        reporting.leader,
+        reports.leader,
     ),
     Figure(
         "propose",
@@ -141,6 +125,28 @@ FIGURES = (
         "11,400 to 12,600/s, p99 7 to 16 ms",
         cluster.http_few,
     ),
+    Figure(
+        "secured",
+        "a look-up by TLS, token and grant, kept connection, the node's processor time",
+        "at least 0.8 x plain",
+        "-",
+        cost.secured_lookups,
+    ),
+    Figure(
+        "secured-memory",
+        "memory of an idle node with TLS, tokens and grants",
+        "at most 110 MB",
+        "-",
+        cost.idle_memory,
+    ),
+    Figure(
+        "grant",
+        "a grant or a revocation, until every node, a proxy and Kafka go by it, p50",
+        "100 ms",
+        "-",
+        granting.median,
+    ),
+    Figure("grant-worst", "the slowest of these", "100 ms", "-", granting.worst),
     Figure(
         "kill-owner",
         "SIGKILL of an owner of 1,000 bundles",
@@ -191,6 +197,13 @@ FIGURES = (
         cluster.start_to_lookup,
     ),
     Figure(
+        "image-start",
+        "`docker run` of a node's image to its first right look-up",
+        "at most 3 s",
+        "-",
+        images.start,
+    ),
+    Figure(
         "split",
         "split of an idle topic through REST, p50",
         "60 ms, 1.5 x making its Kafka topics and one change of settings",
@@ -209,28 +222,28 @@ FIGURES = (
         "worst send-to-ack of split keys at 2,000 msg/s, p50 of 20 splits",
         "25 ms",
         "113 to 124 ms (10 to 24 ms without a split)",
-        streams.ack,
+        messages.ack,
     ),
     Figure(
         "split-stream",
         "worst send-to-receive of split keys, stream, p50 of 20 splits",
         "60 ms",
         "2,035 ms (18 ms without a split)",
-        streams.stream,
+        messages.stream,
     ),
     Figure(
         "split-queue",
         "worst send-to-receive of split keys, queue, p50 of 20 splits",
         "60 ms",
         "128 ms (20 ms without a split)",
-        streams.queue,
+        messages.queue,
     ),
     Figure(
         "relocate-ack",
         "worst send-to-ack of a relocated segment's keys at 2,000 msg/s, two brokers, p50 of 20",
         "at most 1.5 x that of a split",
         "-",
-        streams.relocation,
+        messages.relocation,
     ),
     Figure(
         "hot-broker",
@@ -356,28 +369,28 @@ FIGURES = (
         "a list of 100,000 topics, node to client, processor time of both, p50",
         "at most 1.5 x serializing it once, and after 300 ms",
         "-",
-        topic_lists.long_list,
+        lists.long_list,
     ),
     Figure(
         "topic-lists",
         "lists of 1,000 topics a second, 32 connections",
         "at least 2,000/s",
         "-",
-        topic_lists.short_lists,
+        lists.short_lists,
     ),
     Figure(
         "topic-list-news",
         "a topic was created, until 1,000 watches of its namespace know it, p50",
         "at most 50 ms",
         "-",
-        topic_lists.news,
+        lists.news,
     ),
     Figure(
         "topic-list-memory",
         "memory of 1,000 watches of a namespace of 100,000 topics",
         "at most 40 MB",
         "-",
-        topic_lists.memory,
+        lists.memory,
     ),
     Figure(
         "many-topics",
@@ -391,13 +404,13 @@ FIGURES = (
         "Spark audit of 5,000,000 records",
         "at most 4 x Spark's read-and-checksum",
         "-",
-        spark.audit,
+        processes.audit,
     ),
     Figure(
         "backtest",
         "back-test of auto-scaling, an evaluation a minute",
         "at least 1,000 topic-days/min",
         "-",
-        spark.backtest,
+        processes.backtest,
     ),
 )

@@ -16,6 +16,7 @@ import inspect
 import math
 import runpy
 import sys
+import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,6 +46,7 @@ from anabranch.core.subscriptions.instances import Instance
 from anabranch.core.tenants import evolve as tenants
 
 _FOR_EVER: Final = 1e9  # seconds, which a node can show
+_OBEYS_S: Final = 0.5  # a Kafka broker whose metadata is slow
 
 Put = Callable[[Any, str, Any], object]
 """As `setattr`; a test's `monkeypatch.setattr` puts all back at its end."""
@@ -180,13 +182,16 @@ def stale_leader_not_fenced(sound: object) -> object:
 
 @_bug(Part.NODE, (Sealer, "seal"))
 def seal_not_probed(sound: object) -> object:
-    """Where a segment ends is read when Kafka is told to seal it, not when it refuses."""
+    """Where a segment ends is told without waiting until Kafka refuses, which is a little later."""
 
     def seal(self: Sealer, topics: Sequence[Any], deadline: Any) -> dict[str, tuple[int, ...]]:
         places = [(topic.name, number) for topic in topics for number in range(topic.partitions)]
         self._get_acquainted([topic.name for topic in topics], deadline)
         ends = self._latest(places, self._look(places, deadline), deadline, "to find the ends")
-        self._configure([topic.name for topic in topics], deadline)
+        names = [topic.name for topic in topics]
+        later = threading.Timer(_OBEYS_S, self._configure, (names, deadline))
+        later.daemon = True
+        later.start()
         return {
             topic.name: tuple(ends[topic.name, number][0] for number in range(topic.partitions))
             for topic in topics

@@ -25,6 +25,7 @@ _URL: Final = f"spark://{_MASTER}:7077"
 _ARCHIVE: Final = "/var/lib/archive"
 _DEADLINE_S: Final = 400.0
 _TENANTS: Final = 40
+_LISTENS: Final = "exec 3<>/dev/tcp/{0}/7077"
 _RUNS_A_TASK: Final = "grep -qs 'Running task' /var/lib/anabranch/work/app-*/*/stderr"
 
 
@@ -41,6 +42,7 @@ class SparkContainers:
         try:
             self._volume = self._client.volumes.create(labels=labels())
             self.start(_MASTER, "master")
+            self._await_master()
             for name in _WORKERS:
                 self.start(name, "worker", "--cores", "1", "--memory", "1g", _URL)
         except BaseException:
@@ -94,6 +96,14 @@ class SparkContainers:
                     return worker
             time.sleep(0.1)
         raise AssertionError("no worker was given a task")
+
+    def _await_master(self) -> None:
+        """A job that finds no master says so, and ends."""
+        (master,) = self._made
+        deadline = time.monotonic() + _DEADLINE_S
+        while master.exec_run(["bash", "-c", _LISTENS.format(_MASTER)]).exit_code:
+            assert time.monotonic() < deadline, master.logs().decode(errors="replace")[-4_000:]
+            time.sleep(0.1)
 
     def _end(self) -> None:
         for container in reversed(self._made):

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.devkit.kafka.settings import Differences
-from anabranch.spark_replay.session import spark_session
+from anabranch.spark_replay.spark.session import spark_session
 from support.topic_cluster import TopicCluster, topic_cluster
 
 # What is too old to be kept goes at once, and not in one run of many, when five minutes are over.

@@ -17,7 +17,7 @@ from anabranch.broker import node as shell
 from anabranch.broker.balance import build
 from anabranch.broker.node import Node
 from anabranch.broker.settings import Settings
-from anabranch.broker.topics.service import TopicService
+from anabranch.broker.topics.controllers.service import TopicService
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.topics import Topics
 from anabranch.channel.log.kafka_log import KafkaLogReader
@@ -31,7 +31,7 @@ from anabranch.core.log.records import AUTOMATIC, Cause, Record, UnitMove
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.names import Namespace, parse_topic
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
-from anabranch.spark_replay.tally import CheckName
+from anabranch.spark_replay.audit.tally import CheckName
 from support.balance import use
 from support.channel import read_all
 from support.history import History

@@ -24,13 +24,26 @@ from anabranch.channel.heartbeats import KafkaHeartbeats
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.topics import RECORD_BYTES_MAX, Topics, TopicSettings, ensure_topics
 from anabranch.channel.log.end import KafkaLogEnd
+from anabranch.channel.log.entries import append_record
 from anabranch.channel.log.kafka_log import KafkaLogReader, KafkaLogWriter
 from anabranch.channel.snapshots.compactor import Compactor
 from anabranch.channel.snapshots.reader import SnapshotReader
 from anabranch.core.log.records import Record
 from anabranch.core.sessions.lease import Heartbeat
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
-from support.channel import append_all, move, produce_raw, produce_raw_many, read_all, until
+from anabranch.devkit.kafka.settings import HOST
+from anabranch.devkit.ports import free_port
+from support.channel import (
+    DEADLINE_S,
+    append_all,
+    move,
+    produce_raw,
+    produce_raw_many,
+    read_all,
+    until,
+)
+from support.record_batches import batches_of
+from support.tcp_proxy import TcpProxy
 
 pytestmark = pytest.mark.integration
 
@@ -89,6 +102,41 @@ def test_records_are_read_back_in_order_with_the_logs_own_time(
     assert asyncio.run(KafkaLogEnd(connection, topics.wal).ask()) == 2_000
     writer.close()
     reader.close()
+
+
+def test_what_is_proposed_while_an_append_is_under_way_goes_together(tmp_path: Path) -> None:
+    """But for the next one, which librdkafka makes up at once; and the first waits for no other."""
+    listens = free_port(HOST)
+    with (
+        TcpProxy(listens) as proxy,
+        EmbeddedKafka(tmp_path / "kafka", second_listener=(listens, proxy.port)) as kafka,
+    ):
+        connection = KafkaConnection(f"{HOST}:{proxy.port}")
+        topics = Topics("together.")
+        wal = topics.wal
+        ensure_topics(connection, topics, TopicSettings(), 30.0)
+        reader = KafkaLogReader(KafkaConnection(kafka.bootstrap_servers), wal, 0)
+        writer = KafkaLogWriter(connection, wal)
+        answers = append_all(writer, [move(0)])
+        proxy.hold_answers()
+        append_record(writer, move(1), answers.append)
+        until(lambda: reader.offsets(DEADLINE_S)[1] == 2, "Kafka has the append")
+        for number in range(2, 9):
+            append_record(writer, move(number), answers.append)
+            assert reader.offsets(DEADLINE_S)[1] == 2  # as long as it was not answered
+        proxy.let_answers_through()
+
+        def all_answered() -> bool:
+            writer.serve(0.1)
+            return len(answers) == 9
+
+        until(all_answered, "every append is answered")
+        writer.close()
+        reader.close()
+        assert answers == [None] * 9
+        batches = batches_of(kafka, wal, 0)
+        assert (batches[:2], sum(batches)) == ([1, 1], 9)
+        assert len(batches) <= 4
 
 
 def test_a_corrupt_record_is_unreadable_and_the_reader_goes_on(

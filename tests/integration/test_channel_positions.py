@@ -9,8 +9,9 @@ from confluent_kafka import TopicPartition
 
 from anabranch.channel.errors import KafkaUnreachableError
 from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.offsets import EARLIEST, LATEST, Place
 from anabranch.channel.segments.admin import SegmentAdmin, SegmentSettings
-from anabranch.channel.segments.positions import EARLIEST, LATEST, GroupPositions, Place
+from anabranch.channel.segments.positions import GroupPositions
 from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.channel import DEADLINE_S
@@ -78,3 +79,17 @@ def test_what_cannot_be_answered_ends_with_its_deadline(
     gone = [(f"{topic_prefix}gone", 0)]
     with pytest.raises(KafkaUnreachableError, match="find offsets of topic"):
         positions.offsets(gone, LATEST, 0.5)
+
+
+def test_the_end_is_behind_what_a_transaction_has_not_committed_yet(
+    connection: KafkaConnection, places: list[Place], topic_prefix: str
+) -> None:
+    positions = GroupPositions(connection)
+    producer = connection.producer(transactional_id=f"{topic_prefix}open")
+    producer.init_transactions(DEADLINE_S)
+    producer.begin_transaction()
+    producer.produce(places[2][0], b"x", partition=places[2][1])
+    assert producer.flush(DEADLINE_S) == 0
+    assert positions.offsets(places[2:], LATEST, DEADLINE_S) == {places[2]: 1}
+    producer.abort_transaction(DEADLINE_S)
+    positions.close()

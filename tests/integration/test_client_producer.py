@@ -24,7 +24,7 @@ from anabranch.client import (
 from anabranch.client._producer import segment_writer
 from anabranch.core.errors import InvalidInputError
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
-from anabranch.wire import kafka_protocol
+from anabranch.wire.kafka import protocol
 from support.broken_writer import break_for_good
 from support.hand_made_topic import HandMadeTopic
 from support.waiting import until
@@ -404,7 +404,7 @@ def test_header_mode_settles_what_is_in_doubt_by_reading(
     kafka: EmbeddedKafka, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As if Kafka were guarded by SASL; every refusal is taken for one in doubt.
-    monkeypatch.setattr(kafka_protocol, "can_ask", lambda _kafka: False)
+    monkeypatch.setattr(protocol, "can_ask", lambda _kafka: False)
     monkeypatch.setattr(segment_writer, "_CERTAIN_SHARE", 0.0)
 
     async def body(topic: HandMadeTopic, client: Client) -> None:

@@ -282,6 +282,46 @@ def test_a_topic_that_is_deleted_and_does_not_come_back_ends_the_reading(
     asyncio.run(test())
 
 
+def test_what_is_ended_and_begun_again_in_one_go_is_read_as_was_said_last(
+    kafka: EmbeddedKafka, topic_prefix: str
+) -> None:
+    stored = Stored(kafka, f"{topic_prefix}again")
+    stored.write([b"%d" % number for number in range(10)])
+
+    async def test() -> None:
+        async with plane(stored) as (made, told, trouble):
+
+            async def come(number: int, count: int) -> list[bytes]:
+                values: list[bytes] = []
+                while len(values) < count:
+                    told.clear()
+                    found = made.take()
+                    if found is None:
+                        await told.wait()
+                    elif number in found.ends:  # what was read for others may come first
+                        values += [message.value() or b"" for message in found.messages]
+                return values
+
+            async with asyncio.timeout(_WAIT_S):
+                made.start(stored.fetch(1), 8)
+                assert await come(1, 2) == [b"8", b"9"]
+                # Obeyed together, as nothing is waited for: once more, and once more.
+                made.stop(1)
+                made.start(stored.fetch(2), 1)
+                made.stop(2)
+                made.start(stored.fetch(3), 6)
+                assert await come(3, 4) == [b"6", b"7", b"8", b"9"]
+                made.stop(3)
+                made.start(stored.fetch(4), 0)
+                made.stop(4)
+                stored.write([b"10"])
+                made.start(stored.fetch(5), 9)
+                assert await come(5, 2) == [b"9", b"10"]
+            assert trouble.failure is None
+
+    asyncio.run(test())
+
+
 def test_what_retention_removed_is_passed_over_with_a_warning(
     kafka: EmbeddedKafka, topic_prefix: str, caplog: pytest.LogCaptureFixture
 ) -> None:

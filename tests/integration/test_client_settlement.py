@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
-from anabranch.wire import kafka_protocol, producer_state
+from anabranch.wire.kafka import producer_state, protocol
 from support.quiet import QUIET
 
 pytestmark = pytest.mark.integration
@@ -65,7 +65,7 @@ def test_the_leader_counts_each_producer_by_itself(kafka: EmbeddedKafka, topic_p
 def test_a_partition_that_is_not_there_is_said_to_be_unknown(
     kafka: EmbeddedKafka, topic_prefix: str
 ) -> None:
-    with pytest.raises(kafka_protocol.KafkaProtocolError, match="error 3"):
+    with pytest.raises(protocol.KafkaProtocolError, match="error 3"):
         producer_state.ask(_leader(kafka), (f"{topic_prefix}none", 0), 0, {}, _WAIT_S)
 
 
@@ -79,7 +79,7 @@ def test_a_partition_that_is_not_there_is_said_to_be_unknown(
     ],
 )
 def test_who_cannot_be_asked_is_known_beforehand(security: dict[str, str], can: bool) -> None:
-    assert kafka_protocol.can_ask(security) is can
+    assert protocol.can_ask(security) is can
 
 
 def test_a_new_topic_is_waited_for_until_its_leader_leads(

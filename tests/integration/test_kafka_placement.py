@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
@@ -23,6 +24,7 @@ from support.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
+_TOPICS_MAX: Final = 9
 _WAIT_S = 60.0
 _RACKS = {1: "a", 2: "a", 3: "b"}
 _EVEN = tuple(KafkaBroker(number, rack) for number, rack in _RACKS.items())
@@ -106,21 +108,31 @@ def test_what_is_drained_gets_nothing_or_nothing_is_made(
         segments.close()
 
 
+_SETTINGS: Final = (
+    "replicationFactor=1",
+    "minInsyncReplicas=1",
+    "scalableTopicEntryBucketBudget=2",
+    "scalableTopicLoadReportIntervalSeconds=1",
+    "scalableTopicRetentionSeconds=0",
+    "scalableTopicSealedRetentionSeconds=10",  # longer than a producer here takes to settle
+)
+
+
 @pytest.fixture(scope="module")
 def nodes(
     brokers: KafkaBrokers, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[TopicCluster]:
     """Two nodes, with one copy of everything, that look at Kafka often."""
     folder = tmp_path_factory.mktemp("nodes")
-    settings = (
-        "replicationFactor=1",
-        "minInsyncReplicas=1",
-        "scalableTopicEntryBucketBudget=2",
-        "scalableTopicLoadReportIntervalSeconds=1",
-        "scalableTopicRetentionSeconds=0",
-        "scalableTopicSealedRetentionSeconds=10",  # longer than a producer here takes to settle
-    )
-    with topic_cluster(brokers, f"{folder.name}.", folder, *settings) as running:
+    with topic_cluster(brokers, f"{folder.name}.", folder, *_SETTINGS) as running:
+        yield running
+
+
+@pytest.fixture
+def surveying_nodes(brokers: KafkaBrokers, tmp_path: Path) -> Iterator[TopicCluster]:
+    """Such that also look often at how far subscriptions are, and delete what all have read."""
+    often = "scalableTopicSurveyIntervalSeconds=1"
+    with topic_cluster(brokers, f"{tmp_path.name}.", tmp_path, *_SETTINGS, often) as running:
         yield running
 
 
@@ -192,3 +204,74 @@ def test_a_broker_is_drained_under_ordered_traffic_and_leads_nothing_in_the_end(
 
     drained: list[int] = []
     run_on(nodes, body)
+
+
+def test_a_drained_broker_keeps_what_a_subscription_without_consumers_has_yet_to_read(
+    surveying_nodes: TopicCluster,
+) -> None:
+    """And nothing that all of them have read, though nobody is there to say so."""
+
+    async def body(nodes: TopicCluster, client: Client, unread: str) -> None:
+        async def share() -> dict[str, Any]:
+            found = await nodes.rest("GET", "/admin/v2/kafka/brokers")
+            return next(each for each in found if each["brokerId"] == victim)
+
+        async def segments(topic: str) -> dict[str, Any]:
+            return dict((await nodes.call("GET", f"{topic}/stats"))["segments"])
+
+        async def left() -> bool:
+            return bool((await share())["activeReplicas"] == 0)
+
+        async def gone() -> bool:
+            return "0" not in await segments(read)
+
+        async def empty() -> bool:
+            return bool((await share())["sealedLeaders"] == 0)
+
+        async def written(topic: str) -> set[int]:
+            """Who leads its buckets, to which messages are written."""
+            await _read(client, topic, 0)  # what nobody is subscribed to is deleted at once
+            producer = await client.create_producer(topic)
+            for number in range(10):
+                await producer.send(b"%d" % number, b"key")
+            led = leaders(nodes.kafka, producer.layout.segments[0].kafka_topic)
+            await producer.close()
+            return {*led.values()}
+
+        # Both are to have something on the broker that is drained; where, goes by load.
+        leading, common, read = await written(unread), set[int](), ""
+        for number in range(_TOPICS_MAX):
+            read = f"public/default/read-{number}"
+            await nodes.create(read)
+            common = leading & await written(read)
+            if common:
+                break
+        victim = min(common)
+        await _read(client, unread, 9)
+        await _read(client, read, 10)
+
+        await nodes.rest("PUT", f"/admin/v2/kafka/brokers/{victim}/drain")
+        await eventually(left, _WAIT_S)
+        await eventually(gone, _WAIT_S)
+        assert (await segments(unread))["0"]["state"] == "SEALED"
+        assert not await empty()
+        assert await _read(client, unread, 1) == [b"9"]
+        await eventually(empty, _WAIT_S)
+
+        await nodes.rest("DELETE", f"/admin/v2/kafka/brokers/{victim}/drain")
+        for topic in (unread, read):
+            await nodes.call("DELETE", topic, params={"force": True})
+
+    run_on(surveying_nodes, body)
+
+
+async def _read(client: Client, topic: str, count: int) -> list[bytes]:
+    """What a consumer of `billing` reads and acknowledges before it leaves."""
+    values = []
+    async with await client.subscribe(topic, "billing") as consumer:
+        for _ in range(count):
+            message = await consumer.receive(_WAIT_S)
+            values.append(bytes(message.value))
+            consumer.acknowledge(message)
+        await consumer.flush(_WAIT_S)
+    return values

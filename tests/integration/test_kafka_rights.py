@@ -9,24 +9,13 @@ from collections.abc import Iterator
 import pytest
 
 from anabranch.client import Client, DeliveryError, Producer
-from support.secured_kafka import LIMITED, Right, SecuredKafka
+from support.secured_kafka import LIMITED, SecuredKafka, rights_of_a_node
 from support.topic_cluster import TEST_S, TopicCluster, topic_cluster
 from support.waiting import until
 
 pytestmark = pytest.mark.integration
 
 _WAIT_S = 60.0
-
-
-def rights_of_a_node(prefix: str) -> list[Right]:
-    """All that a node needs, as its errors say."""
-    common = ("READ", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS", "DELETE")
-    needed = {
-        "topics": (*common, "CREATE", "WRITE"),
-        "groups": common,
-        "transactions": ("DESCRIBE", "WRITE"),
-    }
-    return [(kind, prefix, each) for kind, operations in needed.items() for each in operations]
 
 
 @pytest.fixture(scope="module")

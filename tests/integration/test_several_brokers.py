@@ -21,12 +21,13 @@ from confluent_kafka.cimpl import NewTopic
 
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.deadline import Deadline
+from anabranch.channel.kafka.offsets import LATEST, PartitionOffset, PartitionOffsets
 from anabranch.channel.segments.admin import SegmentAdmin, SegmentSettings
 from anabranch.channel.segments.sealing import Sealer, SegmentTopic
 from anabranch.client import Client, Producer
 from anabranch.client._kafka_options import ADMIN
 from anabranch.devkit.kafka.brokers import KafkaBrokers
-from anabranch.wire import producer_state
+from anabranch.wire.kafka import producer_state
 from support import channel
 from support.local_topic import local_topic
 from support.quiet import QUIET
@@ -113,6 +114,36 @@ def test_a_question_to_a_broker_that_is_away_waits_in_peace(
         assert _switches() - before < 20_000
     finally:
         victim.start()
+
+
+def test_a_leader_that_is_away_keeps_nobody_else_s_end_back_and_waits_in_peace_too(
+    brokers: KafkaBrokers, topic_prefix: str
+) -> None:
+    topic = f"{topic_prefix}t"
+    connection = KafkaConnection(brokers.bootstrap_servers)
+    user = connection.admin()
+    new = NewTopic(topic, 2, replica_assignment=[[1], [3]])
+    user.create_topics([new])[topic].result(_WAIT_S)
+    places = [(topic, 0), (topic, 1)]
+    asker = PartitionOffsets(connection)
+
+    def told() -> list[bool]:
+        answers = asker.ask_each(places, LATEST, 2.0)
+        return [isinstance(answers[place], PartitionOffset) for place in places]
+
+    channel.until(lambda: all(told()), "both are led")
+    victim = brokers.numbered(3)
+    victim.kill()
+    try:
+        before = _switches()
+        asked = asker.ask(places, LATEST, 2.0)[places[1]]
+        assert isinstance(asked, KafkaError)
+        assert _switches() - before < 20_000
+        channel.until(lambda: told() == [True, False], "the other one's is told")
+    finally:
+        victim.start()
+    channel.until(lambda: all(told()), "it is told again")
+    asker.close()
 
 
 def _switches() -> int:

@@ -24,9 +24,9 @@ from anabranch.channel.log.entries import Entry
 from anabranch.channel.snapshots.compactor import Compactor
 from anabranch.core.archives.archive import archive_key
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
-from anabranch.spark_replay.archive import ArchiveOptions, archive_once, run_archive
-from anabranch.spark_replay.archive_contents import committed_batch, next_offset
-from anabranch.spark_replay.folders import FolderError, LocalFolder, Place
+from anabranch.spark_replay.archive.contents import committed_batch, next_offset
+from anabranch.spark_replay.archive.folders import FolderError, LocalFolder, Place
+from anabranch.spark_replay.archive.writer import ArchiveOptions, archive_once, run_archive
 from anabranch.spark_replay.sources import AuditError, read_archive
 from support.channel import registry
 from support.history import START_MS, History, mixed
@@ -38,7 +38,7 @@ _WAIT_S = 400.0
 _PROGRAM = """
 import sys
 from pathlib import Path
-from anabranch.spark_replay.archive import ArchiveOptions, run_archive
+from anabranch.spark_replay.archive.writer import ArchiveOptions, run_archive
 servers, folder, prefix = sys.argv[1:]
 options = ArchiveOptions(
     servers, Path(folder), topic_prefix=prefix, interval_s=0.1, batch_records_max=40

@@ -18,15 +18,15 @@ from anabranch.channel.codec import encode_entity
 from anabranch.core.log.records import PolicyOp, scope_of
 from anabranch.core.topics.kafka_names import kafka_topic
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
-from anabranch.spark_replay import audit as audit_module
-from anabranch.spark_replay import audit_inputs
-from anabranch.spark_replay.archive import ArchiveOptions, archive_once
-from anabranch.spark_replay.audit import AuditOptions, audit
+from anabranch.spark_replay.archive.writer import ArchiveOptions, archive_once
+from anabranch.spark_replay.audit import inputs
+from anabranch.spark_replay.audit import run as audit_module
+from anabranch.spark_replay.audit.run import AuditOptions, audit
+from anabranch.spark_replay.audit.tally import CheckName
+from anabranch.spark_replay.audit.verdict import CheckResult
 from anabranch.spark_replay.report.summary import Summary
 from anabranch.spark_replay.report.table import table
 from anabranch.spark_replay.sources import AuditError, scope_column
-from anabranch.spark_replay.tally import CheckName
-from anabranch.spark_replay.verdict import CheckResult
 from support.balance_history import isolates, sheds
 from support.history import BROKERS, mixed
 from support.kafka_history import append, name_archive, publish, put_snapshot, trim
@@ -159,7 +159,7 @@ def test_a_log_that_is_trimmed_while_it_is_read_is_read_again(
     options = msgspec.structs.replace(_options(kafka, topic_prefix), archive_dir=tmp_path / "log")
     name_archive(kafka, topics, tmp_path / "log", "log")
     archive_once(spark, _archive_options(options))
-    gather = audit_inputs.gather
+    gather = inputs.gather
     begun: list[int] = []
 
     def trimmed(*given: Any, **named: Any) -> Any:

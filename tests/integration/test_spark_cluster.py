@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
-from anabranch.spark_replay.audit import AuditOptions, audit
+from anabranch.spark_replay.audit.run import AuditOptions, audit
 from anabranch.spark_replay.backtest.policies import parse_policies
 from anabranch.spark_replay.backtest.run import BacktestOptions, backtest, with_defaults
 from support.history import BROKERS, History, mixed

@@ -16,7 +16,7 @@ from anabranch.core.autoscale.load import LoadRecord, load_key
 from anabranch.core.autoscale.policy import AutoScalePolicy
 from anabranch.core.errors import InvalidInputError
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
-from anabranch.spark_replay.archive import ArchiveOptions, archive_once
+from anabranch.spark_replay.archive.writer import ArchiveOptions, archive_once
 from anabranch.spark_replay.backtest.recorded import read_ranges, read_recorded
 from anabranch.spark_replay.backtest.run import BacktestOptions, backtest
 from support.history import START_MS, mixed

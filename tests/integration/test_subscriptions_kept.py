@@ -14,8 +14,9 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.offsets import EARLIEST
 from anabranch.channel.segments.admin import SegmentAdmin, SegmentSettings
-from anabranch.channel.segments.positions import EARLIEST, GroupPositions
+from anabranch.channel.segments.positions import GroupPositions
 from anabranch.client import CheckpointConsumer, Client, StreamConsumer, SubscriptionError
 from anabranch.core.hashing import hash32, segment_hash
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
@@ -191,6 +192,33 @@ def test_a_sealed_segment_goes_when_all_have_read_it_though_nobody_is_there_any_
             async with await client.subscribe(at.topic, "slow") as consumer:
                 assert await received(consumer, 1) == values[9:]
             await until(lambda: topics.topic(at.topic).segment(first) is None, WAIT_S)
+
+    asyncio.run(test())
+
+
+def test_a_sealed_segment_is_drained_once_kafka_calls_it_settled_though_a_consumer_stays_away(
+    kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
+) -> None:
+    async def test() -> None:
+        async with used_topic(kafka, topic_prefix, tmp_path, **SURVEY) as (at, client):
+            topics = at.node.operations.topics
+
+            def drained() -> tuple[int, ...]:
+                return topics.consumers.known(at.topic, "work").drained
+
+            # It asks for nothing any more, so that its own word never comes.
+            async with await client.subscribe_queue(at.topic, "work") as queue:
+                await sent(client, at.topic, 0, 10)
+                for _ in range(9):
+                    queue.acknowledge(await queue.receive(WAIT_S))
+                last = await queue.receive(WAIT_S)
+                home = segment_hash(hash32(b"key"))
+                first = next(p.segment_id for p in topics.topic(at.topic).segments if home in p)
+                await topics.split(at.topic, first)
+                await topics.surveys.look(at.topic)
+                assert drained() == (), "one message is locked"
+                queue.acknowledge(last)
+                await until(lambda: drained() == (first,), WAIT_S)
 
     asyncio.run(test())
 

@@ -26,7 +26,7 @@ from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.core.names import full_name
 from anabranch.core.topic_lists.sorted_names import topics_hash
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
-from anabranch.devkit.nodes import NodeProcess, stop_all
+from anabranch.devkit.nodes import NodeProcess, await_ready, stop_all
 from anabranch.devkit.ports import free_port
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
@@ -136,24 +136,26 @@ def get(url: str, path: str) -> str:
 
 @pytest.fixture(scope="module")
 def node(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    """A node that serves, whose view has all topics."""
+    """A node whose view has all topics, and that owns none.
+
+    Whoever owns so many tells metrics of each, and looks at each now and then: that would be taken
+    for the lists'.
+    """
     folder = tmp_path_factory.mktemp("topic-list-load")  # another name each time
     prefix = f"{folder.name}."
-    process = NodeProcess(
-        "node",
-        free_port(HOST),
-        kafka.bootstrap_servers,
-        folder,
-        f"topicPrefix={prefix}",
-        *LIMITS,
-        EVENLY,
+    given = (f"topicPrefix={prefix}", *LIMITS, EVENLY, "loadBalancerSheddingEnabled=false")
+    owner, onlooker = (
+        NodeProcess(name, free_port(HOST), kafka.bootstrap_servers, folder, *given)
+        for name in ("owner", "onlooker")
     )
     try:
         connection = KafkaConnection(kafka.bootstrap_servers)
-        start_with_topics(process, connection, prefix, NAMES)
-        yield process
+        start_with_topics(owner, connection, prefix, NAMES)
+        onlooker.start()
+        await_ready([onlooker])
+        yield onlooker
     finally:
-        stop_all([process])
+        stop_all([owner, onlooker])
 
 
 class Asker:

@@ -67,8 +67,8 @@ TARGETS: Final = (
         "settlement",
         (
             "client/_producer/settlement.py",
-            "wire/producer_state.py",
-            "wire/kafka_protocol.py",
+            "wire/kafka/producer_state.py",
+            "wire/kafka/protocol.py",
         ),
         (
             "unit/test_client_settlement.py",
@@ -79,5 +79,5 @@ TARGETS: Final = (
     ),
     Target("sealing", ("channel/segments/sealing.py",), ("unit/test_channel_sealing.py",)),
     Target("heartbeats", ("channel/heartbeats.py",), ("unit/test_channel_heartbeats.py",)),
-    Target("checks", ("spark_replay/checks/*.py",), ("unit/test_audit_*.py",)),
+    Target("checks", ("spark_replay/audit/checks/*.py",), ("unit/test_audit_*.py",)),
 )

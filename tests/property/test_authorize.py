@@ -75,21 +75,28 @@ resources = st.one_of(
 
 def by_the_rules(known: Grants, who: Principal, need: Need, what: ResourceName) -> bool:
     """What the page says, in other words than `authorize`'s."""
-    held_by = known.held
     if need.right == Right.PUBLIC:
         return True
-    trusted = not who.proxied_by or who.proxied_by in known.proxies - {who.role}
-    if who.proxied_by and who.role in known.proxies:
-        trusted = False
+    if who.proxied_by and (who.proxied_by not in known.proxies or who.role in known.proxies):
+        return False
+    rights = rights_of(known, who.role, need, what)
+    if who.proxied_by:
+        rights &= rights_of(known, who.proxied_by, need, what)
+    elif who.role in known.proxies:
+        rights = {Right.ANYONE}
+    return bool(who.role) and need.right in rights
+
+
+def rights_of(known: Grants, role: str, need: Need, what: ResourceName) -> set[Right]:
     rights = {Right.ANYONE}
-    if who.role in known.superusers:
+    if role in known.superusers:
         rights |= set(Right)
-    if what.tenant and who.role in held_by.admins(what.tenant):
+    if what.tenant and role in known.held.admins(what.tenant):
         rights |= {Right.GRANTED, Right.TENANT_ADMIN}
     for scope in filter(None, (what.namespace, what.topic)):
-        if set(held_by.granted(scope, who.role)) & set(need.any_of):
+        if set(known.held.granted(scope, role)) & set(need.any_of):
             rights |= {Right.GRANTED}
-    return bool(who.role) and trusted and need.right in rights
+    return rights
 
 
 @given(grants, principals, needs, resources)
@@ -148,7 +155,7 @@ def test_a_revoke_takes_its_own_away_and_nothing_else(
     left = {key: words for key, words in before.on.items() if key != (scope, role)}
     after = Grants(Held(before.administrators, left), known.superusers, known.proxies)
     found, then = (authorize(each, who, need, what) for each in (known, after))
-    if who.role != role or scope not in (what.namespace, what.topic):
+    if role not in (who.role, who.proxied_by) or scope not in (what.namespace, what.topic):
         assert then is found
     if found is not ALLOWED:
         assert then is not ALLOWED
@@ -158,7 +165,7 @@ def test_a_revoke_takes_its_own_away_and_nothing_else(
 def test_a_superuser_may_do_everything(
     kept: Held, role: str, need: Need, what: ResourceName
 ) -> None:
-    known = Grants(kept, frozenset({role}), frozenset({"proxy"}))
+    known = Grants(kept, frozenset({role}), frozenset({"another"}))
     assert authorize(known, Principal(role), need, what) is ALLOWED
 
 
@@ -179,6 +186,7 @@ def test_a_tenant_s_administrator_may_do_nothing_outside_the_tenant(
 def test_what_a_role_has_nothing_to_do_with_is_hidden_and_nothing_else_is(
     known: Grants, role: str, need: Need, what: ResourceName
 ) -> None:
+    assume(role not in known.proxies)
     found = authorize(known, Principal(role), need, what)
     assume(found is not ALLOWED)
     something = what.level is ResourceLevel.CLUSTER or role in known.held.admins(what.tenant)
@@ -188,15 +196,23 @@ def test_what_a_role_has_nothing_to_do_with_is_hidden_and_nothing_else_is(
 
 
 @given(grants, principals, resources)
-def test_a_proxy_is_trusted_only_by_name_and_brings_no_right_of_its_own(
+def test_a_proxy_is_trusted_only_by_name_and_both_need_the_right(
     known: Grants, who: Principal, what: ResourceName
 ) -> None:
     need = actions.VIEWING
     found = authorize(known, who, need, what)
-    if who.proxied_by and who.proxied_by not in known.proxies:
+    by_itself = Grants(known.held, known.superusers)
+    role, proxy = (
+        authorize(by_itself, Principal(each), need, what) for each in (who.role, who.proxied_by)
+    )
+    if not who.proxied_by:
+        assert found is not Judgement.PROXY_DENIED
+    elif who.proxied_by not in known.proxies or who.role in known.proxies:
         assert found is Judgement.DENIED
-    if found is ALLOWED:
-        assert authorize(known, Principal(who.role), need, what) is ALLOWED
+    elif role is not ALLOWED:  # as if it had asked by itself, whatever the proxy may
+        assert found is role
+    else:
+        assert found is (ALLOWED if proxy is ALLOWED else Judgement.PROXY_DENIED)
 
 
 def test_every_action_but_view_is_asked_for_by_some_row() -> None:

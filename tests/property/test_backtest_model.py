@@ -36,6 +36,7 @@ _RULES = st.builds(
     Rules,
     operation_s=st.sampled_from([0.0, 1.0, 60.0, 150.0]),
     retention_s=st.sampled_from([0.0, 500.0, 604_800.0]),
+    sealed_retention_s=st.sampled_from([0.0, 130.0, 700.0]),
     flap_s=st.sampled_from([0.0, 600.0]),
     segments=st.sampled_from([1, 2, 4]),
 )

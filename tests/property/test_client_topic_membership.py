@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch.client._many.membership import (
     BACK_OFF_S_MAX,
+    BACK_OFF_S_MIN,
     MemberState,
     Order,
     OrderKind,
@@ -158,6 +160,39 @@ def test_a_consumer_that_is_closed_has_no_topic_at_last_and_opens_none(
     world.rest()
     assert world.members.is_empty
     assert not world.open
+
+
+class Counting(dict[str, Any]):
+    """Counts how often something in it is looked at."""
+
+    looks = 0
+
+    def __getitem__(self, key: str) -> Any:
+        self.looks += 1
+        return super().__getitem__(key)
+
+
+def test_topics_that_wait_for_their_time_cost_nothing_until_it_comes() -> None:
+    members, topics = TopicMembership(SETTLE_S, 2_000), [f"t{number}" for number in range(2_000)]
+    members.listed(topics, 0.0)
+    assert len(members.orders(0.0)) == len(topics)
+    for topic in topics[:1_000]:
+        members.opened(topic, 0.0)
+    for topic in topics[1_000:]:
+        members.failed(topic, 0.0)  # these are tried again, those drain
+    members.unlisted(topics[:1_000], 0.0)
+    members._members = counting = Counting(members._members)
+    for _ in range(100):
+        assert members.orders(0.1) == []
+        assert members.wake_at() == BACK_OFF_S_MIN
+    assert counting.looks <= 2 * 100
+    again = members.orders(BACK_OFF_S_MIN)
+    assert {order.topic for order in again} == set(topics[1_000:])
+    assert members.wake_at() == SETTLE_S
+    left = members.orders(SETTLE_S)
+    assert {(order.kind, order.topic) for order in left} == {
+        (OrderKind.CLOSE, topic) for topic in topics[:1_000]
+    }
 
 
 @settings(max_examples=100, deadline=None)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anabranch.client._consumer import session
+from anabranch.client._many import connections
+from anabranch.client._topics import list_watch, traffic, watch
 from anabranch.core.security.guesses import (
     ADDRESSES_MAX,
     DELAY_S_MAX,
@@ -12,9 +15,17 @@ from anabranch.core.security.guesses import (
     FREE_TRIES,
     WAITING_MAX,
     Guesses,
+    answer_s,
 )
 
 HOUR_S = 3_600.0
+SDK_S = (  # in which each part of a client has to have connected
+    session._CONNECT_S_MAX,
+    traffic._CONNECT_S_MAX,
+    watch._CONNECT_S_MAX,
+    list_watch._CONNECT_S_MAX,
+    connections._CONNECT_S_MAX,
+)
 
 
 def test_an_address_has_few_tries_however_many_connections_it_makes() -> None:
@@ -59,6 +70,8 @@ def test_the_first_tries_cost_nothing_and_a_minute_ends_it(steps: list[str]) -> 
             wrong += 1
             assert 0 <= delay <= DELAY_S_MAX
             assert bool(delay) == (wrong > FREE_TRIES)
+            assert bool(answer_s(delay)) == bool(delay)
+            assert answer_s(delay) < min(SDK_S)
         elif step == "end" and under_way:
             guesses.end("eve")
             under_way -= 1

@@ -12,7 +12,7 @@ from anabranch.broker.settings.proxy import load_proxy_settings
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand
-from anabranch.wire.server import Peer, Routes
+from anabranch.wire.server.server import Peer, Routes
 from support import steady
 from support.proxied import HOST, running_proxy
 from support.wire import raw, serving
@@ -63,8 +63,8 @@ def test_two_clients_get_each_exactly_its_own_answers(steps: list[tuple[int, int
             }
             async with (
                 running_proxy(load_proxy_settings(None, {}, given_)) as proxy,
-                raw(proxy.settings.service_port) as one,
-                raw(proxy.settings.service_port) as two,
+                raw(proxy.port) as one,
+                raw(proxy.port) as two,
             ):
                 clients = (one, two)
                 expected: tuple[list[tuple[int, str]], ...] = ([], [])

@@ -18,11 +18,14 @@ from anabranch.core.strangers import (
 )
 
 ADDRESSES = ("a", "b", "c")
+ROLES = ("", "ada", "bob")
 LIMITS = AccountLimits(
     connections=7,
     connections_per_ip=4,
+    connections_per_principal=3,
     watches=9,
     watches_per_ip=6,
+    watches_per_principal=5,
     watches_per_connection=3,
     memory=90,
     memory_per_ip=60,
@@ -39,6 +42,7 @@ class Clients(RuleBasedStateMachine):
         self.address: dict[int, str] = {}
         self.exempt: set[int] = set()
         self.silent: list[int] = []
+        self.role: dict[int, str] = {}
         self.watches: Counter[int] = Counter()
         self.memory: Counter[int] = Counter()
         self.out: set[int] = set()
@@ -73,13 +77,27 @@ class Clients(RuleBasedStateMachine):
         self.address.pop(member, None)
         self.exempt.discard(member)
         self.out.discard(member)
+        self.role.pop(member, None)
         del self.watches[member]
         del self.memory[member]
         self.silent = [each for each in self.silent if each != member]
 
-    @rule(member=MEMBERS)
-    def greet(self, member: int) -> None:
-        self.account.greet(member)
+    def alike(self, member: int) -> list[int]:
+        """The connections of its role."""
+        role = self.role.get(member)
+        return [each for each, other in self.role.items() if other == role]
+
+    @rule(member=MEMBERS, role=st.sampled_from(ROLES))
+    def greet(self, member: int, role: str) -> None:
+        if member in self.role:
+            role = self.role[member]
+        refusal = self.account.greet(member, role)
+        if role and member in self.address and member not in self.role:
+            if sum(each == role for each in self.role.values()) >= 3:
+                assert refusal is PortRefusal.CONNECTIONS_PER_PRINCIPAL
+                return
+            self.role[member] = role
+        assert refusal is None
         self.silent = [each for each in self.silent if each != member]
 
     @rule(member=MEMBERS)
@@ -96,6 +114,8 @@ class Clients(RuleBasedStateMachine):
             assert refusal is PortRefusal.WATCHES_PER_CONNECTION
         elif member not in self.exempt and self.of(member, lambda each: self.watches[each]) >= 6:
             assert refusal is PortRefusal.WATCHES_PER_IP
+        elif member in self.role and sum(self.watches[each] for each in self.alike(member)) >= 5:
+            assert refusal is PortRefusal.WATCHES_PER_PRINCIPAL
         elif self.watches.total() >= 9:
             assert refusal is PortRefusal.WATCHES
         else:
@@ -139,6 +159,7 @@ class Clients(RuleBasedStateMachine):
     def nothing_is_lost_and_nothing_too_much(self) -> None:
         assert self.account.connections == len(self.address) <= 7
         assert self.account.strangers == len(set(self.address.values()))
+        assert self.account.roles == len(set(self.role.values()))
         assert self.account.watches == self.watches.total() <= 9
         assert self.account.memory == self.memory.total() <= 90
         for member in self.address:
@@ -151,7 +172,7 @@ class Clients(RuleBasedStateMachine):
         found = self.account
         counts = (found.connections, found.strangers, found.watches, found.memory)
         assert counts == (0, 0, 0, 0)
-        kept = (found._uses, found._strangers, found._ungreeted)
+        kept = (found._uses, found._strangers, found._ungreeted, found._roles)
         assert not any(kept)  # of those who have left
 
 

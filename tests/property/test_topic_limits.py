@@ -17,9 +17,9 @@ from anabranch.core.subscriptions.subscription import (
 )
 from anabranch.core.topics.layout import initial_segments
 from anabranch.core.topics.segment import BUCKETS_MAX, RING16_END, SegmentInfo, SegmentState
-from anabranch.core.topics.topic import Operation, ScalableTopic, TopicMove, TopicState
 from anabranch.wire.anabranch_pb2 import CommandScalableTopicAssignmentUpdate
 from anabranch.wire.framing import FRAME_BYTES_MAX, encode_frame
+from support.open_topic import topic_of
 
 PREFIX = "anabranch."
 PLACE = ClientSettings(PREFIX, "kafka:9092", 1_048_588, 10_000)
@@ -60,24 +60,7 @@ def assignment_frame(
 
     `left`: of each with more than one bucket, so many are another's.
     """
-    topic = ScalableTopic(
-        state=TopicState.STABLE,
-        version=1,
-        opened=1,
-        incarnation=INCARNATION,
-        next_segment_id=0,
-        segments=parts,
-        operation=Operation.NONE,
-        parents=(),
-        children=(),
-        garbage=(),
-        properties=(),
-        move=TopicMove.OPEN,
-        since_ms=0,
-        since_offset=0,
-        created_ms=0,
-        proposal_id="",
-    )
+    topic = topic_of(INCARNATION, parts)
     shares = tuple((part.segment_id, tuple(range(max(1, part.buckets - left)))) for part in parts)
     form = assignment_form(PLACE, name, topic, "billing", known, ConsumerAssignment(1, 1, shares))
     assert len(form.segments) == len(parts)

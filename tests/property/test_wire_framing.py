@@ -23,8 +23,8 @@ def _cut(stream: bytes, cuts: list[int]) -> list[bytes]:
     return [stream[a:b] for a, b in itertools.pairwise(edges)]
 
 
-def _decode(decoder: FrameDecoder, chunks: list[bytes]) -> list[bytes]:
-    found = []
+def _decode(decoder: FrameDecoder, chunks: list[bytes]) -> list[bytes | bytearray]:
+    found: list[bytes | bytearray] = []
     for chunk in chunks:
         decoder.feed(chunk)
         while (command := decoder.next_command()) is not None:
@@ -108,7 +108,7 @@ def test_a_frame_that_is_left_out_takes_nothing_else_with_it(
     unwanted = data.draw(st.integers(0, len(sent) - 1))
     stream = b"".join(encode_frame(command, _MAX) for command in sent)
     decoder = FrameDecoder(_MAX)
-    found: list[bytes] = []
+    found: list[bytes | bytearray] = []
     count = 0
     for chunk in _cut(stream, cuts):
         decoder.feed(chunk)
@@ -122,4 +122,39 @@ def test_a_frame_that_is_left_out_takes_nothing_else_with_it(
             found.append(command)
             count += 1
     assert found == sent[:unwanted] + sent[unwanted + 1 :]
+    decoder.end()
+
+
+_LARGE = 64 * 1024  # from here on a command has its memory reserved
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3 * _LARGE), st.integers(0, 9)), max_size=4),
+    st.lists(st.integers(0, 12 * _LARGE), max_size=12),
+    st.booleans(),
+)
+def test_large_commands_come_whole_fed_or_placed(
+    sizes: list[tuple[int, int]], cuts: list[int], placed: bool
+) -> None:
+    sent = [bytes(number % 251 for number in range(size)) for size, _ in sizes]
+    stream = b"".join(
+        struct.pack(">II", 4 + len(command) + behind, len(command)) + command + b"x" * behind
+        for command, (_, behind) in zip(sent, sizes, strict=True)
+    )
+    decoder = FrameDecoder(4 * _LARGE, reserves=True)
+    found: list[bytes | bytearray] = []
+    for chunk in _cut(stream, cuts):
+        while chunk:
+            room = decoder.room
+            if placed and room:
+                count = min(len(room), len(chunk))
+                room[:count] = chunk[:count]
+                decoder.fed(count)
+                found += _decode(decoder, [b""])
+                chunk = chunk[count:]
+            else:
+                found += _decode(decoder, [chunk])
+                chunk = b""
+    assert found == sent
+    assert decoder.unfinished_bytes == 0
     decoder.end()

@@ -6,7 +6,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
-from anabranch.broker.topics.consumers import ConsumerRequest
+from anabranch.broker.topics.subscriptions.consumers import ConsumerRequest
 from anabranch.client._consumer.assignment import Assignment, Holding
 from anabranch.client._consumer.core import ConsumerCore
 from anabranch.core.subscriptions.subscription import SubscriptionKind
@@ -91,7 +91,7 @@ class Consumer(Life):
             return
         self.alive = True
         self.life += 1
-        self._paused_until = 0.0
+        self._stop.end()
         self._begin()
         self._sched.note(f"{self} starts")
         self.later(0.0, self._beat)
@@ -123,8 +123,8 @@ class Consumer(Life):
         """Runs in that life, unless it is over; waits while the process is paused."""
         if not self.alive or life != self.life:
             return
-        if self._sched.now < self._paused_until:
-            self._sched.at(self._paused_until, partial(self.run_in, life, action))
+        if self._stop.is_on:
+            self._stop.defer(partial(self.run_in, life, action))
             return
         action()
         if self.alive:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import itertools
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -31,6 +32,27 @@ def simulated_loop(
     return loop
 
 
+class _Numbered:
+    """Has its place in a set by the number of it, not by its address in memory, which would have
+    the order of sets differ from run to run.
+    """
+
+    def __init__(self, number: int, *args: Any, **kwargs: Any) -> None:
+        self._number = number
+        super().__init__(*args, **kwargs)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class _Task(_Numbered, asyncio.Task[Any]):
+    pass
+
+
+class _Future(_Numbered, asyncio.Future[Any]):
+    pass
+
+
 class SimulatedLoop(asyncio.AbstractEventLoop):
     """The loop of one life of one process.
 
@@ -47,6 +69,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._connect = connect
         self._ready: deque[asyncio.Handle] = deque()
         self._turn_planned = False
+        self._numbers = itertools.count()  # of tasks and futures
         # Kept to the end of the run: what is collected earlier would run its `finally` blocks.
         self._tasks: list[asyncio.Task[Any]] = []
         self.failures: list[str] = []  # of callbacks, and of tasks that nobody looked at
@@ -109,12 +132,12 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         return timer
 
     def create_future(self) -> asyncio.Future[Any]:
-        return asyncio.Future(loop=self)
+        return _Future(next(self._numbers), loop=self)
 
     def create_task(  # type: ignore[override]
         self, coro: Coroutine[Any, Any, T], *, name: str | None = None, context: Any = None
     ) -> asyncio.Task[T]:
-        task = asyncio.Task(coro, loop=self, name=name, context=context)
+        task = _Task(next(self._numbers), coro, loop=self, name=name, context=context)
         self._tasks.append(task)
         return task
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from anabranch.broker.errors import DeadlineExceededError
-from anabranch.broker.topics.access import TopicAccess
-from anabranch.broker.topics.consumers import Consumers
-from anabranch.broker.topics.surveys import TopicSurveys
+from anabranch.broker.topics.controllers.access import TopicAccess
+from anabranch.broker.topics.subscriptions.consumers import Consumers
+from anabranch.broker.topics.subscriptions.surveys import TopicSurveys
 from anabranch.core.errors import AnabranchError
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
 from anabranch.core.topics.retention import Retention

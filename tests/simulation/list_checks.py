@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from anabranch.broker.settings.overrides import EffectiveSettings, effective, oldest_first
@@ -27,6 +28,24 @@ def selection_of(selection: TopicSelection) -> Selection:
     """What a client's selection is to a node."""
     pattern = selection.wire_pattern if selection.pattern else ""
     return Selection(pattern, tuple(sorted(selection.properties.items())))
+
+
+class Answering:
+    """The nodes of which one answers."""
+
+    def __init__(self, processes: Sequence[Process]) -> None:
+        self._processes = processes
+
+    @property
+    def lives(self) -> list[int]:
+        """Another one after each start."""
+        return [each.life for each in self._processes]
+
+    @property
+    def read(self) -> tuple[int, int]:
+        """How far the one that is behind, and the one that is ahead, have read the log."""
+        offsets = [each.replica.next_offset for each in self._processes]
+        return min(offsets), max(offsets)
 
 
 class ListChecks:

@@ -40,6 +40,7 @@ class ListClient(Life):
         self.address = f"10.0.0.{number}"
         self.cut_until = 0.0
         self.reads = True
+        self.is_proxied = False  # it reaches no node itself
         self.alive = False
         self.disturbed_at = 0.0  # when its last fault is over
         self.loop: SimulatedLoop
@@ -55,9 +56,14 @@ class ListClient(Life):
             return
         self.alive = True
         self.life += 1
-        self._paused_until = 0.0
+        self._stop.end()
         self.loop = self._world.client_loop(self)
-        self.loop.spawn(self.work())
+        with self.loop.running():
+            self.begin()
+
+    def begin(self) -> None:
+        """Begins one life, in its loop."""
+        self.loop.create_task(self.work())
 
     def crash(self) -> None:
         """Its process ends."""
@@ -78,7 +84,7 @@ class ListClient(Life):
 
     def pause(self, duration_s: float) -> None:
         super().pause(duration_s)
-        self.disturbed_at = max(self.disturbed_at, self._paused_until)
+        self.disturbed_at = max(self.disturbed_at, self._stop.until)
 
     def cut(self, duration_s: float) -> None:
         """Nothing passes between it and any node for a while."""
@@ -96,15 +102,16 @@ class ListClient(Life):
 class Follower(ListClient):
     """Follows a selection by the SDK's own watch."""
 
-    def __init__(self, world: ListWorld, number: int, selection: TopicSelection) -> None:
+    def __init__(self, world: ListWorld, number: int, selection: TopicSelection, url: str) -> None:
         super().__init__(world, number)
         self.selection = selection
+        self.url = url
         self.known: frozenset[str] | None = None  # what it has been told, put together
         self.changes = 0
 
     async def work(self) -> None:
         while True:
-            watch = TopicListWatch(Nodes(self._world.url), self.selection)
+            watch = TopicListWatch(Nodes(self.url), self.selection)
             self.known = None
             watch.listeners.append(partial(self._changed, watch))
             try:
@@ -159,9 +166,8 @@ class Lister(ListClient):
     async def _ask(self, connection: ClientConnection) -> None:
         world, rng = self._world, self._sched.rng
         selection = rng.choice(world.by_name)
-        process = world.process_at(connection.address)
-        asked_at, life = self._sched.now, process.life
-        first = process.replica.next_offset
+        asked_at, answering = self._sched.now, world.answering(connection.address)
+        lives, (first, _) = answering.lives, answering.read
         asked = CommandGetTopicsOfNamespace(
             namespace=selection.namespace, mode=CommandGetTopicsOfNamespace.ALL
         )
@@ -174,11 +180,12 @@ class Lister(ListClient):
             return
         except AnabranchError:
             return
-        if process.life != life:
+        if answering.lives != lives:
             return
-        self._timely(asked_at)
+        if not self.is_proxied:
+            self._timely(asked_at)
         told = answer.getTopicsOfNamespaceResponse
-        last = process.replica.next_offset
+        _, last = answering.read
         world.judge_told(selection, list(told.topics), told.topics_hash, first, last)
 
     def _timely(self, asked_at: float) -> None:

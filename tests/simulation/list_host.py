@@ -33,8 +33,8 @@ from anabranch.core.topics.guards import controller_of
 from anabranch.core.topics.propose import topic_change
 from anabranch.core.topics.topic import TopicMove, TopicState
 from anabranch.wire.connection import ConnectionLimits
-from anabranch.wire.limiter import AsyncDualMemoryLimiter, DualMemoryLimits, LimitType
-from anabranch.wire.server import WireServer
+from anabranch.wire.memory.limiter import AsyncDualMemoryLimiter, DualMemoryLimits, LimitType
+from anabranch.wire.server.server import WireServer
 from simulation.event_loop import SimulatedLoop
 from simulation.list_plan import HOME
 from simulation.process import Process
@@ -138,7 +138,7 @@ class _Service:
 
     def __init__(self, runtime: _Runtime) -> None:
         self.runtime = runtime
-        self.listeners: list[Callable[[set[str], list[str]], None]] = []
+        self.listeners: list[Callable[[list[str], list[str]], None]] = []
         self.tickers: list[Callable[[], None]] = []
 
 
@@ -209,7 +209,8 @@ class ListHost:
                 self._runtime.reconfigure()
             for entry in found:
                 self._runtime.proposals.folded(entry)
-            topics = {key.removeprefix(_TOPIC) for key in keys if key.startswith(_TOPIC)}
+            touched = {key.removeprefix(_TOPIC) for key in keys if key.startswith(_TOPIC)}
+            topics = sorted(touched)
             if topics:
                 for listener in self._service.listeners:
                     listener(topics, [])

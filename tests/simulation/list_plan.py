@@ -52,6 +52,7 @@ class ListPlan(msgspec.Struct, frozen=True):
     slice_s: float  # what a look at a topic takes, of a slice of 5 ms
     busy: float  # the share of turns of an event loop that come late
     clock_rates: tuple[float, ...]
+    proxied: int  # followers behind a proxy, and with them who takes lists, and who never reads
 
 
 def draw_lists(rng: random.Random) -> ListPlan:
@@ -70,6 +71,7 @@ def draw_lists(rng: random.Random) -> ListPlan:
         slice_s=rng.choice((0.0, 0.001, 0.004)),
         busy=rng.choice((0.0, 0.02, 0.2)),
         clock_rates=tuple(rng.uniform(0.99, 1.01) for _ in range(16)),
+        proxied=rng.choice((0, 0, 3, 6)),
     )
 
 

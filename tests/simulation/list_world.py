@@ -22,17 +22,17 @@ from anabranch.wire import client as wire_client
 from anabranch.wire.client import ClientConnection
 from simulation.cluster import Cluster
 from simulation.event_loop import SimulatedLoop, simulated_loop
-from simulation.list_checks import ListChecks, selection_of
+from simulation.list_checks import Answering, ListChecks, selection_of
 from simulation.list_clients import SLACK_S, Follower, ListClient, Lister, Mute
 from simulation.list_host import UNREAD_S, WIRE_LIMITS, ListHost
 from simulation.list_plan import CHANGES, HOME, LIMITS, SELECTIONS, ListPlan
+from simulation.list_proxy import PORT, PROXY, ListProxy, behind_proxy
 from simulation.process import Process
 from simulation.repeatable import Faults
 from simulation.scheduler import ViolationError
 from simulation.wires import End, Wire
 
 LOOK_S = 0.5
-PORT = 6650
 TURN_S_MAX, LATE_S_MAX = 0.0004, 0.1  # until the next turn of an event loop
 _TIMEOUT_MS_MAX = 6_000
 
@@ -55,13 +55,13 @@ class ListWorld:
         # Two waits for heap and one for direct memory, behind who does not read.
         self.answered_within_s = 3 * _TIMEOUT_MS_MAX / 1000 + UNREAD_S + SLACK_S
         self.overridden = self.refused = self.turned_away = self.timed_out = 0
-        self._wires: dict[Wire, tuple[ListClient, Process, int]] = {}
+        self._wires: dict[Wire, tuple[ListClient, Process | ListProxy, int]] = {}
         self._own: dict[str, Settings] = {}
         self._clock = 0.0
         self._wrong: list[str] = []
         self._numbers = iter(range(1, 250))
         self.followers = [
-            Follower(self, next(self._numbers), SELECTIONS[each % len(SELECTIONS)])
+            Follower(self, next(self._numbers), SELECTIONS[each % len(SELECTIONS)], self.url)
             for each in range(plan.followers)
         ]
         self.clients: list[ListClient] = [
@@ -69,6 +69,12 @@ class ListWorld:
             *(Lister(self, next(self._numbers)) for _ in range(plan.listers)),
             *(Mute(self, next(self._numbers)) for _ in range(plan.mute)),
         ]
+        self.proxies: list[ListProxy] = []
+        if plan.proxied:
+            proxy, followers, others = behind_proxy(self, self._numbers)
+            self.proxies.append(proxy)
+            self.followers += followers
+            self.clients += [proxy, *followers, *others]
         self._paused_until: dict[str, float] = {}
         cluster.world = self
 
@@ -114,7 +120,7 @@ class ListWorld:
         self.hosts[process.name] = ListHost(self, process)
         return self.hosts[process.name]
 
-    def process_ended(self, process: Process) -> None:
+    def process_ended(self, process: Process | ListProxy) -> None:
         """Connections to it break."""
         for wire, (_, node, _) in list(self._wires.items()):
             if node is process:
@@ -142,11 +148,12 @@ class ListWorld:
     ) -> object:
         if client is None:
             raise ConnectionRefusedError("nodes connect to nobody here")
-        process = next(each for each in self.cluster.processes if each.name.startswith(f"{host}:"))
+        process = self._called(host)
         rng = self.sched.rng
         await asyncio.sleep(max(0.0, client.cut_until - self.sched.now) + rng.uniform(0.001, 0.01))
-        node = self.hosts.get(process.name)
-        if not process.alive or node is None or process.paused or not process.joined:
+        node = process if isinstance(process, ListProxy) else self.hosts.get(process.name)
+        is_joined = isinstance(process, ListProxy) or process.joined
+        if not process.alive or node is None or process.paused or not is_joined:
             raise ConnectionRefusedError(f"{process.name} does not listen")
         assert callable(make)
         wire = Wire(self.sched, self.cluster.quick_s, lambda: client.cut_until)
@@ -160,21 +167,27 @@ class ListWorld:
         ours.protocol.connection_made(ours)
         return ours.protocol
 
-    def _accept(self, node: ListHost, end: End) -> None:
+    def _called(self, host: str) -> Process | ListProxy:
+        return next(each for each in self._servers() if each.name.partition(":")[0] == host)
+
+    def _servers(self) -> list[Process | ListProxy]:
+        return [*self.cluster.processes, *self.proxies]
+
+    def _accept(self, node: ListHost | ListProxy, end: End) -> None:
         end.protocol = node.server.peer()
         end.protocol.connection_made(end)
         end._read()
 
     async def connected(self, client: ListClient) -> ClientConnection:
-        """A connection to some node. Raises ConnectError."""
+        """A connection to some node, or to the client's proxy. Raises ConnectError."""
         process = self.sched.rng.choice(self.cluster.processes)
-        host = process.name.partition(":")[0]
+        host = PROXY if client.is_proxied else process.name.partition(":")[0]
         return await wire_client.connect(host, PORT, timeout_s=5.0, limits=WIRE_LIMITS)
 
-    def process_at(self, address: str) -> Process:
-        """The node there."""
-        host = address.partition(":")[0]
-        return next(each for each in self.cluster.processes if each.name.startswith(f"{host}:"))
+    def answering(self, address: str) -> Answering:
+        """Who may answer there: a node, or any of those behind the proxy."""
+        found = self._called(address.partition(":")[0])
+        return Answering(self.cluster.processes if isinstance(found, ListProxy) else [found])
 
     def stop_reading(self, client: ListClient) -> None:
         """Its connections take nothing any more."""
@@ -271,16 +284,19 @@ class ListWorld:
         others, limits = CHANGES[len(LIMITS) :], CHANGES[: len(LIMITS)]
         name, values = rng.choice(others if is_strange or self.sched.chance(0.2) else limits)
         value = rng.choice(("", *values))
-        if self.faults_over:  # in the end, lists have room
-            over = [each for each in LIMITS if self.cluster.checks.truth.override(each)]
-            if not over:
-                return
-            name, value = over[0], ""
-        if is_strange:
+        if self.faults_over:
+            if process.alive:
+                self._take_back_all(process)
+        elif is_strange:
             process.call(partial(self._write_strange, process, name, value))
         elif process.alive:
-            work = partial(self._override, process, name, value)
-            process.call(work)
+            process.call(partial(self._override, process, name, value))
+
+    def _take_back_all(self, process: Process) -> None:
+        """In the end lists have room."""
+        for name in LIMITS:
+            if self.cluster.checks.truth.override(name):
+                process.call(partial(self._override, process, name, ""))
 
     def _override(self, process: Process, name: str, value: str) -> None:
         host = self.hosts[process.name]
@@ -341,7 +357,7 @@ class ListWorld:
     def _look(self) -> None:
         self.sched.after(LOOK_S, self._look)
         now = self.sched.now
-        for process in self.cluster.processes:
+        for process in self._servers():
             if process.paused or not process.alive:
                 self._paused_until[process.name] = now + LOOK_S
         if self.faults.found:
@@ -352,8 +368,12 @@ class ListWorld:
             failures = client.loop.failures if client.life else []
             if failures:
                 raise ViolationError(f"{client} met a fault: {failures[0]}")
-        for process in self.cluster.processes:
-            host = self.hosts.get(process.name)
+        self._look_at_servers(now)
+        self._look_at_wires(now)
+
+    def _look_at_servers(self, now: float) -> None:
+        for process in self._servers():
+            host = process if isinstance(process, ListProxy) else self.hosts.get(process.name)
             if host is None or not process.alive:
                 continue
             if host.loop.failures:
@@ -361,7 +381,6 @@ class ListWorld:
             if now > self._paused_until.get(process.name, 0.0) + LOOK_S:
                 for side in host.sides.values():
                     side.check()
-        self._look_at_wires(now)
 
     def _look_at_wires(self, now: float) -> None:
         for wire, (client, process, _) in list(self._wires.items()):
@@ -388,6 +407,10 @@ class ListWorld:
             held = [side.outstanding or len(side.queue) for side in host.sides.values()]
             if any(held):
                 found.append(f"{name} still gives lists: {held}")
+        for proxy in self.proxies:
+            held = [side.outstanding or len(side.queue) for side in proxy.sides.values()]
+            if any(held) or len(proxy.lists):
+                found.append(f"{proxy} still gives lists: {held}, {len(proxy.lists)}")
         return found
 
     def judge(self) -> None:
@@ -404,6 +427,7 @@ class ListWorld:
         """What the run has put its clients through."""
         return {
             "changes": sum(each.changes for each in self.followers),
+            "proxied": sum(each.changes for each in self.followers if each.is_proxied),
             "lists": self.checks.taken,
             "turned_away": self.turned_away,
             "overridden": self.overridden,

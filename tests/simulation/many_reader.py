@@ -119,7 +119,7 @@ class ManyReader(Life):
         self._turns = TopicTurns(AT_ONCE)
         self._told = ToldTopics()
         self._give_planned = False
-        self._paused_until = 0.0
+        self._stop.end()
         self.later(0.0, self._hear)
         self.later(0.0, self._drive)
 

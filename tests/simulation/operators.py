@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from anabranch.channel.segments.positions import EARLIEST, LATEST
+from anabranch.channel.kafka.offsets import EARLIEST, LATEST
 from anabranch.core.autoscale.policy import override_flat
 from anabranch.core.bundles.unit import UnitState
 from anabranch.core.errors import InvalidInputError

@@ -24,7 +24,7 @@ from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.log.state import Entity
 from anabranch.core.node import NodeCore
 from anabranch.core.sessions.lease import Heartbeat
-from simulation.scheduler import Action, Scheduler, ViolationError
+from simulation.scheduler import Action, Scheduler, Stop, ViolationError
 from support.memory_log import MemoryReader
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Process:
         self._sched = cluster.sched
         self._rate = clock_rate
         self._epoch_s = cluster.sched.rng.uniform(0.0, 1e6)
-        self._paused_until = 0.0
+        self._stop = Stop(cluster.sched)
         self._life = 0  # which process; what was meant for an earlier one is lost
         self._ids = 0
         self._reader: MemoryReader
@@ -129,7 +129,7 @@ class Process:
 
     @property
     def paused(self) -> bool:
-        return self._sched.now < self._paused_until
+        return self._stop.is_on
 
     @property
     def joined(self) -> bool:
@@ -155,7 +155,7 @@ class Process:
         self._host = self.cluster.world.host(self) if self.cluster.world is not None else None
         self._joined = False
         self._read_planned = False
-        self._paused_until = 0.0
+        self._stop.end()
         self.acting = frozenset()
         self.alive, self.leaves = True, False
         self._sched.note(f"{self.name} starts at {self.replica.next_offset}")
@@ -184,10 +184,10 @@ class Process:
             self.cluster.world.process_ended(self)
 
     def pause(self, duration_s: float) -> None:
-        self._paused_until = max(self._paused_until, self._sched.now + duration_s)
+        self._stop.begin(duration_s)
 
     def resume(self) -> None:
-        self._paused_until = self._sched.now
+        self._stop.end()
 
     def flush(self) -> None:
         """The disk gets what memory holds now."""
@@ -220,7 +220,7 @@ class Process:
         if not self.alive or life != self._life:
             return
         if self.paused:
-            self._sched.at(self._paused_until, partial(self._run, life, action))
+            self._stop.defer(partial(self._run, life, action))
             return
         held = self.core.lease.holds(self.local_now())
         action()

@@ -50,7 +50,7 @@ class Producer(Life):
             for each in range(self._world.plan.keys)
         }
         self._sender, self._clients = None, {}
-        self._paused_until = 0.0
+        self._stop.end()
         self._sched.note(f"producer {self.name} starts life {self.life}")
         self.later(0.0, self._watch)
         self.later(0.0, self._produce)
@@ -79,7 +79,7 @@ class Producer(Life):
 
     def answer(self, key: str) -> bool:
         """Sends the next message of a key that others write to as well; whether it can."""
-        if self._sender is None or self._sched.now < self._paused_until:
+        if self._sender is None or self._stop.is_on:
             return False
         message = self._world.shared.new(key)
         self._sender.send(PendingMessage(key.encode(), str(message.sequence).encode()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import random
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from hashlib import blake2b
@@ -59,19 +60,50 @@ class Scheduler:
         return self.rng.random() < probability
 
 
+class Stop:
+    """What something that stands still for a while does not do until it goes on."""
+
+    def __init__(self, sched: Scheduler) -> None:
+        self.until = 0.0
+        self._sched = sched
+        self._deferred: deque[Action] = deque()
+
+    @property
+    def is_on(self) -> bool:
+        return self._sched.now < self.until
+
+    def begin(self, duration_s: float) -> None:
+        self.until = max(self.until, self._sched.now + duration_s)
+
+    def end(self) -> None:
+        """It goes on before its time."""
+        self.until = self._sched.now
+        for _ in self._deferred:
+            self._sched.at(self.until, self._next)
+
+    def defer(self, action: Action) -> None:
+        """Calls it when this is over: which it may not be, once more, by then."""
+        self._deferred.append(action)
+        self._sched.at(self.until, self._next)
+
+    def _next(self) -> None:
+        if self._deferred:
+            self._deferred.popleft()()
+
+
 class Life:
     """What crashes, so that nothing comes of what it had planned, and pauses, which defers it."""
 
     def __init__(self, sched: Scheduler) -> None:
         self.life = 0
         self._sched = sched
-        self._paused_until = 0.0
+        self._stop = Stop(sched)
 
     def pause(self, duration_s: float) -> None:
-        self._paused_until = max(self._paused_until, self._sched.now + duration_s)
+        self._stop.begin(duration_s)
 
     def resume(self) -> None:
-        self._paused_until = self._sched.now
+        self._stop.end()
 
     def later(self, delay_s: float, action: Action) -> None:
         self._sched.after(delay_s, partial(self.run_in, self.life, action))
@@ -79,7 +111,7 @@ class Life:
     def run_in(self, life: int, action: Action) -> None:
         if life != self.life:
             return
-        if self._sched.now < self._paused_until:
-            self._sched.at(self._paused_until, partial(self.run_in, life, action))
+        if self._stop.is_on:
+            self._stop.defer(partial(self.run_in, life, action))
         else:
             action()

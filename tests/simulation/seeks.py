@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import structlog
 
 from anabranch.broker.errors import UnavailableError
-from anabranch.broker.topics.access import TopicAccess
-from anabranch.broker.topics.consumers import Consumers
-from anabranch.broker.topics.groups import StartPositionFinder
-from anabranch.broker.topics.positions import PositionKeeper
-from anabranch.broker.topics.subscriptions import Resets
+from anabranch.broker.topics.controllers.access import TopicAccess
+from anabranch.broker.topics.subscriptions.changes import Resets
+from anabranch.broker.topics.subscriptions.consumers import Consumers
+from anabranch.broker.topics.subscriptions.groups import StartPositionFinder
+from anabranch.broker.topics.subscriptions.positions import PositionKeeper
 from anabranch.channel.errors import KafkaUnreachableError
-from anabranch.channel.segments.positions import EARLIEST, LATEST
+from anabranch.channel.kafka.offsets import EARLIEST, LATEST
 from anabranch.core.errors import AnabranchError
 from anabranch.core.log.records import Record, SubscriptionChange
 from anabranch.core.subscriptions.subscription import SubscriptionOp
@@ -36,8 +36,9 @@ T = TypeVar("T")
 class _Keeper:
     """As much of a `PositionKeeper` as is asked for here, at the very instant of a request."""
 
-    def __init__(self, store: SegmentStore) -> None:
-        self._store = store
+    def __init__(self, world: TopicWorld) -> None:
+        self._world = world
+        self._store: SegmentStore = world.store
 
     def offsets(
         self, places: Iterable[Place], timestamp_ms: int, deadline_s: float
@@ -51,7 +52,10 @@ class _Keeper:
     def queue(
         self, group: str, places: Iterable[Place], deadline_s: float
     ) -> dict[Place, tuple[int, int]]:
-        return {}
+        if not self._world.plan.queue_told:
+            return {}
+        share_group = self._world.queue_of(group)
+        return {place: share_group.told(place) for place in places} if share_group else {}
 
     def _at(self, place: Place, timestamp_ms: int) -> int:
         partition = self._store.partitions.get(place)
@@ -79,7 +83,7 @@ class Positions:
 
         def act() -> None:
             self.asked_ms = self._world.cluster.log_ms()
-            keeper: Any = _Keeper(self._world.store)
+            keeper: Any = _Keeper(self._world)
             with suppress(KafkaUnreachableError):
                 found.append(job(keeper, seconds))
 

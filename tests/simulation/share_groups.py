@@ -125,6 +125,13 @@ class ShareGroup:
             if given.message not in self._processed:
                 raise ViolationError(f"{given} was accepted, and nobody has done with it")
 
+    def told(self, place: Place) -> tuple[int, int]:
+        """Where it goes on in a partition, and how many messages it has left there."""
+        share = self._shares.get(place, _Share())
+        start = min([*share.released, *share.locks], default=share.fresh)
+        partition = self._world.store.partitions.get(place)
+        return start, self._left(place, len(partition.messages) if partition else 0)
+
     def _acquire(self, place: Place, share: _Share, number: int, most: int) -> list[Given]:
         partition = self._world.store.partitions.get(place)
         if partition is None:

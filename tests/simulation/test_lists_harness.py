@@ -13,6 +13,9 @@ from pydantic import ValidationError
 
 from anabranch.broker.binary import listing
 from anabranch.broker.configuration import Configuration
+from anabranch.broker.proxy.lists import ListRelay
+from anabranch.broker.proxy.shared_lists import SharedLists
+from anabranch.broker.proxy.watches import KeptWatches
 from anabranch.broker.settings import current, overrides
 from anabranch.broker.topics.lists import KeptList
 from anabranch.client._topics.list_watch import TopicListWatch
@@ -23,10 +26,11 @@ from anabranch.core.topic_lists.semaphore import (
     Semaphore,
     SemaphoreLimits,
 )
+from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.connection import Connection
-from anabranch.wire.limiter import HeldMemory
-from anabranch.wire.semaphore import AsyncSemaphore
-from anabranch.wire.shared import SharedMemory
+from anabranch.wire.memory.limiter import HeldMemory
+from anabranch.wire.memory.semaphore import AsyncSemaphore
+from anabranch.wire.memory.shared import SharedMemory
 from simulation import run
 from simulation.list_plan import draw_lists
 from simulation.planted import first_violation
@@ -45,6 +49,23 @@ def violation_found(*expected: str, first_seed: int = 0) -> None:
 def tight(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every seed has long lists, little memory for them, and many who want some."""
     wanted = {"topics": 60, "listers": 5, "mute": 3, "memory": 2, "change_interval_s": 2.0}
+    monkeypatch.setattr(
+        run,
+        "draw_lists",
+        lambda rng: msgspec.structs.replace(draw_lists(rng), **wanted),
+    )
+
+
+def behind_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every seed has a proxy, and many behind it, and connections that break."""
+    wanted = {
+        "proxied": 6,
+        "listers": 5,
+        "mute": 1,
+        "operation_interval_s": 0.05,
+        "fault_kinds": ("break", "cut", "crash"),
+        "fault_interval_s": 0.5,
+    }
     monkeypatch.setattr(
         run,
         "draw_lists",
@@ -71,7 +92,7 @@ def test_changes_during_the_making_of_a_list_that_are_lost(monkeypatch: pytest.M
         made(self, names)
 
     monkeypatch.setattr(KeptList, "made", hasty)
-    violation_found("was never what a node told", "does not have the list")
+    violation_found("was never what a node told", "does not have the list", "keeps another list")
 
 
 def test_a_watch_that_is_put_down_as_told_too_far(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,8 +100,10 @@ def test_a_watch_that_is_put_down_as_told_too_far(monkeypatch: pytest.MonkeyPatc
     begin = listing._Listing._tell_some
 
     def early(self: Any, group: Any, generation: int, changes: bytes) -> None:
+        told = list(group.values())
         begin(self, group, generation, changes)
-        for watch in self._watches.values():
+        for watch in told:
+            self._settle(watch)  # else it is due for ever, which takes long to be seen
             watch.generation = watch.kept.list.generation
 
     monkeypatch.setattr(listing._Listing, "_tell_some", early)
@@ -134,7 +157,9 @@ def test_a_permit_that_is_not_given_back_on_cancellation(monkeypatch: pytest.Mon
         await leave(self, kind, error, trace)
 
     monkeypatch.setattr(HeldMemory, "__aexit__", forgetful)
-    violation_found("still gives lists", "let request", "lets request", "was answered after")
+    # Where all of it is gone, nobody gets a list any more.
+    starved = ("was answered after", "does not have the list")
+    violation_found("still gives lists", "let request", "lets request", *starved)
 
 
 def test_a_request_that_is_not_withdrawn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +172,7 @@ def test_a_request_that_is_not_withdrawn(monkeypatch: pytest.MonkeyPatch) -> Non
         return await asyncio.shield(future)
 
     monkeypatch.setattr(AsyncSemaphore, "_ended", stubborn)
-    violation_found("still gives lists", "lets request", "was answered after")
+    violation_found("still gives lists", "lets request", "was answered after", first_seed=26)
 
 
 def test_shared_memory_that_its_last_user_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +245,7 @@ def test_overrides_that_contradict_in_the_order_of_the_reader(
         "oldest_first",
         lambda overrides: [(name, each.value) for name, each in reversed(overrides.items())],
     )
-    violation_found("goes by other settings")
+    violation_found("goes by other settings", first_seed=27)
 
 
 def test_an_override_by_another_spelling_that_a_node_stumbles_over(
@@ -235,6 +260,50 @@ def test_an_override_by_another_spelling_that_a_node_stumbles_over(
     monkeypatch.setattr(overrides, "_value", lenient)
     with pytest.raises(ValidationError, match="scalableTopicMergeWindow"):
         violation_found("")
+
+
+def test_a_proxy_that_tells_a_list_without_asking_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have changed since others were told it, and whoever asks may know that."""
+    behind_proxy(monkeypatch)
+    ask = ListRelay._ask
+
+    async def hasty(self: ListRelay, asked: Any) -> None:
+        shared = self._lists.told_last(asked.command) if asked.is_repeatable else None
+        if shared is None:
+            await ask(self, asked)
+            return
+        asked.shared = shared
+        if await asyncio.shield(shared.landed):
+            await self._send(asked, shared)
+
+    monkeypatch.setattr(ListRelay, "_ask", hasty)
+    violation_found("was never what a node told")
+
+
+def test_a_watch_that_a_proxy_does_not_open_at_another_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    behind_proxy(monkeypatch)
+
+    def forgetful(self: KeptWatches) -> Iterable[Any]:
+        return [each for each in moved(self) if each.type != BaseCommand.WATCH_SCALABLE_TOPICS]
+
+    moved = KeptWatches.moved
+    monkeypatch.setattr(KeptWatches, "moved", forgetful)
+    violation_found("does not have the list")
+
+
+def test_those_who_wait_for_a_list_that_its_reader_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    behind_proxy(monkeypatch)
+
+    def silent(self: SharedLists, shared: Any, reader: object) -> None:
+        shared.users -= 1
+        if not shared.users:
+            self._forget(shared)
+            shared.end()
+
+    monkeypatch.setattr(SharedLists, "leave", silent)
+    violation_found("does not have the list", "still gives lists", first_seed=34)
 
 
 def test_a_limiter_that_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:

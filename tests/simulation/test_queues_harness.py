@@ -12,6 +12,8 @@ from anabranch.client._queue.core import QueueCore
 from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
 from faults.planted import BUGS
 from simulation.planted import stormy, violation_found
+from simulation.segment_store import Place
+from simulation.share_groups import ShareGroup, _Share
 
 pytestmark = pytest.mark.simulation
 
@@ -31,6 +33,18 @@ def test_a_consumer_that_takes_a_short_silence_for_the_end(
 ) -> None:
     stormy(monkeypatch, **QUEUES)
     monkeypatch.setattr(drain, "LOCKS", 0.1)
+    violation_found("is called drained by a queue")
+
+
+def test_a_locked_message_that_counts_as_settled_when_kafka_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stormy(monkeypatch, **QUEUES, forgets=True, queue_told=True)
+
+    def told(self: ShareGroup, place: Place) -> tuple[int, int]:
+        return self._shares.get(place, _Share()).fresh, -1
+
+    monkeypatch.setattr(ShareGroup, "told", told)
     violation_found("is called drained by a queue")
 
 

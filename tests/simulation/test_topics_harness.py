@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from anabranch.broker.topics import consumers
-from anabranch.broker.topics.service import TopicService
+from anabranch.broker.topics.controllers.service import TopicService
+from anabranch.broker.topics.subscriptions import consumers
 from anabranch.client import Segment
 from anabranch.client._consumer.assignment import Holding
 from anabranch.client._consumer.core import ConsumerCore
@@ -241,7 +241,7 @@ def test_a_controller_that_remembers_what_it_knew_before_another_took_over(
     monkeypatch.setattr(TopicService, "_discard", lambda self, unit: None)
     monkeypatch.setattr(TopicService, "_forget", lambda self, name: None)
     monkeypatch.setattr(TopicService, "reconcile", keeping)
-    violation_found("both serve", first_seed=66)
+    violation_found("both serve", first_seed=109)
 
 
 def test_a_second_process_registered_under_a_name_while_the_first_may_serve(

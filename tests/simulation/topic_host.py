@@ -17,15 +17,15 @@ import structlog
 from anabranch.broker.binary.forms import assignment_form
 from anabranch.broker.errors import DeadlineExceededError, UnavailableError
 from anabranch.broker.proposals import Proposals
-from anabranch.broker.topics.access import TopicAccess
-from anabranch.broker.topics.consumers import (
+from anabranch.broker.topics.controllers.access import TopicAccess
+from anabranch.broker.topics.controllers.service import TopicService
+from anabranch.broker.topics.subscriptions.consumers import (
     ConsumerRequest,
     Consumers,
     RegisteredConsumer,
     SubscriptionGoneError,
 )
-from anabranch.broker.topics.groups import Groups, StartPositionFinder
-from anabranch.broker.topics.service import TopicService
+from anabranch.broker.topics.subscriptions.groups import Groups, StartPositionFinder
 from anabranch.client._consumer.assignment import Assignment
 from anabranch.client._consumer.session import assignment_of
 from anabranch.core.bundles.propose import Actor

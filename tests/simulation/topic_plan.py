@@ -66,6 +66,7 @@ class TopicPlan(msgspec.Struct, frozen=True):
     checkpoints: bool = False  # the last subscription's consumers keep their positions
     many: bool = False  # a consumer over all topics
     queue_consumers: int = 0  # of a queue subscription of the first topic; 0 for none
+    queue_told: bool = False  # Kafka tells nodes how far a queue is, where they look
 
 
 def draw_topics(rng: random.Random) -> TopicPlan:
@@ -111,6 +112,7 @@ def draw_topics(rng: random.Random) -> TopicPlan:
     )
     if drawn.kafka_brokers > 1:
         drawn = msgspec.structs.replace(drawn, kafka_copies=own.choice((1, 2)))
+    drawn = msgspec.structs.replace(drawn, queue_told=own.random() < 0.7)
     if drawn.shared_keys and drawn.producers == 1:
         return msgspec.structs.replace(drawn, producers=2)
     return drawn

@@ -10,6 +10,7 @@ from anabranch.client import TopicLayout
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.topics.guards import controller_of
+from anabranch.core.topics.kafka_names import kafka_group
 from simulation.checkpoint_consumers import CheckpointReader
 from simulation.checkpoint_sink import Sink
 from simulation.cluster import Cluster
@@ -105,6 +106,15 @@ class TopicWorld:
     @property
     def faults_over(self) -> bool:
         return self.cluster.faults_over
+
+    def queue_of(self, group: str) -> ShareGroup | None:
+        """The queue whose Kafka group it is."""
+        truth = self.cluster.checks.truth
+        for (topic, subscription), share_group in self.queues.items():
+            known = truth.subscription(topic, subscription)
+            if known and kafka_group("", topic, subscription, known.created_offset) == group:
+                return share_group
+        return None
 
     def new_number(self) -> int:
         self._numbers += 1

@@ -13,11 +13,12 @@ from anabranch.core.topic_lists.semaphore import (
     Semaphore,
     SemaphoreLimits,
 )
-from anabranch.wire.semaphore import AsyncSemaphore
+from anabranch.wire.memory.semaphore import AsyncSemaphore
 from simulation.process import Process
 from simulation.scheduler import ViolationError
 
 if TYPE_CHECKING:
+    from simulation.list_proxy import ListProxy
     from simulation.list_world import ListWorld
 
 NS = 1_000_000_000
@@ -33,7 +34,7 @@ class WatchedSemaphore(Semaphore):
     nobody waits for longer than may be.
     """
 
-    process: Process
+    process: Process | ListProxy
     world: ListWorld
 
     def __init__(self, limits: SemaphoreLimits) -> None:
@@ -42,7 +43,9 @@ class WatchedSemaphore(Semaphore):
         self.permits: list[Permit] = []
 
     @staticmethod
-    def put_into(side: AsyncSemaphore, process: Process, world: ListWorld) -> WatchedSemaphore:
+    def put_into(
+        side: AsyncSemaphore, process: Process | ListProxy, world: ListWorld
+    ) -> WatchedSemaphore:
         """In the place of the one that decides for a side of a limiter."""
         watched = WatchedSemaphore(side.limits)
         watched.process, watched.world = process, world

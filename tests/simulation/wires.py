@@ -112,11 +112,25 @@ class End(asyncio.Transport):
             return
         data, self._inbox = bytes(self._inbox), bytearray()
         if data:
-            self._loop.call(partial(self.protocol.data_received, data))
+            self._loop.call(partial(self._give, data))
             self.wire.sched.after(self.wire.latency_s(), partial(self.other._in_life, self._room))
         if self._ended_there and not self._inbox:
             self._loop.call(self.protocol.eof_received)
             self._finish(None)
+
+    def _give(self, data: bytes) -> None:
+        """To the protocol, as it wants to have it."""
+        if not isinstance(self.protocol, asyncio.BufferedProtocol):
+            self.protocol.data_received(data)
+            return
+        left = memoryview(data)
+        while left and not self._holds and not self.is_over:
+            buffer = memoryview(self.protocol.get_buffer(len(left)))
+            count = min(len(buffer), len(left))
+            buffer[:count] = left[:count]
+            self.protocol.buffer_updated(count)
+            left = left[count:]
+        self._inbox[:0] = left
 
     def _room(self) -> None:
         self.other._loop.call(self.other.pump)

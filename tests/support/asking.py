@@ -7,6 +7,7 @@ from starlette.types import Receive, Scope, Send
 
 from anabranch.broker.http.app import create_app
 from anabranch.broker.requester import asked_by
+from anabranch.core.security.principal import Principal
 from support.memory_cluster import WAIT_S, MemoryNode
 
 
@@ -16,7 +17,7 @@ def asking(node: MemoryNode) -> httpx.AsyncClient:
 
     async def known(scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope.get("headers", ()))
-        with asked_by(headers.get(b"who", b"").decode()):
+        with asked_by(Principal(headers.get(b"who", b"").decode())):
             await app(scope, receive, send)
 
     transport = httpx.ASGITransport(app=known)

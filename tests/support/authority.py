@@ -44,8 +44,9 @@ class Authority:
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             .sign(self._key, SHA256())
         )
+        self.pem = self._own.public_bytes(Encoding.PEM)
         self.file = folder / "authority.pem"
-        self.file.write_bytes(self._own.public_bytes(Encoding.PEM))
+        self.file.write_bytes(self.pem)
 
     def issue(
         self,

@@ -146,7 +146,8 @@ class Loop:
 
     def _prune(self, now_ms: int) -> None:
         for part in list(self.layout.segments.values()):
-            old = part.sealed_at_ms <= now_ms - self.rules.retention_s * 1000
+            kept_s = max(self.rules.retention_s, self.rules.sealed_retention_s)
+            old = part.sealed_at_ms <= now_ms - kept_s * 1000
             if not part.is_active and old:
                 self.layout = self.layout.prune_segment(part.segment_id)
 

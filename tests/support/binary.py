@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from anabranch.broker.binary.handlers import lookups, open_sessions
 from anabranch.wire.client import ClientConnection
-from anabranch.wire.server import OpenSession
+from anabranch.wire.server.server import OpenSession
 from support.memory_cluster import MemoryNode
 from support.wire import connected, serving
 

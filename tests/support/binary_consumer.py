@@ -11,12 +11,13 @@ import pytest
 
 from anabranch.broker.binary.sessions import sessions
 from anabranch.broker.requester import asked_by
+from anabranch.core.security.principal import Principal
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.client import ClientConnection
 from anabranch.wire.connection import ConnectionLimits
 from anabranch.wire.errors import RefusedError
-from anabranch.wire.server import OpenSession, Peer, Route, Routes
+from anabranch.wire.server.server import OpenSession, Peer, Route, Routes
 from support.memory_cluster import MemoryNode
 from support.wire import WAIT_S, connected, serving
 
@@ -107,7 +108,7 @@ def _for(role: str, part: OpenSession) -> OpenSession:
 
     def known(route: Route) -> Route:
         async def answer(command: BaseCommand) -> None:
-            with asked_by(role):
+            with asked_by(Principal(role)):
                 await route(command)
 
         return answer

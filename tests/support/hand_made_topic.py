@@ -20,7 +20,7 @@ from anabranch.core.topics.layout import SegmentLayout
 from anabranch.core.topics.segment import SegmentInfo
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand
-from anabranch.wire.server import Peer, Routes, WireServer, serve
+from anabranch.wire.server.server import Peer, Routes, WireServer, serve
 from support.quiet import QUIET
 
 _DEADLINE_S = 60.0

@@ -7,8 +7,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import httpx
 
-from anabranch.broker.http.app import create_app
-from anabranch.broker.http.server import HttpServer, bind
+from anabranch.broker.http.app import create_server
+from anabranch.broker.http.server import bind
 from support import steady
 from support.memory_cluster import WAIT_S, MemoryCluster, MemoryNode, memory_cluster
 
@@ -30,8 +30,7 @@ async def serving(node: MemoryNode) -> AsyncIterator[HttpNode]:
     """The node's interface on a free port."""
     with bind("127.0.0.1", 0) as held:
         port = held.getsockname()[1]
-        app = create_app(node.operations, node.settings, node.metrics)
-        server = HttpServer(app, held, node.settings.http_limits)
+        server = create_server(node.operations, node.settings, node.metrics, held)
         await server.start()
         try:
             url = f"http://127.0.0.1:{port}"

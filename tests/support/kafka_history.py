@@ -20,8 +20,8 @@ from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.topics import Topics, topic_id
 from anabranch.channel.log.entries import Entry
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
-from anabranch.spark_replay.archive_identity import ArchiveIdentity, write_identity
-from anabranch.spark_replay.folders import LocalFolder
+from anabranch.spark_replay.archive.folders import LocalFolder
+from anabranch.spark_replay.archive.identity import ArchiveIdentity, write_identity
 from support.history import History, SnapshotTaken
 from support.quiet import QUIET
 

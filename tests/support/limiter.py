@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from anabranch.core.topic_lists.semaphore import SemaphoreLimits
-from anabranch.wire.limiter import (
+from anabranch.wire.memory.limiter import (
     AsyncDualMemoryLimiter,
     DualLatency,
     DualMemoryLimits,

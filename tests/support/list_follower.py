@@ -11,8 +11,8 @@ from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.client import ClientConnection
 from anabranch.wire.connection import ConnectionLimits
-from anabranch.wire.limiter import LimitType
-from anabranch.wire.server import Peer, WireServer
+from anabranch.wire.memory.limiter import LimitType
+from anabranch.wire.server.server import Peer, WireServer
 from support import steady
 from support.http import PATIENT
 from support.memory_cluster import WAIT_S, MemoryCluster, MemoryNode, memory_cluster

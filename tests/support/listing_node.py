@@ -7,20 +7,37 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from anabranch.broker.proxy.shared_lists import Told
-from anabranch.broker.settings.proxy import load_proxy_settings
+from anabranch.broker.settings.proxy import ProxySettings, load_proxy_settings
+from anabranch.core.security.principal import Principal
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.connection import ConnectionLimits
 from anabranch.wire.framing import LIST_FRAME_BYTES_MAX, encode_frame
-from anabranch.wire.limiter import LimitType
-from anabranch.wire.server import Peer, Routes
-from anabranch.wire.shared import frame_head
+from anabranch.wire.memory.limiter import LimitType
+from anabranch.wire.memory.shared import frame_head
+from anabranch.wire.server.admission import AdmittedPeer, Visitor
+from anabranch.wire.server.server import Peer, Routes
 from support import steady
 from support.proxied import HOST, RunningProxy, running_proxy
 from support.wire import Raw, raw, serving
 
 _LIMITS = ConnectionLimits(unsent_bytes_max=4 * LIST_FRAME_BYTES_MAX, unread_s_max=3_600)
+
+
+class Believing:
+    """Believes of everybody for whom they say to ask; for `seconds`, None: for ever."""
+
+    def __init__(self) -> None:
+        self.seconds: float | None = None
+        self.shown_anew: list[bytes] = []
+
+    async def admit(self, connect: pb.CommandConnect, visitor: Visitor) -> AdmittedPeer:
+        return AdmittedPeer(Principal(connect.original_principal or "proxy"), self.seconds)
+
+    async def admit_again(self, shown: pb.AuthData, visitor: Visitor) -> AdmittedPeer:
+        self.shown_anew.append(shown.auth_data)
+        return AdmittedPeer(visitor.principal)
 
 
 class ListingNode:
@@ -31,6 +48,9 @@ class ListingNode:
         self.asked = 0
         self.told = 0  # lists with names
         self.hash = "abc"
+        self.opened: dict[int, int] = {}  # how each watch was opened last, by its id
+        self.strangers: set[str] = set()  # roles that may not see any list
+        self.believing = Believing()  # who comes, where it is asked
         self.waits = asyncio.Event()  # not set: nothing is answered
         self.waits.set()
 
@@ -43,6 +63,9 @@ class ListingNode:
         async def topics(command: BaseCommand) -> None:
             self.asked += 1
             asked = command.getTopicsOfNamespace
+            if peer.principal.role in self.strangers:
+                peer.refuse(command, pb.ServerError.TopicNotFound, "not for you to see")
+                return
             if asked.namespace == "public/none":
                 peer.refuse(command, pb.ServerError.TopicNotFound, "no such namespace")
                 return
@@ -57,11 +80,20 @@ class ListingNode:
         async def watch(command: BaseCommand) -> None:
             self.asked += 1
             asked = command.watchScalableTopics
-            snapshot = pb.ScalableTopicsSnapshot(topics=self.names(int(asked.namespace[7:])))
-            self.send(
-                peer,
-                pb.CommandWatchScalableTopicsUpdate(watch_id=asked.watch_id, snapshot=snapshot),
+            await self.waits.wait()
+            told = pb.CommandWatchScalableTopicsUpdate(
+                watch_id=asked.watch_id, topics_hash=self.hash
             )
+            if asked.HasField("opening"):
+                told.opening = asked.opening
+            self.opened[asked.watch_id] = told.opening
+            is_known = asked.current_hash == self.hash
+            if is_known:
+                told.diff.SetInParent()
+            self.send_names(peer, told, [] if is_known else self.names(int(asked.namespace[7:])))
+
+        async def close(_command: BaseCommand) -> None:
+            """There is no answer to it."""
 
         async def watch_list(command: BaseCommand) -> None:
             asked = command.watchTopicList
@@ -82,18 +114,23 @@ class ListingNode:
         return {
             BaseCommand.GET_TOPICS_OF_NAMESPACE: topics,
             BaseCommand.WATCH_SCALABLE_TOPICS: watch,
+            BaseCommand.WATCH_SCALABLE_TOPICS_CLOSE: close,
             BaseCommand.WATCH_TOPIC_LIST: watch_list,
             BaseCommand.LOOKUP: lookup,
         }
 
     def send_names(self, peer: Peer, answer: Told, names: list[str]) -> None:
         """The hash before the names, as nodes do."""
-        is_watch = isinstance(answer, pb.CommandWatchTopicListSuccess)
-        told = (
-            pb.CommandWatchTopicListSuccess(topic=names)
-            if is_watch
-            else pb.CommandGetTopicsOfNamespaceResponse(topics=names)
-        )
+        told: Told
+        if isinstance(answer, pb.CommandWatchTopicListSuccess):
+            told = pb.CommandWatchTopicListSuccess(topic=names)
+        elif isinstance(answer, pb.CommandGetTopicsOfNamespaceResponse):
+            told = pb.CommandGetTopicsOfNamespaceResponse(topics=names)
+        else:
+            told = pb.CommandWatchScalableTopicsUpdate()
+            if not answer.HasField("diff"):
+                told.snapshot.topics.extend(names)
+                told.snapshot.SetInParent()
         payload = told.SerializePartialToString()
         self.told += bool(names)
         peer.send_frame(frame_head(answer, len(payload), LIST_FRAME_BYTES_MAX), payload)
@@ -105,20 +142,31 @@ class ListingNode:
 
 @asynccontextmanager
 async def listed(**changes: object) -> AsyncIterator[tuple[RunningProxy, ListingNode]]:
+    """The node asks who comes where the changes have the proxy do so."""
     node = ListingNode()
-    async with serving(node.open_session, _LIMITS) as server:
-        settings = load_proxy_settings(
-            None,
-            {},
-            {
-                "brokerServiceURL": f"pulsar://{HOST}:{server.port}",
-                "advertisedAddress": HOST,
-                "bindAddress": HOST,
-                **changes,
-            },
-        )
-        async with running_proxy(settings) as proxy:
-            yield proxy, node
+    async with (
+        serving(node.open_session, _LIMITS) as server,
+        running_proxy(_settings(server.port, changes)) as proxy,
+    ):
+        if "authenticationEnabled" in changes:
+            server.admission = node.believing
+        yield proxy, node
+
+
+@asynccontextmanager
+async def before_another(proxy: RunningProxy) -> AsyncIterator[RunningProxy]:
+    """A proxy that takes this one for its node."""
+    async with running_proxy(_settings(proxy.port, {})) as outer:
+        yield outer
+
+
+def _settings(port: int, changes: dict[str, object]) -> ProxySettings:
+    first = {
+        "brokerServiceURL": f"pulsar://{HOST}:{port}",
+        "advertisedAddress": HOST,
+        "bindAddress": HOST,
+    }
+    return load_proxy_settings(None, {}, {**first, **changes})
 
 
 Test = Callable[[RunningProxy, ListingNode], Awaitable[None]]
@@ -133,9 +181,15 @@ def run(test: Test, **changes: object) -> None:
 
 
 @asynccontextmanager
-async def client_of(proxy: RunningProxy) -> AsyncIterator[Raw]:
-    async with raw(proxy.settings.service_port, LIST_FRAME_BYTES_MAX) as client:
-        await client.handshake()
+async def client_of(proxy: RunningProxy, token: str = "") -> AsyncIterator[Raw]:
+    async with raw(proxy.port, LIST_FRAME_BYTES_MAX) as client:
+        if token:
+            hello = pb.CommandConnect(client_version="raw", protocol_version=15)
+            hello.auth_method_name, hello.auth_data = "token", token.encode()
+            client.send(commands.envelope(hello))
+            assert (await answer(client)).type == BaseCommand.CONNECTED
+        else:
+            await client.handshake()
         yield client
 
 

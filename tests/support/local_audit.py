@@ -8,12 +8,12 @@ from typing import Any, Final
 from anabranch.channel.log.entries import Entry
 from anabranch.core.log.fold import evolve
 from anabranch.core.log.records import scope_of
-from anabranch.spark_replay.checks.digests import Claim
-from anabranch.spark_replay.checks.offsets import Chunk
-from anabranch.spark_replay.checks.order import Edges
-from anabranch.spark_replay.checks.segments import SegmentEnds
-from anabranch.spark_replay.checks.settings import SettingFault
-from anabranch.spark_replay.replay import (
+from anabranch.spark_replay.audit.checks.digests import Claim
+from anabranch.spark_replay.audit.checks.offsets import Chunk
+from anabranch.spark_replay.audit.checks.order import Edges
+from anabranch.spark_replay.audit.checks.segments import SegmentEnds
+from anabranch.spark_replay.audit.checks.settings import SettingFault
+from anabranch.spark_replay.audit.replay import (
     LOG_ROW,
     SNAPSHOT_ROW,
     PartReplay,
@@ -22,8 +22,8 @@ from anabranch.spark_replay.replay import (
     Rule,
     part_of,
 )
-from anabranch.spark_replay.tally import CheckName
-from anabranch.spark_replay.verdict import AuditFindings, CheckResult, Context, judged
+from anabranch.spark_replay.audit.tally import CheckName
+from anabranch.spark_replay.audit.verdict import AuditFindings, CheckResult, Context, judged
 from support.history import History, SnapshotTaken
 
 # The checks of a log without scalable topics that look at nothing.

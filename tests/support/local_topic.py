@@ -14,7 +14,7 @@ from anabranch.broker.binary.sessions import sessions
 from anabranch.broker.node import Node
 from anabranch.core.topics.guards import controller_of
 from anabranch.devkit.ports import free_port
-from anabranch.wire.server import serve
+from anabranch.wire.server.server import serve
 from support import doomed_node
 from support.doomed_node import Point
 from support.kafka_cluster import HOST, WAIT_S, KafkaCluster

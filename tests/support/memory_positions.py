@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable, Mapping
 
 from anabranch.channel.errors import KafkaUnreachableError
-from anabranch.channel.segments.positions import EARLIEST, LATEST, Place
+from anabranch.channel.kafka.offsets import EARLIEST, LATEST, Place
 from support.memory_segments import MemorySegments
 from support.waiting import WAIT_S
 

@@ -35,7 +35,9 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 class Dev:
     """A running `anabranch dev`."""
 
-    def __init__(self, folder: Path, nodes: int, settings: Sequence[str]) -> None:
+    def __init__(
+        self, folder: Path, nodes: int, settings: Sequence[str], flags: Sequence[str] = ()
+    ) -> None:
         self.nodes = nodes
         self.port = free_ports(nodes)
         self.output = folder / "dev.out"
@@ -46,6 +48,7 @@ class Dev:
                     *("--service-port", "0", "--kafka-port", "0"),
                     *("--data-dir", str(folder / "data")),
                     *(part for setting in settings for part in ("--set", setting)),
+                    *flags,
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -83,9 +86,14 @@ class Dev:
 
 
 @contextmanager
-def dev(folder: Path, nodes: int, settings: Sequence[str] = DEV_SETTINGS) -> Iterator[Dev]:
+def dev(
+    folder: Path,
+    nodes: int,
+    settings: Sequence[str] = DEV_SETTINGS,
+    flags: Sequence[str] = (),
+) -> Iterator[Dev]:
     """`anabranch dev` while the block runs, ready or not."""
-    running = Dev(folder, nodes, settings)
+    running = Dev(folder, nodes, settings, flags)
     try:
         yield running
     finally:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Final, NamedTuple, Self
 
-from anabranch.wire.kafka_protocol import text
+from anabranch.wire.kafka.protocol import text
 from anabranch.wire.varint import varint
 
 _HOST: Final = "127.0.0.1"

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 
 import httpx
 
 from anabranch.broker.binary.sessions import sessions
-from anabranch.broker.http.app import create_app
+from anabranch.broker.http.app import create_server
 from anabranch.broker.http.server import HttpServer, bind
+from anabranch.broker.ports import NODE_PORTS, TlsPorts, hold_ports
 from anabranch.broker.proxy.proxy import Proxy
-from anabranch.broker.settings.proxy import ProxySettings, load_proxy_settings
+from anabranch.broker.security.node import NodeSecurity, node_security
+from anabranch.broker.settings.model import name_of
+from anabranch.broker.settings.proxy import (
+    BINARY,
+    PROXY_PORTS,
+    WEB,
+    ProxySettings,
+    load_proxy_settings,
+)
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.client import ClientConnection, connect
-from anabranch.wire.server import WireServer, serve
+from anabranch.wire.server.server import WireServer
 from support import steady
 from support.http import PATIENT
 from support.memory_cluster import WAIT_S, MemoryCluster, MemoryNode, memory_cluster, until
@@ -24,14 +33,24 @@ HOST = "127.0.0.1"
 
 
 class ServedNode:
-    """A node, both of whose ports can be shut as if its process had died."""
+    """A node, all of whose ports can be shut as if its process had died."""
 
-    def __init__(self, node: MemoryNode, http: HttpServer, wire: WireServer) -> None:
+    def __init__(
+        self,
+        node: MemoryNode,
+        http: HttpServer,
+        wire: WireServer,
+        tls: TlsPorts,
+        security: NodeSecurity | None,
+    ) -> None:
         self.node = node
         self.wire = wire
+        self.security = security
         self._http = http
+        self._tls = tls
         self.web = node.id
         self.binary = node.settings.service_url.removeprefix("pulsar://")
+        self.web_tls = node.settings.web_url_tls.removeprefix("https://")
 
     async def shut_http(self) -> None:
         await self._http.stop()
@@ -39,6 +58,7 @@ class ServedNode:
     async def die(self) -> None:
         for peer in list(self.wire.peers):
             peer.abort("the node has died")
+        await self._tls.stop()
         await self.wire.stop()
         await self._http.stop()
 
@@ -47,29 +67,33 @@ class ServedNode:
 async def served_node(
     cluster: MemoryCluster, number: int, **changes: object
 ) -> AsyncIterator[ServedNode]:
-    with bind(HOST, 0) as web, bind(HOST, 0) as binary:
-        node = cluster.node(
-            number,
-            advertisedAddress=HOST,
-            webServicePort=web.getsockname()[1],
-            brokerServicePort=binary.getsockname()[1],
-            **PATIENT,
-            **changes,
-        )
+    """With ports with TLS, too, where the changes name a certificate."""
+    fields = NODE_PORTS if "tlsCertificateFilePath" in changes else NODE_PORTS[::2]
+    with ExitStack() as stack:
+        sockets = {field: stack.enter_context(bind(HOST, 0)) for field in fields}
+        ports = {name_of(field): held.getsockname()[1] for field, held in sockets.items()}
+        node = cluster.node(number, advertisedAddress=HOST, **ports, **PATIENT, **changes)
         await cluster.start(node)
-        app = create_app(node.operations, node.settings, node.metrics)
-        http = HttpServer(app, web, node.settings.http_limits)
+        security = node_security(node.settings, lambda: node.view)
+        guard = security.guard if security is not None else None
+        admission = security.admission if security is not None else None
+        web = sockets[NODE_PORTS.web]
+        http = create_server(node.operations, node.settings, node.metrics, web, security)
+        if security is not None:
+            await security.start()
         await http.start()
-        wire = await serve(
-            sessions(node.operations, node.settings),
-            held=binary,
-            limits=node.settings.wire_limits,
-        )
-        served = ServedNode(node, http, wire)
+        served_by = sessions(node.operations, node.settings, guard)
+        wire = WireServer(served_by, "anabranch", node.settings.wire_limits, admission)
+        await wire.listen(sockets[NODE_PORTS.binary])
+        tls = TlsPorts(node.settings, NODE_PORTS)
+        tls.serve(sockets, http, wire)
+        served = ServedNode(node, http, wire, tls, security)
         try:
             yield served
         finally:
             await served.die()
+            if security is not None:
+                await security.stop()
 
 
 def settings_of(nodes: list[ServedNode], **changes: object) -> ProxySettings:
@@ -94,6 +118,7 @@ class RunningProxy:
         self.proxy = proxy
         self.settings = settings
         self.service_url = settings.service_url
+        self.port = settings.service_port or 0  # of the binary protocol, without TLS
         self.web_url = settings.web_url
         self.http = http
 
@@ -101,7 +126,7 @@ class RunningProxy:
     async def client(
         self, on_push: Callable[[BaseCommand], None] = lambda _: None
     ) -> AsyncIterator[ClientConnection]:
-        client = await connect(HOST, self.settings.service_port, on_push=on_push, timeout_s=WAIT_S)
+        client = await connect(HOST, self.port, on_push=on_push, timeout_s=WAIT_S)
         try:
             yield client
         finally:
@@ -111,11 +136,11 @@ class RunningProxy:
 
 @asynccontextmanager
 async def running_proxy(settings: ProxySettings) -> AsyncIterator[RunningProxy]:
-    with bind(HOST, 0) as web, bind(HOST, 0) as binary:
-        ports = {"web_service_port": web.getsockname()[1], "service_port": binary.getsockname()[1]}
-        settings = settings.model_copy(update=ports)
+    anywhere = settings.model_copy(update={WEB: 0, BINARY: 0})
+    with hold_ports(anywhere, PROXY_PORTS) as held:
+        settings = held.settings
         proxy = Proxy(settings)
-        await proxy.start(web, binary)
+        await proxy.start(held.sockets)
         try:
             async with httpx.AsyncClient(base_url=settings.web_url, timeout=WAIT_S) as http:
                 yield RunningProxy(proxy, settings, http)

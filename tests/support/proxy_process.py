@@ -12,30 +12,37 @@ from pathlib import Path
 
 from support.processes import COMMAND, HOST, START_S_MAX, STOP_S_MAX
 
-_STARTED = re.compile(r"proxy\.started web_url=(\S+) service_url=(\S+)")
+_STARTED = re.compile(
+    r"proxy\.started web_url=(\S+) service_url=(\S+) web_url_tls=(\S+) service_url_tls=(\S+)"
+)
 
 
 class ProxyProcess:
     """Listens on whichever ports are free, and says which."""
 
     def __init__(
-        self, name: str, nodes: Sequence[str], folder: Path, settings: Sequence[str] = ()
+        self,
+        name: str,
+        nodes: Sequence[str],
+        folder: Path,
+        settings: Sequence[str] = (),
+        scheme: str = "http",
     ) -> None:
         self.output = folder / f"{name}.out"
-        command = [*COMMAND, "proxy", "--nodes", "http://" + ",".join(nodes)]
+        command = [*COMMAND, "proxy", "--nodes", f"{scheme}://" + ",".join(nodes)]
         command += ["--http-port", "0", "--service-port", "0"]
         for setting in (f"bindAddress={HOST}", f"advertisedAddress={HOST}", *settings):
             command += ["--set", setting]
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-        self.web_url, self.service_url = self._ports()
+        self.web_url, self.service_url, self.web_url_tls, self.service_url_tls = self._ports()
 
-    def _ports(self) -> tuple[str, str]:
+    def _ports(self) -> tuple[str, str, str, str]:
         deadline = time.monotonic() + START_S_MAX
         while time.monotonic() < deadline:
             found = _STARTED.search(self.text())
             if found is not None:
-                return found[1], found[2]
+                return found[1], found[2], found[3], found[4]
             assert self.process.poll() is None, self.text()
             time.sleep(0.02)
         raise AssertionError(f"the proxy did not start in time: {self.text()}")
@@ -52,9 +59,14 @@ class ProxyProcess:
 
 @contextmanager
 def proxy_process(
-    name: str, nodes: Sequence[str], folder: Path, settings: Sequence[str] = ()
+    name: str,
+    nodes: Sequence[str],
+    folder: Path,
+    settings: Sequence[str] = (),
+    scheme: str = "http",
 ) -> Iterator[ProxyProcess]:
-    proxy = ProxyProcess(name, nodes, folder, settings)
+    """`nodes`: host:port of their ports of HTTP, with TLS where the scheme is https."""
+    proxy = ProxyProcess(name, nodes, folder, settings, scheme)
     try:
         yield proxy
     finally:

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigResource
 
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.segments.sealing import Sealer
+from support.told_offsets import ToldOffset
 
 _UNKNOWN: Final = KafkaError.UNKNOWN_TOPIC_OR_PART
 
@@ -42,6 +43,7 @@ class Partition:
     looks: int = 0
     settings: dict[str, str] = field(default_factory=dict)
     replicas: Sequence[int] = (1,)
+    leader: int = 1
 
 
 class SealableKafka:
@@ -60,13 +62,14 @@ class SealableKafka:
             tuple[str, int, int, int | None]
         ] = []  # offset and leader's epoch at last
         self.patience: list[float] = []  # that its flushes had
+        self.isolation: object = None  # of its consumer
         self.closed = 0
         self.refused: set[str] = set()  # of "write" and "read": what it gives no right to
         self.lockless = 0  # so often it does not answer who wants a lock
         self.look_s: list[float] = []  # that its looks at the offsets had
 
     def sealer(self) -> Sealer:
-        """A sealer whose three clients are this."""
+        """A sealer whose clients are all this."""
         return Sealer(cast(KafkaConnection, self), cast(AdminClient, self))
 
     # --- as a connection ----------------------------------------------------------------
@@ -75,7 +78,8 @@ class SealableKafka:
         self.settings = settings
         return self
 
-    def consumer(self) -> SealableKafka:
+    def consumer(self, **settings: object) -> SealableKafka:
+        self.isolation = settings.get("isolation_level")
         return self
 
     def unreachable(self, doing: str) -> Exception:
@@ -110,26 +114,6 @@ class SealableKafka:
         """Everybody knows who leads; each partition is on one broker, without copies."""
         found = SimpleNamespace(error=None, partitions=dict(enumerate(self.topics[name])))
         return SimpleNamespace(topics={name: found}, brokers={1: None})
-
-    def list_offsets(
-        self, asked: Mapping[TopicPartition, object], request_timeout: float
-    ) -> dict[TopicPartition, Future[Any]]:
-        self.look_s.append(request_timeout)
-        answers: dict[TopicPartition, Future[Any]] = {}
-        for place in asked:
-            answers[place] = Future()
-            if place.partition >= len(self.topics[place.topic]):
-                answers[place].set_exception(KafkaException(KafkaError(_UNKNOWN)))
-                continue
-            partition = self._at(place.topic, place.partition)
-            partition.looks += 1
-            if partition.looks in partition.late:
-                partition.replicated += int(partition.replicated == partition.end)
-                partition.end += 1
-            answers[place].set_result(_Offset(partition.replicated, partition.epoch))
-            if self._catches_up:
-                partition.replicated = min(partition.end, partition.replicated + 1)
-        return answers
 
     def delete_records(self, asked: Sequence[TopicPartition]) -> dict[TopicPartition, Future[Any]]:
         """Takes the lock, once whoever has it gives it up; there is nothing to delete."""
@@ -173,6 +157,32 @@ class SealableKafka:
 
     # --- as a consumer ------------------------------------------------------------------
 
+    def offsets_for_times(
+        self, asked: Sequence[TopicPartition], timeout: float
+    ) -> list[ToldOffset]:
+        """The latest offsets, of which each is a look."""
+        self.look_s.append(timeout)
+        answers: list[ToldOffset] = []
+        for place in asked:
+            assert place.offset == OFFSET_END
+            told = ToldOffset(place.topic, place.partition)
+            answers.append(told)
+            if place.partition >= len(self.topics[place.topic]):
+                told.error = KafkaError(_UNKNOWN)
+                continue
+            partition = self._at(place.topic, place.partition)
+            partition.looks += 1
+            if partition.looks in partition.late:
+                partition.replicated += int(partition.replicated == partition.end)
+                partition.end += 1
+            told.offset, told.leader_epoch = partition.replicated, partition.epoch
+            if self._catches_up:
+                partition.replicated = min(partition.end, partition.replicated + 1)
+        return answers
+
+    def poll(self, _timeout: float) -> None:
+        """It has heard nothing."""
+
     def assign(self, places: Sequence[TopicPartition]) -> None:
         self._assigned = list(places)
         self.put_behind = [
@@ -205,12 +215,6 @@ class SealableKafka:
 
     def _at(self, topic: str, number: int) -> Partition:
         return self.topics[topic][number]
-
-
-@dataclass(frozen=True, slots=True)
-class _Offset:
-    offset: int
-    leader_epoch: int | None
 
 
 class _Message:

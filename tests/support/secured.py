@@ -10,15 +10,15 @@ import bcrypt
 import httpx
 
 from anabranch.broker.binary.sessions import sessions
-from anabranch.broker.http.app import create_app
-from anabranch.broker.http.server import HttpServer, bind
+from anabranch.broker.http.app import create_server
+from anabranch.broker.http.server import bind
 from anabranch.broker.security.node import NodeSecurity, node_security
 from anabranch.channel.codec import read_entry
 from anabranch.core.log.records import Record
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand
-from anabranch.wire.server import WireServer
+from anabranch.wire.server.server import WireServer
 from support import steady
 from support.http import PATIENT
 from support.memory_cluster import WAIT_S, MemoryCluster, MemoryNode, memory_cluster
@@ -98,8 +98,7 @@ async def secured(node: MemoryNode) -> AsyncIterator[SecuredNode]:
         one.http = httpx.AsyncClient(
             base_url=f"http://{HOST}:{held.getsockname()[1]}", timeout=WAIT_S
         )
-        app = create_app(node.operations, node.settings, node.metrics, security)
-        server = HttpServer(app, held, node.settings.http_limits)
+        server = create_server(node.operations, node.settings, node.metrics, held, security)
         await server.start()
         routes = sessions(node.operations, node.settings, security.guard)
         limits = node.settings.wire_limits

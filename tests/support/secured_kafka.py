@@ -32,17 +32,44 @@ from support.tcp_proxy import TcpProxy
 # Who may do everything, and who only what an ACL says.
 MASTER: Final = "master"
 LIMITED: Final = "limited"
+NODE: Final = "node"  # likewise
 SCRAM: Final = "SCRAM-SHA-512"
-PASSWORDS: Final = {MASTER: "open-sesame-71", LIMITED: "little-key-72"}
+PASSWORDS: Final = {
+    MASTER: "open-sesame-71",
+    LIMITED: "little-key-72",
+    NODE: "harbour-gate-74",
+}
 _WAIT_S: Final = 60.0
 
 _KINDS: Final = {
     "topics": ResourceType.TOPIC,
     "groups": ResourceType.GROUP,
     "transactions": ResourceType.TRANSACTIONAL_ID,
+    "cluster": ResourceType.BROKER,
 }
 
 Right = tuple[str, str, str]  # kind, first part of the names, operation
+
+
+CLUSTER: Final = "kafka-cluster"
+
+
+def rights_of_a_node(prefix: str) -> list[Right]:
+    """All that a node needs, as its errors say."""
+    common = ("READ", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS", "DELETE")
+    needed = {
+        "topics": (*common, "CREATE", "WRITE"),
+        "groups": common,
+        "transactions": ("DESCRIBE", "WRITE"),
+    }
+    return [(kind, prefix, each) for kind, operations in needed.items() for each in operations]
+
+
+def rights_of_a_leader(prefix: str) -> list[Right]:
+    """All that a node may need: to know racks, and to make ACLs of grants (`kafkaAclsEnabled`)."""
+    needed = ("DESCRIBE_CONFIGS", "ALTER", "DESCRIBE")
+    of_cluster = (("cluster", CLUSTER, each) for each in needed)
+    return [*rights_of_a_node(prefix), *of_cluster]
 
 
 class SecuredKafka:
@@ -109,27 +136,27 @@ class SecuredKafka:
         path.write_text("".join(f"{name}={value}\n" for name, value in security.items()))
         return path
 
-    def allow(self, *rights: Right) -> None:
-        """Gives the limited user these rights."""
+    def allow(self, *rights: Right, user: str = LIMITED) -> None:
+        """Gives the user these rights."""
         admin = self._admin()
-        allowed = [AclBinding(*_rule(right)) for right in rights]
+        allowed = [AclBinding(*_rule(right, user)) for right in rights]
         for future in admin.create_acls(allowed).values():
             future.result(_WAIT_S)
-        self._await(rights, are_there=True)
+        self._await(rights, user, are_there=True)
 
-    def forbid(self, *rights: Right) -> None:
-        """Takes these rights from the limited user."""
+    def forbid(self, *rights: Right, user: str = LIMITED) -> None:
+        """Takes these rights from the user."""
         admin = self._admin()
-        allowed = [AclBindingFilter(*_rule(right)) for right in rights]
+        allowed = [AclBindingFilter(*_rule(right, user)) for right in rights]
         for future in admin.delete_acls(allowed).values():
             future.result(_WAIT_S)
-        self._await(rights, are_there=False)
+        self._await(rights, user, are_there=False)
 
-    def _await(self, rights: Sequence[Right], *, are_there: bool) -> None:
+    def _await(self, rights: Sequence[Right], user: str, *, are_there: bool) -> None:
         """Returns once the broker goes by it: its controller has told it by then."""
         admin = self._admin()
         for right in rights:
-            asked = AclBindingFilter(*_rule(right))
+            asked = AclBindingFilter(*_rule(right, user))
             while bool(admin.describe_acls(asked).result(_WAIT_S)) is not are_there:
                 time.sleep(0.01)
 
@@ -170,11 +197,12 @@ class SecuredKafka:
         self.proxy.__exit__()
 
 
-def _rule(right: Right) -> tuple[Any, Any, Any, Any, Any, Any, Any]:
+def _rule(right: Right, user: str) -> tuple[Any, Any, Any, Any, Any, Any, Any]:
     kind, prefix, operation = right
-    pattern = ResourcePatternType.PREFIXED
+    types = ResourcePatternType
+    pattern = types.LITERAL if kind == "cluster" else types.PREFIXED
     yes = AclPermissionType.ALLOW
-    return _KINDS[kind], prefix, pattern, f"User:{LIMITED}", "*", AclOperation[operation], yes
+    return _KINDS[kind], prefix, pattern, f"User:{user}", "*", AclOperation[operation], yes
 
 
 def make_certificates(folder: Path) -> None:

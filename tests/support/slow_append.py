@@ -12,7 +12,7 @@ import time
 from contextlib import closing
 from typing import Final
 
-from anabranch.wire.kafka_protocol import BrokerConnection, text
+from anabranch.wire.kafka.protocol import BrokerConnection, text
 from anabranch.wire.varint import varint
 
 BYTES: Final = 8 * 1024 * 1024  # a segment that takes less refuses the batch

@@ -14,6 +14,7 @@ import httpx
 
 from anabranch.client import Client
 from anabranch.devkit.nodes import NodeProcess, await_ready, stop_all
+from anabranch.devkit.security import DevSecurity
 from support.processes import EVENLY, LONG_LEASES, free_ports
 from support.waiting import eventually
 
@@ -34,7 +35,14 @@ class Servers(Protocol):
 class TopicCluster:
     """Nodes on one Kafka. Any of them takes a request and sends it on."""
 
-    def __init__(self, kafka: Servers, prefix: str, folder: Path, *settings: str) -> None:
+    def __init__(
+        self,
+        kafka: Servers,
+        prefix: str,
+        folder: Path,
+        *settings: str,
+        secured: DevSecurity | None = None,
+    ) -> None:
         first = free_ports(2)
         self.kafka = kafka.bootstrap_servers
         self.prefix = prefix
@@ -48,14 +56,15 @@ class TopicCluster:
                 *LONG_LEASES,
                 EVENLY,
                 *settings,
+                secured=secured,
             )
             for number in range(2)
         ]
 
     @property
     def url(self) -> str:
-        addresses = (node.service_url().partition("://")[2] for node in self.nodes)
-        return "pulsar://" + ",".join(addresses)
+        first, *others = (node.service_url() for node in self.nodes)
+        return ",".join([first, *(url.partition("://")[2] for url in others)])
 
     def node_at(self, service_url: str) -> NodeProcess:
         """The running node that clients reach there."""
@@ -123,10 +132,14 @@ class TopicCluster:
 
 @contextmanager
 def topic_cluster(
-    kafka: Servers, prefix: str, folder: Path, *settings: str
+    kafka: Servers,
+    prefix: str,
+    folder: Path,
+    *settings: str,
+    secured: DevSecurity | None = None,
 ) -> Iterator[TopicCluster]:
     """Two running nodes."""
-    cluster = TopicCluster(kafka, prefix, folder, *settings)
+    cluster = TopicCluster(kafka, prefix, folder, *settings, secured=secured)
     try:
         for node in cluster.nodes:
             node.start()

@@ -14,7 +14,7 @@ from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.client import ClientConnection, connect
 from anabranch.wire.connection import ConnectionLimits
 from anabranch.wire.framing import FRAME_BYTES_MAX, FrameDecoder, encode_frame
-from anabranch.wire.server import OpenSession, Peer, Routes, WireServer, serve
+from anabranch.wire.server.server import OpenSession, Peer, Routes, WireServer, serve
 from support import steady
 from support.waiting import WAIT_S as WAIT_S
 

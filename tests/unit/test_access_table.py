@@ -20,7 +20,7 @@ from anabranch.core.security.actions import VIEWING, Right
 from anabranch.core.security.resources import ResourceLevel
 from anabranch.core.security.table import COMMANDS, REST, WIRE, resource_of
 from anabranch.wire.commands import name_of
-from anabranch.wire.server import Peer, Routes
+from anabranch.wire.server.server import Peer, Routes
 from support.answering import Answer, node
 from support.memory_cluster import MemoryCluster
 from support.proxied import RunningProxy, ServedNode, with_proxy
@@ -145,7 +145,7 @@ def example(name: str) -> list[str]:
 
 
 ASKING: Final = [
-    name for name, rows in COMMANDS.items() if rows and name not in ("lookup", "doctor")
+    name for name, rows in COMMANDS.items() if rows and name not in ("lookup", "doctor", "demo")
 ]
 
 

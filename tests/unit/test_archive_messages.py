@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.spark_replay import archive
-from anabranch.spark_replay.archive import ArchiveOptions, run_archive
+from anabranch.spark_replay.archive import writer
+from anabranch.spark_replay.archive.writer import ArchiveOptions, run_archive
 
 
 def test_a_full_disk_is_told_with_the_archive_s_name_and_the_remedy(
@@ -19,7 +19,7 @@ def test_a_full_disk_is_told_with_the_archive_s_name_and_the_remedy(
         with Path("/dev/full").open("wb") as file:
             file.write(b"more")
 
-    monkeypatch.setattr(archive, "find_java", full)
+    monkeypatch.setattr(writer, "find_java", full)
     assert run_archive(ArchiveOptions("127.0.0.1:1", tmp_path)) == 2
     said = capfd.readouterr().err
     assert f"{tmp_path}: No space left on device; make room there" in said

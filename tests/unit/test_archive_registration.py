@@ -11,9 +11,9 @@ from anabranch.channel.archives import ArchiveRegistry
 from anabranch.channel.errors import KafkaUnreachableError
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.topics import Topics
-from anabranch.spark_replay import archive_registration
-from anabranch.spark_replay.archive_registration import ArchiveRegistration
-from anabranch.spark_replay.folders import LocalFolder
+from anabranch.spark_replay.archive import registration
+from anabranch.spark_replay.archive.folders import LocalFolder
+from anabranch.spark_replay.archive.registration import ArchiveRegistration
 from anabranch.spark_replay.sources import Extent, KafkaSource
 
 NOWHERE = KafkaConnection("127.0.0.1:1", {}, "test")
@@ -44,8 +44,8 @@ def test_an_archive_goes_on_while_kafka_is_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It tells its place every second: one that is not told is told a second later."""
-    monkeypatch.setattr(archive_registration, "ArchiveRegistry", Registry)
-    monkeypatch.setattr(archive_registration, "topic_id", lambda *_: "log")
+    monkeypatch.setattr(registration, "ArchiveRegistry", Registry)
+    monkeypatch.setattr(registration, "topic_id", lambda *_: "log")
     standing = ArchiveRegistration(Source(NOWHERE, Topics("t.")), LocalFolder(tmp_path), None)
     try:
         monkeypatch.setattr(Registry, "is_away", True)

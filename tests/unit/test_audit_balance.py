@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from anabranch.core.bundles.unit import Move
 from anabranch.core.log.grounds import WEIGHED_MAX, Grounds, Weighed
 from anabranch.core.log.records import Cause
-from anabranch.spark_replay.tally import CheckName
+from anabranch.spark_replay.audit.tally import CheckName
 from support.balance_history import FIRST, GRACE_MS, SECOND, SOUND, THIRD, isolates, sheds
 from support.history import History, ready
 from support.local_audit import audited, not_applicable, violated, witness

@@ -16,10 +16,10 @@ from anabranch.core.log.records import (
 )
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.tenants.tenant import NamespaceInfo, Tenant
-from anabranch.spark_replay.checks.coverage import Coverage
-from anabranch.spark_replay.checks.ownership import Ownership
-from anabranch.spark_replay.checks.versions import Versions
-from anabranch.spark_replay.tally import CheckTally
+from anabranch.spark_replay.audit.checks.coverage import Coverage
+from anabranch.spark_replay.audit.checks.ownership import Ownership
+from anabranch.spark_replay.audit.checks.versions import Versions
+from anabranch.spark_replay.audit.tally import CheckTally
 from support.history import BROKERS
 
 A, B, C = BROKERS

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from anabranch.spark_replay.audit.tally import CheckName
+from anabranch.spark_replay.audit.verdict import AuditFindings, CheckResult, joined
 from anabranch.spark_replay.report.summary import Log, gap_in_words
-from anabranch.spark_replay.tally import CheckName
-from anabranch.spark_replay.verdict import AuditFindings, CheckResult, joined
 from support.history import BROKERS, History, mixed
 from support.local_audit import audited
 

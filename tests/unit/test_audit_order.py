@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from concurrent.futures import Future
-from typing import Any
+from typing import cast
 
 import pytest
-from confluent_kafka import TopicPartition
 from msgspec.structs import replace
 
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.core.hashing import bucket_of, hash32, segment_hash
+from anabranch.core.topics.kafka_names import kafka_topic
 from anabranch.core.topics.layout import SegmentLayout
 from anabranch.core.topics.segment import SegmentInfo
-from anabranch.spark_replay import segment_edges
-from anabranch.spark_replay.checks.order import Bucket, Edge, Edges, check_order
-from anabranch.spark_replay.checks.segments import SegmentEnds
-from anabranch.spark_replay.checks.topics import SealedSegment, TopicsLeft
-from anabranch.spark_replay.tally import CheckName
-from anabranch.spark_replay.verdict import CheckResult
+from anabranch.spark_replay.audit import segment_edges
+from anabranch.spark_replay.audit.checks.order import Bucket, Edge, Edges, check_order
+from anabranch.spark_replay.audit.checks.segments import SegmentEnds
+from anabranch.spark_replay.audit.checks.topics import SealedSegment, TopicsLeft
+from anabranch.spark_replay.audit.tally import CheckName
+from anabranch.spark_replay.audit.verdict import CheckResult
 from support.history import History
 from support.local_audit import audited, violated
+from support.told_offsets import Leaders
 from support.topic_history import ORDERS, create, reshape
 
 TOLERANCE_MS = 250
@@ -135,17 +134,13 @@ def history_segments(history: History) -> list[SegmentInfo]:
     return list(topic.segments)
 
 
-class Silent(KafkaConnection, frozen=True):
-    """To a Kafka that answers no question about offsets."""
-
-    def admin(self) -> Any:
-        return self
-
-    def list_offsets(self, asked: Iterable[TopicPartition], **_: object) -> dict[Any, Future[Any]]:
-        return {partition: Future() for partition in asked}
-
-
 def test_what_kafka_does_not_answer_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment_edges, "_ANSWER_S", 0.0)
-    found, _, _ = split()
-    assert segment_edges.read_edges(Silent("127.0.0.1:1"), "t.", found) == Edges()
+    found, parent, children = split()
+    (one,) = found.sealed
+    led = {
+        kafka_topic("t.", one.topic, one.incarnation, part): [1] * part.buckets
+        for part in (parent, *children)
+    }
+    silent = cast(KafkaConnection, Leaders(led, silent=frozenset({1})))
+    assert segment_edges.read_edges(silent, "t.", found) == Edges()

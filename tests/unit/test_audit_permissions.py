@@ -6,15 +6,16 @@ import json
 
 import pytest
 
-from anabranch.core.log.fold import evolve
+from anabranch.core.log.fold import NOT_PERMITTED, evolve
 from anabranch.core.log.outcome import Outcome
-from anabranch.core.log.records import PolicyOp, Record
+from anabranch.core.log.records import PolicyOp, Record, TopicChange
 from anabranch.core.log.state import StateReader
 from anabranch.core.log.verdicts import Verdict
+from anabranch.core.topics.topic import TopicMove
+from anabranch.spark_replay.audit.tally import CheckName
+from anabranch.spark_replay.audit.verdict import AuditFindings
 from anabranch.spark_replay.report.summary import Log, Summary, summarized
 from anabranch.spark_replay.report.table import table
-from anabranch.spark_replay.tally import CheckName
-from anabranch.spark_replay.verdict import AuditFindings
 from support.history import BROKERS, DEFAULT, History
 from support.local_audit import OF_ROLES, audited, not_applicable, violated, witness
 from support.role_history import (
@@ -28,7 +29,7 @@ from support.role_history import (
     of_roles,
     policy,
 )
-from support.topic_history import delete
+from support.topic_history import controlled, create, delete
 
 FIRST = BROKERS[0]
 CHECK = CheckName.PERMISSIONS
@@ -46,7 +47,7 @@ def test_what_roles_did_with_the_right_to_it_is_sound(parts: int) -> None:
     assert asked(history, "ada", policy(history)) is Verdict.NOT_PERMITTED
     findings = audited(history, parts=parts)
     assert violated(findings) == []
-    assert examined(findings) == 5  # of those that were accepted
+    assert examined(findings) == 7  # refusals included
     assert not not_applicable(findings) & OF_ROLES
 
 
@@ -89,6 +90,49 @@ def test_a_change_after_the_right_was_taken_away_is_found_and_one_before_is_not(
     assert violated(findings) == [CHECK]
     (found,) = next(check.witnesses for check in findings.checks if check.name is CHECK)
     assert found.offset == late
+
+
+def refuses_scaling(state: StateReader, record: Record, offset: int, ms: int) -> Outcome:
+    """A fold that takes everybody's right to scale away."""
+    outcome = evolve(state, record, offset, ms)
+    is_scaling = isinstance(record, TopicChange) and record.move is TopicMove.POLICY
+    return NOT_PERMITTED if is_scaling and outcome.verdict is Verdict.ACCEPTED else outcome
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_who_was_refused_what_they_had_the_right_to_is_found(parts: int) -> None:
+    history = of_roles()
+    history.rule = refuses_scaling
+    for role in ("ada", "boss", "root"):
+        assert asked(history, role, policy(history)) is Verdict.NOT_PERMITTED
+    assert asked(history, "bob", policy(history)) is Verdict.NOT_PERMITTED  # who has none
+    late = history.next_offset - 4
+
+    def rule(state: StateReader, record: Record, offset: int, ms: int) -> Outcome:
+        return (refuses_scaling if offset >= late else evolve)(state, record, offset, ms)
+
+    findings = audited(history, rule=rule, parts=parts)
+    assert violated(findings) == [CHECK]
+    found = next(check for check in findings.checks if check.name is CHECK)
+    assert [each.offset for each in found.witnesses] == [late, late + 1, late + 2]
+    assert found.witnesses[0].text == (
+        f"topic:{ORDERS}: {FIRST} was refused it for ada, who had the right to, or need not: it "
+        f"needs scale on {ORDERS}"
+    )
+
+
+def test_who_was_refused_though_nobody_asks_there_is_found() -> None:
+    history = History()
+    history.found()
+    controlled(history, ORDERS)
+    create(history, ORDERS)
+    history.rule = refuses_scaling
+    assert asked(history, "", policy(history)) is Verdict.NOT_PERMITTED
+    assert asked(history, "ada", policy(history)) is Verdict.NOT_PERMITTED
+    found = next(
+        check for check in audited(history, rule=refuses_scaling).checks if check.name is CHECK
+    )
+    assert found.violated == 2
 
 
 def test_who_is_a_superuser_of_another_node_s_session_is_found() -> None:

@@ -10,7 +10,7 @@ from anabranch.core.log.outcome import Outcome
 from anabranch.core.log.records import NamespaceChange, Record, UnitMove
 from anabranch.core.log.state import StateReader
 from anabranch.core.log.verdicts import Verdict
-from anabranch.spark_replay.tally import CheckName
+from anabranch.spark_replay.audit.tally import CheckName
 from support.history import BROKERS, LIVENESS_MS, ready
 from support.local_audit import audited, violated, witness
 

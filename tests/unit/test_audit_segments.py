@@ -15,10 +15,10 @@ from anabranch.core.sessions.session import Session
 from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind, SubscriptionOp
 from anabranch.core.topics.segment import SegmentInfo
 from anabranch.core.topics.topic import TopicMove, TopicState
-from anabranch.spark_replay.checks.draining import Draining
-from anabranch.spark_replay.checks.segments import SegmentEnds, check_segments
-from anabranch.spark_replay.checks.stuck import check_stuck
-from anabranch.spark_replay.checks.topics import (
+from anabranch.spark_replay.audit.checks.draining import Draining
+from anabranch.spark_replay.audit.checks.segments import SegmentEnds, check_segments
+from anabranch.spark_replay.audit.checks.stuck import check_stuck
+from anabranch.spark_replay.audit.checks.topics import (
     SealedSegment,
     StreamDrain,
     TopicChecks,
@@ -26,13 +26,13 @@ from anabranch.spark_replay.checks.topics import (
     UnfinishedTopic,
     left_by_all,
 )
-from anabranch.spark_replay.checks.unfinished import (
+from anabranch.spark_replay.audit.checks.unfinished import (
     Unfinished,
     UnfinishedUnit,
     combined,
     unfinished_at_end,
 )
-from anabranch.spark_replay.tally import CheckName, CheckTally
+from anabranch.spark_replay.audit.tally import CheckName, CheckTally
 from support.history import BROKERS, History, ready
 from support.topic_history import (
     BILLING,

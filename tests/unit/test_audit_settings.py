@@ -14,8 +14,8 @@ from anabranch.core.log.records import PolicyOp, Record, SettingChange
 from anabranch.core.log.state import StateReader
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.settings.override import SettingOverride, override_key
-from anabranch.spark_replay.replay import Rule
-from anabranch.spark_replay.tally import CheckName
+from anabranch.spark_replay.audit.replay import Rule
+from anabranch.spark_replay.audit.tally import CheckName
 from support.history import History, ready
 from support.local_audit import audited, not_applicable, violated, witness
 from support.setting_history import NAME, override_change

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from anabranch.core.sessions.session import Session
 from anabranch.core.tenants.tenant import Tenant
-from anabranch.spark_replay.checks.snapshot import SnapshotCheck
-from anabranch.spark_replay.tally import CheckTally
+from anabranch.spark_replay.audit.checks.snapshot import SnapshotCheck
+from anabranch.spark_replay.audit.tally import CheckTally
 
 
 def told(tally: CheckTally) -> list[tuple[int, str]]:

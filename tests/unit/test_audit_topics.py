@@ -14,9 +14,9 @@ from anabranch.core.log.records import Record, SubscriptionChange, TopicChange
 from anabranch.core.log.state import StateReader
 from anabranch.core.topics.segment import SegmentInfo
 from anabranch.core.topics.topic import ScalableTopic, TopicMove, TopicState
-from anabranch.spark_replay.checks.segments import SegmentEnds
-from anabranch.spark_replay.tally import CheckName
-from anabranch.spark_replay.verdict import CheckResult
+from anabranch.spark_replay.audit.checks.segments import SegmentEnds
+from anabranch.spark_replay.audit.tally import CheckName
+from anabranch.spark_replay.audit.verdict import CheckResult
 from support.history import BROKERS, History, Rule
 from support.local_audit import audited, violated, witness
 from support.topic_history import (

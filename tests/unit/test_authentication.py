@@ -14,8 +14,11 @@ from anabranch.broker.errors import StartError
 from anabranch.broker.security.basic import users_of
 from anabranch.broker.security.certificates import CertificateProvider
 from anabranch.broker.security.credentials import Credentials, CredentialsError, RefusalReason
+from anabranch.broker.security.node import node_security
 from anabranch.broker.settings import SettingsError, load_settings
+from anabranch.broker.settings.proxy import load_proxy_settings
 from anabranch.core.log.records import TenantChange
+from anabranch.core.log.replica import MemoryReplica
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError
 from support.memory_cluster import MemoryCluster
@@ -75,7 +78,7 @@ def test_every_way_in_asks_who_comes_but_those_of_probes(tmp_path: Path) -> None
                 assert await turned_away(client)
         assert node.security.authenticator.refused[RefusalReason.MISSING] == 2
 
-    with_secured(test, **tokens_alone(tmp_path))
+    with_secured(test, **tokens_alone(tmp_path, authenticateMetricsEndpoint=True))
 
 
 def test_a_bad_token_is_refused_alike_by_both_ports(tmp_path: Path) -> None:
@@ -331,7 +334,8 @@ def test_files_of_users_that_cannot_be_used_are_named_with_the_remedy(tmp_path: 
     for content, said in (
         ("ada:$apr1$x$y", "line 1 .*htpasswd -B"),
         ("ada:secret", "no bcrypt hash"),
-        ("ada:$2b$31$" + "a" * 53, "cost of 14 at most"),
+        ("ada:$2b$31$" + "a" * 53, "cost of 4 to 14"),
+        ("ada:$2b$03$" + "a" * 53, "cost of 4 to 14"),
         (":$2b$04$" + "a" * 53, "no user"),
         (f"ada:$2b$04${'a' * 53}\nada:$2y$04${'a' * 53}", "line 2"),
     ):
@@ -345,6 +349,8 @@ def test_settings_that_miss_something_say_what(tmp_path: Path) -> None:
     tokens = tokens_alone(tmp_path)
     for given, said in (
         ({"authorizationEnabled": True}, "needs authenticationEnabled"),
+        ({"kafkaAclsEnabled": True}, "needs authorizationEnabled"),
+        ({"kafkaAclsPrincipal": "User:ada"}, "names no principal"),
         ({"authenticationEnabled": True}, "needs authenticationProviders"),
         ({**tokens, "tokenSecretKey": ""}, "has token, which needs tokenSecretKey or"),
         ({**tokens, "authenticationProviders": "tls"}, "needs tlsTrustCertsFilePath"),
@@ -353,7 +359,16 @@ def test_settings_that_miss_something_say_what(tmp_path: Path) -> None:
         ({**tokens, "tokenSecretKey": "data:;base64,c2VjcmV0"}, "secrets are no settings"),
         ({**tokens, "tokenKeySet": "http://example.com/keys"}, "could be anybody's"),
         ({**tokens, "tokenKeySet": "https://example.com/keys"}, "tokenIssuer is empty"),
-        ({**tokens, "superuserRoles": "a,b", "proxyRoles": "b"}, "b is in superuserRoles"),
+        ({**tokens, "anonymousUserRole": "a", "proxyRoles": "a,b"}, "could ask for anybody"),
+        (
+            {
+                **tokens,
+                "authorizationEnabled": True,
+                "superuserRoles": "a,b",
+                "anonymousUserRole": "b",
+            },
+            "could do everything",
+        ),
     ):
         with pytest.raises(SettingsError, match=said):
             load_settings(None, {}, given)
@@ -361,3 +376,39 @@ def test_settings_that_miss_something_say_what(tmp_path: Path) -> None:
     assert load_settings(None, {}, {**tokens, "authenticationProviders": pulsars}).methods == (
         "token",
     )
+
+
+def test_a_secret_in_place_of_its_file_is_not_told(tmp_path: Path) -> None:
+    secret = "Sx7bnQ"
+    for given in (
+        {"tokenSecretKey": f"data:;base64,{secret}"},
+        {"tokenPublicKey": f"data:;base64,{secret}"},
+        {"tokenKeySet": f"https://ada:{secret}@example.com/keys"},
+        {"basicAuthConf": f"data:ada:{secret}"},
+        {"brokerClientAuthenticationParameters": f"token:{secret}"},
+    ):
+        settings = {**tokens_alone(tmp_path), **given}
+        for load in (load_settings, load_proxy_settings):
+            with pytest.raises(SettingsError) as raised:
+                load(None, {}, settings)
+            assert f"{next(iter(given))} (flag): " in str(raised.value)
+            assert secret not in str(raised.value)
+
+
+def test_a_node_that_anybody_can_reach_says_what_they_may_do(tmp_path: Path) -> None:
+    tokens = tokens_alone(tmp_path)
+    cases: list[tuple[dict[str, object], str]] = [
+        ({}, "ports may do everything"),
+        ({"bindAddress": "::"}, "ports may do everything"),
+        (tokens, "says who they are may do everything"),
+        ({**tokens, "authorizationEnabled": True}, ""),
+        ({"bindAddress": "127.0.0.1"}, ""),
+        ({"bindAddress": "::1"}, ""),
+        ({"bindAddress": "localhost"}, ""),
+    ]
+    for given, said in cases:
+        with capture_logs() as logged:
+            node_security(load_settings(None, {}, given), MemoryReplica)
+        told = [line["why"] for line in logged if line["event"] == "security.open"]
+        assert len(told) == bool(said)
+        assert all(line.endswith(said) for line in told)

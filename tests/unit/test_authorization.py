@@ -10,6 +10,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from anabranch.broker.binary.guarding import resource_of_command
+from anabranch.broker.load.traffic import TrafficGrowth
+from anabranch.broker.settings import Settings
 from anabranch.core.security.actions import Action, Right
 from anabranch.core.security.resources import ResourceLevel
 from anabranch.core.security.table import REST, WIRE, AccessRule
@@ -62,6 +64,7 @@ def settings(folder: Path) -> dict[str, object]:
         folder,
         authorizationEnabled=True,
         superuserRoles=ROOT,
+        authenticateMetricsEndpoint=True,
         perIpLimitExemptAddresses="127.0.0.1",
     )
 
@@ -267,7 +270,154 @@ def test_refused_attempts_are_counted_and_logged_with_who_what_and_from_where(
         assert {line["peer"] for line in lines} == {"127.0.0.1"}
         assert lines[0]["resource"] == "acme/shop/orders"
         assert lines[0]["method"] == "token"
-        assert lines[0]["why"] == "it needs scale"
-        assert node.security.guard.refused == {"denied": 1, "hidden": 2}
+        assert lines[0]["why"] == "viewer needs scale"
+        assert node.security.guard.refused == {"denied": 1, "hidden": 2, "rate": 0}
+
+    with_secured(test, **settings(tmp_path))
+
+
+def test_metrics_are_for_everybody_unless_the_settings_say_otherwise(tmp_path: Path) -> None:
+    async def test(node: SecuredNode, _: MemoryCluster) -> None:
+        for shown in ("", bearer(STRANGER), bearer(ROOT)):
+            answer = await node.ask("GET", "/metrics", shown)
+            assert answer.status_code == 200
+            assert "# HELP" in answer.text
+        assert (await node.ask("GET", "/metrics", "Bearer wrong")).status_code == 401
+        assert (await node.ask("GET", f"{ADMIN}/tenants")).status_code == 401
+
+    with_secured(test, **settings(tmp_path) | {"authenticateMetricsEndpoint": False})
+    assert not Settings.model_validate({}).authenticate_metrics_endpoint
+
+
+QUEUE: Final = pb.ScalableConsumerType.QUEUE
+DEAD: Final = "acme/shop/orders-jobs-DLQ"
+
+
+def _subscribe(role_s_letters: str = "") -> pb.CommandScalableTopicSubscribe:
+    return pb.CommandScalableTopicSubscribe(
+        request_id=1,
+        topic="topic://acme/shop/orders",
+        subscription="jobs",
+        consumer_name="one",
+        consumer_id=1,
+        consumer_type=QUEUE,
+        dead_letter=pb.DeadLetterPolicy(topic=role_s_letters, deliveries_max=3),
+    )
+
+
+def test_who_may_only_consume_has_no_topic_made_or_used_for_dead_letters(tmp_path: Path) -> None:
+    """By either port; who may produce to it may use it, and an administrator have it made."""
+
+    async def test(node: SecuredNode, _: MemoryCluster) -> None:
+        await furnished(node)
+        view = node.node.view
+        path = f"{TOPIC}/subscriptions/jobs"
+
+        async def subscribed(role: str) -> BaseCommand | None:
+            async with node.connect("token", token(role).encode()) as client:
+                await client.answer()
+                return await answer_to(client, _subscribe())
+
+        async def put(role: str) -> int:
+            body = {"maxDeliveries": 3}
+            return (
+                await node.ask("PUT", f"{path}/deadLetterPolicy", bearer(role), body)
+            ).status_code
+
+        assert _code(await subscribed("consumer")) == ServerError.AuthorizationError
+        assert view.subscription("acme/shop/orders", "jobs") is None, "nothing is made"
+        made = await node.ask("PUT", f"{path}?type=QUEUE", bearer("consumer"))
+        assert made.status_code == 204
+        assert await put("consumer") == 403
+        grant = f"{ADMIN}/namespaces/acme/shop/permissions/consumer"
+        both = ["consume", "produce"]
+        assert (await node.ask("POST", grant, bearer(BOSS), both)).status_code == 204
+        assert await put("consumer") == 403, "it may produce, but not create topics"
+        assert view.topic(DEAD) is None
+        assert await put(BOSS) == 204
+        assert view.topic(DEAD) is not None
+        assert (await node.ask("DELETE", f"{path}/deadLetterPolicy", bearer(BOSS))).is_success
+        assert await put("consumer") == 204, "it is there, and may be produced to"
+        only = ["consume"]
+        assert (await node.ask("POST", grant, bearer(BOSS), only)).status_code == 204
+        assert _code(await subscribed("consumer")) == -1, "what is so already is not asked for"
+        elsewhere = {"deadLetterTopic": "other/secret/topic", "maxDeliveries": 3}
+        answer = await node.ask("PUT", f"{path}/deadLetterPolicy", bearer("consumer"), elsewhere)
+        assert (answer.status_code, "not for consumer" in answer.text) == (404, True)
+        assert node.security.guard.refused["denied"] == 3
+        assert node.security.guard.refused["hidden"] == 1
+
+    with_secured(test, **settings(tmp_path))
+
+
+def test_what_a_node_worries_about_is_told_to_superusers_alone(tmp_path: Path) -> None:
+    """It names roles, topics and archives; the rest of the status is everybody's."""
+    worry = "Kafka's ACLs are not what was granted: User:ada READ TOPIC ...segment.acme.shop."
+
+    async def test(node: SecuredNode, _: MemoryCluster) -> None:
+        await furnished(node)
+        node.node.runtime.worries.append(lambda: [worry])
+        for role in (ROOT, BOSS, "viewer", STRANGER):
+            told = await node.ask("GET", f"{ADMIN}/brokers/status", bearer(role))
+            assert told.status_code == 200
+            assert told.json()["concerns"] == ([worry] if role == ROOT else [])
+            assert told.json()["mode"] == "serving"
+
+    with_secured(test, **settings(tmp_path))
+
+
+def test_which_broker_gets_a_bundle_is_for_superusers_to_say_by_every_route(tmp_path: Path) -> None:
+    async def test(node: SecuredNode, _: MemoryCluster) -> None:
+        await furnished(node)
+        path = f"{ADMIN}/scalable/acme/shop/orders/unload"
+        to = f"{path}?destinationBroker={node.node.settings.broker_id}"
+        assert (await node.ask("PUT", path, bearer(BOSS))).status_code == 204
+        refused = await node.ask("PUT", to, bearer(BOSS))
+        assert refused.status_code == 403
+        assert "a superuser" in refused.json()["reason"]
+        assert (await node.ask("PUT", to, bearer(ROOT))).status_code == 204
+
+    with_secured(test, **settings(tmp_path))
+
+
+def test_a_client_is_believed_only_the_traffic_that_it_may_have(tmp_path: Path) -> None:
+    async def test(node: SecuredNode, _: MemoryCluster) -> None:
+        await furnished(node)
+        made = await node.ask("PUT", f"{TOPIC}/subscriptions/billing", bearer("consumer"))
+        assert made.status_code == 204
+        found = node.node.operations.topics.topic("acme/shop/orders")
+        believed: dict[str, list[str]] = {}
+        for number, role in enumerate((BOSS, "consumer", "producer")):
+            grown: list[TrafficGrowth] = []
+            node.node.operations.traffic.listener = grown.append
+            report = pb.CommandScalableTrafficReport(
+                request_id=1,
+                topic="topic://acme/shop/orders",
+                incarnation=found.incarnation,
+                client_id=number,
+                since_ms=1_000,
+                segments=[
+                    pb.SegmentTraffic(segment_id=0, subscription=each, messages=9, bytes=9)
+                    for each in ("", "billing")
+                ],
+            )
+            async with node.connect("token", token(role).encode()) as client:
+                await client.answer()
+                answer = await answer_to(client, report)
+            assert answer is not None
+            assert answer.type == BaseCommand.SCALABLE_TRAFFIC_REPORT_RESPONSE
+            believed[role] = [each.subscription for each in grown]
+        assert believed == {BOSS: ["", "billing"], "consumer": ["billing"], "producer": [""]}
+
+    with_secured(test, **settings(tmp_path))
+
+
+def test_a_tenant_s_administrators_are_roles(tmp_path: Path) -> None:
+    async def test(node: SecuredNode, _: MemoryCluster) -> None:
+        root, path = bearer(ROOT), f"{ADMIN}/tenants/river"
+        for method, role in (("PUT", ""), ("PUT", "ada\0"), ("PUT", "ada"), ("POST", " ada")):
+            told = {"adminRoles": ["bob", role], "allowedClusters": ["standalone"]}
+            answer = await node.ask(method, path, root, told)
+            assert answer.status_code == (204 if role == "ada" else 412)
 
     with_secured(test, **settings(tmp_path))

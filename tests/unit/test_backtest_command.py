@@ -11,7 +11,9 @@ import pytest
 from click import UsageError
 
 from anabranch.broker.cli.spark.backtest import backtest
+from anabranch.broker.settings import load_settings
 from anabranch.spark_replay.backtest import spread, table
+from anabranch.spark_replay.backtest.model import Rules
 from anabranch.spark_replay.backtest.policies import DEFAULT, parse_policies
 from anabranch.spark_replay.backtest.run import (
     SAMPLE_MEAN_RATE,
@@ -34,6 +36,7 @@ from anabranch.spark_replay.backtest.traces import SAMPLE
         (["--operation-seconds", "nan"], "nan is no finite number"),
         (["--flap-window", "inf"], "inf is no finite number"),
         (["--retention", "1e400"], "1e400 is no finite number"),
+        (["--sealed-retention", "-1"], "--sealed-retention"),
         (["--message-bytes", "NaN"], "NaN is no finite number"),
         (["--subscriptions", "Infinity"], "Infinity is no finite number"),
     ],
@@ -42,6 +45,14 @@ def test_flags_that_make_no_sense_are_refused(arguments: list[str], why: str) ->
     with pytest.raises(UsageError) as refused:
         backtest.main(arguments, standalone_mode=False)
     assert why in refused.value.format_message()
+
+
+def test_sealed_segments_are_kept_as_on_a_node_where_nothing_else_is_said() -> None:
+    flags = {option.name: option.default for option in backtest.params}
+    node = load_settings(None, {}, {"advertisedAddress": "b1"})
+    assert flags["retention"] == Rules().retention_s == node.scalable_topic_retention_seconds
+    least = node.scalable_topic_sealed_retention_seconds
+    assert flags["sealed_retention"] == Rules().sealed_retention_s == least
 
 
 @pytest.mark.parametrize(

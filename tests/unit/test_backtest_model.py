@@ -157,7 +157,10 @@ def test_sealed_segments_are_forgotten_and_their_merges_with_them() -> None:
     )
     waves = [(5, 15_000.0), (5, 100.0)] * 4
     assert _run(waves, policy).figures.merges == 1
-    assert _run(waves, policy, Rules(retention_s=120)).figures.merges == 4
+    at_once = Rules(retention_s=120, sealed_retention_s=0)
+    assert _run(waves, policy, at_once).figures.merges == 4
+    kept = Rules(retention_s=120, sealed_retention_s=604_800)  # of a node that keeps them for long
+    assert _run(waves, policy, kept).figures.merges == 1
 
 
 def test_a_policy_that_is_switched_off_does_nothing() -> None:

@@ -12,8 +12,8 @@ from anabranch.broker.topics.lists import KeptList
 from anabranch.core.names import parse_namespace
 from anabranch.core.topic_lists.selection import ALL, by_pattern
 from anabranch.core.topic_lists.topic_list import TopicList
-from anabranch.wire.limiter import LimitType
-from anabranch.wire.shared import SharedPayload
+from anabranch.wire.memory.limiter import LimitType
+from anabranch.wire.memory.shared import SharedPayload
 from support.limiter import limiter_of
 
 HOME = parse_namespace("public/default")

@@ -8,6 +8,7 @@ import pytest
 
 from anabranch.core.names import parse_namespace
 from anabranch.core.strangers import AccountLimits
+from anabranch.core.topic_lists.sorted_names import topics_hash
 from anabranch.core.topic_lists.topic_list import JOURNAL_MAX
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand
@@ -54,6 +55,35 @@ def test_a_watch_that_is_opened_again_with_its_hash_is_sent_no_names() -> None:
     run(test)
 
 
+def test_a_watch_begins_with_the_hash_of_its_list_and_the_number_that_it_was_opened_with() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = cluster.nodes[0]
+        await make(node, "a")
+        hashes = [topics_hash(full(*names)) for names in (("a",), ("a", "b"))]
+        async with follower_of(node) as client:
+            for opening, known in ((8, ""), (9, hashes[0])):
+                client.pushed.clear()
+                client.connection.send(
+                    pb.CommandWatchScalableTopics(
+                        watch_id=1, namespace=HOME, current_hash=known, opening=opening
+                    )
+                )
+                await until(lambda: bool(client.pushed))
+                told = client.pushed[-1].watchScalableTopicsUpdate
+                assert (told.opening, told.topics_hash) == (opening, hashes[0])
+            await make(node, "b")
+            await until(lambda: client.has("scalable", "a", "b"))
+            change = client.pushed[-1].watchScalableTopicsUpdate
+            assert not change.HasField("opening")  # whatever has it is a beginning
+            assert not change.HasField("topics_hash")
+            client.connection.send(pb.CommandWatchScalableTopics(watch_id=2, namespace=HOME))
+            await until(lambda: client.has("scalable", "a", "b", number=2))
+            last = client.pushed[-1].watchScalableTopicsUpdate
+            assert (last.topics_hash, last.HasField("opening")) == (hashes[1], False)
+
+    run(test)
+
+
 def test_property_filters_follow_properties_that_change() -> None:
     async def test(cluster: MemoryCluster) -> None:
         node = cluster.nodes[0]
@@ -87,6 +117,12 @@ def test_watches_of_either_kind_are_refused_in_their_own_way() -> None:
             client.watch_scalable(5, **{f"p{number}": "v" for number in range(65)})
             await until(lambda: 5 in client.errors)
             assert "65 property filters" in client.errors[5].message
+            twice = [pb.KeyValue(key="team", value=value) for value in ("a", "b", "a")]
+            asked = pb.CommandWatchScalableTopics(watch_id=7, namespace=HOME)
+            asked.property_filters.extend(twice)
+            client.connection.send(asked)
+            await until(lambda: 7 in client.errors)
+            assert "'team' is to be 'a' and 'b'" in client.errors[7].message
             client.connection.send(pb.CommandWatchScalableTopics(watch_id=6, namespace="/"))
             await until(lambda: 6 in client.errors)
             assert client.errors[6].error == pb.ServerError.InvalidTopicName

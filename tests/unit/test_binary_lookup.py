@@ -15,7 +15,7 @@ from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.client import ClientConnection
 from anabranch.wire.commands import envelope, payload_of
 from anabranch.wire.errors import RefusedError
-from anabranch.wire.server import Peer
+from anabranch.wire.server.server import Peer
 from support import steady
 from support.binary import client_of
 from support.http import PATIENT

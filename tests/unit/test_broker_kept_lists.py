@@ -3,17 +3,47 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
+from anabranch.broker.errors import OverloadedError
 from anabranch.broker.topics import lists
 from anabranch.core.names import full_name, parse_namespace
-from anabranch.core.topic_lists.selection import by_pattern
+from anabranch.core.topic_lists.selection import (
+    PatternError,
+    Selection,
+    Selector,
+    by_pattern,
+    by_properties,
+)
 from support.list_follower import HOME, full, make, run
-from support.memory_cluster import MemoryCluster
+from support.memory_cluster import MemoryCluster, until
 
 NAMES = [f"topic-{number:02d}" for number in range(8)]
 SELECTED = len(full_name(f"{HOME}/{NAMES[0]}")) * len(NAMES)  # bytes of a list of all of them
+
+
+class Turns:
+    """Of the event loop, while they are counted."""
+
+    number = 0
+
+    async def _count(self) -> None:
+        while True:
+            self.number += 1
+            await asyncio.sleep(0)
+
+    @asynccontextmanager
+    async def counted(self) -> AsyncIterator[None]:
+        counting = asyncio.create_task(self._count())
+        try:
+            yield
+        finally:
+            counting.cancel()
+            await asyncio.gather(counting, return_exceptions=True)
 
 
 def test_lists_of_patterns_that_nobody_watches_take_no_more_than_their_share(
@@ -49,5 +79,92 @@ def test_lists_of_patterns_that_nobody_watches_take_no_more_than_their_share(
         for each in same:
             await kept.of(home, each)
         assert not watched.is_over
+
+    run(test)
+
+
+def test_what_is_said_to_select_topics_takes_its_share_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Filters that no topic has select nothing, and may be megabytes each."""
+    filter_bytes = 60_000
+    monkeypatch.setattr(lists, "_SELECTED_BYTES_MAX", 4 * filter_bytes)
+    monkeypatch.setattr(lists, "_UNWATCHED_BYTES_MAX", 2 * filter_bytes)
+
+    async def test(cluster: MemoryCluster) -> None:
+        kept, home = cluster.nodes[0].operations.topics.lists, parse_namespace(HOME)
+
+        def asked(number: int) -> Selection:
+            return by_properties([("team", f"{number:02}".ljust(filter_bytes, "x"))])
+
+        for number in range(8):
+            await kept.of(home, asked(number))
+        assert sum(kept._selected_bytes(key) for key in kept._unwatched) < 3 * filter_bytes
+        for number in range(4):
+            kept.watch(await kept.of(home, asked(number)), lambda: None)
+        with pytest.raises(OverloadedError, match="patterns and property filters"):
+            await kept.of(home, asked(4))
+
+    run(test)
+
+
+def test_patterns_that_take_long_hold_up_nobody_else_when_a_topic_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turns = Turns()
+    held: dict[int, int] = {}  # against how many selections, in each turn
+    takes = Selector.takes
+
+    def counted(self: Selector, name: str, properties: tuple[str, ...] = ()) -> bool:
+        held[turns.number] = held.get(turns.number, 0) + 1
+        return takes(self, name, properties)
+
+    async def test(cluster: MemoryCluster) -> None:
+        node = cluster.nodes[0]
+        kept, home = node.operations.topics.lists, parse_namespace(HOME)
+        selections = [by_pattern(f"{HOME}/[a-z]{{1,{number}}}") for number in range(2, 202)]
+        watched: list[lists.KeptList] = []
+        for each in selections:
+            watched.append(await kept.of(home, each))
+            kept.watch(watched[-1], lambda: None)
+        monkeypatch.setattr(Selector, "takes", counted)
+        ticks = itertools.count()
+        kept._now = lambda: next(ticks) / 1000  # as if each match took a millisecond
+        async with turns.counted():
+            await make(node, "ab", "abc")
+            # Who asks meanwhile is told of what has changed; so is, in the end, who watches.
+            assert list((await kept.of(home)).list.names) == full("ab", "abc")
+            found = await kept.of(home, selections[-1])
+            assert list(found.list.names) == full("ab", "abc")
+            await until(lambda: kept._noting is None)
+        assert all(list(each.list.names) == full("ab", "abc") for each in watched[1:])
+        assert list(watched[0].list.names) == full("ab")
+        assert max(held.values()) <= 10
+
+    run(test)
+
+
+def test_patterns_are_read_one_in_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = Turns()
+    read: list[int] = []  # in which turn
+
+    class Noted(Selector):
+        def __init__(self, selection: Selection) -> None:
+            read.append(turns.number)
+            super().__init__(selection)
+
+    monkeypatch.setattr(lists, "Selector", Noted)
+
+    async def test(cluster: MemoryCluster) -> None:
+        kept, home = cluster.nodes[0].operations.topics.lists, parse_namespace(HOME)
+        await kept.of(home)
+        asked = [kept.of(home, by_pattern(f"{HOME}/x{{{number}}}")) for number in range(1, 30)]
+        async with turns.counted():
+            *found, refused = await asyncio.gather(
+                *asked, kept.of(home, by_pattern("(")), return_exceptions=True
+            )
+        assert all(isinstance(each, lists.KeptList) for each in found)
+        assert isinstance(refused, PatternError)
+        assert len(set(read)) == len(read) == 30
 
     run(test)

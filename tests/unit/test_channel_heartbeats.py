@@ -137,7 +137,8 @@ def test_a_late_heartbeat_is_dropped_and_reading_starts_at_the_topics_end() -> N
     clients.heartbeats()
     producer, consumer = clients.settings
     assert producer["delivery_timeout_ms"] == producer["request_timeout_ms"] == 2_000
-    assert consumer == {"auto_offset_reset": "latest"}
+    assert producer["is_polled"]
+    assert consumer == {"is_polled": True, "auto_offset_reset": "latest"}
     (place,) = clients.assigned
     assert (place.topic, place.partition, place.offset) == (TOPICS.brokers, 0, 8)
 

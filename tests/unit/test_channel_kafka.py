@@ -115,7 +115,7 @@ def test_a_client_that_does_not_reach_kafka_still_knows_where_it_should_be() -> 
             super().note_brokers(statistics)
 
     connection = KafkaConnection("127.0.0.1:1", refusals=Heard())
-    consumer = connection.consumer(statistics_interval_ms=50)
+    consumer = connection.consumer(is_polled=True, statistics_interval_ms=50)
     while len(told) < 3:
         consumer.poll(1)
     connection.refusals.check()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from concurrent.futures import Future
+from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
@@ -15,6 +14,7 @@ from anabranch.channel.kafka.deadline import Deadline
 from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
 from support.sealable_kafka import Partition, SealableKafka
+from support.told_offsets import ToldOffset
 
 WAIT_S = 120.0
 
@@ -107,18 +107,16 @@ def test_a_look_that_is_not_answered_is_given_up_in_time_for_another() -> None:
 def test_a_partition_whose_offset_is_not_told_is_looked_at_again_by_itself() -> None:
     kafka = SealableKafka(a=[Partition(3, 3), Partition(4, 4)])
     asked: list[set[int]] = []
-    look = kafka.list_offsets
+    look = kafka.offsets_for_times
 
-    def list_offsets(places: Mapping[TopicPartition, object], request_timeout: float) -> Any:
+    def offsets_for_times(places: Sequence[TopicPartition], timeout: float) -> list[ToldOffset]:
         asked.append({place.partition for place in places})
-        answers = look(places, request_timeout)
+        answers = look(places, timeout)
         if len(asked) == 1:
-            (lost,) = (place for place in answers if place.partition == 1)
-            answers[lost] = Future()
-            answers[lost].set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+            answers[1].error = KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
         return answers
 
-    kafka.list_offsets = list_offsets  # type: ignore[method-assign, assignment]
+    kafka.offsets_for_times = offsets_for_times  # type: ignore[method-assign, assignment]
     assert sealed(kafka) == {"a": (3, 4)}
     assert asked == [{0, 1}, {1}, {0, 1}]
 
@@ -219,3 +217,9 @@ def test_closing_ends_both_clients() -> None:
     kafka = SealableKafka(a=[Partition(1, 1)])
     kafka.sealer().close()
     assert (kafka.patience, kafka.closed) == ([2.0], 1)
+
+
+def test_the_end_counts_what_transactions_have_not_committed_yet() -> None:
+    kafka = SealableKafka()
+    kafka.sealer()
+    assert kafka.isolation == "read_uncommitted"

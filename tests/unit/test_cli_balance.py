@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anabranch.broker.cli.cluster.balance_history import automatic_moves
-from anabranch.broker.cli.cluster.log import LogLine
+from anabranch.broker.cli.cluster.log import LogLine, sentence
 from anabranch.core.bundles.unit import Move
 from anabranch.core.log.grounds import Grounds
 from anabranch.core.log.records import Cause, Record, UnitMove
@@ -47,6 +47,12 @@ def test_each_move_has_what_was_predicted_and_what_the_next_cycle_found() -> Non
         (None, None, 0.25),
         (0.25, 0.1, None),
     ]
+
+
+def test_a_record_s_sentence_has_deviations_only_where_they_are_known() -> None:
+    assert "of 3 brokers, deviation 0.50 to 0.30  (" in sentence(moved(Cause.OVERLOADED, 0.5, 0.3))
+    assert "of 3 brokers, deviation 0.50  (" in sentence(moved(Cause.LOOKUP, 0.5))
+    assert "of 3 brokers  (" in sentence(moved(Cause.LOOKUP))
 
 
 def test_a_log_in_which_the_balancer_did_nothing_has_no_history() -> None:

@@ -19,7 +19,7 @@ from support.waiting import WAIT_S
 COMMANDS = (
     [
         *("dev", "node", "demo", "lookup", "tenants", "namespaces", "bundles", "brokers"),
-        *("topics", "kafka", "archive", "audit", "settings", "doctor", "proxy"),
+        *("topics", "kafka", "archive", "audit", "settings", "doctor", "proxy", "dev-role"),
     ],
     ["log", "tail"],
 )

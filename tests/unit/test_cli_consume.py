@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from anabranch.broker.cli.topics import consume as consume_module
-from anabranch.client import Checkpoint, DeadlineError
+from anabranch.client import Checkpoint, DeadlineError, TopicSelection
 
 TOPIC = "public/default/orders"
 
@@ -111,3 +111,33 @@ def test_topics_that_are_not_clearly_chosen_are_refused(chosen: list[str], why: 
     answer = CliRunner().invoke(consume_module.consume, [*chosen, "--subscription", "s"])
     assert answer.exit_code != 0
     assert why in answer.output + str(answer.exception)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--pattern", ""), "--pattern is empty"),
+        (("--namespace", ""), "not of the form tenant/namespace"),
+        (("--property", "team=a", "--property", "team=b"), "--property team is given twice"),
+    ],
+)
+def test_what_would_select_other_topics_than_are_meant_is_refused(
+    options: tuple[str, ...], why: str
+) -> None:
+    found = CliRunner().invoke(consume_module.consume, ["--subscription", "s", *options])
+    assert found.exit_code
+    assert why in found.output + str(found.exception)
+
+
+def test_a_selection_that_nothing_may_come_of_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    chosen = TopicSelection("public/nowhere", pattern="orders-.*")
+    consume_module.tell_what_is_missing(chosen, ["public/nowhere/orders-eu"], {})
+    assert capsys.readouterr().err == ""
+    consume_module.tell_what_is_missing(chosen, [], {})
+    assert "no topic public/nowhere/orders-.* yet" in capsys.readouterr().err
+    failing = {f"public/nowhere/orders-{n:02}": "it is of another kind" for n in range(12)}
+    consume_module.tell_what_is_missing(chosen, [], failing)
+    told = capsys.readouterr().err.splitlines()
+    assert "orders-00 is tried again, and not consumed for now: it is of another kind" in told[0]
+    assert len(told) == 11
+    assert "2 more" in told[-1]

@@ -14,7 +14,7 @@ from anabranch.client import Client, ClosedError, DeadlineError
 from anabranch.client._queue.share_group import Delivering
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand
-from anabranch.wire.server import Peer, Routes
+from anabranch.wire.server.server import Peer, Routes
 from support.waiting import until
 from support.wire import HOST, run, serving
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from anabranch.wire import kafka_protocol
-from anabranch.wire.kafka_protocol import can_ask, ssl_context
+from anabranch.wire.kafka import protocol
+from anabranch.wire.kafka.protocol import can_ask, ssl_context
 
 
 def test_kafka_is_asked_only_where_its_authorities_are_a_file_or_those_of_the_system(
@@ -34,7 +34,7 @@ def test_kafka_is_asked_only_where_its_authorities_are_a_file_or_those_of_the_sy
 
 
 def test_kafka_is_asked_with_every_property_that_we_read_and_with_no_other() -> None:
-    every = dict.fromkeys(kafka_protocol._SSL - {"security.protocol", "ssl.ca.location"}, "x")
+    every = dict.fromkeys(protocol._SSL - {"security.protocol", "ssl.ca.location"}, "x")
     here = {"security.protocol": "ssl", "ssl.ca.location": __file__}
     assert can_ask({**every, **here})
     assert not can_ask({**here, "ssl.ca.pem": "x"})

@@ -15,7 +15,7 @@ from anabranch.client._topics.nodes import Nodes
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import clock
 from anabranch.wire.anabranch_pb2 import BaseCommand
-from anabranch.wire.server import Peer, Routes
+from anabranch.wire.server.server import Peer, Routes
 from support.waiting import until
 from support.wire import HOST, run, serving
 

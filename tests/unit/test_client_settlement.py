@@ -27,9 +27,9 @@ from anabranch.client._producer.partition_writer import PendingMessage
 from anabranch.client._producer.segment_writer import SegmentWriter
 from anabranch.client._producer.settlement import by_header, by_number, first_of, found
 from anabranch.core.topics.layout import SegmentLayout
-from anabranch.wire import producer_state
-from anabranch.wire.kafka_protocol import KafkaProtocolError
-from anabranch.wire.producer_state import ProducerState
+from anabranch.wire.kafka import producer_state
+from anabranch.wire.kafka.producer_state import ProducerState
+from anabranch.wire.kafka.protocol import KafkaProtocolError
 
 
 def test_without_given_up_messages_the_count_tells() -> None:

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from anabranch.client import RefusedByNodeError, TopicSelection
+from anabranch.client import DeadlineError, RefusedByNodeError, TopicSelection
 from anabranch.client._topics.list_watch import TopicListWatch
 from anabranch.client._topics.nodes import Nodes
 from anabranch.client._topics.topic_list import ListChange, ToldTopics
@@ -147,3 +147,15 @@ def test_differences_and_lists_in_any_order_of_loss_end_in_the_node_s_own_list()
             assert set(change.removed) <= topics
             topics = (topics - set(change.removed)) | set(change.added)
             assert topics == told.topics == _bare(*node)
+
+
+def test_who_waits_in_vain_is_told_what_nodes_said() -> None:
+    async def test() -> None:
+        node = Lister(_A)
+        node.error = pb.ServerError.TooManyRequests
+        async with serving(node.session) as server:
+            watch, _ = _watch(TopicSelection("public/default"), server.port)
+            with pytest.raises(DeadlineError, match=r"in 1 s: .*refused to tell .*not for you"):
+                await watch.start(1.0)
+
+    run(test)

@@ -13,7 +13,7 @@ from anabranch.core.topics.layout import SegmentLayout
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError
 from anabranch.wire.errors import RefusedError
-from anabranch.wire.server import Peer, Routes
+from anabranch.wire.server.server import Peer, Routes
 from support import steady
 from support.wire import HOST, WAIT_S, no_routes, serving
 

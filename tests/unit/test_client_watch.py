@@ -12,7 +12,7 @@ from anabranch.client._topics.nodes import Address, Nodes, parse_url
 from anabranch.core.errors import InvalidInputError
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand
-from anabranch.wire.server import Peer, Routes
+from anabranch.wire.server.server import Peer, Routes
 from support.nobody import nobody
 from support.waiting import until
 from support.wire import HOST, run, serving

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from anabranch.core.bundles.unit import Move
 
 ROOT = Path(__file__).parents[2]
 _PARTS = ("broker", "channel")
-_OF_THE_WIRE = ("server.py", "gate.py")  # the node's side; the rest is a client's, too
+_OF_THE_WIRE = ("server/server.py", "server/gate.py")  # the rest is a client's, too
 _LEVELS = ("debug", "info", "warning", "error", "log")
 _EVENT = re.compile(r"[a-z_]+\.[a-z_]+")
 _ROW = re.compile(r"\| `([a-z_]+\.[a-zA-Z_]+)` \| (.+) \|")
@@ -61,6 +62,13 @@ def test_the_page_has_each_event_of_a_node_and_no_other() -> None:
     wanted = logged | _named_otherwise()
     assert wanted - documented().keys() == set(), "put these into docs/events.md"
     assert documented().keys() - wanted == set(), "nobody logs these"
+
+
+def test_the_page_has_each_kind_of_decision() -> None:
+    text = (ROOT / "docs" / "events.md").read_text("utf-8")
+    kinds = re.findall(r'f"([a-z]+_)\{', inspect.getsource(record_kind))
+    assert len(kinds) > 5
+    assert [kind for kind in (*kinds, "cluster_settings") if f"`{kind}`" not in text] == []
 
 
 def test_each_meaning_is_a_sentence() -> None:

@@ -13,6 +13,7 @@ _REPOSITORY = Path(__file__).parents[2]
 _ROOTS = ("core", "channel", "wire", "projections", "client", "broker", "spark_replay", "devkit")
 _MODULE_LINES_MAX = 450  # a smell, not a law: a module ends where its noun ends
 _FUNCTION_LINES_MAX = 70
+_ENDS_THE_PROCESS = frozenset({"list_offsets", "describe_cluster", "list_consumer_group_offsets"})
 # In pieces, so that this file does not name what it looks for.
 _REGISTRY_HOSTS = re.compile(
     "|".join(
@@ -100,6 +101,8 @@ def _public_classes() -> Iterator[tuple[str, str]]:
 # repeated, once in each of these places.
 _FACES = {
     "client/anabranch/client/sync.py": "anabranch.client",  # the SDK without asyncio
+    "client/anabranch/client/_errors.py": "anabranch.client",  # what nodes and the wire refuse
+    "wire/anabranch/access/": "anabranch.access",  # what clients show, and nodes look at
     "client/anabranch/admin/": "anabranch.admin",  # JSON bodies and HTTP statuses, as received
     "broker/anabranch/broker/http/": "anabranch.admin",  # and as a node sends them
 }
@@ -130,6 +133,33 @@ def test_functions_are_short() -> None:
         if lines > _FUNCTION_LINES_MAX
     }
     assert long == {}
+
+
+def test_nobody_asks_librdkafka_what_can_end_the_process() -> None:
+    """Each crashes, or fails an assertion, in librdkafka 2.16, by what Kafka happens to say when.
+
+    `channel.kafka.offsets` tells what is asked instead of the first, `channel.kafka.brokers` of the
+    second, and for the third a consumer that names the group asks what that has committed.
+    """
+    found = [
+        f"{_relative(path)}: {name}"
+        for path in _modules()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and (name := node.attr) in _ENDS_THE_PROCESS
+    ]
+    assert found == []
+
+
+def test_records_are_deleted_in_one_place() -> None:
+    """Which sees to it that librdkafka knows who leads: else that can end the process as well."""
+    found = {
+        _relative(path)
+        for root in _ROOTS
+        for path in (_REPOSITORY / root).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr == "delete_records"
+    }
+    assert found == {"channel/anabranch/channel/kafka/deletion.py"}
 
 
 def test_no_file_names_the_host_of_a_package_registry() -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
 from html.parser import HTMLParser
 from typing import Any
 
+import pytest
+
+from anabranch.broker.http.docs import pages
 from anabranch.broker.http.docs.page import docs_page
 from support.http import HttpNode, with_http
 from support.memory_cluster import MemoryCluster
@@ -91,3 +96,22 @@ def test_what_a_description_says_is_text_and_no_markup() -> None:
     )
     assert "script" not in page.tags
     assert page.text.count(evil) >= 8
+
+
+def test_what_anybody_may_ask_for_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    def page(openapi: Mapping[str, Any]) -> str:
+        made.append(openapi["info"]["title"])
+        return docs_page(openapi)
+
+    monkeypatch.setattr(pages, "docs_page", page)
+
+    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
+        paths = ["/docs", "/openapi.json"] * 10
+        answers = await asyncio.gather(*(nodes[0].http.get(path) for path in paths))
+        assert {answer.status_code for answer in answers} == {200}
+        assert len({answer.content for answer in answers}) == 2
+        assert len(made) == 1
+
+    with_http(test, count=1)

@@ -1,7 +1,9 @@
+import asyncio
+
 from anabranch.broker.http.routes.reads import LOOKUP_PREFIX
 from anabranch.core.ring import parse_range, topic_hash
 from support.http import HttpNode, with_http
-from support.memory_cluster import MemoryCluster, until
+from support.memory_cluster import WAIT_S, MemoryCluster, until
 
 PATH = f"{LOOKUP_PREFIX}persistent/public/default/orders"
 
@@ -36,6 +38,29 @@ def test_an_answer_has_the_fields_of_pulsars_lookup_data() -> None:
         }
 
     with_http(test)
+
+
+def test_look_ups_are_answered_one_by_one_whatever_becomes_of_the_connection() -> None:
+    """Several at once, and the last one; and as a page of another site may read it."""
+    origin = "https://console.example.org"
+
+    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
+        known = await nodes[0].http.get(PATH)
+        port = nodes[0].http.base_url.port
+        for last, kept in (("HTTP/1.1\r\nConnection: close", 3), ("HTTP/1.0", 3)):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            asked = f"GET {PATH} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+            end = f"GET {PATH} {last}\r\nHost: 127.0.0.1\r\n\r\n"
+            writer.write((asked * kept + end).encode())
+            told = (await asyncio.wait_for(reader.read(), WAIT_S)).decode()  # to the end
+            assert told.count("HTTP/1.1 200 OK") == told.count(known.text) == kept + 1
+            assert told.count("connection: close") == 1
+            writer.close()
+        read = await nodes[0].http.get(PATH, headers={"Origin": origin})
+        assert read.content == known.content
+        assert read.headers["access-control-allow-origin"] == origin
+
+    with_http(test, webServiceAllowedOrigins=origin)
 
 
 def test_an_answer_that_had_to_be_waited_for_is_the_one_that_is_known_then() -> None:

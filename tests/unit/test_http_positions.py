@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from anabranch.channel.errors import KafkaAccessError, KafkaUnreachableError
 from anabranch.core.names import Namespace
 from anabranch.core.topic_lists.sorted_names import SortedNames
 from anabranch.wire import anabranch_pb2 as pb
-from anabranch.wire.limiter import AsyncDualMemoryLimiter
+from anabranch.wire.memory.limiter import AsyncDualMemoryLimiter
 from support.binary_consumer import client_of
 from support.http import HttpNode, with_http
 from support.memory_cluster import MemoryCluster, until
@@ -336,7 +336,7 @@ def test_the_backlogs_of_a_whole_bundle_are_cleared_and_its_subscriptions_delete
     async def names_and_one_that_is_gone(
         topics: TopicOperations,
         ns: Namespace,
-        wanted: Mapping[str, str],
+        wanted: Iterable[tuple[str, str]],
         limiter: AsyncDualMemoryLimiter,
     ) -> SortedNames:
         """One of them is deleted before its turn comes."""

@@ -150,6 +150,8 @@ def test_topics_are_listed_by_their_properties() -> None:
         assert await listed("x=1", "y=2") == ["a"]
         assert await listed("y=3") == []
         refused(await http.get(HOME, params={"property": "x"}), 412, "key=value, got: x")
+        both = {"property": ["team=a", "team=b"]}
+        refused(await http.get(HOME, params=both), 412, "'team' is to be 'a' and 'b'")
         refused(await http.get("/admin/v2/scalable/public/none"), 404, "Namespace does not exist")
 
     with_http(test)

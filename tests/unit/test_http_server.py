@@ -92,6 +92,7 @@ ROUTES = {
     "/admin/v2/brokers/configuration/{setting}/{value}": {"post"},
     "/admin/v2/brokers/configuration/{setting}": {"delete"},
     "/admin/v2/brokers/leaderBroker": {"get"},
+    "/admin/v2/brokers/addresses": {"get"},
     "/admin/v2/brokers/{cluster}": {"get"},
     "/admin/v2/brokers/{cluster}/{broker}/ownedNamespaces": {"get"},
     "/livez": {"get"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import parse_qs, urlsplit
 
-from anabranch.wire.limiter import LimitType
+from anabranch.wire.memory.limiter import LimitType
 from support.http import HttpNode, with_http
 from support.list_follower import full, held, make
 from support.memory_cluster import MemoryCluster

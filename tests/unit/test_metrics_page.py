@@ -19,13 +19,14 @@ from anabranch.broker.http.guards.connections import Connections
 from anabranch.broker.load.build import build_reporter
 from anabranch.broker.load.reporter import Probe
 from anabranch.broker.metrics.node import measure_connections, measure_node
-from anabranch.broker.ports import TlsPorts
+from anabranch.broker.ports import NODE_PORTS, TlsPorts
 from anabranch.broker.proxy.proxy import Proxy
+from anabranch.broker.security.acls import measure_acls
 from anabranch.broker.security.node import measure_security
 from anabranch.broker.settings.proxy import load_proxy_settings
 from anabranch.channel.load.loads import LoadTable, SegmentKey
 from anabranch.core.autoscale.load import LoadRecord
-from anabranch.wire.gate import Gate
+from anabranch.wire.server.gate import Gate
 from support import steady
 from support.balance import Outbox
 from support.memory_cluster import MemoryNode, memory_cluster
@@ -66,8 +67,9 @@ def _measure_all(node: MemoryNode) -> None:
     measure_node(node.runtime, node.operations, node.metrics)
     http, wire = Connections(node.settings.http_limits), node.settings.wire_limits
     measure_connections(lambda: 0, Gate(wire.account, wire.exempt), http, node.metrics)
-    TlsPorts(node.settings).measure(node.metrics)
+    TlsPorts(node.settings, NODE_PORTS).measure(node.metrics)
     measure_security(None, node.metrics)
+    measure_acls(None, node.metrics)
     service, reports = node.operations.topics.access.service, node.operations.traffic
     counts = build_counts(node.operations, node.runtime)
     table = LoadTable()

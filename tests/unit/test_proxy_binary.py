@@ -12,7 +12,7 @@ from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.client import ClientConnection
 from anabranch.wire.commands import NO_REQUEST
 from anabranch.wire.errors import RefusedError
-from anabranch.wire.limiter import LimitType
+from anabranch.wire.memory.limiter import LimitType
 from support.memory_cluster import WAIT_S, MemoryCluster, until
 from support.proxied import RunningProxy, ServedNode, with_proxy
 from support.wire import raw
@@ -72,7 +72,7 @@ def test_a_refusal_of_a_node_is_passed_on_as_it_is() -> None:
 def test_two_clients_with_the_same_ids_get_each_its_own_answers() -> None:
     async def test(proxy: RunningProxy, nodes: list[ServedNode], _: MemoryCluster) -> None:
         async def ask(topics: list[str]) -> None:
-            async with raw(proxy.settings.service_port) as client:
+            async with raw(proxy.port) as client:
                 await client.handshake()
                 for number, topic in enumerate(topics):
                     command = pb.CommandLookupTopic(topic=topic, request_id=number)
@@ -244,7 +244,7 @@ def test_without_a_node_every_command_is_refused_by_name_and_served_again_later(
 
 def test_ten_thousand_ids_of_one_connection_are_answered() -> None:
     async def test(proxy: RunningProxy, nodes: list[ServedNode], _: MemoryCluster) -> None:
-        async with raw(proxy.settings.service_port) as client:
+        async with raw(proxy.port) as client:
             await client.handshake()
             for number in range(10_000):
                 command = pb.CommandLookupTopic(topic=FULL, request_id=number)
@@ -264,7 +264,7 @@ def test_garbage_costs_its_own_connection_and_no_other() -> None:
         async with proxy.client() as good:
             await lookup(good)
             for garbage in (b"GET / HTTP/1.1\r\n\r\n", b"\x00\x00\x00\x08\x00\x00\x00\x04abcd"):
-                async with raw(proxy.settings.service_port) as bad:
+                async with raw(proxy.port) as bad:
                     await bad.handshake()
                     bad.writer.write(garbage)
                     while await bad.answer() is not None:
@@ -276,7 +276,7 @@ def test_garbage_costs_its_own_connection_and_no_other() -> None:
 
 def test_a_foreign_client_is_refused_what_a_node_would_refuse_it() -> None:
     async def test(proxy: RunningProxy, nodes: list[ServedNode], _: MemoryCluster) -> None:
-        async with raw(proxy.settings.service_port) as client:
+        async with raw(proxy.port) as client:
             await client.handshake()  # does not say that it reads Kafka
             asked = pb.CommandScalableTopicLookup(session_id=3, topic=FULL)
             client.send(

@@ -10,7 +10,7 @@ import pytest
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand
-from anabranch.wire.limiter import LimitType
+from anabranch.wire.memory.limiter import LimitType
 from support.listing_node import ListingNode, answer, ask, client_of, held, run, watch
 from support.memory_cluster import until
 from support.proxied import RunningProxy
@@ -153,5 +153,27 @@ def test_the_client_of_a_topic_list_s_watch_watches_again_itself() -> None:
             assert (told.watcher_id, list(told.topic)) == (2, node.names(3))
             node.peers[-1].abort("the node has died")
             assert await client.answer() is None  # the end: it has the hash, and comes again
+
+    run(test)
+
+
+def test_a_node_that_reads_slowly_is_waited_for_by_who_sends_it_much() -> None:
+    async def test(proxy: RunningProxy, node: ListingNode) -> None:
+        async with client_of(proxy) as client:
+            watch(client, 1)
+            await answer(client)
+            home = node.peers[-1]
+            home.hold("a node that is busy")
+            for number in range(2, 302):
+                asked = pb.CommandWatchScalableTopics(watch_id=number, namespace="public/1")
+                asked.property_filters.add(key="k", value="v" * 60_000)
+                client.send(commands.envelope(asked))
+            (peer,) = proxy.proxy.wire.peers
+            await until(lambda: bool(peer._holds))
+            assert not proxy.proxy.shared.counts.lost_links
+            home.go_on("a node that is busy")
+            for _ in range(300):
+                assert (await answer(client)).type == BaseCommand.WATCH_SCALABLE_TOPICS_UPDATE
+            assert not proxy.proxy.shared.counts.lost_links
 
     run(test)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 
@@ -13,11 +14,13 @@ from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.framing import LIST_FRAME_BYTES_MAX
-from anabranch.wire.limiter import LimitType
-from anabranch.wire.shared import frame_head
+from anabranch.wire.memory.limiter import LimitType
+from anabranch.wire.memory.shared import frame_head
 from support.listing_node import ListingNode, answer, ask, client_of, deaf, held, run
 from support.memory_cluster import until
 from support.proxied import RunningProxy
+from support.tokens import secret_file, token
+from support.wire import Raw
 
 
 def test_a_list_that_many_are_told_takes_the_memory_of_one() -> None:
@@ -52,12 +55,58 @@ def test_a_list_that_many_are_told_takes_the_memory_of_one() -> None:
                 watched = (await answer(eager)).watchTopicListSuccess
                 assert (watched.request_id, watched.watcher_id) == (80, 5)
                 assert list(watched.topic) == node.names(3)
-            assert held(proxy) == most
+            # Those who had asked before held a little each, until they knew whose list it is.
+            assert all(now <= then for now, then in zip(held(proxy), most, strict=True))
         await until(lambda: held(proxy) == (0, 0))
         assert not len(proxy.proxy.shared.lists)
 
     # Two of these lists have no room side by side.
     run(test, maxTopicListInFlightHeapMemSizeMB=12, maxTopicListInFlightDirectMemSizeMB=12)
+
+
+def test_a_list_that_is_on_its_way_is_told_to_nobody_whom_the_node_does_not_let_see_it(
+    tmp_path: Path,
+) -> None:
+    """Neither its names nor, by a hash that is guessed, that it is the one."""
+
+    async def test(proxy: RunningProxy, node: ListingNode) -> None:
+        node.strangers.add("stranger")
+        async with AsyncExitStack() as stack:
+
+            async def client(role: str) -> Raw:
+                return await stack.enter_async_context(client_of(proxy, token(role)))
+
+            deaf_reader, reader, stranger = [
+                await client(role) for role in ("reader", "other-reader", "stranger")
+            ]
+            deaf_reader.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            ask(deaf_reader, 150_000)
+            await until(lambda: min(held(proxy)) > 6 << 20)
+            told_before = node.told
+            for number in range(3):
+                for known in ("", "abc"):
+                    asked = pb.CommandGetTopicsOfNamespace(
+                        request_id=number, namespace="public/150000", topics_hash=known
+                    )
+                    stranger.send(commands.envelope(asked))
+                    refused = await answer(stranger)
+                    assert refused.type == BaseCommand.ERROR
+                    assert refused.error.error == pb.ServerError.TopicNotFound
+                ask(reader, 150_000, number)
+                found = (await answer(reader)).getTopicsOfNamespaceResponse
+                assert len(found.topics) == 150_000
+            assert node.told == told_before, "who may see it is told the one that is there"
+        await until(lambda: held(proxy) == (0, 0))
+
+    (tmp_path / "proxy.token").write_text(token("proxy"))
+    run(
+        test,
+        authenticationEnabled=True,
+        authenticationProviders="token",
+        tokenSecretKey=secret_file(tmp_path),
+        brokerClientAuthenticationPlugin="token",
+        brokerClientAuthenticationParameters=str(tmp_path / "proxy.token"),
+    )
 
 
 def test_who_asks_after_a_list_has_changed_is_told_the_new_one() -> None:

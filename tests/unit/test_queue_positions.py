@@ -7,11 +7,11 @@ import struct
 import pytest
 from confluent_kafka import KafkaError
 
-from anabranch.broker.topics import queue_positions
-from anabranch.broker.topics.queue_positions import COORDINATORS_MAX, KafkaPositions
+from anabranch.broker.topics.subscriptions import queue_positions
+from anabranch.broker.topics.subscriptions.queue_positions import COORDINATORS_MAX, KafkaPositions
 from anabranch.channel.errors import KafkaRefusedError
 from anabranch.channel.kafka.connection import KafkaConnection
-from anabranch.wire.kafka_protocol import KafkaProtocolError, ResponseReader, text
+from anabranch.wire.kafka.protocol import KafkaProtocolError, ResponseReader, text
 from anabranch.wire.varint import varint
 
 BROKERS = [("k1", 9092), ("k2", 9092)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from anabranch.spark_replay.progress import Progress
+from anabranch.spark_replay.spark.progress import Progress
 
 
 class Told:

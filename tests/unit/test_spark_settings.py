@@ -13,22 +13,22 @@ from pathlib import Path
 import pytest
 
 from anabranch.core.errors import InvalidInputError
-from anabranch.spark_replay.archive_contents import sync_batches
-from anabranch.spark_replay.cluster import (
-    SparkUnavailableError,
-    cluster_conf,
-    merged,
-    reach_master,
-)
-from anabranch.spark_replay.folders import (
+from anabranch.spark_replay.archive.contents import sync_batches
+from anabranch.spark_replay.archive.folders import (
     FolderError,
     LocalFolder,
     checked_place,
     local_folder,
 )
-from anabranch.spark_replay.shipping import TASK_PACKAGES, pack_modules
 from anabranch.spark_replay.sources import AuditError
-from anabranch.spark_replay.spark_settings import SparkSettings
+from anabranch.spark_replay.spark.cluster import (
+    SparkUnavailableError,
+    cluster_conf,
+    merged,
+    reach_master,
+)
+from anabranch.spark_replay.spark.settings import SparkSettings
+from anabranch.spark_replay.spark.shipping import TASK_PACKAGES, pack_modules
 from support.processes import run
 
 
@@ -91,7 +91,7 @@ def test_what_a_user_adds_stands_beside_what_is_shipped(tmp_path: Path) -> None:
 def test_what_tasks_import_is_shipped() -> None:
     """In a process of its own: this one has imported more."""
     program = (
-        "import sys, json, anabranch.spark_replay.job, anabranch.spark_replay.backtest.job, "
+        "import sys, json, anabranch.spark_replay.audit.job, anabranch.spark_replay.backtest.job, "
         "anabranch.spark_replay.backtest.recorded\n"
         "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
     )
@@ -107,7 +107,7 @@ def test_what_tasks_import_is_shipped() -> None:
 def test_our_modules_are_packed_with_their_schemas(tmp_path: Path) -> None:
     with zipfile.ZipFile(pack_modules(tmp_path)) as packed:
         names = set(packed.namelist())
-    assert "anabranch/spark_replay/job.py" in names
+    assert "anabranch/spark_replay/audit/job.py" in names
     assert "anabranch/channel/schemas/unit.1.avsc" in names
     assert "anabranch/__init__.py" not in names
     assert not any("__pycache__" in name for name in names)

@@ -11,7 +11,7 @@ import pytest
 from anabranch.broker.errors import ConflictError, DeadlineExceededError, NotFoundError
 from anabranch.broker.topics.operations import TopicOperations
 from anabranch.channel.codec import read_entry
-from anabranch.channel.segments.positions import EARLIEST, LATEST
+from anabranch.channel.kafka.offsets import EARLIEST, LATEST
 from anabranch.core.log.records import SubscriptionChange
 from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind
 from anabranch.core.topics.guards import controller_of

@@ -8,25 +8,12 @@ import pytest
 
 from anabranch.broker.topics.operations import TopicOperations
 from anabranch.channel.errors import KafkaUnreachableError
-from anabranch.channel.segments.positions import EARLIEST
-from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind
+from anabranch.channel.kafka.offsets import EARLIEST
+from anabranch.core.subscriptions.subscription import SubscriptionKind
 from anabranch.wire import anabranch_pb2 as pb
 from support.binary_consumer import client_of
-from support.kept_topic import NAME, run
+from support.kept_topic import NAME, NOW, billing, made, run
 from support.memory_cluster import MemoryCluster, MemoryNode, until
-
-
-async def made(
-    node: MemoryNode, kind: SubscriptionKind = SubscriptionKind.STREAM, start: int = EARLIEST
-) -> str:
-    """The Kafka group of a new subscription."""
-    topics = node.operations.topics
-    await topics.consumers.create(NAME, "billing", kind, start)
-    return topics.access.group_id(NAME, "billing", billing(topics))
-
-
-def billing(topics: TopicOperations) -> Subscription:
-    return topics.consumers.known(NAME, "billing")
 
 
 def positions(topics: TopicOperations) -> list[int]:
@@ -179,25 +166,6 @@ def test_what_consumers_serve_they_call_drained_themselves() -> None:
     run(test)
 
 
-def test_a_queue_that_nobody_consumes_has_drained_what_kafka_says_is_acknowledged() -> None:
-    async def test(cluster: MemoryCluster, node: MemoryNode) -> None:
-        topics = node.operations.topics
-        group = await made(node, SubscriptionKind.QUEUE)
-        (kafka,) = cluster.segments.ends
-        await topics.split(NAME, 0)
-        children = [each for each in cluster.segments.ends if each != kafka]
-        told = {(each, bucket): (-1, -1) for each in children for bucket in range(2)}
-        told |= {(kafka, bucket): (10, -1) for bucket in range(4)} | {(kafka, 2): (3, 1)}
-        cluster.positions.queues[group] = told
-        await topics.surveys.look(NAME)
-        assert billing(topics).drained == ()
-        told[kafka, 2] = (3, 0)  # none is left, though its first offset is behind
-        await topics.surveys.look(NAME)
-        assert billing(topics).drained == (0,)
-
-    run(test)
-
-
 def test_what_was_drained_before_a_seek_is_not_called_drained_after_it() -> None:
     async def test(cluster: MemoryCluster, node: MemoryNode) -> None:
         topics = node.operations.topics
@@ -238,8 +206,6 @@ def test_a_round_looks_at_all_topics_and_says_what_it_could_not_do(
 
 # --- messages -------------------------------------------------------------------------------
 
-NOW = {"scalableTopicRetentionSeconds": 0}  # what all have read may go at once
-
 
 def test_what_every_subscription_has_read_is_deleted_and_nothing_else() -> None:
     async def test(cluster: MemoryCluster, node: MemoryNode) -> None:
@@ -279,22 +245,6 @@ def test_a_topic_without_subscriptions_is_kept_for_the_time_of_what_all_have_rea
         (kafka,) = cluster.segments.ends
         await node.operations.topics.surveys.look(NAME)
         assert cluster.positions.begins == {(kafka, bucket): 10 for bucket in range(4)}
-
-    run(test, **NOW)
-
-
-def test_what_a_queue_has_read_is_deleted_only_where_kafka_tells_of_it() -> None:
-    async def test(cluster: MemoryCluster, node: MemoryNode) -> None:
-        group = await made(node, SubscriptionKind.QUEUE)
-        await node.operations.topics.surveys.look(NAME)
-        assert cluster.positions.begins == {}
-        (kafka,) = cluster.segments.ends
-        told = cluster.positions.queues[group] = {(kafka, bucket): (0, -1) for bucket in range(4)}
-        told |= {(kafka, 1): (6, -1), (kafka, 2): (7, 0), (kafka, 3): (2, 5)}
-        await node.operations.topics.surveys.look(NAME)
-        assert cluster.positions.begins == {(kafka, 1): 6, (kafka, 2): 10, (kafka, 3): 2}
-        assert node.operations.topics.surveys.seen[NAME].left == {"billing": 10 + 4 + 0 + 8}
-        assert billing(node.operations.topics).positions == ()
 
     run(test, **NOW)
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from anabranch.broker.errors import UnavailableError
-from anabranch.channel.segments.positions import EARLIEST, Place
+from anabranch.channel.kafka.offsets import EARLIEST, Place
 from anabranch.core.subscriptions.subscription import SubscriptionKind
 from support.kept_topic import NAME, run
 from support.memory_cluster import MemoryCluster, MemoryNode, until
@@ -72,7 +72,7 @@ def test_groups_for_which_no_time_was_left_are_asked_for_first_in_the_next_look(
             asked.append(group)
             return {}
 
-        monkeypatch.setattr("anabranch.broker.topics.positions.clock", Slow)
+        monkeypatch.setattr("anabranch.broker.topics.subscriptions.positions.clock", Slow)
         monkeypatch.setattr(cluster.positions, "committed", committed)
         for _ in range(3):
             with pytest.raises(UnavailableError):

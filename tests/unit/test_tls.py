@@ -5,91 +5,34 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import tracemalloc
 from datetime import timedelta
 from pathlib import Path
 
 import httpx
 import pytest
+import uvloop
 from starlette.types import Receive, Scope, Send
 from structlog.testing import capture_logs
 
 from anabranch.broker.errors import StartError
-from anabranch.broker.http.server import HttpServer, bind
-from anabranch.broker.security.files import ReadAgain
 from anabranch.broker.security.handshakes import UNDER_WAY_MAX, Handshakes
-from anabranch.broker.security.tls import TlsFiles, read_again, server_context
+from anabranch.broker.security.tls import TlsFiles, server_context
 from anabranch.broker.settings import SettingsError, load_settings
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
-from anabranch.wire.connection import ConnectionLimits
 from anabranch.wire.framing import encode_frame
-from anabranch.wire.server import WireServer
+from anabranch.wire.placed_reads import SCRATCH_BYTES
 from support.authority import Authority, Issued, tls_settings
+from support.tls_port import tls_port
 from support.waiting import WAIT_S, until
-from support.wire import HOST, Raw, lookups, run
+from support.wire import HOST, Raw, run
 
-SLOW_S = 60.0
-
-
-class TlsPort:
-    """The two ports of a node with TLS."""
-
-    def __init__(self, context: ReadAgain[ssl.SSLContext], web: Handshakes, binary: Handshakes):
-        self.context = context
-        self.web = web
-        self.binary = binary
-        self.web_port = self.binary_port = 0
-
-    async def get(self, context: ssl.SSLContext) -> str:
-        async with httpx.AsyncClient(verify=context, timeout=WAIT_S) as client:
-            answer = await client.get(f"https://{HOST}:{self.web_port}/")
-            return answer.text
-
-    async def connect(self, context: ssl.SSLContext | None) -> Raw:
-        reader, writer = await asyncio.open_connection(HOST, self.binary_port, ssl=context)
-        return Raw(reader, writer)
-
-
-@asynccontextmanager
-async def tls_port(
-    server: Issued,
-    trusted: Path | None = None,
-    *,
-    required: bool = False,
-    seconds: float = SLOW_S,
-    per_ip: int = 0,
-) -> AsyncIterator[TlsPort]:
-    context = read_again(TlsFiles(server.certificate, server.key, trusted, required))
-    http, wire = HttpServer(_scheme, None), WireServer(lookups, "test", ConnectionLimits())
-    await http.start()
-    web, binary = (
-        Handshakes(name, lambda: context.current, made, seconds, per_ip)
-        for name, made in (("web", http.connection), ("binary", wire.peer))
-    )
-    port = TlsPort(context, web, binary)
-    with bind(HOST, 0) as held, bind(HOST, 0) as held_binary:
-        web.listen(held)
-        binary.listen(held_binary)
-        port.web_port, port.binary_port = (each.getsockname()[1] for each in (held, held_binary))
-        try:
-            yield port
-        finally:
-            await web.stop()
-            await binary.stop()
-            await wire.stop()
-            await http.stop()
+_REQUEST_BYTES_MAX = 100_000
 
 
 def counted(handshakes: Handshakes) -> dict[str, int]:
     return {kind: count for kind, count in handshakes.refused.items() if count}
-
-
-async def _scheme(scope: Scope, _receive: Receive, send: Send) -> None:
-    body = str(scope["scheme"]).encode()
-    await send({"type": "http.response.start", "status": 200, "headers": []})
-    await send({"type": "http.response.body", "body": body})
 
 
 def test_both_ports_speak_tls_on_either_event_loop(tmp_path: Path) -> None:
@@ -139,6 +82,83 @@ def test_what_comes_with_the_end_of_the_hand_shake_is_not_lost(tmp_path: Path) -
             client.writer.close()
 
     run(test)
+
+
+def test_what_is_larger_than_what_is_read_at_once_comes_whole(tmp_path: Path) -> None:
+    """And what of two connections comes in turns is each one's own, though they share a buffer."""
+    authority = Authority(tmp_path)
+    server = authority.issue("server", server=True)
+    sizes = (3, 2 * SCRATCH_BYTES + 17, 1, SCRATCH_BYTES)
+
+    async def test() -> None:
+        async with tls_port(server, app=_echo) as port:
+            url = f"https://{HOST}:{port.web_port}/"
+            async with httpx.AsyncClient(verify=authority.client(), timeout=WAIT_S) as client:
+                sent = [bytes([65 + number]) * size for number, size in enumerate(sizes)]
+                answers = await asyncio.gather(*(client.post(url, content=each) for each in sent))
+                assert [answer.content for answer in answers] == sent
+
+    run(test)
+
+
+def test_a_request_by_tls_has_no_large_block_of_memory_made_for_it(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    server = authority.issue("server", server=True)
+    question = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
+
+    async def test() -> None:
+        async with tls_port(server) as port:
+            incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+            tls = authority.client().wrap_bio(incoming, outgoing, server_hostname=HOST)
+            reader, writer = await asyncio.open_connection(HOST, port.web_port)
+            for _ in range(3):
+                answer = await _exchanged(tls, incoming, outgoing, reader, writer, question)
+                assert answer.startswith(b"HTTP/1.1 200")
+            tracemalloc.start()
+            try:
+                before = tracemalloc.get_traced_memory()[0]
+                await _exchanged(tls, incoming, outgoing, reader, writer, question)
+                assert tracemalloc.get_traced_memory()[1] - before < _REQUEST_BYTES_MAX
+            finally:
+                tracemalloc.stop()
+            writer.close()
+
+    uvloop.run(test())  # as a node
+
+
+async def _echo(_: Scope, receive: Receive, send: Send) -> None:
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body, more = body + message["body"], message["more_body"]
+    length = [(b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": length})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _exchanged(
+    tls: ssl.SSLObject,
+    incoming: ssl.MemoryBIO,
+    outgoing: ssl.MemoryBIO,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    question: bytes,
+) -> bytes:
+    """The answer to a question, by TLS that makes no large blocks here."""
+    tls_said = b""
+    asked = False
+    async with asyncio.timeout(WAIT_S):
+        while not tls_said.endswith(b"\r\n0\r\n\r\n"):  # the last chunk
+            try:
+                tls.do_handshake()
+                if not asked:
+                    asked = bool(tls.write(question))
+                writer.write(outgoing.read())
+                tls_said += tls.read(4_096)
+            except ssl.SSLWantReadError:
+                writer.write(outgoing.read())
+                incoming.write(await reader.read(4_096))
+    return tls_said
 
 
 def test_only_trusted_certificates_of_clients_are_let_in_where_one_is_required(

@@ -67,6 +67,14 @@ def test_where_there_is_no_port_without_tls_none_is_named() -> None:
             assert leader == {"brokerId": "b1:8443", "serviceUrl": "https://b1:8443"}
             status = (await http.get("/admin/v2/brokers/status")).json()
             assert (status["serviceUrl"], status["serviceUrlTls"]) == ("", "pulsar+ssl://b1:6651")
+            (found,) = (await http.get("/admin/v2/brokers/addresses")).json()
+            assert found == {
+                "brokerId": "b1:8443",
+                "webServiceUrl": "",
+                "webServiceUrlTls": "https://b1:8443",
+                "brokerServiceUrl": "",
+                "brokerServiceUrlTls": "pulsar+ssl://b1:6651",
+            }
             async with client_of(cluster.nodes[0]) as client:
                 asked = CommandLookupTopic(topic="persistent://public/default/orders")
                 answer = (await client.request(asked, WAIT_S)).lookupTopicResponse

@@ -22,9 +22,10 @@ from anabranch.broker.security.credentials import (
     CredentialsError,
     RefusalReason,
 )
+from anabranch.broker.security.files import ReadAgain
+from anabranch.broker.security.key_set_url import KeySetUrl
 from anabranch.broker.security.key_sets import (
     KeyFile,
-    KeySetUrl,
     VerifyingKey,
     keys_of_set,
     public_key,
@@ -119,6 +120,7 @@ def test_the_times_issuer_audience_and_role_of_a_token_count(tmp_path: Path) -> 
         ({"role": "a\nb"}, REASON.ROLE),
         ({"exp": "soon"}, REASON.MALFORMED),
         ({"exp": 1e400}, REASON.MALFORMED),
+        ({"exp": 10**400}, REASON.MALFORMED),
     ):
         assert verify(by, token(seconds=None, **{**good, **claims})) == wanted, claims
     for lacking in ("iss", "aud", "role"):
@@ -225,6 +227,8 @@ def test_of_a_set_the_key_with_the_token_s_name_verifies_it(tmp_path: Path) -> N
             jwk(ED_KEY, "four", use="enc"),
             jwk(RSA_KEY, "five", alg="RS512"),
             {"kty": "strange", "kid": "six"},
+            jwk(SECRET, "eight", alg="none"),
+            jwk(SECRET, "nine", alg="RSA-OAEP"),
         )
     )
     by = provider(tokenKeySet=str(file))
@@ -270,6 +274,31 @@ def test_a_key_is_changed_without_a_restart(tmp_path: Path) -> None:
         assert (await by.verify(shown[1])).role == "b"
         with pytest.raises(CredentialsError):
             await by.verify(shown[0])
+
+    steady.run(test())
+
+
+def test_a_file_is_followed_on_whatever_reading_it_once_has_met(tmp_path: Path) -> None:
+    file = tmp_path / "keys.json"
+    file.write_bytes(b"first")
+    fails = [False]
+
+    def load() -> bytes:
+        if fails[0]:
+            raise FileNotFoundError(file)  # as of one that is just being replaced
+        return file.read_bytes()
+
+    async def test() -> None:
+        read = ReadAgain("keys", (file,), load)
+        file.write_bytes(b"second")
+        fails[0] = True
+        with capture_logs() as logged:
+            await read.look()
+        assert [line["event"] for line in logged] == ["security.file_not_taken"]
+        assert (read.current, read.generation) == (b"first", 0)
+        fails[0] = False
+        await read.look()
+        assert (read.current, read.generation) == (b"second", 1)
 
     steady.run(test())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from anabranch.broker.topics.schedule import TickSchedule
+from anabranch.broker.topics.controllers.schedule import TickSchedule
 
 UNITS = ("public/default/0x00000000_0x7fffffff", "public/default/0x7fffffff_0xffffffff")
 
@@ -30,6 +30,15 @@ def test_every_controller_has_one_turn_in_ten_ticks_however_often_it_was_made_an
         schedule.take_up(name)
     turns = [name for _ in range(10) for name in schedule.turns(everything)]
     assert turns == [*names(25), *names(5)]  # three in each tick
+
+
+def test_a_tick_has_no_more_than_250_turns_and_all_controllers_have_theirs_in_order() -> None:
+    schedule = TickSchedule(60.0, 0.0)
+    for name in names(3_000):
+        schedule.take_up(name)
+    ticks = [list(schedule.turns(everything)) for _ in range(12)]
+    assert [len(each) for each in ticks] == [250] * 12
+    assert [name for each in ticks for name in each] == names(3_000)
 
 
 def test_who_has_no_controller_any_more_loses_its_turn() -> None:

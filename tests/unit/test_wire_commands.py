@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -102,3 +103,23 @@ def test_what_a_command_lacks_is_named() -> None:
 def test_bytes_that_are_no_command_are_refused(data: bytes) -> None:
     with pytest.raises(FrameError):
         commands.parse(data)
+
+
+def test_of_a_field_that_comes_a_million_times_not_all_is_looked_at() -> None:
+    """That text is UTF-8 is made sure of in the event loop, one by one."""
+    looked = 0
+
+    class Counted:
+        def __iter__(self) -> Iterator[pb.KeyValue]:
+            nonlocal looked
+            for _ in range(1_000_000):
+                looked += 1
+                yield pb.KeyValue(key="k", value="v")
+
+    class Asked:
+        namespace = current_hash = ""
+        property_filters = Counted()
+
+    texts = commands._TEXTS[BaseCommand.WATCH_SCALABLE_TOPICS]
+    assert not commands._garbled(Asked(), texts)
+    assert 64 < looked < 10_000

@@ -16,11 +16,11 @@ from anabranch.wire import commands
 from anabranch.wire.connection import ConnectionLimits
 from anabranch.wire.errors import FrameError
 from anabranch.wire.framing import encode_frame
-from anabranch.wire.limiter import (
+from anabranch.wire.memory.limiter import (
     send_within,
     write_within,
 )
-from anabranch.wire.server import Peer
+from anabranch.wire.server.server import Peer
 from support.limiter import DIRECT, acquired, limiter_of
 from support.waiting import until
 from support.wire import Raw, raw, run, serving

@@ -16,7 +16,7 @@ from anabranch.core.topic_lists.errors import (
     PermitAcquireTimeoutError,
 )
 from anabranch.core.topic_lists.semaphore import LARGEST, SemaphoreLimits
-from anabranch.wire.limiter import (
+from anabranch.wire.memory.limiter import (
     DualMemoryLimits,
     LimitType,
 )

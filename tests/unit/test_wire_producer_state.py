@@ -13,14 +13,14 @@ from typing import Any, Self, cast
 
 import pytest
 
-from anabranch.wire import kafka_protocol, producer_state
-from anabranch.wire.kafka_protocol import (
+from anabranch.wire.kafka import producer_state, protocol
+from anabranch.wire.kafka.producer_state import ProducerState, ask, await_leading
+from anabranch.wire.kafka.protocol import (
     BrokerConnection,
     KafkaProtocolError,
     ResponseReader,
     text,
 )
-from anabranch.wire.producer_state import ProducerState, ask, await_leading
 from anabranch.wire.varint import varint
 
 WAIT_S = 60.0
@@ -262,7 +262,7 @@ class Wrapped:
 @pytest.fixture
 def context(monkeypatch: pytest.MonkeyPatch) -> Wrapped:
     wrapped = Wrapped()
-    monkeypatch.setattr(kafka_protocol, "ssl_context", lambda _: wrapped)
+    monkeypatch.setattr(protocol, "ssl_context", lambda _: wrapped)
     return wrapped
 
 
@@ -303,7 +303,7 @@ def test_a_certificate_of_our_own_is_shown_with_its_key(monkeypatch: pytest.Monk
     shown: list[tuple[Any, ...]] = []
     monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", lambda _, *given: shown.append(given))
     location = {"ssl.certificate.location": "own.pem"}
-    kafka_protocol.ssl_context(location)
+    protocol.ssl_context(location)
     guarded = {"ssl.key.location": "own.key", "ssl.key.password": "secret"}
-    kafka_protocol.ssl_context(location | guarded)
+    protocol.ssl_context(location | guarded)
     assert shown == [("own.pem", None, None), ("own.pem", "own.key", "secret")]

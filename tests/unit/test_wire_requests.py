@@ -14,7 +14,7 @@ from anabranch.wire.errors import (
     RefusedError,
     RequestTimeoutError,
 )
-from anabranch.wire.server import Peer, Routes
+from anabranch.wire.server.server import Peer, Routes
 from support.waiting import until
 from support.wire import WAIT_S, connected, lookups, run, serving
 
@@ -127,33 +127,91 @@ def test_requests_under_way_end_with_the_connection_and_so_do_their_routes() -> 
     run(test)
 
 
+class Work:
+    """Look-ups that are under way until they may end."""
+
+    def __init__(self) -> None:
+        self.running = self.most = 0
+        self.may_end = asyncio.Event()
+
+    def routes(self, peer: Peer) -> Routes:
+        async def count(command: BaseCommand) -> None:
+            self.running += 1
+            self.most = max(self.most, self.running)
+            await self.may_end.wait()
+            self.running -= 1
+            await lookups(peer)[BaseCommand.LOOKUP](command)
+
+        return {BaseCommand.LOOKUP: count}
+
+
 def test_commands_beyond_what_a_connection_may_have_under_way_wait_their_turn() -> None:
     async def test() -> None:
-        running, most = 0, 0
-        may_end = asyncio.Event()
-
-        def routes(peer: Peer) -> Routes:
-            async def count(command: BaseCommand) -> None:
-                nonlocal running, most
-                running += 1
-                most = max(most, running)
-                await may_end.wait()
-                running -= 1
-                await lookups(peer)[BaseCommand.LOOKUP](command)
-
-            return {BaseCommand.LOOKUP: count}
-
+        work = Work()
         async with (
-            serving(routes, ConnectionLimits(requests_max=3)) as server,
+            serving(work.routes, ConnectionLimits(requests_max=3)) as server,
             connected(server) as client,
         ):
             asked = [
                 asyncio.create_task(client.request(pb.CommandLookupTopic(topic="t"), WAIT_S))
                 for _ in range(50)
             ]
-            await until(lambda: running == 3, WAIT_S)
-            may_end.set()
+            await until(lambda: work.running == 3, WAIT_S)
+            work.may_end.set()
             await asyncio.gather(*asked)
-            assert most == 3
+            assert work.most == 3
+
+    run(test)
+
+
+def test_long_commands_beyond_a_frame_s_room_wait_their_turn_and_count_as_memory() -> None:
+    async def test() -> None:
+        work = Work()
+        limits = ConnectionLimits(received_frame_bytes_max=100_000)
+        async with serving(work.routes, limits) as server, connected(server) as client:
+            asked = [
+                asyncio.create_task(
+                    client.request(pb.CommandLookupTopic(topic="t" * 30_000), WAIT_S)
+                )
+                for _ in range(20)
+            ]
+            await until(lambda: work.running == 4, WAIT_S)
+            assert 120_000 < server.gate.memory < 300_000
+            work.may_end.set()
+            await asyncio.gather(*asked)
+            assert work.most == 4
+            await until(lambda: server.gate.memory == 0, WAIT_S)
+
+    run(test)
+
+
+def test_what_holds_a_connection_holds_it_until_it_is_over_itself() -> None:
+    async def test() -> None:
+        peers: list[Peer] = []
+        served = 0
+
+        def routes(peer: Peer) -> Routes:
+            peers.append(peer)
+
+            async def serve(command: BaseCommand) -> None:
+                nonlocal served
+                served += 1
+                if served == 1:
+                    peer.hold("the node behind is slow")
+                    peer.hold("it owes too many answers")
+                await lookups(peer)[BaseCommand.LOOKUP](command)
+
+            return {BaseCommand.LOOKUP: serve}
+
+        async with serving(routes) as server, connected(server) as client:
+            await client.request(pb.CommandLookupTopic(topic="t"), WAIT_S)
+            await until(lambda: not peers[0]._running, WAIT_S)
+            second = asyncio.create_task(client.request(pb.CommandLookupTopic(topic="t"), WAIT_S))
+            peers[0].go_on("it owes too many answers")
+            peers[0].go_on("something else")
+            assert peers[0]._holds == {"the node behind is slow"}
+            assert served == 1
+            peers[0].go_on("the node behind is slow")
+            await second
 
     run(test)

@@ -16,7 +16,7 @@ from anabranch.core.topic_lists.errors import (
     PermitAcquireTimeoutError,
 )
 from anabranch.core.topic_lists.semaphore import LARGEST, Permit, Refusal, SemaphoreLimits
-from anabranch.wire.semaphore import AsyncSemaphore
+from anabranch.wire.memory.semaphore import AsyncSemaphore
 from support.waiting import WAIT_S, until
 from support.wire import run
 

@@ -17,8 +17,8 @@ from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.connection import ConnectionLimits
-from anabranch.wire.gate import Gate, code_of
-from anabranch.wire.server import Peer, Routes, WireServer
+from anabranch.wire.server.gate import Gate, code_of
+from anabranch.wire.server.server import Peer, Routes, WireServer
 from support import steady
 from support.waiting import until
 from support.wire import HOST, Raw, lookups, run, serving
@@ -337,7 +337,7 @@ OF_THE_ACCOUNT = [each for each in PortRefusal if each.value.startswith(("conn",
 @pytest.mark.parametrize("refusal", OF_THE_ACCOUNT)
 def test_each_limit_says_its_setting_and_its_number(refusal: PortRefusal) -> None:
     async def body() -> None:
-        limits = AccountLimits(*[4_242] * 7)
+        limits = AccountLimits(*[4_242] * len(AccountLimits.__struct_fields__))
         words = Gate(limits, ()).words(refusal)
         (named,) = re.findall(r"\bbroker[A-Z]\w+", words)
         assert named in SETTING_NAMES

@@ -26,6 +26,14 @@ class ForbiddenError(OperationError):
     """Whoever asks may not (403)."""
 
 
+class TooManyRequestsError(OperationError):
+    """Whoever asks has asked too often (429); `wait_s`: when they may again."""
+
+    def __init__(self, reason: str, wait_s: float) -> None:
+        super().__init__(reason)
+        self.wait_s = wait_s
+
+
 class ConflictError(OperationError):
     """The state of the cluster forbids it (409)."""
 

@@ -31,6 +31,7 @@ from anabranch.broker.metrics.node import measure_node
 from anabranch.broker.metrics.registry import Metrics
 from anabranch.broker.operations import Operations
 from anabranch.broker.runtime import Ended, Runtime
+from anabranch.broker.security.acls import AclReconciler, acl_reconciler
 from anabranch.broker.settings import Settings
 from anabranch.broker.snapshots.writer import Snapshots
 from anabranch.broker.startup import (
@@ -41,10 +42,12 @@ from anabranch.broker.startup import (
     segment_settings,
 )
 from anabranch.broker.topics.build import TopicParts
+from anabranch.broker.topics.controllers.worker import uncovered
 from anabranch.broker.topics.placement import KafkaPlacement
-from anabranch.broker.topics.queue_positions import KafkaPositions
+from anabranch.broker.topics.subscriptions.queue_positions import KafkaPositions
 from anabranch.channel.errors import KafkaUnreachableError, LogTrimmedError
 from anabranch.channel.heartbeats import KafkaHeartbeats
+from anabranch.channel.kafka.acls import KafkaAcls
 from anabranch.channel.kafka.topics import Topics
 from anabranch.channel.load.balance import BrokerLoadChange, KafkaBrokerLoads, KafkaTopBundles
 from anabranch.channel.load.loads import KafkaLoads, LoadTable
@@ -112,9 +115,10 @@ class Node:
         # It connects while the view catches up.
         writer = KafkaLogWriter(self._connection, self._topics.wal, report_success=False)
         self._closers.append(writer.close)
-        path = settings.view_dir
         passed_over = settings.passed_over
-        catch_up = CatchUp(self._connection, self._topics, path, passed_over=passed_over)
+        catch_up = CatchUp(
+            self._connection, self._topics, settings.view_dir, passed_over=passed_over
+        )
         view, reader = await asyncio.to_thread(catch_up.run)
         self._view, self._reader = view, reader
         first_loads = self._first_loads = self._open_loads()
@@ -129,7 +133,7 @@ class Node:
             partial(append_records, writer),
             heartbeats.publish,
             self.metrics,
-            KafkaLogEnd(self._connection, self._topics.wal).ask,
+            self._open_log_end().ask,
             waiting_max=settings.max_concurrent_lookup_request,
             verbose=settings.load_balancer_debug_mode_enabled,
         )
@@ -140,7 +144,8 @@ class Node:
             lambda: BrokerSurveyor(self._connection, settings.topic_prefix),
             lambda: drained_brokers(self._the_view()),
         )
-        parts = self._topic_parts(placement)
+        acls = acl_reconciler(self.runtime, settings, lambda: KafkaAcls(self._connection))
+        parts = self._topic_parts(placement, acls)
         self.operations = Operations(self.runtime, settings, parts)
         self.runtime.worries.append(self._of_snapshot)
         self.runtime.heard(heard)
@@ -163,15 +168,14 @@ class Node:
         await self._serving()
         await self._acquainted()
         await self._informed(board, first_loads)
-        self._tasks.append(
-            asyncio.create_task(self._guarded(self._snapshots.run), name="snapshots")
-        )
+        self._begin("snapshots", self._snapshots.run)
         self._measure(board)
-        look = self._guarded(placement.run)
-        self._tasks.append(asyncio.create_task(look, name="placement"))
+        self._begin("placement", placement.run)
+        if acls is not None:
+            self._begin("acls", acls.run)
         self._log.info("node.serving", session=self.runtime.core.session)
 
-    def _topic_parts(self, placement: KafkaPlacement) -> TopicParts:
+    def _topic_parts(self, placement: KafkaPlacement, acls: AclReconciler | None) -> TopicParts:
         table, loads = self._table, self._loads
         segments = segment_settings(self.settings)
         return TopicParts(
@@ -181,6 +185,7 @@ class Node:
                 table.segments(topic, incarnation) if loads.is_whole else None
             ),
             placement,
+            uncovered if acls is None else acls.cover,
         )
 
     def _listen(self, heartbeats: KafkaHeartbeats, writer: KafkaLogWriter) -> None:
@@ -283,6 +288,11 @@ class Node:
         self._tasks, self._feeds, self._closers = [], [], []
         self._view = self._reader = self._wal = self._reporter = self._first_loads = None
 
+    def _open_log_end(self) -> KafkaLogEnd:
+        log_end = KafkaLogEnd(self._connection, self._topics.wal)
+        self._closers.append(log_end.close)
+        return log_end
+
     async def _ticks(self) -> None:
         period_s = self.runtime.core.settings.heartbeat_s / _TICKS_PER_BEAT
         while not self.runtime.ended.done():
@@ -292,6 +302,10 @@ class Node:
             except Exception as error:  # noqa: BLE001 - a fault ends the node
                 self._failed(error)
             await asyncio.sleep(period_s)
+
+    def _begin(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
+        """What goes on until the node stops."""
+        self._tasks.append(asyncio.create_task(self._guarded(run), name=name))
 
     async def _guarded(self, run: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -350,7 +364,7 @@ class Node:
             resource_meter(self.settings),
         )
         for name, run in (("load", self._reporter.run), ("balance", balance.run)):
-            self._tasks.append(asyncio.create_task(self._guarded(run), name=name))
+            self._begin(name, run)
 
     def _received(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """Folds as much as the loop may do without a pause; returns the rest."""
@@ -378,7 +392,7 @@ class Node:
     def _failed(self, error: Exception) -> None:
         if isinstance(error, LogTrimmedError):
             self._log.warning("view.too_old", why=str(error))
-            self._tasks.append(asyncio.create_task(self._guarded(self._rebuild), name="rebuild"))
+            self._begin("rebuild", self._rebuild)
         elif isinstance(error, AnabranchError):
             self.runtime.fail(str(error))
         else:

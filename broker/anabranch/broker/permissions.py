@@ -45,6 +45,8 @@ class RolePermissions:
         Raises NotFoundError, and InvalidInputError for what is no role or no action.
         """
         check_role(role)
+        if self._settings.now.kafka_acls_enabled:
+            self._settings.now.principal_mapping.principal(role)
         actions = tuple(str(action) for action in parse_actions(words))
 
         def build() -> PermissionChange | None:

@@ -1,4 +1,4 @@
-"""A node's ports, with TLS and without: held first of all, served once the node is there."""
+"""Ports of a node or a proxy, with TLS and without: held first of all, served once it is there."""
 
 from __future__ import annotations
 
@@ -6,57 +6,64 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator, Mapping
-from typing import Final
-
-import msgspec
+from typing import Final, Generic, TypeVar
 
 from anabranch.broker.http.server import HttpServer, bind
-from anabranch.broker.metrics.registry import Metrics
+from anabranch.broker.metrics.shown import ShownValues
 from anabranch.broker.security.handshakes import REFUSALS, UNDER_WAY_MAX, Handshakes
 from anabranch.broker.security.tls import files_of, read_again
 from anabranch.broker.settings import Settings
-from anabranch.broker.settings.model import BINARY_TLS, PORTS, WEB_TLS, name_of
-from anabranch.wire.server import WireServer
+from anabranch.broker.settings.model import BINARY, BINARY_TLS, WEB, WEB_TLS
+from anabranch.broker.settings.ports import PortNames
+from anabranch.broker.settings.proxy import ProxySettings
+from anabranch.broker.settings.sources import written_name
+from anabranch.wire.server.server import WireServer
 
-_BINARY_PORTS: Final = PORTS[2:]
+NODE_PORTS: Final = PortNames(WEB, WEB_TLS, BINARY, BINARY_TLS)
+_SettingsT = TypeVar("_SettingsT", Settings, ProxySettings)
 
 
-class HeldPorts(msgspec.Struct, frozen=True):
-    """Sockets that are bound and listen nowhere yet, by the fields of their ports' settings."""
+class HeldPorts(Generic[_SettingsT]):
+    """Sockets that are bound and listen nowhere yet, by the fields of their ports' settings.
 
-    sockets: Mapping[str, socket.socket]
-    settings: Settings  # with the ports that were free where any would do
+    `settings`: with the ports that were free where any would do.
+    """
 
-    @property
-    def handshakes(self) -> int:
-        """Connections that may be there before they count as a port's own."""
-        return UNDER_WAY_MAX * sum(field in self.sockets for field in PORTS[1::2])
+    def __init__(
+        self, sockets: Mapping[str, socket.socket], settings: _SettingsT, names: PortNames
+    ) -> None:
+        self.sockets = sockets
+        self.settings: _SettingsT = settings
+        # Connections that may be there before they count as a port's own.
+        with_tls = (names.web_tls, names.binary_tls)
+        self.handshakes: Final = UNDER_WAY_MAX * sum(field in sockets for field in with_tls)
 
 
 @contextlib.contextmanager
-def hold_ports(settings: Settings) -> Iterator[HeldPorts]:
+def hold_ports(settings: _SettingsT, names: PortNames) -> Iterator[HeldPorts[_SettingsT]]:
     """Binds every port that is on; frees them at the end. Raises StartError."""
     with contextlib.ExitStack() as stack:
         held = {
-            field: stack.enter_context(bind(settings.bind_address, port, name_of(field)))
-            for field in PORTS
+            field: stack.enter_context(
+                bind(settings.bind_address, port, written_name(type(settings), field))
+            )
+            for field in names
             if (port := getattr(settings, field)) is not None
         }
         # Others must be told the port that was free, not that any would do.
-        found: dict[str, int] = {
-            field: held[field].getsockname()[1] for field in _BINARY_PORTS if field in held
-        }
-        yield HeldPorts(held, settings.model_copy(update=found))
+        found: dict[str, int] = {field: each.getsockname()[1] for field, each in held.items()}
+        yield HeldPorts(held, settings.model_copy(update=found), names)
 
 
 class TlsPorts:
     """The ports with TLS, beside those without. Raises StartError."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings | ProxySettings, names: PortNames) -> None:
         files = files_of(settings)
         self.context = read_again(files) if files is not None else None
         self.handshakes: list[Handshakes] = []
         self._settings = settings
+        self._names = names
         self._following: asyncio.Task[None] | None = None
 
     def serve(
@@ -68,20 +75,33 @@ class TlsPorts:
         context = self.context
         web, binary = self._settings.http_limits, self._settings.wire_limits
         for field, made, seconds, per_ip in (
-            (WEB_TLS, http.connection, web.request_s_max, web.connections_per_ip_max),
+            (self._names.web_tls, http.connection, web.request_s_max, web.connections_per_ip_max),
             (
-                *(BINARY_TLS, wire.peer),
+                *(self._names.binary_tls, wire.peer),
                 *(binary.handshake_s_max, binary.account.connections_per_ip),
             ),
         ):
             if field in sockets:
                 before = Handshakes(
-                    name_of(field), lambda: context.current, made, seconds, per_ip, web.exempt
+                    written_name(type(self._settings), field),
+                    lambda: context.current,
+                    made,
+                    seconds,
+                    per_ip,
+                    web.exempt,
                 )
                 before.listen(sockets[field])
                 self.handshakes.append(before)
         period_s = self._settings.tls_cert_refresh_check_duration_sec
-        self._following = asyncio.create_task(context.follow(period_s), name="certificates")
+        self._following = asyncio.create_task(self._follow(period_s), name="certificates")
+
+    async def _follow(self, period_s: float) -> None:
+        """Takes what the files hold now, again and again, and ends what that trusts no more."""
+        while self.context is not None:
+            await asyncio.sleep(period_s)
+            await self.context.look()
+            for each in self.handshakes:
+                await each.verify_again()
 
     async def stop(self) -> None:
         """Accepts no more."""
@@ -91,11 +111,12 @@ class TlsPorts:
         for each in self.handshakes:
             await each.stop()
 
-    def measure(self, metrics: Metrics) -> None:
+    def measure(self, shown: ShownValues) -> None:
         """Registers what is counted of hand-shakes."""
-        metrics.totals(
+        shown.totals(
             "anabranch_tls_refused",
-            "TLS hand-shakes of both ports that came to nothing.",
+            "TLS hand-shakes of both ports that came to nothing, and connections that were ended "
+            "because their certificates are trusted no more.",
             "reason",
             self._refused,
         )

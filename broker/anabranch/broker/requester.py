@@ -8,24 +8,36 @@ next step of what somebody has begun, is the node's own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from typing import Final
 
-_PRINCIPAL: Final[ContextVar[str]] = ContextVar("principal", default="")
+from anabranch.core.security.principal import NOBODY, Principal
+
+_REQUESTER: Final[ContextVar[Principal]] = ContextVar("requester", default=NOBODY)
+
+
+def requester() -> Principal:
+    """Whoever asks; NOBODY outside of requests, and where nobody has to say who it is."""
+    return _REQUESTER.get()
 
 
 def principal() -> str:
-    """The role of whoever asks; "" outside of requests, and where nobody has to say who it is."""
-    return _PRINCIPAL.get()
+    """The role of whoever asks, as the log has it."""
+    return _REQUESTER.get().role
 
 
-@contextmanager
-def asked_by(role: str) -> Iterator[None]:
-    """All that is done within, and by tasks that begin within, is done for this role."""
-    before = _PRINCIPAL.set(role)
-    try:
-        yield
-    finally:
-        _PRINCIPAL.reset(before)
+class asked_by:  # noqa: N801 - it is used like a function, and each request pays for it
+    """All that is done within, and by tasks that begin within, is done for them."""
+
+    __slots__ = ("_before", "_who")
+
+    def __init__(self, who: Principal) -> None:
+        self._who = who
+        self._before: Token[Principal] | None = None
+
+    def __enter__(self) -> None:
+        self._before = _REQUESTER.set(self._who)
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            _REQUESTER.reset(self._before)

@@ -79,6 +79,18 @@ class UnitServer(Protocol):
         ...
 
 
+class StateFollower(Protocol):
+    """Is told what changed before anybody is served by the new state. Called in the event loop."""
+
+    def folded(self, changes: Iterable[Change]) -> None:
+        """The state has changed: every change, in order."""
+        ...
+
+    def replaced(self) -> None:
+        """The state was loaded anew: anything may have changed."""
+        ...
+
+
 class Ended(msgspec.Struct, frozen=True):
     """Why a node ended; `clean`: it was asked to and had given everything away."""
 
@@ -113,6 +125,7 @@ class Runtime:
         self.core = NodeCore(settings, view, ids())
         self.routes = Routes(view)
         self.server: UnitServer | None = None  # of what lies in bundles; it makes itself known
+        self.followers: list[StateFollower] = []
         self.metrics = metrics
         self.waiting_max = waiting_max
         # Called when overrides of settings have changed.
@@ -169,6 +182,8 @@ class Runtime:
         self.routes = Routes(view)
         self.reconfigure()
         self.generation += 1
+        for follower in self.followers:
+            follower.replaced()
         if self.server is not None:
             self.server.replaced()
         self.proposals.log_end.folded()
@@ -183,6 +198,8 @@ class Runtime:
         folded = self.view.read_batch(entries)
         changes = [change for entry in folded for change in entry.outcome.changes]
         self.routes.changed(changes)
+        for follower in self.followers:
+            follower.folded(changes)
         if any(isinstance(entity, Session) for _, entity in changes):
             self.generation += 1
         if any(key.startswith(OVERRIDES_PREFIX) for key, _ in changes):

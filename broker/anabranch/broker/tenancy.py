@@ -12,6 +12,7 @@ from anabranch.core.log.records import Cause, NamespaceChange, PolicyOp, Record,
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.names import Namespace, tenant_of
 from anabranch.core.ring import even_ranges
+from anabranch.core.security.principal import check_role
 from anabranch.core.tenants.tenant import Tenant
 
 
@@ -41,7 +42,7 @@ class Tenancy:
     async def create_tenant(
         self, name: str, admin_roles: Sequence[str], allowed_clusters: Sequence[str]
     ) -> None:
-        self._checked(allowed_clusters)
+        self._checked(admin_roles, allowed_clusters)
 
         def build() -> Record:
             if self._runtime.view.tenant(name) is not None:
@@ -53,7 +54,7 @@ class Tenancy:
     async def update_tenant(
         self, name: str, admin_roles: Sequence[str], allowed_clusters: Sequence[str]
     ) -> None:
-        self._checked(allowed_clusters)
+        self._checked(admin_roles, allowed_clusters)
 
         def build() -> Record:
             version = self.tenant(name).version + 1
@@ -102,7 +103,9 @@ class Tenancy:
 
         return await self._settle(build, {Verdict.NAMESPACE_BUSY: None}) is not None
 
-    def _checked(self, allowed_clusters: Sequence[str]) -> None:
+    def _checked(self, admin_roles: Sequence[str], allowed_clusters: Sequence[str]) -> None:
+        for role in admin_roles:
+            check_role(role)
         if not allowed_clusters:
             raise PreconditionError(
                 f"Clusters can not be empty: give allowedClusters, [{self._cluster!r}]"

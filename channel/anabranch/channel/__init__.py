@@ -1,1 +1,1 @@
-"""The log: record schemas, append and read back, snapshots, liveness and leases."""
+"""All that nodes have in Kafka: the log and its schemas, snapshots, heartbeats, loads, segments."""

@@ -141,8 +141,9 @@ class KafkaAccessError(KafkaRefusedError):
     """Kafka knows this node but does not let it, or does not know it."""
 
     def __init__(self, servers: str, doing: str, said: str) -> None:
+        self.refusal = f"Kafka at {servers} refused {doing}: {said.rstrip('.')}"
         super().__init__(
-            f"Kafka at {servers} refused {doing}: {said.rstrip('.')}. Give this node's principal "
+            f"{self.refusal}. Give this node's principal "
             "the right. Of what begins with the topicPrefix it needs, on topics: Create, Describe, "
             "DescribeConfigs, AlterConfigs, Read, Write and Delete; on groups: Read, Describe, "
             "DescribeConfigs, AlterConfigs and Delete; on transactional ids: Describe and Write"

@@ -47,11 +47,12 @@ class KafkaHeartbeats:
         self._health = ProducerHealth(self._topic)
         self._producer = connection.producer(
             self._health.note,
+            is_polled=True,
             delivery_timeout_ms=_DELIVERY_TIMEOUT_MS,
             request_timeout_ms=_DELIVERY_TIMEOUT_MS,
             queue_buffering_max_messages=_QUEUE_MAX,
         )
-        self._consumer = connection.consumer(auto_offset_reset="latest")
+        self._consumer = connection.consumer(is_polled=True, auto_offset_reset="latest")
         try:
             _, end = offsets(connection, self._consumer, self._topic, _START_S_MAX)
         except BaseException:

@@ -1,5 +1,6 @@
 """The administration of a cluster from Python, over its REST interface (docs/admin.md)."""
 
+from anabranch.access import Basic, Credentials, Tls, Token
 from anabranch.admin.admin import Admin, AsyncAdmin
 from anabranch.admin.balance import (
     BalanceOutlook,
@@ -10,6 +11,7 @@ from anabranch.admin.balance import (
     UnmovedBundle,
 )
 from anabranch.admin.brokers import (
+    BrokerAddresses,
     Explanation,
     LeaderBroker,
     MoveNow,
@@ -20,7 +22,9 @@ from anabranch.admin.brokers import (
 from anabranch.admin.bundles import BundleOwnership, NamespaceOwnership, TopicHashPositions
 from anabranch.admin.errors import (
     AdminError,
+    AuthenticationError,
     ConflictError,
+    CredentialsError,
     ForbiddenError,
     InvalidRequestError,
     NodeFailedError,
@@ -28,6 +32,7 @@ from anabranch.admin.errors import (
     NotFoundError,
     PreconditionError,
     RefusedError,
+    TlsError,
     UnavailableError,
     UnknownOutcomeError,
     UnreachableError,
@@ -67,9 +72,12 @@ __all__ = [
     "Admin",
     "AdminError",
     "AsyncAdmin",
+    "AuthenticationError",
     "AutoScaleOverride",
     "AutoScaleStats",
     "BalanceOutlook",
+    "Basic",
+    "BrokerAddresses",
     "BrokerIsolationData",
     "BrokerLoadStats",
     "BundleOwnership",
@@ -77,6 +85,8 @@ __all__ = [
     "ClusterData",
     "ConflictError",
     "ConsumerStats",
+    "Credentials",
+    "CredentialsError",
     "CycleStats",
     "DeadLetterPolicy",
     "Decision",
@@ -114,6 +124,9 @@ __all__ = [
     "SubscriptionStats",
     "SubscriptionType",
     "TenantInfo",
+    "Tls",
+    "TlsError",
+    "Token",
     "TopicHashPositions",
     "TopicStats",
     "UnavailableError",

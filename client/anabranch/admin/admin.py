@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import ssl
 from collections.abc import Callable
 from typing import Any, Final, Generic, Self, TypeVar
 
 import httpx
 import msgspec
 
+from anabranch.access import Credentials, Tls
+from anabranch.admin.access import Follower, files_of, identity_of, tls_reason
 from anabranch.admin.balance import BalanceQuestions
 from anabranch.admin.brokers import Brokers
 from anabranch.admin.bundles import Bundles
@@ -16,6 +19,8 @@ from anabranch.admin.calls import Awaitable, Blocking, Call, TransportT
 from anabranch.admin.errors import (
     AdminError,
     NoNodeError,
+    RefusedError,
+    TlsError,
     UnknownOutcomeError,
     UnreachableError,
     refusal,
@@ -33,6 +38,7 @@ T = TypeVar("T")
 NODES: Final = "http://127.0.0.1:8080"
 # A node gives up before: what it has begun, it answers itself.
 TIMEOUT_S: Final = 60.0
+_UNAUTHORIZED: Final = 401
 STALE_HEADER: Final = "X-Anabranch-Stale"
 _JSON: Final = {"Content-Type": "application/json"}
 
@@ -46,8 +52,17 @@ def _warn_stale() -> None:
 class _Resources(Generic[TransportT]):
     """What both faces have: the groups of operations, and how an answer is taken."""
 
-    def __init__(self, transport: TransportT, nodes: str, on_stale: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        transport: TransportT,
+        nodes: str,
+        tls: Tls | None,
+        credentials: Credentials | None,
+        on_stale: Callable[[], None],
+    ) -> None:
         self._nodes = addresses(nodes)
+        self._files = files_of(self._nodes, tls)
+        self._identity = identity_of(self._nodes, credentials)
         self._on_stale = on_stale
         self.tenants: Tenants[TransportT] = Tenants(transport)
         self.namespaces: Namespaces[TransportT] = Namespaces(transport)
@@ -59,6 +74,10 @@ class _Resources(Generic[TransportT]):
         self.lookups: Lookups[TransportT] = Lookups(transport)
         self.balance: BalanceQuestions[TransportT] = BalanceQuestions(transport)
 
+    def _context(self) -> ssl.SSLContext | bool:
+        """What verifies nodes, for the next connection."""
+        return True if self._files is None else self._files.context()
+
     def _must_be_unsent(self, error: Exception, node: str) -> None:
         """Returns where the next node may be asked. Raises AdminError."""
         if node == self._nodes[-1] or not _is_unsent(error, node):
@@ -69,7 +88,7 @@ class _Resources(Generic[TransportT]):
         if STALE_HEADER in response.headers:  # the node could not reach the log
             self._on_stale()
         if not response.is_success:
-            raise _refused(response)
+            raise _refused(response, self._identity.remedy)
         try:
             return call.decode(response.content)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -82,8 +101,11 @@ class _Resources(Generic[TransportT]):
 class Admin(_Resources[Blocking]):
     """Asks the nodes `http://host:port[,...]`: the first that is there; any will do.
 
-    A node that sends a request on to another one is followed. `on_stale` is called where an answer
-    may be out of date, because its node cannot reach the log; else a warning is logged.
+    A node that sends a request on to another one is followed. Those of `https://` are reached by
+    TLS; `tls` says whom to trust, if not the system's authorities, and has a certificate of one's
+    own. `credentials`, a `Token` or `Basic`, show nodes who asks. `on_stale` is called where an
+    answer may be out of date, because its node cannot reach the log; else a warning is logged.
+
     Methods raise AdminError, or InvalidInputError where a name cannot be meant. One thread at a
     time.
     """
@@ -92,11 +114,15 @@ class Admin(_Resources[Blocking]):
         self,
         nodes: str = NODES,
         *,
+        tls: Tls | None = None,
+        credentials: Credentials | None = None,
         timeout_s: float = TIMEOUT_S,
         on_stale: Callable[[], None] = _warn_stale,
     ) -> None:
-        super().__init__(self, nodes, on_stale)
-        self._client = httpx.Client(timeout=timeout_s, follow_redirects=True)
+        super().__init__(self, nodes, tls, credentials, on_stale)
+        self._timeout_s = timeout_s
+        self._verify = self._context()
+        self._client = httpx.Client(verify=self._verify, timeout=timeout_s)
         self.answered_by = self._nodes[0]
         """The node of the last answer: it has seen what it changed, others may not have yet."""
 
@@ -104,12 +130,38 @@ class Admin(_Resources[Blocking]):
         """Sends one call, which `anabranch.admin` has a method for. Raises AdminError."""
         for node in self._nodes:
             try:
-                response = self._client.send(_request(self._client, node, call))
+                response = self._asked(node, call)
                 break
             except (httpx.HTTPError, httpx.InvalidURL) as error:
                 self._must_be_unsent(error, node)
         self.answered_by = _node_of(response.url)
         return self._result(call, response)
+
+    def _asked(self, node: str, call: Call[Any]) -> httpx.Response:
+        """What that node answers, or one that it sends to."""
+        shown = self._identity.show()
+        response = self._followed(node, call, shown)
+        if response.status_code == _UNAUTHORIZED and self._identity.is_renewable:
+            anew = self._identity.show(refused=shown)
+            if anew != shown:
+                return self._followed(node, call, anew)
+        return response
+
+    def _followed(self, node: str, call: Call[Any], shown: bytes) -> httpx.Response:
+        client = self._http()
+        following = Follower(_request(client, node, call), self._identity, shown)
+        for request in following.requests():
+            following.take(client.send(request))
+        return following.answer
+
+    def _http(self) -> httpx.Client:
+        """Makes connections with what the files of TLS hold by now."""
+        verify = self._context()
+        if verify is not self._verify:
+            self._client.close()
+            self._verify = verify
+            self._client = httpx.Client(verify=verify, timeout=self._timeout_s)
+        return self._client
 
     def close(self) -> None:
         """Closes connections."""
@@ -129,25 +181,57 @@ class AsyncAdmin(_Resources[Awaitable]):
         self,
         nodes: str = NODES,
         *,
+        tls: Tls | None = None,
+        credentials: Credentials | None = None,
         timeout_s: float = TIMEOUT_S,
         on_stale: Callable[[], None] = _warn_stale,
     ) -> None:
-        super().__init__(self, nodes, on_stale)
-        self._client = httpx.AsyncClient(timeout=timeout_s, follow_redirects=True)
+        super().__init__(self, nodes, tls, credentials, on_stale)
+        self._timeout_s = timeout_s
+        self._verify = self._context()
+        self._client = httpx.AsyncClient(verify=self._verify, timeout=timeout_s)
+        self._former: list[httpx.AsyncClient] = []  # of files of before; requests may be under way
 
     async def send(self, call: Call[T]) -> T:
         """Sends one call. Raises AdminError."""
         for node in self._nodes:
             try:
-                response = await self._client.send(_request(self._client, node, call))
+                response = await self._asked(node, call)
                 break
             except (httpx.HTTPError, httpx.InvalidURL) as error:
                 self._must_be_unsent(error, node)
         return self._result(call, response)
 
+    async def _asked(self, node: str, call: Call[Any]) -> httpx.Response:
+        """What that node answers, or one that it sends to."""
+        shown = await self._identity.show_async()
+        response = await self._followed(node, call, shown)
+        if response.status_code == _UNAUTHORIZED and self._identity.is_renewable:
+            anew = await self._identity.show_async(refused=shown)
+            if anew != shown:
+                return await self._followed(node, call, anew)
+        return response
+
+    async def _followed(self, node: str, call: Call[Any], shown: bytes) -> httpx.Response:
+        client = self._http()
+        following = Follower(_request(client, node, call), self._identity, shown)
+        for request in following.requests():
+            following.take(await client.send(request))
+        return following.answer
+
+    def _http(self) -> httpx.AsyncClient:
+        """Makes connections with what the files of TLS hold by now."""
+        verify = self._context()
+        if verify is not self._verify:
+            self._former.append(self._client)
+            self._verify = verify
+            self._client = httpx.AsyncClient(verify=verify, timeout=self._timeout_s)
+        return self._client
+
     async def close(self) -> None:
         """Closes connections."""
-        await self._client.aclose()
+        for client in (self._client, *self._former):
+            await client.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -194,7 +278,7 @@ def _node_of(url: httpx.URL) -> str:
     return f"{url.scheme}://{url.netloc.decode()}"
 
 
-def _refused(response: httpx.Response) -> AdminError:
+def _refused(response: httpx.Response, remedy: str) -> AdminError:
     status = response.status_code
     try:
         said = msgspec.json.decode(response.content)
@@ -203,7 +287,10 @@ def _refused(response: httpx.Response) -> AdminError:
             f"{_node_of(response.url)} answers {status} without JSON; is it a node?"
         )
     reason = said.get("reason", said) if isinstance(said, dict) else said
-    return refusal(status, str(reason))
+    error = refusal(status, str(reason))
+    if isinstance(error, RefusedError) and status == _UNAUTHORIZED:
+        return type(error)(status, f"{error.reason}. {remedy}")
+    return error
 
 
 def _is_unsent(error: Exception, node: str) -> bool:
@@ -221,15 +308,23 @@ def _failure(error: Exception, node: str) -> AdminError:
             f"{asked} is in charge of this by the log, and does not answer ({error}); if it is "
             "gone another node takes over within seconds: try again"
         )
+    why = tls_reason(error, httpx.URL(asked).host)
+    if why is not None:
+        return TlsError(f"{asked} cannot be reached by TLS: {why}")
     if isinstance(error, httpx.ReadTimeout | httpx.WriteTimeout | httpx.PoolTimeout):
         return UnknownOutcomeError(
             f"{asked} did not answer in time; what was asked may yet be done, so look before you "
             "try again"
         )
     if isinstance(error, httpx.RemoteProtocolError | httpx.ReadError):
+        ports = (
+            "webServicePortTls; does it ask for a certificate, and trust one that is shown?"
+            if asked.startswith("https:")
+            else "webServicePort (8080), or with https:// its webServicePortTls"
+        )
         return UnreachableError(
             f"what answers at {asked} does not speak HTTP, or ended just now ({error}): a node's "
-            "address has its webServicePort (8080), not Kafka's port or the clients'"
+            f"address does not have Kafka's port or the clients', but its {ports}"
         )
     return NoNodeError(f"no node answers at {asked} ({error})")
 

@@ -27,6 +27,16 @@ class LeaderBroker(Answer, frozen=True):
     service_url: str
 
 
+class BrokerAddresses(Answer, frozen=True):
+    """Where a broker is; empty: nowhere, by that port."""
+
+    broker_id: str
+    web_service_url: str
+    web_service_url_tls: str
+    broker_service_url: str
+    broker_service_url_tls: str
+
+
 class NamespaceOwnershipStatus(Answer, frozen=True, rename=None):
     """What Pulsar says of a bundle that a broker owns."""
 
@@ -66,7 +76,7 @@ class NodeStatus(Answer, frozen=True):
     digest: str
     horizon: int
     lease_millis: int
-    concerns: list[str]  # what people should look at, though it serves
+    concerns: list[str]  # what people should look at, though it serves; told to superusers
     service_url_tls: str = ""  # where they do with TLS; empty: nowhere
 
 
@@ -82,6 +92,7 @@ class SettingOverrideData(Answer, frozen=True):
 
 _OVERRIDES: Final = msgspec.json.Decoder(dict[str, SettingOverrideData]).decode
 _LEADER: Final = msgspec.json.Decoder(LeaderBroker).decode
+_ADDRESSES: Final = msgspec.json.Decoder(list[BrokerAddresses]).decode
 _OWNED: Final = msgspec.json.Decoder(dict[str, NamespaceOwnershipStatus]).decode
 _EXPLANATION: Final = msgspec.json.Decoder(Explanation).decode
 _STATUS: Final = msgspec.json.Decoder(NodeStatus).decode
@@ -106,6 +117,11 @@ class Brokers(Resource[TransportT]):
     def get_leader_broker(self) -> Call[LeaderBroker]:
         """The broker that leads. NotFoundError while there is none."""
         return Call("GET", _brokers("leaderBroker"), _LEADER)
+
+    @RestMethod
+    def list_addresses(self) -> Call[list[BrokerAddresses]]:
+        """Where each broker that serves now is, by each of its ports."""
+        return Call("GET", _brokers("addresses"), _ADDRESSES)
 
     @RestMethod
     def get_owned_namespaces(

@@ -25,7 +25,11 @@ class InvalidRequestError(RefusedError):
 
 
 class ForbiddenError(RefusedError):
-    """The node does not serve this to whoever asks (401, 403)."""
+    """Whoever asks has no right to this (403)."""
+
+
+class AuthenticationError(ForbiddenError):
+    """The node does not take who asks for who they say, or they do not say (401)."""
 
 
 class NotFoundError(RefusedError):
@@ -56,12 +60,20 @@ class UnreachableError(AdminError):
     """What was asked does not answer, or is no node."""
 
 
+class TlsError(UnreachableError):
+    """What was asked is not who it should be by its certificate, or does not take one's own."""
+
+
+class CredentialsError(AdminError):
+    """What is to be shown cannot be had: its file cannot be read, or its function failed."""
+
+
 class NoNodeError(UnreachableError):
     """No node answers at any address given; nothing was sent."""
 
 
 _KINDS: Final[dict[int, type[RefusedError]]] = {
-    401: ForbiddenError,
+    401: AuthenticationError,
     403: ForbiddenError,
     404: NotFoundError,
     409: ConflictError,

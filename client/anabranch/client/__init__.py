@@ -1,20 +1,24 @@
 """The SDK: producers and consumers of scalable topics."""
 
+from anabranch.access import Basic, Credentials, Tls, Token
 from anabranch.client._client import Client
 from anabranch.client._consumer.checkpoint import Checkpoint, CheckpointConsumer, PositionOf
 from anabranch.client._consumer.messages import Batch, Message
 from anabranch.client._consumer.stream import StreamConsumer
 from anabranch.client._errors import (
+    AuthenticationError,
     BufferFullError,
     ClientError,
     ClosedError,
     ConsumerBusyError,
+    CredentialsError,
     DeadLetterError,
     DeadlineError,
     DecryptionError,
     DeliveryError,
     DeserializationError,
     EncryptionError,
+    ForbiddenError,
     KafkaReadError,
     MessageTooLargeError,
     NodesUnreachableError,
@@ -23,6 +27,7 @@ from anabranch.client._errors import (
     SerializationError,
     SessionLapsedError,
     SubscriptionError,
+    TlsError,
     TopicNotFoundError,
     UnknownOutcomeError,
 )
@@ -56,6 +61,8 @@ from anabranch.client._topics.watch import LayoutWatch
 
 __all__ = [
     "Attempt",
+    "AuthenticationError",
+    "Basic",
     "Batch",
     "BatchStats",
     "BufferFullError",
@@ -68,6 +75,8 @@ __all__ = [
     "ConsumerBusyError",
     "ConsumerOptions",
     "ConsumerSettings",
+    "Credentials",
+    "CredentialsError",
     "DeadLetter",
     "DeadLetterError",
     "DeadLetterPolicy",
@@ -78,6 +87,7 @@ __all__ = [
     "DeliveryResult",
     "DeserializationError",
     "EncryptionError",
+    "ForbiddenError",
     "KafkaReadError",
     "LayoutWatch",
     "ListChange",
@@ -104,6 +114,9 @@ __all__ = [
     "StreamConsumer",
     "StreamTopicsConsumer",
     "SubscriptionError",
+    "Tls",
+    "TlsError",
+    "Token",
     "TopicLayout",
     "TopicListWatch",
     "TopicNotFoundError",

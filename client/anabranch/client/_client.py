@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar, Unpack
 from confluent_kafka import KafkaException
 from confluent_kafka import Producer as KafkaClient
 
+from anabranch.access import Credentials, Tls
 from anabranch.client._aio import Closing
 from anabranch.client._consumer import peek as peeking
 from anabranch.client._consumer.checkpoint import Checkpoint, CheckpointConsumer, PositionOf
@@ -38,6 +39,7 @@ from anabranch.client._settings import (
     Start,
     start_milliseconds,
 )
+from anabranch.client._topics.access import NodeAccess
 from anabranch.client._topics.list_watch import TopicListWatch
 from anabranch.client._topics.nodes import Nodes
 from anabranch.client._topics.topic_list import TopicSelection
@@ -56,25 +58,37 @@ _logger = get_logger(__name__)
 class Client(Closing):
     """A cluster, named by the URL of one or several of its nodes.
 
-    `kafka`: librdkafka's security properties, when Kafka asks for some; its address comes from the
-    nodes. Use as an asynchronous context manager, on one event loop: it closes, or after an error
+    A URL of `pulsar+ssl://` is for nodes' ports with TLS; `tls` says whom to trust there, if not
+    the system's authorities, and has a certificate of one's own. `credentials`, a `Token` or
+    `Basic`, show nodes who it is. Kafka is another matter: `kafka` has librdkafka's security
+    properties, when it asks for some; its address comes from the nodes.
+
+    Use as an asynchronous context manager, on one event loop: it closes, or after an error
     abandons, what it made. Nothing is connected before the first producer or consumer is made.
     Raises InvalidInputError.
     """
 
-    def __init__(self, url: str, *, kafka: Mapping[str, Any] | None = None) -> None:
-        self.nodes = Nodes(url)
+    def __init__(
+        self,
+        url: str,
+        *,
+        tls: Tls | None = None,
+        credentials: Credentials | None = None,
+        kafka: Mapping[str, Any] | None = None,
+    ) -> None:
+        connecting = NodeAccess(url, tls, credentials).connect
+        self.nodes = Nodes(url, connecting)
         self.kafka = _checked(kafka)
         self._parts: list[Any] = []  # what has an async close()
         self._starts: set[asyncio.Timeout] = set()  # under way; closing the client ends them
         self._closed = False
-        self._traffic = TrafficReporter()
+        self._traffic = TrafficReporter(connecting=connecting)
 
     async def watch(self, topic: str, timeout_s: float = 10.0) -> LayoutWatch:
         """A watch of a topic's layout that knows the first one.
 
-        Raises InvalidInputError, TopicNotFoundError, NodesUnreachableError, RefusedByNodeError,
-        ClosedError.
+        Raises InvalidInputError, TopicNotFoundError, NodesUnreachableError, AuthenticationError,
+        RefusedByNodeError, ClosedError.
         """
         self._check_open()
         watch = LayoutWatch(self.nodes, topic)
@@ -85,7 +99,8 @@ class Client(Closing):
     async def watch_topics(self, topics: TopicSelection, timeout_s: float = 10.0) -> TopicListWatch:
         """A watch of which topics there are, which knows the first list.
 
-        Raises NodesUnreachableError, RefusedByNodeError, DeadlineError, ClosedError.
+        Raises NodesUnreachableError, AuthenticationError, RefusedByNodeError, DeadlineError,
+        ClosedError.
         """
         self._check_open()
         watch = TopicListWatch(self.nodes, topics)
@@ -100,8 +115,8 @@ class Client(Closing):
     ) -> Producer:
         """A producer of `topic://tenant/namespace/name`; `changes` are fields of the settings.
 
-        Raises InvalidInputError, TopicNotFoundError, NodesUnreachableError, RefusedByNodeError,
-        ClosedError.
+        Raises InvalidInputError, TopicNotFoundError, NodesUnreachableError, AuthenticationError,
+        RefusedByNodeError, ClosedError.
         """
         made = ProducerSettings.of(settings, changes)
         return await self._started(topic, lambda w: Producer(w, self.kafka, made))
@@ -118,8 +133,8 @@ class Client(Closing):
 
         Without a name the consumer gets one of its own; a name keeps its share of the topic over a
         restart. `changes` are fields of the settings. Raises InvalidInputError, ConsumerBusyError,
-        SubscriptionError, TopicNotFoundError, NodesUnreachableError, RefusedByNodeError,
-        ClosedError.
+        SubscriptionError, TopicNotFoundError, NodesUnreachableError, AuthenticationError,
+        RefusedByNodeError, ClosedError.
         """
         made = ConsumerSettings.of(settings, changes)
         return await self._subscribed(
@@ -171,8 +186,8 @@ class Client(Closing):
         """An ordered consumer of all topics of a selection, those that are yet to come included.
 
         `start` is for topics that are there now; those that come later begin at the earliest.
-        Raises InvalidInputError, NodesUnreachableError, RefusedByNodeError, DeadlineError,
-        ClosedError; a topic that cannot be subscribed to is logged and tried again.
+        Raises InvalidInputError, NodesUnreachableError, AuthenticationError, RefusedByNodeError,
+        DeadlineError, ClosedError; a topic that cannot be subscribed to is logged and tried again.
         """
         made = ConsumerSettings.of(settings, changes)
         who = self._selected(topics, subscription, consumer_name)

@@ -13,8 +13,31 @@ class NodesUnreachableError(ClientError):
     """No node of the client's URL answered; the message says of each address what happened."""
 
 
+class TlsError(NodesUnreachableError):
+    """None of the client's nodes is who it should be by its certificate, or takes the client's."""
+
+
+class CredentialsError(NodesUnreachableError):
+    """What is to be shown cannot be had: its file cannot be read, or its function failed."""
+
+
+class AuthenticationError(ClientError):
+    """A node does not take who the client says it is; the message has the reason and a remedy.
+
+    `may_pass`: whether the client may yet show another token, from a file or a function.
+    """
+
+    def __init__(self, message: str, *, may_pass: bool = False) -> None:
+        super().__init__(message)
+        self.may_pass = may_pass
+
+
 class RefusedByNodeError(ClientError):
     """A node understood the request and refused it for a reason that has no error of its own."""
+
+
+class ForbiddenError(RefusedByNodeError):
+    """Whoever the client is has no right to this; the message says which one it needs."""
 
 
 class TopicNotFoundError(ClientError):

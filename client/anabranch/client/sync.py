@@ -21,6 +21,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack
 
+from anabranch.access import Credentials, Tls
 from anabranch.client import _client as client
 from anabranch.client._consumer import checkpoint as checkpoints
 from anabranch.client._consumer import stream
@@ -301,10 +302,18 @@ class Client(Face[client.Client]):
     Closing it closes what it made as well, and ends its thread.
     """
 
-    def __init__(self, url: str, *, kafka: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        tls: Tls | None = None,
+        credentials: Credentials | None = None,
+        kafka: Mapping[str, Any] | None = None,
+    ) -> None:
         thread = LoopThread()
         try:
-            super().__init__(thread.call(client.Client, url, kafka=kafka), thread)
+            made = thread.call(client.Client, url, tls=tls, credentials=credentials, kafka=kafka)
+            super().__init__(made, thread)
         except BaseException:
             thread.stop()
             raise
@@ -383,9 +392,15 @@ class Client(Face[client.Client]):
             self._thread.stop()
 
 
-def connect(url: str, *, kafka: Mapping[str, Any] | None = None) -> Client:
+def connect(
+    url: str,
+    *,
+    tls: Tls | None = None,
+    credentials: Credentials | None = None,
+    kafka: Mapping[str, Any] | None = None,
+) -> Client:
     """A `Client` of that URL. Raises InvalidInputError."""
-    return Client(url, kafka=kafka)
+    return Client(url, tls=tls, credentials=credentials, kafka=kafka)
 
 
 def _on_a_thread(position_of: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:

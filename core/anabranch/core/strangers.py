@@ -1,4 +1,4 @@
-"""`PortAccount`: what the clients of one port use up, by connection and by address, and its limits.
+"""`PortAccount`: what the clients of one port use up, by connection, address and role, its limits.
 
 A stranger is an address that connects: one of IPv4, or 64 bits of IPv6, because whoever has one
 address there has all of its network (RFC 6177). The account is told who joins and leaves, which
@@ -26,8 +26,10 @@ class PortRefusal(Enum):
 
     CONNECTIONS = "connections"
     CONNECTIONS_PER_IP = "connections_per_ip"
+    CONNECTIONS_PER_PRINCIPAL = "connections_per_principal"
     WATCHES = "watches"
     WATCHES_PER_IP = "watches_per_ip"
+    WATCHES_PER_PRINCIPAL = "watches_per_principal"
     WATCHES_PER_CONNECTION = "watches_per_connection"
     MEMORY = "memory"  # bytes in flight
     MEMORY_PER_IP = "memory_per_ip"
@@ -38,6 +40,7 @@ class PortRefusal(Enum):
     MALFORMED = "malformed"  # no frame, or no command
     NOT_READ = "not_read"  # what was sent is not taken
     SILENT = "silent"  # no answer to a PING
+    REVOKED = "revoked"  # the right to a watch that cannot be ended otherwise
     AUTHENTICATION = "authentication"  # not who it says, or not shown anew in time
 
 
@@ -46,8 +49,10 @@ class AccountLimits(msgspec.Struct, frozen=True):
 
     connections: int = 0
     connections_per_ip: int = 0
+    connections_per_principal: int = 0
     watches: int = 0
     watches_per_ip: int = 0
+    watches_per_principal: int = 0
     watches_per_connection: int = 0
     memory: int = 0
     memory_per_ip: int = 0
@@ -73,13 +78,25 @@ class _Stranger(Generic[Member]):
         self.memory = 0
 
 
+class _Role:
+    """What the connections of one role use, from wherever they come."""
+
+    __slots__ = ("connections", "name", "watches")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.connections = 0
+        self.watches = 0
+
+
 class _Use(Generic[Member]):
     """What one connection uses."""
 
-    __slots__ = ("is_out", "memory", "stranger", "watches")
+    __slots__ = ("is_out", "memory", "role", "stranger", "watches")
 
     def __init__(self, stranger: _Stranger[Member]) -> None:
         self.stranger = stranger
+        self.role: _Role | None = None  # of somebody who has said who they are
         self.watches = 0
         self.memory = 0
         self.is_out = False  # it has to go: what it still has does not count any more
@@ -94,6 +111,7 @@ class PortAccount(Generic[Member]):
         self.memory = 0
         self._uses: dict[Member, _Use[Member]] = {}
         self._strangers: dict[object, _Stranger[Member]] = {}
+        self._roles: dict[str, _Role] = {}
         self._ungreeted: dict[Member, None] = {}  # that have not shaken hands; longest first
 
     @property
@@ -105,6 +123,11 @@ class PortAccount(Generic[Member]):
     def strangers(self) -> int:
         """Addresses that members come from; one that is exempt counts for each connection."""
         return len(self._strangers)
+
+    @property
+    def roles(self) -> int:
+        """Roles that members have shaken hands as."""
+        return len(self._roles)
 
     def join(self, member: Member, address: str, *, is_exempt: bool = False) -> Joined[Member]:
         """Lets one in, or refuses it. An exempt one counts as an address of its own.
@@ -128,9 +151,20 @@ class PortAccount(Generic[Member]):
         self._ungreeted[member] = None
         return Joined(None, gives_way)
 
-    def greet(self, member: Member) -> None:
-        """It has shaken hands, and gives way to nobody any more."""
+    def greet(self, member: Member, role: str = "") -> PortRefusal | None:
+        """It has shaken hands, as this role if it has one, and gives way to nobody any more, unless
+        it is refused.
+        """
+        use = self._uses.get(member)
+        if role and use is not None and use.role is None:
+            known = self._roles.get(role) or _Role(role)
+            if _is_at(known.connections, self.limits.connections_per_principal):
+                return PortRefusal.CONNECTIONS_PER_PRINCIPAL
+            known.connections += 1
+            known.watches += use.watches
+            use.role = self._roles[role] = known
         self._ungreeted.pop(member, None)
+        return None
 
     def leave(self, member: Member) -> None:
         """It is gone, with all that it used."""
@@ -141,6 +175,11 @@ class PortAccount(Generic[Member]):
         self._keep(use, 0)
         self.watches -= use.watches
         use.stranger.watches -= use.watches
+        if use.role is not None:
+            use.role.watches -= use.watches
+            use.role.connections -= 1
+            if not use.role.connections:
+                del self._roles[use.role.name]
         del use.stranger.members[member]
         if not use.stranger.members:
             del self._strangers[use.stranger.key]
@@ -160,8 +199,13 @@ class PortAccount(Generic[Member]):
         stranger = use.stranger
         if not stranger.is_exempt and _is_at(stranger.watches, self.limits.watches_per_ip):
             return PortRefusal.WATCHES_PER_IP
+        role = use.role
+        if role is not None and _is_at(role.watches, self.limits.watches_per_principal):
+            return PortRefusal.WATCHES_PER_PRINCIPAL
         if _is_at(self.watches, self.limits.watches):
             return PortRefusal.WATCHES
+        if role is not None:
+            role.watches += 1
         use.watches += 1
         stranger.watches += 1
         self.watches += 1
@@ -171,6 +215,8 @@ class PortAccount(Generic[Member]):
         """One less."""
         use = self._uses.get(member)
         if use is not None and use.watches:
+            if use.role is not None:
+                use.role.watches -= 1
             use.watches -= 1
             use.stranger.watches -= 1
             self.watches -= 1

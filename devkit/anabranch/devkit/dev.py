@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -23,6 +24,9 @@ from anabranch.devkit.nodes import (
     await_ready,
     stop_all,
 )
+
+if TYPE_CHECKING:  # what it is made with takes a while to be imported
+    from anabranch.devkit.security import DevSecurity
 
 _WATCH_SECONDS: Final = 0.5
 ALONE_S: Final = 1.0
@@ -73,6 +77,11 @@ class PortsError(AnabranchError):
     metavar="NAME=VALUE",
     help="Setting of all nodes; may be repeated.",
 )
+@click.option(
+    "--secure",
+    is_flag=True,
+    help="With TLS, tokens and rights: prints what to export to be its superuser.",
+)
 def dev(
     nodes: int,
     http_port: int,
@@ -80,6 +89,7 @@ def dev(
     data_dir: Path,
     kafka_port: int,
     settings: tuple[str, ...],
+    secure: bool,
 ) -> None:
     """Run an embedded Kafka and some nodes on this machine.
 
@@ -87,23 +97,62 @@ def dev(
     the nodes hand their bundles over or free them, then Kafka ends. No process stays, whatever
     happens to this one. A node that ends by itself, or is killed, is started again: after some
     seconds, so that the others take over first, and later each time that it ends soon.
+
+    With --secure the ports of nodes and of Kafka are with TLS, and they ask who comes and may do
+    what. Authority, certificates, secret and tokens are made in the folder `security` of
+    --data-dir; `anabranch dev-role` makes more of them.
     """
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _interrupt)
     # Wrong settings are told before Kafka is started.
-    settings_of(None, None, None, None, (*ON_ONE_MACHINE, *settings))
+    data_dir = data_dir.absolute()
+    secured = _secured(data_dir) if secure else None
+    of_security: tuple[str, ...] = ()
+    if secured is not None:
+        of_security = secured.settings
+        settings = (*secured.kafka_settings, *settings)
+    found = settings_of(None, None, None, None, (*ON_ONE_MACHINE, *of_security, *settings))
     _check_ports("--http-port", http_port, nodes)
     if kafka_port:
         _check_ports("--kafka-port", kafka_port, 1)
     service_ports = [service_port and service_port + number for number in range(nodes)]
     if service_port:
         _check_ports("--service-port", service_port, nodes)
-    data_dir = data_dir.absolute()
-    kafka = EmbeddedKafka(data_dir / "kafka", port=kafka_port)
+    differences = None if secured is None else secured.kafka
+    kafka = EmbeddedKafka(data_dir / "kafka", port=kafka_port, differences=differences)
+
     try:
-        _run(http_port, service_ports, kafka, data_dir, settings)
+        _run(http_port, service_ports, kafka, data_dir, settings, secured, found.topic_prefix)
     except KeyboardInterrupt:
         click.echo("stopped")
+
+
+@click.command("dev-role", epilog="Example: anabranch dev-role ada --data-dir /tmp/river")
+@click.argument("role")
+@click.option(
+    "--data-dir",
+    default=Path("anabranch-dev"),
+    show_default=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="That of the `dev --secure`.",
+)
+def dev_role(role: str, data_dir: Path) -> None:
+    """Make what somebody needs to be a role of `anabranch dev --secure`, for 30 days.
+
+    A token for the nodes and a certificate for Kafka, in the folder `security/roles` of --data-dir,
+    and a file that has a shell's commands show them. A role that is made may do what was granted
+    to it, before or after. Made again, it gets new ones.
+    """
+    from anabranch.devkit.security import make_role
+
+    file = make_role(data_dir.absolute() / "security", role)
+    click.echo(f". {shlex.quote(str(file))}")
+
+
+def _secured(data_dir: Path) -> DevSecurity:
+    from anabranch.devkit.security import DevSecurity
+
+    return DevSecurity(data_dir / "security")
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
@@ -119,12 +168,16 @@ def _run(
     kafka: EmbeddedKafka,
     data_dir: Path,
     settings: Sequence[str],
+    secured: DevSecurity | None,
+    topic_prefix: str,
 ) -> None:
     count = len(service_ports)
     children: list[NodeProcess] = []
     try:
         click.echo("starting Kafka")
         kafka.start()
+        if secured is not None:
+            secured.let_nodes_in(kafka.bootstrap_servers, topic_prefix)
         click.echo(f"starting {count} node{'' if count == 1 else 's'}")
         for number, service_port in enumerate(service_ports):
             child = NodeProcess(
@@ -134,11 +187,12 @@ def _run(
                 data_dir,
                 *settings,
                 service_port=service_port,
+                secured=secured,
             )
             children.append(child)
             child.start()
         await_ready(children)
-        _say_ready(children, kafka, data_dir)
+        _say_ready(children, kafka, data_dir, secured)
         _watch(children, kafka)
     finally:
         try:
@@ -156,12 +210,36 @@ def _check_ports(option: str, first: int, count: int) -> None:
         )
 
 
-def _say_ready(children: list[NodeProcess], kafka: EmbeddedKafka, data_dir: Path) -> None:
+def _say_ready(
+    children: list[NodeProcess],
+    kafka: EmbeddedKafka,
+    data_dir: Path,
+    secured: DevSecurity | None,
+) -> None:
     for child in children:
         click.echo(f"{child.name}: {_whereabouts(child)}")
+    if secured is not None:
+        _say_how(children[0], kafka, data_dir, secured)
     nodes = f"{len(children)} node{'' if len(children) == 1 else 's'}"
     click.echo(
         f"ready: {nodes}, Kafka at {kafka.bootstrap_servers}, data in {data_dir}; Ctrl-C stops all"
+    )
+
+
+def _say_how(
+    child: NodeProcess, kafka: EmbeddedKafka, data_dir: Path, secured: DevSecurity
+) -> None:
+    """How a shell becomes the superuser's, and somebody else's."""
+    exports = secured.write_exports(child.url, kafka.bootstrap_servers)
+    folder = shlex.quote(str(secured.folder))
+    click.echo(
+        "to be the superuser, for 30 days:\n\n"
+        f". {shlex.quote(str(secured.exports_file))}\n\n"
+        f"which says\n\n{exports}\n"
+        "to be somebody else, to whom the superuser grants something:\n\n"
+        f"anabranch dev-role ada --data-dir {shlex.quote(str(data_dir))}\n"
+        "anabranch permissions grant public/default ada produce consume\n"
+        f". {folder}/roles/ada.sh\n"
     )
 
 

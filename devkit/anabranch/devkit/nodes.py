@@ -9,15 +9,20 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
+from anabranch.broker.settings.environment import ENVIRONMENT_PREFIX
 from anabranch.core.errors import AnabranchError
+
+if TYPE_CHECKING:  # what it is made with takes a while to be imported
+    from anabranch.devkit.security import DevSecurity
 
 HOST: Final = "127.0.0.1"
 ON_ONE_MACHINE: Final = (
@@ -25,6 +30,11 @@ ON_ONE_MACHINE: Final = (
     f"advertisedAddress={HOST}",
     "replicationFactor=1",
     "minInsyncReplicas=1",
+)
+# How a node is let in by its Kafka is told here, as that one's address is. What the environment
+# says is of another one, such as in the shell of somebody whom `dev --secure` has made.
+_OF_A_KAFKA: Final = frozenset(
+    ENVIRONMENT_PREFIX + name for name in ("kafkaPropertiesFile", "KAFKA_PROPERTIES_FILE")
 )
 _START_SECONDS_MAX: Final = 120.0
 _STOP_SECONDS_MAX: Final = 20.0
@@ -47,7 +57,10 @@ class NodeAddress(Protocol):
 
 
 class NodeProcess:
-    """One `anabranch node` on this machine. Starts and stops any number of times."""
+    """One `anabranch node` on this machine. Starts and stops any number of times.
+
+    With `secured` its ports are those with TLS, and it asks who comes.
+    """
 
     def __init__(
         self,
@@ -57,19 +70,22 @@ class NodeProcess:
         data_dir: Path,
         *settings: str,
         service_port: int = 0,
+        secured: DevSecurity | None = None,
     ) -> None:
         self.name = name
         self.port = http_port
-        self.url = f"http://{HOST}:{http_port}"
+        self.url = f"{'http' if secured is None else 'https'}://{HOST}:{http_port}"
         self.broker_id = f"{HOST}:{http_port}"
         self.log_file = data_dir / f"{name}.log"
         self._command = [
             *(sys.executable, "-m", "anabranch.broker.cli", "node", "--end-with-parent"),
-            *("--bootstrap-servers", bootstrap_servers, "--http-port", str(http_port)),
-            *("--service-port", str(service_port)),
+            *("--bootstrap-servers", bootstrap_servers),
             *("--data-dir", str(data_dir / name)),
         ]
-        for setting in (*ON_ONE_MACHINE, *settings):
+        self._secured = secured
+        before = () if secured is None else secured.settings
+        ports = _ports(http_port, service_port, is_tls=secured is not None)
+        for setting in (*ON_ONE_MACHINE, *before, *settings, *ports):
             self._command += ["--set", setting]
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -92,6 +108,7 @@ class NodeProcess:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                env={k: v for k, v in os.environ.items() if k not in _OF_A_KAFKA},
                 # A Ctrl-C is for us, who then stop the nodes before their Kafka.
                 start_new_session=True,
             )
@@ -109,7 +126,8 @@ class NodeProcess:
         """Where clients connect to, as the node says; it must be ready. Raises ChildError."""
         try:
             _, body = self._get("/admin/v2/brokers/status")
-            return str(json.loads(body)["serviceUrl"])
+            field = "serviceUrl" if self._secured is None else "serviceUrlTls"
+            return str(json.loads(body)[field])
         except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
             raise ChildError(f"{self.name} does not say its serviceUrl: {error!r}") from None
 
@@ -149,8 +167,14 @@ class NodeProcess:
 
     def _get(self, path: str) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection(HOST, self.port, timeout=_ANSWER_SECONDS_MAX)
+        headers: dict[str, str] = {}
+        if self._secured is not None:
+            connection = http.client.HTTPSConnection(
+                HOST, self.port, timeout=_ANSWER_SECONDS_MAX, context=self._secured.context
+            )
+            headers["Authorization"] = self._secured.authorization
         try:
-            connection.request("GET", path)
+            connection.request("GET", path, headers=headers)
             answer = connection.getresponse()
             return answer.status, answer.read()
         finally:
@@ -159,6 +183,12 @@ class NodeProcess:
     def _end(self, how: signal.Signals) -> None:
         if self._process is not None and self.is_running:
             self._process.send_signal(how)
+
+
+def _ports(http_port: int, service_port: int, *, is_tls: bool) -> tuple[str, ...]:
+    """The settings of a node's ports."""
+    tls, none = ("Tls", ("webServicePort=", "brokerServicePort=")) if is_tls else ("", ())
+    return *none, f"webServicePort{tls}={http_port}", f"brokerServicePort{tls}={service_port}"
 
 
 def await_ready(nodes: Sequence[NodeProcess], seconds_max: float = _START_SECONDS_MAX) -> None:

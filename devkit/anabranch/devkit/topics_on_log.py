@@ -13,10 +13,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.offsets import LATEST
 from anabranch.channel.kafka.topics import Topics
 from anabranch.channel.log.entries import append_record
 from anabranch.channel.log.kafka_log import KafkaLogReader, KafkaLogWriter
 from anabranch.channel.segments.admin import SegmentAdmin, SegmentSettings
+from anabranch.channel.segments.positions import GroupPositions
 from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.core.bundles.propose import Actor
 from anabranch.core.log.records import TopicChange
@@ -63,13 +65,19 @@ def append_topics(
 
 
 def make_kafka_topics(connection: KafkaConnection, topics: Sequence[SegmentTopic]) -> None:
-    """Kafka makes them."""
+    """Kafka makes them, and serves each of them when this returns.
+
+    That they exist is written down at once; until a broker has made the logs of thousands, which it
+    does one after another, it does little else.
+    """
     admin = SegmentAdmin(connection, SegmentSettings())
     try:
         for first in range(0, len(topics), _MADE_AT_ONCE):
             admin.create(topics[first : first + _MADE_AT_ONCE], _MAKE_S)
     finally:
         admin.close()
+    places = [(topic.name, number) for topic in topics for number in range(topic.partitions)]
+    GroupPositions(connection).offsets(places, LATEST, _MAKE_S)
 
 
 def _folded(connection: KafkaConnection, wal: str) -> MemoryReplica:

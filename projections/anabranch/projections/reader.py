@@ -42,7 +42,8 @@ from anabranch.core.topics.topic import ScalableTopic
 from anabranch.projections.owners import groups_of
 from anabranch.projections.store import Family, Store, family_of
 
-RECENT_MAX: Final = 20_000  # decoded entities, of about 500 bytes each
+# Decoded entities, of about 500 bytes each: 20,000 topics in use, each with a subscription.
+RECENT_MAX: Final = 40_000
 SEGMENTS_MAX: Final = 40_000  # of the topics among them, of about 400 bytes each
 _SESSIONS: Final = session_key("")
 _TENANTS: Final = tenant_key("")

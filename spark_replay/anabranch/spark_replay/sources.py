@@ -31,7 +31,7 @@ from anabranch.channel.log.kafka_log import offsets
 from anabranch.core.errors import AnabranchError
 from anabranch.core.log.records import TENANT_KINDS
 from anabranch.core.sessions.lease import Heartbeat
-from anabranch.spark_replay.folders import Place, folder_at
+from anabranch.spark_replay.archive.folders import Place, folder_at
 from anabranch.spark_replay.kafka_options import spark_options
 
 LOG_COLUMNS: Final = ("offset", "timestamp_ms", "key", "value", "schema")

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import ssl
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from google.protobuf.message import Message
 
+from anabranch.access import Credentials, CredentialsError, TlsFiles
+from anabranch.access.credentials import NOTHING_SHOWN
+from anabranch.access.tls import reason_of
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import (
+    AuthData,
     BaseCommand,
+    CommandAuthResponse,
     CommandConnect,
     CommandConnected,
     FeatureFlags,
@@ -19,13 +25,20 @@ from anabranch.wire.anabranch_pb2 import (
 )
 from anabranch.wire.connection import DEFAULT_LIMITS, PROTOCOL_VERSION, Connection, ConnectionLimits
 from anabranch.wire.errors import (
+    AuthenticationError,
     ConnectError,
     ConnectionLostError,
     RefusedError,
     RequestTimeoutError,
+    TlsError,
+    TurnedAwayError,
 )
+from anabranch.wire.placed_reads import SCRATCH_BYTES, PlacedReads, scratch
 
+CLIENT_VERSION: Final = "anabranch"
 _CONNECT_S_MAX: Final = 10.0
+# A node that takes nobody now, or not whoever asks, who may come again.
+_PASSING: Final = frozenset((ServerError.TooManyRequests, ServerError.ServiceNotReady))
 
 Push = Callable[[BaseCommand], None]
 
@@ -37,13 +50,39 @@ def _ignore(_command: BaseCommand) -> None:
 class ClientConnection(Connection):
     """A connection to a node; `connect` makes it."""
 
+    piece_bytes_max = SCRATCH_BYTES  # that are read at once, but of a large command
+
     def __init__(self, on_push: Push = _ignore, limits: ConnectionLimits = DEFAULT_LIMITS) -> None:
-        super().__init__(limits, limits.list_bytes_max)
+        super().__init__(limits, limits.list_bytes_max, reserves=True)
         self.server: CommandConnected = CommandConnected()  # what the node said of itself
         self.welcomed: asyncio.Future[None] = self._loop.create_future()
+        self.credentials: Credentials | None = None  # what is shown when the node asks anew
+        self.loss: Exception | None = None  # what ended it, if it was an error
+        self._showing: asyncio.Task[None] | None = None
         self._on_push = on_push
         self._waiting: dict[int, asyncio.Future[BaseCommand]] = {}
         self._ids = itertools.count(1)
+        self._scratch = scratch()
+        self._into = self._scratch  # what is being read
+
+    def reads(self) -> asyncio.BaseProtocol:
+        """What the event loop gives to it that comes."""
+        return PlacedReads(self)
+
+    def room(self) -> memoryview:
+        """Where the next bytes go: those of a large command to their place."""
+        most = max(self.piece_bytes_max, self._decoder.skipped_bytes)
+        self._into = self._decoder.room or self._scratch[:most]
+        return self._into
+
+    def came(self, count: int) -> None:
+        """So many are there."""
+        into, self._into = self._into, self._scratch
+        if into.obj is self._scratch.obj:
+            self.data_received(bytes(into[:count]))
+        else:
+            self._decoder.fed(count)
+            self.data_received(b"")
 
     async def request(self, message: Message, timeout_s: float) -> BaseCommand:
         """The node's answer; sets the message's request_id.
@@ -81,6 +120,9 @@ class ClientConnection(Connection):
         if not self.welcomed.done():
             self._welcome(command)
             return
+        if command.type == BaseCommand.AUTH_CHALLENGE:
+            self._challenged()
+            return
         waiting = self._waiting.get(commands.request_id_of(command))
         if waiting is not None:
             if not waiting.done():
@@ -93,7 +135,13 @@ class ClientConnection(Connection):
         else:
             self._on_push(command)
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.loss = exc
+        super().connection_lost(exc)
+
     def ended(self, reason: str) -> None:
+        if self._showing is not None:
+            self._showing.cancel()
         error = ConnectionLostError(f"the connection to {self.address} ended: {reason}")
         for waiting in self._waiting.values():
             if not waiting.done():
@@ -106,9 +154,43 @@ class ClientConnection(Connection):
             self.server = command.connected
             self.welcomed.set_result(None)
             return
+        if command.type == BaseCommand.ERROR and (
+            command.error.error == ServerError.AuthenticationError
+        ):
+            why = command.error.message
+            self.welcomed.set_exception(AuthenticationError(why))
+            self.close(f"it was not let in: {why}")
+            return
+        if command.type == BaseCommand.ERROR and command.error.error in _PASSING:
+            turned = TurnedAwayError(command.error.error, command.error.message)
+            self.welcomed.set_exception(turned)
+            self.close(f"it was turned away: {command.error.message}")
+            return
         what = commands.name_of(commands.type_of(command))
         why = command.error.message if command.type == BaseCommand.ERROR else f"{what} came"
         self.close(f"it did not answer CONNECT with CONNECTED: {why}")
+
+    def _challenged(self) -> None:
+        """What was shown is over. A certificate can be shown anew by another connection only."""
+        if self.credentials is None:
+            self.close("what it has shown has expired, and it has nothing to show anew")
+        elif self._showing is None or self._showing.done():
+            self._showing = asyncio.create_task(self._show_anew(self.credentials))
+
+    async def _show_anew(self, credentials: Credentials) -> None:
+        try:
+            shown = await credentials.show()
+        except CredentialsError as error:
+            self._logger.warning("wire.nothing_to_show", why=str(error))
+            self.close(f"what it has shown has expired: {error}")
+            return
+        self.send(
+            CommandAuthResponse(
+                client_version=CLIENT_VERSION,
+                response=AuthData(auth_method_name=credentials.method, auth_data=shown),
+                protocol_version=PROTOCOL_VERSION,
+            )
+        )
 
 
 _ConnectionT = TypeVar("_ConnectionT", bound=ClientConnection)
@@ -120,16 +202,24 @@ async def connect(
     *,
     on_push: Push = _ignore,
     timeout_s: float = _CONNECT_S_MAX,
-    client_version: str = "anabranch",
+    client_version: str = CLIENT_VERSION,
     limits: ConnectionLimits = DEFAULT_LIMITS,
+    tls: TlsFiles | None = None,
+    credentials: Credentials | None = None,
 ) -> ClientConnection:
-    """A connection on which the handshake is done. Raises ConnectError."""
+    """A connection on which the handshake is done; as `join`."""
     hello = CommandConnect(
         client_version=client_version,
         protocol_version=PROTOCOL_VERSION,
-        feature_flags=FeatureFlags(supports_scalable_topics=True, reads_kafka=True),
+        feature_flags=FeatureFlags(
+            supports_scalable_topics=True,
+            reads_kafka=True,
+            supports_auth_refresh=credentials is not None,
+        ),
     )
-    return await join(lambda: ClientConnection(on_push, limits), host, port, hello, timeout_s)
+    return await join(
+        lambda: ClientConnection(on_push, limits), host, port, hello, timeout_s, tls, credentials
+    )
 
 
 async def join(
@@ -138,37 +228,119 @@ async def join(
     port: int,
     hello: CommandConnect,
     timeout_s: float = _CONNECT_S_MAX,
+    tls: TlsFiles | None = None,
+    credentials: Credentials | None = None,
 ) -> _ConnectionT:
-    """The connection that `make` makes, once the node has answered `hello`. Raises ConnectError."""
+    """The connection that `make` makes, once the node has answered `hello`.
+
+    Without `tls` it is not encrypted. `credentials` are shown in `hello`, and when the node asks
+    anew; when it refuses what is out of date by then, at once what they are now. Raises
+    ConnectError (TlsError for who is not who they should be), AuthenticationError, and
+    CredentialsError where there is nothing to be shown.
+    """
+    shown = await _show(credentials, hello, f"{host}:{port}", timeout_s)
+    try:
+        return await _joined(make, host, port, hello, timeout_s, tls, credentials)
+    except AuthenticationError:
+        if credentials is None or not credentials.is_renewable:
+            raise
+        if await _show(credentials, hello, f"{host}:{port}", timeout_s) == shown:
+            raise
+    return await _joined(make, host, port, hello, timeout_s, tls, credentials)
+
+
+async def _show(
+    credentials: Credentials | None, hello: CommandConnect, where: str, timeout_s: float
+) -> bytes:
+    """What `hello` shows from now on. Raises CredentialsError."""
+    if credentials is None:
+        return b""
+    try:
+        async with asyncio.timeout(timeout_s):
+            shown = await credentials.show()
+    except TimeoutError:
+        raise CredentialsError(
+            f"what is to be shown to {where} was not there within {timeout_s:g} s; whoever makes "
+            "it has to be quicker"
+        ) from None
+    hello.auth_method_name, hello.auth_data = credentials.method, shown
+    return shown
+
+
+async def _joined(
+    make: Callable[[], _ConnectionT],
+    host: str,
+    port: int,
+    hello: CommandConnect,
+    timeout_s: float,
+    tls: TlsFiles | None,
+    credentials: Credentials | None,
+) -> _ConnectionT:
+    """One try of `join`."""
     loop = asyncio.get_running_loop()
     where = f"{host}:{port}"
     connection: _ConnectionT | None = None
     made: list[_ConnectionT] = []
 
-    def factory() -> _ConnectionT:
+    def factory() -> asyncio.BaseProtocol:
         made.append(make())
-        return made[-1]
+        made[-1].credentials = credentials  # may be asked for as soon as it is welcome
+        return made[-1].reads()
 
     try:
         async with asyncio.timeout(timeout_s):
-            _, connection = await loop.create_connection(factory, host, port)
+            if tls is None:
+                await loop.create_connection(factory, host, port)
+            else:
+                await loop.create_connection(
+                    factory, host, port, ssl=tls.context(), server_hostname=host
+                )
+            connection = made[-1]
             connection.send(hello)
             await connection.welcomed
     except TimeoutError:
         what = "does not answer CONNECT" if connection else "cannot be reached"
         raise ConnectError(f"{where} {what} within {timeout_s:g} s") from None
+    except ssl.SSLError as error:
+        raise TlsError(f"{where} cannot be reached by TLS: {reason_of(error, host)}") from None
     except OSError as error:
         raise ConnectError(f"{where} cannot be reached: {error.strerror or error}") from None
+    except AuthenticationError as error:
+        remedy = credentials.renewal if credentials is not None else NOTHING_SHOWN
+        raise AuthenticationError(f"{where} does not let us in: {error}. {remedy}") from None
+    except TurnedAwayError as error:
+        raise TurnedAwayError(error.code, f"{where} turns us away: {error}") from None
     except ConnectionLostError as error:
-        raise ConnectError(
-            f"{where} does not speak the binary protocol of a node: {error}. Give the address of "
-            "a node's brokerServicePort, not one of Kafka or of HTTP"
-        ) from None
+        raise _no_node(where, host, error, connection, tls) from None
     finally:
         for each in made:  # also where the time was over before it was handed out
             if not _is_welcome(each):
+                each.welcomed.cancel()  # nobody waits for it, so no error is to be put there
                 each.abort("the handshake was given up")
     return connection
+
+
+def _no_node(
+    where: str,
+    host: str,
+    error: ConnectionLostError,
+    connection: ClientConnection | None,
+    tls: TlsFiles | None,
+) -> ConnectError:
+    """Why a connection that came about is of no use."""
+    loss = connection.loss if connection is not None else None
+    if isinstance(loss, ssl.SSLError):
+        return TlsError(f"{where} cannot be reached by TLS: {reason_of(loss, host)}")
+    if tls is not None:  # by TLS 1.3 a client is through before its certificate is looked at
+        return ConnectError(
+            f"{where} does not go on after the hand-shake of TLS: {error}. Is it a node's "
+            "brokerServicePortTls, and if it asks for a certificate, is one shown that it trusts?"
+        )
+    return ConnectError(
+        f"{where} does not speak the binary protocol of a node: {error}. Give the address of a "
+        "node's brokerServicePort, or of its brokerServicePortTls with pulsar+ssl://, not one of "
+        "Kafka or of HTTP"
+    )
 
 
 def _is_welcome(connection: ClientConnection) -> bool:

@@ -6,7 +6,8 @@ serves all of them.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from itertools import islice
+from typing import Any, Final, cast
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
@@ -19,6 +20,7 @@ from anabranch.wire.errors import FrameError
 NO_REQUEST: Final = 2**64 - 1
 
 _TYPE_FIELD: Final = 1
+_REPEATED_MAX: Final = 1_000  # a frame has room for a million, which would take a second
 _NAMES: Final = {int(value): name for name, value in BaseCommand.Type.items()}
 _PAYLOADS: Final = {
     field.number: field.name
@@ -53,14 +55,14 @@ def empty(type_number: int) -> BaseCommand:
     return command
 
 
-def parse(data: bytes) -> BaseCommand:
+def parse(data: bytes | bytearray) -> BaseCommand:
     """The command in a frame; its type and fields may be foreign. Raises FrameError.
 
     What `lacking` says is missing may not be relied on.
     """
     command = BaseCommand()
     try:
-        command.ParseFromString(data)
+        command.ParseFromString(cast(bytes, data))  # either, whatever its stub says
     except DecodeError:
         raise FrameError(f"{len(data)} bytes that are no command") from None
     if not command.HasField("type") and type_of(command) == 0:
@@ -141,7 +143,10 @@ _TEXTS: Final[dict[int, Any]] = {
 
 
 def garbled(command: BaseCommand) -> str:
-    """The first field whose text is not UTF-8, which the parser lets pass; "" if all are."""
+    """The first field whose text is not UTF-8, which the parser lets pass; "" if all are.
+
+    Of a field that comes again and again, more than are looked at are nothing that anybody serves.
+    """
     payload = payload_of(command)
     return _garbled(payload, _TEXTS[type_of(command)]) if payload is not None else ""
 
@@ -153,7 +158,7 @@ def _garbled(message: Any, texts: Any) -> str:
             return str(name)
     for name, is_repeated, its in inner:
         held = getattr(message, name) if is_repeated else (getattr(message, name),)
-        for each in held:
+        for each in islice(held, _REPEATED_MAX):
             found = _garbled(each, its)
             if found:
                 return f"{name}.{found}"

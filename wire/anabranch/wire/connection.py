@@ -96,7 +96,11 @@ class Connection(asyncio.Protocol):
     """What both sides have in common: frames in and out, keep-alive, one end with one reason."""
 
     def __init__(
-        self, limits: ConnectionLimits = DEFAULT_LIMITS, accepted_bytes_max: int = 0
+        self,
+        limits: ConnectionLimits = DEFAULT_LIMITS,
+        accepted_bytes_max: int = 0,
+        *,
+        reserves: bool = False,
     ) -> None:
         self.limits = limits
         self.address = "?"  # host:port of the other side
@@ -106,12 +110,14 @@ class Connection(asyncio.Protocol):
         # Says why it ended. Wait with asyncio.wait, or shield it: it is everybody's.
         self.closed: asyncio.Future[str] = self._loop.create_future()
         self._logger = get_logger(__name__)
-        self._decoder = FrameDecoder(max(accepted_bytes_max, limits.received_frame_bytes_max))
+        self._decoder = FrameDecoder(
+            max(accepted_bytes_max, limits.received_frame_bytes_max), reserves=reserves
+        )
         self._transport: asyncio.Transport | None = None
         self._reason = ""  # once the end has been decided
         self._heard = True
         self._pinged = False
-        self._holding = False  # reads nothing more for now
+        self._holds: set[object] = set()  # why it reads nothing more for now
         self._written = 0  # bytes, since the beginning
         self._marks: deque[_Mark] = deque()
         self._water_marks = (_LOW_WATER_BYTES, _HIGH_WATER_BYTES)  # as the transport has them
@@ -201,11 +207,11 @@ class Connection(asyncio.Protocol):
         """Takes the next command that is no part of the keep-alive. May raise FrameError."""
         raise NotImplementedError
 
-    def next_command(self) -> bytes | None:
+    def next_command(self) -> bytes | bytearray | None:
         """The next whole command of what has arrived; None to wait for more, or for `go_on`."""
         return self._decoder.next_command()
 
-    def arrived(self, data: bytes) -> None:
+    def arrived(self, data: bytes | bytearray) -> None:
         """Takes a whole command as it came. May raise FrameError."""
         command = commands.parse(data)
         kind = command.type  # where it is unknown, that of CONNECT
@@ -233,18 +239,22 @@ class Connection(asyncio.Protocol):
     def looked(self, unsent: int) -> None:
         """Takes note that at most so many bytes are not taken yet; fewer may be soon."""
 
-    def hold(self) -> None:
-        """Takes no more commands until `go_on`."""
-        if not self._holding and self._transport is not None:
-            self._holding = True
-            self._transport.pause_reading()
+    def hold(self, why: object = None) -> None:
+        """Takes no more commands until `go_on` for the same reason, whatever else goes on."""
+        if self._transport is not None:
+            is_first = not self._holds
+            self._holds.add(why)
+            if is_first:
+                self._transport.pause_reading()
 
-    def go_on(self) -> None:
-        """Takes commands again, those that had arrived before first."""
-        if self._holding and self._transport is not None:
-            self._holding = False
+    def go_on(self, why: object = None) -> None:
+        """Takes commands again, those that had arrived before first; if nothing else holds it."""
+        if why not in self._holds or self._transport is None:
+            return
+        self._holds.remove(why)
+        if not self._holds:
             self._take_commands()
-            if not self._holding and self.is_open:
+            if not self._holds and self.is_open:
                 self._transport.resume_reading()
                 self._watch_frame()
 
@@ -353,7 +363,7 @@ class Connection(asyncio.Protocol):
 
     def _take_commands(self) -> None:
         try:
-            while not self._holding and self.is_open:
+            while not self._holds and self.is_open:
                 data = self.next_command()
                 if data is None:
                     return
@@ -367,7 +377,7 @@ class Connection(asyncio.Protocol):
 
     def _watch_frame(self) -> None:
         """Sees to it that a frame that has begun comes to its end."""
-        if self._frame_alarm is None and self._decoder.unfinished_bytes and not self._holding:
+        if self._frame_alarm is None and self._decoder.unfinished_bytes and not self._holds:
             self._frame_alarm = self._loop.call_later(
                 self.limits.frame_s_max, self._frame_due, self._frames
             )
@@ -377,7 +387,7 @@ class Connection(asyncio.Protocol):
         unfinished = self._decoder.unfinished_bytes
         if not unfinished or not self.is_open:
             return
-        if self._frames == frames and not self._holding:
+        if self._frames == frames and not self._holds:
             self.give_up(
                 PortRefusal.FRAME_TIME,
                 f"a frame was not there whole within {self.limits.frame_s_max:g} s, after "
@@ -387,7 +397,7 @@ class Connection(asyncio.Protocol):
             self._watch_frame()
 
     def _keep_alive(self) -> None:
-        if self._heard or self._holding:
+        if self._heard or self._holds:
             self._heard = self._pinged = False
         elif self._pinged:
             reason = f"no answer to a PING within {self.limits.keep_alive_s:g} s"

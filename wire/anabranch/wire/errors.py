@@ -22,6 +22,24 @@ class ConnectError(WireError):
     """No connection came about: nobody answers there, or what answers speaks something else."""
 
 
+class TlsError(ConnectError):
+    """No TLS with that server: it is not who it should be, or asks for another certificate."""
+
+
+class TurnedAwayError(ConnectError):
+    """The node is there, and takes no connection of whoever asks just now: there are too many, or
+    it cannot tell yet who they are. `code`: the node's own.
+    """
+
+    def __init__(self, code: ServerError, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+class AuthenticationError(WireError):
+    """The node does not take what was shown of who asks, or that nothing was."""
+
+
 class ConnectionLostError(WireError):
     """The connection ended; whether a request under way was carried out is not known."""
 

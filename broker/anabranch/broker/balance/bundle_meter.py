@@ -17,7 +17,7 @@ import msgspec
 from anabranch.broker.bundles.lookups import LookupService
 from anabranch.broker.load.inventory import MeasuredTopic
 from anabranch.broker.load.traffic import TrafficReports
-from anabranch.broker.topics.service import TopicService
+from anabranch.broker.topics.controllers.service import TopicService
 from anabranch.broker.topics.watches import Watches
 from anabranch.channel.load.loads import LoadTable
 from anabranch.core.balance.bundle_load import BundleLoad

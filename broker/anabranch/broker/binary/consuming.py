@@ -7,9 +7,13 @@ import secrets
 from typing import Final
 
 from anabranch.broker.binary.forms import ClientSettings, assignment_form, buckets_of
+from anabranch.broker.binary.guarding import open_right
 from anabranch.broker.binary.handlers import code_of
-from anabranch.broker.errors import PreconditionError
-from anabranch.broker.topics.consumers import (
+from anabranch.broker.errors import OperationError, PreconditionError
+from anabranch.broker.security.guard import AccessGuard
+from anabranch.broker.security.open_rights import UNASKED
+from anabranch.broker.topics.subscriptions.changes import DeadLetterPolicies, DeadLetterSettings
+from anabranch.broker.topics.subscriptions.consumers import (
     ConsumerNameTakenError,
     ConsumerRequest,
     Consumers,
@@ -17,11 +21,11 @@ from anabranch.broker.topics.consumers import (
     SessionOverError,
     SubscriptionGoneError,
 )
-from anabranch.broker.topics.subscriptions import DeadLetterPolicies, DeadLetterSettings
-from anabranch.channel.segments.positions import EARLIEST, LATEST
+from anabranch.channel.kafka.offsets import EARLIEST, LATEST
 from anabranch.core.errors import AnabranchError
 from anabranch.core.log.state import StateReader
 from anabranch.core.names import full_name, parse_scalable_topic
+from anabranch.core.security.resources import topic_resource
 from anabranch.core.subscriptions.coordinator import ConsumerAssignment
 from anabranch.core.subscriptions.subscription import SubscriptionKind
 from anabranch.wire.anabranch_pb2 import (
@@ -37,8 +41,9 @@ from anabranch.wire.anabranch_pb2 import (
 )
 from anabranch.wire.commands import NO_REQUEST
 from anabranch.wire.errors import FrameError, RefusedError
-from anabranch.wire.server import OpenSession, Peer, Routes
+from anabranch.wire.server.server import OpenSession, Peer, Routes
 
+_OPENS: Final = BaseCommand.SCALABLE_TOPIC_SUBSCRIBE
 _KINDS: Final = {
     ScalableConsumerType.STREAM: SubscriptionKind.STREAM,
     ScalableConsumerType.CHECKPOINT: SubscriptionKind.CHECKPOINT,
@@ -62,6 +67,8 @@ class _Link:
     ) -> None:
         self.session: RegisteredConsumer | None = None
         self.refusal = ""  # why its first assignment could not be sent
+        self.right = UNASKED
+        self.lost: OperationError | None = None  # why its client may not consume any more
         self._client = client
         self._consumer_id = consumer_id
         self._request_id: int | None = request_id
@@ -71,6 +78,8 @@ class _Link:
     def assigned(self, assignment: ConsumerAssignment) -> None:
         """Tells what the consumer may serve from now on; drops it if no message holds that."""
         client = self._client
+        if not self.right.stands:
+            return
         topic = client.view.topic(self._topic)
         known = client.view.subscription(self._topic, self._subscription)
         if topic is None or known is None:
@@ -106,6 +115,14 @@ class _Link:
 
     def dropped(self, why: str) -> None:
         """Later: the controller is in the midst of its effects."""
+        self._end(f"{why}: subscribe again")
+
+    def forbidden(self, error: OperationError) -> None:
+        """Its client may not consume any more; later, for the same reason."""
+        self.lost = error
+        self._end(str(error))
+
+    def _end(self, why: str) -> None:
         client = self._client
         asyncio.get_running_loop().call_soon(client.dismiss, self._consumer_id, self, why)
 
@@ -123,7 +140,9 @@ class _Client:
         consumers: Consumers,
         dead_letters: DeadLetterPolicies,
         settings: ClientSettings,
+        guard: AccessGuard | None,
     ) -> None:
+        self._guard = guard
         self.peer = peer
         self.settings = settings
         self._consumers = consumers
@@ -148,29 +167,40 @@ class _Client:
 
     async def _subscribe(self, asked: CommandScalableTopicSubscribe) -> bool:
         """Whether the consumer was there, to be dropped when it is served no more."""
+        link: _Link | None = None
         try:
             wanted = self._wanted(asked)
             self.drop(asked.consumer_id, self._links.get(asked.consumer_id))
             link = _Link(
                 self, asked.consumer_id, asked.request_id, wanted.topic, wanted.subscription
             )
+            link.right = open_right(
+                self._guard, self.peer, _OPENS, topic_resource(wanted.topic), link.forbidden
+            )
 
             async def register() -> RegisteredConsumer:
                 if asked.HasField("dead_letter") and not asked.group_id:
                     said = asked.dead_letter
                     policy = DeadLetterSettings(said.topic, said.deliveries_max)
-                    await self._dead_letters.make(wanted, policy)
+                    await self._dead_letters.make(wanted, policy, self._guard)
                 return await self._consumers.subscribe(wanted, link)
 
             link.session = await self._consumers.proposals.decided(register)
         except AnabranchError as error:
+            if self._guard is not None:
+                self._guard.note(error, "SCALABLE_TOPIC_SUBSCRIBE", self.peer.host)
             self._answer(asked, _code(error), str(error))
             return False
+        finally:
+            if link is not None and link.session is None:
+                link.right.close()
         self.drop(asked.consumer_id, self._links.get(asked.consumer_id))
         self._links[asked.consumer_id] = link
         if not link.is_answered:
             self.drop(asked.consumer_id, link)
-            if link.refusal:
+            if link.lost is not None:
+                self._answer(asked, _code(link.lost), str(link.lost))
+            elif link.refusal:
                 self._answer(asked, ServerError.NotAllowedError, link.refusal)
             else:  # the lease lapsed, or the consumer was dropped, at this very moment
                 self._answer(asked, ServerError.ServiceNotReady, "the controller has just changed")
@@ -219,6 +249,7 @@ class _Client:
             return
         del self._links[consumer_id]
         self.peer.close_watch()
+        link.right.close()
         if link.session is not None:
             self._consumers.closed(link.session)
 
@@ -229,9 +260,7 @@ class _Client:
         self.drop(consumer_id, link)
         if link.is_answered:  # else the answer says so
             self.peer.send(
-                CommandCloseConsumer(
-                    consumer_id=consumer_id, request_id=NO_REQUEST, reason=f"{why}: subscribe again"
-                )
+                CommandCloseConsumer(consumer_id=consumer_id, request_id=NO_REQUEST, reason=why)
             )
 
     def _session(self, consumer_id: int) -> RegisteredConsumer:
@@ -273,12 +302,18 @@ class _Client:
 
 
 def consumer_sessions(
-    consumers: Consumers, dead_letters: DeadLetterPolicies, settings: ClientSettings
+    consumers: Consumers,
+    dead_letters: DeadLetterPolicies,
+    settings: ClientSettings,
+    guard: AccessGuard | None = None,
 ) -> OpenSession:
-    """The part that serves consumers."""
+    """The part that serves consumers.
+
+    `guard`: asked of topics of dead letters, and ends those whose right is gone; None: of none.
+    """
 
     def open_session(peer: Peer) -> Routes:
-        client = _Client(peer, consumers, dead_letters, settings)
+        client = _Client(peer, consumers, dead_letters, settings, guard)
         return {
             BaseCommand.SCALABLE_TOPIC_SUBSCRIBE: client.subscribe,
             BaseCommand.SCALABLE_TOPIC_UNSUBSCRIBE: client.unsubscribe,

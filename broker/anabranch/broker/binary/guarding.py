@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Protocol
 
 from anabranch.broker.errors import OperationError
 from anabranch.broker.requester import asked_by
 from anabranch.broker.security.guard import AccessGuard
+from anabranch.broker.security.open_rights import UNASKED, Lost, OpenRight
 from anabranch.core.names import parse_namespace, parse_scalable_topic, parse_topic
-from anabranch.core.security.actions import Need
+from anabranch.core.security.actions import Need, Right
 from anabranch.core.security.principal import Principal
 from anabranch.core.security.resources import (
     CLUSTER,
@@ -21,7 +23,7 @@ from anabranch.core.security.resources import (
 from anabranch.core.security.table import WIRE
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand
-from anabranch.wire.server import Peer, Route
+from anabranch.wire.server.server import Peer, Route
 
 
 class Decides(Protocol):
@@ -36,10 +38,17 @@ def guarded(route: Route, number: int, peer: Peer, guard: AccessGuard, decided: 
     need = WIRE[name].need
 
     async def serve(command: BaseCommand) -> None:
-        principal = peer.principal
-        guard.must_be_somebody(principal, need)
-        with asked_by(principal.role):
-            on = resource_of_command(command)
+        speaker = peer.principal
+        guard.must_be_somebody(speaker, need)
+        on = resource_of_command(command)
+        try:
+            principal = guard.asked_for(speaker, original_of(command), on)
+            if need.right > Right.ANYONE:  # what it has opened, it may always tell of and close
+                guard.must_have_turn(principal)
+        except OperationError as error:
+            guard.note(error, name, peer.host)
+            raise
+        with asked_by(principal):
             if not guard.may(principal, need, on):
                 await _refuse(guard, principal, need, on, decided, name, peer)
             await route(command)
@@ -50,9 +59,54 @@ def guarded(route: Route, number: int, peer: Peer, guard: AccessGuard, decided: 
 def may_at_once(guard: AccessGuard, peer: Peer, command: BaseCommand) -> bool:
     """Whether a command, whose names are sound, may be answered without its route."""
     need = WIRE[commands.name_of(commands.type_of(command))].need
-    return bool(peer.principal.role) and guard.may(
-        peer.principal, need, resource_of_command(command)
-    )
+    speaker, on = peer.principal, resource_of_command(command)
+    if not speaker.role:
+        return False
+    try:
+        principal = guard.asked_for(speaker, original_of(command), on)
+    except OperationError:
+        return False  # its route says why
+    return guard.may(principal, need, on) and guard.has_turn(principal)
+
+
+def original_of(command: BaseCommand) -> str:
+    """For whom a proxy asks this one command, on a connection of its own: look-ups alone."""
+    if command.type != BaseCommand.LOOKUP:
+        return ""
+    original: str = command.lookupTopic.original_principal
+    return original
+
+
+def open_right(
+    guard: AccessGuard | None, peer: Peer, number: int, on: ResourceName, lost: Lost
+) -> OpenRight:
+    """The right by which what this command has opened goes on; to be closed with it.
+
+    `lost` is called when it is gone. Raises OperationError where it is gone already. Without a
+    guard nobody needs one.
+    """
+    if guard is None:
+        return UNASKED
+    name = commands.name_of(number)
+    return guard.open(peer.principal, WIRE[name].need, on, lost, request=name, host=peer.host)
+
+
+@contextlib.contextmanager
+def going_on(
+    guard: AccessGuard | None, peer: Peer, number: int, on: ResourceName
+) -> Iterator[OpenRight]:
+    """The right to an answer that may wait for long, and is not to be told once it is gone.
+
+    Raises at the end, if it went meanwhile, the OperationError of who asks anew.
+    """
+    gone: list[OperationError] = []
+    right = open_right(guard, peer, number, on, gone.append)
+    try:
+        yield right
+    finally:
+        right.close()
+    if gone:
+        raise gone[0]
 
 
 async def _refuse(

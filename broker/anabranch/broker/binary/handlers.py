@@ -19,6 +19,7 @@ from anabranch.broker.errors import (
     NotFoundError,
     OverloadedError,
     PreconditionError,
+    TooManyRequestsError,
     UnavailableError,
 )
 from anabranch.broker.operations import Operations
@@ -34,7 +35,7 @@ from anabranch.wire.anabranch_pb2 import (
     ServerError,
 )
 from anabranch.wire.errors import RefusedError, WireError
-from anabranch.wire.server import KAFKA_CLIENTS, OpenSession, Peer, Route, Routes
+from anabranch.wire.server.server import KAFKA_CLIENTS, OpenSession, Peer, Route, Routes
 
 Before = Callable[[Route, int, Peer], Route]
 May = Callable[[Peer, BaseCommand], bool]
@@ -49,6 +50,7 @@ CODE_OF: Final[dict[type[AnabranchError], ServerError]] = {
     PreconditionError: ServerError.NotAllowedError,
     UnavailableError: ServerError.ServiceNotReady,
     OverloadedError: ServerError.TooManyRequests,
+    TooManyRequestsError: ServerError.TooManyRequests,
     PermitAcquireError: ServerError.TooManyRequests,
     PatternError: ServerError.NotAllowedError,
     DeadlineExceededError: ServerError.ServiceNotReady,

@@ -26,8 +26,8 @@ from anabranch.wire.anabranch_pb2 import (
     ScalableTopicsDiff,
     ScalableTopicsSnapshot,
 )
-from anabranch.wire.limiter import AsyncDualMemoryLimiter
-from anabranch.wire.shared import SharedPayload, nested
+from anabranch.wire.memory.limiter import AsyncDualMemoryLimiter
+from anabranch.wire.memory.shared import SharedPayload, nested
 
 _KEPT_MAX: Final = 256
 _IDLE_BYTES_MAX: Final = 16 << 20  # of all that nobody is sent at the moment

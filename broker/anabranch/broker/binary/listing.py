@@ -14,21 +14,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from enum import Enum, auto
 from typing import Final
 
 import msgspec
 
+from anabranch.broker.binary.guarding import going_on, open_right
 from anabranch.broker.binary.handlers import code_of
 from anabranch.broker.binary.list_payloads import Form, Payloads
 from anabranch.broker.binary.pace import PushPace
+from anabranch.broker.binary.watch_kinds import WATCH_OPENERS, WatchKind, selection_of
+from anabranch.broker.errors import OperationError
 from anabranch.broker.logging import get_logger
-from anabranch.broker.topics.access import TopicAccess
+from anabranch.broker.security.guard import AccessGuard
+from anabranch.broker.security.open_rights import UNASKED, OpenRight
+from anabranch.broker.topics.controllers.access import TopicAccess
 from anabranch.broker.topics.lists import INITIAL_BYTES, KeptList, TopicLists
 from anabranch.core.errors import AnabranchError
 from anabranch.core.names import Namespace, parse_namespace
+from anabranch.core.security.resources import namespace_resource
+from anabranch.core.strangers import PortRefusal
 from anabranch.core.topic_lists.errors import PermitAcquireError
-from anabranch.core.topic_lists.selection import ALL, Selection, by_pattern, by_properties
+from anabranch.core.topic_lists.selection import ALL, Selection, by_pattern
 from anabranch.core.topic_lists.sorted_names import topics_hash
 from anabranch.wire import clock
 from anabranch.wire.anabranch_pb2 import (
@@ -43,10 +49,11 @@ from anabranch.wire.anabranch_pb2 import (
     ServerError,
 )
 from anabranch.wire.errors import FrameError, RefusedError
-from anabranch.wire.limiter import AsyncDualMemoryLimiter, LimitType
-from anabranch.wire.server import OpenSession, Peer, Routes
-from anabranch.wire.shared import SharedPayload, frame_head
+from anabranch.wire.memory.limiter import AsyncDualMemoryLimiter, LimitType
+from anabranch.wire.memory.shared import SharedPayload, frame_head
+from anabranch.wire.server.server import OpenSession, Peer, Routes
 
+_LISTS: Final = BaseCommand.GET_TOPICS_OF_NAMESPACE
 _AGAIN_S: Final = 1.0  # after a difference that there was no memory for
 _NO_TOPICS: Final = topics_hash(())
 
@@ -56,15 +63,6 @@ _Answer = (
     | CommandWatchTopicUpdate
     | CommandWatchScalableTopicsUpdate
 )
-
-
-class WatchKind(Enum):
-    """Which commands open and tell a watch; each kind has numbers of its own."""
-
-    TOPIC_LIST = auto()  # 64 to 67
-    SCALABLE_TOPICS = auto()  # 76 to 78
-
-
 _WatchKey = tuple[WatchKind, int]
 _Group = tuple[WatchKind, KeptList, int]  # those of one client that are to be told the same
 
@@ -77,17 +75,22 @@ class ListServing(msgspec.Struct, frozen=True):
     limiter: AsyncDualMemoryLimiter
     payloads: Payloads
     pace: PushPace
+    guard: AccessGuard | None  # ends watches whose right is gone; None: of none
 
 
 class _Watch:
     """One watch of one client."""
 
-    __slots__ = ("_listing", "generation", "kept", "key")
+    __slots__ = ("_listing", "generation", "kept", "key", "opening", "right")
 
-    def __init__(self, listing: _Listing, key: _WatchKey, kept: KeptList) -> None:
+    def __init__(
+        self, listing: _Listing, key: _WatchKey, kept: KeptList, opening: int | None
+    ) -> None:
         self._listing = listing
         self.key = key
+        self.opening = opening  # as the client calls this time that it has opened it
         self.kept = kept
+        self.right = UNASKED
         self.generation = kept.list.generation  # of the list that the client has, or is about to
 
     @property
@@ -98,6 +101,10 @@ class _Watch:
     def wake(self) -> None:
         """There may be something new."""
         self._listing.due(self)
+
+    def lost(self, error: OperationError) -> None:
+        """Its client may not see the namespace any more."""
+        self._listing.lost(self, error)
 
 
 class _Listing:
@@ -130,25 +137,32 @@ class _Listing:
             answer.changed = asked.topics_hash != _NO_TOPICS
             self._peer.send(answer)
             return
-        async with self._turn:
-            kept = await self._kept(home, selection)
-            answer.topics_hash = kept.list.topics_hash
-            answer.changed = asked.topics_hash != answer.topics_hash
-            payload = self._serving.payloads.names(kept, Form.RESPONSE) if answer.changed else None
-            await self._send(answer, payload)
+        serving, on = self._serving, namespace_resource(home)
+        with going_on(serving.guard, self._peer, _LISTS, on) as right:
+            async with self._turn:
+                kept = await self._kept(home, selection)
+                answer.topics_hash = kept.list.topics_hash
+                answer.changed = asked.topics_hash != answer.topics_hash
+                names = serving.payloads.names(kept, Form.RESPONSE) if answer.changed else None
+                await self._send(answer, names, right)
 
     async def _kept(self, home: Namespace, selection: Selection) -> KeptList:
         serving = self._serving
         async with serving.limiter.held(INITIAL_BYTES, LimitType.HEAP_MEMORY):
             return await serving.lists.of(home, selection)
 
-    async def _send(self, answer: _Answer, payload: SharedPayload | None) -> None:
-        """Returns once the client has taken it, or is gone."""
+    async def _send(
+        self, answer: _Answer, payload: SharedPayload | None, right: OpenRight = UNASKED
+    ) -> None:
+        """Returns once the client has taken it, or it or its right is gone."""
         await self._peer.drained()
         if payload is None:
-            self._peer.send(answer)
+            if right.stands:
+                self._peer.send(answer)
             return
         async with payload.used() as names:
+            if not right.stands:
+                return
             self._write(answer, names)
             await asyncio.shield(self._peer.taken())
 
@@ -176,7 +190,8 @@ class _Listing:
             )
             payloads = self._serving.payloads
             is_known = found == known_hash
-            await self._send(answer, None if is_known else payloads.names(watch.kept, Form.SUCCESS))
+            names = None if is_known else payloads.names(watch.kept, Form.SUCCESS)
+            await self._send(answer, names, watch.right)
 
         key = (WatchKind.TOPIC_LIST, asked.watcher_id)
         await self._open(
@@ -191,14 +206,14 @@ class _Listing:
     async def watch_scalable_topics(self, command: BaseCommand) -> None:
         """WATCH_SCALABLE_TOPICS; of a watch that is open it begins anew."""
         asked = command.watchScalableTopics
-        wanted = {each.key: each.value for each in asked.property_filters}
         try:
             await self._open(
                 (WatchKind.SCALABLE_TOPICS, asked.watch_id),
                 asked.namespace,
-                lambda: by_properties(wanted),
+                lambda: selection_of(asked),
                 asked.current_hash,
                 self._tell_snapshot,
+                asked.opening if asked.HasField("opening") else None,
             )
         except RefusedError as error:
             self._refuse(asked.watch_id, error.code, error.reason)
@@ -216,6 +231,7 @@ class _Listing:
         select: Callable[[], Selection],
         known_hash: str,
         tell: Callable[[_Watch, str], Awaitable[None]],
+        opening: int | None = None,
     ) -> None:
         is_counted = key not in self._watches  # else it takes the place of that one
         if is_counted:
@@ -232,7 +248,8 @@ class _Listing:
                 self._drop(key)
                 if not is_counted:
                     self._peer.open_watch()
-                watch, is_open = self._begin(key, kept), True
+                    is_counted = True
+                watch, is_open = self._begin(key, kept, opening), True
                 try:
                     await tell(watch, known_hash)
                 except AnabranchError:
@@ -245,19 +262,29 @@ class _Listing:
             if is_counted and not is_open:
                 self._peer.close_watch()
 
-    def _begin(self, key: _WatchKey, kept: KeptList) -> _Watch:
-        watch = self._watches[key] = _Watch(self, key, kept)
+    def _begin(self, key: _WatchKey, kept: KeptList, opening: int | None) -> _Watch:
+        """Raises OperationError where the client may not see the namespace any more."""
+        watch = _Watch(self, key, kept, opening)
+        on = namespace_resource(kept.home)
+        watch.right = open_right(
+            self._serving.guard, self._peer, WATCH_OPENERS[key[0]], on, watch.lost
+        )
+        self._watches[key] = watch
         self._serving.lists.watch(kept, watch.wake)
         return watch
 
     async def _tell_snapshot(self, watch: _Watch, known_hash: str = "") -> None:
-        watch_id = watch.key[1]
-        if known_hash and known_hash == watch.kept.list.topics_hash:
-            same = CommandWatchScalableTopicsUpdate(watch_id=watch_id, diff=ScalableTopicsDiff())
-            await self._send(same, None)
+        answer = CommandWatchScalableTopicsUpdate(
+            watch_id=watch.key[1], topics_hash=watch.kept.list.topics_hash
+        )
+        if watch.opening is not None:
+            answer.opening = watch.opening
+        if known_hash and known_hash == answer.topics_hash:
+            answer.diff.CopyFrom(ScalableTopicsDiff())
+            await self._send(answer, None, watch.right)
             return
         payload = self._serving.payloads.names(watch.kept, Form.SNAPSHOT)
-        await self._send(CommandWatchScalableTopicsUpdate(watch_id=watch_id), payload)
+        await self._send(answer, payload, watch.right)
 
     def _refuse(self, watch_id: int, code: ServerError, why: str) -> None:
         self._peer.send(
@@ -272,8 +299,20 @@ class _Listing:
         watch = self._watches.pop(key, None)
         if watch is not None:
             self._peer.close_watch()
+            watch.right.close()
             self._serving.lists.unwatch(watch.kept, watch.wake)
             self._settle(watch)
+
+    def lost(self, watch: _Watch, error: OperationError) -> None:
+        """Ends a watch whose client may not see the namespace any more."""
+        if self._watches.get(watch.key) is not watch:
+            return
+        self._drop(watch.key)
+        kind, number = watch.key
+        if kind is WatchKind.TOPIC_LIST:  # for these there is no way to say so but this
+            self._peer.turn_away(PortRefusal.REVOKED, str(error))
+        else:
+            self._refuse(number, code_of(error), str(error))
 
     def _end(self) -> None:
         if self._task is not None:
@@ -344,6 +383,8 @@ class _Listing:
         pace.begin()
         for each in list(group.values()):
             self._settle(each)
+            if not each.right.stands:
+                continue
             self._tell(each, changes)
             each.generation = generation
             if each.kept.list.generation != generation:
@@ -375,11 +416,13 @@ class _Listing:
             return
         self._drop(watch.key)
         self._peer.open_watch()
-        fresh = self._begin(watch.key, kept)
         try:
-            await self._tell_snapshot(fresh)
-        except PermitAcquireError as error:
-            self._drop(watch.key)
+            await self._tell_snapshot(self._begin(watch.key, kept, watch.opening))
+        except (PermitAcquireError, OperationError) as error:
+            if watch.key in self._watches:
+                self._drop(watch.key)
+            else:  # its right is gone
+                self._peer.close_watch()
             self._refuse(number, code_of(error), str(error))
 
 
@@ -388,9 +431,10 @@ def topic_lists(
     lists: TopicLists,
     limiter: AsyncDualMemoryLimiter,
     now: Callable[[], float] = clock.now,
+    guard: AccessGuard | None = None,
 ) -> OpenSession:
     """The part that serves lists of topics and their watches."""
-    serving = ListServing(access, lists, limiter, Payloads(limiter), PushPace(now))
+    serving = ListServing(access, lists, limiter, Payloads(limiter), PushPace(now), guard)
 
     def open_session(peer: Peer) -> Routes:
         listing = _Listing(peer, serving)

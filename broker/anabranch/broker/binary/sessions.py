@@ -14,7 +14,7 @@ from anabranch.broker.binary.watching import layout_watches
 from anabranch.broker.operations import Operations
 from anabranch.broker.security.guard import AccessGuard
 from anabranch.broker.settings import Settings
-from anabranch.wire.server import OpenSession, Peer, Route
+from anabranch.wire.server.server import OpenSession, Peer, Route
 
 
 def sessions(
@@ -30,6 +30,9 @@ def sessions(
             return route
         return guarded(route, number, peer, guard, operations.decided)
 
+    topics = operations.topics
+    if guard is not None:
+        topics.access.runtime.followers.append(guard.rights)
     timeout_s = settings.scalable_topic_consumer_session_timeout_seconds
     told = ClientSettings(
         topic_prefix=settings.topic_prefix,
@@ -37,12 +40,11 @@ def sessions(
         max_message_bytes=settings.max_message_size,
         session_timeout_ms=round(timeout_s * 1000),
     )
-    topics = operations.topics
     return open_sessions(
         lookups(operations, partial(may_at_once, guard) if guard is not None else None),
-        on_kafka(layout_watches(topics.watches, told)),
-        on_kafka(consumer_sessions(topics.consumers, topics.dead_letters, told)),
-        traffic_reports(topics.access, operations.traffic),
-        topic_lists(topics.access, topics.lists, operations.topic_list_limiter),
+        on_kafka(layout_watches(topics.watches, told, guard=guard)),
+        on_kafka(consumer_sessions(topics.consumers, topics.dead_letters, told, guard)),
+        traffic_reports(topics.access, operations.traffic, guard),
+        topic_lists(topics.access, topics.lists, operations.topic_list_limiter, guard=guard),
         before=before,
     )

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from anabranch.broker.errors import NotFoundError, PreconditionError
 from anabranch.broker.load.traffic import ReportedTraffic, TrafficReport, TrafficReports
-from anabranch.broker.topics.access import TopicAccess
+from anabranch.broker.requester import requester
+from anabranch.broker.security.guard import AccessGuard
+from anabranch.broker.topics.controllers.access import TopicAccess
 from anabranch.core.names import full_name, parse_scalable_topic
+from anabranch.core.security.actions import CONSUMING, PRODUCING
+from anabranch.core.security.resources import topic_resource
 from anabranch.core.topics.topic import ScalableTopic
 from anabranch.wire.anabranch_pb2 import (
     BaseCommand,
     CommandScalableTrafficReportResponse,
     SegmentTraffic,
 )
-from anabranch.wire.server import OpenSession, Peer, Routes
+from anabranch.wire.server.server import OpenSession, Peer, Routes
 
 _FEW: Final = 10_000
 
 
-def traffic_reports(access: TopicAccess, reports: TrafficReports) -> OpenSession:
-    """The part that takes reports of traffic, of topics that this node controls."""
+def traffic_reports(
+    access: TopicAccess, reports: TrafficReports, guard: AccessGuard | None = None
+) -> OpenSession:
+    """The part that takes reports of traffic, of topics that this node controls.
+
+    `guard`: asked who may say what is written, and what is read; None: it is not asked.
+    """
 
     def open_session(peer: Peer) -> Routes:
         async def report(command: BaseCommand) -> None:
@@ -32,7 +41,8 @@ def traffic_reports(access: TopicAccess, reports: TrafficReports) -> OpenSession
             if found.incarnation != said.incarnation:
                 raise NotFoundError(f"{said.topic} was deleted, or made again")
             _check_count(len(said.segments), access, topic, found)
-            taken = tuple(_known(said.segments, access, topic, found))
+            believed = _believed(said.segments, topic, guard)
+            taken = tuple(_known(believed, access, topic, found))
             reports.take(
                 TrafficReport(topic, said.incarnation, said.client_id, said.since_ms / 1000, taken)
             )
@@ -57,6 +67,19 @@ def _check_count(count: int, access: TopicAccess, name: str, topic: ScalableTopi
         raise PreconditionError(
             f"the report on {full_name(name)} has {count} entries; at most {most} are looked at"
         )
+
+
+def _believed(
+    said: Iterable[SegmentTraffic], topic: str, guard: AccessGuard | None
+) -> list[SegmentTraffic]:
+    """What a client is believed: that it writes where it may produce, and reads where it may
+    consume. Else who may only read could have the topic split.
+    """
+    if guard is None:
+        return list(said)
+    who, on = requester(), topic_resource(topic)
+    writes, reads = guard.may(who, PRODUCING, on), guard.may(who, CONSUMING, on)
+    return [each for each in said if (reads if each.subscription else writes)]
 
 
 def _known(

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
 
 from anabranch.broker.binary.forms import ClientSettings, Dags
+from anabranch.broker.binary.guarding import open_right
 from anabranch.broker.binary.handlers import code_of
 from anabranch.broker.binary.pace import PushPace
+from anabranch.broker.errors import OperationError
 from anabranch.broker.logging import get_logger
+from anabranch.broker.security.guard import AccessGuard
+from anabranch.broker.security.open_rights import UNASKED
 from anabranch.broker.topics.watches import Mark, WatchedTopic, Watches
 from anabranch.core.errors import AnabranchError
 from anabranch.core.names import full_name, parse_scalable_topic
-from anabranch.core.topics.topic import TopicState
+from anabranch.core.security.resources import topic_resource
+from anabranch.core.topics.topic import ScalableTopic, TopicState
 from anabranch.wire import clock
 from anabranch.wire.anabranch_pb2 import (
     BaseCommand,
@@ -22,7 +28,9 @@ from anabranch.wire.anabranch_pb2 import (
     ServerError,
 )
 from anabranch.wire.errors import FrameError
-from anabranch.wire.server import OpenSession, Peer, Routes
+from anabranch.wire.server.server import OpenSession, Peer, Routes
+
+_OPENS: Final = BaseCommand.SCALABLE_TOPIC_LOOKUP
 
 
 class _Session:
@@ -32,18 +40,31 @@ class _Session:
         self.number = number
         self.topic = topic
         self.told: Mark | None = None
+        self.right = UNASKED
         self._pushes = pushes
 
     def wake(self) -> None:
         """There may be something new."""
         self._pushes.due(self)
 
+    def lost(self, error: OperationError) -> None:
+        """Its client may not see the topic any more."""
+        self._pushes.lost(self, error)
+
 
 class _Pushes:
     """What goes to one client: of each watch the newest only, and no faster than it reads."""
 
-    def __init__(self, peer: Peer, watches: Watches, dags: Dags, pace: PushPace) -> None:
+    def __init__(
+        self,
+        peer: Peer,
+        watches: Watches,
+        dags: Dags,
+        pace: PushPace,
+        guard: AccessGuard | None,
+    ) -> None:
         self._peer = peer
+        self._guard = guard
         self._pace = pace
         self._watches = watches
         self._dags = dags
@@ -82,6 +103,13 @@ class _Pushes:
             return False  # it was closed, or opened anew, while it waited for the topic
         self._drop(asked.session_id)
         session = _Session(asked.session_id, topic, self)
+        try:
+            session.right = open_right(
+                self._guard, self._peer, _OPENS, topic_resource(topic), session.lost
+            )
+        except OperationError as error:  # it was revoked while it waited
+            self._refuse(session.number, code_of(error), str(error))
+            return False
         self._sessions[session.number] = session
         self._watches.add(topic, session.wake)
         self.due(session)
@@ -91,6 +119,16 @@ class _Pushes:
         """SCALABLE_TOPIC_CLOSE, which has no answer."""
         self._opening.pop(command.scalableTopicClose.session_id, None)
         self._drop(command.scalableTopicClose.session_id)
+
+    def lost(self, session: _Session, error: OperationError) -> None:
+        """Ends a watch whose client may not see the topic any more."""
+        if self._sessions.get(session.number) is not session:
+            return
+        if self._is_gone(self._watches.look(session.topic).topic):  # and with it all rights
+            self._gone(session)
+        else:
+            self._drop(session.number)
+            self._refuse(session.number, code_of(error), str(error))
 
     def due(self, session: _Session) -> None:
         """To be pushed as soon as the client has taken what was sent before."""
@@ -116,7 +154,7 @@ class _Pushes:
         self._pace.begin()
         while self._due and self._peer.is_drained:
             session = self._due.pop(next(iter(self._due)))
-            if self._sessions.get(session.number) is session:
+            if self._sessions.get(session.number) is session and session.right.stands:
                 self._push(session)
             if self._pace.is_over:
                 break
@@ -132,10 +170,14 @@ class _Pushes:
         if seen.mark == session.told:
             return None
         topic = seen.topic
-        if topic is None or topic.state is TopicState.DELETING:
+        if topic is None or self._is_gone(topic):
             self._gone(session)
             return None
         return seen if topic.is_open else None  # else it is being made
+
+    @staticmethod
+    def _is_gone(topic: ScalableTopic | None) -> bool:
+        return topic is None or topic.state is TopicState.DELETING
 
     def _tell(self, session: _Session, seen: WatchedTopic, dag: ScalableTopicDAG) -> None:
         session.told = seen.mark
@@ -169,6 +211,7 @@ class _Pushes:
         session = self._sessions.pop(number, None)
         if session is not None:
             self._peer.close_watch()
+            session.right.close()
             self._watches.remove(session.topic, session.wake)
             self._due.pop(number, None)
 
@@ -180,14 +223,17 @@ class _Pushes:
 
 
 def layout_watches(
-    watches: Watches, settings: ClientSettings, now: Callable[[], float] = clock.now
+    watches: Watches,
+    settings: ClientSettings,
+    now: Callable[[], float] = clock.now,
+    guard: AccessGuard | None = None,
 ) -> OpenSession:
-    """The part that serves watches."""
+    """The part that serves watches. `guard`: ends those whose right is gone; None: of none."""
     dags = Dags(settings)
     pace = PushPace(now)
 
     def open_session(peer: Peer) -> Routes:
-        pushes = _Pushes(peer, watches, dags, pace)
+        pushes = _Pushes(peer, watches, dags, pace, guard)
         return {
             BaseCommand.SCALABLE_TOPIC_LOOKUP: pushes.open,
             BaseCommand.SCALABLE_TOPIC_CLOSE: pushes.close,

@@ -11,12 +11,14 @@ from typing import Any, Final, NoReturn
 
 import click
 
+from anabranch.broker.cli.shared.access import access_flags, keep
 from anabranch.core.errors import AnabranchError
 
 # name: (module, where the command is called so, one line for the list). Only the module of the
 # command run is imported, and by name: so the tools are no part of what a node or the SDK imports.
 _COMMANDS: Final = {
     "dev": ("anabranch.devkit.dev", "Run an embedded Kafka and some nodes on this machine."),
+    "dev-role": ("anabranch.devkit.dev", "Make a token and a certificate for `dev --secure`."),
     "node": (".node.run", "Run one node."),
     "proxy": (".node.proxy", "Run a proxy, for clients that cannot reach the nodes."),
     "demo": (
@@ -50,7 +52,7 @@ _COMMANDS: Final = {
 }
 
 # What brings the packages that a command misses; the commands of the SDK miss none.
-_OF_SPARK: Final = frozenset({"dev", "demo", "archive", "audit", "backtest"})
+_OF_SPARK: Final = frozenset({"dev", "dev-role", "demo", "archive", "audit", "backtest"})
 
 _EPILOG: Final = """\b
 Exit status:
@@ -62,7 +64,8 @@ Exit status:
 
 \b
 Environment:
-  ANABRANCH_URL  the node to ask, where --url is not given
+  ANABRANCH_URL    the node to ask, where --url is not given
+  ANABRANCH_TOKEN  the token to show nodes; others are named with the options
 
 \b
 Examples:
@@ -107,7 +110,7 @@ class _LazyGroup(click.Group):
             found = importlib.import_module(module, __package__)
         except ModuleNotFoundError as error:
             raise ExtraMissingError(cmd_name, error.name) from error
-        command: click.Command = getattr(found, cmd_name)
+        command: click.Command = getattr(found, cmd_name.replace("-", "_"))
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -134,8 +137,14 @@ def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     callback=_version,
     help="Print the version.",
 )
-def cli() -> None:
-    """Kafka topics that split and merge under load and never break key order."""
+@access_flags
+@click.pass_context
+def cli(context: click.Context, /, **given: Any) -> None:
+    """Kafka topics that split and merge under load and never break key order.
+
+    The options say who to be to nodes, and whom to trust; they come before the command.
+    """
+    keep(context, given)
 
 
 def main() -> NoReturn:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import socket
 from importlib.metadata import version as package_version
 
 from fastapi import FastAPI, Response
-from fastapi.responses import HTMLResponse
-from prometheus_client import generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.types import ASGIApp
 
 from anabranch.broker.http.docs.description import describe
-from anabranch.broker.http.docs.page import docs_page
+from anabranch.broker.http.docs.pages import DocumentationPages
 from anabranch.broker.http.errors import answer_errors
 from anabranch.broker.http.guards.authentication import AuthenticationMiddleware
-from anabranch.broker.http.guards.origins import behind_origins
+from anabranch.broker.http.guards.origins import OriginRules, behind_origins
 from anabranch.broker.http.guards.requests import GuardMiddleware
+from anabranch.broker.http.ready_lookups import ReadyLookups
 from anabranch.broker.http.routes import (
     autoscale,
     balance,
@@ -36,6 +35,8 @@ from anabranch.broker.http.routes import (
     unloads,
 )
 from anabranch.broker.http.routing import DecidingRoute
+from anabranch.broker.http.server import HttpServer
+from anabranch.broker.metrics.page import MetricsPage
 from anabranch.broker.metrics.registry import Metrics
 from anabranch.broker.operations import Operations
 from anabranch.broker.security.guard import AccessGuard
@@ -55,7 +56,8 @@ def create_api(
         description="Look-ups and administration, with the paths, bodies and status codes of "
         "Pulsar's admin REST. Refusals are JSON: a `reason` that names the thing and the remedy.",
         redirect_slashes=False,
-        docs_url=None,  # FastAPI's pages load their scripts from another host
+        openapi_url=None,  # FastAPI makes it anew for whoever asks
+        docs_url=None,  # and its pages load their scripts from another host
         redoc_url=None,
     )
     api.state.operations = operations
@@ -71,30 +73,53 @@ def create_api(
     api.include_router(permissions.router(operations.permissions))
     api.include_router(bundles.router(operations))
     api.include_router(bundle_backlogs.router(operations))
-    api.include_router(unloads.router(operations))
+    api.include_router(unloads.router(operations, guard))
     api.include_router(topics.router(operations.topics, operations.topic_list_limiter))
-    api.include_router(subscriptions.router(operations.topics))
+    api.include_router(subscriptions.router(operations.topics, guard))
     api.include_router(segments.router(operations.topics))
     api.include_router(autoscale.router(operations.topics.policies))
     api.include_router(segment_subscriptions.router(operations.topics))
     api.include_router(kafka.router(operations.kafka))
     api.include_router(balance.router(operations.balance))
     api.include_router(configuration.router(operations.configuration))
-    api.include_router(brokers.router(operations, settings, version))
+    api.include_router(brokers.router(operations, settings, version, guard))
     api.include_router(brokers.probes(operations))
 
     @api.get("/metrics", tags=["probes"], response_class=Response)
     async def get_metrics() -> Response:
         """Figures for Prometheus."""
-        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+        return MetricsPage(metrics.registry)
 
-    @api.get("/docs", include_in_schema=False, response_class=HTMLResponse)
-    async def get_docs() -> HTMLResponse:
+    pages = DocumentationPages(api)
+
+    @api.get("/docs", include_in_schema=False, response_class=Response)
+    async def get_docs() -> Response:
         """All of this as a page."""
-        return HTMLResponse(docs_page(api.openapi()))
+        return await pages.page()
+
+    @api.get("/openapi.json", include_in_schema=False, response_class=Response)
+    async def get_openapi() -> Response:
+        """All of this for programs."""
+        return await pages.description()
 
     describe(api)
     return api
+
+
+def create_server(
+    operations: Operations,
+    settings: Settings,
+    metrics: Metrics,
+    held: socket.socket | None,
+    security: NodeSecurity | None = None,
+) -> HttpServer:
+    """A node's server, on the bound socket of its port without TLS if it has one. `security`: None
+    where nobody has to say who they are.
+    """
+    app = create_app(operations, settings, metrics, security)
+    site = OriginRules(settings)
+    ready = ReadyLookups(operations, site, security) if not site.origins else None
+    return HttpServer(app, held, settings.http_limits, ready)
 
 
 def create_app(
@@ -108,5 +133,5 @@ def create_app(
     api = create_api(operations, settings, metrics, guard)
     served: ASGIApp = reads.ReadMiddleware(api, operations, guard)
     if security is not None:
-        served = AuthenticationMiddleware(served, security.authenticator)
+        served = AuthenticationMiddleware(served, security.authenticator, security.guard)
     return behind_origins(served, settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any, Final
@@ -20,6 +21,7 @@ from anabranch.broker.errors import (
     KafkaFailedError,
     NotFoundError,
     PreconditionError,
+    TooManyRequestsError,
     UnavailableError,
 )
 from anabranch.broker.http.models.cluster import Problem
@@ -32,6 +34,7 @@ STATUS_OF: Final[dict[type[AnabranchError], int]] = {
     InvalidInputError: 412,
     NotFoundError: 404,
     ForbiddenError: 403,
+    TooManyRequestsError: 429,
     ConflictError: 409,
     PreconditionError: 412,
     UnavailableError: 503,
@@ -105,6 +108,8 @@ def answer(error: Exception) -> JSONResponse:
         return refusal(refused, str(error), challenge)
     status = next(STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF)
     headers = {"Retry-After": _RETRY_SECONDS} if status == HTTPStatus.SERVICE_UNAVAILABLE else None
+    if isinstance(error, TooManyRequestsError):
+        headers = {"Retry-After": str(max(1, math.ceil(error.wait_s)))}
     return refusal(status, str(error), headers)
 
 

@@ -27,24 +27,31 @@ class DecidingRoute(APIRoute):
 
     def get_route_handler(self) -> Handler:
         handle = super().get_route_handler()
-        rules = {method: REST[f"{method} {self.path_format}"] for method in self.methods or ()}
+        requests = {method: f"{method} {self.path_format}" for method in self.methods or ()}
+        missing = requests.values() - REST.keys()
+        if missing:
+            raise KeyError(missing)  # a new route needs a row in the table
 
         async def decided(request: Request) -> Response:
             guard: AccessGuard | None = request.app.state.guard
             if guard is None:
                 return await _decided(request, lambda: handle(request))
-            principal, rule = principal_of(request.scope), rules[request.method]
+            asked = requests[request.method]
+            principal, rule = principal_of(request.scope), guard.rule_of(asked)
             guard.must_be_somebody(principal, rule.need)
             on = resource_of(rule, request.path_params)
 
             async def ask() -> Response:
                 guard.check(principal, rule.need, on)
-                return await handle(request)
+                answer = await handle(request)
+                if request.method == "GET":  # what was there may have come after the right had gone
+                    guard.check(principal, rule.need, on)
+                return answer
 
             try:
                 return await _decided(request, ask)
             except OperationError as error:
-                guard.note(error, f"{request.method} {self.path_format}", host_of(request.scope))
+                guard.note(error, asked, host_of(request.scope))
                 raise
 
         return decided

@@ -8,7 +8,7 @@ from anabranch.broker.load.reporter import Loads, LoadSettings, Probe, SegmentLo
 from anabranch.broker.load.traffic import TrafficReports
 from anabranch.broker.metrics.registry import Metrics
 from anabranch.broker.settings import Settings
-from anabranch.broker.topics.service import TopicService
+from anabranch.broker.topics.controllers.service import TopicService
 from anabranch.channel.load.loads import LoadTable
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from anabranch.broker.topics.service import TopicService
+from anabranch.broker.topics.controllers.service import TopicService
 from anabranch.channel.load.loads import LoadTable, SegmentKey
 from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.core.autoscale.load import LoadRecord, Rates, SegmentLoad
@@ -113,8 +113,8 @@ class Inventory:
         """Has every topic looked at again: whoever lost a bundle may have left something behind."""
         self._moved = True
 
-    def _changed(self, topics: set[str], units: list[str]) -> None:
-        self._touched |= topics
+    def _changed(self, topics: list[str], units: list[str]) -> None:
+        self._touched.update(topics)
         self._moved = self._moved or bool(units)
 
     async def _mine(self) -> list[str]:

@@ -20,7 +20,7 @@ from anabranch.broker.load.groups import GroupProbe, GroupWatch, SamplingPlan
 from anabranch.broker.load.inventory import Inventory, Measured, MeasuredTopic
 from anabranch.broker.load.traffic import TrafficGrowth, TrafficReports
 from anabranch.broker.logging import get_logger
-from anabranch.broker.topics.service import TopicService
+from anabranch.broker.topics.controllers.service import TopicService
 from anabranch.channel.load.loads import LoadTable, SegmentKey
 from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.core.autoscale.load import LoadRecord

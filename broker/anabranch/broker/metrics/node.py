@@ -11,7 +11,7 @@ from anabranch.broker.operations import Operations
 from anabranch.broker.runtime import Runtime
 from anabranch.core.effects import BrokerState
 from anabranch.wire import clock
-from anabranch.wire.gate import Gate
+from anabranch.wire.server.gate import Gate
 
 
 def measure_node(runtime: Runtime, operations: Operations, metrics: Metrics) -> None:

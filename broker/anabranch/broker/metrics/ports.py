@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anabranch.broker.http.guards.connections import Connections
 from anabranch.broker.metrics.shown import ShownValues
-from anabranch.wire.gate import Gate
+from anabranch.wire.server.gate import Gate
 
 
 def measure_strangers(gate: Gate, http: Connections, shown: ShownValues) -> None:
@@ -26,7 +26,7 @@ def measure_strangers(gate: Gate, http: Connections, shown: ShownValues) -> None
     )
     shown.gauge(
         "anabranch_client_memory_bytes",
-        "What clients of the binary port have not taken, and frames that they have begun.",
+        "What clients of the binary port have not taken, and requests that are not served yet.",
         lambda: gate.memory,
     )
     shown.totals(

@@ -1,4 +1,4 @@
-"""What a node or a proxy shows of the memory of topic lists (seed 003, "Metrics")."""
+"""What a node or a proxy shows of the memory of topic lists (PIP-442, "Metrics")."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from anabranch.core.topic_lists.semaphore import LARGEST
-from anabranch.wire.limiter import AsyncDualMemoryLimiter, DualMemoryLimits, LimitType
-from anabranch.wire.semaphore import AsyncSemaphore
+from anabranch.wire.memory.limiter import AsyncDualMemoryLimiter, DualMemoryLimits, LimitType
+from anabranch.wire.memory.semaphore import AsyncSemaphore
 
 _NS_PER_MS: Final = 1_000_000
 _WAITS_MS: Final = (

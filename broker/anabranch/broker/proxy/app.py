@@ -2,35 +2,39 @@
 
 from __future__ import annotations
 
-from prometheus_client import generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from collections.abc import Callable
+
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from anabranch.broker.http.errors import refusal
+from anabranch.broker.http.errors import answer, refusal
+from anabranch.broker.http.guards.authentication import AuthenticationMiddleware
 from anabranch.broker.http.guards.origins import behind_origins
 from anabranch.broker.http.guards.requests import GuardMiddleware
+from anabranch.broker.http.senders import principal_of
+from anabranch.broker.metrics.page import MetricsPage
 from anabranch.broker.proxy.forwarding import Forwarding
 from anabranch.broker.proxy.sessions import SharedParts
+from anabranch.broker.security.credentials import CredentialsError, RefusalReason
 from anabranch.broker.settings.proxy import ProxySettings
 
 
 class _OwnPaths:
     """ASGI: health, readiness and metrics of the proxy itself; the rest goes to `app`."""
 
-    def __init__(self, app: ASGIApp, shared: SharedParts) -> None:
+    def __init__(self, app: ASGIApp, shared: SharedParts, metrics: ASGIApp) -> None:
         self._app = app
         self._shared = shared
-        self._own = {
+        self._own: dict[str, Callable[[], ASGIApp]] = {
             "/livez": lambda: PlainTextResponse("ok"),
             "/readyz": lambda: self._ready("ok"),
             "/status.html": lambda: self._ready("OK"),
-            "/metrics": self._metrics,
+            "/metrics": lambda: metrics,
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = self._own.get(scope["path"]) if scope["type"] == "http" else None
-        if answer is None:
+        own = self._own.get(scope["path"]) if scope["type"] == "http" else None
+        if own is None:
             await self._app(scope, receive, send)
         elif scope["method"] not in ("GET", "HEAD"):
             allowed = {"Allow": "GET"}
@@ -38,21 +42,41 @@ class _OwnPaths:
                 scope, receive, send
             )
         else:
-            await answer()(scope, receive, send)
+            await own()(scope, receive, send)
 
     def _ready(self, word: str) -> Response:
         nodes = self._shared.nodes
         if nodes.answering:
             return PlainTextResponse(word)
+        if nodes.refusal:
+            return refusal(503, f"nodes do not let this proxy in: {nodes.refusal}")
         return refusal(503, f"none of the {nodes.known} nodes that are known answers this proxy")
 
-    def _metrics(self) -> Response:
-        body = generate_latest(self._shared.counts.registry)
-        return Response(body, media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+class _Metrics:
+    """ASGI: the figures; `asks`: not for somebody who does not say who they are."""
+
+    def __init__(self, shared: SharedParts, *, asks: bool) -> None:
+        self._registry = shared.counts.registry
+        self._asks = asks
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._asks and not principal_of(scope).role:
+            missing = CredentialsError(
+                RefusalReason.MISSING, "say who you are: authenticateMetricsEndpoint says so"
+            )
+            await answer(missing)(scope, receive, send)
+            return
+        await MetricsPage(self._registry)(scope, receive, send)
 
 
 def create_proxy_app(shared: SharedParts, settings: ProxySettings) -> ASGIApp:
     """What the HTTP server runs."""
-    forwarding = Forwarding(shared.nodes, shared.addresses, shared.counts)
-    guarded = GuardMiddleware(forwarding, settings.http_limits)
-    return _OwnPaths(behind_origins(guarded, settings), shared)
+    served: ASGIApp = GuardMiddleware(Forwarding(shared), settings.http_limits)
+    security = shared.security
+    asks = security is not None and settings.authenticate_metrics_endpoint
+    metrics: ASGIApp = _Metrics(shared, asks=asks)
+    if security is not None:
+        served = AuthenticationMiddleware(served, security.authenticator)
+        metrics = AuthenticationMiddleware(metrics, security.authenticator) if asks else metrics
+    return _OwnPaths(behind_origins(served, settings), shared, metrics)

@@ -16,17 +16,20 @@ from starlette.types import Receive, Scope, Send
 from anabranch.broker.errors import OperationError, UnavailableError
 from anabranch.broker.http.errors import answer as answer_to
 from anabranch.broker.http.errors import refusal
+from anabranch.broker.http.senders import principal_of
 from anabranch.broker.logging import get_logger
-from anabranch.broker.proxy.addresses import ProxyAddresses
-from anabranch.broker.proxy.counts import ProxyCounts
-from anabranch.broker.proxy.http_client import (
+from anabranch.broker.node_http import (
     Header,
     NodeAnswer,
     NodeLostError,
     NodeRequest,
     NodeUnreachableError,
+    NotLetInError,
 )
-from anabranch.broker.proxy.nodes import KnownNodes
+from anabranch.broker.proxy.sessions import SharedParts
+from anabranch.broker.security.credentials import CredentialsError, RefusalReason
+from anabranch.core.security.actions import Right
+from anabranch.core.security.table import REST
 
 _log = get_logger()
 
@@ -57,7 +60,13 @@ _NOT_PASSED_ON: Final = _OF_ONE_HOP | {
     b"origin",
     b"sec-fetch-site",
     b"x-forwarded-for",
+    b"x-original-principal",
 }
+_SHOWN: Final = frozenset({b"authorization"})
+# Nodes answer it to anybody.
+_FOR_EVERYBODY: Final = frozenset(
+    request for request, rule in REST.items() if rule.need.right is Right.PUBLIC
+)
 _FORWARDED: Final = b"x-forwarded-for"
 _FORWARDED_BYTES_MAX: Final = 1_024
 
@@ -65,14 +74,21 @@ _FORWARDED_BYTES_MAX: Final = 1_024
 class Forwarding:
     """ASGI: all that a node serves."""
 
-    def __init__(self, nodes: KnownNodes, addresses: ProxyAddresses, counts: ProxyCounts) -> None:
-        self._nodes = nodes
-        self._addresses = addresses
-        self._counts = counts
+    def __init__(self, shared: SharedParts) -> None:
+        self._nodes = shared.nodes
+        self._addresses = shared.addresses
+        self._counts = shared.counts
+        self._security = shared.security
+        self._scheme = "http" if shared.nodes.tls is None else "https"  # of nodes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            found = await self._asked(await _request(scope, receive))
+            asker = self._asker(scope)
+        except CredentialsError as error:
+            await answer_to(error)(scope, receive, send)
+            return
+        try:
+            found = await self._asked(await _request(scope, receive, asker))
         except OperationError as error:
             self._counts.http_failures += 1
             if isinstance(error, NodeLostError):
@@ -89,14 +105,36 @@ class Forwarding:
         finally:
             self._nodes.http.give_back(found)
 
+    def _asker(self, scope: Scope) -> str | None:
+        """For whom a node is asked; None where it is told of nobody.
+
+        Raises CredentialsError for somebody who would have to say who they are.
+        """
+        if self._security is None:
+            return None
+        principal = principal_of(scope)
+        if principal.role:
+            return self._security.asker_of(principal)
+        if f"{scope['method']} {scope['path']}" in _FOR_EVERYBODY:
+            return None
+        raise CredentialsError(
+            RefusalReason.MISSING, "say who you are: this proxy asks everybody who wants that"
+        )
+
     async def _asked(self, request: NodeRequest) -> NodeAnswer:
         """The answer of whichever node it takes. Raises OperationError."""
         self._counts.http_requests += 1
         found = await self._of_any(request)
         for _ in range(_HOPS_MAX):
-            there = _redirected_to(found) if found.status in _REDIRECTS else ""
+            scheme, there = _redirected_to(found) if found.status in _REDIRECTS else ("", "")
             if not there:
                 return found
+            if scheme != self._scheme:
+                self._nodes.http.give_back(found)
+                raise UnavailableError(
+                    f"node {found.address} sends this on to {scheme}://{there}, and this proxy "
+                    f"asks nodes by {self._scheme}://; give all nodes ports of that kind"
+                )
             async for _ignored in found.chunks(self._nodes.http.answer_s_max):
                 pass
             self._nodes.http.give_back(found)
@@ -109,7 +147,7 @@ class Forwarding:
         for address in self._nodes.web_order():
             try:
                 return await self._of(address, request)
-            except NodeUnreachableError as error:
+            except (NodeUnreachableError, NotLetInError) as error:
                 failures.append(str(error))
             except NodeLostError as error:
                 if not request.is_safe:
@@ -123,6 +161,8 @@ class Forwarding:
     async def _of(self, address: str, request: NodeRequest) -> NodeAnswer:
         try:
             found = await self._nodes.http.ask(address, request)
+        except NotLetInError:
+            raise  # it may be on account of this one client, so the node is no worse off
         except OperationError as error:
             self._nodes.web_failed(address, error)
             raise
@@ -131,7 +171,7 @@ class Forwarding:
 
     async def _tell(self, found: NodeAnswer, scope: Scope, receive: Receive, send: Send) -> None:
         fields = self._addresses.fields_of(_path(scope)) if found.status == _OK else None
-        headers = self._headers(found)
+        headers = self._headers(found, scope)
         timeout_s = self._nodes.http.answer_s_max
         if fields is not None:
             body = await _whole(found, timeout_s)
@@ -147,25 +187,31 @@ class Forwarding:
             await _start(send, found.status, headers)
             await _stream(found, timeout_s, receive, send)
 
-    def _headers(self, found: NodeAnswer) -> list[Header]:
+    def _headers(self, found: NodeAnswer, scope: Scope) -> list[Header]:
         dropped = _OF_ONE_HOP | _named_in(found.headers)
         headers = [each for each in found.headers if each[0] not in dropped]
         if found.status not in _REDIRECTS:
             return headers
         return [
-            (name, self._addresses.in_location(value.decode("latin-1")).encode("latin-1"))
-            if name == b"location"
-            else (name, value)
+            (name, self._here(value, scope)) if name == b"location" else (name, value)
             for name, value in headers
         ]
+
+    def _here(self, location: bytes, scope: Scope) -> bytes:
+        here = self._addresses.in_location(
+            location.decode("latin-1"), is_tls=scope.get("scheme") == "https"
+        )
+        return here.encode("latin-1")
 
 
 _NO_NODE: Final = "none is known; name one in brokerWebServiceURL"
 
 
-async def _request(scope: Scope, receive: Receive) -> NodeRequest:
+async def _request(scope: Scope, receive: Receive, asker: str | None) -> NodeRequest:
     headers: list[Header] = scope["headers"]
     dropped = _NOT_PASSED_ON | _named_in(headers)
+    if asker is not None:  # who the client is, nodes are told by the proxy
+        dropped |= _SHOWN
     kept: list[Header] = []
     forwarded = b""
     has_body = False
@@ -182,7 +228,7 @@ async def _request(scope: Scope, receive: Receive) -> NodeRequest:
     body = await _body(receive) if has_body else b""
     query: bytes = scope["query_string"]
     target = _path(scope) + (b"?" + query if query else b"")
-    return NodeRequest(scope["method"], target, kept, body)
+    return NodeRequest(scope["method"], target, kept, body, asker)
 
 
 def _path(scope: Scope) -> bytes:
@@ -209,13 +255,14 @@ def _named_in(headers: list[Header]) -> frozenset[bytes]:
     return frozenset()
 
 
-def _redirected_to(found: NodeAnswer) -> str:
-    """host:port of another node; "" for none."""
+def _redirected_to(found: NodeAnswer) -> tuple[str, str]:
+    """How and where (host:port) another node is to be asked; "" for none."""
     for name, value in found.headers:
         if name == b"location":
             parts = urlsplit(value.decode("latin-1"))
-            return parts.netloc if parts.scheme == "http" and "@" not in parts.netloc else ""
-    return ""
+            if parts.scheme in ("http", "https") and "@" not in parts.netloc:
+                return parts.scheme, parts.netloc
+    return "", ""
 
 
 async def _whole(found: NodeAnswer, timeout_s: float) -> bytes:

@@ -33,8 +33,12 @@ LISTS: Final = frozenset(
         BaseCommand.WATCH_SCALABLE_TOPICS_UPDATE,
     }
 )
+# Of a list, before it is known whether there is memory for it.
+PIECE_BYTES_MAX: Final = 8 * 1024
 _TYPE_TAG: Final = 0x08  # the field `type` comes first, and the types of lists have one byte
 _HEAD_BYTES: Final = 2
+_OWN_SIZE_BYTES: Final = 4  # that a frame's total counts besides the command
+_LIST_HEAD_BYTES: Final = 512  # in which stands whose a list is, and its hash
 
 
 def is_about_link(command: BaseCommand) -> bool:
@@ -65,18 +69,21 @@ class LinkOwner(Protocol):
 class NodeLink(ClientConnection):
     """One client's connection to one node."""
 
+    piece_bytes_max = PIECE_BYTES_MAX
+
     def __init__(self, owner: LinkOwner, node: str) -> None:
         super().__init__(limits=LINK_LIMITS)
         self.node = node  # host:port
         self.asked: dict[int, Asked] = {}  # by request id
         self.consumers: set[int] = set()  # ids of those that this node serves, or is to
+        self.revoked = ""  # why its client's right to a watch of a topic list is gone
         self.was_idle = False  # for which the node has ended it: what is asked, it has not taken
         self._owner = owner
         self._is_paused = False  # by the owner
         self._is_in_list = False
         self._is_left_out = False  # the list that has begun; what follows waits
         self._admitted = False  # the list that has begun
-        self._list: asyncio.Future[bytes] | None = None
+        self._list: asyncio.Future[bytes | bytearray] | None = None
 
     def ask(self, request_id: int, asked: Asked) -> None:
         """Passes on a request that will be answered, or handed back when the link ends."""
@@ -97,11 +104,11 @@ class NodeLink(ClientConnection):
         self._is_paused = False
         self._read_on()
 
-    def list_head(self, count: int) -> bytes:
-        """The first bytes of the list that has begun, as far as they are there."""
-        return self._decoder.beginning(count)
+    def list_head(self) -> bytes:
+        """The first bytes of the list that has begun; all of it where it is short."""
+        return self._decoder.beginning(_LIST_HEAD_BYTES)
 
-    async def take_list(self) -> bytes:
+    async def take_list(self) -> bytes | bytearray:
         """The list that has begun, undecoded; nothing is read behind it until `list_over`.
 
         Raises asyncio.CancelledError when the link ends first.
@@ -130,7 +137,7 @@ class NodeLink(ClientConnection):
 
     # --- what comes from the node ---------------------------------------------------------
 
-    def next_command(self) -> bytes | None:
+    def next_command(self) -> bytes | bytearray | None:
         if self._is_left_out:
             if self._decoder.unfinished_bytes:
                 self.hold()
@@ -141,6 +148,8 @@ class NodeLink(ClientConnection):
                 return None
             total, head = begun
             if head[0] == _TYPE_TAG and head[1] in LISTS:
+                if self._decoder.begun(min(_LIST_HEAD_BYTES, total - _OWN_SIZE_BYTES)) is None:
+                    return None
                 if total <= LIST_FRAME_BYTES_MAX:
                     self._is_in_list = True
                     self.hold()
@@ -150,7 +159,7 @@ class NodeLink(ClientConnection):
                 raise FrameError(f"a frame of {total} bytes that is no list of topics")
         return super().next_command()
 
-    def arrived(self, data: bytes) -> None:
+    def arrived(self, data: bytes | bytearray) -> None:
         if not self._admitted:
             super().arrived(data)
             return
@@ -160,10 +169,12 @@ class NodeLink(ClientConnection):
             self._list.set_result(data)
 
     def received(self, command: BaseCommand) -> None:
-        if not self.welcomed.done():
-            super().received(command)
+        if not self.welcomed.done() or command.type == BaseCommand.AUTH_CHALLENGE:
+            super().received(command)  # it is the proxy's own that has expired, no client's
         elif is_about_link(command):
             self.was_idle = command.error.error == ServerError.ServiceNotReady
+            if command.error.error == ServerError.AuthorizationError:
+                self.revoked = command.error.message
             self.close(f"the node ends it: {command.error.message}")
             self._owner.link_ended(self, self._reason)
         elif not commands.lacking(command):

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from urllib.parse import urlsplit
+from typing import Final
 
+from anabranch.access import CredentialsError
 from anabranch.broker.proxy.link import Asked, LinkOwner, NodeLink
 from anabranch.broker.proxy.nodes import KnownNodes
 from anabranch.wire.anabranch_pb2 import CommandConnect, ServerError
-from anabranch.wire.client import join
-from anabranch.wire.errors import ConnectError, RefusedError
+from anabranch.wire.errors import (
+    AuthenticationError,
+    ConnectError,
+    RefusedError,
+    TurnedAwayError,
+)
+
+_NOT_OPENED: Final = (ConnectError, AuthenticationError, CredentialsError)
 
 
 class ClientLinks:
@@ -30,30 +37,40 @@ class ClientLinks:
         """Whether no node owes an answer."""
         return not any(link.asked for link in self._links.values())
 
+    @property
+    def owed_most(self) -> int:
+        """How many answers the node owes that owes the most."""
+        return max((len(link.asked) for link in self._links.values()), default=0)
+
     async def at_home(self) -> NodeLink:
         """The home, another one if it is gone. Raises RefusedError when no node answers."""
         if self.home is not None and self.home.is_open:
             return self.home
         failures: list[str] = []
+        code = ServerError.ServiceNotReady
         async with self._opening:
             if self.home is not None and self.home.is_open:
                 return self.home
             for address in self._nodes.binary_order():
                 try:
                     self.home = await self._opened(address)
-                except ConnectError as error:
+                except _NOT_OPENED as error:
                     failures.append(str(error))
+                    if _code_of(error) == ServerError.TooManyRequests:
+                        code = ServerError.TooManyRequests
                 else:
                     return self.home
-        raise RefusedError(ServerError.ServiceNotReady, self._nodes.nobody(failures))
+        if code == ServerError.TooManyRequests:
+            raise RefusedError(code, f"no node takes one more connection: {'; '.join(failures)}")
+        raise RefusedError(code, self._nodes.nobody(failures))
 
     async def to(self, address: str) -> NodeLink:
         """A link to that node. Raises RefusedError when it does not answer."""
         async with self._opening:
             try:
                 return await self._opened(address)
-            except ConnectError as error:
-                raise RefusedError(ServerError.ServiceNotReady, str(error)) from error
+            except _NOT_OPENED as error:
+                raise RefusedError(_code_of(error), str(error)) from error
 
     def pause(self) -> None:
         """Nothing more is read from nodes, until `resume`."""
@@ -94,19 +111,16 @@ class ClientLinks:
             link.abort("its client has gone")
 
     async def _opened(self, address: str) -> NodeLink:
-        """Raises ConnectError."""
+        """Raises ConnectError, AuthenticationError, CredentialsError."""
         known = self._links.get(address)
         if known is not None and known.is_open:
             return known
-        where = urlsplit(f"//{address}")
+        hello = CommandConnect()
+        hello.CopyFrom(self._hello)
         try:
-            link = await join(
-                lambda: NodeLink(self._owner, address),
-                where.hostname or "",
-                where.port or 0,
-                self._hello,
-                self._nodes.connect_s_max,
-            )
+            link = await self._nodes.joined(lambda: NodeLink(self._owner, address), address, hello)
+        except TurnedAwayError:
+            raise  # the node is there, and may have room for others
         except ConnectError as error:
             self._nodes.binary_failed(address, str(error))
             raise
@@ -118,3 +132,8 @@ class ClientLinks:
         if self._is_paused:
             link.pause()
         return link
+
+
+def _code_of(error: Exception) -> ServerError:
+    """What a client is told where no node takes its link: what that node has said, of too many."""
+    return error.code if isinstance(error, TurnedAwayError) else ServerError.ServiceNotReady

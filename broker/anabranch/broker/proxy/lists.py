@@ -1,4 +1,4 @@
-"""Lists of topics through a proxy, in bounded memory (seed 003, "Proxy Reading Memory Control").
+"""Lists of topics through a proxy, in bounded memory (PIP-442, "Proxy Reading Memory Control").
 
 Before a node is asked there is heap memory for a small answer; when the answer's size is known, and
 before any more of it is read, for all of it; and before it is written as much direct memory. Both
@@ -17,27 +17,31 @@ import asyncio
 from typing import Final, Protocol
 
 from anabranch.broker.logging import get_logger
-from anabranch.broker.proxy.link import NodeLink
+from anabranch.broker.proxy.link import PIECE_BYTES_MAX, NodeLink
 from anabranch.broker.proxy.shared_lists import (
-    HEAD_BYTES,
     ListHead,
     SharedList,
     SharedLists,
-    answer_to,
     list_head,
     message_of,
     with_hash,
 )
+from anabranch.broker.proxy.watch_openings import WatchOpenings
 from anabranch.core.topic_lists.errors import PermitAcquireCancelledError, PermitAcquireError
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.errors import FrameError
 from anabranch.wire.framing import LIST_FRAME_BYTES_MAX, encode_frame
-from anabranch.wire.limiter import AsyncDualMemoryLimiter, HeldMemory, LimitType, write_within
-from anabranch.wire.server import Peer
-from anabranch.wire.shared import frame_around
+from anabranch.wire.memory.limiter import (
+    AsyncDualMemoryLimiter,
+    HeldMemory,
+    LimitType,
+    write_within,
+)
+from anabranch.wire.server.server import Peer
 
-INITIAL_BYTES: Final = 10 * 1024  # held for an answer whose size is not known yet
+# Held for an answer whose size is not known yet, and for what comes of it before it is taken.
+INITIAL_BYTES: Final = PIECE_BYTES_MAX + 2 * 1024
 _PATIENCE_S: Final = 2.0  # for which a node is kept waiting for memory; it gives up after ten
 _ANSWERS: Final = (
     BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE,
@@ -61,7 +65,7 @@ class ListClient(Protocol):
     def list_refused(self, command: BaseCommand, why: str) -> None:
         """The client does not get the list."""
 
-    def change_passed(self, type_number: int, data: bytes) -> None:
+    def change_passed(self, type_number: int, data: bytes | bytearray) -> None:
         """The client has what changed in a list, or the whole of one that it watches."""
 
     def change_refused(self, why: str) -> None:
@@ -86,7 +90,7 @@ class _Asked:
 
     def is_answered_by(self, head: ListHead) -> bool:
         """Whether that is the answer, and not one to a request that has been given up."""
-        return head.request_id == commands.request_id_of(self.command)
+        return head.number == commands.request_id_of(self.command)
 
     def fail(self, error: PermitAcquireError) -> None:
         """Others who wait for the same list have waited as long for the memory."""
@@ -109,6 +113,7 @@ class ListRelay:
         self._client = client
         self._limiter = limiter
         self._lists = lists
+        self.watches = WatchOpenings(peer, limiter, lists)
         self._turn = asyncio.Lock()
         self._asked: _Asked | None = None
 
@@ -148,13 +153,15 @@ class ListRelay:
 
     async def relay(self, link: NodeLink, type_number: int, frame_bytes: int) -> None:
         """A list that begins to come from a node, to its end."""
-        head = list_head(link.list_head(HEAD_BYTES), type_number)
+        head = list_head(link.list_head(), type_number)
         asked = self._asked
         if type_number not in _ANSWERS or asked is None or not asked.is_answered_by(head):
             asked = None  # a change, or what was waited for too long
         try:
             if asked is None:
-                await self._pass_change(link, type_number, frame_bytes)
+                is_watch = type_number == BaseCommand.WATCH_SCALABLE_TOPICS_UPDATE
+                if not is_watch or not await self.watches.take(link, head, frame_bytes):
+                    await self._pass_change(link, type_number, frame_bytes)
             else:
                 await self._answer(link, asked, head.topics_hash, type_number, frame_bytes)
         except (PermitAcquireError, FrameError) as error:
@@ -226,14 +233,10 @@ class ListRelay:
         self._client.list_over(asked.command, is_told=False)
 
     async def _send(self, asked: _Asked, shared: SharedList) -> None:
-        await self._peer.drained()
-        async with shared.sent() as message:
-            if asked is not self._asked or self._is_gone():  # it took too long
-                return
-            head, own = frame_around(answer_to(asked.command), len(message), LIST_FRAME_BYTES_MAX)
-            self._peer.send_shared(head, message, own)
-            taken = await asyncio.shield(self._peer.taken())
-        if taken:
+        def is_wanted() -> bool:
+            return asked is self._asked and not self._is_gone()  # it may have taken too long
+
+        if await shared.send(self._peer, asked.command, is_wanted):
             self._client.list_over(asked.command, is_told=True)
 
     # --- changes ----------------------------------------------------------------------------

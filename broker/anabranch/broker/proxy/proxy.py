@@ -1,8 +1,9 @@
-"""`Proxy`: both ports of a proxy and what is behind them, from start to stop."""
+"""`Proxy`: the ports of a proxy and what is behind them, from start to stop."""
 
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping
 from importlib.metadata import version as package_version
 from typing import Final
 
@@ -11,15 +12,18 @@ from anabranch.broker.http.server import HttpServer
 from anabranch.broker.logging import get_logger
 from anabranch.broker.metrics.ports import measure_strangers
 from anabranch.broker.metrics.topic_lists import TopicListPrefix, measured_limiter
+from anabranch.broker.ports import TlsPorts
 from anabranch.broker.proxy.addresses import ProxyAddresses
 from anabranch.broker.proxy.app import create_proxy_app
 from anabranch.broker.proxy.counts import ProxyCounts
 from anabranch.broker.proxy.nodes import KnownNodes
 from anabranch.broker.proxy.quick_lookups import QuickLookups
+from anabranch.broker.proxy.security import proxy_security
 from anabranch.broker.proxy.server import ProxyServer, client_limits
 from anabranch.broker.proxy.sessions import SharedParts
 from anabranch.broker.proxy.shared_lists import SharedLists
-from anabranch.broker.settings.proxy import ProxySettings
+from anabranch.broker.security.admission import measure_authentication
+from anabranch.broker.settings.proxy import BINARY, PROXY_PORTS, WEB, ProxySettings
 
 # Of a client: its own, and those to two nodes, or to one by HTTP.
 DESCRIPTORS_EACH: Final = 3
@@ -40,11 +44,18 @@ class Proxy:
         )
         self.shared = SharedParts(
             KnownNodes(settings),
-            ProxyAddresses(settings.web_url, settings.service_url),
+            ProxyAddresses(
+                settings.web_url,
+                settings.service_url,
+                settings.web_url_tls,
+                settings.service_url_tls,
+            ),
             limiter,
             SharedLists(limiter),
             counts,
+            proxy_security(settings),
         )
+        self._tls = TlsPorts(settings, PROXY_PORTS)
         version = f"anabranch-proxy {package_version('anabranch')}"
         self.wire = ProxyServer(self.shared, version, client_limits(settings.wire_limits))
         self._http: HttpServer | None = None
@@ -68,33 +79,50 @@ class Proxy:
             "Of these, how many answered when they were asked last.",
             lambda: nodes.answering,
         )
+        security = self.shared.security
+        measure_authentication(security.authenticator if security is not None else None, counts)
+        self._tls.measure(counts)
 
-    async def start(self, web: socket.socket, binary: socket.socket) -> None:
-        """Returns once both ports accept."""
-        nodes = self.shared.nodes
+    async def start(self, sockets: Mapping[str, socket.socket]) -> None:
+        """Returns once all ports accept, which are held by the fields of their settings."""
+        nodes, security = self.shared.nodes, self.shared.security
+        if security is not None:
+            await security.start()
+        if nodes.access.credentials is not None and nodes.tls is None:
+            _log.warning(
+                "security.not_encrypted",
+                methods=nodes.access.credentials.method,
+                why="nodes are asked without TLS: whoever can listen can take what is shown",
+                remedy="name them by https:// and pulsar+ssl://",
+            )
         await nodes.refresh()
         nodes.start()
         app = create_proxy_app(self.shared, self._settings)
-        quick = QuickLookups(
-            nodes, self.shared.addresses, self.shared.counts, OriginRules(self._settings)
-        )
-        self._http = HttpServer(app, web, self._settings.http_limits, quick)
+        quick = QuickLookups(self.shared, OriginRules(self._settings))
+        self._http = HttpServer(app, sockets.get(WEB), self._settings.http_limits, quick)
         measure_strangers(self.wire.gate, self._http.connections, self.shared.counts)
         await self._http.start()
-        await self.wire.listen(binary)
+        if BINARY in sockets:
+            await self.wire.listen(sockets[BINARY])
+        self._tls.serve(sockets, self._http, self.wire)
         _log.info(
             "proxy.started",
             web_url=self._settings.web_url,
             service_url=self._settings.service_url,
+            web_url_tls=self._settings.web_url_tls,
+            service_url_tls=self._settings.service_url_tls,
             nodes=nodes.known,
         )
 
     async def stop(self) -> None:
         """Accepts no more, answers what is under way for a while, and ends."""
         _log.info("proxy.stopping", clients=len(self.wire.peers))
+        await self._tls.stop()
         await self.wire.drain(self._settings.proxy_shutdown_timeout_ms / 1000)
         self.shared.limiter.close()
         await self.wire.stop()
         if self._http is not None:
             await self._http.stop()
         await self.shared.nodes.close()
+        if self.shared.security is not None:
+            await self.shared.security.stop()

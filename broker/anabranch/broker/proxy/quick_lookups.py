@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
+from starlette.types import Scope
 
+from anabranch.broker.http.guards.authentication import known_at_once
 from anabranch.broker.http.guards.connections import OfferedRequest, ReadyAnswer
 from anabranch.broker.http.guards.origins import OriginRules
-from anabranch.broker.proxy.addresses import ProxyAddresses
-from anabranch.broker.proxy.counts import ProxyCounts
-from anabranch.broker.proxy.nodes import KnownNodes
+from anabranch.broker.proxy.sessions import SharedParts
 from anabranch.wire.anabranch_pb2 import (
     BaseCommand,
     CommandLookupTopicResponse,
@@ -29,18 +29,18 @@ _ORIGIN: Final = b"origin"  # what a browser says of a page, whose answers have 
 class QuickLookups:
     """Takes look-ups that may be answered at once; all else goes to the application."""
 
-    def __init__(
-        self, nodes: KnownNodes, addresses: ProxyAddresses, counts: ProxyCounts, site: OriginRules
-    ) -> None:
-        self._nodes = nodes
-        self._counts = counts
+    def __init__(self, shared: SharedParts, site: OriginRules) -> None:
+        self._nodes = shared.nodes
+        self._counts = shared.counts
+        self._security = shared.security
         self._site = site
+        addresses = shared.addresses
         told = {
-            "brokerUrl": addresses.service_url,
-            "brokerUrlTls": None,
-            "httpUrl": addresses.web_url,
-            "httpUrlTls": None,
-            "nativeUrl": addresses.service_url,
+            "brokerUrl": addresses.service_url or None,
+            "brokerUrlTls": addresses.service_url_tls or None,
+            "httpUrl": addresses.web_url or None,
+            "httpUrlTls": addresses.web_url_tls or None,
+            "nativeUrl": addresses.service_url or None,
         }
         body = msgspec.json.encode(told)
         headers = [
@@ -59,10 +59,24 @@ class QuickLookups:
             return False
         if self._site.refuses("GET", headers) is not None:
             return False
+        asker = self._asker(request.scope)
+        if asker is None:
+            return False
         command = BaseCommand(type=BaseCommand.LOOKUP)
         command.lookupTopic.topic = topic
         command.lookupTopic.request_id = 0  # the link gives it another one
+        if asker:
+            command.lookupTopic.original_principal = asker
         return self._nodes.look_up(_Question(self, request), command)
+
+    def _asker(self, scope: Scope) -> str | None:
+        """For whom the node is asked; None where that has to be made sure of first."""
+        if self._security is None:
+            return ""
+        known = known_at_once(self._security.authenticator, scope)
+        if known is None or not known.role:
+            return None
+        return self._security.asker_of(known)
 
     def told(self, request: OfferedRequest, answer: BaseCommand) -> None:
         """A node has said."""

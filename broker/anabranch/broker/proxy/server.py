@@ -7,11 +7,12 @@ from typing import Final
 
 import msgspec
 
-from anabranch.broker.proxy.sessions import ClientSession, ProxiedPeer, SharedParts
+from anabranch.broker.proxy.peer import ProxiedPeer
+from anabranch.broker.proxy.sessions import ClientSession, SharedParts
 from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError
 from anabranch.wire.connection import ConnectionLimits
 from anabranch.wire.framing import FRAME_BYTES_MAX, LIST_FRAME_BYTES_MAX
-from anabranch.wire.server import Peer, Routes, WireServer
+from anabranch.wire.server.server import Peer, Routes, WireServer
 
 _LOOK_S: Final = 0.02
 
@@ -20,7 +21,7 @@ class ProxyClient(ProxiedPeer):
     """A client, as the proxy sees it."""
 
     def __init__(self, server: ProxyServer) -> None:
-        super().__init__(server)
+        super().__init__(server, server.shared.security)
         self.session: ClientSession | None = None  # once it has said CONNECT
         self._counts = server.shared.counts
 
@@ -33,7 +34,9 @@ class ProxyServer(WireServer):
     """Accepts clients of the proxy until it is stopped."""
 
     def __init__(self, shared: SharedParts, version: str, limits: ConnectionLimits) -> None:
-        super().__init__(self._open_session, version, limits)
+        security = shared.security
+        admission = security.admission if security is not None else None
+        super().__init__(self._open_session, version, limits, admission)
         self.shared = shared
 
     def peer(self) -> Peer:

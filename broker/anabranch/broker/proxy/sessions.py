@@ -21,19 +21,17 @@ from anabranch.broker.proxy.link import Asked, NodeLink
 from anabranch.broker.proxy.links import ClientLinks
 from anabranch.broker.proxy.lists import ListRelay
 from anabranch.broker.proxy.nodes import KnownNodes
+from anabranch.broker.proxy.peer import ProxiedPeer
+from anabranch.broker.proxy.security import ProxySecurity
 from anabranch.broker.proxy.shared_lists import SharedLists
 from anabranch.broker.proxy.watches import KeptWatches
+from anabranch.core.strangers import PortRefusal
 from anabranch.core.topic_lists.errors import PermitAcquireError
 from anabranch.wire import commands
-from anabranch.wire.anabranch_pb2 import (
-    BaseCommand,
-    CommandCloseConsumer,
-    CommandConnect,
-    ServerError,
-)
+from anabranch.wire.anabranch_pb2 import BaseCommand, CommandCloseConsumer, ServerError
 from anabranch.wire.errors import RefusedError
-from anabranch.wire.limiter import AsyncDualMemoryLimiter
-from anabranch.wire.server import Peer, Routes, WireServer
+from anabranch.wire.memory.limiter import AsyncDualMemoryLimiter
+from anabranch.wire.server.server import Routes
 
 _ATTEMPTS_MAX: Final = 5
 _LIST_S_MAX: Final = 60.0  # from the question to the end of the answer
@@ -53,17 +51,7 @@ class SharedParts(msgspec.Struct, frozen=True):
     limiter: AsyncDualMemoryLimiter
     lists: SharedLists
     counts: ProxyCounts
-
-
-class ProxiedPeer(Peer):
-    """A client's connection, which keeps what the client has said of itself."""
-
-    def __init__(self, server: WireServer) -> None:
-        super().__init__(server)
-        self.hello = CommandConnect()
-
-    def greeted(self, hello: CommandConnect) -> None:
-        self.hello.CopyFrom(hello)
+    security: ProxySecurity | None  # None: nobody has to say who they are
 
 
 class ClientSession:
@@ -82,7 +70,6 @@ class ClientSession:
         self._tasks: set[asyncio.Task[None]] = set()
         self._lookups = 0  # passed on with those of others
         self._is_client_slow = False
-        self._is_full = False  # of requests that wait for their answers
         peer.closed.add_done_callback(lambda _: self._end())
         peer.answer_at_once(BaseCommand.LOOKUP, self._look_up)
 
@@ -118,6 +105,10 @@ class ClientSession:
         """Passes a look-up on with those of others; False: it must wait first."""
         if self._lookups >= self._peer.limits.requests_max:
             return False
+        try:
+            self._peer.say_for_whom(command)
+        except RefusedError:
+            return False  # its route says why
         if not self._nodes.look_up(self, command):
             return False
         self._counts.lookups += 1
@@ -142,6 +133,7 @@ class ClientSession:
 
     async def _ask_home(self, command: BaseCommand) -> None:
         self._counts.requests += 1
+        self._peer.say_for_whom(command)
         await self._ask_any(Asked(command))
         if command.type == BaseCommand.WATCH_TOPIC_LIST_CLOSE:
             self._watches.close_list(command.watchTopicListClose.watcher_id)
@@ -149,6 +141,7 @@ class ClientSession:
     async def _ask_any(self, asked: Asked) -> None:
         """Raises RefusedError."""
         home = await self._links.at_home()
+        self._peer.said_by_link(asked.command)
         self._ask(home, commands.request_id_of(asked.command), asked)
 
     async def _ask_list(self, command: BaseCommand) -> None:
@@ -192,10 +185,16 @@ class ClientSession:
             raise
         if self._watches.is_kept(kept) and not kept.is_told:
             kept.is_told = True
-            self._tell(home, command)
+            self._open_watch(home, command)
+
+    def _open_watch(self, home: NodeLink, command: BaseCommand) -> None:
+        is_list = command.type == BaseCommand.WATCH_SCALABLE_TOPICS
+        self._tell(home, self._lists.watches.opened(command) if is_list else command)
 
     async def _unwatch(self, command: BaseCommand) -> None:
         self._watches.close(command)
+        if command.type == BaseCommand.WATCH_SCALABLE_TOPICS_CLOSE:
+            self._lists.watches.close(command.watchScalableTopicsClose.watch_id)
         if self._links.home is not None:
             self._tell(self._links.home, command)
 
@@ -204,7 +203,8 @@ class ClientSession:
         said = command.scalableTopicSubscribe
         self._peer.open_watch()
         try:
-            link = await self._links.to(await self._nodes.controller_of(said.topic))
+            node = await self._nodes.controller_of(said.topic, self._peer.asker)
+            link = await self._links.to(node)
         except BaseException:
             self._peer.close_watch()
             raise
@@ -230,16 +230,14 @@ class ClientSession:
     async def _report(self, command: BaseCommand, attempts: int = 1) -> None:
         self._counts.requests += 1
         said = command.scalableTrafficReport
-        link = await self._links.to(await self._nodes.controller_of(said.topic))
+        link = await self._links.to(await self._nodes.controller_of(said.topic, self._peer.asker))
         self._ask(link, said.request_id, Asked(command, attempts))
 
     # --- to nodes ---------------------------------------------------------------------------
 
     def _ask(self, link: NodeLink, request_id: int, asked: Asked) -> None:
         link.ask(request_id, asked)
-        if len(link.asked) >= self._peer.limits.requests_max:
-            self._is_full = True
-            self._peer.hold()
+        self._look_how_full()
         if not link.is_drained:
             self._node_is_slow(link)
 
@@ -253,10 +251,15 @@ class ClientSession:
 
         async def wait() -> None:
             await link.drained()
-            self._peer.go_on()
+            self._peer.go_on(link)
 
-        self._peer.hold()
+        self._peer.hold(link)
         self._spawn(wait())
+
+    def _look_how_full(self) -> None:
+        """The client waits while nodes owe it as many answers as may be."""
+        is_full = self._links.owed_most >= self._peer.limits.requests_max
+        (self._peer.hold if is_full else self._peer.go_on)(self)
 
     # --- from nodes -------------------------------------------------------------------------
 
@@ -275,9 +278,7 @@ class ClientSession:
         if asked is not None:
             self._settled(link, asked, command, number)
         self._pass_on(command)
-        if self._is_full and len(link.asked) < self._peer.limits.requests_max:
-            self._is_full = False
-            self._peer.go_on()
+        self._look_how_full()
 
     def _settled(self, link: NodeLink, asked: Asked, answer: BaseCommand, number: int) -> None:
         kind = asked.command.type
@@ -311,6 +312,7 @@ class ClientSession:
     def list_came(self, link: NodeLink, command: BaseCommand) -> None:
         """The node has answered: if it is lost now, nothing is asked again."""
         link.asked.pop(commands.request_id_of(command), None)
+        self._look_how_full()
 
     def list_over(self, command: BaseCommand, *, is_told: bool) -> None:
         """The client has the list, or the request is to be repeated."""
@@ -320,7 +322,7 @@ class ClientSession:
         """The client does not get the list."""
         self._refuse(command, ServerError.TooManyRequests, why)
 
-    def change_passed(self, type_number: int, data: bytes) -> None:
+    def change_passed(self, type_number: int, data: bytes | bytearray) -> None:
         """The client has what changed in a list, or the whole of one that it watches."""
         if type_number == BaseCommand.WATCH_SCALABLE_TOPICS_UPDATE:
             self._watches.list_passed(data)
@@ -353,6 +355,9 @@ class ClientSession:
             self._links.home = None
         if not self._peer.is_open:
             return
+        if link.revoked:  # the node is there, and its client is told as it would be without us
+            self._peer.turn_away(PortRefusal.REVOKED, link.revoked)
+            return
         why = f"node {link.node} has gone: {reason}"
         if not link.was_idle:
             self._counts.lost_links += 1
@@ -364,7 +369,7 @@ class ClientSession:
         for number in list(link.consumers):
             self._forget_consumer(number)
             self._dismiss(number, why)
-        self._peer.go_on()
+        self._look_how_full()
         if was_home:
             self._move_watches(was_idle=link.was_idle)
 
@@ -409,7 +414,7 @@ class ClientSession:
             return
         for command in self._watches.moved():
             self._counts.moved_watches += 1
-            self._tell(home, command)
+            self._open_watch(home, command)
 
     def _dismiss(self, consumer_id: int, why: str) -> None:
         self._peer.send(
@@ -441,4 +446,5 @@ class ClientSession:
     def _end(self) -> None:
         for task in self._tasks:
             task.cancel()
+        self._lists.watches.end()
         self._links.end()

@@ -10,8 +10,7 @@ it goes to, and one that does not read holds nothing that others do not need as 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from anabranch.core.topic_lists.errors import PermitAcquireError
@@ -19,29 +18,46 @@ from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import (
     BaseCommand,
     CommandGetTopicsOfNamespaceResponse,
+    CommandWatchScalableTopicsUpdate,
     CommandWatchTopicListSuccess,
 )
-from anabranch.wire.limiter import AsyncDualMemoryLimiter, LimitType
-from anabranch.wire.shared import SharedMemory
+from anabranch.wire.framing import LIST_FRAME_BYTES_MAX
+from anabranch.wire.memory.limiter import AsyncDualMemoryLimiter, LimitType
+from anabranch.wire.memory.shared import SharedMemory, frame_around
+from anabranch.wire.server.server import Peer
 
-Told = CommandGetTopicsOfNamespaceResponse | CommandWatchTopicListSuccess
+Told = (
+    CommandGetTopicsOfNamespaceResponse
+    | CommandWatchTopicListSuccess
+    | CommandWatchScalableTopicsUpdate
+)
 
 _PATIENCE_S: Final = 2.0  # with who asks a node first
-HEAD_BYTES: Final = 512  # of a list's frame, in which its hash is found, if it is shared
-_REQUEST_FIELD: Final = 1  # of both
-_HASH_FIELD: Final = 4
+_NUMBER_FIELD: Final = 1  # of all of them
+_HASH_FIELDS: Final[dict[int, int]] = {
+    BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE: 4,
+    BaseCommand.WATCH_TOPIC_LIST_SUCCESS: 4,
+    BaseCommand.WATCH_SCALABLE_TOPICS_UPDATE: 1000,
+}
+_ERROR_FIELD: Final = 4  # the other three are of watches of scalable topics
+_OPENING_FIELD: Final = 1001
 _VARINT: Final = 0
 _LENGTH_DELIMITED: Final = 2
 _FIXED: Final = {1: 8, 5: 4}  # bytes, by wire type
 
 
 class _Question(NamedTuple):
-    """What is asked for, but for the hash of what the client has."""
+    """What is asked for, but for the hash of what the client has.
+
+    Equal questions have equal answers, whoever asks: whatever decides what somebody is told has its
+    place here, and nowhere else.
+    """
 
     type_number: int
     namespace: str
-    mode: int
-    pattern: str | None
+    mode: int = 0
+    pattern: str | None = None
+    properties: tuple[tuple[str, str], ...] = ()
 
 
 class _Key(NamedTuple):
@@ -52,8 +68,10 @@ class _Key(NamedTuple):
 class ListHead(NamedTuple):
     """What is known of a list before it is read: NO_REQUEST and "" where that stands elsewhere."""
 
-    request_id: int
+    number: int  # of the request, or of the watch of scalable topics
     topics_hash: str
+    opening: int = commands.NO_REQUEST
+    is_refusal: bool = False
 
 
 class _Field(NamedTuple):
@@ -65,13 +83,22 @@ class _Field(NamedTuple):
 def _question_of(command: BaseCommand) -> _Question:
     watched, asked = command.watchTopicList, command.getTopicsOfNamespace
     if command.type == BaseCommand.WATCH_TOPIC_LIST:
-        return _Question(command.type, watched.namespace, 0, watched.topics_pattern)
+        return _Question(command.type, watched.namespace, pattern=watched.topics_pattern)
+    if command.type == BaseCommand.WATCH_SCALABLE_TOPICS:
+        wanted = {each.key: each.value for each in command.watchScalableTopics.property_filters}
+        return _Question(
+            command.type,
+            command.watchScalableTopics.namespace,
+            properties=tuple(sorted(wanted.items())),
+        )
     pattern = asked.topics_pattern if asked.HasField("topics_pattern") else None
     return _Question(command.type, asked.namespace, asked.mode, pattern)
 
 
-def _known_to(command: BaseCommand) -> str:
+def known_to(command: BaseCommand) -> str:
     """The hash of the list that the client has."""
+    if command.type == BaseCommand.WATCH_SCALABLE_TOPICS:
+        return command.watchScalableTopics.current_hash
     if command.type == BaseCommand.WATCH_TOPIC_LIST:
         return command.watchTopicList.topics_hash
     return command.getTopicsOfNamespace.topics_hash
@@ -79,7 +106,7 @@ def _known_to(command: BaseCommand) -> str:
 
 def _key_of(command: BaseCommand, topics_hash: str) -> _Key | None:
     """None where the answer is the client's own: it has that list, and is told no names."""
-    if not topics_hash or topics_hash == _known_to(command):
+    if not topics_hash or topics_hash == known_to(command):
         return None
     return _Key(_question_of(command), topics_hash)
 
@@ -90,6 +117,8 @@ def with_hash(command: BaseCommand, topics_hash: str) -> BaseCommand:
     found.CopyFrom(command)
     if command.type == BaseCommand.WATCH_TOPIC_LIST:
         found.watchTopicList.topics_hash = topics_hash
+    elif command.type == BaseCommand.WATCH_SCALABLE_TOPICS:
+        found.watchScalableTopics.current_hash = topics_hash
     else:
         found.getTopicsOfNamespace.topics_hash = topics_hash
     return found
@@ -102,10 +131,21 @@ def answer_to(command: BaseCommand) -> Told:
         return CommandWatchTopicListSuccess(
             request_id=watch.request_id, watcher_id=watch.watcher_id
         )
+    if command.type == BaseCommand.WATCH_SCALABLE_TOPICS:
+        return opening_answer(command)
     return CommandGetTopicsOfNamespaceResponse(request_id=command.getTopicsOfNamespace.request_id)
 
 
-def message_of(data: bytes, type_number: int) -> memoryview:
+def opening_answer(command: BaseCommand) -> CommandWatchScalableTopicsUpdate:
+    """The same of a watch of scalable topics."""
+    opened = command.watchScalableTopics
+    answer = CommandWatchScalableTopicsUpdate(watch_id=opened.watch_id)
+    if opened.HasField("opening"):
+        answer.opening = opened.opening
+    return answer
+
+
+def message_of(data: bytes | bytearray, type_number: int) -> memoryview:
     """The message in a whole serialized command of that type; empty if there is none."""
     view = memoryview(data)
     for field in _fields(view):
@@ -117,15 +157,22 @@ def message_of(data: bytes, type_number: int) -> memoryview:
 def list_head(beginning: bytes, type_number: int) -> ListHead:
     """What stands before the names in the first bytes of a command with a list."""
     view = message_of(beginning, type_number)
-    request_id, topics_hash = commands.NO_REQUEST, ""
+    head = ListHead(commands.NO_REQUEST, "")
+    is_watch = type_number == BaseCommand.WATCH_SCALABLE_TOPICS_UPDATE
     for field in _fields(view):
         if field.end > len(view):
             break
-        if field.number == _REQUEST_FIELD:
-            request_id, _ = _varint(view, field.start)
-        elif field.number == _HASH_FIELD:
-            topics_hash = bytes(view[field.start : field.end]).decode(errors="replace")
-    return ListHead(request_id, topics_hash)
+        # Of a field that comes again, such as behind a proxy, the first one counts.
+        if field.number == _NUMBER_FIELD and head.number == commands.NO_REQUEST:
+            head = head._replace(number=_varint(view, field.start)[0])
+        elif field.number == _HASH_FIELDS.get(type_number) and not head.topics_hash:
+            told = bytes(view[field.start : field.end]).decode(errors="replace")
+            head = head._replace(topics_hash=told)
+        elif is_watch and field.number == _OPENING_FIELD and head.opening == commands.NO_REQUEST:
+            head = head._replace(opening=_varint(view, field.start)[0])
+        elif is_watch and field.number == _ERROR_FIELD:
+            head = head._replace(is_refusal=True)
+    return head
 
 
 def _fields(view: memoryview) -> Iterator[_Field]:
@@ -188,11 +235,19 @@ class SharedList:
         self._message, self._give_back = message, give_back
         self.landed.set_result(True)
 
-    @asynccontextmanager
-    async def sent(self) -> AsyncIterator[memoryview]:
-        """The message, for as long as it is on its way. Raises PermitAcquireError."""
+    async def send(self, peer: Peer, command: BaseCommand, is_wanted: Callable[[], bool]) -> bool:
+        """Sends it as the answer to that, if it still is wanted then; returns whether it was taken.
+
+        Raises PermitAcquireError, or FrameError where it is larger than a frame may be.
+        """
+        await peer.drained()
         async with self._direct.used(len(self._message)):
-            yield self._message
+            if not is_wanted():
+                return False
+            message = self._message
+            before, behind = frame_around(answer_to(command), len(message), LIST_FRAME_BYTES_MAX)
+            peer.send_shared(before, message, behind)
+            return await asyncio.shield(peer.taken())
 
     def end(self) -> None:
         """Nobody needs it any more."""
@@ -229,13 +284,15 @@ class SharedLists:
         first = self._asked.get(question)
         if question not in self._newest and first is not None:
             await asyncio.wait([first.answered], timeout=_PATIENCE_S)
-        shared = self._newest.get(question)
-        if shared is None:
-            if question not in self._asked:
-                answered = asyncio.get_running_loop().create_future()
-                self._asked[question] = _FirstAsker(asker, answered)
-            return None
-        if shared.key is None or shared.key.topics_hash == _known_to(command):
+        if question not in self._newest and question not in self._asked:
+            answered = asyncio.get_running_loop().create_future()
+            self._asked[question] = _FirstAsker(asker, answered)
+        return self.told_last(command)
+
+    def told_last(self, command: BaseCommand) -> SharedList | None:
+        """The same, as it is at this moment."""
+        shared = self._newest.get(_question_of(command))
+        if shared is None or shared.key is None or shared.key.topics_hash == known_to(command):
             return None
         shared.users += 1
         return shared

@@ -7,10 +7,14 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from anabranch.broker.binary.watch_kinds import selection_of
 from anabranch.broker.proxy.addresses import ProxyAddresses
+from anabranch.core.errors import InvalidInputError
 from anabranch.wire import commands
-from anabranch.wire.anabranch_pb2 import BaseCommand, CommandScalableTopicUpdate
+from anabranch.wire.anabranch_pb2 import BaseCommand, CommandScalableTopicUpdate, ServerError
+from anabranch.wire.errors import RefusedError
 
+_KEPT_BYTES_MAX: Final = 8 << 20  # of one client's commands: filters may have millions
 _DECODED_BYTES_MAX: Final = 64 * 1024  # an update with an error is no longer than this
 _CLOSED_BY: Final = {
     BaseCommand.SCALABLE_TOPIC_CLOSE: BaseCommand.SCALABLE_TOPIC_LOOKUP,
@@ -35,6 +39,7 @@ class KeptWatch(msgspec.Struct):
 
     key: _Key
     command: BaseCommand
+    size_bytes: int
     is_told: bool = False  # a node has it
     told: tuple[int, int] = (0, 0)
     is_moved: bool = False  # and the node may be behind the one before
@@ -53,16 +58,34 @@ class KeptWatches:
         self._account = account
         self._list_watchers: set[int] = set()
         self._kept: dict[_Key, KeptWatch] = {}
+        self._kept_bytes = 0
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def open(self, command: BaseCommand) -> KeptWatch:
-        """Keeps a watch, in the place of one with its id. Raises RefusedError for too many."""
-        key = _key_of(command)
+        """Keeps a watch, in the place of one with its id.
+
+        Raises RefusedError for too many, or too long ones, and for filters that a node would
+        refuse: before that, a proxy looks at them itself.
+        """
+        key, size = _key_of(command), command.ByteSize()
+        former = self._kept[key].size_bytes if key in self._kept else 0
+        if self._kept_bytes - former + size > _KEPT_BYTES_MAX:
+            raise RefusedError(
+                ServerError.TooManyRequests,
+                f"a proxy keeps what its clients' watches say, {_KEPT_BYTES_MAX >> 20} MiB of one "
+                "connection, and this one would say more: close some, or connect once more",
+            )
+        if command.type == BaseCommand.WATCH_SCALABLE_TOPICS:
+            try:
+                selection_of(command.watchScalableTopics)
+            except InvalidInputError as error:
+                raise RefusedError(ServerError.InvalidTopicName, str(error)) from None
         if key not in self._kept:
             self._account.open_watch()
-        kept = self._kept[key] = KeptWatch(key, command)
+        kept = self._kept[key] = KeptWatch(key, command, size)
+        self._kept_bytes += size - former
         return kept
 
     def is_kept(self, watch: KeptWatch) -> bool:
@@ -114,7 +137,7 @@ class KeptWatches:
         kept.told = version
         return True
 
-    def list_passed(self, data: bytes) -> None:
+    def list_passed(self, data: bytes | bytearray) -> None:
         """A list, or a change of one, was passed on, undecoded; an error among these ends it."""
         if len(data) > _DECODED_BYTES_MAX:
             return
@@ -138,7 +161,9 @@ class KeptWatches:
             yield each.command
 
     def _drop(self, key: _Key) -> None:
-        if self._kept.pop(key, None) is not None:
+        kept = self._kept.pop(key, None)
+        if kept is not None:
+            self._kept_bytes -= kept.size_bytes
             self._account.close_watch()
 
 

@@ -27,15 +27,15 @@ from anabranch.broker.security.credentials import (
     Verified,
 )
 from anabranch.broker.security.providers import providers_of
-from anabranch.broker.settings.ports import listed_words
-from anabranch.broker.settings.security import SecurityFields
+from anabranch.broker.settings.security import AuthenticationFields
 from anabranch.core.log_rate_limit import LogRateLimit
-from anabranch.core.security.guesses import Guesses
-from anabranch.core.security.principal import NOBODY, Principal, is_role
+from anabranch.core.security.guesses import Guesses, answer_s
+from anabranch.core.security.principal import NOBODY, Principal, spoken_for
 from anabranch.core.strangers import ExemptAddresses, stranger_of
 from anabranch.wire import clock
 
 _REMEMBERED_MAX: Final = 4_096
+_VERIFIED_MAX: Final = 3  # times, while what it is verified by changes
 _SILENT_S: Final = 10.0  # after one of a kind, of one address, was logged
 # What says nothing of the client, or is no try to be somebody.
 _NO_GUESSES: Final = (
@@ -66,7 +66,7 @@ class Authenticator:
 
     def __init__(
         self,
-        settings: SecurityFields,
+        settings: AuthenticationFields,
         exempt: tuple[str, ...] = (),
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -86,6 +86,19 @@ class Authenticator:
     def methods(self) -> tuple[str, ...]:
         """Those that are taken, in order."""
         return tuple(each.method for each in self.providers)
+
+    @property
+    def generation(self) -> int:
+        """Another one after keys or users have changed, of whichever provider."""
+        found = 0
+        for each in self.providers:
+            found = found * 31 + each.generation
+        return found
+
+    def counts(self, admitted: Admitted, generation: int) -> bool:
+        """Whether what was found right at that generation still counts."""
+        ends_at = admitted.ends_at
+        return (ends_at is None or self._now() < ends_at) and generation == self.generation
 
     async def start(self) -> None:
         """Follows the keys and users until `stop`."""
@@ -145,7 +158,7 @@ class Authenticator:
             )
         wait_s = 0.0
         try:
-            found = await provider.verify(shown)
+            found = await _verified(provider, shown)
             if self._is_over(found):
                 raise CredentialsError(RefusalReason.EXPIRED, "what was shown has expired")
         except CredentialsError as error:
@@ -159,7 +172,7 @@ class Authenticator:
         finally:
             if stranger:  # also of who is gone meanwhile: else leaving would make guessing quick
                 asyncio.get_running_loop().call_later(wait_s, self._guesses.end, stranger)
-        await asyncio.sleep(wait_s)
+        await asyncio.sleep(answer_s(wait_s))
         raise _WrongError(refusal)
 
     def _provider(self, shown: Credentials) -> Provider | None:
@@ -174,12 +187,13 @@ class Authenticator:
         role = found.role
         if not original:
             return Admitted(Principal(role, method=method), found.ends_at)
-        if role not in self._proxies or original in self._proxies or not is_role(original):
+        spoken = spoken_for(Principal(role, method=method), original, self._proxies)
+        if spoken is None:
             raise CredentialsError(
                 RefusalReason.PROXY,
                 "who asks for somebody else must be a proxy by proxyRoles, and they none",
             )
-        return Admitted(Principal(original, role, method), found.ends_at)
+        return Admitted(spoken, found.ends_at)
 
     # --- what was right before ----------------------------------------------------------
 
@@ -189,8 +203,7 @@ class Authenticator:
         ).digest()
 
     def _known(self, provider: Provider, shown: Credentials) -> Verified | None:
-        """A certificate costs nothing to look at, and is no data."""
-        if not shown.data or len(shown.data) > CREDENTIAL_BYTES_MAX:
+        if not provider.goes_by_data or len(shown.data) > CREDENTIAL_BYTES_MAX:
             return None
         mark = self._mark(shown)
         known = self._remembered.get(mark)
@@ -203,7 +216,7 @@ class Authenticator:
         return found
 
     def _remember(self, provider: Provider, shown: Credentials, found: Verified) -> None:
-        if shown.data:
+        if provider.goes_by_data:
             while len(self._remembered) >= _REMEMBERED_MAX:
                 self._remembered.popitem(last=False)
             self._remembered[self._mark(shown)] = provider.generation, found
@@ -228,8 +241,16 @@ class Authenticator:
             )
 
 
-def authenticator_of(settings: SecurityFields, exempt: str) -> Authenticator | None:
-    """As the settings say; None where nobody has to say who they are. Raises StartError."""
-    if not settings.authentication_enabled:
-        return None
-    return Authenticator(settings, tuple(listed_words(exempt)))
+async def _verified(provider: Provider, shown: Credentials) -> Verified:
+    """Who it is by the keys or users that there are when that is known, not by those of before.
+
+    Raises CredentialsError.
+    """
+    for _ in range(_VERIFIED_MAX):
+        generation = provider.generation
+        found = await provider.verify(shown)
+        if provider.generation == generation:
+            return found
+    raise CredentialsError(
+        RefusalReason.BUSY, "who may connect is being changed all the time; try again"
+    )

@@ -29,6 +29,7 @@ from anabranch.core.security.principal import is_role
 
 _SETTING: Final = "basicAuthConf"
 _HASH: Final = re.compile(r"\$2[aby]\$(\d\d)\$[./A-Za-z0-9]{53}")
+_COST_MIN: Final = 4  # what bcrypt takes
 _COST_MAX: Final = 14  # about a second each
 _USERS_MAX: Final = 10_000
 _PASSWORD_BYTES_MAX: Final = 72  # what bcrypt looks at
@@ -42,6 +43,7 @@ class BasicProvider:
     """Verifies users and passwords by a file."""
 
     method = BASIC
+    goes_by_data = True
 
     def __init__(self, file: Path, period_s: float) -> None:
         self._users = ReadAgain("users", (file,), lambda: users_of(file))
@@ -101,10 +103,10 @@ def users_of(file: Path) -> Users:
             continue
         user, _, hashed = line.strip().partition(":")
         match = _HASH.fullmatch(hashed)
-        if match is None or int(match[1]) > _COST_MAX:
+        if match is None or not _COST_MIN <= int(match[1]) <= _COST_MAX:
             raise StartError(
-                f"line {number} of {what} has no bcrypt hash, of a cost of {_COST_MAX} at most: "
-                f"write it with `htpasswd -B`"
+                f"line {number} of {what} has no bcrypt hash, of a cost of {_COST_MIN} to "
+                f"{_COST_MAX}: write it with `htpasswd -B`"
             )
         if not is_role(user) or user in found:
             raise StartError(

@@ -20,6 +20,7 @@ class CertificateProvider:
     """Reads the certificate of a connection; whether to trust it was for its TLS to say."""
 
     method = CERTIFICATE
+    goes_by_data = False  # a client may show any beside its certificate
     generation = 0
 
     def takes(self, shown: Credentials) -> bool:

@@ -81,6 +81,11 @@ class Provider(Protocol):
         ...
 
     @property
+    def goes_by_data(self) -> bool:
+        """Whether the data that is shown says who it is, whichever connection shows it."""
+        ...
+
+    @property
     def generation(self) -> int:
         """Another one after its keys or users have changed: what it said before counts no more."""
         ...

@@ -43,16 +43,23 @@ class ReadAgain(Generic[_T]):
         try:
             self.current = await asyncio.to_thread(self._load)
         except StartError as error:
-            _log.error(
-                "security.file_not_taken",
-                what=self._what,
-                why=str(error),
-                remedy="correct it; until then what was read before goes on",
-            )
+            self._not_taken(str(error))
+        except Exception as error:  # noqa: BLE001 - who follows the file must go on to
+            self._not_taken(f"{type(error).__name__}: it is tried again", error)
+            return
         else:
             self.generation += 1
             _log.info("security.file_taken", what=self._what, files=list(map(str, self._files)))
         self._seen = found
+
+    def _not_taken(self, why: str, fault: Exception | None = None) -> None:
+        _log.error(
+            "security.file_not_taken",
+            what=self._what,
+            why=why,
+            remedy="correct it; until then what was read before goes on",
+            exc_info=fault,
+        )
 
     async def follow(self, period_s: float) -> None:
         """Looks again and again; for a task."""

@@ -10,48 +10,81 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from anabranch.broker.errors import ForbiddenError, NotFoundError
+from anabranch.broker.errors import (
+    ForbiddenError,
+    NotFoundError,
+    OperationError,
+    TooManyRequestsError,
+)
 from anabranch.broker.logging import get_logger
 from anabranch.broker.security.credentials import CredentialsError, RefusalReason
+from anabranch.broker.security.open_rights import UNASKED, Lost, OpenRight, OpenRights
 from anabranch.broker.settings.security import SecurityFields
-from anabranch.core.log.state import StateReader
+from anabranch.core.log.replica import Replica
 from anabranch.core.log_rate_limit import LogRateLimit
 from anabranch.core.security.actions import Need, Right
-from anabranch.core.security.authorize import Judgement, authorize
-from anabranch.core.security.changes import FoldedGrants
-from anabranch.core.security.grants import Grants
-from anabranch.core.security.principal import Principal
+from anabranch.core.security.allowances import Allowances
+from anabranch.core.security.authorize import Judgement
+from anabranch.core.security.judgements import Judgements
+from anabranch.core.security.principal import Principal, spoken_for
 from anabranch.core.security.resources import ResourceName
+from anabranch.core.security.table import EVERYBODY, REST, AccessRule
 from anabranch.wire import clock
 
 _SILENT_S: Final = 10.0  # after a refusal of one role was logged
-_KINDS: Final = ("denied", "hidden")
+_METRICS: Final = frozenset(("GET /metrics",))
 
 _log = get_logger()
 
 
-class _DeniedError(ForbiddenError):
+class _GuardError(OperationError):
     """A refusal of the guard's, with what the log is told of it."""
 
+    kind = ""
     told: Mapping[str, object] = {}
 
 
-class _HiddenError(NotFoundError):
-    """The same, of what the role may not know of."""
+class _DeniedError(_GuardError, ForbiddenError):
+    """Of what the role has no right to."""
 
-    told: Mapping[str, object] = {}
+    kind = "denied"
+
+
+class _HiddenError(_GuardError, NotFoundError):
+    """Of what the role may not know of."""
+
+    kind = "hidden"
+
+
+class _TooOftenError(_GuardError, TooManyRequestsError):
+    """Of a role that asks too often."""
+
+    kind = "rate"
+
+
+_KINDS: Final = tuple(each.kind for each in (_DeniedError, _HiddenError, _TooOftenError))
 
 
 class AccessGuard:
     """`state`: what is folded now, of which the grants are part."""
 
-    def __init__(self, settings: SecurityFields, state: Callable[[], StateReader]) -> None:
+    def __init__(self, settings: SecurityFields, state: Callable[[], Replica]) -> None:
         self._authorizes = settings.authorization_enabled
-        self._superusers = settings.superusers
         self._proxies = settings.proxies
+        self._judgements = Judgements(settings.superusers, settings.proxies)
+        self._opened: frozenset[str] = (
+            frozenset() if settings.authenticate_metrics_endpoint else _METRICS
+        )
         self._state = state
+        self._rate = settings.max_requests_per_second_per_principal
+        self._allowances = Allowances(self._rate) if self._rate else None
         self.refused: Counter[str] = Counter(dict.fromkeys(_KINDS, 0))
         self._logged = LogRateLimit(_SILENT_S)
+        self.rights = OpenRights(self.check)
+
+    def rule_of(self, request: str) -> AccessRule:
+        """What a REST route needs here: the table's, but of what the settings open to everybody."""
+        return EVERYBODY if request in self._opened else REST[request]
 
     def must_be_somebody(self, principal: Principal, need: Need) -> None:
         """Raises CredentialsError for somebody who would have to say who they are."""
@@ -60,37 +93,110 @@ class AccessGuard:
                 RefusalReason.MISSING, "say who you are: this node asks everybody who wants that"
             )
 
+    def asked_for(self, principal: Principal, original: str, on: ResourceName) -> Principal:
+        """Whoever the principal asks for in a single command; itself where it names nobody.
+
+        Raises ForbiddenError for who is no proxy, which `note` knows of.
+        """
+        if not original:
+            return principal
+        found = spoken_for(principal, original, self._proxies)
+        if found is not None:
+            return found
+        why = "who asks for somebody else must be a proxy by proxyRoles, and they none"
+        denied = _DeniedError(why)
+        denied.told = _told(principal, str(on), why)
+        raise denied
+
+    def has_turn(self, principal: Principal) -> bool:
+        """Whether the role may ask once more just now; then that counts."""
+        return self._allowances is None or self._wait_s(principal) == 0.0
+
+    def must_have_turn(self, principal: Principal) -> None:
+        """The same. Raises TooManyRequestsError, which `note` knows of."""
+        if self._allowances is None:
+            return
+        wait_s = self._wait_s(principal)
+        if wait_s == 0.0:
+            return
+        why = (
+            f"{principal.role} asks for more than {self._rate} things in a second, which is "
+            "maxRequestsPerSecondPerPrincipal"
+        )
+        error = _TooOftenError(f"{why}; try again in {max(wait_s, 0.001):.3f} s", wait_s)
+        error.told = _told(principal, "", why)
+        raise error
+
+    def _wait_s(self, principal: Principal) -> float:
+        role = principal.role
+        if self._allowances is None or not role:
+            return 0.0
+        return self._allowances.take(role, clock.now())
+
     def may(self, principal: Principal, need: Need, on: ResourceName) -> bool:
-        """Whether the principal, who is somebody, may; it costs some microseconds."""
+        """Whether the principal, who is somebody, may; it costs a microsecond, or some."""
         return self._judged(principal, need, on) is Judgement.ALLOWED
 
-    def check(self, principal: Principal, need: Need, on: ResourceName) -> None:
+    def check(
+        self, principal: Principal, need: Need, on: ResourceName, what: str = "do that"
+    ) -> None:
         """Returns if the principal may. Raises ForbiddenError, or NotFoundError for what the
-        principal may not know of: those that `note` knows of.
+        principal may not know of: those that `note` knows of. `what`: for people, after "may not".
         """
         judged = self._judged(principal, need, on)
         if judged is Judgement.ALLOWED:
             return
         role, wanted = principal.role, wanted_words(need)
-        told = {"principal": role, "proxied_by": principal.proxied_by, "method": principal.method}
-        told |= {"resource": str(on), "why": f"it needs {wanted}"}
+        lacking = principal.proxied_by if judged is Judgement.PROXY_DENIED else role
+        told = _told(principal, str(on), f"{lacking} needs {wanted}")
         if judged is Judgement.HIDDEN:
             hidden = _HiddenError(f"{on} does not exist, or is not for {role} to see")
             hidden.told = told
             raise hidden
-        denied = _DeniedError(
-            f"{role} may not: it needs {wanted} on {on}; ask an administrator for it"
-        )
+        denied = _DeniedError(self._denial(principal, judged, what, f"{wanted} on {on}"))
         denied.told = told
         raise denied
+
+    def _denial(self, principal: Principal, judged: Judgement, what: str, wanted: str) -> str:
+        """Who lacks what, for people, with the remedy."""
+        role, speaker = principal.role, principal.proxied_by
+        if judged is Judgement.PROXY_DENIED:
+            return (
+                f"{speaker}, the proxy that asks for {role}, may not {what}, though {role} may: it "
+                f"needs {wanted}, too; ask an administrator for it"
+            )
+        if role in self._proxies and not speaker:
+            return (
+                f"{role} may not {what} for itself: it is a proxy by proxyRoles, and has to say "
+                f"for whom it asks; they need {wanted}, both"
+            )
+        return f"{role} may not {what}: it needs {wanted}; ask an administrator for it"
+
+    def open(
+        self,
+        principal: Principal,
+        need: Need,
+        on: ResourceName,
+        lost: Lost,
+        *,
+        request: str,
+        host: str,
+    ) -> OpenRight:
+        """The right to go on with something until it is closed; `lost` is called when it is gone.
+
+        Raises as `check` does.
+        """
+        if not self._authorizes:
+            return UNASKED
+        return self.rights.open(principal, need, on, lost, request=request, host=host)
 
     def note(self, error: Exception, request: str, host: str) -> None:
         """Counts an error that a request has ended in, if the guard has raised it; of each role and
         kind one is logged in a while.
         """
-        if not isinstance(error, _DeniedError | _HiddenError):
+        if not isinstance(error, _GuardError):
             return
-        kind = _KINDS[isinstance(error, _HiddenError)]
+        kind = error.kind
         self.refused[kind] += 1
         count = self._logged.due((kind, error.told["principal"]), clock.now())
         if count:
@@ -106,8 +212,18 @@ class AccessGuard:
     def _judged(self, principal: Principal, need: Need, on: ResourceName) -> Judgement:
         if not self._authorizes:
             return Judgement.ALLOWED
-        grants = Grants(FoldedGrants(self._state()), self._superusers, self._proxies)
-        return authorize(grants, principal, need, on)
+        return self._judgements.of(self._state(), principal, need, on)
+
+
+def _told(principal: Principal, resource: str, why: str) -> dict[str, object]:
+    """What the log is told of a refusal."""
+    return {
+        "principal": principal.role,
+        "proxied_by": principal.proxied_by,
+        "method": principal.method,
+        "resource": resource,
+        "why": why,
+    }
 
 
 def wanted_words(need: Need) -> str:

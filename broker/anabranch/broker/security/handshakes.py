@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from anabranch.broker.logging import get_logger
+from anabranch.broker.security.certified import CertifiedConnections, CertifiedReads
 from anabranch.core.log_rate_limit import LogRateLimit
 from anabranch.core.strangers import (
     AccountLimits,
@@ -28,7 +29,7 @@ from anabranch.wire import clock
 UNDER_WAY_MAX: Final = 256  # hand-shakes of one port at once
 REFUSALS: Final = (
     *(PortRefusal.CONNECTIONS.value, PortRefusal.CONNECTIONS_PER_IP.value),
-    *("descriptors", "gone", "handshake", "time"),
+    *("descriptors", "gone", "handshake", "time", "untrusted"),
 )
 _BACKLOG: Final = 1024
 _SILENT_S: Final = 10.0  # after one of a kind was logged
@@ -66,6 +67,9 @@ class Handshakes:
         self._under_way: set[_Shaking] = set()
         self._waiting: dict[_Shaking, socket.socket] = {}  # of those that have not begun
         self._logged = LogRateLimit(_SILENT_S)
+        self._certified = CertifiedConnections(
+            context, lambda peer, why: self._note("untrusted", peer, why)
+        )
         self._accepting: asyncio.Task[None] | None = None
 
     def listen(self, held: socket.socket) -> None:
@@ -81,6 +85,10 @@ class Handshakes:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._accepting = None
+
+    async def verify_again(self) -> None:
+        """Ends connections whose clients' certificates are trusted no more, if that is so."""
+        await self._certified.verify_again()
 
     async def _accept(self, held: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -125,7 +133,7 @@ class Handshakes:
         try:
             async with asyncio.timeout(seconds):
                 await loop.connect_accepted_socket(
-                    self._made,
+                    lambda: CertifiedReads(self._made(), self._certified),
                     accepted,
                     ssl=self._context(),
                     ssl_handshake_timeout=2 * seconds,  # ours comes first, and says so
@@ -138,7 +146,7 @@ class Handshakes:
             self._note("gone", peer, str(error) or "it went away")
 
     def _note(self, kind: str, peer: str, why: str) -> None:
-        """Counts one that came to nothing; of each kind one is logged in a while."""
+        """Counts one that came to nothing, or is ended; of each kind one is logged in a while."""
         count = self.refused[kind] = self.refused[kind] + 1
         if self._logged.due(kind, clock.now()):
             _log.info("tls.refused", port=self._port, peer=peer, reason=kind, why=why, count=count)

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
+from ipaddress import ip_address
 from typing import Final
 
 from anabranch.broker.logging import get_logger
 from anabranch.broker.metrics.registry import Metrics
-from anabranch.broker.security.authenticator import Admitted, Authenticator
-from anabranch.broker.security.credentials import Credentials, CredentialsError, RefusalReason
+from anabranch.broker.security.admission import (
+    WireAdmission,
+    measure_authentication,
+    warn_of_plain_ports,
+)
+from anabranch.broker.security.authenticator import Authenticator
 from anabranch.broker.security.guard import AccessGuard
 from anabranch.broker.settings import Settings
 from anabranch.broker.settings.ports import listed_words
-from anabranch.broker.settings.security import BASIC, TOKEN
-from anabranch.core.log.state import StateReader
-from anabranch.wire.admission import AdmittedPeer, Visitor
-from anabranch.wire.anabranch_pb2 import AuthData, CommandConnect, ServerError
-from anabranch.wire.errors import RefusedError
+from anabranch.core.log.replica import Replica
 
-_NONE: Final = "none"  # as Pulsar's clients call it that they show nothing
+_REACHES: Final = "whoever reaches this node's ports"
 
 _log = get_logger()
 
@@ -27,7 +27,7 @@ _log = get_logger()
 class NodeSecurity:
     """`state`: what is folded now. Raises StartError where the settings' files cannot be used."""
 
-    def __init__(self, settings: Settings, state: Callable[[], StateReader]) -> None:
+    def __init__(self, settings: Settings, state: Callable[[], Replica]) -> None:
         exempt = tuple(listed_words(settings.per_ip_limit_exempt_addresses))
         self.authenticator = Authenticator(settings, exempt)
         self.guard = AccessGuard(settings, state)
@@ -37,101 +37,56 @@ class NodeSecurity:
     async def start(self) -> None:
         """Follows keys and users until `stop`."""
         await self.authenticator.start()
-        told = [each for each in self.authenticator.methods if each in (TOKEN, BASIC)]
-        if told and self._is_plain:
-            _log.warning(
-                "security.not_encrypted",
-                methods=",".join(told),
-                why="a port without TLS is on: whoever can listen to it can take what is shown",
-                remedy="clear webServicePort and brokerServicePort once all clients have TLS",
-            )
+        self.admission.start()
+        if self._is_plain:
+            warn_of_plain_ports(self.authenticator, "webServicePort", "brokerServicePort")
 
     async def stop(self) -> None:
         """Follows nothing any more."""
+        await self.admission.stop()
         await self.authenticator.stop()
 
 
-class WireAdmission:
-    """Admits clients of the binary port by what they show in CONNECT and AUTH_RESPONSE."""
-
-    def __init__(self, authenticator: Authenticator, now: Callable[[], float] = time.time) -> None:
-        self._authenticator = authenticator
-        self._now = now
-
-    async def admit(self, connect: CommandConnect, visitor: Visitor) -> AdmittedPeer:
-        method = connect.auth_method_name
-        return await self._admitted(
-            "" if method == _NONE else method,
-            connect.auth_data,
-            visitor,
-            connect.original_principal,
-        )
-
-    async def admit_again(self, shown: AuthData, visitor: Visitor) -> AdmittedPeer:
-        before = visitor.principal
-        method = shown.auth_method_name or before.method
-        original = before.role if before.proxied_by else ""
-        found = await self._admitted(method, shown.auth_data, visitor, original)
-        now = found.principal
-        if (now.role, now.proxied_by) != (before.role, before.proxied_by):
-            raise self._refused(
-                CredentialsError(
-                    RefusalReason.ANOTHER,
-                    f"this connection is {before.role}'s: connect anew to be somebody else",
-                ),
-                method,
-                visitor,
-            )
-        return found
-
-    async def _admitted(
-        self, method: str, data: bytes, visitor: Visitor, original: str
-    ) -> AdmittedPeer:
-        shown = Credentials(method, data, visitor.certificate)
-        try:
-            found = await self._authenticator.admit(shown, visitor.host, original)
-        except CredentialsError as error:
-            raise RefusedError(ServerError.AuthenticationError, str(error)) from None
-        if not found.principal.role:
-            missing = CredentialsError(
-                RefusalReason.MISSING,
-                "say who you are in CONNECT: this node takes "
-                f"{', '.join(self._authenticator.methods)}",
-            )
-            raise self._refused(missing, method, visitor)
-        return AdmittedPeer(found.principal, self._seconds(found))
-
-    def _refused(self, error: CredentialsError, method: str, visitor: Visitor) -> RefusedError:
-        self._authenticator.note(error, method, visitor.host)
-        return RefusedError(ServerError.AuthenticationError, str(error))
-
-    def _seconds(self, found: Admitted) -> float | None:
-        return None if found.ends_at is None else max(0.0, found.ends_at - self._now())
-
-
-def node_security(settings: Settings, state: Callable[[], StateReader]) -> NodeSecurity | None:
+def node_security(settings: Settings, state: Callable[[], Replica]) -> NodeSecurity | None:
     """As the settings say; None where nobody has to say who they are. Raises StartError."""
+    _warn_if_open(settings)
     return NodeSecurity(settings, state) if settings.authentication_enabled else None
+
+
+def _warn_if_open(settings: Settings) -> None:
+    """Says that anybody may do everything, but for a node that this machine alone can reach."""
+    if settings.authorization_enabled or _is_loopback(settings.bind_address):
+        return
+    who, more = (_REACHES, "authenticationEnabled and authorizationEnabled")
+    if settings.authentication_enabled:
+        who, more = (f"{_REACHES} and says who they are", "authorizationEnabled")
+    _log.warning(
+        "security.open",
+        why=f"{who} may do everything",
+        remedy=f"set {more} (docs/security.md), or let nobody but friends reach it",
+    )
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ip_address(address.strip("[]")).is_loopback
+    except ValueError:
+        return address == "localhost"
 
 
 def measure_security(security: NodeSecurity | None, metrics: Metrics) -> None:
     """Registers what is counted of who comes: nothing without `security`, as nobody is asked."""
     nobody: Mapping[str, int] = {}
-    metrics.totals(
-        "anabranch_authentications",
-        "Requests and connections of somebody who has shown who they are.",
-        "method",
-        lambda: nobody if security is None else security.authenticator.admitted,
-    )
-    metrics.totals(
-        "anabranch_authentication_refusals",
-        "Requests and connections of somebody who is not who they say, or does not say.",
-        "reason",
-        lambda: nobody if security is None else security.authenticator.refused,
-    )
+    measure_authentication(security.authenticator if security is not None else None, metrics)
     metrics.totals(
         "anabranch_authorization_refusals",
-        "Requests of somebody without the right to them; hidden: answered as not there.",
+        "Requests without a right, hidden: answered as not there; rate: too many of a role.",
         "reason",
         lambda: nobody if security is None else security.guard.refused,
+    )
+    metrics.totals(
+        "anabranch_authorization_revocations",
+        "Watches and consumers' sessions that were ended because the right to them was gone.",
+        "command",
+        lambda: nobody if security is None else security.guard.rights.ended,
     )

@@ -24,20 +24,18 @@ from anabranch.broker.security.credentials import (
 )
 from anabranch.broker.security.files import read_file
 from anabranch.broker.security.key_sets import (
+    RAISED_FOR_BAD,
     KeyFile,
-    KeySetUrl,
     KeySource,
     VerifyingKey,
     keys_of_set,
     public_key,
     secret_key,
 )
-from anabranch.broker.settings.security import TOKEN, SecurityFields, is_path, path_of
+from anabranch.broker.settings.security import TOKEN, AuthenticationFields, is_path, path_of
 from anabranch.core.security.principal import is_role
 
 _CANDIDATES_MAX: Final = 8  # keys that are tried for a token that names none
-# What a stranger can make the library raise, besides its own errors: all of it is a bad token.
-_BAD: Final = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
 _WHY: Final[tuple[tuple[type[Exception], RefusalReason, str], ...]] = (
     (jwt.ExpiredSignatureError, RefusalReason.EXPIRED, "the token has expired: get a new one"),
     (
@@ -82,6 +80,7 @@ class TokenProvider:
     """Verifies tokens by the keys of some sources."""
 
     method = TOKEN
+    goes_by_data = True
 
     def __init__(self, sources: Sequence[KeySource], rules: TokenRules) -> None:
         self._sources = tuple(sources)
@@ -90,7 +89,10 @@ class TokenProvider:
 
     @property
     def generation(self) -> int:
-        return hash(tuple(each.generation for each in self._sources))
+        found = 0
+        for each in self._sources:  # no more than this: each request asks
+            found = found * 31 + each.generation
+        return found
 
     def takes(self, shown: Credentials) -> bool:
         return shown.method == TOKEN
@@ -142,12 +144,11 @@ class TokenProvider:
     def _said(self, token: bytes, keys: Sequence[VerifyingKey]) -> Verified:
         for key in keys:
             try:
-                claims = self._decoded(token, key)
+                return self._verified(self._decoded(token, key))
             except jwt.InvalidSignatureError:
                 continue
-            except (jwt.PyJWTError, *_BAD) as error:
+            except RAISED_FOR_BAD as error:
                 raise _refusal(error) from None
-            return self._verified(claims)
         raise _refusal(jwt.InvalidSignatureError())
 
     def _decoded(self, token: bytes, key: VerifyingKey) -> dict[str, Any]:
@@ -175,7 +176,7 @@ class TokenProvider:
         return Verified(role, None if ends is None else float(ends) + self._rules.leeway_s)
 
 
-def token_provider(settings: SecurityFields) -> TokenProvider:
+def token_provider(settings: AuthenticationFields) -> TokenProvider:
     """As the settings say. Raises StartError."""
     sources: list[KeySource] = []
     period_s = settings.authentication_files_check_seconds
@@ -196,6 +197,8 @@ def token_provider(settings: SecurityFields) -> TokenProvider:
             )
         )
     elif settings.token_key_set:
+        from anabranch.broker.security.key_set_url import KeySetUrl
+
         sources.append(
             KeySetUrl(
                 settings.token_key_set,
@@ -215,7 +218,7 @@ def token_provider(settings: SecurityFields) -> TokenProvider:
 
 def _header(token: bytes) -> tuple[str, str]:
     """The algorithm and the `kid` that a token names. Raises CredentialsError."""
-    with contextlib.suppress(jwt.PyJWTError, *_BAD):
+    with contextlib.suppress(*RAISED_FOR_BAD):
         header = jwt.get_unverified_header(token)
         algorithm, kid = header.get("alg"), header.get("kid", "")
         if isinstance(algorithm, str) and isinstance(kid, str):

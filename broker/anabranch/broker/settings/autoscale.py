@@ -64,35 +64,44 @@ class AutoScaleFields(BaseModel):
         _DEFAULT.merge_cooldown_seconds, description="Least time between two merges of a topic."
     )
     scalable_topic_merge_window_seconds: AtRunTime[float] = Field(
-        _DEFAULT.merge_window_seconds, description="How long both must be cold before a merge."
+        _DEFAULT.merge_window_seconds,
+        description="How long two neighbours must be cold before a merge.",
     )
     scalable_topic_rebucket_down_window_seconds: AtRunTime[float] = Field(
         _DEFAULT.rebucket_down_window_seconds,
         description="How long nothing must change before surplus entry buckets are given up.",
     )
     scalable_topic_split_msg_rate_in_threshold: AtRunTime[float] = Field(
-        _DEFAULT.split_msg_rate_in_threshold, description="Messages/s in, above which to split."
+        _DEFAULT.split_msg_rate_in_threshold,
+        description="Messages/s in, above which a segment is split.",
     )
     scalable_topic_split_bytes_rate_in_threshold: AtRunTime[float] = Field(
-        _DEFAULT.split_bytes_rate_in_threshold, description="Bytes/s in, above which to split."
+        _DEFAULT.split_bytes_rate_in_threshold,
+        description="Bytes/s in, above which a segment is split.",
     )
     scalable_topic_split_msg_rate_out_threshold: AtRunTime[float] = Field(
-        _DEFAULT.split_msg_rate_out_threshold, description="Messages/s out, above which to split."
+        _DEFAULT.split_msg_rate_out_threshold,
+        description="Messages/s out, above which a segment is split.",
     )
     scalable_topic_split_bytes_rate_out_threshold: AtRunTime[float] = Field(
-        _DEFAULT.split_bytes_rate_out_threshold, description="Bytes/s out, above which to split."
+        _DEFAULT.split_bytes_rate_out_threshold,
+        description="Bytes/s out, above which a segment is split.",
     )
     scalable_topic_merge_msg_rate_in_threshold: AtRunTime[float] = Field(
-        _DEFAULT.merge_msg_rate_in_threshold, description="Messages/s in, below which it is cold."
+        _DEFAULT.merge_msg_rate_in_threshold,
+        description="Messages/s in, below which a segment is cold.",
     )
     scalable_topic_merge_bytes_rate_in_threshold: AtRunTime[float] = Field(
-        _DEFAULT.merge_bytes_rate_in_threshold, description="Bytes/s in, below which it is cold."
+        _DEFAULT.merge_bytes_rate_in_threshold,
+        description="Bytes/s in, below which a segment is cold.",
     )
     scalable_topic_merge_msg_rate_out_threshold: AtRunTime[float] = Field(
-        _DEFAULT.merge_msg_rate_out_threshold, description="Messages/s out, below which it is cold."
+        _DEFAULT.merge_msg_rate_out_threshold,
+        description="Messages/s out, below which a segment is cold.",
     )
     scalable_topic_merge_bytes_rate_out_threshold: AtRunTime[float] = Field(
-        _DEFAULT.merge_bytes_rate_out_threshold, description="Bytes/s out, below which it is cold."
+        _DEFAULT.merge_bytes_rate_out_threshold,
+        description="Bytes/s out, below which a segment is cold.",
     )
     scalable_topic_split_vs_rebucket_min_msg_rate_in_threshold: AtRunTime[float] = Field(
         _DEFAULT.split_vs_rebucket_min_msg_rate_in_threshold,
@@ -114,7 +123,10 @@ class AutoScaleFields(BaseModel):
         True, description="Whether several consumers drain the backlog of a sealed segment."
     )
     scalable_topic_sealed_segment_drain_delay_seconds: float = Field(
-        2.0, ge=0, le=86_400, description="How long after its seal that begins."
+        2.0,
+        ge=0,
+        le=86_400,
+        description="How long after its seal a segment is drained by several consumers.",
     )
     scalable_topic_load_report_interval_seconds: float = Field(
         10.0, ge=0.1, le=3_600, description="Time between samples of a segment's traffic."

@@ -106,12 +106,12 @@ class BalanceFields(BaseModel):
     load_balancer_bandwith_in_resource_weight: AtRunTime[float] = Field(
         _DEFAULT.bandwith_in_resource_weight,
         ge=0,
-        description="The same by an older spelling; counts where the other one is 1.",
+        description="loadBalancerBandwidthInResourceWeight as it was spelt before, if that is 1.",
     )
     load_balancer_bandwith_out_resource_weight: AtRunTime[float] = Field(
         _DEFAULT.bandwith_out_resource_weight,
         ge=0,
-        description="The same by an older spelling; counts where the other one is 1.",
+        description="loadBalancerBandwidthOutResourceWeight as it was spelt before, if that is 1.",
     )
     load_balancer_report_update_max_interval_minutes: AtRunTime[float] = Field(
         _DEFAULT.report_update_max_interval_minutes,
@@ -163,7 +163,7 @@ class BalanceFields(BaseModel):
         description="Whether the leader moves bundles away from overloaded brokers.",
     )
     load_balancer_shedding_interval_minutes: AtRunTime[float] = Field(
-        _DEFAULT.shedding_interval_minutes, gt=0, description="Time between two cycles of that."
+        _DEFAULT.shedding_interval_minutes, gt=0, description="Time between two cycles of shedding."
     )
     load_balancer_shedding_grace_period_minutes: AtRunTime[float] = Field(
         _DEFAULT.shedding_grace_period_minutes,
@@ -251,7 +251,7 @@ class BalanceFields(BaseModel):
     )
     default_namespace_bundle_split_algorithm: AtRunTime[
         Literal["range_equally_divide", "topic_count_equally_divide", "flow_or_qps_equally_divide"]
-    ] = Field("range_equally_divide", description="How the boundary of such a split is found.")
+    ] = Field("range_equally_divide", description="Where an automatic split cuts a bundle.")
     flow_or_qps_difference_threshold_percentage: AtRunTime[float] = Field(
         _DEFAULT.flow_or_qps_difference_threshold_percentage,
         ge=0,

@@ -17,13 +17,20 @@ ENVIRONMENT_PREFIX: Final = "ANABRANCH_"
 _OTHER_VARIABLES: Final = frozenset(
     {
         "ANABRANCH_IVY_SETTINGS",
+        "ANABRANCH_PASSWORD_FILE",
         "ANABRANCH_SPARK_CONF",
         "ANABRANCH_SPARK_CORES",
         "ANABRANCH_SPARK_DRIVER_HOST",
         "ANABRANCH_SPARK_DRIVER_MEMORY",
         "ANABRANCH_SPARK_EXECUTOR_MEMORY",
         "ANABRANCH_SPARK_MASTER",
+        "ANABRANCH_TLS_CA",
+        "ANABRANCH_TLS_CERT",
+        "ANABRANCH_TLS_KEY",
+        "ANABRANCH_TOKEN",
+        "ANABRANCH_TOKEN_FILE",
         "ANABRANCH_URL",
+        "ANABRANCH_USER",
     }
 )
 _WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")  # where one begins

@@ -11,10 +11,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from pydantic import Field, field_validator
 
 from anabranch.broker.settings.autoscale import AutoScaleFields
 from anabranch.broker.settings.balance import BalanceFields
+from anabranch.broker.settings.broker_client import BrokerClientFields
 from anabranch.broker.settings.changes import AtRunTime
 from anabranch.broker.settings.logs import LogFields
 from anabranch.broker.settings.ports import PortFields
@@ -26,6 +28,7 @@ from anabranch.broker.settings.topic_lists import TopicListFields
 from anabranch.core.effects import NodeSettings
 from anabranch.core.names import BrokerId, broker_id
 from anabranch.core.ring import BUNDLES_MAX
+from anabranch.wire.connection import ConnectionLimits
 
 # Clocks may differ by this in rate, and a heartbeat may be late by this share of the lease.
 _LIVENESS_MARGIN: Final = 1.2
@@ -39,6 +42,7 @@ class Settings(
     PortFields,
     TlsFields,
     SecurityFields,
+    BrokerClientFields,
     LogFields,
     TopicListFields,
     AutoScaleFields,
@@ -229,6 +233,17 @@ class Settings(
         return f"{scheme}://{self.advertised_address}:{port}" if port else ""
 
     @property
+    def wire_limits(self) -> ConnectionLimits:
+        """What the binary port needs to know, those of roles included."""
+        limits = super().wire_limits
+        account = msgspec.structs.replace(
+            limits.account,
+            connections_per_principal=self.broker_max_connections_per_principal,
+            watches_per_principal=self.broker_max_watches_per_principal,
+        )
+        return msgspec.structs.replace(limits, account=account)
+
+    @property
     def lookup_timeout_s(self) -> float:
         """How long a look-up waits."""
         return self.lookup_timeout_millis / 1000
@@ -371,6 +386,7 @@ def _port_problems(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
     with_tls = [port for port in PORTS[1::2] if getattr(settings, port) is not None]
     trusts = settings.tls_trust_certs_file_path is not None
     yield from settings.security_problems(trusts_certificates=trusts)
+    yield from settings.broker_client_problems()
     yield from settings.tls_problems(name_of(with_tls[0]) if with_tls else "")
     for plain, tls in (PORTS[:2], PORTS[2:]):
         if getattr(settings, plain) is None and getattr(settings, tls) is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from pydantic import BaseModel, Field, field_validator
@@ -16,6 +16,15 @@ _ORIGIN: Final = re.compile(r"https?://[-.\w]+(:\d{1,5})?|https?://\[[0-9a-fA-F:
 _HOST: Final = re.compile(r"[-.\w]+", re.ASCII)
 _MEMORY_MIN: Final = 1 << 24  # a frame and what is unsent of one connection
 ANY: Final = "*"
+
+
+class PortNames(NamedTuple):
+    """The fields of the settings of a process's ports."""
+
+    web: str
+    web_tls: str
+    binary: str
+    binary_tls: str
 
 
 class HttpLimits(msgspec.Struct, frozen=True):
@@ -86,8 +95,8 @@ class PortFields(BaseModel):
         0,
         ge=0,
         le=1_000_000,
-        description="Connections of one address to the binary port at once, where the clients of "
-        "a proxy all have its own; an IPv6 /64 is one address. 0: any number.",
+        description="Connections of one address to the binary port at once; all clients of a proxy "
+        "have that one's, an IPv6 /64 is one address. 0: any number.",
     )
     broker_handshake_timeout_millis: int = Field(
         10_000, ge=100, description="How long a client may take to say CONNECT."
@@ -113,21 +122,21 @@ class PortFields(BaseModel):
     broker_max_watches_per_ip: int = Field(
         500_000,
         ge=0,
-        description="Those of the clients of one address; 0: any number.",
+        description="Watches and consumers of the clients of one address; 0: any number.",
     )
     broker_max_watches_per_connection: int = Field(
-        10_000, ge=1, description="Those of one connection."
+        10_000, ge=1, description="Watches and consumers of one connection."
     )
     broker_max_memory_in_flight: int = Field(
         1 << 29,
         ge=_MEMORY_MIN,
         description="Most bytes that are kept for all clients of the binary port: what they have "
-        "not taken, and frames that they have begun.",
+        "not taken, and requests that are not served yet.",
     )
     broker_max_memory_in_flight_per_ip: int = Field(
         1 << 28,
         ge=0,
-        description="Those kept for the clients of one address; 0: any amount.",
+        description="Most bytes that are kept for the clients of one address; 0: any amount.",
     )
 
     @field_validator("web_service_allowed_origins")

@@ -1,4 +1,7 @@
-"""The settings of who may connect, and of whether it is asked who may do what."""
+"""The settings of who may connect, and of whether it is asked who may do what.
+
+A proxy has the first alone: what somebody may do is for nodes to judge.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, Field, field_validator
 
 from anabranch.broker.settings.ports import listed_words
+from anabranch.core.errors import InvalidInputError
+from anabranch.core.security.acls import PrincipalMapping
 from anabranch.core.security.principal import is_role
 
 TOKEN, CERTIFICATE, BASIC = "token", "tls", "basic"  # as Pulsar calls them
@@ -28,7 +33,7 @@ PublicAlgorithm = Literal[
 ]
 
 
-class SecurityFields(BaseModel):
+class AuthenticationFields(BaseModel):
     """Named as in Pulsar's broker.conf where that has them. No secret is a setting: files are."""
 
     authentication_enabled: bool = Field(
@@ -36,43 +41,51 @@ class SecurityFields(BaseModel):
     )
     authentication_providers: str = Field(
         "",
-        description="How they may, in this order: token, tls (the name of a client's certificate), "
-        "basic (user and password); or Pulsar's classes of that.",
+        description="How clients may say who they are, in this order: token, tls (the name of a "
+        "certificate), basic (user and password); or Pulsar's classes of that.",
     )
     anonymous_user_role: str = Field(
         "", description="The role of whoever does not say who they are; empty: they are refused."
     )
-    authorization_enabled: bool = Field(
-        False, description="Whether whoever asks for something must have the right to it."
+    authenticate_metrics_endpoint: bool = Field(
+        False,
+        description="Whether /metrics, too, is for those alone who have the right to it; false: it "
+        "is for everybody, as a scraper has no token.",
     )
-    superuser_roles: str = Field("", description="Roles (a,b,...) that may do everything.")
     proxy_roles: str = Field(
         "", description="Roles (a,b,...) of proxies, which may ask for others, whom they name."
     )
     token_secret_key: str = Field(
-        "", description="File of the secret that signs tokens and verifies them, as it is."
+        "",
+        repr=False,
+        description="File of the secret that signs tokens and verifies them, as it is.",
     )
     token_public_key: str = Field(
-        "", description="File of the public key that verifies tokens, PEM or DER."
+        "",
+        repr=False,
+        description="File of the public key that verifies tokens, PEM or DER.",
     )
     token_public_alg: PublicAlgorithm = Field(
-        "", description="The algorithm of that key's tokens; empty: any that is the key's own."
+        "", description="The algorithm of tokens by tokenPublicKey; empty: any that fits the key."
     )
     token_key_set: str = Field(
         "",
+        repr=False,
         description="File or https:// URL of a set of keys that verify tokens (JWKS), each with a "
         "`kid`; it is read again while the node runs.",
     )
     token_key_set_trust_certs_file_path: Path | None = Field(
-        None, description="PEM file of the authorities of that URL's server; the system's if left."
+        None,
+        description="PEM file of the authorities to trust at the URL in tokenKeySet; the "
+        "system's if left.",
     )
     token_key_set_refresh_seconds: float = Field(
-        300.0, ge=1, le=86_400, description="Time between two looks at what that URL has."
+        300.0, ge=1, le=86_400, description="Time between two looks at the URL in tokenKeySet."
     )
     token_key_set_expiry_seconds: float = Field(
         86_400.0,
         ge=10,
-        description="How long its keys count while it does not answer, since it did last.",
+        description="How long the keys from the URL in tokenKeySet count after its last answer.",
     )
     token_auth_claim: str = Field(
         "sub", min_length=1, max_length=255, description="The claim of a token that is the role."
@@ -86,6 +99,7 @@ class SecurityFields(BaseModel):
     )
     basic_auth_conf: str = Field(
         "",
+        repr=False,
         description="File of users and hashed passwords, as htpasswd -B writes it.",
     )
     authentication_files_check_seconds: float = Field(
@@ -103,13 +117,10 @@ class SecurityFields(BaseModel):
                 raise ValueError(f"{each!r} is none of {', '.join(METHODS)}")
         return value
 
-    @field_validator("superuser_roles", "proxy_roles")
+    @field_validator("proxy_roles")
     @classmethod
-    def _roles(cls, value: str) -> str:
-        for each in listed_words(value):
-            if not is_role(each):
-                raise ValueError(f"{each!r} is no role")
-        return value
+    def _proxies(cls, value: str) -> str:
+        return _checked_roles(value)
 
     @field_validator("anonymous_user_role")
     @classmethod
@@ -145,28 +156,15 @@ class SecurityFields(BaseModel):
         return tuple(dict.fromkeys(map(_method, listed_words(self.authentication_providers))))
 
     @property
-    def superusers(self) -> frozenset[str]:
-        """`superuser_roles`, one by one."""
-        return frozenset(listed_words(self.superuser_roles))
-
-    @property
     def proxies(self) -> frozenset[str]:
         """`proxy_roles`, one by one."""
         return frozenset(listed_words(self.proxy_roles))
 
-    def security_problems(
+    def authentication_problems(
         self, *, trusts_certificates: bool
     ) -> Iterator[tuple[tuple[str, ...], str]]:
         """What is missing, or cannot be meant."""
-        on = "authenticationEnabled"
-        if self.authorization_enabled and not self.authentication_enabled:
-            yield (
-                (on, "authorizationEnabled"),
-                (
-                    "authorizationEnabled needs authenticationEnabled: who may do what depends on "
-                    "who it is"
-                ),
-            )
+        on = _ON
         if not self.authentication_enabled:
             return
         if not self.methods:
@@ -186,14 +184,10 @@ class SecurityFields(BaseModel):
                 )
         if self.token_key_set and not is_path(self.token_key_set):
             yield from self._stranger_s_keys()
-        both = self.superusers & self.proxies
-        if both:
+        if self.anonymous_user_role in self.proxies:
             yield (
-                ("superuserRoles", "proxyRoles"),
-                (
-                    f"{', '.join(sorted(both))} is in superuserRoles and in proxyRoles: give the "
-                    "proxy a role of its own, or who steals its token may do everything"
-                ),
+                (_ANONYMOUS, "proxyRoles"),
+                f"{_ANONYMOUS} is in proxyRoles: whoever says nothing could ask for anybody",
             )
 
     @property
@@ -215,6 +209,108 @@ class SecurityFields(BaseModel):
                 )
 
 
+class SecurityFields(AuthenticationFields):
+    """A node's own, besides."""
+
+    authorization_enabled: bool = Field(
+        False, description="Whether whoever asks for something must have the right to it."
+    )
+    superuser_roles: str = Field("", description="Roles (a,b,...) that may do everything.")
+    broker_max_connections_per_principal: int = Field(
+        0,
+        ge=0,
+        le=1_000_000,
+        description="Connections of one role to the binary port at once, from wherever they come; "
+        "0: any number.",
+    )
+    broker_max_watches_per_principal: int = Field(
+        0,
+        ge=0,
+        description="Watches and consumers of the clients of one role, from wherever they come; "
+        "0: any number.",
+    )
+    max_requests_per_second_per_principal: int = Field(
+        0,
+        ge=0,
+        le=10_000_000,
+        description="Requests of one role in a second, by both ports together, as many at once; "
+        "more are refused. 0: any number.",
+    )
+    kafka_acls_enabled: bool = Field(
+        False, description="Whether the leader makes ACLs on Kafka of what is granted."
+    )
+    kafka_acls_principal: str = Field(
+        "User:{role}",
+        description="Which principal of Kafka's a role is; `{role}` stands for its name.",
+    )
+    kafka_acls_interval_seconds: float = Field(
+        60.0,
+        ge=1,
+        le=86_400,
+        description="Time between two looks of the leader at whether Kafka still has those ACLs.",
+    )
+
+    @field_validator("kafka_acls_principal")
+    @classmethod
+    def _principal(cls, value: str) -> str:
+        try:
+            PrincipalMapping(value)
+        except InvalidInputError as error:
+            raise ValueError(str(error)) from None
+        return value
+
+    @field_validator("superuser_roles")
+    @classmethod
+    def _superusers(cls, value: str) -> str:
+        return _checked_roles(value)
+
+    @property
+    def superusers(self) -> frozenset[str]:
+        """`superuser_roles`, one by one."""
+        return frozenset(listed_words(self.superuser_roles))
+
+    @property
+    def principal_mapping(self) -> PrincipalMapping:
+        """`kafka_acls_principal`, to be asked."""
+        return PrincipalMapping(self.kafka_acls_principal, self.proxies)
+
+    def security_problems(
+        self, *, trusts_certificates: bool
+    ) -> Iterator[tuple[tuple[str, ...], str]]:
+        """What is missing, or cannot be meant."""
+        if self.authorization_enabled and not self.authentication_enabled:
+            yield (
+                (_ON, "authorizationEnabled"),
+                (
+                    "authorizationEnabled needs authenticationEnabled: who may do what depends on "
+                    "who it is"
+                ),
+            )
+        if self.kafka_acls_enabled and not self.authorization_enabled:
+            yield (
+                ("authorizationEnabled", "kafkaAclsEnabled"),
+                (
+                    "kafkaAclsEnabled needs authorizationEnabled: else anybody could grant "
+                    "themselves what Kafka then lets them do"
+                ),
+            )
+        yield from self.authentication_problems(trusts_certificates=trusts_certificates)
+        if self.authorization_enabled and self.anonymous_user_role in self.superusers:
+            yield (
+                (_ANONYMOUS, "superuserRoles"),
+                f"{_ANONYMOUS} is in superuserRoles: whoever says nothing could do everything",
+            )
+
+
+def _checked_roles(value: str) -> str:
+    for each in listed_words(value):
+        if not is_role(each):
+            raise ValueError(f"{each!r} is no role")
+    return value
+
+
+_ON: Final = "authenticationEnabled"
+_ANONYMOUS: Final = "anonymousUserRole"
 _KEYS: Final = ("tokenSecretKey", "tokenPublicKey", "tokenKeySet")
 
 

@@ -120,7 +120,13 @@ def _validated(
     origin: Mapping[str, str],
     problems: list[str],
 ) -> tuple[_ModelT, set[str]]:
-    """The settings with defaults in place of what is invalid, and the names of that."""
+    """The settings with defaults in place of what is invalid, and the names of that.
+
+    What is given for a field without `repr` may be a secret by mistake, and is not told.
+    """
+    untold = {
+        written_name(model, each) for each, field in model.model_fields.items() if not field.repr
+    }
     try:
         return model.model_validate(given), set()
     except ValidationError as error:
@@ -128,6 +134,7 @@ def _validated(
         for found in error.errors(include_url=False):
             name = str(found["loc"][0])
             invalid.add(name)
-            problems.append(f"{name} ({origin[name]}) is {given[name]!r}: {found['msg']}")
+            said = "" if name in untold else f" is {given[name]!r}"
+            problems.append(f"{name} ({origin[name]}){said}: {found['msg']}")
         valid = {name: value for name, value in given.items() if name not in invalid}
         return model.model_validate(valid), invalid

@@ -33,8 +33,8 @@ class TlsFields(BaseModel):
         300.0,
         ge=0.1,
         le=86_400,
-        description="Time between two looks at whether these files have changed; new connections "
-        "get the new ones.",
+        description="Time between two looks at whether files of certificates and keys have "
+        "changed; new connections get the new ones.",
     )
 
     def tls_problems(self, port: str) -> Iterator[tuple[tuple[str, ...], str]]:

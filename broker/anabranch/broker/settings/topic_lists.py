@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from anabranch.broker.settings.changes import AtRunTime
 from anabranch.core.topic_lists.semaphore import SemaphoreLimits
-from anabranch.wire.limiter import DualMemoryLimits
+from anabranch.wire.memory.limiter import DualMemoryLimits
 
 _MB: Final = 1 << 20
 _MB_MAX: Final = 1 << 24  # more is a number of bytes by mistake
@@ -49,7 +49,7 @@ class TopicListFields(BaseModel):
         1_000,
         ge=0,
         le=_QUEUE_MAX,
-        description="Requests that may wait for that at once; 0: any number.",
+        description="Requests that may wait at once for memory to assemble a list; 0: any number.",
     )
     max_topic_list_in_flight_direct_mem_size_permits_acquire_timeout_millis: AtRunTime[int] = Field(
         25_000,
@@ -61,7 +61,8 @@ class TopicListFields(BaseModel):
         1_000,
         ge=0,
         le=_QUEUE_MAX,
-        description="Assembled topic lists that may wait for that at once; 0: any number.",
+        description="Assembled topic lists that may wait at once for memory to be sent; 0: any "
+        "number.",
     )
 
     @property

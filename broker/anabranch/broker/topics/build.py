@@ -9,22 +9,24 @@ import msgspec
 
 from anabranch.broker.bundles.lookups import LookupService
 from anabranch.broker.runtime import Runtime
+from anabranch.broker.security.outgoing import OutgoingAccess
 from anabranch.broker.settings import Settings
 from anabranch.broker.settings.current import CurrentSettings
-from anabranch.broker.topics.access import TopicAccess
-from anabranch.broker.topics.consumers import Consumers
-from anabranch.broker.topics.groups import Groups, StartPositionFinder
+from anabranch.broker.topics.controllers.access import TopicAccess
+from anabranch.broker.topics.controllers.elsewhere import OtherNodes
+from anabranch.broker.topics.controllers.service import TopicService
+from anabranch.broker.topics.controllers.worker import Cover, SegmentKeeper, WorkerPool, uncovered
 from anabranch.broker.topics.lists import TopicLists
 from anabranch.broker.topics.metrics import BacklogMetrics, SegmentConsumerMetrics
 from anabranch.broker.topics.operations import TopicOperations
 from anabranch.broker.topics.placement import KafkaPlacement
 from anabranch.broker.topics.policies import AutoScalePolicies, Limits, fits_clients
-from anabranch.broker.topics.positions import Backlogs, OpenPositions, Positions
-from anabranch.broker.topics.service import TopicService
-from anabranch.broker.topics.subscriptions import Resets
-from anabranch.broker.topics.surveys import AT_ONCE, TopicSurveys
+from anabranch.broker.topics.subscriptions.changes import Resets
+from anabranch.broker.topics.subscriptions.consumers import Consumers
+from anabranch.broker.topics.subscriptions.groups import Groups, StartPositionFinder
+from anabranch.broker.topics.subscriptions.positions import Backlogs, OpenPositions, Positions
+from anabranch.broker.topics.subscriptions.surveys import AT_ONCE, TopicSurveys
 from anabranch.broker.topics.watches import ControllerFinder, OwnedTopics, Watches
-from anabranch.broker.topics.worker import SegmentKeeper, WorkerPool
 from anabranch.core.autoscale.schedule import AutoScaleSettings, LoadOf
 from anabranch.core.subscriptions.timing import Timing
 from anabranch.core.topics.controller import ControllerSettings
@@ -41,6 +43,7 @@ class TopicParts(msgspec.Struct, frozen=True):
     open_positions: OpenPositions
     load: LoadOf
     placement: KafkaPlacement
+    cover: Cover = uncovered
 
 
 def timing(settings: Settings) -> Timing:
@@ -76,7 +79,7 @@ def build_topics(
         retention_s=retention(settings).read_s,
         doubt_s=settings.scalable_topic_sealed_retention_seconds,
     )
-    workers = WorkerPool(parts.open_keeper, settings.topic_prefix)
+    workers = WorkerPool(parts.open_keeper, settings.topic_prefix, parts.cover)
     service = TopicService(
         runtime,
         controllers,
@@ -121,8 +124,10 @@ def build_topics(
         )
     )
     policies = AutoScalePolicies(access, limits.timeout_s)
+    others = OtherNodes(OutgoingAccess(settings, settings.authentication_files_check_seconds))
     topics = TopicOperations(
-        access, consumers, backlogs, resets, surveys, watches, lists, finder, limits, policies
+        *(access, consumers, backlogs, resets, surveys, watches, lists, finder, limits, policies),
+        others,
     )
 
     def follow(now: Settings) -> None:

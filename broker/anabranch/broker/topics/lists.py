@@ -3,18 +3,22 @@
 A list is made when it is asked for first, by looking at every topic of the namespace, a slice of
 time each; from then on the changes of the log keep it. That of a whole namespace is the source of
 those that a pattern or properties select. What nobody watches may be forgotten again.
+
+A topic that changes is held against each selection, which nearly always is done at once. Strangers'
+patterns may take long, all of them together: then others have their turn in between, and who asks
+for a list of a selection waits until it has what had changed by then.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from anabranch.broker.errors import OverloadedError, UnavailableError
 from anabranch.broker.runtime import FoldingReplica, Runtime
-from anabranch.broker.topics.service import TopicService
+from anabranch.broker.topics.controllers.service import TopicService
 from anabranch.core.names import Namespace, full_name, namespace_of
 from anabranch.core.topic_lists.selection import ALL, Selection, Selector
 from anabranch.core.topic_lists.sorted_names import names_of
@@ -25,9 +29,9 @@ Wake = Callable[[], None]
 
 INITIAL_BYTES: Final = 1_024  # of heap, before it is known how long a list is
 _UNWATCHED_MAX: Final = 64  # lists that are kept for who may ask again
-_UNWATCHED_BYTES_MAX: Final = 32 << 20  # of their names, but for those of whole namespaces
+_UNWATCHED_BYTES_MAX: Final = 32 << 20  # of them, but for those of whole namespaces
 _SELECTED_MAX: Final = 1_000  # lists of patterns and properties: each change is held against all
-_SELECTED_BYTES_MAX: Final = 128 << 20  # of their names
+_SELECTED_BYTES_MAX: Final = 128 << 20  # of them
 _SLICE_S: Final = 0.005  # of making a list, before others have their turn
 _DOMAIN_LENGTH: Final = len(full_name(""))
 
@@ -44,7 +48,13 @@ class KeptList:
         self.watchers: dict[Wake, None] = {}
         self.making: asyncio.Task[None] | None = None
         self.askers = 0  # who wait until it is made
+        self.late_came = 0  # it has no more than some of so many changes yet
         self._meanwhile: dict[str, bool] = {}  # what changed while it was made
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes: the names, and what is said of them, which may be much and select none."""
+        return self.list.names.names_bytes + self.selection.length
 
     def note(self, name: str, present: bool) -> bool:
         """The topic of this full name belongs to it now, or does not; whether that is new."""
@@ -83,6 +93,13 @@ class TopicLists:
         # One at a time of each kind: what strangers ask for shares one slice of each turn.
         self._whole_turn = asyncio.Lock()
         self._selected_turn = asyncio.Lock()
+        self._new_turn = asyncio.Lock()
+        # Topics that changed and were not held against selections yet.
+        self._late: dict[str, None] = {}
+        self._late_came = self._late_done = 0  # how many changes
+        self._late_steps: Iterator[None] = iter(())
+        self._late_slice = _Slices(now)
+        self._noting: asyncio.Task[None] | None = None  # the next slice of that
         self._tasks: set[asyncio.Task[None]] = set()
         self.watch_count = 0
         service.listeners.append(self._changed)
@@ -94,19 +111,26 @@ class TopicLists:
         Raises PatternError, or OverloadedError where too many are kept. Who wants it to stay calls
         `watch` before the next `await`.
         """
+        came = self._late_came
+        if not selection.is_all and selection not in self._by_home.get(home, ()):
+            async with self._new_turn:  # a pattern takes long to be read, so it is one in each turn
+                await asyncio.sleep(0)
         while not self._stopped:
             self._check_view()
             kept = self._found(home, selection)
-            making = kept.making
-            if making is None:
+            awaited = kept.making
+            late = max(came, kept.late_came)
+            if awaited is None and not selection.is_all and self._late_done < late:
+                awaited = self._noting
+            if awaited is None:
                 return kept
             kept.askers += 1
             try:
-                await asyncio.wait([making])  # who is cancelled does not end it for others
+                await asyncio.wait([awaited])  # who is cancelled does not end it for others
             finally:
                 kept.askers -= 1
-            if not making.cancelled():
-                making.result()
+            if not awaited.cancelled():
+                awaited.result()
         raise UnavailableError("this node is stopping; ask another one")
 
     def watch(self, kept: KeptList, wake: Wake) -> None:
@@ -155,7 +179,7 @@ class TopicLists:
 
     def _check_room(self) -> None:
         sizes = [
-            kept.list.names.names_bytes
+            kept.size_bytes
             for lists in self._by_home.values()
             for selection, kept in lists.items()
             if not selection.is_all and kept.watchers
@@ -163,7 +187,7 @@ class TopicLists:
         if len(sizes) >= _SELECTED_MAX or sum(sizes) > _SELECTED_BYTES_MAX:
             raise OverloadedError(
                 f"this node follows {len(sizes)} patterns and property filters of "
-                f"{sum(sizes) >> 20} MB of names, and takes {_SELECTED_MAX} of "
+                f"{sum(sizes) >> 20} MB, and takes {_SELECTED_MAX} of "
                 f"{_SELECTED_BYTES_MAX >> 20} MB; watch the whole namespace, or ask another node"
             )
 
@@ -186,7 +210,7 @@ class TopicLists:
 
     def _selected_bytes(self, key: _Key) -> int:
         home, selection = key
-        return 0 if selection.is_all else self._by_home[home][selection].list.names.names_bytes
+        return 0 if selection.is_all else self._by_home[home][selection].size_bytes
 
     def _forget(self, kept: KeptList) -> None:
         kept.is_over = True
@@ -226,6 +250,7 @@ class TopicLists:
             whole = await self.of(kept.home)
             async with self._selected_turn:
                 kept.made(await self._selected_of(kept, whole))
+                kept.late_came = self._late_came
         finally:
             self._settled(kept)
 
@@ -253,32 +278,76 @@ class TopicLists:
 
     # --- changes ------------------------------------------------------------------------
 
-    def _changed(self, topics: set[str], _units: list[str]) -> None:
-        changed: dict[KeptList, None] = {}
+    def _changed(self, topics: list[str], _units: list[str]) -> None:
+        wholes: dict[KeptList, None] = {}
         for name in topics:
-            lists = self._by_home.get(namespace_of(name))
-            if lists:
-                self._note(name, lists, changed)
-        for kept in changed:
+            lists = self._by_home.get(namespace_of(name), {})
+            whole = lists.get(ALL)
+            if whole is not None and whole.note(full_name(name), self._state_of(name)[0]):
+                wholes[whole] = None
+            if len(lists) > (whole is not None):
+                self._late_came += 1
+                self._late[name] = None
+        for kept in wholes:
             kept.wake()
+        if self._noting is None and self._late:
+            self._late_steps = self._held_against_selections()
+            self._note_late()
 
-    def _note(
-        self, name: str, lists: dict[Selection, KeptList], changed: dict[KeptList, None]
-    ) -> None:
+    def _note_late(self) -> None:
+        """Lists of selections have what is late, as far as one slice of time goes."""
+        self._late_slice = _Slices(self._now)
+        self._noting = None
+        if next(self._late_steps, self) is not self:
+            self._noting = asyncio.create_task(self._note_later(), name="topic lists, what is late")
+            self._tasks.add(self._noting)
+            self._noting.add_done_callback(self._tasks.discard)
+
+    async def _note_later(self) -> None:
+        try:
+            self._note_late()
+        except Exception:
+            self._forget_all()  # what was missed, nobody would make up for
+            raise
+
+    def _held_against_selections(self) -> Iterator[None]:
+        """One step for each slice of time. What is found counts at once when nothing is late any
+        more: no list is ever one that the log has not had.
+        """
+        found: dict[KeptList, dict[str, bool]] = {}
+        while self._late:
+            name = next(iter(self._late))
+            del self._late[name]
+            is_open, properties = self._state_of(name)  # when that changes, it is late again
+            for kept in list(self._by_home.get(namespace_of(name), {}).values()):
+                if self._late_slice.is_over:
+                    yield
+                selector = kept.selector
+                if selector is not None and not kept.is_over:
+                    present = is_open and selector.takes(name, properties)
+                    found.setdefault(kept, {})[full_name(name)] = present
+        self._late_done = self._late_came
+        for kept, names in found.items():
+            changes = sum(kept.note(name, present) for name, present in names.items())
+            if changes:
+                kept.wake()
+
+    def _state_of(self, name: str) -> tuple[bool, tuple[str, ...]]:
+        """Whether it is open, and its properties."""
         topic = self._view.topic(name)
-        full = full_name(name)
-        is_open = topic is not None and topic.is_open
-        properties = topic.properties if topic is not None else ()
-        for kept in lists.values():
-            selector = kept.selector
-            if kept.note(full, is_open and (selector is None or selector.takes(name, properties))):
-                changed[kept] = None
+        return (topic.is_open, topic.properties) if topic is not None else (False, ())
 
     def _check_view(self) -> None:
         """A view that was built anew tells no changes: all that was kept of the former is over."""
         if self._view is self._runtime.view:
             return
         self._view = self._runtime.view
+        self._forget_all()
+
+    def _forget_all(self) -> None:
+        """Whoever watches begins anew."""
+        self._late.clear()
+        self._late_done = self._late_came
         kept_lists = [kept for lists in self._by_home.values() for kept in lists.values()]
         for kept in kept_lists:
             self._forget(kept)

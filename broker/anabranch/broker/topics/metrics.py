@@ -137,24 +137,30 @@ class AutoScaleMetrics(Collector):
             del self._topics[name]
 
     def collect(self) -> Iterable[Metric]:
+        self.drop(lambda name: self._view().topic(name) is None)
+        found = {controller.name for controller in self._controllers()}
+        names = sorted(found.union(self._topics, self.owned()))
+        yield self._active_segments(names)
+        for counter, text in _COUNTERS.items():
+            yield self._counted(counter, text, names)
+
+    def _active_segments(self, names: Iterable[str]) -> Metric:
         active = GaugeMetricFamily(
             f"{_PREFIX}active_segments", "Active segments of the topic.", None, ["topic"]
         )
         view = self._view()
-        self.drop(lambda name: view.topic(name) is None)
-        names = {controller.name for controller in self._controllers()}
-        names.update(self._topics, self.owned())
-        for name in sorted(names):
+        for name in names:
             topic = view.topic(name)
             if topic is not None:
                 active.add_metric([name], sum(part.is_active for part in topic.segments))
-        yield active
-        for counter, text in _COUNTERS.items():
-            family = CounterMetricFamily(f"{_PREFIX}{counter}", text, None, ["topic"])
-            for name in sorted(names):
-                known = self._topics.get(name)
-                family.add_metric([name], known.counts[counter] if known is not None else 0)
-            yield family
+        return active
+
+    def _counted(self, counter: str, text: str, names: Iterable[str]) -> Metric:
+        family = CounterMetricFamily(f"{_PREFIX}{counter}", text, None, ["topic"])
+        for name in names:
+            known = self._topics.get(name)
+            family.add_metric([name], known.counts[counter] if known is not None else 0)
+        return family
 
     def _at_rest(self, name: str, evaluation: Evaluation) -> None:
         known = self._topics.get(name)
@@ -192,9 +198,21 @@ class SegmentConsumerMetrics(Collector):
         self._owned = owned
 
     def collect(self) -> Iterable[Metric]:
+        yield self._buckets()
+        yield from self._shares()
+
+    def _buckets(self) -> Metric:
         buckets = GaugeMetricFamily(
             f"{_PREFIX}segment_entry_buckets", "Entry buckets of the segment.", None, _OF_SEGMENT
         )
+        view = self._view()
+        for name in sorted({each.name for each in self._controllers()}.union(self._owned())):
+            topic = view.topic(name)
+            for part in topic.segments if topic is not None else ():
+                buckets.add_metric([name, str(part.segment_id)], part.buckets)
+        return buckets
+
+    def _shares(self) -> Iterable[Metric]:
         sharing = GaugeMetricFamily(
             f"{_PREFIX}segment_consumers", "Consumers that share the segment.", None, _OF_SHARE
         )
@@ -222,11 +240,6 @@ class SegmentConsumerMetrics(Collector):
             None,
             _OF_SHARE,
         )
-        view = self._view()
-        for name in sorted({each.name for each in self._controllers()}.union(self._owned())):
-            topic = view.topic(name)
-            for part in topic.segments if topic is not None else ():
-                buckets.add_metric([name, str(part.segment_id)], part.buckets)
         for controller in self._controllers():
             name = controller.name
             for subscription, coordinator in controller.coordinators.items():
@@ -245,7 +258,7 @@ class SegmentConsumerMetrics(Collector):
                     draining.add_metric(labels, segment_id in coordinator.target.backlog.draining)
                 for segment_id, count in coordinator.moved.items():
                     moved.add_metric([name, subscription, str(segment_id)], count)
-        return (buckets, sharing, withheld, draining, unserved, moved)
+        return (sharing, withheld, draining, unserved, moved)
 
 
 class BacklogMetrics(Collector):
@@ -267,7 +280,10 @@ class BacklogMetrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         loads = {name: self._loads(name) for name in self._owned()}
-        return [*self._of_topics(loads), *self._of_subscriptions(loads)]
+        for place, (metric, text) in enumerate(_RATES.items()):
+            yield _rate(metric, text, place, loads)
+        yield self._stored()
+        yield from self._of_subscriptions(loads)
 
     def _loads(self, name: str) -> list[SegmentLoad]:
         topic = self._view().topic(name)
@@ -275,18 +291,13 @@ class BacklogMetrics(Collector):
             return []
         return list((self._load(name, topic.incarnation) or {}).values())
 
-    def _of_topics(self, loads: dict[str, list[SegmentLoad]]) -> Iterable[Metric]:
-        for place, (metric, text) in enumerate(_RATES.items()):
-            family = GaugeMetricFamily(metric, text, None, _TOPIC)
-            for name, parts in loads.items():
-                family.add_metric([name], sum(part.rates[place] for part in parts))
-            yield family
+    def _stored(self) -> Metric:
         stored = GaugeMetricFamily(
             "anabranch_topic_stored_messages", "Messages that Kafka has of the topic.", None, _TOPIC
         )
         for name, seen in self._seen.items():
             stored.add_metric([name], seen.stored)
-        yield stored
+        return stored
 
     def _of_subscriptions(self, loads: dict[str, list[SegmentLoad]]) -> Iterable[Metric]:
         messages = GaugeMetricFamily(
@@ -324,6 +335,13 @@ class BacklogMetrics(Collector):
         for key, left_s in self._soon.items():
             expires.add_metric(list(key), left_s)
         return (messages, size, rate, expires)
+
+
+def _rate(metric: str, text: str, place: int, loads: Mapping[str, Iterable[SegmentLoad]]) -> Metric:
+    family = GaugeMetricFamily(metric, text, None, _TOPIC)
+    for name, parts in loads.items():
+        family.add_metric([name], sum(part.rates[place] for part in parts))
+    return family
 
 
 def _average_size(loads: Iterable[SegmentLoad]) -> float | None:

@@ -7,7 +7,7 @@ finished it; when it was undone because Kafka refused what it needs, the error s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from anabranch.broker.errors import (
@@ -20,8 +20,8 @@ from anabranch.broker.errors import (
     UnavailableError,
     listed,
 )
-from anabranch.broker.topics.access import TopicAccess
-from anabranch.broker.topics.consumers import Consumers
+from anabranch.broker.topics.controllers.access import TopicAccess
+from anabranch.broker.topics.controllers.elsewhere import OtherNodes
 from anabranch.broker.topics.lists import INITIAL_BYTES, TopicLists
 from anabranch.broker.topics.policies import (
     AutoScalePolicies,
@@ -29,9 +29,10 @@ from anabranch.broker.topics.policies import (
     check_layout,
     check_properties,
 )
-from anabranch.broker.topics.positions import Backlogs
-from anabranch.broker.topics.subscriptions import DeadLetterPolicies, Resets
-from anabranch.broker.topics.surveys import TopicSurveys
+from anabranch.broker.topics.subscriptions.changes import DeadLetterPolicies, Resets
+from anabranch.broker.topics.subscriptions.consumers import Consumers
+from anabranch.broker.topics.subscriptions.positions import Backlogs
+from anabranch.broker.topics.subscriptions.surveys import TopicSurveys
 from anabranch.broker.topics.watches import ControllerFinder, Watches
 from anabranch.core.errors import InvalidInputError, UnknownSegmentError
 from anabranch.core.log.records import TopicChange, topic_key
@@ -51,7 +52,7 @@ from anabranch.core.topics.topic import (
     properties_dict,
     properties_flat,
 )
-from anabranch.wire.limiter import AsyncDualMemoryLimiter, LimitType
+from anabranch.wire.memory.limiter import AsyncDualMemoryLimiter, LimitType
 
 Children = Callable[[SegmentLayout], tuple[SegmentInfo, ...]]
 
@@ -71,6 +72,7 @@ class TopicOperations:
         finder: ControllerFinder,
         limits: Limits,
         policies: AutoScalePolicies,
+        others: OtherNodes,
     ) -> None:
         self.access = access
         self.topic = access.topic
@@ -84,7 +86,7 @@ class TopicOperations:
         self.limits = limits
         self.policies = policies
         self.placement = access.service.placement
-        self.dead_letters = DeadLetterPolicies(consumers, self.create, limits.timeout_s)
+        self.dead_letters = DeadLetterPolicies(consumers, self.create, others, limits.timeout_s)
         self._runtime = access.runtime
         self._proposals = access.proposals
 
@@ -108,7 +110,10 @@ class TopicOperations:
     # --- reading ------------------------------------------------------------------------
 
     async def names(
-        self, ns: Namespace, wanted: Mapping[str, str], limiter: AsyncDualMemoryLimiter
+        self,
+        ns: Namespace,
+        wanted: Iterable[tuple[str, str]],
+        limiter: AsyncDualMemoryLimiter,
     ) -> SortedNames:
         """Full names of the namespace's topics that have all the wanted properties.
 
@@ -116,7 +121,7 @@ class TopicOperations:
         """
         if self._runtime.view.namespace(ns) is None:
             raise NotFoundError("Namespace does not exist")
-        selection = by_properties(dict(wanted))
+        selection = by_properties(wanted)
         try:
             async with limiter.held(INITIAL_BYTES, LimitType.HEAP_MEMORY):
                 return (await self.lists.of(ns, selection)).list.names

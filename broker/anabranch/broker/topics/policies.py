@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from anabranch.broker.errors import NotFoundError, PreconditionError
-from anabranch.broker.topics.access import TopicAccess
+from anabranch.broker.topics.controllers.access import TopicAccess
 from anabranch.core.autoscale.policy import (
     EffectivePolicy,
     Override,

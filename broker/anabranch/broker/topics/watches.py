@@ -15,8 +15,9 @@ from typing import Final
 import msgspec
 
 from anabranch.broker.errors import NotFoundError, OperationError
-from anabranch.broker.topics.access import TopicAccess
-from anabranch.broker.topics.service import TopicService
+from anabranch.broker.topics.controllers.access import TopicAccess
+from anabranch.broker.topics.controllers.service import TopicService
+from anabranch.core.bundles.unit import LEADERSHIP
 from anabranch.core.names import full_name, namespace_of
 from anabranch.core.ring import split_bundle_name, topic_hash
 from anabranch.core.topics.topic import ScalableTopic
@@ -181,9 +182,9 @@ class Watches:
             self._generation = self._runtime.generation
             self._wake(list(self._by_topic))
 
-    def _changed(self, topics: set[str], units: list[str]) -> None:
+    def _changed(self, topics: list[str], units: list[str]) -> None:
         self._reached()
-        self._wake(topic for topic in sorted(topics) if topic in self._by_topic)
+        self._wake(topic for topic in topics if topic in self._by_topic)
         for unit in dict.fromkeys(units):
             watched = self._by_namespace.get(unit.rpartition("/")[0])
             if watched:
@@ -208,7 +209,10 @@ class OwnedTopics:
         self._runtime = service.runtime
         self._names: dict[str, None] = {}
         self._following: asyncio.Task[None] | None = None
-        self._moved = True  # bundles came or went: every topic may be concerned
+        self._homes: set[str] = set()  # namespaces that it has, or had, a topic of
+        # Namespaces whose bundles came or went: any topic of theirs may be concerned.
+        self._moved: set[str] = set()
+        self._followed: object = None  # the view whose bundles were looked at
         service.listeners.append(self._changed)
         service.tickers.append(self._ticked)
 
@@ -221,11 +225,15 @@ class OwnedTopics:
 
     async def follow(self) -> None:
         """Takes in what came with bundles."""
-        while self._moved:
-            self._moved = False
-            homes = {unit.rpartition("/")[0] for unit in self._runtime.core.serving if "/" in unit}
-            found = [*self._names]
-            for home in sorted(homes):
+        while self._is_behind:
+            moved, self._moved = self._moved, set()
+            found: list[str] = []
+            if self._followed is not self._runtime.view:  # at the start, or after it was rebuilt
+                self._followed = self._runtime.view
+                mine = self._runtime.view.units_of(self._runtime.core.me)
+                moved = {unit.rpartition("/")[0] for unit, _ in mine if unit != LEADERSHIP}
+                found += self._names
+            for home in sorted(moved):
                 found += self._runtime.view.topics(home)
             for number, name in enumerate(found):
                 self._look(name)
@@ -233,11 +241,15 @@ class OwnedTopics:
                     await asyncio.sleep(0)
 
     def _ticked(self) -> None:
-        if self._moved and self._following is None:
+        if self._is_behind and self._following is None:
             self._following = asyncio.create_task(self.follow(), name="owned topics")
-            self._following.add_done_callback(self._followed)
+            self._following.add_done_callback(self._done)
 
-    def _followed(self, task: asyncio.Task[None]) -> None:
+    @property
+    def _is_behind(self) -> bool:
+        return bool(self._moved) or self._followed is not self._runtime.view
+
+    def _done(self, task: asyncio.Task[None]) -> None:
         self._following = None
         if not task.cancelled() and (error := task.exception()) is not None:
             self._runtime.fail(f"a fault while its topics were counted: {error}")
@@ -248,8 +260,12 @@ class OwnedTopics:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
 
-    def _changed(self, topics: set[str], units: list[str]) -> None:
-        self._moved = self._moved or bool(units)
+    def _changed(self, topics: list[str], units: list[str]) -> None:
+        serving = self._runtime.core.serving
+        for unit in units:
+            home = unit.rpartition("/")[0]
+            if unit in serving or home in self._homes:
+                self._moved.add(home)
         for name in topics:
             self._look(name)
 
@@ -258,5 +274,6 @@ class OwnedTopics:
         owner = self._runtime.routes.owner(full_name(name), namespace_of(name))
         if topic is not None and topic.is_open and owner == self._runtime.core.me:
             self._names[name] = None
+            self._homes.add(namespace_of(name))
         else:
             self._names.pop(name, None)

@@ -1,1 +1,1 @@
-"""Kafka itself: how clients reach it and wait for it, and the cluster's own topics."""
+"""Kafka itself: how clients reach it and wait for it, its ACLs, and the cluster's own topics."""

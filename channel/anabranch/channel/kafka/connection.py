@@ -15,11 +15,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
 
 from anabranch.channel.errors import (
     BrokersForgottenError,
@@ -45,7 +45,6 @@ _COMMON: Final[Mapping[str, Any]] = {
     # By default 300 s, for which a client may not notice that a partition has another leader.
     "topic.metadata.refresh.interval.ms": 20_000,
     "log_level": 4,  # warnings
-    "statistics.interval.ms": 10_000,  # only for `Refusals.note_brokers`
     # By librdkafka's default a producer, and every Kafka by its own, makes a topic that is missing:
     # what Anabranch has deleted would come back, with other settings, and take appends.
     "allow.auto.create.topics": False,
@@ -67,16 +66,16 @@ _CONSUMER: Final[Mapping[str, Any]] = {
 # What our consumers hear where they have no right to that group: librdkafka asks who coordinates
 # it all the same, and nothing depends on the answer.
 NO_GROUP: Final = KafkaError.GROUP_AUTHORIZATION_FAILED
-LATEST_OFFSET: Final[OffsetSpec] = cast(Any, OffsetSpec).latest()  # which has no types
 # Of librdkafka's own time for an administrator's request to a group's coordinator, the most that it
 # takes: where that is over before the coordinator is found, finding it ends the process (librdkafka
-# 2.16, its issue 4605). Whoever asks stops waiting by himself.
+# 2.16, its issue 4605). Whoever asks stops waiting by himself, and ends the client.
 COORDINATOR_S: Final = 3_600.0
 _PRODUCER: Final[Mapping[str, Any]] = {
     "acks": "all",
     "enable.idempotence": True,
     "linger.ms": 0,
 }
+_STATISTICS_MS: Final = 10_000
 _UNREACHABLE: Final = frozenset(
     {
         KafkaError._TRANSPORT,
@@ -213,11 +212,17 @@ class KafkaConnection(msgspec.Struct, frozen=True):
         return f"KafkaConnection({self.bootstrap_servers!r})"  # security may hold passwords
 
     def producer(
-        self, on_error: Callable[[KafkaError], None] | None = None, **settings: Any
+        self,
+        on_error: Callable[[KafkaError], None] | None = None,
+        *,
+        is_polled: bool = False,
+        **settings: Any,
     ) -> Producer:
         """An idempotent producer; `settings` with underscores for dots.
 
         `on_error` is told of errors that are no record's own, on the thread that polls.
+        `is_polled`: all the time, so that it can be told that Kafka is forgotten, too
+        (`Refusals.note_brokers`); a client that is not keeps its statistics for ever.
         """
 
         def noted(error: KafkaError) -> None:
@@ -225,15 +230,22 @@ class KafkaConnection(msgspec.Struct, frozen=True):
             if on_error is not None:
                 on_error(error)
 
-        return self._made(Producer, {**_PRODUCER, **_dotted(settings), "error_cb": noted})
+        told = {"error_cb": noted, **self._statistics(is_polled)}
+        return self._made(Producer, {**_PRODUCER, **told, **_dotted(settings)})
 
-    def consumer(self, **settings: Any) -> Consumer:
-        """A consumer that is assigned its partitions and commits nothing."""
-        return self._made(Consumer, {**_CONSUMER, **_dotted(settings)})
+    def consumer(self, *, is_polled: bool = False, **settings: Any) -> Consumer:
+        """A consumer that is assigned its partitions and commits nothing; else as `producer`."""
+        told = self._statistics(is_polled)
+        return self._made(Consumer, {**_CONSUMER, **told, **_dotted(settings)})
 
     def admin(self) -> AdminClient:
         """A client for questions and for changes of topics."""
         return self._made(AdminClient, _ADMIN)
+
+    def _statistics(self, is_polled: bool) -> Mapping[str, Any]:
+        if not is_polled:
+            return {}
+        return {"statistics.interval.ms": _STATISTICS_MS, "stats_cb": self.refusals.note_brokers}
 
     def _made(self, kind: Callable[..., _T], settings: Mapping[str, Any]) -> _T:
         everything = {
@@ -241,7 +253,6 @@ class KafkaConnection(msgspec.Struct, frozen=True):
             "bootstrap.servers": self.bootstrap_servers,
             "client.id": self.client_id,
             "error_cb": self.refusals.note,
-            "stats_cb": self.refusals.note_brokers,
             **settings,
             **self.security,
         }

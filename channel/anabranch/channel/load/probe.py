@@ -10,7 +10,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -18,24 +17,21 @@ from confluent_kafka import (
     OFFSET_INVALID,
     Consumer,
     ConsumerGroupState,
-    KafkaError,
     KafkaException,
     TopicPartition,
 )
+from confluent_kafka.admin import AdminClient
 
 from anabranch.channel.kafka.connection import (
     COORDINATOR_S,
-    LATEST_OFFSET,
     KafkaConnection,
     close_consumer,
 )
-from anabranch.channel.segments.sealing import SegmentTopic, together
+from anabranch.channel.kafka.offsets import ASKING, LATEST, PartitionOffset, PartitionOffsets
+from anabranch.channel.segments.sealing import SegmentTopic
 
-_PARTITIONS_AT_ONCE: Final = 2_000  # of one request
-_FIRST_SHARE: Final = 0.7  # of the time for ends: what is left is for what must be learnt first
 _GROUPS_AT_ONCE: Final = 200
 CLIENTS_MAX: Final = 32  # one for each group that was asked about last
-_LEARNED_SINGLY: Final = 20  # topics; of more, it is quicker to ask for all that there are
 _NEWEST: Final = 8  # messages of a partition whose sizes stand for all
 _CLOSE_S: Final = 1.0
 
@@ -55,72 +51,34 @@ class LoadProbe:
     def __init__(self, connection: KafkaConnection) -> None:
         self._connection = connection
         self._admin = connection.admin()
+        self._group_admin: AdminClient | None = None
         self._consumer: Consumer = connection.consumer(
-            auto_offset_reset="earliest", fetch_message_max_bytes=65_536, queued_min_messages=1
+            auto_offset_reset="earliest",
+            fetch_message_max_bytes=65_536,
+            queued_min_messages=1,
+            **ASKING,
         )
+        self._offsets = PartitionOffsets(connection, self._consumer)
         self._groups: OrderedDict[str, Consumer] = OrderedDict()
 
     def close(self) -> None:
         """Ends all clients."""
-        for consumer in (self._consumer, *self._groups.values()):
+        self._offsets.close()
+        for consumer in self._groups.values():
             close_consumer(consumer, _CLOSE_S)
 
     def ends(self, topics: Iterable[SegmentTopic], timeout_s: float) -> dict[str, tuple[int, ...]]:
         """Asks each partition's end offset, of the topics that Kafka tells all of."""
-        deadline = time.monotonic() + timeout_s
-        found, unknown = self._ends(list(topics), timeout_s * _FIRST_SHARE)
-        left_s = deadline - time.monotonic()
-        if unknown and left_s > 0 and self._learn(unknown, left_s):
-            found.update(self._ends(unknown, max(0.1, deadline - time.monotonic()))[0])
-        return found
-
-    def _ends(
-        self, topics: Sequence[SegmentTopic], timeout_s: float
-    ) -> tuple[dict[str, tuple[int, ...]], list[SegmentTopic]]:
-        """Returns what is told, and the topics that librdkafka takes to be not there.
-
-        Everything is asked before anything is awaited: what one Kafka broker does not answer costs
-        nobody else's answer.
-        """
-        # Not a consumer's offsets_for_times: that refuses all for the sake of one without a leader.
-        offsets = {topic.name: [-1] * topic.partitions for topic in topics}
-        futures: dict[TopicPartition, Any] = {}
-        for some in together(topics, _PARTITIONS_AT_ONCE):
-            asked = {
-                TopicPartition(topic.name, number): LATEST_OFFSET
-                for topic in some
-                for number in range(topic.partitions)
-            }
-            with suppress(KafkaException):
-                futures.update(self._admin.list_offsets(asked, request_timeout=timeout_s))
-        unknown: set[str] = set()
-        deadline = time.monotonic() + timeout_s
-        for place, future in futures.items():
-            try:
-                answer = future.result(max(0.0, deadline - time.monotonic()))
-            except FutureTimeoutError:
-                continue
-            except KafkaException as error:
-                if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    unknown.add(place.topic)
-                continue
-            offsets[place.topic][place.partition] = answer.offset
-        ends = {name: tuple(each) for name, each in offsets.items() if min(each) >= 0}
-        return ends, [topic for topic in topics if topic.name in unknown]
-
-    def _learn(self, topics: Sequence[SegmentTopic], timeout_s: float) -> bool:
-        """Has librdkafka ask for topics again.
-
-        It does not by itself: what it once heard to be not there, because the Kafka broker that it
-        asked had not heard of a new topic yet, it answers from memory ever after.
-        """
-        few = len(topics) <= _LEARNED_SINGLY
-        try:
-            for name in [topic.name for topic in topics] if few else [None]:
-                self._admin.list_topics(name, timeout=timeout_s)
-        except KafkaException:
-            return False
-        return True
+        asked = list(topics)
+        places = [(topic.name, number) for topic in asked for number in range(topic.partitions)]
+        told = self._offsets.ask_each(places, LATEST, timeout_s)
+        ends: dict[str, tuple[int, ...]] = {}
+        for topic in asked:
+            parts = [told[topic.name, number] for number in range(topic.partitions)]
+            offsets = [each.offset for each in parts if isinstance(each, PartitionOffset)]
+            if len(offsets) == topic.partitions:
+                ends[topic.name] = tuple(offsets)
+        return ends
 
     def sizes(self, ends: Mapping[str, Sequence[int]], timeout_s: float) -> dict[str, float]:
         """The average size of the newest messages' values in each topic, in bytes.
@@ -193,8 +151,9 @@ class LoadProbe:
         wanted = list(groups)[:_GROUPS_AT_ONCE]
         if not wanted:
             return []
+        admin = self._group_admin = self._group_admin or self._connection.admin()
         try:
-            described_soon: dict[str, Any] = self._admin.describe_consumer_groups(
+            described_soon: dict[str, Any] = admin.describe_consumer_groups(
                 wanted, request_timeout=COORDINATOR_S
             )
         except KafkaException:
@@ -202,7 +161,12 @@ class LoadProbe:
         for group, future in described_soon.items():
             try:
                 described = future.result(timeout_s)
-            except (KafkaException, FutureTimeoutError):
+            except KafkaException:
+                continue
+            except FutureTimeoutError:
+                self._group_admin = (
+                    None  # ends with what is under way, long before its time is over
+                )
                 continue
             read = frozenset(
                 each.topic

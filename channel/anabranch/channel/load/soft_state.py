@@ -70,6 +70,7 @@ class SoftStateTopic(ABC, Generic[_V, _C]):
         self._waiting: dict[str, _V | None] = {}
         self._under_way: set[str] = set()  # one of a key at a time, so that the newest is the last
         self._producer = connection.producer(
+            is_polled=True,
             enable_idempotence=False,
             linger_ms=5,
             delivery_timeout_ms=_DELIVERY_TIMEOUT_MS,
@@ -164,6 +165,7 @@ class SoftStateTopic(ABC, Generic[_V, _C]):
         self._follow_no_more()
         self._next_offset = offset
         self._consumer = self._connection.consumer(
+            is_polled=True,
             auto_offset_reset="earliest",  # to read something again does no harm
             enable_partition_eof=True,
             **patience,

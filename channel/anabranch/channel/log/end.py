@@ -10,9 +10,10 @@ import asyncio
 import time
 from typing import Final
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 
-from anabranch.channel.kafka.connection import LATEST_OFFSET, KafkaConnection
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.offsets import LATEST, PartitionOffsets
 from anabranch.channel.log.kafka_log import is_passing
 
 _ANSWER_S_MAX: Final = 5.0
@@ -25,8 +26,12 @@ class KafkaLogEnd:
 
     def __init__(self, connection: KafkaConnection, topic: str) -> None:
         self._connection = connection
-        self._topic = topic
-        self._admin = connection.admin()
+        self._place = (topic, 0)
+        self._offsets = PartitionOffsets(connection)
+
+    def close(self) -> None:
+        """Ends the client, once what is under way is over."""
+        self._offsets.close()
 
     async def ask(self) -> int:
         """The offset behind the last record that any reader may have seen.
@@ -34,13 +39,12 @@ class KafkaLogEnd:
         Raises KafkaUnreachableError or KafkaRefusedError.
         """
         deadline = time.monotonic() + _ANSWER_S_MAX
-        asked = {TopicPartition(self._topic, 0): LATEST_OFFSET}
         while True:
-            (future,) = self._admin.list_offsets(asked, request_timeout=_LOOK_S).values()
-            try:
-                return int((await asyncio.wrap_future(future)).offset)
-            except KafkaException as error:
-                if not is_passing(error.args[0]) or time.monotonic() > deadline:
-                    doing = f"to tell the end of {self._topic}"
-                    raise self._connection.explained(error, doing) from None
+            asked = self._offsets.soon([self._place], LATEST, _LOOK_S)
+            answer = (await asyncio.wrap_future(asked))[self._place]
+            if not isinstance(answer, KafkaError):
+                return answer.offset
+            if not is_passing(answer) or time.monotonic() > deadline:
+                doing = f"to tell the end of {self._place[0]}"
+                raise self._connection.explained(KafkaException(answer), doing)
             await asyncio.sleep(_RETRY_S)

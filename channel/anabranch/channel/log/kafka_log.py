@@ -32,6 +32,11 @@ from anabranch.channel.log.entries import Entry, OnDone
 
 _DELIVERY_TIMEOUT_S: Final = 5.0
 _QUEUE_MAX: Final = 20_000  # appends in flight: more than a clean-up round, less than a flood
+# Kafka takes a connection's requests one after another, and the next one only once it has answered
+# the last: a second one under way would wait there. Here, what is proposed meanwhile goes together
+# (but for the next, which librdkafka makes up at once), as one batch that Kafka appends, and every
+# node fetches and folds, at once.
+APPENDS_UNDER_WAY: Final = 1
 _START_S_MAX: Final = 10.0
 _CLOSE_S_MAX: Final = 5.0
 _RETRY_S: Final = 0.05
@@ -61,11 +66,12 @@ class KafkaLogWriter:
         timeout_ms = round(delivery_timeout_s * 1000)
         self._producer = connection.producer(
             self._health.note,
+            is_polled=True,
             delivery_timeout_ms=timeout_ms,
             request_timeout_ms=timeout_ms,
             queue_buffering_max_messages=_QUEUE_MAX,
             message_max_bytes=RECORD_BYTES_MAX,
-            max_in_flight_requests_per_connection=5,
+            max_in_flight_requests_per_connection=APPENDS_UNDER_WAY,
             delivery_report_only_error=not report_success,
         )
 
@@ -139,6 +145,7 @@ class KafkaLogReader:
         self._passed_over = passed_over
         self._out_of_range = False  # librdkafka waits to be told where to go on
         self._consumer = connection.consumer(
+            is_polled=True,
             isolation_level="read_uncommitted",
             enable_partition_eof=to_end,
             queued_min_messages=50_000,

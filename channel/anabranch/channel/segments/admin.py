@@ -20,6 +20,7 @@ from confluent_kafka import (
     TopicCollection,
 )
 from confluent_kafka.admin import (
+    AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -31,11 +32,11 @@ from anabranch.channel.errors import (
     KafkaPolicyError,
     SegmentExistsError,
 )
+from anabranch.channel.kafka.brokers import Racks, living
 from anabranch.channel.kafka.connection import COORDINATOR_S, KafkaConnection
 from anabranch.channel.kafka.deadline import Deadline
 from anabranch.channel.kafka.propagation import await_known
 from anabranch.channel.segments.sealing import Sealer, SegmentTopic, together
-from anabranch.channel.segments.survey import racks_of
 from anabranch.core.placement.placer import Assignment, Placer, allowed
 from anabranch.core.placement.room import Room
 from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
@@ -77,6 +78,7 @@ class SegmentAdmin:
         self._settings = settings
         self._admin = connection.admin()
         self._sealer = Sealer(connection, self._admin)
+        self._racks = Racks(self._admin)
         self._placer = Placer()
 
     def close(self) -> None:
@@ -123,7 +125,7 @@ class SegmentAdmin:
                 self._admin,
                 [ConfigResource(ConfigResource.Type.GROUP, group)],
                 lambda _broker, _group, found: found["share.auto.offset.reset"].value == "earliest",
-                partial(self._brokers, deadline, doing),
+                partial(self._living, group, deadline, doing),
                 deadline,
                 doing,
             )
@@ -154,14 +156,13 @@ class SegmentAdmin:
 
         self._each([group], ask, "to set up share group", set(), deadline)
 
-    def _brokers(self, deadline: Deadline, doing: str) -> set[int] | None:
-        return set(self._racks(deadline, doing)) or None
-
-    def _racks(self, deadline: Deadline, doing: str) -> dict[int, str]:
-        """The racks of the brokers that live, "" for none; empty if Kafka cannot say now."""
-        asked = self._admin.describe_cluster(request_timeout=_CLUSTER_S)
-        cluster = deadline.answer(asked, doing)
-        return {} if isinstance(cluster, KafkaError) else racks_of(cluster)
+    def _living(self, name: str, deadline: Deadline, doing: str) -> set[int] | None:
+        """The brokers that live; None if Kafka cannot say now. `name`: as for `living`."""
+        try:
+            return set(living(self._admin, name, min(deadline.left_s(doing), _CLUSTER_S))) or None
+        except KafkaException as error:
+            deadline.passing(error.args[0], doing)
+            return None
 
     def seal(self, topics: Sequence[SegmentTopic], deadline_s: float) -> dict[str, tuple[int, ...]]:
         """Makes Kafka refuse every append, and returns each partition's end offset, now final.
@@ -215,12 +216,12 @@ class SegmentAdmin:
         Those go by themselves once their members have left and their offsets have expired.
         """
         names = list(groups)
-        deadline = self._deadline(deadline_s, names)
+        # Of its own: it ends with what is under way, long before the time of that is over.
+        admin = self._connection.admin()
+        deadline = Deadline(self._connection, deadline_s, partial(_notice, admin))
         answers = self._each(
             names,
-            lambda left: self._admin.delete_consumer_groups(
-                list(left), request_timeout=COORDINATOR_S
-            ),
+            lambda left: admin.delete_consumer_groups(list(left), request_timeout=COORDINATOR_S),
             "to delete group",
             {KafkaError.GROUP_ID_NOT_FOUND, KafkaError.NON_EMPTY_GROUP},
             deadline,
@@ -236,7 +237,7 @@ class SegmentAdmin:
     def _deadline(self, seconds: float, names: Sequence[str]) -> Deadline:
         def refresh() -> None:
             # Any name will do to hear who controls; of what is sealed, also who leads it.
-            self._admin.poll(0)  # whether it is not let in, it only says when it is asked
+            _notice(self._admin)
             for name in names[:_NAMES_REFRESHED]:
                 with contextlib.suppress(KafkaException):
                     self._admin.list_topics(name, timeout=_REFRESH_S_MAX)
@@ -290,9 +291,15 @@ class SegmentAdmin:
         Kafka knows best what to do where fewer brokers live than there are to be copies.
         """
         copies = self._settings.replication_factor
-        doing = f"to learn which brokers live, for topic {next(iter(topics))}"
-        while not (racks := self._racks(deadline, doing)):
+        name = next(iter(topics))
+        doing = f"to learn which brokers live, for topic {name}"
+        while (live := self._living(name, deadline, doing)) is None:
             deadline.pause(doing)
+        racks = {each.broker_id: each.rack for each in room.brokers if each.broker_id in live}
+        if len(live) == 1:
+            racks = dict.fromkeys(live, "")
+        elif strange := live - racks.keys():  # the survey did not see them
+            racks |= self._racks.ask(strange, min(deadline.left_s(doing), _CLUSTER_S))
         brokers = allowed(room, racks, copies)
         if len(brokers) >= copies:
             alone = len(racks) == 1
@@ -350,3 +357,8 @@ class SegmentAdmin:
                     del waiting[name]
             if waiting:
                 deadline.pause(doing)
+
+
+def _notice(admin: AdminClient) -> None:
+    """Whether a client is not let in, it only says when it is asked."""
+    admin.poll(0)

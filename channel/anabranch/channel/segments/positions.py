@@ -21,22 +21,20 @@ from confluent_kafka import (
     KafkaException,
     TopicPartition,
 )
-from confluent_kafka.admin import (
-    OffsetSpec,
-)
 
+from anabranch.channel.kafka.brokers import living
 from anabranch.channel.kafka.connection import KafkaConnection, close_consumer
 from anabranch.channel.kafka.deadline import Deadline
+from anabranch.channel.kafka.deletion import delete_records, led
+from anabranch.channel.kafka.offsets import PartitionOffsets, Place
 
-Place = tuple[str, int]  # Kafka topic and partition
-
-EARLIEST: Final = -2  # in the place of a time, as in Kafka's own protocol
-LATEST: Final = -1
 _AT_ONCE: Final = 2_000  # partitions of one request
 _NOT_THERE: Final = KafkaError.OFFSET_OUT_OF_RANGE
 _UNUSED: Final = (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)
 _CLOSE_S: Final = 2.0
 _REFRESH_S: Final = 0.5
+_TRY_S_MIN: Final = 0.5
+_BROKERS_S: Final = 2.0
 
 
 class GroupPositions:
@@ -45,9 +43,11 @@ class GroupPositions:
     def __init__(self, connection: KafkaConnection) -> None:
         self._connection = connection
         self._admin = connection.admin()
+        self._offsets = PartitionOffsets(connection)
 
     def close(self) -> None:
-        """Nothing is left open: the admin client ends with its last reference."""
+        """Ends the client that asks for offsets; the admin client ends with its last reference."""
+        self._offsets.close()
 
     def offsets(
         self, places: Iterable[Place], timestamp_ms: int, deadline_s: float
@@ -57,11 +57,21 @@ class GroupPositions:
         EARLIEST: the first that Kafka still has; LATEST: the one that comes next. Raises
         KafkaRefusedError or KafkaUnreachableError.
         """
-        asked = list(places)
-        deadline = self._deadline(deadline_s, asked)
+        left = list(places)
+        deadline = self._deadline(deadline_s, left)
         found: dict[Place, int] = {}
-        for some in _together(asked):
-            self._ask(some, timestamp_ms, deadline, found)
+        while left:
+            doing = f"to find offsets of topic {left[0][0]}"
+            # A leader that is gone does not answer: it is given up in time for the next one.
+            try_s = max(_TRY_S_MIN, deadline.left_s(doing) / 4)
+            for place, answer in self._offsets.ask(left, timestamp_ms, try_s).items():
+                if isinstance(answer, KafkaError):
+                    deadline.passing(answer, f"to find offsets of topic {place[0]}")
+                else:
+                    found[place] = answer.offset
+            left = [place for place in left if place not in found]
+            if left:
+                deadline.pause(doing)
         return found
 
     def committed(self, group: str, places: Iterable[Place], deadline_s: float) -> dict[Place, int]:
@@ -91,11 +101,17 @@ class GroupPositions:
             left = set(some)
             while left:
                 doing = f"to delete old records of topic {some[0][0]}"
-                asked = [TopicPartition(*place, up_to[place]) for place in left]
-                for partition, future in self._admin.delete_records(asked).items():
+                topics = {topic for topic, _ in left}
+                try:
+                    leading = led(self._admin, topics, deadline.left_s(doing))
+                except KafkaException as error:
+                    deadline.passing(error.args[0], doing)
+                    leading = set()
+                asked = {place: up_to[place] for place in left}
+                for place, future in delete_records(self._admin, asked, leading).items():
                     answer = deadline.answer(future, doing)
                     if not isinstance(answer, KafkaError) or answer.code() == _NOT_THERE:
-                        left.discard((partition.topic, partition.partition))
+                        left.discard(place)
                 if left:
                     deadline.pause(doing)
 
@@ -104,13 +120,17 @@ class GroupPositions:
         states = self._states(self._deadline(deadline_s, []))
         return states.get(group, ConsumerGroupState.EMPTY) not in _UNUSED
 
-    def brokers(self, deadline_s: float) -> list[tuple[str, int]]:
-        """Hosts and ports of all Kafka brokers. Raises as `offsets`."""
+    def brokers(self, name: str, deadline_s: float) -> list[tuple[str, int]]:
+        """Hosts and ports of all Kafka brokers. `name`: as for `living`. Raises as `offsets`."""
         deadline, doing = self._deadline(deadline_s, []), "to list the brokers"
         while True:
-            answer = deadline.answer(self._admin.describe_cluster(), doing)
-            if not isinstance(answer, KafkaError):
-                return [(node.host, node.port) for node in answer.nodes]
+            try:
+                found = living(self._admin, name, min(deadline.left_s(doing), _BROKERS_S))
+            except KafkaException as error:
+                deadline.passing(error.args[0], doing)
+            else:
+                if found:
+                    return list(found.values())
             deadline.pause(doing)
 
     def unused_groups(self, head: str, deadline_s: float) -> list[str]:
@@ -136,29 +156,6 @@ class GroupPositions:
                     self._admin.list_topics(topic, timeout=_REFRESH_S)
 
         return Deadline(self._connection, deadline_s, refresh)
-
-    def _ask(
-        self,
-        places: Sequence[Place],
-        timestamp_ms: int,
-        deadline: Deadline,
-        found: dict[Place, int],
-    ) -> None:
-        doing = f"to find offsets of topic {places[0][0]}"
-        spec: Any = OffsetSpec
-        at = {EARLIEST: spec.earliest, LATEST: spec.latest}.get(
-            timestamp_ms, lambda: spec.for_timestamp(timestamp_ms)
-        )()
-        left = list(places)
-        while left:
-            asked = {TopicPartition(*place): at for place in left}
-            for partition, future in self._admin.list_offsets(asked).items():
-                answer = deadline.answer(future, doing)
-                if not isinstance(answer, KafkaError):
-                    found[partition.topic, partition.partition] = answer.offset
-            left = [place for place in left if place not in found]
-            if left:
-                deadline.pause(doing)
 
     def _answered(
         self,

@@ -53,17 +53,16 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
-    ListOffsetsResultInfo,
 )
 
 from anabranch.channel.errors import SegmentExistsError
 from anabranch.channel.kafka.connection import (
-    LATEST_OFFSET,
     NO_GROUP,
     KafkaConnection,
-    close_consumer,
 )
 from anabranch.channel.kafka.deadline import Deadline
+from anabranch.channel.kafka.deletion import delete_records, led, led_of
+from anabranch.channel.kafka.offsets import ASKING, LATEST, Answers, PartitionOffsets, Place
 from anabranch.channel.kafka.propagation import Known, await_known
 from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
 
@@ -86,8 +85,7 @@ _LOOK_S_MIN: Final = 0.5
 
 _OPEN_OR_SEALED: Final = (KafkaError.INVALID_TIMESTAMP, KafkaError.MSG_SIZE_TOO_LARGE)
 
-_Place = tuple[str, int]
-_Look = dict[TopicPartition, Future[ListOffsetsResultInfo]]
+_Look = Future[Answers]
 
 
 class SegmentTopic(msgspec.Struct, frozen=True):
@@ -126,12 +124,14 @@ class Sealer:
         self._producer: Producer = connection.producer(
             enable_idempotence=False, acks=1, message_send_max_retries=0, message_timeout_ms=5_000
         )
-        self._consumer: Consumer = connection.consumer()
+        self._consumer: Consumer = connection.consumer(**ASKING)
+        self._offsets = PartitionOffsets(connection, self._consumer)
+        self._led: set[Place] = set()  # as the admin client heard last
 
     def close(self) -> None:
         """Ends both clients."""
         self._producer.flush(_CLOSE_S)
-        close_consumer(self._consumer, _CLOSE_S)
+        self._offsets.close()
 
     def seal(
         self, topics: Sequence[SegmentTopic], deadline: Deadline
@@ -141,6 +141,7 @@ class Sealer:
         A topic that is not there any more ends where it began.
         """
         names = [topic.name for topic in topics]
+        self._led.clear()
         gone = self._configure(names, deadline)
         gone |= self._await_copies([name for name in names if name not in gone], deadline)
         places = [
@@ -247,6 +248,7 @@ class Sealer:
             topic = metadata.topics[name]
             if topic.error is not None:
                 return None
+            self._led |= led_of(name, topic)
             for partition in topic.partitions.values():
                 if len(partition.replicas) > 1:
                     found |= set(partition.replicas) & set(metadata.brokers)
@@ -255,9 +257,14 @@ class Sealer:
     def _get_acquainted(self, names: Iterable[str], deadline: Deadline) -> None:
         """Tells both clients who leads: the consumer would find out in its own time, a second."""
         for name in names:
-            _find_leaders((self._consumer, self._producer), name, deadline)
+            doing = f"to find the leaders of topic {name}"
+            try:
+                for client in (self._consumer, self._producer):
+                    client.list_topics(name, timeout=deadline.left_s(doing))
+            except KafkaException as error:
+                deadline.passing(error.args[0], doing)
 
-    def _probe(self, places: Sequence[_Place], deadline: Deadline) -> bool:
+    def _probe(self, places: Sequence[Place], deadline: Deadline) -> bool:
         """Returns once all of them refuse appends; whether they did so at once."""
         left = list(places)
         at_once = True
@@ -276,22 +283,26 @@ class Sealer:
                 deadline.pause(doing)
         return at_once
 
-    def _await_begun(self, places: Sequence[_Place], deadline: Deadline) -> None:
+    def _await_begun(self, places: Sequence[Place], deadline: Deadline) -> None:
         """Returns once whoever had a partition's lock when it began to refuse has given it up."""
         left = set(places)
         while left:
             doing = f"to wait until what topic {min(left)[0]} is being appended is stored"
-            nothing = [TopicPartition(topic, number, 0) for topic, number in sorted(left)]
-            for place, future in self._admin.delete_records(nothing).items():
+            nothing = dict.fromkeys(sorted(left), 0)
+            for place, future in delete_records(self._admin, nothing, self._led).items():
                 if not isinstance(deadline.answer(future, doing), KafkaError):
-                    left.discard((place.topic, place.partition))
+                    left.discard(place)
             if left:
                 deadline.pause(doing)
-                self._get_acquainted({topic for topic, _ in left}, deadline)
+                try:
+                    topics = {topic for topic, _ in left}
+                    self._led = led(self._admin, topics, deadline.left_s(doing))
+                except KafkaException as error:
+                    deadline.passing(error.args[0], doing)
 
-    def _append(self, places: Iterable[_Place], seconds: float) -> dict[_Place, KafkaError | None]:
+    def _append(self, places: Iterable[Place], seconds: float) -> dict[Place, KafkaError | None]:
         """Returns what a probe of each partition was answered with, as far as it was in time."""
-        answers: dict[_Place, KafkaError | None] = {}
+        answers: dict[Place, KafkaError | None] = {}
 
         def answered(error: KafkaError | None, message: Message) -> None:
             answers[message.topic() or "", message.partition() or 0] = error
@@ -311,7 +322,7 @@ class Sealer:
         self._producer.flush(seconds)
         return answers
 
-    def _must_be_there(self, name: str, places: Iterable[_Place], deadline: Deadline) -> None:
+    def _must_be_there(self, name: str, places: Iterable[Place], deadline: Deadline) -> None:
         """Raises SegmentExistsError if the topic has fewer partitions than these.
 
         Somebody has deleted it, and it was made anew: nobody knows where what is lacking ended.
@@ -328,7 +339,7 @@ class Sealer:
 
     # --- where it ends ------------------------------------------------------------------
 
-    def _ends(self, places: Sequence[_Place], look: _Look, deadline: Deadline) -> dict[_Place, int]:
+    def _ends(self, places: Sequence[Place], look: _Look, deadline: Deadline) -> dict[Place, int]:
         """Where the logs of partitions that refuse appends end. `look` may be from before that:
         it only says what the leaders are asked to confirm.
         """
@@ -345,40 +356,35 @@ class Sealer:
             self._get_acquainted({topic for topic, _ in places}, deadline)  # leaders may be gone
             look = self._look(places, deadline)
 
-    def _look(self, places: Iterable[_Place], deadline: Deadline) -> _Look:
+    def _look(self, places: Iterable[Place], deadline: Deadline) -> _Look:
         """Asks what the latest offsets are, and does not wait for the answers.
 
         A leader that is gone does not answer, and librdkafka asks no other one instead: the
         question is given up in time for another.
         """
-        asked = {TopicPartition(*place): LATEST_OFFSET for place in places}
-        if not asked:
-            return {}
         seconds = max(_LOOK_S_MIN, deadline.left_s("to find where segments end") / 4)
-        return self._admin.list_offsets(asked, request_timeout=seconds)
+        return self._offsets.soon(places, LATEST, seconds)
 
     def _latest(
-        self, places: Sequence[_Place], look: _Look, deadline: Deadline, doing: str
-    ) -> dict[_Place, tuple[int, int]]:
+        self, places: Sequence[Place], look: _Look, deadline: Deadline, doing: str
+    ) -> dict[Place, tuple[int, int]]:
         """Asks each partition's high watermark and the epoch of its leader; -1 for unknown."""
-        found: dict[_Place, tuple[int, int]] = {}
+        found: dict[Place, tuple[int, int]] = {}
         while True:
-            for partition, future in look.items():
-                answer = deadline.answer(future, doing)
-                if not isinstance(answer, KafkaError):
-                    epoch = answer.leader_epoch if answer.leader_epoch is not None else -1
-                    found[partition.topic, partition.partition] = answer.offset, epoch
+            answers = deadline.answer(look, doing)
+            if isinstance(answers, dict):
+                for place, answer in answers.items():
+                    if isinstance(answer, KafkaError):
+                        deadline.passing(answer, f"to find where topic {place[0]} ends")
+                    else:
+                        found[place] = answer.offset, answer.leader_epoch
             if len(found) == len(places):
                 return found
             deadline.pause(doing)
-            left = [place for place in places if place not in found]
-            for topic in {topic for topic, _ in left}:
-                # It takes a partition that it has heard nothing of for one without a leader.
-                _find_leaders((self._admin,), topic, deadline)
-            look = self._look(left, deadline)
+            look = self._look([place for place in places if place not in found], deadline)
 
     def _nothing_beyond(
-        self, ends: dict[_Place, tuple[int, int]], deadline: Deadline, doing: str
+        self, ends: dict[Place, tuple[int, int]], deadline: Deadline, doing: str
     ) -> bool:
         """Whether every leader says that its log reaches no further than `ends`."""
         behind = []
@@ -404,18 +410,6 @@ class Sealer:
             return not left
         finally:
             self._consumer.unassign()
-
-
-def _find_leaders(
-    clients: Sequence[Consumer | Producer | AdminClient], name: str, deadline: Deadline
-) -> None:
-    """Tells them; where Kafka does not answer the first, the others are not asked in vain."""
-    doing = f"to find the leaders of topic {name}"
-    try:
-        for client in clients:
-            client.list_topics(name, timeout=deadline.left_s(doing))
-    except KafkaException as error:
-        deadline.passing(error.args[0], doing)
 
 
 def _is_sealed(answer: KafkaError | None) -> bool:

@@ -6,21 +6,18 @@ Blocking calls, to be made by one thread.
 from __future__ import annotations
 
 import re
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Final
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import DescribeClusterResult, TopicMetadata
+from confluent_kafka.admin import TopicMetadata
 
+from anabranch.channel.kafka.brokers import Racks, living
 from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.topics import Topics
 from anabranch.core.placement.room import Copies, KafkaSurvey, Place
 
+_RACKS_S: Final = 1.0  # of a broker that is away it is known, or does not matter
 _NAME_END: Final = re.compile(r"\.[0-9a-f]{4}-[0-9a-f]{4}-(\d{1,18})\.(\d{1,18})", re.ASCII)
-
-
-def racks_of(cluster: DescribeClusterResult) -> dict[int, str]:
-    """The racks of the brokers that live, by id; "" for one that names none."""
-    return {node.id: node.rack or "" for node in cluster.nodes}
 
 
 def place_of(kafka_topic: str) -> Place | None:
@@ -40,17 +37,21 @@ class BrokerSurveyor:
 
     def __init__(self, connection: KafkaConnection, prefix: str) -> None:
         self._admin = connection.admin()
+        self._racks = Racks(self._admin)
+        self._log = Topics(prefix).wal
         self._prefix = f"{prefix}segment."
 
     def look(self, timeout_s: float, *, whole: bool = False) -> KafkaSurvey | None:
         """What there is now; None if Kafka does not say in time. `whole`: segments in any case."""
         try:
-            asked = self._admin.describe_cluster(request_timeout=timeout_s)
-            racks = racks_of(asked.result(timeout_s))
+            brokers = living(self._admin, self._log, timeout_s)
+            several = len(brokers) > 1
+            racks = self._racks.ask(brokers, min(timeout_s, _RACKS_S)) if several else {}
+            racks = {each: racks.get(each, "") for each in brokers}
             if not racks or (len(racks) == 1 and not whole):
                 return KafkaSurvey(racks) if racks else None
             topics = self._admin.list_topics(timeout=timeout_s).topics
-        except (KafkaException, FutureTimeoutError):
+        except KafkaException:
             return None
         found: dict[Place, tuple[Copies, ...]] = {}
         for name, topic in topics.items():

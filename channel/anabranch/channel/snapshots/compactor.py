@@ -26,13 +26,13 @@ from confluent_kafka import (
     KafkaError,
     KafkaException,
     Producer,
-    TopicPartition,
 )
 
 from anabranch.channel.archives import archive_mark
 from anabranch.channel.codec import HORIZON_KEY, Horizon, encode_horizon
 from anabranch.channel.errors import FencedError, SnapshotFailedError
 from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.deletion import delete_records, led
 from anabranch.channel.kafka.topics import RECORD_BYTES_MAX, Topics
 from anabranch.channel.snapshots.reader import Pair, last_horizon
 from anabranch.core.errors import AnabranchError
@@ -194,10 +194,13 @@ class Compactor:
         known = [mark for mark in marks.values() if mark is not None]
         if not known or len(known) < len(marks) or horizon is None:
             return TrimResult(None, marks)
-        up_to = TopicPartition(self._topics.wal, 0, min(*known, horizon.next_offset))
-        future = self._admin.delete_records([up_to])[TopicPartition(self._topics.wal, 0)]
-        doing = f"to trim {self._topics.wal} up to {up_to.offset}"
+        wal, up_to = (self._topics.wal, 0), min(*known, horizon.next_offset)
+        doing = f"to trim {wal[0]} up to {up_to}"
         try:
+            leading = led(self._admin, [wal[0]], self._deadline_s)
+            future = delete_records(self._admin, {wal: up_to}, leading).get(wal)
+            if future is None:
+                raise self._connection.unreachable(f"{doing}: it has no leader")
             return TrimResult(int(future.result(self._deadline_s).low_watermark), marks)
         except FutureTimeoutError:
             raise self._connection.unreachable(doing) from None

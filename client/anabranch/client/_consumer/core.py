@@ -66,6 +66,9 @@ class ConsumerCore:
         self.assignment: Assignment | None = None
         self.needs_subscribe = True
         self.subscribed = False
+        # Somebody else keeps the session, and takes this back, with a word, when that fails: until
+        # then no time for it need be waited for here.
+        self.is_kept = False
         self.lapses = 0  # sessions that ended because no controller answered
         self.lost = False  # something acknowledged was not committed before one of these
         self._holdings: dict[SegmentBucket, Holding] = {}
@@ -138,7 +141,7 @@ class ConsumerCore:
         """The connection is gone or not trusted any more. What is held goes on being served."""
         self._attempt = self._report = None
         self._early = []
-        self.subscribed = False
+        self.subscribed = self.is_kept = False
         self.needs_subscribe = True
 
     def begin_report(self, now: float) -> AssignmentReport | None:
@@ -276,10 +279,11 @@ class ConsumerCore:
     def wake_at(self) -> float:
         """The next time at which `tick` or `report_due` may have something new."""
         times = [h.settle_by for h in self._all() if h.phase is Phase.SETTLING]
-        times.append(self._lapses_at())
-        if self.subscribed and self._report is None:
-            times.append(self._keep_alive_at())
-        return min(times)
+        if not self.is_kept:
+            times.append(self._lapses_at())
+            if self.subscribed and self._report is None:
+                times.append(self._keep_alive_at())
+        return min(times, default=math.inf)
 
     def tick(self, now: float) -> bool:
         """Time has passed. Returns whether the session lapsed just now."""

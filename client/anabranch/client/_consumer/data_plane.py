@@ -113,7 +113,8 @@ class DataPlane:
         self._numbers: dict[Partition, int] = {}
         self._places: dict[int, Partition] = {}  # the same the other way round
         self._position: dict[Partition, int] = {}
-        self._partitions: list[TopicPartition] = []
+        self._asked: list[TopicPartition] | None = None  # all that is read, once it is asked for
+        self._unlooked: list[Partition] = []  # of which it is looked whether they are there
         self._turn = 0
         self._missing = Missing(missing_s)
         self._look_at = 0.0
@@ -202,9 +203,9 @@ class DataPlane:
         while not self._stopped:
             self._obey()
             try:
-                if not self._partitions:
+                if not self._numbers:
                     self._hand_over(consumer.consume(1, 0))  # what goes wrong is told like messages
-                if not self._partitions or self._is_full():
+                if not self._numbers or self._is_full():
                     self._wake.wait(_PARKED_S)
                     self._wake.clear()
                     continue
@@ -230,39 +231,45 @@ class DataPlane:
 
     def _obey(self) -> None:
         numbers: dict[Partition, int] | None = None
-        begun: list[TopicPartition] = []  # together, as each change costs by all that is assigned
+        # Together, as each change costs by all that is assigned.
+        ended: list[TopicPartition] = []
+        begun: dict[Partition, int] = {}
         while self._orders and not self._stopped:
             order = self._orders.popleft()
             if isinstance(order, _Warming):
                 self._ask_for(order)
                 continue
-            # Batches that were handed over keep the table of their time.
             if numbers is None:
-                numbers = self._numbers = dict(self._numbers)
+                numbers = self._numbers = self._new_table()
             if isinstance(order, int):
                 partition = self._places.pop(order, None)
                 if partition is None or numbers[partition] != order:
                     continue
-                self._assign(begun)
                 del numbers[partition]
                 self._missing.found(partition[0])  # it may be gone for good reason
                 self._position.pop(partition)
-                self._consumer.incremental_unassign([TopicPartition(*partition)])
+                if begun.pop(partition, None) is None:
+                    ended.append(TopicPartition(*partition))
             else:
                 fetch, offset = order
                 partition = fetch.partition
                 numbers[partition] = fetch.number
                 self._places[fetch.number] = partition
                 self._position[partition] = offset
-                begun.append(TopicPartition(*partition, offset))
+                begun[partition] = offset
         if numbers is not None:
-            self._assign(begun)
-            self._partitions = [TopicPartition(*p) for p in numbers]
+            self._reassign(ended, [TopicPartition(*each, at) for each, at in begun.items()])
+            self._asked = None
 
-    def _assign(self, begun: list[TopicPartition]) -> None:
+    def _new_table(self) -> dict[Partition, int]:
+        """What changes from now on; batches that were handed over keep the table of their time."""
+        return dict(self._numbers)
+
+    def _reassign(self, ended: list[TopicPartition], begun: list[TopicPartition]) -> None:
+        if ended:  # first: what was ended may have been begun again
+            self._consumer.incremental_unassign(ended)
         if begun:
             self._consumer.incremental_assign(begun)
-            begun.clear()
 
     def _ask_for(self, warming: _Warming) -> None:
         # Here and not in the control thread: asked while another thread polls, librdkafka may
@@ -292,9 +299,7 @@ class DataPlane:
         other is asked for while nothing comes, those first that were missing.
         """
         self._look_at = time.monotonic() + _LOOK_S
-        self._turn += 1
-        topics = sorted({topic for topic, _ in self._numbers})
-        for topic in self._missing.topics or [topics[self._turn % len(topics)]]:
+        for topic in self._missing.topics or [self._next_topic()]:
             try:
                 self._ask_for_topic(topic)
             except KafkaException as error:
@@ -305,6 +310,15 @@ class DataPlane:
                     self._trouble_of(topic).fail(f"Kafka has no topic {topic} any more")
             else:
                 self._missing.found(topic)
+
+    def _next_topic(self) -> str:
+        """One of those that are read, each in turn, without going through all of them."""
+        while True:
+            if not self._unlooked:
+                self._unlooked = list(self._numbers)
+            partition = self._unlooked.pop()
+            if partition in self._numbers:
+                return partition[0]
 
     def _went_wrong(self, message: Message, error: KafkaError) -> None:
         partition = partition_of(message)
@@ -393,12 +407,14 @@ class DataPlane:
         None when the batch is small, or when the positions do not add up to its messages: offsets
         are missing in Kafka, or messages of a former assignment are among them.
         """
-        if len(messages) < 4 * len(self._partitions):
+        if len(messages) < 4 * len(self._numbers):
             return None
+        if self._asked is None:
+            self._asked = [TopicPartition(*partition) for partition in self._numbers]
         ends: dict[int, int] = {}
         moved: dict[Partition, int] = {}
         count = 0
-        for each in self._consumer.position(self._partitions):
+        for each in self._consumer.position(self._asked):
             partition = each.topic, each.partition
             if each.offset > self._position[partition]:
                 count += each.offset - self._position[partition]

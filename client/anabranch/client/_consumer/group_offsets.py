@@ -14,7 +14,7 @@ tenth of a session before the bucket can have another consumer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
@@ -65,17 +65,14 @@ class GroupOffsets:
         """The group's committed offsets, where there is one. Raises KafkaException."""
         asked = [TopicPartition(*partition) for partition in partitions]
         found = await self._ask(lambda: self._client.committed(asked, timeout=_ASK_S_MAX))
-        return {partition: offset for partition, offset in _offsets(found).items() if offset >= 0}
+        return {partition: offset for partition, offset in offsets_of(found).items() if offset >= 0}
 
     async def ranges(self, partitions: Iterable[Partition]) -> dict[Partition, tuple[int, int]]:
         """The first offset that Kafka still has, and the end, exclusive. Raises KafkaException."""
         asked = list(partitions)
         if not asked:
             return {}
-        first, end = await self._ask(
-            lambda: (self._listed(asked, OFFSET_BEGINNING), self._listed(asked, OFFSET_END))
-        )
-        return {partition: (first[partition], end[partition]) for partition in asked}
+        return await self._ask(lambda: ranges_by(self._client, asked, _ASK_S_MAX))
 
     async def commit(self, offsets: Mapping[Partition, int], until: float) -> bool:
         """Commits all of it. False when it could not be begun by then: nothing was done.
@@ -87,7 +84,7 @@ class GroupOffsets:
         def commit() -> bool:
             if self._now() > until:
                 return False
-            _offsets(self._client.commit(offsets=given, asynchronous=False) or ())
+            offsets_of(self._client.commit(offsets=given, asynchronous=False) or ())
             return True
 
         return await self._ask(commit)
@@ -97,16 +94,26 @@ class GroupOffsets:
         self._thread.shutdown(wait=True)
         self._client.close()
 
-    def _listed(self, partitions: list[Partition], which: int) -> dict[Partition, int]:
-        # One request to each broker, unlike asking for watermarks, which takes a partition a time.
-        asked = [TopicPartition(*partition, which) for partition in partitions]
-        return _offsets(self._client.offsets_for_times(asked, timeout=_ASK_S_MAX))
-
     async def _ask(self, question: Callable[[], _T]) -> _T:
         return await self._loop.run_in_executor(self._thread, question)
 
 
-def _offsets(answers: Iterable[TopicPartition]) -> dict[Partition, int]:
+def ranges_by(
+    client: Consumer, partitions: Collection[Partition], timeout_s: float
+) -> dict[Partition, tuple[int, int]]:
+    """As `GroupOffsets.ranges`, asked by that client, of any group; waits for the answers."""
+
+    def listed(which: int) -> dict[Partition, int]:
+        # One request to each broker, unlike asking for watermarks, which takes a partition a time.
+        asked = [TopicPartition(*partition, which) for partition in partitions]
+        return offsets_of(client.offsets_for_times(asked, timeout=timeout_s))
+
+    first, end = listed(OFFSET_BEGINNING), listed(OFFSET_END)
+    return {partition: (first[partition], end[partition]) for partition in partitions}
+
+
+def offsets_of(answers: Iterable[TopicPartition]) -> dict[Partition, int]:
+    """What Kafka has answered for each. Raises KafkaException for the first that it refused."""
     found: dict[Partition, int] = {}
     for each in answers:
         if each.error is not None:

@@ -13,8 +13,7 @@ from anabranch.client._consumer.data_plane import DataPlane
 from anabranch.client._consumer.group_offsets import GroupOffsets
 from anabranch.client._consumer.reads import Read, ReadTrouble
 from anabranch.client._settings import ReadSettings
-from anabranch.client._topics.nodes import NodeConnection, Push
-from anabranch.wire.client import connect
+from anabranch.client._topics.nodes import NodeConnection
 
 
 class Plane(Protocol):
@@ -46,12 +45,6 @@ class ConsumerResources:
         """Of fetches; None for numbers of its own."""
         return None
 
-    async def connect(
-        self, host: str, port: int, *, on_push: Push, timeout_s: float
-    ) -> NodeConnection:
-        """A connection to a controller. Raises ConnectError."""
-        return await connect(host, port, on_push=on_push, timeout_s=timeout_s)
-
     def kept(
         self,
         _connection: NodeConnection,
@@ -60,7 +53,7 @@ class ConsumerResources:
         _poke: Callable[[], None],
     ) -> AbstractContextManager[None]:
         """Keeps the session of a subscribed consumer meanwhile, where it need not do so itself;
-        `poke` tells it to look whether it has to, after all.
+        `poke` tells it to look whether it has to, after all, and is called at the end, too.
         """
         return contextlib.nullcontext()
 

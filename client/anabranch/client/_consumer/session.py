@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import math
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -23,8 +24,10 @@ from anabranch.client._consumer.assignment import AssignedSegment, Assignment, S
 from anabranch.client._consumer.core import ConsumerCore
 from anabranch.client._consumer.resources import OWN, ConsumerResources
 from anabranch.client._errors import (
+    AuthenticationError,
     ClientError,
     ConsumerBusyError,
+    ForbiddenError,
     NodesUnreachableError,
     RefusedByNodeError,
     SubscriptionError,
@@ -72,6 +75,7 @@ _ERRORS: Final[dict[int, type[ClientError]]] = {
     ServerError.TopicNotFound: TopicNotFoundError,
     ServerError.SubscriptionNotFound: SubscriptionError,
     ServerError.NotAllowedError: SubscriptionError,
+    ServerError.AuthorizationError: ForbiddenError,
 }
 
 _logger = get_logger(__name__)
@@ -132,8 +136,9 @@ class ConsumerSession:
     async def start(self, timeout_s: float) -> None:
         """Returns once subscribed.
 
-        Raises ConsumerBusyError, SubscriptionError, TopicNotFoundError, RefusedByNodeError or
-        InvalidInputError when refused, NodesUnreachableError when nobody answers in time.
+        Raises ConsumerBusyError, SubscriptionError, TopicNotFoundError, AuthenticationError,
+        RefusedByNodeError or InvalidInputError when refused, NodesUnreachableError when nobody
+        answers in time.
         """
         self._task = asyncio.create_task(
             self._run(), name=f"session {self._identity.consumer_name}"
@@ -212,7 +217,7 @@ class ConsumerSession:
             try:
                 if await self._session():
                     attempt = 0
-            except (WireError, NodesUnreachableError) as error:
+            except (WireError, NodesUnreachableError, AuthenticationError) as error:
                 self._troubled(error)
             finally:
                 self._core.on_disconnected()
@@ -222,17 +227,24 @@ class ConsumerSession:
 
     def _troubled(self, error: Exception) -> None:
         self._trouble = error
-        if isinstance(error, RefusedError) and error.code not in _PASSING:
-            kind = _ERRORS.get(error.code, RefusedByNodeError)
-            if error.code == ServerError.InvalidTopicName:
-                self.failure = ClientError(error.reason)
-            else:
-                self.failure = kind(error.reason)
-            self._logger.warning("consumer.refused", why=error.reason)
+        self.failure = self._failure_of(error)
+        if self.failure is not None:
+            self._logger.warning("consumer.refused", why=str(error))
             self._ready.set()
             self._on_change()
         else:
             self._logger.info("consumer.session_interrupted", why=str(error))
+
+    def _failure_of(self, error: Exception) -> ClientError | None:
+        """What ends the consumer; None where another try may do better."""
+        if isinstance(error, AuthenticationError):
+            # What comes from a file or function may be late: not a reason to end what is running.
+            return None if error.may_pass and self._ready.is_set() else error
+        if not isinstance(error, RefusedError) or error.code in _PASSING:
+            return None
+        if error.code == ServerError.InvalidTopicName:
+            return ClientError(error.reason)
+        return _ERRORS.get(error.code, RefusedByNodeError)(error.reason)
 
     async def _session(self) -> bool:
         """One connection, from its Subscribe to its end. True if it was subscribed."""
@@ -262,11 +274,17 @@ class ConsumerSession:
             self._tried = ""
         else:
             self._tried = url
+        if not url:
+            port = "brokerServicePortTls" if self._nodes.is_tls else "brokerServicePort"
+            raise NodesUnreachableError(
+                f"the controller of {self._identity.topic} has no {port}, which clients of "
+                f"{self._nodes.url} connect to"
+            )
         try:
             address = parse_url(url)[0]
         except InvalidInputError as error:
             raise NodesUnreachableError(f"the controller's address is of no use: {error}") from None
-        return await self._resources.connect(
+        return await self._nodes.connecting(
             address.host, address.port, on_push=self._pushed, timeout_s=_CONNECT_S_MAX
         )
 
@@ -275,7 +293,8 @@ class ConsumerSession:
         try:
             question = CommandLookupTopic(topic=names.full_name(self._identity.topic))
             answer = await asked.request(question, _ANSWER_S_MAX)
-            return answer.lookupTopicResponse.brokerServiceUrl
+            found = answer.lookupTopicResponse
+            return self._nodes.one_of(found.brokerServiceUrl, found.brokerServiceUrlTls)
         finally:
             asked.close("the question was answered")
 
@@ -309,8 +328,13 @@ class ConsumerSession:
 
     async def _serve(self, connection: NodeConnection) -> None:
         connection.closed.add_done_callback(lambda _: self._poke.set())
-        with self._resources.kept(connection, self._consumer_id, self._core, self._poke.set):
+        with self._resources.kept(connection, self._consumer_id, self._core, self._look):
             await self._talk(connection)
+
+    def _look(self) -> None:
+        """Time matters again: the session is not kept by somebody else any more."""
+        self._poke.set()
+        self._on_change()
 
     async def _talk(self, connection: NodeConnection) -> None:
         while not self._core.needs_subscribe and connection.is_open:
@@ -322,8 +346,9 @@ class ConsumerSession:
             if self._core.report_due(now):
                 await self._report(connection)
                 continue
+            pause_s = max(0.001, self._core.wake_at() - now)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0.001, self._core.wake_at() - now)):
+                async with asyncio.timeout(None if math.isinf(pause_s) else pause_s):
                     await self._poke.wait()
 
     async def _report(self, connection: NodeConnection) -> None:

@@ -248,12 +248,15 @@ class OrderedConsumer(Consumer[Message]):
             self._changed()
 
     async def _drive(self) -> None:
+        lapses = 0
         while True:
             self._poke.clear()
             now = self._now()
             if self._reading.trouble.failure is not None:
                 raise self._reading.trouble.failure
-            if self._core.tick(now):
+            self._core.tick(now)
+            if self._core.lapses > lapses:  # whoever asked first may have come upon it
+                lapses = self._core.lapses
                 self._logger.warning("consumer.session_lapsed")
             self._reading.reconcile(now)
             commit_at = self._commit_if_due(now)

@@ -4,7 +4,9 @@ With a connection for each, 10,000 topics would need 20,000. A `Line` is one wat
 part of a connection, and looks to it like one of its own. Which line a push is for, the number in
 it tells: a line's first message with a `session_id` or `consumer_id` takes that number.
 
-A connection that leaves a request unanswered is not trusted any more, by any of its lines.
+A connection that leaves a request unanswered, and answers no other one meanwhile, is not trusted
+any more, by any of its lines. Where others are answered the node is slow: to give up thousands of
+sessions, and begin them anew, would only make it slower.
 """
 
 from __future__ import annotations
@@ -15,12 +17,11 @@ from typing import Any, Final
 
 from google.protobuf.message import Message
 
-from anabranch.client._topics.nodes import NodeConnection, Push
-from anabranch.wire import client as wire
+from anabranch.client._topics.nodes import Connect, NodeConnection, Push
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand
-from anabranch.wire.client import ClientConnection
-from anabranch.wire.errors import RequestTimeoutError
+from anabranch.wire.client import connect
+from anabranch.wire.errors import RefusedError, RequestTimeoutError
 
 LINES_MAX: Final = 2_000  # of one connection; nodes take 10,000 watches
 REQUESTS_MAX: Final = 100  # under way on one connection; the others wait for their turn
@@ -32,9 +33,10 @@ class _Shared:
     """One connection, and who is on it."""
 
     def __init__(self) -> None:
-        self.connection: ClientConnection | None = None
+        self.connection: NodeConnection | None = None
         self.lines: set[Line] = set()
         self.turn = asyncio.Semaphore(REQUESTS_MAX)
+        self.answers = 0  # to requests
         self.routes: dict[tuple[str, int], Line] = {}
 
     def pushed(self, command: BaseCommand) -> None:
@@ -49,7 +51,7 @@ class _Shared:
 class Line:
     """One watch's or session's part of a connection; what `ClientConnection` has for these."""
 
-    def __init__(self, shared: _Shared, connection: ClientConnection, on_push: Push) -> None:
+    def __init__(self, shared: _Shared, connection: NodeConnection, on_push: Push) -> None:
         loop = asyncio.get_running_loop()
         self.on_push = on_push
         self.closed: asyncio.Future[str] = loop.create_future()
@@ -79,11 +81,12 @@ class Line:
         """As that of a connection; the time-out counts from when it is sent."""
         self._route(message)
         async with self._shared.turn:
-            try:
-                return await self._connection.request(message, timeout_s)
-            except RequestTimeoutError:
-                self._connection.abort("a request was not answered")
-                raise
+            return await self._answer(message, timeout_s)
+
+    async def request_at_once(self, message: Message, timeout_s: float) -> BaseCommand:
+        """The same before all others: what keeps sessions must not wait for what opens some."""
+        self._route(message)
+        return await self._answer(message, timeout_s)
 
     def close(self, why: str) -> None:
         """Leaves the connection, which ends with the last of its lines."""
@@ -107,6 +110,21 @@ class Line:
         if not self.closed.done():
             self.closed.set_result(why)
 
+    async def _answer(self, message: Message, timeout_s: float) -> BaseCommand:
+        shared = self._shared
+        before = shared.answers
+        try:
+            answer = await self._connection.request(message, timeout_s)
+        except RequestTimeoutError:
+            if shared.answers == before:
+                self._connection.abort("a request was not answered")
+            raise
+        except RefusedError:
+            shared.answers += 1
+            raise
+        shared.answers += 1
+        return answer
+
     def _route(self, message: Message) -> None:
         fields: Any = message
         for name in _IDS:
@@ -120,14 +138,15 @@ class Line:
 class SharedConnections:
     """The connections of one consumer over many topics; on one event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, connecting: Connect = connect) -> None:
+        self._connect = connecting
         self._shared: dict[str, list[_Shared]] = {}  # by address
         self._connecting: dict[str, asyncio.Lock] = {}
 
     async def connect(
         self, host: str, port: int, *, on_push: Push, timeout_s: float = _CONNECT_S_MAX
     ) -> NodeConnection:
-        """A line to that node. Raises ConnectError."""
+        """A line to that node. Raises as `Connect`."""
         address = f"{host}:{port}"
         async with self._connecting.setdefault(address, asyncio.Lock()):
             known = self._shared.setdefault(address, [])
@@ -136,7 +155,7 @@ class SharedConnections:
                 if shared.connection is not None and len(shared.lines) < LINES_MAX:
                     return Line(shared, shared.connection, on_push)
             made = _Shared()
-            made.connection = await wire.connect(
+            made.connection = await self._connect(
                 host, port, on_push=made.pushed, timeout_s=timeout_s
             )
             made.connection.closed.add_done_callback(functools.partial(_end_lines, made))

@@ -20,6 +20,7 @@ import msgspec
 from anabranch.client._aio import MessageT, Receiving, Tasks
 from anabranch.client._consumer.consumer import Consumer, Membership, Produce
 from anabranch.client._errors import ClientError, ClosedError, TopicNotFoundError
+from anabranch.client._many.beginnings import Beginnings
 from anabranch.client._many.membership import MemberState, OrderKind, TopicMembership
 from anabranch.client._many.resources import ManyTopicsParts, SharedResources
 from anabranch.client._many.turns import TopicTurns
@@ -73,14 +74,15 @@ class TopicsConsumer(Receiving[MessageT], Generic[ConsumerT, MessageT, SettingsT
         self._late_settings = msgspec.structs.replace(settings, start="earliest")
         self._now: Callable[[], float] = clock.now
         self._list = TopicListWatch(who.nodes, who.selection)
-        self._parts = ManyTopicsParts(who.nodes.url, 0)
+        self._parts = ManyTopicsParts(who.nodes, 0)
         self._members = TopicMembership(settle_s, OPENING_MAX)
         self._turns = TopicTurns()
         self._consumers: dict[str, ConsumerT] = {}  # of topics that are open or drain
+        self._has_consumer: set[str] = set()  # topics that have one, be it before it is open
         self._under_way: dict[str, asyncio.Task[None]] = {}  # openings
         self._failing: dict[str, str] = {}
         self._gone: set[str] = set()  # topics that the list has no more, and are here yet
-        self._early: set[str] = set()  # of the first list, and never gone since
+        self._beginnings = Beginnings()
         self._first: set[str] = set()  # of these, neither opened nor refused yet
         self._all_tried = asyncio.Event()
         self._tasks = Tasks(self._task_failed)
@@ -107,8 +109,8 @@ class TopicsConsumer(Receiving[MessageT], Generic[ConsumerT, MessageT, SettingsT
         topics = await self._list.start(self._settings.subscribe_timeout_s)
         self._list.listeners.append(self._list_changed)
         self._check_count(len(topics))
-        self._parts = ManyTopicsParts(self._who.nodes.url, _BUCKETS * len(topics))
-        self._first, self._early = set(topics), set(topics)
+        self._parts = ManyTopicsParts(self._who.nodes, _BUCKETS * len(topics))
+        self._first, self._beginnings = set(topics), Beginnings(topics)
         self._members.listed(sorted(topics), self._now())
         self._tried("")
         self._tasks.spawn(self._drive())
@@ -172,7 +174,7 @@ class TopicsConsumer(Receiving[MessageT], Generic[ConsumerT, MessageT, SettingsT
         self._gone = (self._gone & self._consumers.keys()).union(change.removed) - set(change.added)
         for topic in change.removed:
             self._failing.pop(topic, None)
-            self._early.discard(topic)
+            self._beginnings.gone(topic)
             self._stop_giving(topic)
             self._tried(topic)
         self._logger.info(
@@ -208,7 +210,7 @@ class TopicsConsumer(Receiving[MessageT], Generic[ConsumerT, MessageT, SettingsT
 
     async def _open(self, topic: str) -> None:
         try:
-            consumer = await self._opened(topic, is_late=topic not in self._early)
+            consumer = await self._opened(topic)
         except AnabranchError as error:
             self._failed(topic, error)
         else:
@@ -222,10 +224,12 @@ class TopicsConsumer(Receiving[MessageT], Generic[ConsumerT, MessageT, SettingsT
             self._tried(topic)
             self._poke.set()
 
-    async def _opened(self, topic: str, *, is_late: bool) -> ConsumerT:
-        who, settings = self._who, self._late_settings if is_late else self._settings
+    async def _opened(self, topic: str) -> ConsumerT:
+        who = self._who
         watch = LayoutWatch(self._parts.nodes, f"topic://{topic}")
-        await watch.start(_WATCH_S_MAX)
+        layout = await watch.start(_WATCH_S_MAX)
+        is_late = self._beginnings.is_late(topic, layout.incarnation)
+        settings = self._late_settings if is_late else self._settings
         try:
             watch.traffic = who.traffic.topic(watch)
             membership = Membership(
@@ -239,8 +243,10 @@ class TopicsConsumer(Receiving[MessageT], Generic[ConsumerT, MessageT, SettingsT
                 functools.partial(self._topic_readable, topic),
             )
             consumer = self._make(membership, watch, settings)
+            self._has_consumer.add(topic)
             await consumer.start()
         except BaseException:
+            self._has_consumer.discard(topic)
             await watch.close()
             raise
         return consumer
@@ -261,6 +267,7 @@ class TopicsConsumer(Receiving[MessageT], Generic[ConsumerT, MessageT, SettingsT
             if self._is_closing and topic not in self._gone:  # what is gone has no positions
                 self._close_failure = self._close_failure or error
         finally:
+            self._has_consumer.discard(topic)
             self._members.closed(topic, self._now())
             self._poke.set()
 

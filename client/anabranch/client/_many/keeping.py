@@ -1,6 +1,7 @@
 """`SessionKeeper`: keeps the sessions of many topics' consumers, all of a connection by one report.
 
-A report for each would be thousands a second. Whoever is not kept by it (a node of before, a
+A report for each would be thousands a second. What is to be done is known by the connection, so a
+look at who is due costs nothing for each session. Whoever is not kept by it (a node of before, a
 session that is over) reports for itself, and hears why.
 """
 
@@ -20,11 +21,12 @@ from anabranch.client._many.connections import Line
 from anabranch.client._topics.nodes import NodeConnection
 from anabranch.wire import clock
 from anabranch.wire.anabranch_pb2 import CommandScalableConsumerReport
-from anabranch.wire.errors import RefusedError, WireError
+from anabranch.wire.errors import RefusedError, RequestTimeoutError, WireError
 from anabranch.wire.logging import get_logger
 
 # In the time of a session all are reported so often; who was not, reports when so much is over.
 KEEP_ALIVES: Final = 4
+_PATIENCE: Final = 0.5  # of a session, with an answer: a node that is slow may get slower by more
 OWN_KEEP_ALIVES: Final = 1.25
 _TOGETHER_MAX: Final = 500
 _LOOK_S: Final = 0.5
@@ -47,8 +49,9 @@ class SessionKeeper:
 
     def __init__(self, now: Callable[[], float] = clock.now) -> None:
         self._now = now
-        self._kept: dict[_Kept, None] = {}
-        self._connections: dict[object, float] = {}  # when all of one were reported last
+        self._kept: dict[object, dict[_Kept, None]] = {}  # by connection, as long as it has some
+        self._reported: dict[object, float] = {}  # when all of one were reported last
+        self._reporting: set[object] = set()  # connections; an answer may take until the next time
         self._tasks = Tasks(_log_fault)
         self._runs = False
 
@@ -63,15 +66,19 @@ class SessionKeeper:
         """Keeps a session that is subscribed over this connection meanwhile."""
         if not isinstance(connection, Line):
             raise TypeError(f"{connection.address} is no line of a shared connection")
-        each = _Kept(connection, consumer_id, core, poke)
-        self._kept[each] = None
+        each, shared = _Kept(connection, consumer_id, core, poke), connection.shared_with
+        self._reported.setdefault(shared, self._now())
+        self._kept.setdefault(shared, {})[each] = None
         if not self._runs:
             self._runs = True
             self._tasks.spawn(self._run())
         try:
             yield
         finally:
-            del self._kept[each]
+            del self._kept[shared][each]
+            _unkept(each)
+            if not self._kept[shared]:
+                del self._kept[shared], self._reported[shared]
 
     async def close(self) -> None:
         """Keeps nothing any more."""
@@ -82,59 +89,80 @@ class SessionKeeper:
             due = self._now() + _LOOK_S
             await asyncio.sleep(_LOOK_S)
             now = self._now()
-            sessions = {_session_s(each) for each in self._kept}
-            warn_if_blocked(_logger, now - due, min(sessions, default=_SESSION_S))
-            shared: dict[object, list[_Kept]] = {}
-            for each in self._kept:
-                shared.setdefault(each.line.shared_with, []).append(each)
-            self._connections = {each: self._connections.get(each, now) for each in shared}
-            for connection, those in shared.items():
-                session_s = _session_s(those[0])
-                if now - self._connections[connection] >= session_s / KEEP_ALIVES:
-                    self._connections[connection] = now
-                    self._tasks.spawn(self._report(those, session_s / 3))
+            # A connection's sessions are of one node, which has one time for all.
+            sessions = {shared: _session_s(next(iter(kept))) for shared, kept in self._kept.items()}
+            warn_if_blocked(_logger, now - due, min(sessions.values(), default=_SESSION_S))
+            for shared, session_s in sessions.items():
+                is_due = now - self._reported[shared] >= session_s / KEEP_ALIVES
+                if is_due and shared not in self._reporting:
+                    self._reported[shared] = now
+                    self._reporting.add(shared)
+                    self._tasks.spawn(self._report(shared, _PATIENCE * session_s))
 
-    async def _report(self, those: list[_Kept], timeout_s: float) -> None:
-        for first in range(0, len(those), _TOGETHER_MAX):
-            part = [each for each in those[first : first + _TOGETHER_MAX] if each in self._kept]
-            while part:
-                part = await self._report_some(part, timeout_s)
+    async def _report(self, shared: object, timeout_s: float) -> None:
+        """Reports all sessions of a connection."""
+        try:
+            those = list(self._kept.get(shared, ()))
+            for first in range(0, len(those), _TOGETHER_MAX):
+                part = [each for each in those[first : first + _TOGETHER_MAX] if self._keeps(each)]
+                while part:
+                    part = await self._report_some(part, timeout_s)
+        finally:
+            self._reporting.discard(shared)
+
+    def _keeps(self, each: _Kept) -> bool:
+        return each in self._kept.get(each.line.shared_with, ())
 
     async def _report_some(self, those: list[_Kept], timeout_s: float) -> list[_Kept]:
-        """Reports them; returns those that are to be reported again, without the one that was
-        refused.
+        """Reports them; returns those that are to be reported again: all that were not answered
+        in time, or the others than the one that was refused.
         """
         now = self._now()
         begun: dict[int, tuple[_Kept, int]] = {}
         for each in those:
-            # What has news says so itself, at once.
-            report = None if each.core.has_news else each.core.begin_report(now)
+            if each.core.has_news:
+                each.poke()  # it says so itself, at once
+                continue
+            report = each.core.begin_report(now)
             if report is not None:
                 begun[each.consumer_id] = each, report.number
+            else:
+                _unkept(each)
         if not begun:
             return []
         first, *others = begun
         kept = {first}
-        again: list[_Kept] = []
+        again: dict[_Kept, None] = {}
         try:
-            answer = await begun[first][0].line.request(
+            answer = await begun[first][0].line.request_at_once(
                 CommandScalableConsumerReport(consumer_id=first, also_kept=others), timeout_s
             )
             kept.update(answer.success.kept)
         except RefusedError:
             kept = set()
-            again = [begun[each][0] for each in others]
+            again = {begun[each][0]: None for each in others}
+        except RequestTimeoutError:  # by themselves they would be thousands, and no faster
+            kept = set()
+            again = {each: None for each, _ in begun.values() if each.line.is_open}
         except WireError as error:
             _logger.info("consumer.sessions_unkept", sessions=len(begun), why=str(error))
             kept = set()
         for consumer_id, (each, number) in begun.items():
             if consumer_id in kept:
                 each.core.on_reported(number, self._now())
+                each.core.is_kept = each.core.subscribed and self._keeps(each)
+                if each.core.has_news:  # meanwhile it could not say so
+                    each.poke()
             else:
                 each.core.on_report_unheard(number)
                 if each not in again:
-                    each.poke()
-        return again
+                    _unkept(each)
+        return list(again)
+
+
+def _unkept(each: _Kept) -> None:
+    each.core.is_kept = False
+    each.poke()
 
 
 def _session_s(kept: _Kept) -> float:

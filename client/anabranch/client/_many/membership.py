@@ -16,11 +16,14 @@ The life of a topic:
 * A topic is opened again only once it is closed, so it never has two consumers here.
 * What cannot be opened, or fails, is tried again with back-off while the list has it: others do
   not wait for it.
+
+What time brings is known by when, so that what is at rest costs nothing, however much it is.
 """
 
 from __future__ import annotations
 
 import enum
+import heapq
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -80,6 +83,8 @@ class TopicMembership:
         self._waiting: dict[str, None] = {}  # in the order in which they came
         self._delayed: dict[str, None] = {}  # of those that wait: for their back-off
         self._draining: dict[str, None] = {}
+        # A heap of when each of the last two is due, and of what was due before.
+        self._dues: list[tuple[float, str]] = []
         self._opening = 0
         self._orders: list[Order] = []
         self._over = False
@@ -154,11 +159,13 @@ class TopicMembership:
 
     def orders(self, now: float) -> list[Order]:
         """What is to be done by now that was not given out before, in this order."""
-        for topic in [t for t in self._draining if now >= self._members[t].due]:
-            self._close(topic, self._members[topic], now)
-        for topic in [t for t in self._delayed if now >= self._members[t].due]:
-            del self._delayed[topic]
-            self._waiting[topic] = None
+        while self.wake_at() <= now:
+            _, topic = heapq.heappop(self._dues)
+            if topic in self._draining:
+                self._close(topic, self._members[topic], now)
+            else:
+                del self._delayed[topic]
+                self._waiting[topic] = None
         while self._waiting and self._opening < self._opening_max:
             topic = next(iter(self._waiting))
             del self._waiting[topic]
@@ -170,8 +177,13 @@ class TopicMembership:
 
     def wake_at(self) -> float:
         """The next time at which `orders` may have something that nothing but time brings."""
-        timed = [*self._delayed, *self._draining]
-        return min((self._members[topic].due for topic in timed), default=math.inf)
+        while self._dues:
+            due, topic = self._dues[0]
+            is_timed = topic in self._delayed or topic in self._draining
+            if is_timed and self._members[topic].due == due:
+                return due
+            heapq.heappop(self._dues)
+        return math.inf
 
     # What holds.
 
@@ -209,6 +221,7 @@ class TopicMembership:
         elif member.state is MemberState.OPEN:
             member.enter(MemberState.DRAINING, now, now + self._settle_s)
             self._draining[topic] = None
+            heapq.heappush(self._dues, (member.due, topic))
 
     def _close(self, topic: str, member: _Member, now: float) -> None:
         self._draining.pop(topic, None)
@@ -222,7 +235,11 @@ class TopicMembership:
             return
         back_off_s = self._back_off_s(member)
         member.enter(MemberState.WAITING, now, now + back_off_s)
-        (self._delayed if back_off_s else self._waiting)[topic] = None
+        if not back_off_s:
+            self._waiting[topic] = None
+            return
+        self._delayed[topic] = None
+        heapq.heappush(self._dues, (member.due, topic))
 
     def _back_off_s(self, member: _Member) -> float:
         if not member.failures:

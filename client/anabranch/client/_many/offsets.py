@@ -4,14 +4,24 @@ A consumer of Kafka commits for one group; its administrator commits for any. Th
 that comes late are those of `GroupOffsets`: it is not begun when its consumer's session is nearly
 over, however long it waited for its turn, and is given up as early.
 
-Two calls of librdkafka 2.16 end the process, and so are not made (its issues 3663, 4605):
+Four calls of librdkafka 2.16 end the process, and so are not made (its issues 3663, 4605):
 
 - A request of the administrator to a group's coordinator whose own time is over before the
   coordinator was found, once it is found. So such a request has no time of its own: when we have
   waited for long enough, the whole client is ended, which takes what it still would have sent with
   it, and the next request makes another one.
-- `list_consumer_group_offsets`, when the group's coordinator has moved or is not ready. So offsets
-  are asked for by a consumer that names the group, never joins it, and ends afterwards.
+- `list_consumer_group_offsets`, when the group's coordinator has moved or is not ready.
+- `describe_cluster`, when Kafka tells of no broker, as a single one does that was too slow for its
+  controller (an assertion in `rd_kafka_admin_response_parse`).
+- `list_offsets`, when metadata comes while it looks for a leader that it does not know yet: it does
+  so on the caller's thread, and librdkafka's own takes away what both use
+  (`rd_kafka_topic_partition_list_query_leaders_async_worker`). Seen with 10,000 topics.
+
+So a consumer that joins no group tells where partitions begin and end. What groups have committed
+is asked for over a connection of our own, of hundreds of groups together, and whom to ask, the
+bootstrap servers tell. Where that cannot be, behind SASL above all, and for a group of which Kafka
+does not tell so, a consumer that names the group asks, never joins it, and ends afterwards: some
+milliseconds of processor time.
 """
 
 from __future__ import annotations
@@ -21,6 +31,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
+import msgspec
 from confluent_kafka import (
     Consumer,
     ConsumerGroupTopicPartitions,
@@ -28,18 +39,31 @@ from confluent_kafka import (
     KafkaException,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
 
 from anabranch.client._consumer.assignment import Partition
-from anabranch.client._consumer.group_offsets import patience_s
+from anabranch.client._consumer.group_offsets import offsets_of, patience_s, ranges_by
 from anabranch.client._kafka_options import ADMIN, CONSUMER, LIBRDKAFKA_LOG
 from anabranch.wire import clock
+from anabranch.wire.kafka.committed import Committed, CommittedReader
+from anabranch.wire.kafka.protocol import KafkaProtocolError, bootstrap_addresses, can_ask
 
 _T = TypeVar("_T")
 
 _ASK_S_MAX: Final = 5.0
 _ASKING_MAX: Final = 32  # under way at once
 _CONSUMERS_MAX: Final = 8  # at once, each on a thread; they last for one question
+_TOGETHER_MAX: Final = 500  # groups of one request
+_TOGETHER_S_MAX: Final = 3.0
+_PASSING: Final = frozenset(
+    {
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+    }
+)
+_NOT_ANSWERED: Final = Committed({}, KafkaError.COORDINATOR_NOT_AVAILABLE)
 _NEVER_S: Final = 3_600.0  # the most that librdkafka takes
 
 
@@ -62,18 +86,106 @@ class _Admin:
             await asyncio.to_thread(self._clients.clear)
 
 
+class _Question(msgspec.Struct, eq=False):
+    """What one group has committed; None: Kafka does not tell it so."""
+
+    group: str
+    partitions: list[Partition]
+    answer: asyncio.Future[Committed | None]
+
+
+class CommittedTogether:
+    """Asks for what many groups have committed: while one request is under way, what comes waits
+    for the next. Made and used on one event loop.
+    """
+
+    def __init__(self, kafka: Mapping[str, Any]) -> None:
+        security = {name: value for name, value in kafka.items() if name != "bootstrap.servers"}
+        self._can_ask = can_ask(security)
+        self._reader = CommittedReader(security, _TOGETHER_S_MAX)
+        self._brokers = bootstrap_addresses(str(kafka.get("bootstrap.servers", "")))
+        self._waiting: list[_Question] = []
+        self._task: asyncio.Task[None] | None = None
+        self._thread = ThreadPoolExecutor(1, "anabranch-committed")
+
+    async def committed(
+        self, group: str, partitions: list[Partition]
+    ) -> dict[Partition, int] | None:
+        """Where the group has committed something; None if it must be asked for by itself.
+
+        Raises KafkaException for what passes.
+        """
+        if not self._can_ask:
+            return None
+        question = _Question(group, partitions, asyncio.get_running_loop().create_future())
+        self._waiting.append(question)
+        if self._task is None:
+            self._task = asyncio.create_task(self._ask_all(), name="committed offsets")
+        told = await question.answer
+        if told is not None and told.error in _PASSING:
+            raise KafkaException(KafkaError(told.error))
+        if told is None or told.error:
+            return None  # what Kafka refuses, librdkafka says better
+        offsets = {place: told.offsets[place] for place in partitions}
+        return {place: at for place, at in offsets.items() if at >= 0}
+
+    async def close(self) -> None:
+        """Asks nothing more; whoever waits is told that nothing is known."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        await asyncio.to_thread(self._thread.shutdown)
+        self._reader.close()
+
+    async def _ask_all(self) -> None:
+        asked: list[_Question] = []
+        try:
+            while self._waiting:
+                asked, self._waiting = self._waiting[:_TOGETHER_MAX], self._waiting[_TOGETHER_MAX:]
+                told = await self._told(asked)
+                for each in asked:
+                    _tell(each, told.get(each.group))
+        finally:
+            self._task = None
+            left, self._waiting = [*asked, *self._waiting], []
+            for each in left:  # none, unless this ends by a fault or a cancellation
+                _tell(each, None)
+
+    async def _told(self, asked: list[_Question]) -> dict[str, Committed]:
+        groups: dict[str, list[Partition]] = {}
+        for each in asked:
+            groups.setdefault(each.group, []).extend(each.partitions)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(
+                self._thread, self._reader.committed, self._brokers, groups
+            )
+        except TimeoutError:  # so many clients more would only make Kafka slower
+            return {each.group: _NOT_ANSWERED for each in asked}
+        except (OSError, KafkaProtocolError):
+            return {}  # what is wrong, whoever asks for one group hears
+
+
+def _tell(question: _Question, told: Committed | None) -> None:
+    if not question.answer.done():
+        question.answer.set_result(told)
+
+
 class OffsetsClient:
     """What all groups share; made and used on one event loop."""
 
     def __init__(self) -> None:
         self._kafka: Mapping[str, Any] = {}
         self._admin: _Admin | None = None
+        self._together: CommittedTogether | None = None
+        self._asking: Consumer | None = None
         self._turn = asyncio.Semaphore(_ASKING_MAX)
         self._threads = ThreadPoolExecutor(_CONSUMERS_MAX, "anabranch-offsets")
 
     def of_group(self, kafka: Mapping[str, Any], session_s: float) -> SharedOffsets:
         """The offsets of the group in `kafka`, whose other properties all topics have alike."""
         self._kafka = {name: value for name, value in kafka.items() if name != "group.id"}
+        if self._together is None:
+            self._together = CommittedTogether(self._kafka)
         return SharedOffsets(self, kafka, session_s)
 
     async def ask(
@@ -86,6 +198,8 @@ class OffsetsClient:
             admin = self._admin
             asked = question(admin.client)
             answers = {part: asyncio.wrap_future(each) for part, each in asked.items()}
+            for answer in answers.values():
+                answer.add_done_callback(_looked_at)  # it may come when nobody waits any more
             try:
                 async with asyncio.timeout(timeout_s):
                     await _all_or_lost(answers.values(), admin.lost)
@@ -98,16 +212,43 @@ class OffsetsClient:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer in time"))
         return {part: answer.result() for part, answer in answers.items()}
 
+    async def committed(
+        self, group: str, partitions: list[Partition]
+    ) -> dict[Partition, int] | None:
+        """What the group has committed, asked for with others; None if that cannot be."""
+        if self._together is None:
+            return None
+        return await self._together.committed(group, partitions)
+
+    async def ranges(
+        self, partitions: list[Partition], kafka: Mapping[str, Any]
+    ) -> dict[Partition, tuple[int, int]]:
+        """As that of `GroupOffsets`. `kafka`: of any of the groups."""
+        if self._asking is None:
+            self._asking = Consumer({**CONSUMER, **kafka}, logger=LIBRDKAFKA_LOG)
+        client = self._asking
+        return await self.call(lambda: ranges_by(client, partitions, _ASK_S_MAX))
+
     async def call(self, question: Callable[[], _T]) -> _T:
         """What it returns or raises, on a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, question)
 
     async def close(self) -> None:
         """Ends its clients and threads."""
+        if self._together is not None:
+            await self._together.close()
         admin, self._admin = self._admin, None
         if admin is not None:
             await admin.end()
         await asyncio.to_thread(self._threads.shutdown)
+        asking, self._asking = self._asking, None
+        if asking is not None:
+            await asyncio.to_thread(asking.close)
+
+
+def _looked_at(answer: asyncio.Future[Any]) -> None:
+    if not answer.cancelled():
+        answer.exception()
 
 
 async def _all_or_lost(answers: Iterable[asyncio.Future[Any]], lost: asyncio.Future[None]) -> None:
@@ -135,7 +276,11 @@ class SharedOffsets:
 
     async def committed(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """As that of `GroupOffsets`."""
-        asked = [TopicPartition(*partition) for partition in partitions]
+        places = list(partitions)
+        told = await self._client.committed(self._group_id, places)
+        if told is not None:
+            return told
+        asked = [TopicPartition(*place) for place in places]
 
         def ask() -> list[TopicPartition]:
             client = Consumer({**CONSUMER, **self._kafka}, logger=LIBRDKAFKA_LOG)
@@ -144,19 +289,13 @@ class SharedOffsets:
             finally:
                 client.close()
 
-        found = _offsets(await self._client.call(ask))
+        found = offsets_of(await self._client.call(ask))
         return {partition: offset for partition, offset in found.items() if offset >= 0}
 
     async def ranges(self, partitions: Iterable[Partition]) -> dict[Partition, tuple[int, int]]:
         """As that of `GroupOffsets`."""
         asked = list(partitions)
-        if not asked:
-            return {}
-        spec: Any = OffsetSpec  # has no types
-        first, end = await asyncio.gather(
-            self._listed(asked, spec.earliest()), self._listed(asked, spec.latest())
-        )
-        return {partition: (first[partition], end[partition]) for partition in asked}
+        return await self._client.ranges(asked, self._kafka) if asked else {}
 
     async def commit(self, offsets: Mapping[Partition, int], until: float) -> bool:
         """As that of `GroupOffsets`."""
@@ -170,24 +309,8 @@ class SharedOffsets:
 
         found = await self._client.ask(commit, self._patience_s)
         for answer in found.values():
-            _offsets(answer.topic_partitions)
+            offsets_of(answer.topic_partitions)
         return bool(found)
 
     def close(self) -> None:
         """Nothing of it is its own."""
-
-    async def _listed(self, partitions: list[Partition], which: OffsetSpec) -> dict[Partition, int]:
-        asked = {TopicPartition(*partition): which for partition in partitions}
-        found = await self._client.ask(
-            lambda admin: admin.list_offsets(asked, request_timeout=_NEVER_S), _ASK_S_MAX
-        )
-        return {(each.topic, each.partition): info.offset for each, info in found.items()}
-
-
-def _offsets(answers: Iterable[TopicPartition]) -> dict[Partition, int]:
-    found: dict[Partition, int] = {}
-    for each in answers:
-        if each.error is not None:
-            raise KafkaException(each.error)
-        found[each.topic, each.partition] = each.offset
-    return found

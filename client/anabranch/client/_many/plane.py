@@ -8,6 +8,10 @@ all. Hence tiers: the more partitions a plane may have, the longer its fetches w
 plane names 20,000 a second at most. What is there in bulk goes to the plane that it fills; what
 comes later to the first one with room.
 
+Topics are bounded, too: librdkafka 2.16 looks for each one that Kafka tells of through all that it
+has, and asks for all every 20 s. And each assignment sorts all that is assigned: so what is to be
+read is begun together, at most five times while a fetch waits.
+
 What was read waits in its lane, of which there is a bound. A lane that has more than its share is
 paused in Kafka's client, so a topic with a backlog keeps no other one waiting for more than that.
 """
@@ -16,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -35,14 +40,26 @@ _SHARE: Final = 16  # a lane may hold this part of what its plane may
 
 
 class Tier(msgspec.Struct, frozen=True):
-    """How many partitions a plane may have, and how long its fetches wait: 20,000 a second."""
+    """How many partitions of how many topics a plane may have, and how long its fetches wait:
+    20,000 a second.
+    """
 
     partitions_max: int
+    topics_max: int
     fetch_wait_ms: int
     warms: bool  # whether topics are asked for one by one: behind a fetch, each takes so long
 
+    @property
+    def begins_s(self) -> float:
+        """How long what is to be read may wait for company."""
+        return self.fetch_wait_ms / 5_000
 
-TIERS: Final = (Tier(200, 10, True), Tier(2_000, 100, True), Tier(10_000, 500, False))
+
+TIERS: Final = (
+    Tier(200, 200, 10, True),
+    Tier(2_000, 2_000, 100, True),
+    Tier(10_000, 2_500, 500, False),
+)
 
 
 def tier_for(partitions: int) -> Tier:
@@ -114,6 +131,7 @@ class SharedPlane(DataPlane):
         self.lanes: set[Lane] = set()
         self._resumed: collections.deque[Lane] = collections.deque()
         self._over_share: dict[Lane, None] = {}  # of the polling thread
+        self._obey_at = 0.0  # of the polling thread
         trouble = ReadTrouble(self._all_fail)
         settings = msgspec.structs.replace(settings, fetch_wait_ms=tier.fetch_wait_ms)
         super().__init__(kafka, settings, _nothing, trouble, skips_gone=skips_gone)
@@ -124,6 +142,12 @@ class SharedPlane(DataPlane):
     def is_over(self) -> bool:
         """Whether it can read nothing any more."""
         return self._over or self._trouble.failure is not None
+
+    def has_room(self, partitions: int) -> bool:
+        """Whether one more topic, with so many, may have a lane of it."""
+        tier = self.tier
+        is_full = len(self.lanes) >= tier.topics_max
+        return not is_full and len(self.owners) + partitions <= tier.partitions_max
 
     def lane(self, on_read: Callable[[], None], trouble: ReadTrouble) -> Lane:
         """A part of it."""
@@ -181,7 +205,9 @@ class SharedPlane(DataPlane):
         )
 
     def _obey(self) -> None:
-        super()._obey()
+        if self._orders and (now := time.monotonic()) >= self._obey_at:
+            self._obey_at = now + self.tier.begins_s
+            super()._obey()
         while self._over_share:
             lane, _ = self._over_share.popitem()
             with self._lock:
@@ -193,6 +219,10 @@ class SharedPlane(DataPlane):
             if lane.paused:
                 lane.paused = False
                 self._consumer.resume(self._assigned(lane))
+
+    def _new_table(self) -> dict[Partition, int]:
+        """The same one: a lane's batch names but what it is of."""
+        return self._numbers
 
     def _assigned(self, lane: Lane) -> list[TopicPartition]:
         """Of these the partitions that are read: others would be an error of all."""
@@ -264,7 +294,7 @@ class SharedPlanes:
         tiers = [tier for tier in TIERS if tier.partitions_max >= least]
         usable = [plane for plane in self._planes if not plane.is_over and plane.tier in tiers]
         for plane in sorted(usable, key=lambda each: each.tier.partitions_max):
-            if len(plane.owners) + partitions <= plane.tier.partitions_max:
+            if plane.has_room(partitions):
                 return plane.lane(on_read, trouble)
         have = {plane.tier for plane in usable}
         tier = next((each for each in tiers if each not in have), TIERS[-1])

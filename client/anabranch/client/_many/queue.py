@@ -161,6 +161,6 @@ class QueueTopicsConsumer(TopicsConsumer[QueueConsumer, QueueMessage, QueueSetti
     def _make(
         self, membership: Membership, _watch: LayoutWatch, settings: QueueSettings
     ) -> QueueConsumer:
-        if len(self._consumers) >= TOPICS_MAX:
+        if len(self._has_consumer) >= TOPICS_MAX:
             raise ClientError(_REMEDY)
         return QueueConsumer(membership, settings)

@@ -17,18 +17,19 @@ from anabranch.client._many.keeping import OWN_KEEP_ALIVES, SessionKeeper
 from anabranch.client._many.offsets import OffsetsClient
 from anabranch.client._many.plane import SharedPlanes
 from anabranch.client._settings import ReadSettings
-from anabranch.client._topics.nodes import NodeConnection, Nodes, Push
+from anabranch.client._topics.nodes import NodeConnection, Nodes
 
 
 class ManyTopicsParts:
     """Of one consumer over many topics; made and used on one event loop.
 
-    `expected`: how many partitions of Kafka come together at first.
+    `nodes`: where they are, and how one connects to them. `expected`: how many partitions of
+    Kafka come together at first.
     """
 
-    def __init__(self, url: str, expected: int) -> None:
-        connections = SharedConnections()
-        self.nodes = Nodes(url, connections.connect)
+    def __init__(self, nodes: Nodes, expected: int) -> None:
+        connections = SharedConnections(nodes.connecting)
+        self.nodes = Nodes(nodes.url, connections.connect)
         self.connections = connections
         self.numbers = itertools.count(1)
         self.keeper = SessionKeeper()
@@ -53,13 +54,6 @@ class SharedResources(ConsumerResources):
 
     def numbers(self) -> Iterator[int]:
         return self._parts.numbers
-
-    async def connect(
-        self, host: str, port: int, *, on_push: Push, timeout_s: float
-    ) -> NodeConnection:
-        return await self._parts.connections.connect(
-            host, port, on_push=on_push, timeout_s=timeout_s
-        )
 
     def kept(
         self,

@@ -40,8 +40,8 @@ from anabranch.client._kafka_options import LIBRDKAFKA_LOG, PRODUCER
 from anabranch.client._producer.messages import PRODUCER_HEADER
 from anabranch.client._settings import ProducerSettings
 from anabranch.client._topics.layout import TopicLayout
-from anabranch.wire import kafka_protocol, producer_state
-from anabranch.wire.kafka_protocol import KafkaProtocolError
+from anabranch.wire.kafka import producer_state, protocol
+from anabranch.wire.kafka.protocol import KafkaProtocolError
 
 if TYPE_CHECKING:
     from anabranch.client._producer.kafka_writer import KafkaPartitionWriter
@@ -165,7 +165,7 @@ class SegmentWriter:
     ) -> None:
         self.fits = self.fitting(layout)
         self.producer_id = os.urandom(_PRODUCER_ID_BYTES)
-        self.counts = kafka_protocol.can_ask(kafka)
+        self.counts = protocol.can_ask(kafka)
         header = (PRODUCER_HEADER, self.producer_id)
         self.headers: list[tuple[str, Any]] | None = None if self.counts else [header]
         self.partitions: set[KafkaPartitionWriter] = set()

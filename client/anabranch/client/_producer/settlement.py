@@ -32,8 +32,8 @@ from anabranch.client._errors import DeadlineError, UnknownOutcomeError
 from anabranch.client._producer.kafka_writer import KafkaPartitionWriter
 from anabranch.client._producer.messages import PRODUCER_HEADER
 from anabranch.client._topics.layout import TopicLayout
-from anabranch.wire import producer_state
-from anabranch.wire.kafka_protocol import KafkaProtocolError
+from anabranch.wire.kafka import producer_state
+from anabranch.wire.kafka.protocol import KafkaProtocolError
 
 _POLL_S: Final = 0.2
 _RECORDS: Final = 5_000

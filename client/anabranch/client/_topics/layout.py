@@ -76,8 +76,13 @@ class TopicLayout(msgspec.Struct, frozen=True, eq=False, dict=True):
     version: int = 0
 
     @classmethod
-    def from_proto(cls, topic: str, dag: pb.ScalableTopicDAG) -> Self:
-        """What a CommandScalableTopicUpdate carries; `topic` is `tenant/namespace/name`."""
+    def from_proto(
+        cls, topic: str, dag: pb.ScalableTopicDAG, controller_url: str | None = None
+    ) -> Self:
+        """What a CommandScalableTopicUpdate carries; `topic` is `tenant/namespace/name`.
+
+        `controller_url`: of those in it the one to connect to, if not that without TLS.
+        """
         return cls(
             topic,
             incarnation=dag.incarnation,
@@ -88,7 +93,9 @@ class TopicLayout(msgspec.Struct, frozen=True, eq=False, dict=True):
             sealing=dag.sealing,
             bootstrap_servers=dag.bootstrap_servers,
             max_message_bytes=dag.max_message_bytes,
-            controller_url=dag.controller_broker_url,
+            controller_url=(
+                dag.controller_broker_url if controller_url is None else controller_url
+            ),
             deleted=dag.deleted,
             version=dag.version if dag.HasField("version") else dag.epoch,
         )

@@ -15,9 +15,11 @@ from typing import Any, Final
 
 from anabranch.client._aio import Closing, rest
 from anabranch.client._errors import (
+    AuthenticationError,
     ClientError,
     ClosedError,
     DeadlineError,
+    ForbiddenError,
     NodesUnreachableError,
     RefusedByNodeError,
 )
@@ -69,6 +71,7 @@ class TopicListWatch(Closing):
         self._list = ToldTopics()
         self._known = asyncio.Event()  # a list, or the reason why there is none
         self._failure: ClientError | None = None
+        self._trouble = ""  # what passed, of the session before this one
         self._over = asyncio.Event()  # the session is
         self._number = 0
         self._last_node = ""
@@ -89,7 +92,7 @@ class TopicListWatch(Closing):
     async def start(self, timeout_s: float = 10.0) -> frozenset[str]:
         """The first list; the watch is closed again if there is none, or nobody waits for it.
 
-        Raises NodesUnreachableError, RefusedByNodeError, DeadlineError.
+        Raises NodesUnreachableError, AuthenticationError, RefusedByNodeError, DeadlineError.
         """
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name=f"list-watch {self.selection}")
@@ -105,7 +108,7 @@ class TopicListWatch(Closing):
                 raise
             raise self._failure or DeadlineError(
                 f"no node of {self._nodes.url} told the topics of {self.selection} in "
-                f"{timeout_s:g} s"
+                f"{timeout_s:g} s" + (f": {self._trouble}" if self._trouble else "")
             ) from None
 
     async def close(self) -> None:
@@ -121,12 +124,12 @@ class TopicListWatch(Closing):
             self._answered = False
             try:
                 await self._session()
-            except NodesUnreachableError as error:
+            except (NodesUnreachableError, AuthenticationError) as error:
                 self._fails(error)
             except RefusedError as error:
                 self._refused(error.code, error.reason)
             except WireError as error:
-                _logger.info("topic_list.lost", selection=str(self.selection), why=str(error))
+                self._passes(str(error))
             except Exception as error:  # noqa: BLE001 - a fault in one session must not end all
                 _logger.error("topic_list.fault", selection=str(self.selection), why=repr(error))
             attempt = 0 if self._answered else attempt + 1
@@ -233,11 +236,17 @@ class TopicListWatch(Closing):
 
     def _refused(self, code: int, reason: str) -> None:
         why = reason or ServerError.Name(ServerError.ValueType(code))
-        error = RefusedByNodeError(f"{self._last_node} refused to tell {self.selection}: {why}")
+        kind = ForbiddenError if code == ServerError.AuthorizationError else RefusedByNodeError
+        error = kind(f"{self._last_node} refused to tell {self.selection}: {why}")
         if code in _PASSING:
-            _logger.info("topic_list.lost", selection=str(self.selection), why=str(error))
+            self._passes(str(error))
         else:
             self._fails(error)
+
+    def _passes(self, why: str) -> None:
+        """Another session may do better."""
+        self._trouble = why
+        _logger.info("topic_list.lost", selection=str(self.selection), why=why)
 
     def _fails(self, error: ClientError) -> None:
         if self._failure is None or type(error) is not type(self._failure):

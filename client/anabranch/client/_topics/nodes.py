@@ -1,4 +1,8 @@
-"""Where the nodes are: the client's URL, and a connection to whichever of them answers."""
+"""Where the nodes are: the client's URL, and a connection to whichever of them answers.
+
+A client whose URL begins with `pulsar+ssl://` takes ports with TLS from all that nodes tell, and no
+other ones.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +15,17 @@ from typing import Final, NamedTuple, Protocol
 
 from google.protobuf.message import Message
 
-from anabranch.client._errors import NodesUnreachableError
+from anabranch.client._errors import NodesUnreachableError, TlsError
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.names import PORT_MAX
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.client import connect
 from anabranch.wire.errors import ConnectError
+from anabranch.wire.errors import TlsError as WireTlsError
 
-_SCHEMES: Final = ("pulsar", "anabranch")
+_SCHEMES: Final = {"pulsar": False, "anabranch": False, "pulsar+ssl": True, "anabranch+ssl": True}
 _DEFAULT_PORT: Final = 6650
+_DEFAULT_TLS_PORT: Final = 6651
 _ADDRESS = re.compile(r"(?:\[([0-9a-fA-F:]+)\]|([-.\w]+))(?::(\d{1,5}))?")
 
 
@@ -42,7 +48,9 @@ class NodeConnection(Protocol):
 
 
 class Connect(Protocol):
-    """Makes one, on which the handshake is done. Raises ConnectError."""
+    """Makes one, on which the handshake is done. Raises ConnectError, AuthenticationError,
+    CredentialsError.
+    """
 
     async def __call__(
         self, host: str, port: int, *, on_push: Push, timeout_s: float
@@ -60,21 +68,29 @@ class Address(NamedTuple):
         return f"{host}:{self.port}"
 
 
+def is_tls(url: str) -> bool:
+    """Whether nodes are reached with TLS by that URL. Raises InvalidInputError."""
+    scheme, sep, _ = url.partition("://")
+    if not sep or scheme not in _SCHEMES:
+        raise InvalidInputError(
+            f"{url!r} is not the URL of a cluster: write pulsar://host:port[,host:port], or "
+            "pulsar+ssl:// for ports with TLS"
+        )
+    return _SCHEMES[scheme]
+
+
 def parse_url(url: str) -> tuple[Address, ...]:
-    """The addresses in `pulsar://host:port[,host:port...]`. Raises InvalidInputError.
+    """The addresses in `pulsar[+ssl]://host:port[,host:port...]`. Raises InvalidInputError.
 
     >>> parse_url("pulsar://one:6650,two")
     (Address(host='one', port=6650), Address(host='two', port=6650))
     """
-    scheme, sep, rest = url.partition("://")
-    if not sep or scheme not in _SCHEMES:
-        raise InvalidInputError(
-            f"{url!r} is not the URL of a cluster: write pulsar://host:port[,host:port]"
-        )
+    default_port = _DEFAULT_TLS_PORT if is_tls(url) else _DEFAULT_PORT
+    rest = url.partition("://")[2]
     found = []
     for part in rest.rstrip("/").split(","):
         match = _ADDRESS.fullmatch(part.strip())
-        port = int(match[3] or _DEFAULT_PORT) if match else 0
+        port = int(match[3] or default_port) if match else 0
         if match is None or not 0 < port <= PORT_MAX:
             raise InvalidInputError(f"{part!r} in {url!r} is not an address: write host:port")
         found.append(Address(match[1] or match[2], port))
@@ -86,24 +102,33 @@ class Nodes:
 
     def __init__(self, url: str, connecting: Connect = connect) -> None:
         self.url = url
-        self._connecting = connecting
+        self.is_tls = is_tls(url)
+        self.connecting = connecting
         self._addresses = parse_url(url)
         self._next = itertools.count(random.randrange(len(self._addresses)))
 
     async def connect(self, on_push: Push, timeout_s: float, avoid: str = "") -> NodeConnection:
         """A connection to the first node that answers; to `avoid` only if no other one does.
 
-        Raises NodesUnreachableError, which says of each address what happened.
+        Raises NodesUnreachableError, which says of each address what happened (TlsError if none
+        of them is who it should be), AuthenticationError and CredentialsError.
         """
         first = next(self._next) % len(self._addresses)
         turn = [*self._addresses[first:], *self._addresses[:first]]
         turn.sort(key=lambda address: str(address) == avoid)
-        failures = []
+        failures: list[ConnectError] = []
         for address in turn:
             try:
-                return await self._connecting(
+                return await self.connecting(
                     address.host, address.port, on_push=on_push, timeout_s=timeout_s
                 )
             except ConnectError as error:
-                failures.append(str(error))
-        raise NodesUnreachableError(f"no node of {self.url} answers: " + "; ".join(failures))
+                failures.append(error)
+        why = "; ".join(map(str, failures))
+        if all(isinstance(error, WireTlsError) for error in failures):
+            raise TlsError(f"no node of {self.url} can be trusted: {why}")
+        raise NodesUnreachableError(f"no node of {self.url} answers: {why}")
+
+    def one_of(self, url: str, url_tls: str) -> str:
+        """Of what a node tells of another one, the URL that this client connects to; "" if none."""
+        return url_tls if self.is_tls else url

@@ -16,17 +16,19 @@ from typing import Final, Protocol
 
 import msgspec
 
+from anabranch.client._errors import ClientError
 from anabranch.client._topics.layout import TopicLayout
-from anabranch.client._topics.nodes import parse_url
+from anabranch.client._topics.nodes import Connect, NodeConnection, parse_url
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.names import full_name
 from anabranch.wire import clock
 from anabranch.wire.anabranch_pb2 import (
+    BaseCommand,
     CommandScalableTrafficReport,
     SegmentTraffic,
     ServerError,
 )
-from anabranch.wire.client import ClientConnection, connect
+from anabranch.wire.client import connect
 from anabranch.wire.errors import RefusedError, WireError
 from anabranch.wire.logging import get_logger
 
@@ -37,7 +39,7 @@ _INTERVAL_S_MAX: Final = 600.0
 _CONNECT_S_MAX: Final = 3.0
 _ANSWER_S_MAX: Final = 5.0
 _SEGMENTS_MAX: Final = 10_000  # of one report
-_LOOKS_PER_S: Final = 10_000  # at topics
+_LOOKS_PER_S: Final = 5_000  # at topics
 
 _logger = get_logger(__name__)
 
@@ -166,6 +168,8 @@ class _Topic:
     @property
     def watch(self) -> Watch:
         """One that knows the newest layout; of closed ones only the last is kept."""
+        if len(self.watches) == 1:
+            return self.watches[0]
         self.watches = [w for w in self.watches if not w.is_closed] or self.watches[-1:]
         return max(self.watches, key=lambda w: w.layout.age)
 
@@ -173,11 +177,12 @@ class _Topic:
 class TrafficReporter:
     """Reports for one client, over one connection to each controller. On one event loop."""
 
-    def __init__(self, now: Callable[[], float] = clock.now) -> None:
+    def __init__(self, now: Callable[[], float] = clock.now, connecting: Connect = connect) -> None:
         self.client_id = secrets.randbits(63)
         self._now = now
+        self._connect = connecting
         self._topics: dict[str, _Topic] = {}
-        self._connections: dict[str, ClientConnection] = {}
+        self._connections: dict[str, NodeConnection] = {}
         self._silent: set[str] = set()  # nodes that do not know the command
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
@@ -223,9 +228,11 @@ class TrafficReporter:
         """Tells controllers what it is time to tell them; whatever comes of it."""
         now = self._now()
         due: dict[str, list[_Topic]] = {}
+        wanted: set[str] = set()
         for name, topic in list(self._topics.items()):
             watch = topic.watch
             url = watch.controller_url
+            wanted.add(url)
             is_mute = not url or url in self._silent
             if watch.is_closed and (is_mute or not topic.traffic.news()):
                 del self._topics[name]
@@ -234,7 +241,6 @@ class TrafficReporter:
                 if not is_mute:
                     due.setdefault(url, []).append(topic)
         await asyncio.gather(*(self._report_all(*each) for each in due.items()))
-        wanted = {topic.watch.controller_url for topic in self._topics.values()}
         for url in [url for url in self._connections if url not in wanted]:
             self._connections.pop(url).close("no topic of the client is controlled there")
 
@@ -248,7 +254,7 @@ class TrafficReporter:
                     self._refused(url, topic, error)
                 if url in self._silent:
                     break
-        except (WireError, InvalidInputError) as error:
+        except (WireError, ClientError, InvalidInputError) as error:
             _logger.debug("traffic.unheard", node=url, why=str(error))
             connection = self._connections.pop(url, None)
             if connection is not None:
@@ -285,10 +291,16 @@ class TrafficReporter:
         wanted_s = answer.scalableTrafficReportResponse.interval_ms / 1000
         topic.due_at = now + min(max(wanted_s, _INTERVAL_S_MIN), _INTERVAL_S_MAX)
 
-    async def _connection(self, url: str) -> ClientConnection:
+    async def _connection(self, url: str) -> NodeConnection:
         known = self._connections.get(url)
         if known is None or not known.is_open:
             address = parse_url(url)[0]
-            known = await connect(address.host, address.port, timeout_s=_CONNECT_S_MAX)
+            known = await self._connect(
+                address.host, address.port, on_push=_ignore, timeout_s=_CONNECT_S_MAX
+            )
             self._connections[url] = known
         return known
+
+
+def _ignore(_command: BaseCommand) -> None:
+    """Nothing is asked for that is pushed."""

@@ -13,19 +13,21 @@ import itertools
 import math
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from anabranch.client._aio import Closing, rest
 from anabranch.client._errors import (
+    AuthenticationError,
     ClientError,
     ClosedError,
     DeadlineError,
+    ForbiddenError,
     NodesUnreachableError,
     RefusedByNodeError,
     TopicNotFoundError,
 )
 from anabranch.client._topics.layout import TopicLayout
-from anabranch.client._topics.nodes import NodeConnection, Nodes
+from anabranch.client._topics.nodes import Nodes
 from anabranch.client._topics.traffic import TopicTraffic
 from anabranch.core import names
 from anabranch.wire.anabranch_pb2 import (
@@ -67,7 +69,7 @@ class LayoutWatch(Closing):
         self._layout: TopicLayout | None = None
         self._failure: ClientError | None = None
         self._known = asyncio.Event()  # a layout, or the reason why there is none
-        self._stop_session = asyncio.Event()
+        self._session_over = asyncio.Event()
         self._session_id = 0
         self._last_node = ""
         self._answered = False
@@ -90,7 +92,8 @@ class LayoutWatch(Closing):
     async def start(self, timeout_s: float = 10.0) -> TopicLayout:
         """The first layout; the watch is closed again if there is none, or nobody waits for it.
 
-        Raises TopicNotFoundError, NodesUnreachableError, RefusedByNodeError, DeadlineError.
+        Raises TopicNotFoundError, NodesUnreachableError, AuthenticationError, RefusedByNodeError,
+        DeadlineError.
         """
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name=f"layout-watch {self.topic}")
@@ -119,7 +122,7 @@ class LayoutWatch(Closing):
             self._answered = False
             try:
                 await self._session()
-            except NodesUnreachableError as error:
+            except (NodesUnreachableError, AuthenticationError) as error:
                 self._fails(error)
             except Exception as error:  # noqa: BLE001 - a fault in one session must not end all
                 _logger.error("watch.fault", topic=self.topic, why=repr(error))
@@ -131,7 +134,7 @@ class LayoutWatch(Closing):
         """One session, until its connection ends or its node sends it away."""
         self._session_id = next(_sessions)
         self._told_incarnation = 0
-        self._stop_session.clear()
+        self._session_over = over = asyncio.Event()
         connection = await self._nodes.connect(self._pushed, _CONNECT_S_MAX, self._last_node)
         self._last_node = connection.address
         try:
@@ -142,20 +145,14 @@ class LayoutWatch(Closing):
                     create_if_missing=False,
                 )
             )
-            await self._until_over(connection)
+            # No task for this: there may be 10,000 watches.
+            connection.closed.add_done_callback(lambda _: over.set())
+            await over.wait()
+            if connection.closed.done():
+                _logger.info("watch.lost", topic=self.topic, node=connection.address)
         finally:
             connection.send(CommandScalableTopicClose(session_id=self._session_id))
             connection.close("the watch is over")
-
-    async def _until_over(self, connection: NodeConnection) -> None:
-        stopped = asyncio.create_task(self._stop_session.wait())
-        try:
-            ends: list[asyncio.Future[Any]] = [connection.closed, stopped]
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stopped.cancel()
-        if connection.closed.done():
-            _logger.info("watch.lost", topic=self.topic, node=connection.address)
 
     def _pushed(self, command: BaseCommand) -> None:
         if command.type != BaseCommand.SCALABLE_TOPIC_UPDATE:
@@ -168,8 +165,12 @@ class LayoutWatch(Closing):
         elif update.HasField("dag"):
             self._answered = True
             self._told_incarnation = update.dag.incarnation
-            self.controller_url = update.dag.controller_broker_url or self.controller_url
-            self._take(TopicLayout.from_proto(self.topic, update.dag))
+            dag = update.dag
+            controller_url = self._nodes.one_of(
+                dag.controller_broker_url, dag.controller_broker_url_tls
+            )
+            self.controller_url = controller_url or self.controller_url
+            self._take(TopicLayout.from_proto(self.topic, dag, controller_url))
 
     def _refused(self, update: CommandScalableTopicUpdate) -> None:
         reason = update.message or ServerError.Name(update.error)
@@ -178,8 +179,10 @@ class LayoutWatch(Closing):
         elif update.error == ServerError.TopicNotFound:
             self._unknown(reason)
         elif update.error != ServerError.ServiceNotReady:
-            self._fails(RefusedByNodeError(f"{self._last_node} refused {self.topic}: {reason}"))
-        self._stop_session.set()
+            is_right = update.error == ServerError.AuthorizationError
+            kind = ForbiddenError if is_right else RefusedByNodeError
+            self._fails(kind(f"{self._last_node} refused {self.topic}: {reason}"))
+        self._session_over.set()
 
     def _unknown(self, reason: str) -> None:
         now = time.monotonic()

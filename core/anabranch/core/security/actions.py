@@ -52,6 +52,7 @@ ANYONE: Final = Need(Right.ANYONE)
 VIEWING: Final = Need(Right.GRANTED, frozenset(Action))
 """Who may do something with a topic may see it."""
 CONSUMING: Final = Need(Right.GRANTED, frozenset((Action.CONSUME,)))
+PRODUCING: Final = Need(Right.GRANTED, frozenset((Action.PRODUCE,)))
 USING: Final = Need(Right.GRANTED, frozenset((Action.PRODUCE, Action.CONSUME)))
 SCALING: Final = Need(Right.GRANTED, frozenset((Action.SCALE,)))
 TENANT_ADMIN: Final = Need(Right.TENANT_ADMIN)

@@ -25,6 +25,7 @@ class Judgement(IntEnum):
     ALLOWED = 0
     DENIED = 1  # though the role may know of it
     HIDDEN = 2
+    PROXY_DENIED = 3  # the role may, and the proxy that asks for it may not
 
 
 def authorize(
@@ -32,17 +33,31 @@ def authorize(
 ) -> Judgement:
     """Whether the principal has what is needed, on this resource.
 
-    A proxy speaks for whom it names: they need the right, and the proxy only to be one.
+    Where a proxy speaks for whom it names, both need the right; what is theirs is told first, as if
+    they had asked themselves. For itself a proxy has none, whatever was granted to its role.
     """
-    role, right = principal.role, need.right
+    role, speaker, right = principal.role, principal.proxied_by, need.right
     if right is Right.PUBLIC:
         return Judgement.ALLOWED
     if not role:
         return Judgement.DENIED
-    speaker = principal.proxied_by
     if speaker and (speaker not in grants.proxies or role in grants.proxies):
         return Judgement.DENIED
-    if role in grants.superusers or right is Right.ANYONE:
+    if right is Right.ANYONE:
+        return Judgement.ALLOWED
+    if role in grants.proxies:
+        return Judgement.DENIED
+    found = _of_role(grants, role, need, resource)
+    if not speaker or found is not Judgement.ALLOWED:
+        return found
+    by_speaker = _of_role(grants, speaker, need, resource)
+    return Judgement.ALLOWED if by_speaker is Judgement.ALLOWED else Judgement.PROXY_DENIED
+
+
+def _of_role(grants: Grants, role: str, need: Need, resource: ResourceName) -> Judgement:
+    """Of a role alone, which somebody has."""
+    right = need.right
+    if role in grants.superusers:
         return Judgement.ALLOWED
     tenant = resource.tenant
     if not tenant:

@@ -1,10 +1,11 @@
 """`Guesses`: how long whoever guesses has to wait for each "no", by address.
 
 The first few wrong tries of an address cost nothing: people mistype. Each further one is answered
-later, twice as late as the one before, up to a bound; and only some may be under way at once, until
-their answer is due, the others are turned away without a look at what they show. So an address has
-so many tries in a second, however many connections it makes and leaves. What is right is answered
-at once: it may be of somebody else behind the same address.
+later, twice as late as the one before, up to a bound below the time-outs of clients, which are to
+hear the reason. Only some may be under way at once, and a try is so for longer than until it is
+answered; the others are turned away without a look at what they show. So an address has so many
+tries in a second, however many connections it makes and leaves. What is right is answered at once:
+it may be of somebody else behind the same address.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import msgspec
 FREE_TRIES: Final = 5
 FIRST_DELAY_S: Final = 0.25
 DELAY_S_MAX: Final = 8.0
+ANSWER_S_MAX: Final = 2.0  # the SDK waits for 3 s at least
 FORGOTTEN_AFTER_S: Final = 60.0
 WAITING_MAX: Final = 16  # tries of one address
 ADDRESSES_MAX: Final = 10_000
@@ -54,8 +56,8 @@ class Guesses:
         return True
 
     def was_wrong(self, address: str, now: float) -> float:
-        """A try that was begun is wrong: for how long its answer has to wait, and its end, too,
-        whether or not anybody waits for it.
+        """A try that was begun is wrong: for how long it goes on to be under way, whether or not
+        anybody waits for its answer, which is due sooner: see `answer_s`.
         """
         guesser = self._guessers.get(address)
         if guesser is None:  # so many others came since
@@ -75,3 +77,8 @@ class Guesses:
         guesser.under_way = max(0, guesser.under_way - 1)
         if not guesser.wrong and not guesser.under_way:
             del self._guessers[address]
+
+
+def answer_s(delay_s: float) -> float:
+    """After how long a wrong try is answered that is under way for so long."""
+    return min(delay_s, ANSWER_S_MAX)

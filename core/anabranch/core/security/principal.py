@@ -7,6 +7,7 @@ is read into its characters: no pattern, no prefix with a meaning.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Final
 
 import msgspec
@@ -30,6 +31,18 @@ class Principal(msgspec.Struct, frozen=True):
 
 
 NOBODY: Final = Principal("")
+
+
+def spoken_for(speaker: Principal, original: str, proxies: Collection[str]) -> Principal | None:
+    """Whoever the speaker asks for, by name; None where it may not.
+
+    A proxy may, for roles that are none; and who is spoken for already speaks for nobody else.
+    """
+    if speaker.proxied_by or speaker.role not in proxies:
+        return None
+    if original in proxies or not is_role(original):
+        return None
+    return Principal(original, speaker.role, speaker.method)
 
 
 def is_role(text: str) -> bool:

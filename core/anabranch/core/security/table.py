@@ -47,7 +47,7 @@ class AccessRule(msgspec.Struct, frozen=True):
 
 
 _T, _N, _X = ResourceLevel.TENANT, ResourceLevel.NAMESPACE, ResourceLevel.TOPIC
-_EVERYBODY: Final = AccessRule(PUBLIC)
+EVERYBODY: Final = AccessRule(PUBLIC)
 _SOMEBODY: Final = AccessRule(ANYONE)
 _SUPERUSER: Final = AccessRule(SUPERUSER)
 _ADMIN_OF_TENANT: Final = AccessRule(TENANT_ADMIN, _T)
@@ -79,14 +79,15 @@ _LOOKUP: Final = "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"
 
 REST: Final[Mapping[str, AccessRule]] = {
     # The cluster. Health is for whoever restarts nodes; addresses are for whoever looks topics up.
-    "GET /livez": _EVERYBODY,
-    "GET /readyz": _EVERYBODY,
-    "GET /status.html": _EVERYBODY,
-    f"GET {_BROKERS}/ready": _EVERYBODY,
-    "GET /docs": _EVERYBODY,
-    "GET /openapi.json": _EVERYBODY,
-    "GET /metrics": _SUPERUSER,  # they name topics
+    "GET /livez": EVERYBODY,
+    "GET /readyz": EVERYBODY,
+    "GET /status.html": EVERYBODY,
+    f"GET {_BROKERS}/ready": EVERYBODY,
+    "GET /docs": EVERYBODY,
+    "GET /openapi.json": EVERYBODY,
+    "GET /metrics": _SUPERUSER,  # they name topics; authenticateMetricsEndpoint opens them
     f"GET {_BROKERS}": _SOMEBODY,
+    f"GET {_BROKERS}/addresses": _SOMEBODY,
     f"GET {_BROKERS}/leaderBroker": _SOMEBODY,
     f"GET {_BROKERS}/status": _SOMEBODY,
     f"GET {_BROKERS}/version": _SOMEBODY,
@@ -205,6 +206,12 @@ WIRE: Final[Mapping[str, AccessRule]] = {
 }
 
 
+# What of a request or of its answer may need more than the request itself.
+CREATING_TOPICS: Final[Need] = REST[f"PUT {_TOPIC}"].need
+PLACING_BUNDLES: Final[Need] = REST[f"PUT {_NAMESPACE}/{{bundle}}/unload"].need
+SEEING_CONCERNS: Final[Need] = REST[f"GET {_BROKERS}/health"].need
+
+
 def resource_of(rule: AccessRule, names: Mapping[str, str]) -> ResourceName:
     """What a request is about, by a path's parameters or a command's names, checked before.
 
@@ -243,9 +250,16 @@ _NO_NODE: Final = ()  # it asks the system, Kafka or a Spark, which have rights 
 
 COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "dev": _NO_NODE,
+    "dev-role": _NO_NODE,
     "node": _NO_NODE,
     "proxy": _NO_NODE,
-    "demo": _NO_NODE,
+    "demo": (  # with --nodes
+        *(f"GET {_NAMESPACE}", f"GET {_TENANT}", _CLUSTER_NAMES, f"PUT {_TENANT}"),
+        *(f"PUT {_NAMESPACE}", f"PUT {_TOPIC}", f"POST {_TOPIC}/autoScalePolicy"),
+        *(f"GET {_LOOKUP}", _LAYOUT, _STATS, *_OF_CONSUMERS),
+        *(f"POST {_TOPIC}/split/{{segmentId}}", f"POST {_TOPIC}/rebucket/{{segmentId}}"),
+        f"POST {_TOPIC}/merge/{{segmentId1}}/{{segmentId2}}",
+    ),
     "lookup": (f"GET {_LOOKUP}", f"GET {_LOOKUP}/bundle", _LAYOUT),
     "tenants list": (f"GET {_ADMIN}/tenants",),
     "tenants show": (f"GET {_TENANT}",),

@@ -5,7 +5,7 @@
 `evolve`: how records change sessions.
 `lease`: when a broker may act, and when it may be given up.
 `membership`: a broker's own part.
-`contact`: whether it still has the log.
+`log_contact`: whether it still has the log.
 """
 
 # What code outside of core may import.

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Self
 
 import msgspec
@@ -187,7 +187,7 @@ class SubscriptionCoordinator:
         name: str,
         connection: int,
         released: Iterable[Bucket],
-        drained: Iterable[Bucket],
+        drained: Collection[Bucket],
         now: float,
     ) -> bool:
         """A consumer has reported; False for one that must subscribe again to be served."""
@@ -204,7 +204,8 @@ class SubscriptionCoordinator:
         if let_go:
             known.holdings -= let_go
             self._stale = True
-        known.drained |= self.target.existing(drained)
+        if drained:
+            known.drained |= self.target.existing(drained)
         return True
 
     def closed(self, name: str, connection: int, now: float) -> None:

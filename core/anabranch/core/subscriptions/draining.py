@@ -1,8 +1,9 @@
 """Which segments a subscription is through with.
 
-Whoever serves a bucket says when it is drained, and the coordinator adds that up. Where nobody is
-there, the positions say it as well: what a subscription has committed, or a queue acknowledged, up
-to the end of a sealed segment, it will not read again.
+Whoever serves a bucket says when it is drained, and the coordinator adds that up. The positions say
+it as well: what a subscription that nobody consumes has committed, up to the end of a sealed
+segment, it will not read again; what a queue has acknowledged Kafka gives to nobody, consumed or
+not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Topic lists: names of topics, assembled and sent within bounded memory (seed 003).
+"""Topic lists: names of topics, assembled and sent within bounded memory (PIP-442).
 
 `sorted_names`: names in order, in shared pieces, and their hash.
 `topic_list`: the names that somebody follows, and what changed in them.

@@ -7,10 +7,11 @@ its size is bounded, and the text's.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any, Final
 
 import msgspec
-import re2
 
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.topics.topic import properties_dict
@@ -19,7 +20,7 @@ PATTERN_LENGTH_MAX: Final = 512
 PROGRAM_SIZE_MAX: Final = 1_000  # instructions of RE2; a character of a pattern makes one or two
 FILTERS_MAX: Final = 64
 FILTER_LENGTH_MAX: Final = 65_536
-_MEMORY_MAX: Final = 1 << 20  # of one pattern, what RE2 remembers of its matches included
+_MEMORY_MAX: Final = 1 << 18  # of one pattern, what RE2 remembers of its matches included
 _SCHEME: Final = "://"
 # The longer ones first: one ends like another.
 _DOMAINS: Final = ("non-persistent", "persistent", "topic")
@@ -40,6 +41,11 @@ class Selection(msgspec.Struct, frozen=True):
         """Whether it leaves nothing out."""
         return not self.pattern and not self.properties
 
+    @property
+    def length(self) -> int:
+        """Characters of what is said, however few topics are meant."""
+        return len(self.pattern) + sum(len(k) + len(v) for k, v in self.properties)
+
 
 ALL: Final = Selection()
 
@@ -50,17 +56,32 @@ def by_pattern(text: str) -> Selection:
     return ALL if bare == ".*" else Selection(pattern=bare)
 
 
-def by_properties(wanted: dict[str, str]) -> Selection:
-    """Those that have all of these properties. Raises InvalidInputError for too many."""
-    if len(wanted) > FILTERS_MAX:
-        raise InvalidInputError(f"{len(wanted)} property filters: give at most {FILTERS_MAX}")
-    length = max((len(part) for pair in wanted.items() for part in pair), default=0)
+def by_properties(wanted: Iterable[tuple[str, str]]) -> Selection:
+    """Those that have all of these properties.
+
+    Raises InvalidInputError for too many, and for two values of one: no topic has both.
+    """
+    pairs = sorted(set(wanted))
+    check_filters(len(pairs))
+    length = max((len(part) for pair in pairs for part in pair), default=0)
     if length > FILTER_LENGTH_MAX:
         raise InvalidInputError(
             f"a property filter of {length} characters: no property is longer than "
             f"{FILTER_LENGTH_MAX}"
         )
-    return Selection(properties=tuple(sorted(wanted.items())))
+    for (name, value), (other_name, other) in pairwise(pairs):
+        if name == other_name:
+            raise InvalidInputError(
+                f"property {name!a:.200} is to be {value!a:.200} and {other!a:.200}: a topic has "
+                "one value of it; ask for one"
+            )
+    return Selection(properties=tuple(pairs))
+
+
+def check_filters(count: int) -> None:
+    """Raises InvalidInputError for more than are looked at."""
+    if count > FILTERS_MAX:
+        raise InvalidInputError(f"{count} property filters: give at most {FILTERS_MAX}")
 
 
 class Selector:
@@ -106,6 +127,8 @@ def _without_domain(text: str) -> str:
 
 
 def _compiled(bare: str) -> Any:
+    import re2  # takes megabytes, which a process that is asked for no pattern need not have
+
     options = re2.Options()
     options.max_mem = _MEMORY_MAX
     options.never_capture = True  # groups would cost a slower way of matching

@@ -1,4 +1,4 @@
-"""`Semaphore`: who gets permits, and when (seed 003, "AsyncSemaphore").
+"""`Semaphore`: who gets permits, and when (PIP-442, "AsyncSemaphore").
 
 Permits are numbers, most often bytes. Requests are served strictly in the order in which they came:
 each goes through the queue, also when permits are free, and a small one behind a large one waits.

@@ -7,7 +7,7 @@ topic with what is being done, so a controller that takes over goes on where the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 
@@ -237,7 +237,7 @@ class TopicController:
         consumer: str,
         connection: int,
         released: Iterable[Bucket],
-        drained: Iterable[Bucket],
+        drained: Collection[Bucket],
         now: float,
     ) -> bool:
         """A consumer has reported; False when it must subscribe again, or elsewhere."""

@@ -10,11 +10,14 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from anabranch.core.topics.segment import SegmentInfo
+from anabranch.core.errors import InvalidInputError
+from anabranch.core.topics.segment import SegmentInfo, parse_descriptor
 
 # A time-stamp further in the future than this is refused by every segment that takes messages.
 FUTURE_MS_MAX: Final = 3_600_000
 _LENGTH_MAX: Final = 249
+# What stands behind a topic's name at most: `.0000-7fff-` and two numbers of 18 and 19 digits.
+_TAIL_MAX: Final = 49
 _REFUSED = re.compile(r"[^a-zA-Z0-9._-]")
 
 
@@ -35,7 +38,7 @@ def kafka_topic(prefix: str, topic: str, incarnation: int, segment: SegmentInfo)
     >>> kafka_topic("anabranch.", "public/default/orders", 42, new_segment(1, 0, 0x7fff, 2))
     'anabranch.segment.public.default.orders.0000-7fff-1.42'
     """
-    return _fitted(f"{prefix}segment.", topic, f".{segment.descriptor}.{incarnation}")
+    return _fitted(segments_head(prefix), topic, f".{segment.descriptor}.{incarnation}")
 
 
 def kafka_group(prefix: str, topic: str, subscription: str, created_offset: int) -> str:
@@ -44,9 +47,56 @@ def kafka_group(prefix: str, topic: str, subscription: str, created_offset: int)
     >>> kafka_group("anabranch.", "public/default/orders", "billing", 57)
     'anabranch.subscription.public.default.orders.billing.57'
     """
-    return _fitted(f"{prefix}subscription.", f"{topic}/{subscription}", f".{created_offset}")
+    return _fitted(groups_head(prefix), f"{topic}/{subscription}", f".{created_offset}")
+
+
+def segments_head(prefix: str) -> str:
+    """What the Kafka topics of all segments begin with."""
+    return f"{prefix}segment."
+
+
+def groups_head(prefix: str) -> str:
+    """What the groups of all subscriptions begin with."""
+    return f"{prefix}subscription."
+
+
+def transactions_head(prefix: str) -> str:
+    """What transactional ids begin with by which clients of Kafka's own may write to segments."""
+    return f"{prefix}transaction."
+
+
+def stem(name: str) -> str:
+    """What follows the head in every name of what belongs to a namespace, topic or subscription.
+
+    Others' may begin so as well: a slash becomes the dot that a name may hold.
+
+    >>> stem("public/default"), stem("public/default/orders"), stem("public/default.orders/eu")
+    ('public.default.', 'public.default.orders.', 'public.default.orders.eu.')
+    """
+    return f"{_plain(name)}."
+
+
+def is_whole(head: str, name_stem: str) -> bool:
+    """Whether a stem stands in every name that it begins, however long that is; else it is cut."""
+    return len(head) + len(name_stem) + _TAIL_MAX <= _LENGTH_MAX
+
+
+def ends_like_a_segment(name_stem: str) -> bool:
+    """Whether the stem could be the beginning of a Kafka topic of one segment of another topic.
+
+    >>> ends_like_a_segment("acme.shop.orders.0000-ffff-0."), ends_like_a_segment("acme.shop.")
+    (True, False)
+    """
+    try:
+        parse_descriptor(name_stem[:-1].rpartition(".")[2])
+    except InvalidInputError:
+        return False
+    return True
 
 
 def _fitted(head: str, name: str, tail: str) -> str:
-    plain = _REFUSED.sub("_", name.replace("/", "."))
-    return head + plain[: max(0, _LENGTH_MAX - len(head) - len(tail))] + tail
+    return head + _plain(name)[: max(0, _LENGTH_MAX - len(head) - len(tail))] + tail
+
+
+def _plain(name: str) -> str:
+    return _REFUSED.sub("_", name.replace("/", "."))

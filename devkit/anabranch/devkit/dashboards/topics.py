@@ -14,6 +14,7 @@ from anabranch.devkit.dashboards.grafana import (
     Query,
     lines,
     number,
+    quantiles,
 )
 
 _I: Final = RATE_INTERVAL
@@ -161,7 +162,7 @@ CLIENTS: Final = Dashboard(
         number(
             "Memory",
             "max(anabranch_client_memory_bytes)",
-            "What clients have not taken, and frames that they have begun, of the node with most.",
+            "Not taken by clients, and requests that are not served yet, of the node with most.",
             PanelUnit.BYTES,
         ),
         lines(
@@ -282,6 +283,42 @@ CLIENTS: Final = Dashboard(
                 f"min by (topic, subscription) (anabranch_subscription_expires_in_seconds{{{_T}}})",
                 "{{topic}} {{subscription}}",
             ),
+        ),
+        lines(
+            "Ended with their right",
+            PanelUnit.PER_SECOND,
+            "Watches and consumers' sessions whose right was revoked.",
+            Query(
+                "sum by (command) "
+                f"(rate(anabranch_authorization_revocations_total{RATE_INTERVAL}))",
+                "{{command}}",
+            ),
+        ),
+        lines(
+            "Kafka's ACLs",
+            PanelUnit.COUNT,
+            "Those that it must have for what was granted, and those that differ.",
+            Query("max(anabranch_kafka_acls_wanted)", "wanted"),
+            Query("max(anabranch_kafka_acls_differing)", "differing"),
+            Query("max(anabranch_kafka_acls_offset)", "enforced up to offset"),
+        ),
+        lines(
+            "Changes of Kafka's ACLs",
+            PanelUnit.PER_SECOND,
+            "What the leader has changed, and how its looks have ended.",
+            Query(
+                f"sum by (change) (rate(anabranch_kafka_acl_changes_total{RATE_INTERVAL}))",
+                "{{change}}",
+            ),
+            Query(
+                f"sum by (result) (rate(anabranch_kafka_acl_reconciles_total{RATE_INTERVAL}))",
+                "{{result}}",
+            ),
+        ),
+        quantiles(
+            "Time until a grant is enforced",
+            "anabranch_kafka_acl_enforced_seconds",
+            "From when the leader read it until Kafka had its ACLs.",
         ),
         lines(
             "Connections by node",

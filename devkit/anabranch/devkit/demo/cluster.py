@@ -5,35 +5,36 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 import click
-import httpx
 
+from anabranch.broker.cli.shared.access import Access
+from anabranch.broker.cli.shared.api import connect
 from anabranch.broker.cli.topics.dag import draw, fitting
-from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.broker.cli.topics.sdk import service_urls, telling_refusals
+from anabranch.channel.kafka.topics import check_kafka
 from anabranch.core.errors import AnabranchError
 from anabranch.core.names import full_name
 from anabranch.devkit.demo.figures import say_checked
+from anabranch.devkit.demo.homes import make_homes
 from anabranch.devkit.demo.load_wave import CONSUMERS, LoadWave, wave_events
 from anabranch.devkit.demo.lookups import LookupClients
 from anabranch.devkit.demo.messages import Checked, check
+from anabranch.devkit.demo.reach import Reach
 from anabranch.devkit.demo.reshape import Reshaping
 from anabranch.devkit.demo.run import CAST, SEGMENTS
 from anabranch.devkit.demo.stored import stored
-from anabranch.devkit.demo.trace import NAMESPACES, Event, load
+from anabranch.devkit.demo.trace import Event, load
 from anabranch.devkit.demo.traffic import Traffic
 
 _SECONDS_MAX: Final = 30.0
+_KNOCK_SECONDS_MAX: Final = 10.0
 _PROGRESS_SECONDS: Final = 10.0
 _DIFFERING_SHOWN: Final = 5
-
-
-class ClusterUnavailableError(AnabranchError):
-    """A node of the cluster did not do what the demo begins with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +50,24 @@ class ServingNode:
 
 
 class ClusterDemo:
-    """One run; its topics have names of their own, so that the next one does not meet them."""
+    """One run; its topics have names of their own, so that the next one does not meet them.
 
-    def __init__(self, urls: Sequence[str], bootstrap_servers: str, duration_s: float) -> None:
+    `who`: as whom nodes are asked; `kafka_security`: librdkafka's properties. Raises
+    InvalidInputError.
+    """
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        bootstrap_servers: str,
+        duration_s: float,
+        who: Access,
+        kafka_security: Mapping[str, str],
+    ) -> None:
         self._nodes = [ServingNode(url.rstrip("/")) for url in urls]
-        self._kafka = bootstrap_servers
+        self._who = who
+        self._reach = Reach(who.tls(), who.credentials(), kafka_security)
+        self._kafka = self._reach.kafka(bootstrap_servers)
         self._duration_s = duration_s
         self._began = time.monotonic()
         run = f"{datetime.now(UTC):%Y%m%d-%H%M%S}"
@@ -61,21 +75,33 @@ class ClusterDemo:
         self._wave_topic = f"services/core/load-wave-{run}"
 
     def run(self) -> int:
-        """The exit status: 0 if everything arrived once and in order, and nodes agree."""
+        """The exit status: 0 if everything arrived once and in order, and nodes agree.
+
+        Raises AnabranchError where it cannot begin, or go on, CommandRefusedError where who asks
+        has no right to it.
+        """
         events = load(self._duration_s)
         self._say(f"the trace: {len(events)} merges of OpenStack, at {len(self._nodes)} nodes")
-        return asyncio.run(self._run(events))
+        service_url = self._prepare()
+        with telling_refusals():
+            try:
+                return asyncio.run(self._run(events, service_url))
+            except ExceptionGroup as group:
+                found = _first(group)
+                if found is None:
+                    raise
+                raise found from group
 
     def _say(self, text: str) -> None:
         click.echo(f"{time.monotonic() - self._began:6.1f} s  {text}")
 
-    async def _run(self, events: Sequence[Event]) -> int:
-        service_url = await self._prepare()
-        clients = LookupClients(self._nodes)
-        reshaping = Reshaping(self._topic, self._nodes, self._say)
-        wave = LoadWave(self._wave_topic, self._nodes, self._say)
-        traffic = Traffic(service_url, self._topic, CAST, self._say)
-        wave_traffic = Traffic(service_url, self._wave_topic, CONSUMERS, self._say)
+    async def _run(self, events: Sequence[Event], service_url: str) -> int:
+        reach = self._reach
+        clients = LookupClients(self._nodes, reach)
+        reshaping = Reshaping(self._topic, self._nodes, self._say, reach)
+        wave = LoadWave(self._wave_topic, self._nodes, self._say, reach)
+        traffic = Traffic(service_url, self._topic, CAST, self._say, reach)
+        wave_traffic = Traffic(service_url, self._wave_topic, CONSUMERS, self._say, reach)
         try:
             await reshaping.create(SEGMENTS)
             await wave.create()
@@ -102,7 +128,7 @@ class ClusterDemo:
             for each in (traffic, wave_traffic, wave, clients, reshaping):
                 await each.close()
         click.echo("\n" + fitting(draw(layout), sys.stdout.encoding) + "\n")
-        kafka = KafkaConnection(self._kafka)
+        kafka = self._kafka
         sent, waved = traffic.sent, wave_traffic.sent
         checked = Checked(
             {
@@ -125,31 +151,14 @@ class ClusterDemo:
         sound = checked.sound and wave.has_turned and not clients.failed and not differing
         return 0 if sound else 1
 
-    async def _prepare(self) -> str:
+    def _prepare(self) -> str:
         """Makes tenants and namespaces that are not there, and returns where clients connect to."""
-        bodies = {
-            f"tenants/{home.partition('/')[0]}": {"allowedClusters": ["standalone"]}
-            for home in NAMESPACES
-        }
-        spaces = {f"namespaces/{h}": {"bundles": {"numBundles": n}} for h, n in NAMESPACES.items()}
-        found: list[str] = []
-        async with httpx.AsyncClient(timeout=_SECONDS_MAX) as http:
-            try:
-                for path, body in {**bodies, **spaces}.items():
-                    answer = await http.put(f"{self._nodes[0].url}/admin/v2/{path}", json=body)
-                    if answer.status_code != httpx.codes.CONFLICT:  # of an earlier run
-                        answer.raise_for_status()
-                for node in self._nodes:
-                    answer = await http.get(f"{node.url}/admin/v2/brokers/status")
-                    answer.raise_for_status()
-                    found.append(str(answer.json()["serviceUrl"]))
-            except httpx.HTTPError as error:
-                raise ClusterUnavailableError(
-                    f"a node does not answer as it should: {error!r}; is the cluster up, and does "
-                    "this machine know the names that its nodes advertise?"
-                ) from None
-        self._say(f"clients connect to {', '.join(found)}")
-        return ",".join(found).replace(",pulsar://", ",")
+        check_kafka(self._kafka, _KNOCK_SECONDS_MAX)
+        with connect(self._nodes[0].url, self._who) as admin:
+            make_homes(admin)
+        found = service_urls([node.url for node in self._nodes], self._who)
+        self._say(f"clients connect to {found}")
+        return found
 
     async def _progress(self, clients: LookupClients, traffic: Traffic, total: int) -> None:
         while True:
@@ -163,7 +172,8 @@ class ClusterDemo:
     async def _differing(self, events: Sequence[Event]) -> list[str]:
         """Topics that nodes answer differently, now that nothing moves."""
         found = []
-        async with httpx.AsyncClient(timeout=_SECONDS_MAX) as http:
+        urls = tuple(node.url for node in self._nodes)
+        async with self._reach.http(urls, timeout=_SECONDS_MAX) as http:
             for topic in sorted({event.topic for event in events}):
                 path = f"/lookup/v2/topic/{topic.replace('://', '/')}"
                 answers = {(await http.get(node.url + path)).text for node in self._nodes}
@@ -179,3 +189,12 @@ class ClusterDemo:
         )
         for each in (*clients.failed[:_DIFFERING_SHOWN], *differing[:_DIFFERING_SHOWN]):
             click.echo(f"  WRONG: {each}")
+
+
+def _first(group: ExceptionGroup[Exception]) -> AnabranchError | None:
+    """The first of these errors that is made for people."""
+    for each in group.exceptions:
+        found = _first(each) if isinstance(each, ExceptionGroup) else each
+        if isinstance(found, AnabranchError):
+            return found
+    return None

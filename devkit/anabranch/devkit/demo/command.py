@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from anabranch.broker.cli.shared.access import KAFKA_PROPERTIES_VARIABLE, access
 from anabranch.broker.cli.shared.numbers import Finite
 from anabranch.broker.cli.spark.jobs import tidy_when_terminated
 
@@ -36,7 +37,20 @@ from anabranch.broker.cli.spark.jobs import tidy_when_terminated
     metavar="HOST:PORT,...",
     help="Of that cluster's Kafka, with --nodes.",
 )
-def demo(data_dir: Path, duration: float, nodes: str | None, bootstrap_servers: str | None) -> int:
+@click.option(
+    "--kafka-properties",
+    envvar=KAFKA_PROPERTIES_VARIABLE,
+    show_envvar=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File of librdkafka security properties, with --nodes.",
+)
+def demo(
+    data_dir: Path,
+    duration: float,
+    nodes: str | None,
+    bootstrap_servers: str | None,
+    kafka_properties: Path | None,
+) -> int:
     """Show a cluster at work on a real trace, with failures and an audit.
 
     An embedded Kafka and three nodes. OpenStack's merge history is looked up, one topic for each
@@ -48,7 +62,10 @@ def demo(data_dir: Path, duration: float, nodes: str | None, bootstrap_servers: 
     At the end every message is checked, and Spark replays the whole log and checks that.
 
     With --nodes the same load goes through a cluster that runs already, and needs the settings of
-    loads that docker/compose.yaml has if the second topic is to scale in that time.
+    loads that docker/compose.yaml has if the second topic is to scale in that time. Who asks, by
+    the options of `anabranch` itself, has to administer the six tenants that it uses (planning,
+    deployment, libraries, documents, testing, services), or to be a superuser, who makes them, and
+    to be let in by Kafka.
 
     Exit status 0: all look-ups were right, every message arrived once and in its key's order, and
     the log is sound. 1: not so. 2: could not run.
@@ -57,9 +74,12 @@ def demo(data_dir: Path, duration: float, nodes: str | None, bootstrap_servers: 
         raise click.UsageError("give --nodes and --bootstrap-servers, or neither")
     tidy_when_terminated()
     if nodes is not None and bootstrap_servers is not None:
+        from anabranch.channel.kafka.connection import read_properties
         from anabranch.devkit.demo.cluster import ClusterDemo
 
-        return ClusterDemo(nodes.split(","), bootstrap_servers, duration).run()
+        security = read_properties(kafka_properties)
+        urls = nodes.split(",")
+        return ClusterDemo(urls, bootstrap_servers, duration, access(), security).run()
     from anabranch.devkit.demo.run import Demo
 
     folder = data_dir.absolute() / f"demo-{datetime.now(UTC):%Y%m%d-%H%M%S}"

@@ -16,6 +16,7 @@ import click
 import httpx
 import msgspec
 
+from anabranch.devkit.demo.reach import OPEN, Reach, checked
 from anabranch.devkit.demo.trace import Event
 from anabranch.devkit.demo.traffic import DemoConsumers
 from anabranch.devkit.hot_broker import MEASURES
@@ -94,7 +95,11 @@ class LoadWave:
     """Makes the topic, sets its policy, and watches what comes of it."""
 
     def __init__(
-        self, topic: str, serving: Sequence[NodeAddress], say: Callable[[str], None]
+        self,
+        topic: str,
+        serving: Sequence[NodeAddress],
+        say: Callable[[str], None],
+        reach: Reach = OPEN,
     ) -> None:
         self.samples: list[Sample] = []
         self.decisions: set[ScalingDecision] = set()
@@ -103,17 +108,18 @@ class LoadWave:
         self._serving = serving  # changes as nodes come and go
         self._say = say
         self._dice = random.Random(13)
-        self._http = httpx.AsyncClient(timeout=_SECONDS_MAX, follow_redirects=True)
+        urls = tuple(node.url for node in serving)
+        self._http = reach.http(urls, timeout=_SECONDS_MAX, follow_redirects=True)
 
     async def close(self) -> None:
         """Ends the connections."""
         await self._http.aclose()
 
     async def create(self) -> None:
-        """One segment, and a policy for a day that is a minute long."""
+        """One segment, and a policy for a day that is a minute long. Raises RefusedError."""
         url = self._serving[0].url + self._path
-        (await self._http.put(url)).raise_for_status()
-        (await self._http.post(f"{url}/autoScalePolicy", json=POLICY)).raise_for_status()
+        checked(await self._http.put(url))
+        checked(await self._http.post(f"{url}/autoScalePolicy", json=POLICY))
         self._say(f"created topic://{self._topic} with 1 segment; nobody will split it")
 
     async def run(self) -> None:

@@ -14,6 +14,7 @@ import httpx
 import msgspec
 
 from anabranch.broker.http.routing import STALE_HEADER
+from anabranch.devkit.demo.reach import OPEN, Reach
 from anabranch.devkit.demo.trace import Event
 from anabranch.devkit.nodes import NodeAddress
 
@@ -38,7 +39,7 @@ class LookupSample(msgspec.Struct, frozen=True):
 class LookupClients:
     """Sends every event's look-up to the next node; where that fails, to another one."""
 
-    def __init__(self, nodes: Sequence[NodeAddress]) -> None:
+    def __init__(self, nodes: Sequence[NodeAddress], reach: Reach = OPEN) -> None:
         self.answered: list[LookupSample] = []
         self.failed: list[str] = []
         self.refused: Counter[str] = Counter()  # attempts that another node then answered, or not
@@ -46,7 +47,8 @@ class LookupClients:
         self._turn = itertools.count()
         self._shunned_until: dict[str, float] = {}
         limits = httpx.Limits(max_connections=_TOGETHER_MAX, max_keepalive_connections=None)
-        self._http = httpx.AsyncClient(timeout=_SECONDS_MAX, limits=limits)
+        urls = tuple(node.url for node in nodes)
+        self._http = reach.http(urls, timeout=_SECONDS_MAX, limits=limits)
         self._together = asyncio.Semaphore(_TOGETHER_MAX)
 
     async def run(self, events: Sequence[Event]) -> None:
@@ -101,7 +103,7 @@ class LookupClients:
             LookupSample(
                 topic=event.topic,
                 namespace=event.namespace,
-                broker=found["httpUrl"].removeprefix("http://"),
+                broker=(found["httpUrl"] or found["httpUrlTls"]).partition("://")[2],
                 sent_ms=sent_ms,
                 answered_ms=time.time() * 1000,
                 stale=STALE_HEADER in answer.headers,

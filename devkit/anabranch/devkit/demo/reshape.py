@@ -15,6 +15,7 @@ import msgspec
 
 from anabranch.core.names import full_name
 from anabranch.core.topics.layout import SegmentLayout
+from anabranch.devkit.demo.reach import OPEN, Reach, checked
 from anabranch.devkit.nodes import NodeAddress
 
 _SECONDS_MAX: Final = 30.0
@@ -67,7 +68,13 @@ class PendingChange(msgspec.Struct, frozen=True):
 class Reshaping:
     """Asks for one change after the other, at any node, until it is cancelled."""
 
-    def __init__(self, topic: str, serving: Sequence[NodeAddress], say: Callable[[str], None]):
+    def __init__(
+        self,
+        topic: str,
+        serving: Sequence[NodeAddress],
+        say: Callable[[str], None],
+        reach: Reach = OPEN,
+    ) -> None:
         self.done_ms: list[float] = []
         self.kinds: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()  # by reason: there was no controller, mostly
@@ -78,20 +85,19 @@ class Reshaping:
         self._serving = serving  # changes as nodes come and go
         self._say = say
         self._dice = random.Random(11)  # the same choices each time
-        self._http = httpx.AsyncClient(timeout=_SECONDS_MAX, follow_redirects=True)
+        urls = tuple(node.url for node in serving)
+        self._http = reach.http(urls, timeout=_SECONDS_MAX, follow_redirects=True)
 
     async def close(self) -> None:
         """Ends the connections."""
         await self._http.aclose()
 
     async def create(self, segments: int) -> None:
-        """Makes the topic."""
+        """Makes the topic. Raises RefusedError."""
         url = self._serving[0].url + self._path
-        answer = await self._http.put(url, params={"numInitialSegments": segments})
-        answer.raise_for_status()
+        checked(await self._http.put(url, params={"numInitialSegments": segments}))
         # Only what is asked for here: another topic shows what happens by itself.
-        answer = await self._http.post(f"{url}/autoScalePolicy", json={"enabled": False})
-        answer.raise_for_status()
+        checked(await self._http.post(f"{url}/autoScalePolicy", json={"enabled": False}))
         self._say(f"created {full_name(self._topic)} with {segments} segments")
 
     async def run(self) -> None:

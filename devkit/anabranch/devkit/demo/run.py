@@ -32,8 +32,8 @@ from anabranch.devkit.demo.trace import Event, load
 from anabranch.devkit.demo.traffic import DemoConsumers, Traffic
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.devkit.nodes import HOST, NodeProcess, await_ready, stop_all
-from anabranch.spark_replay.archive import ArchiveOptions, run_archive
-from anabranch.spark_replay.audit import AuditOptions, run_audit
+from anabranch.spark_replay.archive.writer import ArchiveOptions, run_archive
+from anabranch.spark_replay.audit.run import AuditOptions, run_audit
 
 _NODES: Final = 3
 _PREFIX: Final = "anabranch."

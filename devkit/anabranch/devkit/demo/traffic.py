@@ -18,7 +18,6 @@ from typing import Any, Final
 import msgspec
 
 from anabranch.client import (
-    Client,
     ClosedError,
     DeliveryResult,
     Producer,
@@ -29,6 +28,7 @@ from anabranch.client import Message as Received
 from anabranch.core.names import full_name
 from anabranch.devkit.causality import Span
 from anabranch.devkit.demo.messages import Arrival, TraceMessage
+from anabranch.devkit.demo.reach import OPEN, Reach
 from anabranch.devkit.demo.trace import Event
 
 _STREAM: Final = "demo-readers"
@@ -57,7 +57,12 @@ class Traffic:
     """Sends every event in its order and time, and receives what was sent."""
 
     def __init__(
-        self, url: str, topic: str, cast: DemoConsumers, say: Callable[[str], None]
+        self,
+        url: str,
+        topic: str,
+        cast: DemoConsumers,
+        say: Callable[[str], None],
+        reach: Reach = OPEN,
     ) -> None:
         self.sent: list[TraceMessage] = []  # acknowledged ones
         self.spans: dict[int, Span] = {}  # by number: when each was sent and acknowledged
@@ -67,8 +72,8 @@ class Traffic:
         self.ack_ms: list[float] = []
         self.receive_ms: list[float] = []
         self.queue_ms: list[float] = []
-        self._client = Client(url)
-        self._writers = [Client(url) for _ in range(_PRODUCERS)]
+        self._client = reach.client(url)
+        self._writers = [reach.client(url) for _ in range(_PRODUCERS)]
         self._topic = full_name(topic)
         self._cast = cast
         self._say = say

@@ -234,6 +234,7 @@ class EmbeddedKafka:
                 "reconnect.backoff.ms": 20,
                 "reconnect.backoff.max.ms": 50,
                 "log_level": 0,
+                **self._differences.client,
             }
         )
         while time.monotonic() < deadline:

@@ -64,11 +64,13 @@ class Differences(msgspec.Struct, frozen=True):
 
     `server`: Kafka's own settings, which win over ours. `cluster_id`: that of the cluster whose
     member it is; without one it gets an id, and so a cluster, of its own. `heap_mb`: of its JVM.
+    `client`: librdkafka's properties of who may ask whether it has started.
     """
 
     server: Mapping[str, str] = {}
     cluster_id: str = ""
     heap_mb: int = 512
+    client: Mapping[str, str] = {}
 
 
 def server_properties(

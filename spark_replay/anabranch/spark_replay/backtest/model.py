@@ -30,6 +30,7 @@ from anabranch.core.autoscale.decisions import (
 )
 from anabranch.core.autoscale.load import Rates, SegmentLoad, changed
 from anabranch.core.autoscale.policy import AutoScalePolicy
+from anabranch.core.topics.controller import ControllerSettings
 from anabranch.core.topics.layout import SegmentLayout, without
 from anabranch.core.topics.segment import SegmentInfo
 from anabranch.spark_replay.backtest.grid import REPORT_CHANGE, Floats, Grid
@@ -45,9 +46,10 @@ _LOG_MAX: Final = 200
 class Rules(msgspec.Struct, frozen=True):
     """What holds for every topic and policy of a back-test.
 
-    `operation_s`: from a decision to its effect. `retention_s`: how long a sealed segment stays in
-    the layout. `flap_s`: within that, an operation that is undone was one too many. `segments`,
-    `consumers`: to begin with.
+    `operation_s`: from a decision to its effect. `retention_s`: how long messages are kept that all
+    have read, and sealed segments with them; `sealed_retention_s`: the least that those stay.
+    `flap_s`: within that, an operation that is undone was one too many. `segments`, `consumers`: to
+    begin with.
     """
 
     operation_s: float = 0.0
@@ -55,6 +57,13 @@ class Rules(msgspec.Struct, frozen=True):
     flap_s: float = 1_800.0
     segments: int = 1
     consumers: int = 0
+    sealed_retention_s: float = 130.0
+
+    @property
+    def sealed_s(self) -> float:
+        """How long a sealed segment stays in the layout: the controllers' own rule."""
+        kept = ControllerSettings(retention_s=self.retention_s, doubt_s=self.sealed_retention_s)
+        return kept.sealed_s
 
 
 class _Part:
@@ -119,6 +128,7 @@ class PolicyReplay:
         self._below = below
         self._policy = policy
         self._rules = rules
+        self._sealed_ms = rules.sealed_s * 1000
         self._negligible = policy.negligible
         self._thresholds = np.array([policy.split_thresholds, yardstick.split_thresholds])
         self._step_s = grid.step_ms / 1000
@@ -210,7 +220,7 @@ class PolicyReplay:
         if math.isfinite(self._holds_until_ms):
             found.append(self._step_at(self._holds_until_ms))
         if self._sealed:
-            found.append(self._step_at(self._sealed[0] + self._rules.retention_s * 1000))
+            found.append(self._step_at(self._sealed[0] + self._sealed_ms))
         return min(found)
 
     def _step_at(self, at_ms: float) -> int:
@@ -227,7 +237,7 @@ class PolicyReplay:
 
     def _prune(self, now_ms: int) -> bool:
         """Whether sealed segments have gone: those whose time is over, and so their parents'."""
-        kept_since = now_ms - self._rules.retention_s * 1000
+        kept_since = now_ms - self._sealed_ms
         if not self._sealed or self._sealed[0] > kept_since:
             return False
         while self._sealed and self._sealed[0] <= kept_since:

@@ -25,8 +25,8 @@ from anabranch.core.log.fold import evolve
 from anabranch.core.log.records import TopicChange
 from anabranch.core.log.state import FoldedState
 from anabranch.core.topics.topic import ScalableTopic
-from anabranch.spark_replay.folders import Place
-from anabranch.spark_replay.replay import LOG_ROW
+from anabranch.spark_replay.archive.folders import Place
+from anabranch.spark_replay.audit.replay import LOG_ROW
 from anabranch.spark_replay.sources import (
     archive_extent,
     divided,

@@ -16,6 +16,7 @@ from anabranch.core.autoscale.policy import AutoScalePolicy
 from anabranch.core.errors import AnabranchError, InvalidInputError
 from anabranch.core.topics.segment import SEGMENTS_MAX
 from anabranch.jars.java import find_java
+from anabranch.spark_replay.archive.folders import Place
 from anabranch.spark_replay.backtest.comparison import Comparison
 from anabranch.spark_replay.backtest.job import BacktestPlan, replayed
 from anabranch.spark_replay.backtest.model import Rules
@@ -25,12 +26,11 @@ from anabranch.spark_replay.backtest.recorded import read_recorded
 from anabranch.spark_replay.backtest.spread import parse_spread
 from anabranch.spark_replay.backtest.table import table
 from anabranch.spark_replay.backtest.traces import SAMPLE, TraceDefaults, read_traces
-from anabranch.spark_replay.failures import SPARK_ERRORS, cause
-from anabranch.spark_replay.folders import Place
-from anabranch.spark_replay.progress import told_session
 from anabranch.spark_replay.report import output
 from anabranch.spark_replay.report.charts import Bins
-from anabranch.spark_replay.spark_settings import SparkSettings
+from anabranch.spark_replay.spark.failures import SPARK_ERRORS, cause
+from anabranch.spark_replay.spark.progress import told_session
+from anabranch.spark_replay.spark.settings import SparkSettings
 
 DONE: Final = 0
 BAD_INPUT: Final = 2
@@ -219,6 +219,7 @@ def _model(options: BacktestOptions) -> dict[str, str | float]:
         "operation s": rules.operation_s,
         "flap s": rules.flap_s,
         "retention s": rules.retention_s,
+        "sealed retention s": rules.sealed_retention_s,
         "message bytes": options.assumed.message_bytes,
         "subscriptions": options.assumed.subscriptions,
     }

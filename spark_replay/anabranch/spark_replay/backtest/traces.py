@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 
 from anabranch.core.errors import InvalidInputError
 from anabranch.spark_replay.backtest.grid import Rows
-from anabranch.spark_replay.failures import SPARK_ERRORS, cause
+from anabranch.spark_replay.spark.failures import SPARK_ERRORS, cause
 
 SAMPLE: Final = Path(str(files(__package__).joinpath("data/load_sample.parquet")))
 _RATES: Final = ("msg_rate_in", "bytes_rate_in", "msg_rate_out", "bytes_rate_out")

@@ -25,11 +25,11 @@ from anabranch.spark_replay.balance.page import page
 from anabranch.spark_replay.balance.replay import BalanceReplay, ReplayRules
 from anabranch.spark_replay.balance.table import table
 from anabranch.spark_replay.balance.variants import DEFAULT, Variants, parse_variants
-from anabranch.spark_replay.failures import SPARK_ERRORS, cause
-from anabranch.spark_replay.progress import told_session
 from anabranch.spark_replay.report import output
 from anabranch.spark_replay.report.charts import Bins
-from anabranch.spark_replay.spark_settings import SparkSettings
+from anabranch.spark_replay.spark.failures import SPARK_ERRORS, cause
+from anabranch.spark_replay.spark.progress import told_session
+from anabranch.spark_replay.spark.settings import SparkSettings
 
 SAMPLE: Final = Path(str(files(__package__).joinpath("data/balance_sample.jsonl.gz")))
 _RESTLESS: Final = (

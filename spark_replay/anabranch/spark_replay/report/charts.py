@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from anabranch.spark_replay.statistics import OwnershipSpan
+from anabranch.spark_replay.audit.statistics import OwnershipSpan
 
 WIDTH: Final = 1040
 _LEFT: Final = 56

@@ -7,6 +7,7 @@ from html import escape
 from typing import Final
 
 from anabranch.core.hashing import RING16
+from anabranch.spark_replay.audit.statistics import SegmentSpan
 from anabranch.spark_replay.report.charts import (
     WIDTH,
     Bins,
@@ -16,7 +17,6 @@ from anabranch.spark_replay.report.charts import (
     svg,
     time_axis,
 )
-from anabranch.spark_replay.statistics import SegmentSpan
 
 _LEFT: Final = 56
 _RIGHT: Final = 12

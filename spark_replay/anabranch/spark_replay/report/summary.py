@@ -10,9 +10,9 @@ from typing import Any, Final
 import msgspec
 
 from anabranch.core.log.verdicts import Verdict
-from anabranch.spark_replay.role_history import RoleEvent
-from anabranch.spark_replay.statistics import Figures, percentile, split_count_key
-from anabranch.spark_replay.verdict import AuditFindings, CheckReport
+from anabranch.spark_replay.audit.role_history import RoleEvent
+from anabranch.spark_replay.audit.statistics import Figures, percentile, split_count_key
+from anabranch.spark_replay.audit.verdict import AuditFindings, CheckReport
 
 _MINUTE_MS: Final = 60_000
 

@@ -15,10 +15,9 @@ import msgspec
 from anabranch.broker.cli.shared.api import json_lines_option
 from anabranch.broker.cli.shared.flags import setting_flags, settings_of
 from anabranch.broker.settings import Settings
-from anabranch.broker.snapshots.fault import snapshot_state
+from anabranch.broker.snapshots.replayed import state_before
 from anabranch.broker.startup import connect
-from anabranch.channel.errors import SnapshotLostError
-from anabranch.channel.kafka.connection import KafkaConnection, close_consumer
+from anabranch.channel.kafka.connection import close_consumer
 from anabranch.channel.kafka.topics import Topics, check_kafka
 from anabranch.channel.log.entries import Entry, read_until
 from anabranch.channel.log.kafka_log import KafkaLogReader, offsets
@@ -96,7 +95,7 @@ def lines(settings: Settings, start: str | None, *, follow: bool) -> Iterator[Lo
         first, end = offsets(connection, probe, topics.wal, _KAFKA_S_MAX)
     finally:
         close_consumer(probe, _KAFKA_S_MAX)
-    replica = _replica(connection, topics, first)
+    replica = state_before(connection, topics, first)
     begin, notes = shown_from(start, first, replica.next_offset, end)
     for note in notes:
         click.echo(f"anabranch: {note}", err=True)
@@ -142,21 +141,6 @@ def shown_from(start: str | None, first: int, judged: int, end: int) -> tuple[in
             f"trimmed, and the snapshot, from which they are known, stands for offset {judged}"
         )
     return begin, notes
-
-
-def _replica(connection: KafkaConnection, topics: Topics, first_offset: int) -> MemoryReplica:
-    """The state from which the verdicts of the rest follow."""
-    replica = MemoryReplica()
-    if first_offset == 0:
-        return replica
-    entities, horizon = snapshot_state(connection, topics)
-    if horizon is None:
-        raise SnapshotLostError(
-            f"{topics.wal} begins at {first_offset} and {topics.snapshot} holds no snapshot: "
-            "what the records before it did is not known, so no verdict is"
-        )
-    replica.load(entities.items(), horizon.next_offset)
-    return replica
 
 
 def _endless(reader: KafkaLogReader) -> Iterator[list[Entry]]:
@@ -243,12 +227,9 @@ def _grounds(record: UnitMove) -> str:
         weighed = [each for each in made.weighed if not each.removed_by]
         named = next((each.load for each in weighed if each.broker == record.broker), -1.0)
         load = f" with load {named:.2f}" if named >= 0 else ""
-        deviation = (
-            f", deviation {made.deviation:.2f} to {made.predicted:.2f}"
-            if made.deviation >= 0
-            else ""
-        )
-        return f" by {made.rule}{load}, of {made.brokers} brokers{deviation}"
+        deviation = f", deviation {made.deviation:.2f}" if made.deviation >= 0 else ""
+        predicted = f" to {made.predicted:.2f}" if deviation and made.predicted >= 0 else ""
+        return f" by {made.rule}{load}, of {made.brokers} brokers{deviation}{predicted}"
     return ""
 
 

@@ -47,7 +47,7 @@ def list_(url: str, as_json: bool) -> None:
 def show(tenant: str, url: str, as_json: bool) -> None:
     """Show the roles and clusters of TENANT.
 
-    They are kept and shown; nothing is authorized by them in this version.
+    Where nodes ask who may do what, its roles administer it; clusters are kept and shown.
     """
     found = connect(url).tenants.get_tenant_info(tenant)
     if as_json:

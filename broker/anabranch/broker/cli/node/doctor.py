@@ -13,13 +13,14 @@ from typing import Any, Final
 
 import click
 
+from anabranch.broker.cli.node.acls import show_acls
 from anabranch.broker.cli.node.findings import Finding, NotWellError, checked
 from anabranch.broker.cli.node.reach import examine_kafka, examine_reach
 from anabranch.broker.cli.shared.api import json_option
 from anabranch.broker.cli.shared.flags import setting_flags, setting_help, settings_of
 from anabranch.broker.cli.shared.output import table, write_json
 from anabranch.broker.cli.topics.words import count_of
-from anabranch.broker.ports import hold_ports
+from anabranch.broker.ports import NODE_PORTS, hold_ports
 from anabranch.broker.security.tls import files_of, server_context
 from anabranch.broker.settings import Settings, SettingsError
 from anabranch.broker.startup import connect, topic_settings
@@ -49,16 +50,24 @@ _KAFKA_SECONDS_MAX: Final = 10.0
     metavar="http://HOST:PORT",
     help="A node or proxy. Checks instead what its clients need, from where this is run.",
 )
+@click.option(
+    "--acls",
+    is_flag=True,
+    help="Checks instead whether Kafka's ACLs are what was granted, and prints what a node needs.",
+)
 @json_option
-def doctor(as_json: bool, url: str | None, **given: Any) -> int:
+def doctor(as_json: bool, url: str | None, acls: bool, **given: Any) -> int:
     """Check Java, the Kafka jars, settings, disk, port and Kafka for a node with these flags.
 
     Kafka is asked only where its address is given. With --url: whether a client that runs here
     reaches that node or proxy, the port for clients that it names, and every address that Kafka's
-    brokers advertise. Changes nothing and fetches nothing.
+    brokers advertise. With --acls: what is granted, by the log, against the ACLs that Kafka has for
+    it (kafkaAclsEnabled), with what to do where they differ. Changes nothing and fetches nothing.
 
     Exit status 0: all is well. 1: something is not.
     """
+    if acls:
+        return show_acls(settings_of(**given), as_json=as_json)
     findings = list(_examine(**given) if url is None else _examine_as_client(url, **given))
     if as_json:
         write_json(findings)
@@ -137,7 +146,7 @@ def _disk(data_dir: Path) -> str:
 
 
 def _port(settings: Settings) -> str:
-    with hold_ports(settings) as held:
+    with hold_ports(settings, NODE_PORTS) as held:
         return " and ".join(map(_said, held.sockets.values())) + " free"
 
 

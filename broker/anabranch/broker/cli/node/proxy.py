@@ -20,7 +20,8 @@ from anabranch.broker.settings.proxy import ProxySettings, load_proxy_settings
 @click.option(
     "--nodes",
     metavar="http://HOST:PORT,...",
-    help="HTTP ports of some nodes; the others are found by them.  [setting: brokerWebServiceURL]",
+    help="HTTP ports of some nodes, https:// for those with TLS; the others are found by them.  "
+    "[setting: brokerWebServiceURL]",
 )
 @click.option(
     "--http-port",
@@ -56,9 +57,11 @@ def proxy(
     Exit status 0: stopped as asked. 2: did not start.
     """
     from anabranch.broker.allocator import give_back_large_blocks
+    from anabranch.broker.collector import collect_rarely
     from anabranch.broker.logging import configure_logging
 
     give_back_large_blocks()
+    collect_rarely()
     named = {
         "brokerWebServiceURL": nodes,
         "webServicePort": http_port,
@@ -74,25 +77,16 @@ def proxy(
 
 
 async def run(settings: ProxySettings) -> int:
-    """Starts the proxy and its two ports; returns once it was stopped."""
+    """Starts the proxy and its ports; returns once it was stopped."""
     from anabranch.broker.descriptors import fit_connections
-    from anabranch.broker.http.server import bind
+    from anabranch.broker.ports import hold_ports
     from anabranch.broker.proxy.proxy import DESCRIPTORS_EACH, Proxy
+    from anabranch.broker.settings.proxy import PROXY_PORTS
 
     stopping = asked_to_stop()
-    address = settings.bind_address
-    with (
-        bind(address, settings.web_service_port) as web,
-        bind(address, settings.service_port, "servicePort") as binary,
-    ):
-        # Clients must be told the port that was free, not that any would do.
-        held = {
-            "web_service_port": web.getsockname()[1],
-            "service_port": binary.getsockname()[1],
-        }
-        settings = fit_connections(settings.model_copy(update=held), DESCRIPTORS_EACH)
-        running = Proxy(settings)
-        await running.start(web, binary)
+    with hold_ports(settings, PROXY_PORTS) as held:
+        running = Proxy(fit_connections(held.settings, DESCRIPTORS_EACH, held.handshakes))
+        await running.start(held.sockets)
         await stopping.wait()
         await running.stop()
     return 0

@@ -15,11 +15,14 @@ from urllib.parse import urlsplit
 
 from confluent_kafka import KafkaException
 
+from anabranch.access import Credentials, CredentialsError, Tls, TlsFiles
 from anabranch.admin import Admin
 from anabranch.broker.cli.node.findings import Finding, NotWellError, checked
+from anabranch.broker.cli.shared.access import Access, access
+from anabranch.broker.cli.shared.api import connect as administer
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.wire.client import connect
-from anabranch.wire.errors import ConnectError
+from anabranch.wire.errors import AuthenticationError, ConnectError
 
 _CONNECT_S_MAX: Final = 5.0
 _KAFKA_S_MAX: Final = 10.0
@@ -30,11 +33,12 @@ def examine_reach(url: str, kafka: str, security: Mapping[str, str]) -> Iterator
 
     `kafka`: bootstrap servers, "" for those that clients of the cluster are told.
     """
-    with Admin(url) as admin:
+    who = access()
+    with administer(url, who) as admin:
         answers = checked("http", lambda: _answers(admin))
         yield answers
         if answers.ok:
-            yield checked("clients' port", lambda: _service(admin))
+            yield checked("clients' port", lambda: _service(admin, who))
             told = checked("kafka is told as", lambda: kafka or _told(admin))
             yield told
             kafka = told.found if told.ok else ""
@@ -65,13 +69,19 @@ def _answers(admin: Admin) -> str:
     return f"{admin.answered_by} reaches node {status.broker_id}, which is {status.mode}"
 
 
-def _service(admin: Admin) -> str:
-    url = admin.brokers.get_status().service_url
+def _service(admin: Admin, who: Access) -> str:
+    status = admin.brokers.get_status()
+    is_tls = admin.answered_by.startswith("https:")
+    url = status.service_url_tls if is_tls else status.service_url
     where = urlsplit(url)
     if not where.hostname or not where.port:
-        raise NotWellError(f"{admin.answered_by} names no port for clients: set brokerServicePort")
+        port = "brokerServicePortTls" if is_tls else "brokerServicePort"
+        raise NotWellError(f"{admin.answered_by} names no port for clients: set {port}")
     try:
-        asyncio.run(_shaken_hands(where.hostname, where.port))
+        tls = TlsFiles(who.tls() or Tls()) if is_tls else None
+        asyncio.run(_shaken_hands(where.hostname, where.port, tls, who.credentials()))
+    except (AuthenticationError, CredentialsError) as error:
+        raise NotWellError(str(error)) from None
     except ConnectError as error:
         raise NotWellError(
             f"{error}, though {admin.answered_by} tells clients to go to {url}: set "
@@ -81,8 +91,12 @@ def _service(admin: Admin) -> str:
     return f"{url} answers"
 
 
-async def _shaken_hands(host: str, port: int) -> None:
-    connection = await connect(host, port, timeout_s=_CONNECT_S_MAX)
+async def _shaken_hands(
+    host: str, port: int, tls: TlsFiles | None, credentials: Credentials | None
+) -> None:
+    connection = await connect(
+        host, port, timeout_s=_CONNECT_S_MAX, tls=tls, credentials=credentials
+    )
     connection.close("the doctor has seen enough")
     await asyncio.wait([connection.closed], timeout=_CONNECT_S_MAX)
 

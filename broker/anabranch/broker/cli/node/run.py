@@ -40,9 +40,11 @@ def node(end_with_parent: bool, **given: Any) -> int:
     Exit status 0: stopped as asked. 1: ended by itself, or bundles were left. 2: did not start.
     """
     from anabranch.broker.allocator import give_back_large_blocks
+    from anabranch.broker.collector import collect_rarely
     from anabranch.broker.logging import configure_logging
 
     give_back_large_blocks()
+    collect_rarely()
     if end_with_parent:
         threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     settings = settings_of(**given)
@@ -56,28 +58,28 @@ async def run(settings: Settings) -> int:
     """Starts the node and its ports; returns the exit status once all have ended."""
     from anabranch.broker.binary.sessions import sessions
     from anabranch.broker.descriptors import fit_connections
-    from anabranch.broker.http.app import create_app
-    from anabranch.broker.http.server import HttpServer
+    from anabranch.broker.http.app import create_server
     from anabranch.broker.logging import set_log_level
     from anabranch.broker.metrics.node import measure_connections
     from anabranch.broker.node import Node
-    from anabranch.broker.ports import TlsPorts, hold_ports
+    from anabranch.broker.ports import NODE_PORTS, TlsPorts, hold_ports
     from anabranch.broker.security.node import measure_security, node_security
     from anabranch.broker.settings.model import BINARY, WEB
-    from anabranch.wire.server import WireServer
+    from anabranch.wire.server.server import WireServer
 
     stopping = asked_to_stop()
-    with hold_ports(settings) as held:
+    with hold_ports(settings, NODE_PORTS) as held:
         settings = fit_connections(held.settings, more=held.handshakes)
-        tls = TlsPorts(settings)
+        tls = TlsPorts(settings, NODE_PORTS)
         running = Node(settings)
         security = node_security(settings, lambda: running.runtime.view)
         await running.start()
         current = running.operations.configuration.current
         set_log_level(current.now.log_level)
         current.subscribe(lambda now: set_log_level(now.log_level))
-        app = create_app(running.operations, settings, running.metrics, security)
-        server = HttpServer(app, held.sockets.get(WEB), settings.http_limits)
+        server = create_server(
+            running.operations, settings, running.metrics, held.sockets.get(WEB), security
+        )
         guard = security.guard if security is not None else None
         admission = security.admission if security is not None else None
         served = sessions(running.operations, settings, guard)

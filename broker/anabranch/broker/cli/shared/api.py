@@ -9,6 +9,7 @@ import click
 from anabranch.admin import Admin, NoNodeError
 from anabranch.admin import RefusedError as Refusal
 from anabranch.admin.admin import NODES
+from anabranch.broker.cli.shared.access import Access, access
 
 URL_VARIABLE: Final = "ANABRANCH_URL"
 
@@ -36,9 +37,13 @@ class CommandRefusedError(click.ClickException):
         click.echo(f"anabranch: {self.format_message()}", file=file, err=file is None)
 
 
-def connect(url: str) -> Admin:
-    """The node's administration; nothing is asked yet. Raises InvalidInputError."""
-    return Admin(url, on_stale=_tell_stale)
+def connect(url: str, given: Access | None = None) -> Admin:
+    """The node's administration; nothing is asked yet. Raises InvalidInputError.
+
+    `given`: as whom, on a thread that is not the command's.
+    """
+    who = given or access()
+    return Admin(url, tls=who.tls(), credentials=who.credentials(), on_stale=_tell_stale)
 
 
 def as_seen_by(admin: Admin) -> Admin:

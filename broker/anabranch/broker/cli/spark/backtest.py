@@ -19,7 +19,7 @@ from anabranch.broker.cli.spark.flags import (
 from anabranch.broker.cli.spark.jobs import tidy_when_terminated
 
 if TYPE_CHECKING:
-    from anabranch.spark_replay.folders import Place
+    from anabranch.spark_replay.archive.folders import Place
 
 _LOAD = click.Path(path_type=Path)
 
@@ -103,7 +103,14 @@ _LOAD = click.Path(path_type=Path)
     default=604_800.0,
     show_default=True,
     type=NOT_NEGATIVE,
-    help="Seconds that sealed segments stay in the layout.",
+    help="Seconds that what everybody has read is kept, and sealed segments in the layout with it.",
+)
+@click.option(
+    "--sealed-retention",
+    default=130.0,
+    show_default=True,
+    type=NOT_NEGATIVE,
+    help="Seconds that sealed segments stay at least, also with a shorter --retention.",
 )
 @click.option(
     "--message-bytes",
@@ -171,6 +178,7 @@ def backtest(
             given["flap_window"],
             given["segments"],
             given["consumers"],
+            given["sealed_retention"],
         ),
     )
     return run_backtest(options)

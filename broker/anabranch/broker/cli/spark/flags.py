@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from anabranch.spark_replay.folders import Place
-    from anabranch.spark_replay.spark_settings import SparkSettings
+    from anabranch.spark_replay.archive.folders import Place
+    from anabranch.spark_replay.spark.settings import SparkSettings
 
 
 DIRECTORY_OR_URL: Final = "DIRECTORY|URL"
@@ -84,7 +84,7 @@ def place_of_archive(given: str) -> Place:
 
     Raises InvalidInputError.
     """
-    from anabranch.spark_replay.folders import checked_place
+    from anabranch.spark_replay.archive.folders import checked_place
 
     return checked_place(given)
 
@@ -94,7 +94,7 @@ def spark_settings_of(given: dict[str, Any], cores: int = 0) -> SparkSettings:
 
     Raises InvalidInputError.
     """
-    from anabranch.spark_replay.spark_settings import SparkSettings
+    from anabranch.spark_replay.spark.settings import SparkSettings
 
     conf: dict[str, str] = {}
     for setting in given.pop("spark_conf"):

@@ -132,7 +132,7 @@ def archive(
 
         return list_archives(settings) if retire is None else retire_archive(settings, retire)
     tidy_when_terminated()
-    from anabranch.spark_replay.archive import ArchiveOptions, run_archive
+    from anabranch.spark_replay.archive.writer import ArchiveOptions, run_archive
 
     options = ArchiveOptions(
         archive_dir=place_of_archive(archive_dir),
@@ -194,7 +194,7 @@ def audit(
     tidy_when_terminated()
     spark = spark_settings_of(given)
     settings = settings_of(**given)
-    from anabranch.spark_replay.audit import AuditOptions, run_audit
+    from anabranch.spark_replay.audit.run import AuditOptions, run_audit
 
     options = AuditOptions(
         archive_dir=None if archive_dir is None else place_of_archive(archive_dir),

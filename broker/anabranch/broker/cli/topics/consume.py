@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -38,6 +38,7 @@ from anabranch.core.errors import InvalidInputError
 
 _BATCH_MAX: Final = 1_000
 _SAVE_S: Final = 0.5  # at most so much is received again after a crash
+_TOLD_MAX: Final = 10
 _QUIET: Final = 3  # exit status: nothing came for as long as may be waited
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)
 
@@ -168,8 +169,26 @@ async def _of_many(
     client: Client, chosen: TopicSelection, kind: str, who: tuple[str, str]
 ) -> _Reader:
     if kind == "queue":
-        return _Queue(await client.subscribe_queue_topics(chosen, *who))
-    return _Stream(await client.subscribe_topics(chosen, *who))
+        queue = await client.subscribe_queue_topics(chosen, *who)
+        tell_what_is_missing(chosen, queue.topics, queue.failing)
+        return _Queue(queue)
+    stream = await client.subscribe_topics(chosen, *who)
+    tell_what_is_missing(chosen, stream.topics, stream.failing)
+    return _Stream(stream)
+
+
+def tell_what_is_missing(
+    chosen: TopicSelection, topics: Sequence[str], failing: Mapping[str, str]
+) -> None:
+    """Says at the beginning why nothing may come: else a wrong name would look like silence."""
+    for topic, why in sorted(failing.items())[:_TOLD_MAX]:
+        click.echo(f"anabranch: {topic} is tried again, and not consumed for now: {why}", err=True)
+    if len(failing) > _TOLD_MAX:
+        click.echo(f"anabranch: so are {len(failing) - _TOLD_MAX} more", err=True)
+    if not topics and not failing:
+        click.echo(
+            f"anabranch: there is no topic {chosen} yet; waiting for those to come", err=True
+        )
 
 
 async def _of_one(

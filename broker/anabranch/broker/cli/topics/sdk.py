@@ -7,18 +7,20 @@ import contextlib
 import logging
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO, TypeVar
 
 import click
 
 from anabranch.admin import Admin, AdminError
+from anabranch.broker.cli.shared.access import KAFKA_PROPERTIES_VARIABLE, Access, access
 from anabranch.broker.cli.shared.api import CommandRefusedError, connect
 from anabranch.channel.errors import KafkaUnreachableError
 from anabranch.channel.kafka.connection import KafkaConnection, read_properties
 from anabranch.channel.kafka.topics import check_kafka
 from anabranch.client import (
+    AuthenticationError,
     Client,
     ConsumerBusyError,
     RefusedByNodeError,
@@ -34,6 +36,7 @@ _T = TypeVar("_T")
 _KNOCK_S_MAX: Final = 5.0
 _NODES_MAX: Final = 3  # that a client is told of, so that it does not hang on one
 _REFUSALS: Final = (
+    AuthenticationError,
     TopicNotFoundError,
     RefusedByNodeError,
     ConsumerBusyError,
@@ -46,7 +49,13 @@ _OPTIONS: Final = (
         metavar="pulsar://HOST:PORT[,...]",
         help="Nodes' port for clients; asked of --url if left.",
     ),
-    click.option("--kafka-properties", type=_FILE, help="File of librdkafka security properties."),
+    click.option(
+        "--kafka-properties",
+        envvar=KAFKA_PROPERTIES_VARIABLE,
+        show_envvar=True,
+        type=_FILE,
+        help="File of librdkafka security properties.",
+    ),
 )
 
 
@@ -71,10 +80,13 @@ async def open_client(
     KafkaUnreachableError.
     """
     configure_sdk_log(sys.stderr)
-    nodes = service_url if service_url else await asyncio.to_thread(_service_urls, url)
+    who = access()
+    nodes = service_url if service_url else await asyncio.to_thread(_service_urls, url, who)
     properties = read_properties(kafka_properties)
-    try:
-        async with Client(nodes, kafka=properties) as client:
+    with telling_refusals():
+        async with Client(
+            nodes, tls=who.tls(), credentials=who.credentials(), kafka=properties
+        ) as client:
             if topic is not None:
                 watch = await client.watch(topic)
                 layout = watch.layout
@@ -82,6 +94,13 @@ async def open_client(
                 connection = KafkaConnection(layout.bootstrap_servers, properties)
                 await asyncio.to_thread(_knock, connection)
             yield client
+
+
+@contextlib.contextmanager
+def telling_refusals() -> Iterator[None]:
+    """What a node refuses a client of the SDK is a CommandRefusedError."""
+    try:
+        yield
     except _REFUSALS as error:
         raise CommandRefusedError(str(error)) from error
 
@@ -93,8 +112,16 @@ def selected(
     wrong = [each for each in properties if "=" not in each]
     if wrong:
         raise click.UsageError(f"--property {wrong[0]} is not KEY=VALUE")
-    wanted = dict(each.split("=", 1) for each in properties)
-    return TopicSelection(namespace or "public/default", pattern or "", wanted)
+    if pattern == "":  # a variable of a script that is not set, and would mean all topics
+        raise click.UsageError("--pattern is empty; leave it out, or give .* for all topics")
+    wanted: dict[str, str] = {}
+    for each in properties:
+        key, value = each.split("=", 1)
+        if wanted.setdefault(key, value) != value:
+            raise click.UsageError(f"--property {key} is given twice, and a topic has it once")
+    return TopicSelection(
+        "public/default" if namespace is None else namespace, pattern or "", wanted
+    )
 
 
 def _knock(connection: KafkaConnection) -> None:
@@ -152,20 +179,43 @@ async def unless_stopped(what: Awaitable[_T], stopping: asyncio.Event) -> _T | N
         await asyncio.gather(working, asked, return_exceptions=True)
 
 
-def _service_urls(url: str) -> str:
-    """The client port of the node asked first, then those of others that run."""
-    admin = connect(url)
+def _service_urls(url: str, who: Access) -> str:
+    """The client port of the node asked first, then those of others that run.
+
+    With TLS where that node is asked with TLS, and without where not.
+    """
+    admin = connect(url, who)
     found = [_service_url(admin, url)]
     me = admin.brokers.get_status().broker_id
+    scheme = admin.answered_by.partition("://")[0]
     for broker in admin.brokers.get_active_brokers():
         if broker != me and len(found) < _NODES_MAX:
             with contextlib.suppress(AdminError, NoServiceError):
-                found.append(_service_url(connect(broker), broker))
+                found.append(_service_url(connect(f"{scheme}://{broker}", who), broker))
+    return _joined(found)
+
+
+def service_urls(urls: Sequence[str], who: Access) -> str:
+    """The client ports of those nodes, with TLS where they are asked with TLS.
+
+    Raises AdminError, NoServiceError, InvalidInputError.
+    """
+    found = []
+    for url in urls:
+        with connect(url, who) as admin:
+            found.append(_service_url(admin, url))
+    return _joined(found)
+
+
+def _joined(found: Sequence[str]) -> str:
     return found[0] + "".join("," + each.partition("://")[2] for each in found[1:])
 
 
 def _service_url(admin: Admin, name: str) -> str:
-    found = admin.brokers.get_status().service_url
+    status = admin.brokers.get_status()
+    is_tls = admin.answered_by.startswith("https:")
+    found = status.service_url_tls if is_tls else status.service_url
     if not found:
-        raise NoServiceError(f"{name} does not say its port for clients; give --service-url")
+        kind = " with TLS" if is_tls else ""
+        raise NoServiceError(f"{name} does not say its port{kind} for clients; give --service-url")
     return found

@@ -13,8 +13,9 @@ from typing import Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from anabranch.broker.errors import TooManyRequestsError
 from anabranch.broker.http.errors import answer
-from anabranch.broker.http.senders import PRINCIPAL_KEY, host_of
+from anabranch.broker.http.senders import CALLER_KEY, PRINCIPAL_KEY, TURN_KEY, Caller, host_of
 from anabranch.broker.requester import asked_by
 from anabranch.broker.security.authenticator import Admitted, Authenticator
 from anabranch.broker.security.credentials import (
@@ -23,8 +24,11 @@ from anabranch.broker.security.credentials import (
     CredentialsError,
     RefusalReason,
 )
+from anabranch.broker.security.guard import AccessGuard
 from anabranch.broker.settings.security import BASIC, TOKEN
+from anabranch.core.security.principal import Principal
 
+_AUTHORIZATION: Final = b"authorization"
 _ORIGINAL: Final = b"x-original-principal"
 _SCHEMES: Final = {"bearer": TOKEN, "basic": BASIC}
 
@@ -32,47 +36,111 @@ _SCHEMES: Final = {"bearer": TOKEN, "basic": BASIC}
 class AuthenticationMiddleware:
     """Hands on to `app` what comes from somebody, or from nobody, and says from whom."""
 
-    def __init__(self, app: ASGIApp, authenticator: Authenticator) -> None:
+    def __init__(
+        self, app: ASGIApp, authenticator: Authenticator, guard: AccessGuard | None = None
+    ) -> None:
+        """`guard`: knows how often each role may ask; None: any number of times."""
         self._app = app
         self._authenticator = authenticator
+        self._guard = guard
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         try:
-            admitted = await self._admitted(scope)
-        except CredentialsError as error:
+            admitted = _remembered(self._authenticator, scope) or await self._admitted(scope)
+            if self._guard is not None and TURN_KEY not in scope:
+                self._must_have_turn(self._guard, scope, admitted.principal)
+        except (CredentialsError, TooManyRequestsError) as error:
             await answer(error)(scope, receive, send)
             return
         scope[PRINCIPAL_KEY] = admitted.principal
-        with asked_by(admitted.principal.role):
+        with asked_by(admitted.principal):
             await self._app(scope, receive, send)
 
     async def _admitted(self, scope: Scope) -> Admitted:
-        host = host_of(scope)
+        authenticator = self._authenticator
         try:
-            shown, original = _shown(scope)
+            said = _said(scope)
+            shown, original = _credentials(said, scope)
         except CredentialsError as error:
-            self._authenticator.note(error, "", host)
+            authenticator.note(error, "", host_of(scope))
             raise
-        known = self._authenticator.at_once(shown, original)
-        return known or await self._authenticator.admit(shown, host, original)
+        generation = authenticator.generation
+        known = authenticator.at_once(shown, original)
+        found = known or await authenticator.admit(shown, host_of(scope), original)
+        _remember(scope, said, generation, found)
+        return found
+
+    @staticmethod
+    def _must_have_turn(guard: AccessGuard, scope: Scope, principal: Principal) -> None:
+        try:
+            guard.must_have_turn(principal)
+        except TooManyRequestsError as error:
+            guard.note(error, scope["method"], host_of(scope))
+            raise
 
 
-def _shown(scope: Scope) -> tuple[Credentials, str]:
-    """What the request shows, and for whom it says to ask. Raises CredentialsError."""
-    said: dict[bytes, bytes] = {}
+def known_at_once(authenticator: Authenticator, scope: Scope) -> Principal | None:
+    """Who sends a request, if that is remembered; None where it has to be looked at."""
+    remembered = _remembered(authenticator, scope)
+    if remembered is not None:
+        return remembered.principal
+    generation = authenticator.generation
+    try:
+        said = _said(scope)
+        known = authenticator.at_once(*_credentials(said, scope))
+    except CredentialsError:
+        return None  # whoever looks at it says why, and counts it
+    if known is None:
+        return None
+    _remember(scope, said, generation, known)
+    return known.principal
+
+
+def _remembered(authenticator: Authenticator, scope: Scope) -> Admitted | None:
+    """Who it is, if its connection's last request said the same and that still counts."""
+    caller: Caller | None = scope.get(CALLER_KEY)
+    if caller is None or caller.admitted is None or _said(scope) != caller.shown:
+        return None
+    return caller.admitted if authenticator.counts(caller.admitted, caller.generation) else None
+
+
+def _remember(
+    scope: Scope, said: tuple[bytes, bytes] | None, generation: int, found: Admitted
+) -> None:
+    """For the connection's next request."""
+    caller: Caller | None = scope.get(CALLER_KEY)
+    if caller is not None:
+        caller.shown, caller.generation, caller.admitted = said, generation, found
+
+
+def _said(scope: Scope) -> tuple[bytes, bytes] | None:
+    """What the request says of who sends it, and for whom; None for one that says it twice."""
+    shown = original = None
     for name, value in scope["headers"]:
-        if name in (b"authorization", _ORIGINAL):
-            if name in said:
-                raise CredentialsError(
-                    RefusalReason.MALFORMED, f"the header {name.decode()} came twice: send one"
-                )
-            said[name] = value
+        if name == _AUTHORIZATION:
+            if shown is not None:
+                return None
+            shown = value
+        elif name == _ORIGINAL:
+            if original is not None:
+                return None
+            original = value
+    return shown or b"", original or b""
+
+
+def _credentials(said: tuple[bytes, bytes] | None, scope: Scope) -> tuple[Credentials, str]:
+    """The same, as the authenticator takes it. Raises CredentialsError."""
+    if said is None:
+        raise CredentialsError(
+            RefusalReason.MALFORMED,
+            "the header Authorization or X-Original-Principal came twice: send one",
+        )
     certificate = scope.get(CERTIFICATE_KEY)
-    original = said.get(_ORIGINAL, b"").decode("utf-8", "replace")
-    scheme, _, rest = said.get(b"authorization", b"").partition(b" ")
+    original = said[1].decode("utf-8", "replace")
+    scheme, _, rest = said[0].partition(b" ")
     if not scheme:
         return Credentials("", b"", certificate), original
     method = _SCHEMES.get(scheme.decode("latin-1").lower(), "?")

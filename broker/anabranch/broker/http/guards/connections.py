@@ -6,7 +6,8 @@ before they are parsed, a request has a time by which it must be there, an answe
 must be taken, and when there are too many connections those go that only wait.
 
 An application costs a request a task and some calls of it. What is asked often and answered in few
-bytes can be spared them: `AtOnce` is offered each request first.
+bytes can be spared them: `AtOnce` is offered each request first. Its answers are written in one
+piece, which with TLS is one record and not two.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from anabranch.broker.http.errors import refusal
 from anabranch.broker.http.guards.refused import Refused
+from anabranch.broker.http.senders import CALLER_KEY, Caller
 from anabranch.broker.security.credentials import CERTIFICATE_KEY
 from anabranch.broker.settings.ports import HttpLimits
 from anabranch.core.strangers import AccountLimits, ExemptAddresses, PortAccount, stranger_of
@@ -67,7 +69,7 @@ class OfferedRequest:
         self._connection.begin(self._cycle, self._app)
 
 
-# Takes a request, to answer it later or hand it on; or returns False at once.
+# Takes a request, and answers it at once or later, or hands it on later; or returns False at once.
 AtOnce = Callable[[OfferedRequest], bool]
 
 
@@ -142,6 +144,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._deadline: asyncio.TimerHandle | None = None  # not cancelled by each request
         self._stalled: asyncio.TimerHandle | None = None  # an answer that is not taken
         self._certificate: dict[str, Any] | None = None  # that TLS has verified
+        self._caller = Caller()
 
     @property
     def host(self) -> str:
@@ -181,8 +184,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        scope = cast(dict[str, Any], self.scope)
+        scope[CALLER_KEY] = self._caller
         if self._certificate is not None:
-            scope = cast(dict[str, Any], self.scope)
             scope[CERTIFICATE_KEY] = self._certificate
         self._is_between = False
         self._reads_head, self._head_bytes = True, 0
@@ -220,10 +224,18 @@ class BoundedProtocol(HttpToolsProtocol):
         self._since = None
         if not self._is_over:
             super().on_message_complete()
+            self._next()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if not self._is_over and not self.pipeline:
+        if not self._is_over:
+            self._next()
+
+    def _next(self) -> None:
+        """Waits for the next request, once the last one is there whole and has its answer, which it
+        may have before its body.
+        """
+        if self._is_between and self.cycle.response_complete and not self.pipeline:
             self._all.waits(self)
 
     # --- what goes out ------------------------------------------------------------------

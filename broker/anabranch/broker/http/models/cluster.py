@@ -26,7 +26,7 @@ class Problem(BaseModel):
 
 
 class TenantInfo(BaseModel):
-    """A tenant's roles and clusters. Kept and shown; authorization is not part of this version."""
+    """A tenant's administrators, by their roles, and the clusters that it may use."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -136,6 +136,16 @@ class LeaderBroker(BaseModel):
 
     brokerId: str
     serviceUrl: str
+
+
+class BrokerAddresses(BaseModel):
+    """Where a broker is; empty: nowhere, by that port."""
+
+    brokerId: str
+    webServiceUrl: str = Field(description="For administration and look-ups over HTTP.")
+    webServiceUrlTls: str = Field(description="The same with TLS.")
+    brokerServiceUrl: str = Field(description="For clients of the binary protocol.")
+    brokerServiceUrlTls: str = Field(description="The same with TLS.")
 
 
 class NamespaceOwnershipStatus(BaseModel):

@@ -10,6 +10,7 @@ from starlette.responses import PlainTextResponse
 from anabranch.broker.errors import NotFoundError, UnavailableError
 from anabranch.broker.http.errors import problems
 from anabranch.broker.http.models.cluster import (
+    BrokerAddresses,
     Explanation,
     LeaderBroker,
     MoveNow,
@@ -18,16 +19,22 @@ from anabranch.broker.http.models.cluster import (
 )
 from anabranch.broker.http.routing import DecidingRoute, Marked
 from anabranch.broker.operations import Operations
+from anabranch.broker.requester import requester
+from anabranch.broker.security.guard import AccessGuard
 from anabranch.broker.settings import Settings
 from anabranch.core import names
 from anabranch.core.bundles.unit import LEADERSHIP
 from anabranch.core.effects import BrokerState
+from anabranch.core.security.resources import CLUSTER
+from anabranch.core.security.table import SEEING_CONCERNS
 
 
-def router(operations: Operations, settings: Settings, version: str) -> APIRouter:
-    """The routes of brokers."""
+def router(
+    operations: Operations, settings: Settings, version: str, guard: AccessGuard | None
+) -> APIRouter:
+    """The routes of brokers. `guard`: asked who may hear of concerns; None: it is not asked."""
     routes = APIRouter(route_class=DecidingRoute, prefix="/admin/v2/brokers", tags=["brokers"])
-    _add_this_node(routes, operations, settings, version)
+    _add_this_node(routes, operations, settings, version, guard)
     cluster_name = settings.cluster_name
 
     @routes.get("", dependencies=[Marked])
@@ -65,6 +72,8 @@ def router(operations: Operations, settings: Settings, version: str) -> APIRoute
             ],
         )
 
+    _add_addresses(routes, operations)  # before the next, whose path would swallow it
+
     @routes.get("/{cluster}", dependencies=[Marked], responses=problems(404))
     async def list_brokers_of_cluster(cluster: str) -> list[str]:
         """The same, for a cluster by its name."""
@@ -85,8 +94,30 @@ def router(operations: Operations, settings: Settings, version: str) -> APIRoute
     return routes
 
 
+def _add_addresses(routes: APIRouter, operations: Operations) -> None:
+    @routes.get("/addresses", dependencies=[Marked])
+    async def list_addresses() -> list[BrokerAddresses]:
+        """Where each broker that serves now is, by each of its ports (Anabranch's own)."""
+        found = (operations.lookups.locate_broker(each) for each in operations.brokers())
+        return [
+            BrokerAddresses(
+                brokerId=each.broker,
+                webServiceUrl=each.web_url,
+                webServiceUrlTls=each.web_url_tls,
+                brokerServiceUrl=each.service_url,
+                brokerServiceUrlTls=each.service_url_tls,
+            )
+            for each in found
+            if each is not None
+        ]
+
+
 def _add_this_node(
-    routes: APIRouter, operations: Operations, settings: Settings, version: str
+    routes: APIRouter,
+    operations: Operations,
+    settings: Settings,
+    version: str,
+    guard: AccessGuard | None,
 ) -> None:
     @routes.get("/health", response_class=PlainTextResponse, responses=problems(503))
     async def check_health() -> str:
@@ -108,8 +139,12 @@ def _add_this_node(
 
     @routes.get("/status")
     async def get_status() -> NodeStatus:
-        """This node's mode, its lease, and its place in the log (Anabranch's own)."""
+        """This node's mode, its lease, and its place in the log (Anabranch's own).
+
+        Its concerns name topics and roles: whoever may not ask for its health is told of none.
+        """
         found = operations.position()
+        is_told = guard is None or guard.may(requester(), SEEING_CONCERNS, CLUSTER)
         return NodeStatus(
             brokerId=settings.broker_id,
             clusterName=settings.cluster_name,
@@ -122,7 +157,7 @@ def _add_this_node(
             digest=found.digest,
             horizon=found.horizon,
             leaseMillis=found.lease_remaining_ms,
-            concerns=operations.concerns(),
+            concerns=operations.concerns() if is_told else [],
         )
 
 

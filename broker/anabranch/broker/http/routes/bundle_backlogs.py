@@ -14,7 +14,7 @@ from anabranch.broker.http.errors import problems
 from anabranch.broker.http.models.cluster import Authoritative
 from anabranch.broker.http.routing import DecidingRoute, Home
 from anabranch.broker.operations import Operations
-from anabranch.channel.segments.positions import LATEST
+from anabranch.channel.kafka.offsets import LATEST
 from anabranch.core.names import Namespace, Topic, full_name, parse_scalable_topic
 from anabranch.core.ring import parse_range, topic_hash
 from anabranch.core.subscriptions.subscription import SubscriptionKind
@@ -93,7 +93,7 @@ async def _found(
             f"Cannot find bundle {part} in the bundles list of {home}; GET .../bundles lists them"
         )
     deadline = topics.deadline()
-    names = await topics.names(home, {}, operations.topic_list_limiter)
+    names = await topics.names(home, (), operations.topic_list_limiter)
     full = [name for name in names if topic_hash(Topic(name)) in part]
     for place, topic in enumerate(map(parse_scalable_topic, full)):
         if asyncio.get_running_loop().time() >= deadline:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Annotated, Final, NoReturn
+from typing import Annotated, Final, NamedTuple, NoReturn
 
 import msgspec
 from fastapi import APIRouter, Path
@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from anabranch.broker.bundles.lookups import Located
 from anabranch.broker.errors import OperationError
 from anabranch.broker.http.errors import answer, problems
+from anabranch.broker.http.guards.connections import ReadyAnswer
 from anabranch.broker.http.guards.requests import failed
 from anabranch.broker.http.models.cluster import Authoritative, LookupData
 from anabranch.broker.http.models.topics import layout_body
@@ -31,13 +32,13 @@ from anabranch.core import names
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.names import Namespace, Topic
 from anabranch.core.ring import parse_range, topic_hash
-from anabranch.core.security.resources import topic_resource
+from anabranch.core.security.resources import ResourceName, topic_resource
 from anabranch.core.security.table import REST
 from anabranch.core.topics.topic import ScalableTopic
 
 LOOKUP_PREFIX: Final = "/lookup/v2/topic/"
 _LAYOUT_PREFIX: Final = f"{PREFIX}/"
-_LOOKUP: Final = "GET /lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"  # in the table
+LOOKUP: Final = "GET /lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"  # in the table
 _LAYOUT: Final = f"GET {PREFIX}/{{tenant}}/{{namespace}}/{{topic}}"
 _BUNDLE_SUFFIX: Final = "/bundle"
 _LOOKUP_PARTS: Final = 4  # domain, tenant, namespace, and the rest is the topic's local name
@@ -47,18 +48,31 @@ _BODIES_BYTES_MAX: Final = 32 << 20  # of all layouts that are kept
 _STALE: Final = (STALE_HEADER.lower().encode(), b"true")
 
 _Headers = list[tuple[bytes, bytes]]
-_Answer = tuple[_Headers, bytes]
+
+
+class _Answer(NamedTuple):
+    headers: _Headers
+    body: bytes
+
+
 _Find = Callable[[], Awaitable[_Answer]]
 
 
-class _Locations:
+class Locations:
     """Encoded answers by what they say; brokers are few, so nearly all are found here."""
 
     def __init__(self) -> None:
-        self._known: dict[Located, _Answer] = {}
+        self._known: dict[Located, tuple[_Answer, ReadyAnswer]] = {}
+
+    def ready(self, located: Located) -> ReadyAnswer:
+        """All of the answer that says where the owner is."""
+        return self._of(located)[1]
 
     def of(self, located: Located) -> _Answer:
-        """Headers and body that say where the owner is."""
+        """Its headers and body."""
+        return self._of(located)[0]
+
+    def _of(self, located: Located) -> tuple[_Answer, ReadyAnswer]:
         found = self._known.get(located)
         if found is None:
             if len(self._known) >= _LOCATED_MAX:
@@ -73,10 +87,10 @@ class _Locations:
                 "nativeUrl": service_url,
             }
             headers, body = _json(msgspec.json.encode(told))
-            found = self._known[located] = (
-                [*headers, _STALE] if located.stale else headers,
-                body,
-            )
+            if located.stale:
+                headers = [*headers, _STALE]
+            ready = ReadyAnswer(b"HTTP/1.1 200 OK", headers, body)
+            found = self._known[located] = _Answer(headers, body), ready
         return found
 
 
@@ -95,7 +109,7 @@ class _Layouts:
         made = _json(msgspec.json.encode(layout_body(topic)))
         if known is not None:
             self._forget(name)
-        size = len(made[1])
+        size = len(made.body)
         while self._known and self._bytes + size > _BODIES_BYTES_MAX:
             self._forget(next(iter(self._known)))
         self._known[name] = (topic, made)
@@ -103,7 +117,7 @@ class _Layouts:
         return made
 
     def _forget(self, name: str) -> None:
-        self._bytes -= len(self._known.pop(name)[1][1])
+        self._bytes -= len(self._known.pop(name)[1].body)
 
 
 class ReadMiddleware:
@@ -117,7 +131,7 @@ class ReadMiddleware:
         self._lookups = operations.lookups
         self._topics = operations.topics
         self._decided = operations.decided
-        self._locations = _Locations()
+        self._locations = Locations()
         self._layouts = _Layouts()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -125,15 +139,16 @@ class ReadMiddleware:
             path: str = scope["path"]
             known: _Answer | _Find | None = None
             if path.startswith(LOOKUP_PREFIX):
-                parts = path[len(LOOKUP_PREFIX) :].split("/", _LOOKUP_PARTS - 1)
-                known = self._lookup(parts)
-                if known is not None and self._guard is not None:
-                    known = self._guarded(self._guard, scope, _LOOKUP, parts[1:], known)
+                parts = _lookup_parts(path)
+                known = self._lookup(parts) if parts is not None else None
+                if parts is not None and known is not None and self._guard is not None:
+                    on = topic_resource("/".join(parts[1:]))
+                    known = self._guarded(self._guard, scope, LOOKUP, on, known)
             elif path.startswith(_LAYOUT_PREFIX):
                 name = path[len(_LAYOUT_PREFIX) :]
                 known = self._layout(name)
                 if known is not None and self._guard is not None:
-                    known = self._guarded(self._guard, scope, _LAYOUT, name.split("/"), known)
+                    known = self._guarded(self._guard, scope, _LAYOUT, topic_resource(name), known)
             if isinstance(known, tuple):
                 await _send(known, send)
                 return
@@ -147,15 +162,11 @@ class ReadMiddleware:
         guard: AccessGuard,
         scope: Scope,
         request: str,
-        parts: Sequence[str],
+        on: ResourceName,
         known: _Answer | _Find,
     ) -> _Answer | _Find:
         """What is known if whoever asks may; else what refuses it, or finds that they may now."""
-        principal, need, on = (
-            principal_of(scope),
-            REST[request].need,
-            topic_resource("/".join(parts)),
-        )
+        principal, need = principal_of(scope), REST[request].need
         if principal.role and guard.may(principal, need, on):
             return known
 
@@ -173,14 +184,10 @@ class ReadMiddleware:
 
         return refuse
 
-    def _lookup(self, parts: Sequence[str]) -> _Answer | _Find | None:
-        """The answer if it is known at once, else what finds it; None if it is no look-up."""
-        if len(parts) != _LOOKUP_PARTS or not all(parts[:-1]) or parts[-1].endswith(_BUNDLE_SUFFIX):
-            return None
-        domain, tenant, namespace, local = parts
+    def _lookup(self, parts: Sequence[str]) -> _Answer | _Find:
+        """The answer if it is known at once, else what finds it."""
         try:
-            home = names.namespace(tenant, namespace)
-            topic = names.topic(home, local, domain)
+            topic, home = _asked_topic(parts)
         except InvalidInputError as error:
             return partial(_refuse, error)
         located = self._lookups.locate_cached(topic, home)
@@ -206,8 +213,8 @@ class ReadMiddleware:
         return self._told(name, self._topics.topic(name))
 
     def _told(self, name: str, topic: ScalableTopic) -> _Answer:
-        headers, body = self._layouts.of(name, topic)
-        return ([*headers, _STALE] if self._topics.is_stale else headers), body
+        known = self._layouts.of(name, topic)
+        return known._replace(headers=[*known.headers, _STALE]) if self._topics.is_stale else known
 
     async def _answer_when_known(
         self, find: _Find, scope: Scope, receive: Receive, send: Send
@@ -225,15 +232,51 @@ class ReadMiddleware:
             await _send(found, send)
 
 
+class AskedTopic(NamedTuple):
+    """What a look-up is for. `name`: the topic's of any domain, as rights go by it."""
+
+    topic: Topic
+    home: Namespace
+    name: str
+
+
+def asked_topic(path: str) -> AskedTopic | None:
+    """What a look-up with this path is for; None for what is none, or names none that can be."""
+    parts = _lookup_parts(path)
+    if parts is None:
+        return None
+    try:
+        topic, home = _asked_topic(parts)
+    except InvalidInputError:
+        return None
+    return AskedTopic(topic, home, f"{home}/{parts[-1]}")
+
+
+def _lookup_parts(path: str) -> Sequence[str] | None:
+    """Domain, tenant, namespace and local name; None if it is no look-up's path."""
+    parts = path[len(LOOKUP_PREFIX) :].split("/", _LOOKUP_PARTS - 1)
+    if len(parts) != _LOOKUP_PARTS or not all(parts[:-1]) or parts[-1].endswith(_BUNDLE_SUFFIX):
+        return None
+    return parts
+
+
+def _asked_topic(parts: Sequence[str]) -> tuple[Topic, Namespace]:
+    """The topic and its namespace. Raises InvalidInputError."""
+    domain, tenant, namespace, local = parts
+    home = names.namespace(tenant, namespace)
+    return names.topic(home, local, domain), home
+
+
 async def _refuse(error: InvalidInputError) -> NoReturn:
     raise error
 
 
 def _json(body: bytes) -> _Answer:
-    return [
+    headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
-    ], body
+    ]
+    return _Answer(headers, body)
 
 
 async def _send(known: _Answer, send: Send) -> None:

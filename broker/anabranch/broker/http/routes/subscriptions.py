@@ -13,9 +13,10 @@ from anabranch.broker.errors import PreconditionError
 from anabranch.broker.http.errors import problems
 from anabranch.broker.http.routes.topics import PREFIX
 from anabranch.broker.http.routing import DecidingRoute, TopicName
+from anabranch.broker.security.guard import AccessGuard
 from anabranch.broker.topics.operations import TopicOperations
-from anabranch.broker.topics.subscriptions import DeadLetterSettings
-from anabranch.channel.segments.positions import EARLIEST, LATEST
+from anabranch.broker.topics.subscriptions.changes import DeadLetterSettings
+from anabranch.channel.kafka.offsets import EARLIEST, LATEST
 from anabranch.core.subscriptions.subscription import DELIVERIES, DELIVERIES_MAX, SubscriptionKind
 
 _TIMESTAMP_MAX: Final = 2**62
@@ -57,12 +58,12 @@ _Position = Annotated[Position | None, Query(description="Instead of a time.")]
 _ENDS: Final = {Position.EARLIEST: EARLIEST, Position.LATEST: LATEST}
 
 
-def router(topics: TopicOperations) -> APIRouter:
-    """All routes of subscriptions."""
+def router(topics: TopicOperations, guard: AccessGuard | None) -> APIRouter:
+    """All routes of subscriptions. `guard`: asked of topics of dead letters as well."""
     routes = APIRouter(route_class=DecidingRoute, prefix=PREFIX, tags=["scalable topics"])
     _existence(routes, topics)
     _positions(routes, topics)
-    _dead_letters(routes, topics)
+    _dead_letters(routes, topics, guard)
     return routes
 
 
@@ -131,9 +132,9 @@ def _positions(routes: APIRouter, topics: TopicOperations) -> None:
         await topics.resets.reset(name, subscription, LATEST)
 
 
-def _dead_letters(routes: APIRouter, topics: TopicOperations) -> None:
+def _dead_letters(routes: APIRouter, topics: TopicOperations, guard: AccessGuard | None) -> None:
     path = "/{tenant}/{namespace}/{topic}/subscriptions/{subscription}/deadLetterPolicy"
-    refusals = problems(307, 404, 412, 500, 503, 504)
+    refusals = problems(307, 403, 404, 412, 500, 503, 504)
     found: dict[int | str, dict[str, Any]] = {
         200: {"model": DeadLetters},
         204: {"description": "It has none."},
@@ -156,10 +157,10 @@ def _dead_letters(routes: APIRouter, topics: TopicOperations) -> None:
         """Lets a queue subscription put aside what was delivered so often in vain."""
         await topics.controlled(name)
         given = DeadLetterSettings(policy.deadLetterTopic, policy.maxDeliveries)
-        await topics.dead_letters.set(name, subscription, given)
+        await topics.dead_letters.set(name, subscription, given, guard)
 
     @routes.delete(path, status_code=204, responses=refusals)
     async def remove_dead_letter_policy(name: TopicName, subscription: str) -> None:
         """Puts nothing aside any more: Kafka discards what was given out ten times in vain."""
         await topics.controlled(name)
-        await topics.dead_letters.set(name, subscription, None)
+        await topics.dead_letters.set(name, subscription, None, guard)

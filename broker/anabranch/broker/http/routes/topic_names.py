@@ -18,7 +18,7 @@ from anabranch.broker.errors import OverloadedError
 from anabranch.broker.http.errors import answer
 from anabranch.core.topic_lists.errors import PermitAcquireError
 from anabranch.core.topic_lists.sorted_names import SortedNames, names_of
-from anabranch.wire.limiter import AsyncDualMemoryLimiter, LimitType
+from anabranch.wire.memory.limiter import AsyncDualMemoryLimiter, LimitType
 
 _PIECE_BYTES: Final = 256 << 10  # of memory, of each kind, unless a piece is longer
 _AROUND_BYTES: Final = 4 << 10  # of a piece's quotes

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from anabranch.broker.http.models.topics import SegmentDetail
+from anabranch.broker.topics.controllers.service import TopicService
 from anabranch.broker.topics.operations import TopicOperations
-from anabranch.broker.topics.positions import Backlog
-from anabranch.broker.topics.service import TopicService
+from anabranch.broker.topics.subscriptions.positions import Backlog
 from anabranch.core.autoscale.decisions import Decision, NoAction, describe
 from anabranch.core.autoscale.load import SegmentLoad
 from anabranch.core.autoscale.schedule import demand_of, evaluate

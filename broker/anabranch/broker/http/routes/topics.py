@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Body, Path, Query, Request, Response
@@ -21,7 +21,7 @@ from anabranch.broker.http.routes.topic_stats import segment_detail, stats_body
 from anabranch.broker.http.routing import DecidingRoute, Home, Marked, TopicName
 from anabranch.broker.topics.operations import TopicOperations, active_segments
 from anabranch.core.topics.topic import properties_dict
-from anabranch.wire.limiter import AsyncDualMemoryLimiter
+from anabranch.wire.memory.limiter import AsyncDualMemoryLimiter
 
 PREFIX: Final = "/admin/v2/scalable"
 _ID_MAX: Final = 2**63 - 1
@@ -197,14 +197,12 @@ def _layouts(routes: APIRouter, topics: TopicOperations) -> None:
         await topics.relocate(name, segmentId, off or ())
 
 
-def _filters(given: list[str] | tuple[()]) -> dict[str, str]:
-    wanted: dict[str, str] = {}
+def _filters(given: Sequence[str]) -> Iterator[tuple[str, str]]:
     for each in given:
         key, sep, value = each.partition("=")
         if not sep:
             raise PreconditionError(f"property filter must be in the form key=value, got: {each}")
-        wanted[key] = value
-    return wanted
+        yield key, value
 
 
 def _raw(content: bytes, headers: Mapping[str, str]) -> Response:

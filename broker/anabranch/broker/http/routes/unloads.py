@@ -12,7 +12,11 @@ from anabranch.broker.http.models.cluster import Authoritative
 from anabranch.broker.http.routes.bundles import broker_of
 from anabranch.broker.http.routing import DecidingRoute, Home
 from anabranch.broker.operations import Operations
+from anabranch.broker.requester import requester
+from anabranch.broker.security.guard import AccessGuard
 from anabranch.core import names
+from anabranch.core.security.resources import namespace_resource
+from anabranch.core.security.table import PLACING_BUNDLES
 
 
 class TopicDomain(StrEnum):
@@ -23,14 +27,14 @@ class TopicDomain(StrEnum):
     SCALABLE = "scalable"
 
 
-def router(operations: Operations) -> APIRouter:
-    """The one route."""
+def router(operations: Operations, guard: AccessGuard | None) -> APIRouter:
+    """The one route. `guard`: asked who may say where a bundle goes; None: it is not asked."""
     routes = APIRouter(route_class=DecidingRoute, prefix="/admin/v2", tags=["bundles"])
 
     @routes.put(
         "/{domain}/{tenant}/{namespace}/{topic}/unload",
         status_code=204,
-        responses=problems(404, 409, 412, 503, 504),
+        responses=problems(403, 404, 409, 412, 503, 504),
     )
     async def unload_topic(
         domain: TopicDomain,
@@ -42,10 +46,18 @@ def router(operations: Operations) -> APIRouter:
         ] = "",
         authoritative: Authoritative = False,
     ) -> Response:
-        """Takes the topic's bundle, with all of its topics, from its owner, or transfers it."""
+        """Takes the topic's bundle, with all of its topics, from its owner, or transfers it.
+
+        To name the broker needs what moving a bundle needs, a superuser.
+        """
         scheme = names.SCALABLE_DOMAIN if domain is TopicDomain.SCALABLE else domain.value
         bundle = operations.bundle_of(names.topic(home, topic, scheme), home)
-        await operations.unload(bundle, broker_of(destinationBroker))
+        destination = broker_of(destinationBroker)
+        if destination and guard is not None:
+            guard.check(
+                requester(), PLACING_BUNDLES, namespace_resource(home), "say where a bundle goes"
+            )
+        await operations.unload(bundle, destination)
         return Response(status_code=204)
 
     return routes

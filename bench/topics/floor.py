@@ -1,0 +1,154 @@
+"""The floor of a split: the calls of Kafka that it consists of, in its order, by bare clients.
+
+The protocol needs all of them: three records written down and read back, the children's topics
+before the seal, the seal before its end, and a refusal by every partition, because Kafka answers a
+change of settings before its brokers obey. What a split takes longer is what our code costs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Final
+
+from confluent_kafka import (
+    OFFSET_END,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.cimpl import NewTopic
+
+from bench.clients.bare import BareKafka
+
+_ANSWER_S: Final = 30.0
+_VALUE: Final = b"x" * 300  # a record of a layout
+_PROBE_MS: Final = 1 << 55
+_TAKES: Final = {"message.timestamp.after.max.ms": "3600000"}  # so that a probe is never stored
+_AGAIN_S: Final = 0.001
+
+Answers = Mapping[Any, Future[Any]]
+
+
+class BareSteps:
+    """Its topics split and merge in turn, beginning with one. Ends its clients with `close`."""
+
+    def __init__(self, kafka: BareKafka, partitions: int) -> None:
+        self._kafka = kafka
+        self._partitions = partitions
+        self._writer = kafka.producer(**{"linger.ms": 0})
+        self._prober = kafka.producer(
+            **{"linger.ms": 0, "enable.idempotence": False, "acks": 1, "retries": 0}
+        )
+        self._log = kafka.topic(1)
+        self._reader = kafka.consumer(**{"fetch.wait.max.ms": 100})
+        self._reader.assign([TopicPartition(self._log, 0, 1)])
+        self._parents = self._create(1)
+        settle(kafka)
+
+    def close(self) -> None:
+        """Ends the one client that has to be ended."""
+        self._reader.close()
+
+    def run(self, children: int) -> None:
+        """One operation, from its first record to its last."""
+        self._write_down()
+        made = self._create(children)
+        self._write_down()
+        changed = ask_to_change(self._kafka, self._parents, "0")
+        for name in self._parents:
+            self._prober.list_topics(name, _ANSWER_S)  # else it finds the leaders in its own time
+        all_of(changed)
+        places = [(name, number) for name in self._parents for number in range(self._partitions)]
+        self._await_refusals(places[:1])
+        self._await_refusals(places[1:])
+        latest(self._kafka, places)
+        self._write_down()
+        self._parents = made
+
+    def _write_down(self) -> None:
+        self._writer.produce(self._log, _VALUE, b"topic", 0)
+        deadline = time.perf_counter() + _ANSWER_S
+        while (message := self._reader.poll(_ANSWER_S)) is None or message.error():
+            if time.perf_counter() > deadline:
+                raise RuntimeError("Kafka does not answer")
+        self._writer.poll(0)
+
+    def _create(self, count: int) -> list[str]:
+        return create(self._kafka, count, self._partitions, _TAKES)
+
+    def _await_refusals(self, places: Sequence[tuple[str, int]]) -> None:
+        left = set(places)
+
+        def answered(error: KafkaError | None, message: Message) -> None:
+            if error is not None and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                left.discard((message.topic() or "", message.partition() or 0))
+
+        deadline = time.perf_counter() + _ANSWER_S
+        while left:
+            for name, number in sorted(left):
+                self._prober.produce(
+                    name, b"", partition=number, timestamp=_PROBE_MS, on_delivery=answered
+                )
+            self._prober.flush(_ANSWER_S)
+            if left:
+                if time.perf_counter() > deadline:
+                    raise RuntimeError(f"Kafka still takes what it was told to refuse: {left}")
+                time.sleep(_AGAIN_S)
+
+
+def create(
+    kafka: BareKafka, count: int, partitions: int, settings: Mapping[str, str] | None = None
+) -> list[str]:
+    """Makes that many topics by one request; their names."""
+    names = [kafka.new_name() for _ in range(count)]
+    new = [NewTopic(name, partitions, 1, config=dict(settings or {})) for name in names]
+    all_of(kafka.admin.create_topics(new))
+    return names
+
+
+def ask_to_change(kafka: BareKafka, names: Sequence[str], bytes_max: str) -> Answers:
+    """Changes one setting of the topics by one request, which is not waited for."""
+    entry = ConfigEntry("max.message.bytes", bytes_max, incremental_operation=AlterConfigOpType.SET)
+    resources = [
+        ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=[entry])
+        for name in names
+    ]
+    return kafka.admin.incremental_alter_configs(resources)
+
+
+def latest(kafka: BareKafka, places: Sequence[tuple[str, int]]) -> None:
+    """Asks for the partitions' ends. Raises KafkaException when one is not led."""
+    asked = [TopicPartition(*place, OFFSET_END) for place in places]
+    for answer in kafka.asker.offsets_for_times(asked, timeout=_ANSWER_S):
+        if answer.error is not None:
+            raise KafkaException(answer.error)
+
+
+def settle(kafka: BareKafka) -> None:
+    """Returns when Kafka has made all topics that it was asked for: what is measured next does not
+    wait for them. It answers who makes a topic before it has made the logs, one after another.
+    """
+    (last,) = create(kafka, 1, 1)
+    deadline = time.perf_counter() + _ANSWER_S
+    while True:
+        # librdkafka would remember for long that it once was told of no leader.
+        led = kafka.asker.list_topics(last, _ANSWER_S).topics[last].partitions
+        try:
+            if led:
+                latest(kafka, [(last, 0)])
+                return
+        except KafkaException:  # it is not led yet
+            pass
+        if time.perf_counter() > deadline:
+            raise RuntimeError(f"Kafka does not make topic {last}")
+        time.sleep(_AGAIN_S)
+
+
+def all_of(futures: Answers) -> None:
+    """Waits for Kafka's answers. Raises KafkaException for a refusal."""
+    for future in futures.values():
+        future.result(_ANSWER_S)

@@ -1,0 +1,119 @@
+"""Flags of `anabranch` itself: as whom its commands ask nodes, and whom they trust.
+
+What is on a command line is seen by others on the machine: so secrets come from files, and a token
+from the environment, too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+import click
+from click.core import ParameterSource
+
+if TYPE_CHECKING:  # most commands need none of it, and `--help` should be quick
+    from anabranch.access import Credentials, Tls
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+TOKEN_VARIABLE: Final = "ANABRANCH_TOKEN"  # noqa: S105 - its name
+# The setting's, for commands that have settings; of others an option's.
+KAFKA_PROPERTIES_VARIABLE: Final = "ANABRANCH_KAFKA_PROPERTIES_FILE"
+_FILE: Final = click.Path(dir_okay=False, path_type=Path)
+
+
+def _option(flag: str, help_text: str, **more: Any) -> Callable[[_F], _F]:
+    variable = "ANABRANCH_" + flag.strip("-").replace("-", "_").upper()
+    return click.option(flag, envvar=variable, show_envvar=True, help=help_text, **more)
+
+
+_OPTIONS: Final = (
+    _option(
+        "--token-file",
+        f"File of the token to show nodes; or itself in {TOKEN_VARIABLE}.",
+        type=_FILE,
+    ),
+    _option("--user", "Who to be to nodes that ask for a password.", metavar="NAME"),
+    _option("--password-file", "File of that user's password.", type=_FILE),
+    _option("--tls-ca", "File of the authorities to trust; the system's if left.", type=_FILE),
+    _option("--tls-cert", "File of a certificate to show nodes.", type=_FILE),
+    _option("--tls-key", "File of its key.", type=_FILE),
+    click.option(
+        "--dangerously-accept-any-host-name",
+        is_flag=True,
+        help="Take nodes' certificates that are for another host.",
+    ),
+)
+
+
+class Access(NamedTuple):
+    """What was given. A command that asks no nodes does not mind what it is."""
+
+    token: str | None = None
+    token_file: Path | None = None
+    user: str | None = None
+    password_file: Path | None = None
+    tls_ca: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    any_host_name: bool = False
+
+    def credentials(self) -> Credentials | None:
+        """Who to be; None to show nothing. Raises InvalidInputError, UsageError."""
+        from anabranch.access import Basic, Token
+
+        if (self.user is None) != (self.password_file is None):
+            raise click.UsageError("--user goes with --password-file: give both, or neither")
+        given: list[Credentials] = []
+        if self.token is not None:
+            given.append(Token(self.token))
+        if self.token_file is not None:
+            given.append(Token(self.token_file))
+        if self.user is not None and self.password_file is not None:
+            given.append(Basic(self.user, self.password_file))
+        if len(given) > 1:
+            raise click.UsageError(
+                f"give one of --token-file, --user and {TOKEN_VARIABLE}, by which to be somebody"
+            )
+        return given[0] if given else None
+
+    def tls(self) -> Tls | None:
+        """Whom to trust, where that was said. Raises InvalidInputError."""
+        from anabranch.access import Tls
+
+        if not (self.tls_ca or self.tls_cert or self.tls_key or self.any_host_name):
+            return None
+        return Tls(
+            ca_file=self.tls_ca,
+            certificate_file=self.tls_cert,
+            key_file=self.tls_key,
+            dangerously_accept_any_host_name=self.any_host_name,
+        )
+
+
+def access_flags(command: _F) -> _F:
+    """Adds the flags; the command takes them as `**given` and hands that to `keep`."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def keep(context: click.Context, given: dict[str, Any]) -> None:
+    """Keeps what was given, for the command."""
+    named = dict(given)
+    named["any_host_name"] = named.pop("dangerously_accept_any_host_name")
+    token = os.environ.get(TOKEN_VARIABLE) or None
+    flags = ("token_file", "user")
+    if any(context.get_parameter_source(each) is ParameterSource.COMMANDLINE for each in flags):
+        token = None  # a flag goes before the environment
+    context.obj = Access(token=token, **named)
+
+
+def access() -> Access:
+    """What was given to the command that runs, in the thread in which it runs."""
+    context = click.get_current_context(silent=True)
+    found = None if context is None else context.find_root().obj
+    return found if isinstance(found, Access) else Access()

@@ -1,0 +1,331 @@
+"""`AclReconciler`: the leader tells Kafka what was granted; every node looks before it makes names.
+
+What Kafka has is compared with what it must have, so it does not matter what a former leader had
+come to. After a change of the log that is done at once, by what Kafka had when it was asked last;
+now and then Kafka is asked again, for somebody may have changed its rules by hand.
+
+Where names in Kafka meet (`core.security.kafka_stems`), a new segment may need rules, or fall under
+somebody else's. The node that makes it sees to that before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Final, Protocol
+
+from prometheus_client import Histogram
+
+from anabranch.broker.logging import get_logger
+from anabranch.broker.metrics.registry import Metrics
+from anabranch.broker.runtime import Runtime
+from anabranch.broker.settings import Settings
+from anabranch.channel.errors import KafkaUnreachableError
+from anabranch.core.bundles.unit import LEADERSHIP
+from anabranch.core.errors import AnabranchError
+from anabranch.core.log.outcome import Folded
+from anabranch.core.security.acls import (
+    Acl,
+    AclDifference,
+    PrincipalMapping,
+    WantedAcls,
+    difference,
+    wanted_acls,
+)
+from anabranch.core.security.kafka_stems import KafkaStems
+from anabranch.core.topics.kafka_names import kafka_topic
+from anabranch.core.topics.tasks import MakeSegments, Task
+from anabranch.wire import clock
+
+_LOOK_S: Final = 0.2  # between two looks whether this node leads
+_KAFKA_S: Final = 5.0
+_PAUSE_S: Final = 1.0  # after a failure
+_SHOWN: Final = 8  # rules of one line of the log
+_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class AclKeeper(Protocol):
+    """What is asked of Kafka, in threads: `channel.kafka.acls.KafkaAcls`, or its double."""
+
+    def find(self, deadline_s: float) -> frozenset[Acl]: ...
+    def carry_out(self, change: AclDifference, deadline_s: float) -> None: ...
+
+
+class AclReconciler:
+    """One node's. `run` until it is cancelled; to be used in the event loop, but for `cover`."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        prefix: str,
+        mapping: PrincipalMapping,
+        interval_s: float,
+        open_keeper: Callable[[], AclKeeper],
+    ) -> None:
+        self.results: Counter[str] = Counter()
+        self.changes: Counter[str] = Counter()
+        self.wanted = 0
+        self.differing = 0  # rules that were missing or too many when it was looked last
+        self.observe: Callable[[float], None] = lambda _: None  # how long a change took to count
+        self._runtime = runtime
+        self._prefix = prefix
+        self._mapping = mapping
+        self._interval_s = interval_s
+        self._open = open_keeper
+        self._opening = threading.Lock()
+        self._keeper: AclKeeper | None = None
+        self._view = runtime.view
+        self._stems = KafkaStems.of(runtime.view, prefix)
+        self._known: frozenset[Acl] | None = None  # what Kafka has, as far as is known
+        self._since: float | None = None  # the first change that it was not told yet
+        self._look_at = 0.0
+        self._reached = 0  # up to where on the log it was told everything
+        self._why = ""  # it could not be told, or some of it
+        self._unmapped: frozenset[str] = frozenset()
+        self._awake = asyncio.Event()
+        self._log = get_logger(broker=runtime.core.me)
+        runtime.listeners.append(self._folded)
+        runtime.worries.append(self._concerns)
+
+    @property
+    def offset(self) -> int:
+        """What was granted before this offset of the log counts on Kafka; 0: not known here."""
+        if self._known is None:
+            return 0
+        return self._reached if self._since is not None else self._runtime.view.next_offset
+
+    # --- what is wanted -----------------------------------------------------------------
+
+    def _folded(self, folded: Sequence[Folded]) -> None:
+        if self._view is not self._runtime.view:
+            self._changed()
+            return
+        changes = [change for entry in folded for change in entry.outcome.changes]
+        if self._stems.apply(changes):
+            self._changed()
+        elif any(key == LEADERSHIP for key, _ in changes):
+            self._awake.set()
+
+    def _changed(self) -> None:
+        if self._since is None:
+            self._since = clock.now()
+            self._awake.set()
+
+    def _now_wanted(self) -> WantedAcls:
+        return wanted_acls(self._runtime.view, self._followed(), self._mapping)
+
+    def _followed(self) -> KafkaStems:
+        """Those of the state as it is; the view may have been built anew."""
+        if self._view is not self._runtime.view:
+            self._view = self._runtime.view
+            self._stems = KafkaStems.of(self._view, self._prefix)
+        return self._stems
+
+    # --- the leader ---------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Tells Kafka until it is cancelled."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._awake.wait(), _LOOK_S)
+            self._awake.clear()
+            if not self._leads():
+                self._rest()
+            elif self._is_due():
+                await self._reconcile()
+
+    def _leads(self) -> bool:
+        # Of a state that may be wrong nobody is to be told.
+        trusted = self._runtime.has_lease and not self._runtime.digests.is_outvoted()
+        return trusted and self._runtime.core.is_leader()
+
+    def _rest(self) -> None:
+        """Another node leads, and will ask Kafka what it has."""
+        self._known = self._since = None
+        self.wanted = self.differing = 0
+        self._why, self._look_at, self._unmapped = "", 0.0, frozenset()
+
+    def _is_due(self) -> bool:
+        if self._why:
+            return clock.now() >= self._look_at
+        return self._since is not None or clock.now() >= self._look_at
+
+    async def _reconcile(self) -> None:
+        began = self._since
+        try:
+            await self._told(began)
+        except AnabranchError as error:
+            self._known = None  # some of it may be done
+            self._since = began if began is not None else self._since
+            self._look_at = clock.now() + _PAUSE_S
+            self.results["failed"] += 1
+            if str(error) != self._why:
+                self._log.warning("acls.failed", why=str(error))
+            self._why = str(error)
+
+    async def _told(self, began: float | None) -> None:
+        """Kafka is asked what it has if that is not known, or was long ago; then it is told."""
+        asked_at = clock.now()
+        known = self._known
+        if known is None or asked_at >= self._look_at:
+            known = await asyncio.to_thread(self._kept().find, _KAFKA_S)
+            if not self._leads():
+                return
+        # From here on nothing is awaited until it is decided what to do.
+        self._since, reached = None, self._runtime.view.next_offset
+        wanted = self._now_wanted()
+        self.wanted, self._unmapped = len(wanted.acls), wanted.unmapped
+        change = difference(wanted.acls, known, self._prefix, self._mapping)
+        gone = {*change.revoked, *change.replaced}
+        self.differing = len(change.missing) + len(gone)
+        if change:
+            await asyncio.to_thread(self._kept().carry_out, change, _KAFKA_S)
+            self._explain(change, reached, asked_at, is_drift=began is None)
+        if known is not self._known:
+            self._look_at = asked_at + self._interval_s
+        self._known = known.difference(gone).union(change.missing)
+        self._reached, self._why, self.differing = reached, "", 0
+        self.results["ok"] += 1
+        if began is not None:
+            self.observe(clock.now() - began)
+
+    def _kept(self) -> AclKeeper:
+        """Called from several threads."""
+        with self._opening:
+            if self._keeper is None:
+                self._keeper = self._open()
+            return self._keeper
+
+    def _explain(self, change: AclDifference, offset: int, began: float, *, is_drift: bool) -> None:
+        gone = (*change.revoked, *change.replaced)
+        self.changes["created"] += len(change.missing)
+        self.changes["deleted"] += len(gone)
+        self._log.info(
+            "acls.changed",
+            why="they were not as the log says" if is_drift else "the log has changed",
+            offset=offset,
+            created=len(change.missing),
+            deleted=len(gone),
+            added="; ".join(map(str, change.missing[:_SHOWN])),
+            taken="; ".join(map(str, gone[:_SHOWN])),
+            ms=round((clock.now() - began) * 1000, 1),
+        )
+
+    def _concerns(self) -> Iterator[str]:
+        if self._why:
+            yield f"Kafka's ACLs are not what was granted: {self._why}"
+        for role in sorted(self._unmapped):
+            yield (
+                f"role {role!r} has something granted that Kafka cannot be told, because there "
+                "everybody is called so: grant it to another role"
+            )
+
+    # --- every node ---------------------------------------------------------------------
+
+    def cover(self, task: Task, deadline_s: float) -> None:
+        """Called in a worker's thread before a task: new segments are covered as they must be.
+
+        Raises KafkaRefusedError or KafkaUnreachableError.
+        """
+        if not isinstance(task, MakeSegments):
+            return
+        asked: Future[frozenset[Acl] | None] = Future()
+        self._runtime.soon(self._answer, asked, task)
+        try:
+            wanted = asked.result(deadline_s)
+        except TimeoutError:
+            raise KafkaUnreachableError("this node is busy, or ends; try again") from None
+        if wanted is None:
+            return
+        names = [
+            kafka_topic(self._prefix, task.topic, task.incarnation, part) for part in task.segments
+        ]
+        found = self._kept().find(deadline_s)
+        change = difference(wanted, found, self._prefix, self._mapping).about(names)
+        if change:
+            began = clock.now()
+            self._kept().carry_out(change, deadline_s)
+            self._runtime.soon(self._covered, task, change, began)
+
+    def _answer(self, asked: Future[frozenset[Acl] | None], task: MakeSegments) -> None:
+        if asked.set_running_or_notify_cancel():
+            wanted = None if self._is_covered(task) else self._now_wanted().acls
+            asked.set_result(wanted)
+
+    def _is_covered(self, task: MakeSegments) -> bool:
+        stems, topic = self._followed(), task.topic
+        if any(part.parent_ids for part in task.segments):
+            return stems.is_alone(topic)
+        return stems.is_apart(topic)
+
+    def _covered(self, task: MakeSegments, change: AclDifference, began: float) -> None:
+        self.changes["created"] += len(change.missing)
+        self.changes["deleted"] += len(change.revoked) + len(change.replaced)
+        self._log.info(
+            "acls.covered",
+            topic=task.topic,
+            created=len(change.missing),
+            deleted=len(change.revoked) + len(change.replaced),
+            ms=round((clock.now() - began) * 1000, 1),
+        )
+
+
+def acl_reconciler(
+    runtime: Runtime, settings: Settings, open_keeper: Callable[[], AclKeeper]
+) -> AclReconciler | None:
+    """As the settings say, with its metrics; None where Kafka's ACLs are not this node's."""
+    made = None
+    if settings.kafka_acls_enabled:
+        made = AclReconciler(
+            runtime,
+            settings.topic_prefix,
+            settings.principal_mapping,
+            settings.kafka_acls_interval_seconds,
+            open_keeper,
+        )
+    measure_acls(made, runtime.metrics)
+    return made
+
+
+def measure_acls(reconciler: AclReconciler | None, metrics: Metrics) -> None:
+    """Registers what is counted of Kafka's ACLs: nothing where they are not this node's."""
+    nothing: Counter[str] = Counter()
+    metrics.gauge(
+        "anabranch_kafka_acls_wanted",
+        "ACLs that Kafka must have for what was granted; 0 on nodes that do not lead.",
+        lambda: 0 if reconciler is None else reconciler.wanted,
+    )
+    metrics.gauge(
+        "anabranch_kafka_acls_differing",
+        "ACLs that are missing on Kafka or too many there, as far as the leader knows.",
+        lambda: 0 if reconciler is None else reconciler.differing,
+    )
+    metrics.gauge(
+        "anabranch_kafka_acls_offset",
+        "What was granted before this offset of the log is enforced on Kafka; 0 where no leader.",
+        lambda: 0 if reconciler is None else reconciler.offset,
+    )
+    metrics.totals(
+        "anabranch_kafka_acl_reconciles",
+        "Times that this node made Kafka's ACLs what was granted, by result.",
+        "result",
+        lambda: nothing if reconciler is None else reconciler.results,
+    )
+    metrics.totals(
+        "anabranch_kafka_acl_changes",
+        "ACLs that this node has created on Kafka, or deleted.",
+        "change",
+        lambda: nothing if reconciler is None else reconciler.changes,
+    )
+    enforced = Histogram(
+        "anabranch_kafka_acl_enforced_seconds",
+        "From when the leader read a change of what is granted until Kafka had its ACLs.",
+        buckets=_SECONDS,
+        registry=metrics.registry,
+    )
+    if reconciler is not None:
+        reconciler.observe = enforced.observe

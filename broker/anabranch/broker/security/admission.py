@@ -1,0 +1,151 @@
+"""Who comes by a port: the admission of the binary protocol, and what is told of either port."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+from weakref import WeakSet
+
+from anabranch.broker.logging import get_logger
+from anabranch.broker.metrics.shown import ShownValues
+from anabranch.broker.security.authenticator import Admitted, Authenticator
+from anabranch.broker.security.credentials import Credentials, CredentialsError, RefusalReason
+from anabranch.broker.settings.security import BASIC, TOKEN
+from anabranch.wire.anabranch_pb2 import AuthData, CommandConnect, ServerError
+from anabranch.wire.errors import RefusedError
+from anabranch.wire.server.admission import AdmittedPeer, Visitor
+
+_LOOK_S: Final = 1.0  # between two looks at whether keys or users have changed
+_AT_ONCE: Final = 100  # clients that are asked anew before others have their turn
+# Of who may be somebody, and is to come again; as over HTTP (`http.errors`).
+_PASSING: Final = {
+    RefusalReason.GUESSES: ServerError.TooManyRequests,
+    RefusalReason.BUSY: ServerError.ServiceNotReady,
+}
+_NONE: Final = "none"  # as Pulsar's clients call it that they show nothing
+
+_log = get_logger()
+
+
+class WireAdmission:
+    """Admits clients of the binary port by what they show in CONNECT and AUTH_RESPONSE."""
+
+    def __init__(self, authenticator: Authenticator, now: Callable[[], float] = time.time) -> None:
+        self._authenticator = authenticator
+        self._now = now
+        self._admitted_ones: WeakSet[Visitor] = WeakSet()
+        self._seen = self._generations()
+        self._following: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Asks those anew, until `stop`, who have shown what by now may not count any more."""
+        self._following = asyncio.create_task(self.follow(), name="admission")
+
+    async def stop(self) -> None:
+        """Asks nobody anew."""
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.gather(self._following, return_exceptions=True)
+
+    async def follow(self) -> None:
+        """What `start` begins, for a task."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            seen, self._seen = self._seen, self._generations()
+            changed = {method for method, number in self._seen.items() if number != seen[method]}
+            if not changed:
+                continue
+            asked = [each for each in self._admitted_ones if each.principal.method in changed]
+            for number, visitor in enumerate(asked):
+                visitor.ask_anew()
+                if number % _AT_ONCE == _AT_ONCE - 1:
+                    await asyncio.sleep(0)
+
+    def _generations(self) -> dict[str, int]:
+        return {each.method: each.generation for each in self._authenticator.providers}
+
+    async def admit(self, connect: CommandConnect, visitor: Visitor) -> AdmittedPeer:
+        method = connect.auth_method_name
+        return await self._admitted(
+            "" if method == _NONE else method,
+            connect.auth_data,
+            visitor,
+            connect.original_principal,
+        )
+
+    async def admit_again(self, shown: AuthData, visitor: Visitor) -> AdmittedPeer:
+        before = visitor.principal
+        method = shown.auth_method_name or before.method
+        original = before.role if before.proxied_by else ""
+        found = await self._admitted(method, shown.auth_data, visitor, original)
+        now = found.principal
+        if (now.role, now.proxied_by) != (before.role, before.proxied_by):
+            raise self._refused(
+                CredentialsError(
+                    RefusalReason.ANOTHER,
+                    f"this connection is {before.role}'s: connect anew to be somebody else",
+                ),
+                method,
+                visitor,
+            )
+        return found
+
+    async def _admitted(
+        self, method: str, data: bytes, visitor: Visitor, original: str
+    ) -> AdmittedPeer:
+        shown = Credentials(method, data, visitor.certificate)
+        try:
+            found = await self._authenticator.admit(shown, visitor.host, original)
+        except CredentialsError as error:
+            raise RefusedError(_code_of(error), str(error)) from None
+        if not found.principal.role:
+            missing = CredentialsError(
+                RefusalReason.MISSING,
+                "say who you are in CONNECT: this node takes "
+                f"{', '.join(self._authenticator.methods)}",
+            )
+            raise self._refused(missing, method, visitor)
+        self._admitted_ones.add(visitor)
+        return AdmittedPeer(found.principal, self._seconds(found))
+
+    def _refused(self, error: CredentialsError, method: str, visitor: Visitor) -> RefusedError:
+        self._authenticator.note(error, method, visitor.host)
+        return RefusedError(_code_of(error), str(error))
+
+    def _seconds(self, found: Admitted) -> float | None:
+        return None if found.ends_at is None else max(0.0, found.ends_at - self._now())
+
+
+def _code_of(error: CredentialsError) -> ServerError:
+    return _PASSING.get(error.kind, ServerError.AuthenticationError)
+
+
+def warn_of_plain_ports(authenticator: Authenticator, *ports: str) -> None:
+    """Says that tokens or passwords may come by these ports, which have no TLS."""
+    told = [each for each in authenticator.methods if each in (TOKEN, BASIC)]
+    if told:
+        _log.warning(
+            "security.not_encrypted",
+            methods=",".join(told),
+            why="a port without TLS is on: whoever can listen to it can take what is shown",
+            remedy=f"clear {' and '.join(ports)} once all clients have TLS",
+        )
+
+
+def measure_authentication(authenticator: Authenticator | None, shown: ShownValues) -> None:
+    """Registers what is counted of who comes: nothing where nobody is asked."""
+    nobody: Mapping[str, int] = {}
+    shown.totals(
+        "anabranch_authentications",
+        "Requests and connections of somebody who has shown who they are.",
+        "method",
+        lambda: nobody if authenticator is None else authenticator.admitted,
+    )
+    shown.totals(
+        "anabranch_authentication_refusals",
+        "Requests and connections of somebody who is not who they say, or does not say.",
+        "reason",
+        lambda: nobody if authenticator is None else authenticator.refused,
+    )

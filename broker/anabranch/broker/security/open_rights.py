@@ -1,0 +1,216 @@
+"""`OpenRights`: what goes on by a right that was asked for once, and ends when the right is gone.
+
+A watch, or a consumer's session, is allowed when it is opened, and lasts. So whoever opens one
+holds an `OpenRight` for as long. When a change is folded that may have touched somebody's rights,
+theirs are in doubt, and judged anew, a slice of time each; before anything more is told by one that
+is in doubt, it is judged at once. So nothing is told by a right that the state does not have any
+more, and a change that 100,000 watches have to be judged for does not hold up the node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from anabranch.broker.errors import OperationError
+from anabranch.broker.logging import get_logger
+from anabranch.core.log.state import Change
+from anabranch.core.log_rate_limit import LogRateLimit
+from anabranch.core.security.actions import ANYONE, Need
+from anabranch.core.security.principal import NOBODY, Principal
+from anabranch.core.security.resources import CLUSTER, ResourceName
+from anabranch.core.security.touched import touched_roles
+from anabranch.wire import clock
+
+_SLICE_S: Final = 0.005  # of judging, before others have their turn
+_SILENT_S: Final = 10.0  # after what one role has lost was logged
+
+Check = Callable[[Principal, Need, ResourceName], None]  # raises OperationError
+Lost = Callable[[OperationError], None]
+
+_log = get_logger()
+
+
+class OpenRight:
+    """One that somebody goes on by. `request`: the name of the command that it was asked for by."""
+
+    __slots__ = (
+        *("_rights", "host", "is_gone", "is_open", "lost", "need", "on", "principal", "request"),
+    )
+
+    def __init__(
+        self,
+        rights: OpenRights | None,
+        principal: Principal,
+        need: Need,
+        on: ResourceName,
+        lost: Lost,
+        request: str = "",
+        host: str = "",
+    ) -> None:
+        self._rights = rights
+        self.principal = principal
+        self.need = need
+        self.on = on
+        self.lost = lost  # called once, in the event loop, when it is gone
+        self.request = request
+        self.host = host
+        self.is_open = True
+        self.is_gone = False
+
+    @property
+    def stands(self) -> bool:
+        """Whether it is there now; if one that is open is gone, `lost` has been called by then."""
+        return self._rights is None or self._rights.stands(self)
+
+    def close(self) -> None:
+        """Nothing goes on by it any more."""
+        if self._rights is not None:
+            self._rights.close(self)
+
+
+def _never(_: OperationError) -> None:
+    """What nobody asks for is lost by nobody."""
+
+
+UNASKED: Final = OpenRight(None, NOBODY, ANYONE, CLUSTER, _never)
+"""Of a node that asks nobody what they may."""
+
+
+class OpenRights:
+    """All of a node. `check` raises for who may not, by what is folded now."""
+
+    def __init__(self, check: Check, now: Callable[[], float] = clock.now) -> None:
+        self._check = check
+        self._now = now
+        self._all: set[OpenRight] = set()
+        # By tenant and role, a proxy's included that asks for somebody.
+        self._open: dict[str, dict[str, dict[OpenRight, None]]] = {}
+        self._doubtful: dict[OpenRight, None] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._logged = LogRateLimit(_SILENT_S)
+        self.ended: Counter[str] = Counter()  # that were lost, by request
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def open(
+        self,
+        principal: Principal,
+        need: Need,
+        on: ResourceName,
+        lost: Lost,
+        *,
+        request: str,
+        host: str,
+    ) -> OpenRight:
+        """One from now on, to be closed. Raises what `check` raises for who may not now."""
+        self._check(principal, need, on)
+        right = OpenRight(self, principal, need, on, lost, request, host)
+        self._all.add(right)
+        for role in _roles(principal):
+            self._open.setdefault(on.tenant, {}).setdefault(role, {})[right] = None
+        return right
+
+    def close(self, right: OpenRight) -> None:
+        """Of one that is not open it does nothing."""
+        if not right.is_open:
+            return
+        right.is_open = False
+        self._all.remove(right)
+        self._doubtful.pop(right, None)
+        roles = self._open[right.on.tenant]
+        for role in _roles(right.principal):
+            del roles[role][right]
+            if not roles[role]:
+                del roles[role]
+        if not roles:
+            del self._open[right.on.tenant]
+
+    def stands(self, right: OpenRight) -> bool:
+        """Judges one that is in doubt, or was closed."""
+        if right.is_open:
+            if right in self._doubtful:
+                del self._doubtful[right]
+                self._judge(right)
+            return right.is_open
+        return not right.is_gone and self._refusal(right) is None
+
+    def folded(self, changes: Iterable[Change]) -> None:
+        """The state has changed; called before anything is told by the new one."""
+        if not self._open:
+            return
+        for tenant, roles in touched_roles(changes).items():
+            for role, held in self._open.get(tenant, {}).items():
+                if roles is None or role in roles:
+                    self._doubtful.update(held)
+        self._look()
+
+    def replaced(self) -> None:
+        """The state was loaded anew."""
+        for roles in self._open.values():
+            for held in roles.values():
+                self._doubtful.update(held)
+        self._look()
+
+    def _look(self) -> None:
+        if self._doubtful and self._task is None:
+            self._task = asyncio.create_task(self._run(), name="rights")
+            self._task.add_done_callback(self._ran)
+
+    def _ran(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        if task.cancelled():
+            return  # with the loop
+        if (error := task.exception()) is not None:
+            _log.error("node.fault", exc_info=error)
+        self._look()  # also at what came into doubt when it was over, and nobody knew yet
+
+    async def _run(self) -> None:
+        until = self._now() + _SLICE_S
+        while self._doubtful:
+            right = next(iter(self._doubtful))
+            del self._doubtful[right]
+            self._judge(right)
+            if self._now() >= until:
+                await asyncio.sleep(0)
+                until = self._now() + _SLICE_S
+
+    def _judge(self, right: OpenRight) -> None:
+        refusal = self._refusal(right)
+        if refusal is not None:
+            self.close(right)
+            right.is_gone = True
+            self._note(right, refusal)
+            right.lost(refusal)
+
+    def _refusal(self, right: OpenRight) -> OperationError | None:
+        try:
+            self._check(right.principal, right.need, right.on)
+        except OperationError as error:
+            return error
+        return None
+
+    def _note(self, right: OpenRight, refusal: OperationError) -> None:
+        self.ended[right.request] += 1
+        role = right.principal.role
+        count = self._logged.due(role, self._now())
+        if count:
+            _log.info(
+                "authorization.revoked",
+                principal=role,
+                proxied_by=right.principal.proxied_by,
+                request=right.request,
+                resource=str(right.on),
+                why=str(refusal),
+                peer=right.host,
+                count=count,
+            )
+
+
+def _roles(principal: Principal) -> tuple[str, ...]:
+    """Those by whose rights somebody goes on."""
+    speaker = principal.proxied_by
+    return (principal.role, speaker) if speaker else (principal.role,)

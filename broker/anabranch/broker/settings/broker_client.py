@@ -1,0 +1,93 @@
+"""The settings by which a node, or a proxy, asks nodes: who it is then, and whom it trusts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel, Field, field_validator
+
+from anabranch.broker.settings.security import CERTIFICATE, TOKEN, is_path, path_of
+
+_CLASSES: Final = {
+    f"org.apache.pulsar.client.impl.auth.Authentication{name}": method
+    for name, method in (("Token", TOKEN), ("Tls", CERTIFICATE))
+}
+_PLUGIN: Final = "brokerClientAuthenticationPlugin"
+_PARAMETERS: Final = "brokerClientAuthenticationParameters"
+_OWN: Final = ("brokerClientCertificateFilePath", "brokerClientKeyFilePath")
+
+
+class BrokerClientFields(BaseModel):
+    """Named as in Pulsar's broker.conf and proxy.conf. No secret is a setting: files are."""
+
+    broker_client_authentication_plugin: str = Field(
+        "",
+        description="How this process shows nodes who it is: token, tls (a certificate), or "
+        "Pulsar's classes of that; empty: it does not.",
+    )
+    broker_client_authentication_parameters: str = Field(
+        "",
+        repr=False,
+        description="What is shown by that: of token, file:///path of the file that has it.",
+    )
+    broker_client_trust_certs_file_path: Path | None = Field(
+        None,
+        description="PEM file of the authorities that have signed the nodes' certificates; the "
+        "system's if left.",
+    )
+    broker_client_certificate_file_path: Path | None = Field(
+        None, description="PEM file of the certificate that this process shows nodes."
+    )
+    broker_client_key_file_path: Path | None = Field(
+        None, description="PEM file of the private key of that certificate, without a password."
+    )
+
+    @field_validator("broker_client_authentication_plugin")
+    @classmethod
+    def _plugin(cls, value: str) -> str:
+        if value and _method(value) not in (TOKEN, CERTIFICATE):
+            raise ValueError(f"{value!r} is none of {TOKEN}, {CERTIFICATE}")
+        return value
+
+    @field_validator("broker_client_authentication_parameters")
+    @classmethod
+    def _parameters(cls, value: str) -> str:
+        if value and not is_path(value):
+            raise ValueError(
+                "write file:///path of the file that has the token: secrets are no settings"
+            )
+        return value
+
+    @property
+    def broker_client_method(self) -> str:
+        """How it shows who it is; "": it does not."""
+        return _method(self.broker_client_authentication_plugin)
+
+    @property
+    def broker_client_token_file(self) -> Path | None:
+        """The file of its token; None where it shows none."""
+        if self.broker_client_method != TOKEN:
+            return None
+        return path_of(self.broker_client_authentication_parameters)
+
+    def broker_client_problems(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        """What is missing."""
+        given = (self.broker_client_certificate_file_path, self.broker_client_key_file_path)
+        if (given[0] is None) != (given[1] is None):
+            yield _OWN, f"{' and '.join(_OWN)} go together: name both PEM files, or neither"
+        if self.broker_client_method == CERTIFICATE and given[0] is None:
+            yield (
+                (_PLUGIN, *_OWN),
+                f"{_PLUGIN} is {CERTIFICATE}, which needs {' and '.join(_OWN)}",
+            )
+        if self.broker_client_method == TOKEN and not self.broker_client_authentication_parameters:
+            yield (
+                (_PLUGIN, _PARAMETERS),
+                f"{_PLUGIN} is {TOKEN}, which needs {_PARAMETERS}: the file that has the token",
+            )
+
+
+def _method(word: str) -> str:
+    return _CLASSES.get(word, word)

@@ -1,0 +1,54 @@
+"""The state as the log has it now, for whoever has no view: from the snapshot, and what follows."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from anabranch.broker.snapshots.fault import snapshot_state
+from anabranch.channel.errors import SnapshotLostError
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.topics import Topics, check_kafka
+from anabranch.channel.log.entries import read_until
+from anabranch.channel.log.kafka_log import KafkaLogReader
+from anabranch.core.log.replica import MemoryReplica
+
+_KAFKA_S_MAX: Final = 10.0
+
+
+def state_before(connection: KafkaConnection, topics: Topics, first_offset: int) -> MemoryReplica:
+    """The state from which the verdicts of the rest follow, of a log that begins there."""
+    replica = MemoryReplica()
+    if first_offset == 0:
+        return replica
+    entities, horizon = snapshot_state(connection, topics)
+    if horizon is None:
+        raise SnapshotLostError(
+            f"{topics.wal} begins at {first_offset} and {topics.snapshot} holds no snapshot: "
+            "what the records before it did is not known, so no verdict is"
+        )
+    replica.load(entities.items(), horizon.next_offset)
+    return replica
+
+
+def state_now(
+    connection: KafkaConnection, topics: Topics, passed_over: frozenset[int]
+) -> MemoryReplica:
+    """The state at the log's end. Raises AnabranchError."""
+    check_kafka(connection, _KAFKA_S_MAX)
+    reader = KafkaLogReader(connection, topics.wal, 0, passed_over=passed_over, to_end=True)
+    try:
+        first, end = reader.offsets(_KAFKA_S_MAX)
+    finally:
+        reader.close()
+    replica = state_before(connection, topics, first)
+    begin = max(first, replica.next_offset)
+    reader = KafkaLogReader(connection, topics.wal, begin, passed_over=passed_over, to_end=True)
+    try:
+        doing = f"to read {topics.wal}"
+        for entries in read_until(reader, end, partial(connection.unreachable, doing)):
+            for entry in entries:
+                replica.read(entry.record(), entry.offset, entry.timestamp_ms)
+    finally:
+        reader.close()
+    return replica

@@ -1,0 +1,163 @@
+"""Where a topic is controlled, and proposals on it by whoever controls it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from anabranch.broker.bundles.lookups import Located, LookupService
+from anabranch.broker.errors import (
+    ConflictError,
+    ElsewhereError,
+    NotFoundError,
+    PreconditionError,
+    UnavailableError,
+)
+from anabranch.broker.proposals import not_permitted
+from anabranch.broker.runtime import Runtime
+from anabranch.broker.topics.controllers.service import TopicService
+from anabranch.core.log.records import TopicCause, TopicChange
+from anabranch.core.log.verdicts import Verdict
+from anabranch.core.names import full_name, namespace_of
+from anabranch.core.subscriptions.subscription import Subscription
+from anabranch.core.topics.guards import controller_of
+from anabranch.core.topics.kafka_names import kafka_group
+from anabranch.core.topics.propose import topic_change
+from anabranch.core.topics.topic import ScalableTopic, TopicMove
+
+
+class TopicAccess:
+    """What REST and consumers' sessions share. To be used in the event loop."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        lookups: LookupService,
+        service: TopicService,
+        *,
+        enabled: bool = True,
+    ) -> None:
+        self.runtime = runtime
+        self.proposals = runtime.proposals
+        self.service = service
+        self._lookups = lookups
+        self._enabled = enabled
+
+    def must_be_enabled(self) -> None:
+        """Raises PreconditionError where topics are neither made, watched nor consumed."""
+        if not self._enabled:
+            raise PreconditionError("Scalable topics are disabled on this broker")
+
+    def topic(self, name: str) -> ScalableTopic:
+        """The topic, for clients. Raises NotFoundError unless it is there and open."""
+        topic = self.runtime.view.topic(name)
+        if topic is None or not topic.is_open:
+            self.namespace(name)
+            raise NotFoundError(f"Scalable topic not found: {full_name(name)}")
+        return topic
+
+    def namespace(self, name: str) -> None:
+        """Raises NotFoundError unless the topic's namespace is there."""
+        home = namespace_of(name)
+        if self.runtime.view.namespace(home) is None:
+            raise NotFoundError(f"Namespace {home} does not exist")
+
+    def group_id(self, topic: str, subscription: str, known: Subscription) -> str:
+        """The Kafka group of a subscription."""
+        return kafka_group(self.service.prefix, topic, subscription, known.created_offset)
+
+    def controller_at(self, name: str) -> Located | None:
+        """Where the topic's controller is, as far as it is known at once."""
+        return self._lookups.locate_cached(full_name(name), namespace_of(name))
+
+    async def find_controller(self, name: str) -> Located:
+        """Where the topic's controller is; sees to it that there is one."""
+        return await self._lookups.find(full_name(name), namespace_of(name))
+
+    async def control(self, name: str, deadline: float) -> None:
+        """Returns once this node is the topic's controller. Raises ElsewhereError if another is."""
+        while not self.service.may_act(name):
+            located = await self.find_controller(name)
+            if located.broker != self.runtime.core.me:
+                raise _elsewhere(name, located)
+            self.proposals.actor()
+            unit, _ = controller_of(self.runtime.view, name)
+            what = f"bundle {unit} of {full_name(name)} was not opened here"
+            if not self.service.may_act(name):
+                await self.runtime.until_changed(unit, deadline, what)
+
+    async def controlled(
+        self, name: str, deadline: float, *, reading: bool = False
+    ) -> ScalableTopic:
+        """The open topic, once this node is its controller, which knows most of it.
+
+        `reading`: a node that has lost touch with the log tells what it has. Raises NotFoundError
+        and ElsewhereError.
+        """
+        self.topic(name)
+        if self.runtime.has_lease or not reading:
+            await self.control(name, deadline)
+        return self.topic(name)
+
+    def must_control(self, name: str) -> None:
+        """Raises ElsewhereError or UnavailableError unless this node is the controller now."""
+        if self.service.may_act(name):
+            return
+        located = self.controller_at(name)
+        if located is not None and located.broker != self.runtime.core.me:
+            raise _elsewhere(name, located)
+        raise UnavailableError(f"{full_name(name)} has no controller at this moment; try again")
+
+    async def change(
+        self, name: str, build: Callable[[ScalableTopic], TopicChange | None], deadline: float
+    ) -> TopicChange | None:
+        """Proposes, at the topic's controller, what `build` makes of it (`Proposals.settle`).
+
+        Raises NotFoundError unless the topic is open, and ElsewhereError.
+        """
+        return await self.proposals.settle(
+            lambda: build(self.topic(name)),
+            self.refusals(name),
+            deadline,
+            lambda: self.controlled(name, deadline),
+        )
+
+    def proposal(
+        self, name: str, topic: ScalableTopic | None, move: TopicMove, **fields: Any
+    ) -> TopicChange:
+        """An operator's change of a topic. The log refuses it of who is not the controller."""
+        return topic_change(
+            self.proposals.actor(),
+            name,
+            topic,
+            move,
+            self.proposals.new_id(),
+            TopicCause.OPERATOR,
+            **fields,
+        )
+
+    def refusals(self, name: str) -> dict[Verdict, Exception | None]:
+        """What a proposal on a topic ends in when the log refuses it for good."""
+        full = full_name(name)
+        gone = NotFoundError(f"Scalable topic not found: {full}")
+        return {
+            Verdict.UNKNOWN_NAMESPACE: NotFoundError(
+                f"Namespace {namespace_of(name)} does not exist"
+            ),
+            Verdict.UNKNOWN_TOPIC: gone,
+            Verdict.OTHER_INCARNATION: gone,
+            Verdict.UNKNOWN_SUBSCRIPTION: NotFoundError(f"the subscription on {full} is gone"),
+            Verdict.NOT_CONTROLLER: UnavailableError(
+                f"{full}: its controller has just changed; try again"
+            ),
+            Verdict.NOT_PERMITTED: not_permitted(full),
+            Verdict.TOPIC_BUSY: ConflictError(f"{full} is being created or deleted"),
+        }
+
+
+def _elsewhere(name: str, located: Located) -> ElsewhereError:
+    return ElsewhereError(
+        f"{full_name(name)} is controlled by {located.broker}, at {located.where}",
+        located.web_url,
+        located.web_url_tls,
+    )

@@ -1,0 +1,259 @@
+"""The threads in which a node changes segments' Kafka topics, and what each task means there.
+
+What Kafka does not answer costs its thread the whole deadline. So that nobody waits for another
+topic's trouble, whatever is tried for the first time gets a short deadline, and what that was not
+enough for is tried again in a thread of its own kind, with a long one. Large tasks, which take
+Kafka a while, have a third.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from typing import Any, Final, Protocol, TypeVar
+
+from confluent_kafka import KafkaException
+
+from anabranch.broker.errors import UnavailableError
+from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
+from anabranch.channel.segments.sealing import SegmentTopic
+from anabranch.core.names import full_name
+from anabranch.core.placement.room import Room
+from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
+from anabranch.core.topics.tasks import (
+    DeleteSegments,
+    MakeSegments,
+    SealSegments,
+    Task,
+    TaskDone,
+    TaskFailed,
+)
+
+_T = TypeVar("_T")
+
+_QUEUE_MAX: Final = 10_000
+_FIRST_S: Final = 1.5  # Kafka answers within a tenth of it
+_AGAIN_S: Final = 5.0
+_LARGE: Final = 512  # partitions of one task
+_TROUBLED_MAX: Final = 10_000
+_CLOSE_S: Final = 10.0
+_PARTITIONS_PER_S: Final = 500  # what a slow Kafka can be expected to make
+_TOPICS_MAX: Final = 1_000  # those that failed last are remembered
+
+
+Cover = Callable[[Task, float], None]  # called before a task, with its time, in its thread
+
+
+def uncovered(task: Task, deadline_s: float) -> None:
+    """Nothing is to be done before a task."""
+
+
+class SegmentKeeper(Protocol):
+    """What a node needs of Kafka for segments: the channel's `SegmentAdmin`, or its double."""
+
+    def create(
+        self, topics: Sequence[SegmentTopic], deadline_s: float, room: Room | None = None
+    ) -> None: ...
+    def await_leaders(self, topics: Sequence[SegmentTopic], deadline_s: float) -> None: ...
+    def start_share_groups(self, groups: Sequence[str], deadline_s: float) -> None: ...
+    def seal(
+        self, topics: Sequence[SegmentTopic], deadline_s: float
+    ) -> dict[str, tuple[int, ...]]: ...
+    def retain(self, topics: Iterable[str], deadline_s: float) -> None: ...
+    def delete(self, topics: Iterable[str], deadline_s: float) -> None: ...
+    def delete_groups(self, groups: Iterable[str], deadline_s: float) -> list[str]: ...
+    def close(self) -> None: ...
+
+
+class Worker:
+    """Runs jobs one after another in a thread that starts with the first of them."""
+
+    def __init__(self, open_keeper: Callable[[], SegmentKeeper]) -> None:
+        self._open = open_keeper
+        self._jobs: queue.Queue[tuple[Future[object], Callable[[SegmentKeeper], object]] | None]
+        self._jobs = queue.Queue(_QUEUE_MAX)
+        self._thread: threading.Thread | None = None
+
+    def submit(self, job: Callable[[SegmentKeeper], _T]) -> Future[_T]:
+        """The job's outcome; done in the thread. Raises UnavailableError when too many wait."""
+        future: Future[_T] = Future()
+        try:
+            self._jobs.put_nowait((future, job))  # type: ignore[arg-type]
+        except queue.Full:
+            raise UnavailableError(
+                f"{_QUEUE_MAX} changes of Kafka topics wait already; try again later"
+            ) from None
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="segments", daemon=True)
+            self._thread.start()
+        return future
+
+    def close(self, timeout_s: float) -> None:
+        """Drops what has not begun and waits for what has, never in the loop."""
+        while True:
+            try:
+                job = self._jobs.get_nowait()
+            except queue.Empty:
+                break
+            if job is not None:
+                job[0].cancel()
+        self._jobs.put(None)
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        keeper: SegmentKeeper | None = None
+        while True:
+            job = self._jobs.get()
+            if job is None:
+                break
+            future, run = job
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                keeper = keeper or self._open()
+                future.set_result(run(keeper))
+            except BaseException as error:  # noqa: BLE001 - it belongs to who waits for the job
+                future.set_exception(error)
+        if keeper is not None:
+            keeper.close()
+
+
+class WorkerPool:
+    """A worker for first tries, one for large tasks, and one for what is in trouble."""
+
+    def __init__(
+        self, open_keeper: Callable[[], SegmentKeeper], prefix: str, cover: Cover = uncovered
+    ) -> None:
+        self._prefix = prefix
+        self._cover = cover
+        self._first = Worker(open_keeper)
+        self._large = Worker(open_keeper)
+        self._again = Worker(open_keeper)
+        self._troubled: dict[str, None] = {}  # topics and groups whose last try got no answer
+
+    def task(self, task: Task, room: Room | None = None) -> Future[TaskDone | TaskFailed]:
+        """The task's outcome; `room`: by which new Kafka topics are placed.
+
+        Raises UnavailableError when too many wait.
+        """
+        partitions = sum(part.buckets for part in task.segments)
+        slow_s = partitions / _PARTITIONS_PER_S
+        if partitions > _LARGE:
+            worker, deadline_s = self._large, _AGAIN_S + slow_s
+        else:
+            worker, deadline_s = self._for(task.topic)
+            deadline_s += slow_s
+        future = worker.submit(
+            lambda keeper: carry_out(keeper, task, self._prefix, deadline_s, room, self._cover),
+        )
+        future.add_done_callback(lambda done: self._note(task.topic, _timed_out(done)))
+        return future
+
+    def start_share_group(self, group: str) -> Future[None]:
+        """Lets the group begin at the first message. Raises UnavailableError as `task`."""
+        worker, deadline_s = self._for(group)
+        future = worker.submit(lambda keeper: keeper.start_share_groups([group], deadline_s))
+        future.add_done_callback(lambda done: self._note(group, _timed_out(done)))
+        return future
+
+    def retain(self, topics: Sequence[str]) -> Future[None]:
+        """Has Kafka keep messages of these as the settings say now. Raises as `task`."""
+        deadline_s = _AGAIN_S + len(topics) / _PARTITIONS_PER_S
+        return self._again.submit(lambda keeper: keeper.retain(topics, deadline_s))
+
+    def delete_group(self, group: str) -> Future[list[str]]:
+        """The group, if it has members yet. Nobody waits for it. Raises as `task`."""
+        return self._again.submit(lambda keeper: keeper.delete_groups([group], _AGAIN_S))
+
+    def close(self) -> None:
+        """Ends the threads; what is under way is waited for, never in the loop."""
+        for worker in (self._first, self._large, self._again):
+            worker.close(_CLOSE_S)
+
+    def _for(self, name: str) -> tuple[Worker, float]:
+        if name in self._troubled:
+            return self._again, _AGAIN_S
+        return self._first, _FIRST_S
+
+    def _note(self, name: str, troubled: bool) -> None:
+        """Called in a worker's thread; each of these steps is one for all threads."""
+        self._troubled.pop(name, None)
+        if troubled and len(self._troubled) < _TROUBLED_MAX:
+            self._troubled[name] = None
+
+
+def _timed_out(future: Future[Any]) -> bool:
+    """Whether Kafka gave no answer, which is what takes time; refusals come at once."""
+    if future.cancelled():
+        return False
+    error = future.exception()
+    if error is not None:
+        return isinstance(error, KafkaUnreachableError)
+    result = future.result()
+    return isinstance(result, TaskFailed) and not result.for_good
+
+
+def carry_out(
+    keeper: SegmentKeeper,
+    task: Task,
+    prefix: str,
+    deadline_s: float,
+    room: Room | None = None,
+    cover: Cover = uncovered,
+) -> TaskDone | TaskFailed:
+    """Does in Kafka what the task says; `prefix` begins the names of all Kafka topics."""
+    topics = [
+        SegmentTopic(kafka_topic(prefix, task.topic, task.incarnation, part), part.buckets)
+        for part in task.segments
+    ]
+    try:
+        if isinstance(task, SealSegments):
+            ends = keeper.seal(topics, deadline_s)
+            return TaskDone(tuple(end for topic in topics for end in ends[topic.name]))
+        if isinstance(task, MakeSegments):
+            cover(task, deadline_s)
+            keeper.create(topics, deadline_s, room)
+            if not any(part.parent_ids for part in task.segments):
+                # Children have until their parents refuse; a new topic is used at once.
+                keeper.await_leaders(topics, deadline_s)
+        else:
+            keeper.delete([topic.name for topic in topics], deadline_s)
+            groups = [kafka_group(prefix, task.topic, *named) for named in task.subscriptions]
+            if groups:
+                keeper.delete_groups(groups, deadline_s)
+    except KafkaRefusedError as error:
+        return TaskFailed(str(error), for_good=True)
+    except KafkaUnreachableError as error:
+        return TaskFailed(str(error))
+    except KafkaException as error:  # an answer of Kafka's client, so no fault of this node
+        return TaskFailed(
+            f"Kafka's client failed for the segments of {full_name(task.topic)}: {error}"
+        )
+    return TaskDone()
+
+
+class Failures:
+    """Of the topics that this node controls. To be used in its event loop."""
+
+    def __init__(self) -> None:
+        self._reasons: dict[str, str] = {}
+
+    def note(self, task: Task, result: TaskDone | TaskFailed) -> None:
+        """A task of a topic is over."""
+        if not isinstance(task, DeleteSegments):  # those follow a failure and must not hide it
+            self.forget(task.topic)
+        if isinstance(result, TaskFailed):
+            self._reasons[task.topic] = result.reason
+            if len(self._reasons) > _TOPICS_MAX:
+                del self._reasons[next(iter(self._reasons))]
+
+    def why(self, name: str) -> str:
+        """What Kafka said; "" when the topic's last step did not fail, or long ago."""
+        return self._reasons.get(name, "")
+
+    def forget(self, name: str) -> None:
+        """The topic begins anew."""
+        self._reasons.pop(name, None)

@@ -1,0 +1,245 @@
+"""What is changed of a subscription that is there: where it goes on, and where its dead letters go.
+
+One record puts a subscription somewhere else, for all its consumers at once: it begins anew under
+another Kafka group. What a consumer was at in the former group it may go on committing there, where
+nobody looks any more: so none has to be waited for, and none can undo the change.
+
+A queue's consumers send dead letters themselves (`anabranch.client._queue.dead_letters`), so the
+topic for them has to be there before the log says that it is to be used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+import msgspec
+
+from anabranch.broker.errors import (
+    ConflictError,
+    ElsewhereError,
+    KafkaFailedError,
+    PreconditionError,
+    UnavailableError,
+)
+from anabranch.broker.logging import get_logger
+from anabranch.broker.requester import requester
+from anabranch.broker.security.guard import AccessGuard
+from anabranch.broker.topics.controllers.access import TopicAccess
+from anabranch.broker.topics.controllers.elsewhere import OtherNodes
+from anabranch.broker.topics.subscriptions.consumers import ConsumerRequest, Consumers
+from anabranch.broker.topics.subscriptions.groups import StartPositionFinder
+from anabranch.channel.kafka.offsets import EARLIEST
+from anabranch.core.names import full_name, parse_scalable_topic
+from anabranch.core.security.actions import PRODUCING
+from anabranch.core.security.resources import topic_resource
+from anabranch.core.security.table import CREATING_TOPICS
+from anabranch.core.subscriptions.subscription import (
+    DELIVERIES,
+    DELIVERIES_MAX,
+    Subscription,
+    SubscriptionKind,
+    SubscriptionOp,
+    dead_letter_topic,
+)
+
+_Create = Callable[[str, int, Mapping[str, str]], Awaitable[None]]
+
+
+class Resets:
+    """The requests of one node, as a controller. To be used in its event loop."""
+
+    def __init__(
+        self,
+        access: TopicAccess,
+        consumers: Consumers,
+        beginnings: StartPositionFinder,
+        timeout_s: float,
+    ) -> None:
+        self._access = access
+        self._consumers = consumers
+        self._beginnings = beginnings
+        self.timeout_s = timeout_s  # its owner may change it
+        self._usage = consumers.usage
+        self._log = get_logger(broker=access.runtime.core.me)
+
+    async def reset(self, topic: str, subscription: str, timestamp_ms: int) -> None:
+        """Lets it begin at what has that time or a later one, at EARLIEST, or at LATEST.
+
+        Its consumers are told to subscribe again. Raises NotFoundError, PreconditionError for a
+        kind whose positions are not the controller's, ConflictError for a queue that is being
+        consumed, or may be, and KafkaFailedError or UnavailableError when Kafka does not do its
+        part, or not in time. Nobody else changes the subscription until all of it is over.
+        """
+        async with self._consumers.alone(topic, subscription, self.timeout_s):
+            before = self._consumers.known(topic, subscription)
+            self._must_be_movable(topic, subscription, before)
+            if before.kind is SubscriptionKind.QUEUE and timestamp_ms != EARLIEST:
+                await self._consumers.must_place_queues(topic, subscription)
+            begin = await self._beginnings.of(topic, timestamp_ms)
+            why = f"subscription {subscription} of {full_name(topic)} was put somewhere else"
+            self._access.service.dismiss({topic}, why, subscription)
+            await self._consumers.change(
+                topic,
+                subscription,
+                SubscriptionOp.RESET,
+                of=begin.incarnation,
+                positions=begin.positions,
+                segment_ids=begin.drained,
+            )
+            # It was deleted meanwhile, with its topic, where it is not known any more.
+            self._consumers.known(topic, subscription)
+            if before.kind is SubscriptionKind.QUEUE:
+                await self._start_share_group(topic, subscription)
+        former = self._access.group_id(topic, subscription, before)
+        self._log.info(
+            "subscription.reset", topic=topic, subscription=subscription, to=timestamp_ms
+        )
+        self._consumers.groups.delete(former)
+
+    async def _start_share_group(self, topic: str, subscription: str) -> None:
+        """Whoever subscribes sees to that too."""
+        known = self._consumers.known(topic, subscription)
+        try:
+            await self._consumers.start_share_group(topic, subscription, known)
+        except (KafkaFailedError, UnavailableError) as error:
+            raise type(error)(
+                f"subscription {subscription} of {full_name(topic)} was put somewhere else, and "
+                f"begins there once Kafka has made its group: {error.reason}"
+            ) from None
+
+    def _must_be_movable(self, topic: str, subscription: str, known: Subscription) -> None:
+        if known.kind is SubscriptionKind.CHECKPOINT:
+            raise PreconditionError(
+                f"subscription {subscription} of {full_name(topic)} is of type CHECKPOINT: its "
+                "consumers keep their positions themselves; give them the ones to begin at"
+            )
+        if known.kind is SubscriptionKind.QUEUE:
+            # A queue's consumers are registered nowhere, and would go on where they are.
+            self._usage.must_be_unused(topic, subscription, known, "")
+
+
+class DeadLetterSettings(msgspec.Struct, frozen=True):
+    """`topic`: `[topic://]tenant/namespace/name`, empty for the conventional one.
+
+    `deliveries_max`: how often a message is given to the application before it goes there.
+    """
+
+    topic: str = ""
+    deliveries_max: int = DELIVERIES
+
+
+class DeadLetterPolicies:
+    """The policies of this node's topics. To be used in its event loop."""
+
+    def __init__(
+        self, consumers: Consumers, create: _Create, others: OtherNodes, timeout_s: float
+    ) -> None:
+        self._consumers = consumers
+        self._create = create
+        self._others = others
+        self.timeout_s = timeout_s  # its owner may change it
+        self._log = get_logger()
+
+    def of(self, topic: str, subscription: str) -> DeadLetterSettings | None:
+        """What the log says. Raises NotFoundError."""
+        known = self._consumers.known(topic, subscription)
+        if not known.deliveries_max:
+            return None
+        return DeadLetterSettings(full_name(known.dead_letter), known.deliveries_max)
+
+    async def make(
+        self, asked: ConsumerRequest, policy: DeadLetterSettings, guard: AccessGuard | None
+    ) -> None:
+        """As `set`, by a consumer whose subscription may not be there yet."""
+        topic, subscription = asked.topic, asked.subscription
+        self._consumers.must_control(topic)
+        where = self._checked(topic, subscription, asked.kind, policy)
+        known = self._consumers.view.subscription(topic, subscription)
+        if known is None or _policy_of(known) != (where, policy.deliveries_max):
+            self._must_be_theirs(where, guard)
+        await self._consumers.create(topic, subscription, asked.kind, asked.start_ms)
+        await self.set(topic, subscription, policy, guard)
+
+    async def set(
+        self,
+        topic: str,
+        subscription: str,
+        policy: DeadLetterSettings | None,
+        guard: AccessGuard | None,
+    ) -> None:
+        """Changes it, None for no dead letters; its consumers subscribe again, to hear of it.
+
+        `guard`: asked whether whoever asks may produce to the topic of the dead letters, and create
+        it if it is not there; None: it is not asked. Raises NotFoundError, PreconditionError,
+        ForbiddenError, UnavailableError.
+        """
+        known = self._consumers.known(topic, subscription)
+        where = "" if policy is None else self._checked(topic, subscription, known.kind, policy)
+        tries = 0 if policy is None else policy.deliveries_max
+        if _policy_of(known) == (where, tries):
+            return
+        if where:
+            self._must_be_theirs(where, guard)
+            await self._must_exist(where)
+        async with self._consumers.alone(topic, subscription, self.timeout_s):
+            op = SubscriptionOp.DEAD_LETTER
+            await self._consumers.change(
+                topic, subscription, op, dead_letter=where, deliveries_max=tries
+            )
+            self._consumers.dismiss(topic, subscription, "where its dead letters go was changed")
+        self._log.info(
+            "subscription.dead_letter_set",
+            topic=topic,
+            subscription=subscription,
+            dead_letter=where,
+            deliveries_max=tries,
+        )
+
+    def _checked(
+        self, topic: str, subscription: str, kind: SubscriptionKind, policy: DeadLetterSettings
+    ) -> str:
+        """The topic's bare name. Raises PreconditionError, InvalidInputError."""
+        what = f"subscription {subscription} of {full_name(topic)}"
+        if kind is not SubscriptionKind.QUEUE:
+            raise PreconditionError(
+                f"{what} is of type {kind.name}: only those of type QUEUE have dead letters"
+            )
+        if not 0 < policy.deliveries_max <= DELIVERIES_MAX:
+            raise PreconditionError(
+                f"the deliveries before a message is put aside are 1 to {DELIVERIES_MAX}, not "
+                f"{policy.deliveries_max}: Kafka discards it after {DELIVERIES_MAX + 1}"
+            )
+        where = parse_scalable_topic(policy.topic or dead_letter_topic(topic, subscription))
+        if where == topic:
+            raise PreconditionError(f"{what} cannot have its own topic for its dead letters")
+        return where
+
+    def _must_be_theirs(self, where: str, guard: AccessGuard | None) -> None:
+        """What whoever asks could not do itself is not done for it. Raises as `AccessGuard.check`.
+
+        Producing to the topic, for its consumers send the dead letters; creating it, if need be.
+        """
+        if guard is None:
+            return
+        is_there = self._consumers.view.topic(where) is not None
+        need, what = (
+            (PRODUCING, "send dead letters there")
+            if is_there
+            else (CREATING_TOPICS, "create a topic for dead letters")
+        )
+        guard.check(requester(), need, topic_resource(where), what)
+
+    async def _must_exist(self, where: str) -> None:
+        """Creates the topic, here or at the node that controls it, unless it is there."""
+        if self._consumers.view.topic(where) is not None:
+            return
+        try:
+            await self._create(where, 1, {})
+        except ConflictError:
+            return  # it is there
+        except ElsewhereError as error:
+            await self._others.create_topic(where, error, self.timeout_s)
+
+
+def _policy_of(known: Subscription) -> tuple[str, int]:
+    return known.dead_letter, known.deliveries_max

@@ -1,0 +1,414 @@
+"""Consumers' sessions with the controller of their topic: they come, report, and leave."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from anabranch.broker.errors import (
+    ConflictError,
+    DeadlineExceededError,
+    NotFoundError,
+    OperationError,
+    PreconditionError,
+    UnavailableError,
+)
+from anabranch.broker.logging import get_logger
+from anabranch.broker.topics.controllers.access import TopicAccess
+from anabranch.broker.topics.controllers.service import Attached, ConsumerConnection
+from anabranch.broker.topics.subscriptions.groups import Groups, StartPositionFinder, written_parts
+from anabranch.broker.topics.subscriptions.positions import Group
+from anabranch.broker.topics.subscriptions.usage import Usage
+from anabranch.channel.kafka.offsets import EARLIEST
+from anabranch.core import names
+from anabranch.core.log.records import SubscriptionChange
+from anabranch.core.log.state import StateReader
+from anabranch.core.log.verdicts import Verdict
+from anabranch.core.names import full_name
+from anabranch.core.subscriptions.admission import (
+    AdmissionStep,
+    SubscribeRequest,
+    admit,
+    is_same_group,
+)
+from anabranch.core.subscriptions.instances import Bucket
+from anabranch.core.subscriptions.propose import subscription_change
+from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind, SubscriptionOp
+
+_SO_ALREADY: Final = (
+    Verdict.CONSUMER_EXISTS,
+    Verdict.UNKNOWN_CONSUMER,
+    Verdict.UNKNOWN_SUBSCRIPTION,
+)
+
+
+class ConsumerNameTakenError(ConflictError):
+    """The name is in use by another process that is connected."""
+
+
+class SessionOverError(NotFoundError):
+    """The controller does not count on this consumer any more: it must subscribe again."""
+
+
+class SubscriptionGoneError(NotFoundError):
+    """The subscription was deleted, and its consumers' sessions with it; another may be there."""
+
+
+class ConsumerRequest(SubscribeRequest, frozen=True, kw_only=True):
+    """A wish, and where a subscription begins that is not there yet."""
+
+    start_ms: int = EARLIEST
+
+
+class RegisteredConsumer(msgspec.Struct, frozen=True):
+    """A consumer that the controller counts on, under its connection number."""
+
+    number: int
+    asked: ConsumerRequest
+
+
+class Consumers:
+    """The sessions that this node, as a controller, keeps. To be used in its event loop."""
+
+    def __init__(
+        self,
+        access: TopicAccess,
+        beginnings: StartPositionFinder,
+        groups: Groups,
+        timeout_s: float,
+    ) -> None:
+        self._access = access
+        self._beginnings = beginnings
+        self.usage = Usage(access)
+        self.proposals = access.proposals
+        self._runtime = access.runtime
+        self._service = access.service
+        self.timeout_s = timeout_s  # its owner may change it
+        self.groups = groups
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._log = get_logger(broker=access.runtime.core.me)
+
+    @property
+    def view(self) -> StateReader:
+        """The state as this node has folded it."""
+        return self._runtime.view
+
+    def must_control(self, topic: str) -> None:
+        """Raises ElsewhereError or UnavailableError unless this node is the controller now."""
+        self._access.topic(topic)
+        self._access.must_control(topic)
+
+    def dismiss(self, topic: str, subscription: str, why: str) -> None:
+        """Lets its consumers subscribe again."""
+        what = f"subscription {subscription} of {full_name(topic)}"
+        self._service.dismiss({topic}, f"{what}: {why}", subscription)
+
+    async def create(
+        self, topic: str, subscription: str, kind: SubscriptionKind, start_ms: int = EARLIEST
+    ) -> None:
+        """Creates a subscription, unless it is there.
+
+        It begins with what has that time or a later one, at EARLIEST, or at LATEST.
+        """
+        names.subscription(subscription)
+        async with self.alone(topic, subscription):
+            if self._runtime.view.subscription(topic, subscription) is None:
+                await self._make(topic, subscription, kind, start_ms)
+            await self._let_begin(topic, subscription)
+
+    async def delete(self, topic: str, subscription: str, *, force: bool = False) -> None:
+        """Deletes a subscription; by force also one that has consumers, whose sessions end.
+
+        Raises NotFoundError, and ConflictError for one that has, or may have, consumers.
+        """
+        async with self.alone(topic, subscription):
+            before = self.known(topic, subscription)
+            if not force:
+                remedy = ", or delete it by force"
+                self.usage.must_be_unused(topic, subscription, before, remedy)
+            await self.change(topic, subscription, SubscriptionOp.DELETE)
+            why = f"subscription {subscription} of {full_name(topic)} was deleted"
+            self._service.dismiss({topic}, why, subscription)
+        group = self._access.group_id(topic, subscription, before)
+        self._log.info("subscription.deleted", topic=topic, subscription=subscription, group=group)
+        self.groups.delete(group)
+
+    async def subscribe(
+        self, asked: ConsumerRequest, consumer: ConsumerConnection
+    ) -> RegisteredConsumer:
+        """Registers the consumer; it is given its assignment at once, and every later one.
+
+        Raises ElsewhereError, NotFoundError, ConflictError, UnavailableError or InvalidInputError,
+        and SubscriptionGoneError for one that was subscribed to a subscription that is gone.
+        """
+        names.subscription(asked.subscription)
+        names.consumer(asked.consumer)
+        self._access.must_be_enabled()
+        self._access.topic(asked.topic)
+        self._access.must_control(asked.topic)
+        with self._service.pinned(asked.topic):
+            self._service.reconcile(asked.topic)  # what is known before this one counts
+            async with self.alone(asked.topic, asked.subscription):
+                await self._register(asked)
+            return self._open(asked, consumer)
+
+    def report(
+        self, session: RegisteredConsumer, released: Iterable[Bucket], drained: Iterable[Bucket]
+    ) -> bool:
+        """Takes a report; whether `settle` is due. Raises SessionOverError or ElsewhereError when
+        it is not counted.
+        """
+        asked = session.asked
+        self._access.must_control(asked.topic)
+        controller = self._service.controller(asked.topic)
+        if self._runtime.view.subscription(asked.topic, asked.subscription) is None:
+            raise SubscriptionGoneError(
+                f"subscription {asked.subscription} of {full_name(asked.topic)} was deleted"
+            )
+        let_go, done = tuple(released), tuple(drained)
+        if controller is None or not controller.heard(
+            asked.subscription, asked.consumer, session.number, let_go, done, self._runtime.now()
+        ):
+            raise SessionOverError(
+                f"the session of consumer {asked.consumer} of {full_name(asked.topic)} is over: "
+                "subscribe again"
+            )
+        return bool(let_go or done)
+
+    def settle(self, session: RegisteredConsumer) -> None:
+        """Hands out what a report has set free; to be called once that is answered."""
+        self._service.reconcile(session.asked.topic)
+
+    async def leave(self, session: RegisteredConsumer) -> None:
+        """The consumer gives everything back and its registration ends."""
+        asked = session.asked
+        self._service.consumers.pop(session.number, None)
+        self._access.must_control(asked.topic)
+        controller = self._service.controller(asked.topic)
+        if controller is None:
+            return
+        with self._service.pinned(asked.topic):
+            async with self.alone(asked.topic, asked.subscription):
+                known = self._runtime.view.subscription(asked.topic, asked.subscription)
+                if asked.kind is SubscriptionKind.QUEUE:
+                    controller.left(asked.subscription, asked.consumer)  # was never registered
+                elif known is not None and known.instance_of(asked.consumer) == asked.instance:
+                    controller.left(asked.subscription, asked.consumer)
+                    await self.change(
+                        asked.topic,
+                        asked.subscription,
+                        SubscriptionOp.LEAVE,
+                        consumer=asked.consumer,
+                    )
+            self.closed(session)
+
+    def closed(self, session: RegisteredConsumer) -> None:
+        """The consumer's connection is gone; its share waits for it as long as its grace."""
+        asked = session.asked
+        self._service.consumers.pop(session.number, None)
+        controller = self._service.controller(asked.topic)
+        if controller is not None:
+            controller.closed(
+                asked.subscription, asked.consumer, session.number, self._runtime.now()
+            )
+            self._service.reconcile(asked.topic)
+
+    # --- steps --------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def alone(
+        self, topic: str, subscription: str, timeout_s: float | None = None
+    ) -> AsyncIterator[None]:
+        """One request of a subscription at a time: their proposals would only beat one another.
+
+        Raises DeadlineExceededError when the request takes longer than that, or than a look-up may.
+        """
+        limit_s = self.timeout_s if timeout_s is None else timeout_s
+        key = f"{topic}/{subscription}"
+        lock = self._locks.get(key)
+        if lock is None:
+            lock = self._locks[key] = asyncio.Lock()
+        what = f"subscription {subscription} of {full_name(topic)}"
+        told = f"{what} is being changed by others all the time; try again"
+        try:
+            async with asyncio.timeout(limit_s), lock:
+                told = f"whether {what} was changed is not known: look before you try again"
+                yield
+        except TimeoutError:
+            raise DeadlineExceededError(told) from None
+
+    def known(self, topic: str, subscription: str) -> Subscription:
+        known = self._runtime.view.subscription(topic, subscription)
+        if known is None:
+            self._access.topic(topic)
+            raise NotFoundError(f"Subscription not found: {subscription} on {full_name(topic)}")
+        return known
+
+    async def _make(
+        self, topic: str, subscription: str, kind: SubscriptionKind, start_ms: int
+    ) -> None:
+        if kind is SubscriptionKind.QUEUE and start_ms != EARLIEST:
+            await self.must_place_queues(topic, subscription)
+        begin = await self._beginnings.of(topic, start_ms)
+        await self.change(
+            topic,
+            subscription,
+            SubscriptionOp.CREATE,
+            kind=kind,
+            of=begin.incarnation,
+            positions=begin.positions,
+            segment_ids=begin.drained,
+        )
+
+    async def _let_begin(self, topic: str, subscription: str) -> None:
+        """Not only by who created it: that node may have ended between the two."""
+        known = self.known(topic, subscription)
+        if known.kind is SubscriptionKind.QUEUE:
+            await self.start_share_group(topic, subscription, known)
+
+    async def must_place_queues(self, topic: str, subscription: str) -> None:
+        """Raises PreconditionError where Kafka cannot be told where a queue begins."""
+        if not await self.groups.can_begin_anywhere():
+            raise PreconditionError(
+                f"subscription {subscription} of {full_name(topic)} cannot be of type QUEUE and "
+                "begin elsewhere than at the earliest message: where SASL guards Kafka, nodes "
+                "cannot set the offsets of a share group. Take another type, or use Kafka's own "
+                "kafka-share-groups.sh --reset-offsets on its group before anybody consumes it"
+            )
+
+    async def start_share_group(self, topic: str, subscription: str, known: Subscription) -> None:
+        """Lets a queue begin where the log has it. Raises KafkaFailedError or UnavailableError."""
+        parts = written_parts(self._service.prefix, topic, self._access.topic(topic))
+        group = Group(self._access.group_id(topic, subscription, known), parts, known)
+        # Kafka's own setting says of all others that they begin at the first message.
+        starts = {place: offset for place, offset in group.starts().items() if offset}
+        await self.groups.start(group.name, starts)
+
+    def _admit(self, asked: ConsumerRequest) -> AdmissionStep:
+        # Others came first, and a controller that is being handed over knows of nobody.
+        self._access.must_control(asked.topic)
+        known = self._runtime.view.subscription(asked.topic, asked.subscription)
+        group = (
+            "" if known is None else self._access.group_id(asked.topic, asked.subscription, known)
+        )
+        controller = self._service.controller(asked.topic)
+        coordinators = {} if controller is None else controller.coordinators
+        return admit(asked, known, group, coordinators.get(asked.subscription))
+
+    async def _register(self, asked: ConsumerRequest) -> None:
+        while (step := self._admit(asked)) is not AdmissionStep.OPEN:
+            match step:
+                case AdmissionStep.CREATE:
+                    await self._make(asked.topic, asked.subscription, asked.kind, asked.start_ms)
+                case AdmissionStep.JOIN:
+                    await self.change(
+                        asked.topic,
+                        asked.subscription,
+                        SubscriptionOp.JOIN,
+                        consumer=asked.consumer,
+                        instance=asked.instance,
+                    )
+                case _:
+                    raise self._refusal(asked, step)
+        await self._let_begin(asked.topic, asked.subscription)
+
+    def _refusal(self, asked: ConsumerRequest, step: AdmissionStep) -> OperationError:
+        what, who = f"subscription {asked.subscription} of {full_name(asked.topic)}", asked.consumer
+        match step:
+            case AdmissionStep.DELETED | AdmissionStep.REPLACED:
+                self._access.must_control(asked.topic)  # or it may know less than the consumer
+                again = (
+                    f" and made again, or put somewhere else, while consumer {who} was away: "
+                    "subscribe again with a new consumer"
+                )
+                return SubscriptionGoneError(
+                    f"{what} was deleted{again if step is AdmissionStep.REPLACED else ''}"
+                )
+            case AdmissionStep.OTHER_KIND:
+                kind = self.known(asked.topic, asked.subscription).kind.name
+                return ConflictError(
+                    f"{what} is of type {kind}: use it as such, or another subscription"
+                )
+            case AdmissionStep.TAKEN:
+                return ConsumerNameTakenError(
+                    f"consumer {who} is connected to {what} already: give this one another name, "
+                    "or close that one"
+                )
+            case _:
+                return UnavailableError(
+                    f"another process was consumer {who} of {full_name(asked.topic)} and may be "
+                    "serving yet: try again until its session has lapsed"
+                )
+
+    def _open(self, asked: ConsumerRequest, consumer: ConsumerConnection) -> RegisteredConsumer:
+        self._access.must_control(asked.topic)
+        controller = self._service.controller(asked.topic)
+        session = RegisteredConsumer(self._service.connection_number(), asked)
+        known = self.known(asked.topic, asked.subscription)
+        same = is_same_group(asked, self._access.group_id(asked.topic, asked.subscription, known))
+        if controller is None or not controller.opened(
+            asked.subscription,
+            asked.consumer,
+            asked.instance,
+            session.number,
+            asked.holdings,
+            asked.drained if same else (),
+            self._runtime.now(),
+            anew=not same,
+        ):
+            raise UnavailableError(
+                f"consumer {asked.consumer} of {full_name(asked.topic)} was registered and removed "
+                "again at once; try again"
+            )
+        self._service.consumers[session.number] = Attached(
+            asked.topic, asked.subscription, consumer
+        )
+        self._log.info(
+            "consumer.opened",
+            topic=asked.topic,
+            subscription=asked.subscription,
+            consumer=asked.consumer,
+            connection=session.number,
+        )
+        self._service.reconcile(asked.topic)
+        return session
+
+    async def change(
+        self,
+        topic: str,
+        subscription: str,
+        op: SubscriptionOp,
+        *,
+        of: int | None = None,
+        **fields: Any,
+    ) -> None:
+        """Does nothing where what is asked for is so already: somebody else was as fast.
+
+        `of`: the topic's incarnation, of which the fields speak.
+        """
+
+        def build() -> SubscriptionChange | None:
+            before = self._runtime.view.subscription(topic, subscription)
+            if (before is not None) is (op is SubscriptionOp.CREATE):
+                return None
+            now = self._access.topic(topic)
+            if of not in (None, now.incarnation):
+                raise ConflictError(f"{full_name(topic)} was deleted and made again meanwhile")
+            return subscription_change(
+                self.proposals.actor(),
+                topic,
+                now,
+                subscription,
+                before,
+                op,
+                self.proposals.new_id(),
+                **fields,
+            )
+
+        refusals = self._access.refusals(topic) | dict.fromkeys(_SO_ALREADY)
+        await self.proposals.settle(build, refusals, self.proposals.deadline(self.timeout_s))

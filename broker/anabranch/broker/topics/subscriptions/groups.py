@@ -1,0 +1,235 @@
+"""The Kafka groups of subscriptions: where each begins, and how it ends.
+
+The log takes down where a subscription begins with the subscription itself, in one record: whoever
+is let in begins there, whatever became of the node that was asked, and nothing is committed in
+anybody's name. Only of a queue's group Kafka has to be told.
+
+A group is deleted with its subscription, and comes back with the commit of a consumer that has not
+heard of that yet: Kafka makes it anew. So it is deleted again once every such consumer must have
+stopped; and now and then the leader deletes what is left all the same, by names that are the
+cluster's own: each ends with the offset in the log that made the subscription.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from anabranch.broker.errors import KafkaFailedError, OperationError, UnavailableError
+from anabranch.broker.logging import get_logger
+from anabranch.broker.topics.controllers.access import TopicAccess
+from anabranch.broker.topics.controllers.service import TopicService
+from anabranch.broker.topics.subscriptions.positions import Part, Positions, starting_at
+from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
+from anabranch.channel.kafka.offsets import EARLIEST, Place
+from anabranch.core.names import Namespace
+from anabranch.core.subscriptions.subscription import SegmentPositions
+from anabranch.core.topics.kafka_names import kafka_topic
+from anabranch.core.topics.topic import ScalableTopic, TopicState
+
+_KAFKA_S: Final = 10.0
+_SEARCH_S: Final = 30.0
+_STARTED_MAX: Final = 10_000
+_SESSIONS: Final = 2  # after which every consumer has heard that its subscription is gone
+_AT_ONCE: Final = 500  # topics looked at before others have their turn
+_DELETED_MAX: Final = 1_000  # in one search
+_DIGITS_MAX: Final = 19  # of an offset: a stranger's name may end with any number of them
+
+
+class StartPositions(msgspec.Struct, frozen=True):
+    """Positions in a topic, and its sealed segments of which nothing is to be read."""
+
+    incarnation: int
+    positions: tuple[SegmentPositions, ...] = ()
+    drained: tuple[int, ...] = ()
+
+
+class StartPositionFinder:
+    """Asked by a topic's controller, in its event loop."""
+
+    def __init__(self, access: TopicAccess, positions: Positions) -> None:
+        self._access = access
+        self._positions = positions
+
+    async def of(self, name: str, timestamp_ms: int) -> StartPositions:
+        """At what has that time or a later one, at EARLIEST, or at LATEST.
+
+        Raises NotFoundError, KafkaFailedError, or UnavailableError when Kafka does not answer in
+        time.
+        """
+        topic = self._access.topic(name)
+        if timestamp_ms == EARLIEST:
+            return StartPositions(topic.incarnation)
+        parts = written_parts(self._access.service.prefix, name, topic)
+        found = await self._positions.ask(
+            lambda keeper, left_s: starting_at(keeper, parts, timestamp_ms, left_s), _KAFKA_S
+        )
+        return beginning(topic, parts, found)
+
+
+def written_parts(prefix: str, name: str, topic: ScalableTopic) -> list[Part]:
+    """All that producers may have appended to: while parents are sealed, their children too."""
+    children = topic.children if topic.state is TopicState.SEALING else ()
+    return [
+        Part(part, kafka_topic(prefix, name, topic.incarnation, part))
+        for part in sorted((*topic.segments, *children), key=lambda part: part.segment_id)
+    ]
+
+
+def beginning(
+    topic: ScalableTopic, parts: Sequence[Part], starts: Mapping[Place, int]
+) -> StartPositions:
+    """What is left out is called drained, if nothing above it is left to read either."""
+    layout = topic.layout
+    done: set[int] = set()
+    positions = []
+    for part in parts:  # by id, so parents come first
+        segment = part.segment
+        offsets = tuple(starts.get(place, 0) for place in part.places())
+        if any(offsets):
+            positions.append(SegmentPositions(segment.segment_id, offsets))
+        ends = zip(offsets, segment.end_offsets, strict=not segment.is_active)
+        if (
+            not segment.is_active
+            and layout.ancestors(segment.segment_id) <= done
+            and all(at >= end for at, end in ends)
+        ):
+            done.add(segment.segment_id)
+    return StartPositions(topic.incarnation, tuple(positions), tuple(sorted(done)))
+
+
+class Groups:
+    """What Kafka is told of groups. To be used in the node's event loop."""
+
+    def __init__(self, service: TopicService, positions: Positions) -> None:
+        self._service = service
+        self._positions = positions
+        self._started: dict[str, None] = {}
+        self._later: dict[str, asyncio.TimerHandle] = {}  # groups that are deleted again
+        self._loop = asyncio.get_running_loop()
+        self._log = get_logger(broker=service.runtime.core.me)
+
+    async def can_begin_anywhere(self) -> bool:
+        """Whether Kafka can be told of offsets. Raises UnavailableError."""
+        return await self._positions.ask(lambda keeper, _: keeper.places_queues(), _KAFKA_S)
+
+    async def start(self, group: str, starts: Mapping[Place, int]) -> None:
+        """Lets it begin at the first message, or at these offsets.
+
+        Nobody may read before it is done: Kafka would let the group begin at its latest. Where it
+        has begun it stays, so this can be done again, by whichever node. Raises KafkaFailedError or
+        UnavailableError.
+        """
+        if group in self._started:
+            return
+        try:
+            await asyncio.wrap_future(self._service.workers.start_share_group(group))
+        except KafkaRefusedError as error:
+            raise KafkaFailedError(str(error)) from None
+        except KafkaUnreachableError as error:
+            raise UnavailableError(str(error)) from None
+        if starts:
+            await self._positions.ask(
+                lambda keeper, left_s: keeper.begin_queue(group, starts, left_s), _KAFKA_S
+            )
+        if len(self._started) >= _STARTED_MAX:
+            del self._started[next(iter(self._started))]
+        self._started[group] = None
+
+    def delete(self, group: str, *, again: bool = True) -> None:
+        """Deletes the group of what is gone, if that is possible now.
+
+        `again`: once more when nobody can be committing in its name, which makes it anew.
+        """
+        later = self._later.pop(group, None)
+        if later is not None:
+            later.cancel()
+        if again:
+            later_s = _SESSIONS * self._service.settings.timing.session_timeout_s
+            self._later[group] = self._loop.call_later(
+                later_s, partial(self.delete, group, again=False)
+            )
+
+        def done(future: Future[list[str]]) -> None:
+            failed = future.cancelled() or future.exception() is not None
+            left = failed or bool(future.result())
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._deleted, group, left)
+
+        with suppress(OperationError):
+            self._service.workers.delete_group(group).add_done_callback(done)
+
+    def _deleted(self, group: str, left: bool) -> None:
+        self._log.info("group.deleted", group=group, left_to_leader=left)
+
+    def stop(self) -> None:
+        """Deletes nothing again: the leader finds what is left."""
+        for later in self._later.values():
+            later.cancel()
+
+
+class StrayGroups:
+    """Groups of subscriptions that are no more. To be used in the node's event loop."""
+
+    def __init__(self, service: TopicService, groups: Groups, positions: Positions) -> None:
+        self._service = service
+        self._groups = groups
+        self._runtime = service.runtime
+        self._positions = positions
+        self._log = get_logger(broker=service.runtime.core.me)
+
+    async def search(self) -> None:
+        """Deletes what is left of subscriptions that the log has no more. For the leader.
+
+        Raises what Kafka's answer is, or UnavailableError.
+        """
+        head = f"{self._service.prefix}subscription."
+        found = await self._positions.ask(
+            lambda keeper, left_s: keeper.unused_groups(head, left_s), _SEARCH_S
+        )
+        # What this node has not read of yet may have a subscription.
+        known = {number: group for group in found if (number := _number(group)) is not None}
+        next_offset = self._runtime.view.next_offset
+        left = {number: group for number, group in known.items() if number < next_offset}
+        if not left:
+            return
+        for number in await self._living(left):
+            del left[number]
+        if left and self._runtime.has_lease and self._runtime.core.is_leader():
+            self._log.info("groups.stray", count=len(left))
+            for group in list(left.values())[:_DELETED_MAX]:
+                self._groups.delete(group)
+
+    async def _living(self, numbers: Iterable[int]) -> set[int]:
+        wanted, living = set(numbers), set()
+        view = self._runtime.view
+        for number, name in enumerate(self._topics()):
+            for _, known in view.subscriptions(name):
+                if known.created_offset in wanted:
+                    living.add(known.created_offset)
+            if number % _AT_ONCE == _AT_ONCE - 1:
+                await asyncio.sleep(0)
+        return living
+
+    def _topics(self) -> Iterable[str]:
+        view = self._runtime.view
+        for tenant in list(view.tenants()):
+            for namespace in list(view.namespaces(tenant)):
+                yield from list(view.topics(Namespace(namespace)))
+
+
+def _number(group: str) -> int | None:
+    """The offset that a group's name ends with.
+
+    >>> _number("anabranch.subscription.public.default.orders.billing.57"), _number("a.b")
+    (57, None)
+    """
+    digits = group.rpartition(".")[2]
+    is_offset = digits.isascii() and digits.isdecimal() and len(digits) <= _DIGITS_MAX
+    return int(digits) if is_offset else None

@@ -1,0 +1,376 @@
+"""What a node asks Kafka about positions, in threads of its own: backlogs, and where to begin.
+
+Kafka is the only one that knows both ends of a backlog, and it may not answer. So every question
+has a deadline, the largest topics are not asked for, and what is not known is said to be unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, Protocol, TypeVar
+
+import msgspec
+
+from anabranch.broker.errors import KafkaFailedError, OperationError, UnavailableError
+from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
+from anabranch.channel.kafka.offsets import EARLIEST, LATEST, Place
+from anabranch.core.subscriptions.instances import Bucket
+from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind
+from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
+from anabranch.core.topics.segment import SegmentInfo
+from anabranch.core.topics.topic import ScalableTopic
+from anabranch.wire import clock
+
+_T = TypeVar("_T")
+
+_WAITING_MAX: Final = 100
+_FRESH_S: Final = 3.0
+_ANSWER_S: Final = 3.0
+_KEPT_MAX: Final = 1_000  # topics
+_BUCKETS_MAX: Final = 4_096  # that Kafka is asked for at once
+_GROUPS_MAX: Final = 32
+_NOT_TOLD: Final = (
+    "Kafka tells no client with SASL, and none before 4.1, how far a share group has read; "
+    "kafka-share-groups.sh --describe shows it"
+)
+
+
+class PositionKeeper(Protocol):
+    """What is needed of Kafka: `channel.segments.positions.GroupPositions`, or its double."""
+
+    def offsets(
+        self, places: Iterable[Place], timestamp_ms: int, deadline_s: float
+    ) -> dict[Place, int]: ...
+    def committed(
+        self, group: str, places: Iterable[Place], deadline_s: float
+    ) -> dict[Place, int]: ...
+    def queue(
+        self, group: str, places: Iterable[Place], deadline_s: float
+    ) -> dict[Place, tuple[int, int]]: ...
+    def places_queues(self) -> bool: ...
+    def begin_queue(self, group: str, starts: Mapping[Place, int], deadline_s: float) -> None: ...
+    def trim(self, up_to: Mapping[Place, int], deadline_s: float) -> None: ...
+    def unused_groups(self, head: str, deadline_s: float) -> list[str]: ...
+    def has_members(self, group: str, deadline_s: float) -> bool: ...
+    def close(self) -> None: ...
+
+
+OpenPositions = Callable[[], PositionKeeper]
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A segment and where its messages are."""
+
+    segment: SegmentInfo
+    kafka_topic: str
+
+    def places(self) -> Iterator[Place]:
+        """Its Kafka partitions, which are its entry buckets."""
+        return ((self.kafka_topic, bucket) for bucket in range(self.segment.buckets))
+
+
+class Positions:
+    """The threads, and their bounded queue. To be used in the event loop."""
+
+    def __init__(self, open_keeper: OpenPositions, threads: int = 1) -> None:
+        self._open = open_keeper
+        self._idle: list[PositionKeeper] = []  # each is used by one thread at a time
+        self._threads = ThreadPoolExecutor(threads, "positions")
+        self._waiting = 0
+
+    async def ask(self, job: Callable[[PositionKeeper, float], _T], seconds: float) -> _T:
+        """What `job` returns, which is called in a thread with the time that is left to it.
+
+        Raises UnavailableError when Kafka gives no answer in time, or when too many ask;
+        KafkaFailedError when it refuses. A job that has begun is over when this ends, also by a
+        cancellation: nothing is committed behind the back of who asked.
+        """
+        if self._waiting >= _WAITING_MAX:
+            raise UnavailableError(f"{_WAITING_MAX} questions on positions wait already; try again")
+        deadline = clock.now() + seconds
+
+        def run() -> _T:
+            try:
+                keeper = self._idle.pop()
+            except IndexError:
+                keeper = self._open()
+            try:
+                return job(keeper, deadline - clock.now())
+            finally:
+                self._idle.append(keeper)
+
+        future = self._threads.submit(run)
+        answer = asyncio.wrap_future(future)
+        self._waiting += 1
+        try:
+            await asyncio.wait([answer], timeout=seconds)
+            if not answer.done() and future.cancel():
+                raise UnavailableError("other questions on positions took all the time; try again")
+            return await asyncio.shield(answer)
+        except asyncio.CancelledError:
+            if not future.cancel():
+                await asyncio.wait([answer])  # it has a deadline of its own
+            raise
+        except KafkaRefusedError as error:
+            raise KafkaFailedError(str(error)) from None
+        except KafkaUnreachableError as error:
+            raise UnavailableError(str(error)) from None
+        finally:
+            self._waiting -= 1
+
+    async def stop(self) -> None:
+        """Ends the threads; what is under way is waited for."""
+        await asyncio.to_thread(self._threads.shutdown, wait=True, cancel_futures=True)
+        for keeper in self._idle:
+            await asyncio.to_thread(keeper.close)
+
+
+def ends(keeper: PositionKeeper, parts: Sequence[Part], deadline_s: float) -> dict[Place, int]:
+    """Where each bucket ends: of a sealed segment by the log, of an open one by Kafka, now."""
+    found: dict[Place, int] = {}
+    opened: list[Place] = []
+    for part in parts:
+        if part.segment.is_active:
+            opened += part.places()
+        else:
+            found.update(zip(part.places(), part.segment.end_offsets, strict=True))
+    if opened:
+        found |= keeper.offsets(opened, LATEST, deadline_s)
+    return found
+
+
+def starting_at(
+    keeper: PositionKeeper, parts: Sequence[Part], timestamp_ms: int, deadline_s: float
+) -> dict[Place, int]:
+    """Where a group begins that is to read what has that time or a later one, or LATEST: nothing.
+
+    A bucket without such a message is begun at its end.
+    """
+    deadline = clock.now() + deadline_s
+    found = ends(keeper, parts, deadline_s)
+    if timestamp_ms != LATEST:
+        places = [place for part in parts for place in part.places()]
+        later = keeper.offsets(places, timestamp_ms, deadline - clock.now())
+        found |= {
+            place: min(offset, found[place]) for place, offset in later.items() if offset >= 0
+        }
+    return found
+
+
+class Group(msgspec.Struct, frozen=True):
+    """A subscription's Kafka group, what it has yet to read, and where it goes on in what Kafka
+    knows no position of. Of a queue only Kafka knows any.
+    """
+
+    name: str
+    parts: Sequence[Part]
+    known: Subscription
+
+    def starts(self) -> dict[Place, int]:
+        """What the log says of each bucket."""
+        noted = {each.segment_id: each.offsets for each in self.known.positions}
+        found: dict[Place, int] = {}
+        for part in self.parts:
+            nothing = (0,) * part.segment.buckets
+            found |= zip(part.places(), noted.get(part.segment.segment_id, nothing), strict=True)
+        return found
+
+    def by_bucket(self, at: Mapping[Place, int]) -> dict[Bucket, int]:
+        """Returns these positions by segment and bucket."""
+        numbers = {part.kafka_topic: part.segment.segment_id for part in self.parts}
+        return {(numbers[topic], bucket): offset for (topic, bucket), offset in at.items()}
+
+
+def reading_groups(
+    prefix: str, name: str, parts: Sequence[Part], subscriptions: Mapping[str, Subscription]
+) -> dict[str, Group]:
+    """Each subscription's group, with what it has yet to read of these parts of the topic."""
+    found = {}
+    for each, known in subscriptions.items():
+        drained = set(known.drained)
+        left = [part for part in parts if part.segment.segment_id not in drained]
+        found[each] = Group(kafka_group(prefix, name, each, known.created_offset), left, known)
+    return found
+
+
+class Survey(msgspec.Struct, frozen=True):
+    """What Kafka has of some segments, from the first record to the end, exclusive, and where each
+    group goes on. Queues that Kafka cannot be asked for are left out.
+    """
+
+    begins: Mapping[Place, int]
+    ends: Mapping[Place, int]
+    positions: Mapping[str, Mapping[Place, int]]  # by group
+    unasked: Sequence[str] = ()  # groups for which no time was left
+
+    def left(self, group: str, place: Place) -> int:
+        """How many records the group has yet to read of a bucket, of those that are there."""
+        at = max(self.begins[place], self.positions[group][place])
+        return max(0, self.ends[place] - at)
+
+    def left_of(self, group: Group) -> int:
+        """The same of all that the group reads."""
+        places = (place for part in group.parts for place in part.places())
+        return sum(self.left(group.name, place) for place in places)
+
+
+def survey(
+    keeper: PositionKeeper,
+    groups: Iterable[Group],
+    deadline_s: float,
+    also: Iterable[Part] = (),
+    group_s: float | None = None,
+) -> Survey:
+    """Asks Kafka. Where it knows no position, it has forgotten it, or there never was one.
+
+    `also`: parts of which no group need have anything to read. `group_s`: what a group may take,
+    one of which Kafka does not tell in time is then left out; without it, that is an error.
+    """
+    deadline = clock.now() + deadline_s
+    groups = tuple(groups)
+    parts = {part.kafka_topic: part for group in groups for part in group.parts}
+    parts |= {part.kafka_topic: part for part in also}
+    places = [place for part in parts.values() for place in part.places()]
+    if not places:
+        return Survey({}, {}, {group.name: {} for group in groups})
+    begins = keeper.offsets(places, EARLIEST, deadline - clock.now())
+    stops = ends(keeper, tuple(parts.values()), deadline - clock.now())
+    found: dict[str, dict[Place, int]] = {}
+    unasked: list[str] = []
+    for group in groups:
+        left_s = deadline - clock.now()
+        if group_s is not None and left_s <= 0:
+            unasked.append(group.name)
+            continue
+        try:
+            at = _standing(keeper, group, stops, min(left_s, group_s or left_s))
+        except KafkaUnreachableError:
+            if group_s is None:
+                raise
+            continue
+        if at is not None:
+            found[group.name] = at
+    return Survey(begins, stops, found, unasked)
+
+
+def _standing(
+    keeper: PositionKeeper, group: Group, stops: Mapping[Place, int], deadline_s: float
+) -> dict[Place, int] | None:
+    """Where the group goes on; None: Kafka cannot be asked for this queue."""
+    at = group.starts()
+    if not at:
+        return at
+    if group.known.kind is not SubscriptionKind.QUEUE:
+        return at | keeper.committed(group.name, at, deadline_s)
+    told = keeper.queue(group.name, at, deadline_s)
+    if at.keys() != told.keys():
+        return None
+    # What is left is counted up to an end that came later than these.
+    return {place: stops[place] if left == 0 else start for place, (start, left) in told.items()}
+
+
+def backlogs(
+    keeper: PositionKeeper, groups: Iterable[Group], deadline_s: float
+) -> dict[str, dict[int, int]]:
+    """By group, how many records of each of its segments it has not committed, or acknowledged.
+
+    What Kafka has deleted since is not counted, nor a queue that it does not tell of.
+    """
+    groups = tuple(groups)
+    found = survey(keeper, groups, deadline_s)
+    return {
+        group.name: {
+            part.segment.segment_id: sum(found.left(group.name, place) for place in part.places())
+            for part in group.parts
+        }
+        for group in groups
+        if group.name in found.positions
+    }
+
+
+class Backlog(msgspec.Struct, frozen=True):
+    """Records that are not acknowledged; None: not known, and `unknown` says why."""
+
+    messages: int | None
+    segments: Mapping[int, int | None]
+    unknown: str = ""
+
+
+class _Known(msgspec.Struct, frozen=True):
+    version: tuple[int, ...]
+    until: float
+    found: asyncio.Task[dict[str, Backlog]]
+
+
+class Backlogs:
+    """Asked in the event loop; an answer is good for a few seconds."""
+
+    def __init__(self, positions: Positions, prefix: str) -> None:
+        self._positions = positions
+        self._prefix = prefix
+        self._known: dict[str, _Known] = {}
+
+    async def of(
+        self, name: str, topic: ScalableTopic, subscriptions: Mapping[str, Subscription]
+    ) -> dict[str, Backlog]:
+        """By subscription. Never raises for what Kafka does or does not say."""
+        groups = (each.version for each in subscriptions.values())
+        version = (topic.incarnation, topic.version, *groups)
+        known = self._known.get(name)
+        if known is None or known.version != version or clock.now() >= known.until:
+            self._known.pop(name, None)
+            while len(self._known) >= _KEPT_MAX:
+                del self._known[next(iter(self._known))]
+            task = asyncio.create_task(self._find(name, topic, subscriptions), name="backlogs")
+            known = self._known[name] = _Known(version, clock.now() + _FRESH_S, task)
+        return await asyncio.shield(known.found)
+
+    async def stop(self) -> None:
+        """Ends the threads of questions; waits for those that are under way."""
+        await self._positions.stop()
+        tasks = [each.found for each in self._known.values()]
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _find(
+        self, name: str, topic: ScalableTopic, subscriptions: Mapping[str, Subscription]
+    ) -> dict[str, Backlog]:
+        parts = [
+            Part(part, kafka_topic(self._prefix, name, topic.incarnation, part))
+            for part in topic.segments
+        ]
+        groups = reading_groups(self._prefix, name, parts, subscriptions)
+        asked = list(groups.values())[:_GROUPS_MAX]
+        segments = {part.kafka_topic: part.segment for group in asked for part in group.parts}
+        buckets = sum(segment.buckets for segment in segments.values())
+        why, found = _NOT_TOLD, {}
+        if buckets > _BUCKETS_MAX:
+            why = f"{buckets} entry buckets are more than the {_BUCKETS_MAX} that are looked up"
+        elif asked:
+            try:
+                found = await self._positions.ask(
+                    lambda keeper, left_s: backlogs(keeper, asked, left_s), _ANSWER_S
+                )
+            except OperationError as error:
+                why = error.reason
+        few = f"only {_GROUPS_MAX} subscriptions of a topic are looked up"
+        return {
+            each: _backlog(topic, group, found.get(group.name), why if at < _GROUPS_MAX else few)
+            for at, (each, group) in enumerate(groups.items())
+        }
+
+
+def _backlog(
+    topic: ScalableTopic, group: Group, found: Mapping[int, int] | None, why: str
+) -> Backlog:
+    """By what was found, None for nothing: `why`. What is drained has no backlog in any case."""
+    if found is not None:
+        segments = {part.segment_id: found.get(part.segment_id, 0) for part in topic.segments}
+        return Backlog(sum(found.values()), segments)
+    left = {part.segment.segment_id for part in group.parts}
+    return Backlog(
+        None,
+        {each.segment_id: None if each.segment_id in left else 0 for each in topic.segments},
+        why,
+    )

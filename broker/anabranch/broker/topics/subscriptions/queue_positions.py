@@ -1,0 +1,240 @@
+"""What Kafka tells of groups over a connection of our own: how far a queue has read, and where it
+begins, the start offsets of its share group, for which librdkafka has no call; and what other
+groups have committed, for which it has one that costs a client for each group.
+
+Kafka is asked so (DescribeShareGroupOffsets, AlterShareGroupOffsets, KIP-932) where it lets in
+whoever has no SASL. All below a start offset was acknowledged, rejected,
+or given up by Kafka. It is behind by what was acknowledged last; from 4.2 Kafka also tells how many
+are left (KIP-1226).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from itertools import product
+from typing import Final, TypeVar
+
+from confluent_kafka import KafkaError
+
+from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.offsets import Place
+from anabranch.channel.segments.positions import GroupPositions
+from anabranch.wire import clock
+from anabranch.wire.kafka.committed import CommittedReader
+from anabranch.wire.kafka.protocol import (
+    Address,
+    BrokerConnection,
+    KafkaProtocolError,
+    ResponseReader,
+    can_ask,
+    text,
+)
+from anabranch.wire.varint import varint
+
+_T = TypeVar("_T")
+
+_DESCRIBE: Final = 90
+_DESCRIBE_VERSIONS: Final = (1, 0)  # the first one tells how many are left
+_ALTER: Final = 91
+_ALTER_VERSIONS: Final = (0,)
+_NOT_TOLD: Final = -1
+_NOT_BEGUN: Final = -1
+_NO_GROUP: Final = KafkaError.GROUP_ID_NOT_FOUND
+_ELSEWHERE: Final = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
+_BROKER_S_MAX: Final = 3.0
+COORDINATORS_MAX: Final = 1_000  # remembered
+
+
+class KafkaPositions(GroupPositions):
+    """A `PositionKeeper`. To be used by one thread."""
+
+    def __init__(self, connection: KafkaConnection) -> None:
+        super().__init__(connection)
+        self._security = connection.security
+        self._coordinators: dict[str, Address] = {}  # by group, the last one
+        self._reader = CommittedReader(self._security, _BROKER_S_MAX)
+        self._brokers: list[Address] = []  # as they were known last
+
+    def close(self) -> None:
+        """Ends the connections."""
+        self._reader.close()
+        super().close()
+
+    def committed(self, group: str, places: Iterable[Place], deadline_s: float) -> dict[Place, int]:
+        """As that of `GroupPositions`, without a client for the group where that can be."""
+        asked, deadline = list(places), clock.now() + deadline_s
+        if asked and can_ask(self._security) and deadline_s > _BROKER_S_MAX:
+            try:
+                brokers = self._brokers or self.brokers(group, _BROKER_S_MAX)
+                told = self._reader.committed(brokers, {group: asked}).get(group)
+            except (OSError, KafkaProtocolError, KafkaUnreachableError, KafkaRefusedError):
+                told = None
+            if told is not None and not told.error:
+                self._brokers = brokers
+                return {place: at for place, at in told.offsets.items() if at >= 0}
+            self._brokers = []
+        # What is wrong, or passes, librdkafka tells.
+        return super().committed(group, asked, deadline - clock.now())
+
+    def queue(
+        self, group: str, places: Iterable[Place], deadline_s: float
+    ) -> dict[Place, tuple[int, int]]:
+        """Where the group goes on in each partition, and how many messages it has left, or -1; only
+        those of which Kafka tells.
+
+        {} where it cannot be asked. Raises KafkaRefusedError, or KafkaUnreachableError.
+        """
+        asked = list(places)
+        if not asked or not self.places_queues():
+            return {}
+        found = self._described(group, asked, clock.now() + deadline_s)
+        return {place: (max(0, start), left) for place, (start, left) in found.items()}
+
+    def places_queues(self) -> bool:
+        """Whether `begin_queue` can do it here."""
+        return can_ask(self._security)
+
+    def begin_queue(self, group: str, starts: Mapping[Place, int], deadline_s: float) -> None:
+        """Lets the group, which nobody reads yet, begin at these offsets. Where it has begun
+        already, it stays. Raises as `queue`.
+        """
+        deadline = clock.now() + deadline_s
+        # Where no group was ever asked for, Kafka has nobody who coordinates any: asking makes it.
+        self.committed(f"{group}.begins", list(starts)[:1], deadline_s)
+        begun = self._described(group, list(starts), deadline)
+        left = {
+            place: offset
+            for place, offset in starts.items()
+            if begun.get(place, (_NOT_BEGUN, 0))[0] == _NOT_BEGUN
+        }
+        if left:
+            body = _alteration(group, left)
+            doing = f"to set the start offsets of share group {group}"
+            self._coordinated(group, doing, _ALTER, _ALTER_VERSIONS, body, _altered, deadline)
+
+    def _described(
+        self, group: str, places: Sequence[Place], deadline: float
+    ) -> dict[Place, tuple[int, int]]:
+        body = _description(group, places)
+        doing = f"to read the start offsets of share group {group}"
+        return self._coordinated(
+            group, doing, _DESCRIBE, _DESCRIBE_VERSIONS, body, _described, deadline
+        )
+
+    def _coordinated(
+        self,
+        group: str,
+        doing: str,
+        question: int,
+        versions: Iterable[int],
+        body: bytes,
+        read: Callable[[ResponseReader, int, str], _T | None],
+        deadline: float,
+    ) -> _T:
+        """The answer of the broker that coordinates the group, whichever it is now."""
+        known = self._coordinators.get(group)
+        others = self.brokers(group, deadline - clock.now())
+        first = [known] if known is not None else []
+        for address, version in product([*first, *others], versions):
+            left_s = min(_BROKER_S_MAX, deadline - clock.now())
+            if left_s <= 0:
+                break
+            try:
+                with closing(BrokerConnection(address, self._security, left_s)) as connection:
+                    said = connection.ask(question, version, body)
+                found = read(said, version, doing)
+            except (OSError, KafkaProtocolError):
+                continue  # it does not know the version, or another one coordinates the group
+            if found is not None:
+                self._coordinators[group] = address
+                if len(self._coordinators) > COORDINATORS_MAX:
+                    del self._coordinators[next(iter(self._coordinators))]
+                return found
+        self._coordinators.pop(group, None)
+        raise self._connection.unreachable(doing)
+
+
+def _description(group: str, places: Iterable[Place]) -> bytes:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in places:
+        topics.setdefault(topic, []).append(partition)
+    body = b"\x02" + text(group) + varint(len(topics) + 1)
+    for topic, partitions in topics.items():
+        numbers = struct.pack(f">{len(partitions)}i", *partitions)
+        body += text(topic) + varint(len(partitions) + 1) + numbers + b"\0"
+    return body + b"\0\0"  # no tags: of the group, of the request
+
+
+def _alteration(group: str, starts: Mapping[Place, int]) -> bytes:
+    topics: dict[str, list[bytes]] = {}
+    for (topic, partition), offset in starts.items():
+        topics.setdefault(topic, []).append(struct.pack(">iq", partition, offset) + b"\0")
+    body = text(group) + varint(len(topics) + 1)
+    for topic, partitions in topics.items():
+        body += text(topic) + varint(len(partitions) + 1) + b"".join(partitions) + b"\0"
+    return body + b"\0"
+
+
+def _altered(reader: ResponseReader, version: int, doing: str) -> bool | None:
+    """None: it is not this broker that coordinates. Raises KafkaRefusedError."""
+    reader.skip(4)  # throttle time
+    (error,) = reader.unpack(">h")
+    message = reader.text()
+    if error in _ELSEWHERE:
+        return None
+    for _ in range(reader.count()):
+        reader.text()
+        reader.skip(16)  # the topic's id
+        for _ in range(reader.count()):
+            _, wrong = reader.unpack(">ih")
+            said = reader.text()
+            reader.tags()
+            if wrong and not error:
+                error, message = wrong, said
+        reader.tags()
+    if error:
+        raise KafkaRefusedError(
+            f"Kafka refused {doing}: error {error} {message}; it takes the rights to read the "
+            "group and its topics, and nobody may be a member of the group"
+        )
+    return True
+
+
+def _described(
+    reader: ResponseReader, version: int, doing: str
+) -> dict[Place, tuple[int, int]] | None:
+    """None: it is not this broker that knows. Raises KafkaRefusedError."""
+    reader.skip(4)  # throttle time
+    found: dict[Place, tuple[int, int]] = {}
+    for _ in range(reader.count()):
+        reader.text()  # its name
+        for _ in range(reader.count()):
+            topic = reader.text()
+            reader.skip(16)  # its id
+            for _ in range(reader.count()):
+                partition, start, _ = reader.unpack(">iqi")
+                (left,) = reader.unpack(">q") if version else (_NOT_TOLD,)
+                (error,) = reader.unpack(">h")
+                reader.text()
+                reader.tags()
+                if not error:
+                    found[topic, partition] = (start, left)
+            reader.tags()
+        (error,) = reader.unpack(">h")
+        message = reader.text()
+        reader.tags()
+        if error in _ELSEWHERE:
+            return None
+        if error and error != _NO_GROUP:
+            raise KafkaRefusedError(
+                f"Kafka refused {doing}: error {error} {message}; it takes the rights to describe "
+                "the group and its topics"
+            )
+    return found

@@ -1,0 +1,374 @@
+"""`TopicSurveys`: what a controller does for its topics' subscriptions now and then, used or not.
+
+It asks Kafka how far each has read, and keeps what Kafka forgets: positions that nobody has
+committed for `offsets.retention.minutes` are gone, of a group without consumers or a bucket without
+messages. So they are written down in the log, in a record that fits the very version of the
+subscription that they were read for. Nothing is committed to Kafka: that has no "unless somebody
+has committed since", and a late one would take a consumer's own back. What all have read, and is
+old enough, is deleted; and a subscription that nobody uses expires, where an operator wants that.
+
+Kafka may be slow, and librdkafka takes a client for each group. So eight topics are looked at at
+once, and what a look asks of positions takes half a minute at most, ten seconds of it for a group:
+1,000 topics are through in about an hour if each takes all of it, and groups for which there was no
+time are the first ones of the next look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from anabranch.broker.errors import KafkaFailedError, OperationError, UnavailableError
+from anabranch.broker.logging import get_logger
+from anabranch.broker.topics.controllers.access import TopicAccess
+from anabranch.broker.topics.metrics import TopicSample
+from anabranch.broker.topics.subscriptions.consumers import Consumers
+from anabranch.broker.topics.subscriptions.groups import StrayGroups, written_parts
+from anabranch.broker.topics.subscriptions.positions import (
+    Group,
+    Part,
+    PositionKeeper,
+    Positions,
+    Survey,
+    reading_groups,
+    survey,
+)
+from anabranch.broker.topics.subscriptions.usage import Expiry, change_as_read
+from anabranch.broker.topics.watches import OwnedTopics
+from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
+from anabranch.channel.kafka.offsets import Place
+from anabranch.core.subscriptions.draining import drained_by_positions
+from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind, SubscriptionOp
+from anabranch.core.topics.kafka_names import kafka_topic
+from anabranch.core.topics.retention import Retention, trims, written_down
+from anabranch.core.topics.topic import Operation, ScalableTopic
+from anabranch.wire import clock
+
+_KAFKA_S: Final = 30.0
+_GROUP_S: Final = 10.0
+_OLD_S: Final = 5.0  # left for the question what is old
+AT_ONCE: Final = 8  # topics
+_SEARCHES: Final = 60  # rounds from one search for stray groups to the next
+_TRIMS: Final = 50  # in the time that what all have read is kept
+_TRIM_S_MAX: Final = 3_600.0
+
+
+class TopicSurveys:
+    """One node's. `look` may be called for one topic; `round` looks at all that are its own.
+
+    `busy_rounds`: after which the positions of what is in use are written down again.
+    """
+
+    busy_rounds = 60
+
+    def __init__(
+        self,
+        access: TopicAccess,
+        consumers: Consumers,
+        positions: Positions,
+        owned: OwnedTopics,
+        retention: Retention,
+        interval_s: float,
+        now: Callable[[], float],
+    ) -> None:
+        self.seen: dict[str, TopicSample] = {}
+        self.expiry = Expiry(
+            access,
+            consumers.usage,
+            consumers.groups,
+            positions,
+            retention.expiry_s,
+            now,
+        )
+        self._access = access
+        self._usage = consumers.usage
+        self._runtime = access.runtime
+        self._positions = positions
+        self._owned = owned
+        self._retention = retention
+        self._interval_s = interval_s
+        self._now = now
+        self._note_at: dict[tuple[str, str], tuple[int, float]] = {}  # group's number, when next
+        self._trim_at: dict[str, float] = {}
+        self._trouble: dict[str, str] = {}  # why a topic could not be looked at
+        self._unasked: dict[str, list[str]] = {}  # subscriptions for which no time was left
+        self.strays = StrayGroups(access.service, consumers.groups, positions)
+        self._rounds = 0
+        self._retained: dict[str, set[str]] = {}  # topics, and which Kafka topics of each
+        self._next_at = now() + interval_s
+        self._task: asyncio.Task[None] | None = None
+        self._log = get_logger(broker=access.runtime.core.me)
+        access.service.tickers.append(self._ticked)
+
+    def _ticked(self) -> None:
+        if self._task is None and self._now() >= self._next_at:
+            self._task = asyncio.create_task(self._round(), name="survey topics")
+
+    async def _round(self) -> None:
+        """What takes long is begun again after as long at least: others need Kafka, too."""
+        began = self._now()
+        try:
+            await self.round()
+        except Exception as error:  # noqa: BLE001 - a node that silently kept nothing would be worse
+            self._log.error("node.fault", exc_info=error)
+            self._runtime.fail(f"a fault while subscriptions were kept: {error}")
+        now = self._now()
+        self._next_at = max(began + self._interval_s, 2 * now - began)
+        self._task = None
+
+    async def stop(self) -> None:
+        """Ends what is under way; a question that Kafka was asked has a deadline of its own."""
+        await self._owned.stop()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._positions.stop()
+
+    async def round(self) -> None:
+        """Looks at all topics of this node. What cannot be done now is left for the next round."""
+        self._rounds += 1
+        if self._rounds % _SEARCHES == 1 and self._runtime.core.is_leader():
+            await self._search()
+        await self._owned.follow()
+        names = self._owned.names()
+        mine = set(names)
+        self._forget(mine)
+        left = iter(names)  # of all that look
+        async with asyncio.TaskGroup() as looking:
+            for _ in range(AT_ONCE):
+                looking.create_task(self._look_at(left))
+
+    async def _look_at(self, names: Iterator[str]) -> None:
+        for name in names:
+            if not self._access.service.may_act(name):
+                continue
+            try:
+                await self.look(name)
+            except OperationError as error:
+                if self._trouble.get(name) != error.reason:
+                    self._log.warning("topic.not_kept", topic=name, why=error.reason)
+                self._trouble[name] = error.reason
+            else:
+                self._trouble.pop(name, None)
+
+    async def _search(self) -> None:
+        try:
+            await self.strays.search()
+        except OperationError as error:
+            self._log.warning("groups.not_searched", why=error.reason)
+
+    def _forget(self, mine: set[str]) -> None:
+        """What is another node's by now, or is no more."""
+        kept: tuple[dict[str, Any], ...] = (
+            self.seen,
+            self._trim_at,
+            self._trouble,
+            self._unasked,
+            self._retained,
+        )
+        for topics in kept:
+            for name in topics.keys() - mine:
+                del topics[name]
+        for key in list(self._note_at):
+            if key[0] not in mine or self._runtime.view.subscription(*key) is None:
+                del self._note_at[key]
+        self.expiry.forget(mine)
+
+    async def look(self, name: str) -> None:
+        """Looks at one topic whose controller this node is. Raises what its requests end in."""
+        topic = self._access.topic(name)
+        await self._retain(name, topic)
+        subscriptions = dict(self._runtime.view.subscriptions(name))
+        trims_due = self._trims_due(name)
+        if not subscriptions and not trims_due:
+            return
+        prefix, first = self._access.service.prefix, self._unasked.get(name, ())
+        parts = written_parts(prefix, name, topic)
+        in_turn = dict.fromkeys(
+            (*(each for each in first if each in subscriptions), *subscriptions)
+        )
+        wanted = {each: subscriptions[each] for each in in_turn}
+        asked = _Asked(parts, reading_groups(prefix, name, parts, wanted))
+        young_ms = self._young_ms() if trims_due else None
+        found, old = await self._positions.ask(
+            lambda keeper, left_s: _survey(keeper, asked, young_ms, left_s), _KAFKA_S
+        )
+        if not self._access.service.may_act(name):
+            return
+        unasked = set(found.unasked)
+        self._unasked[name] = [each for each, g in asked.groups.items() if g.name in unasked]
+        self._note_seen(name, topic, asked, found)
+        late = False
+        for subscription, group in asked.groups.items():
+            at = found.positions.get(group.name)
+            if at is not None and await self._say_drained(name, topic, subscription, group, at):
+                continue
+            # Kafka forgets no queue's, and where a checkpoint begins is its consumer's to say.
+            if group.known.kind is not SubscriptionKind.STREAM:
+                continue
+            if at is None:
+                late = True
+            else:
+                await self._write_down(name, subscription, group, at)
+        if young_ms is not None:
+            await self._trim(name, topic, subscriptions, asked, found, old)
+        for subscription, known in subscriptions.items():
+            await self.expiry.look(name, subscription, known)
+        if late:
+            raise UnavailableError(
+                "Kafka did not tell in time how far each subscription has read; those that were "
+                "not asked for are the first ones of the next look"
+            )
+
+    # --- positions ----------------------------------------------------------------------
+
+    async def _say_drained(
+        self,
+        name: str,
+        topic: ScalableTopic,
+        subscription: str,
+        group: Group,
+        at: Mapping[Place, int],
+    ) -> bool:
+        """Whether the log is told what nobody is there to report.
+
+        Of a stream that somebody uses, its consumers say it. What Kafka calls done of a queue it
+        gives to nobody again, whoever is there.
+        """
+        known = group.known
+        drained = drained_by_positions(topic.layout, frozenset(known.drained), group.by_bucket(at))
+        if not drained:
+            return False
+        is_queue = known.kind is SubscriptionKind.QUEUE
+        if not is_queue and self._usage.is_used(name, subscription, known):
+            return False
+        op = SubscriptionOp.DRAINED
+        await change_as_read(self._access, name, subscription, known, op, segment_ids=drained)
+        return True
+
+    async def _write_down(
+        self, name: str, subscription: str, group: Group, at: Mapping[Place, int]
+    ) -> None:
+        """What is in use is written down now and then only: its consumers commit it to Kafka."""
+        known, key, now = group.known, (name, subscription), self._now()
+        wanted = written_down(known, (part.segment for part in group.parts), group.by_bucket(at))
+        number, not_before = self._note_at.get(key, (known.created_offset, -math.inf))
+        if number == known.created_offset and known.consumers and now < not_before:
+            return
+        self._note_at[key] = (known.created_offset, now + self.busy_rounds * self._interval_s)
+        if wanted == known.positions:
+            return
+        op = SubscriptionOp.POSITIONS
+        await change_as_read(self._access, name, subscription, known, op, positions=wanted)
+
+    # --- messages -----------------------------------------------------------------------
+
+    async def _retain(self, name: str, topic: ScalableTopic) -> None:
+        """Has Kafka know the settings of today: a segment may be older than they are."""
+        parts = topic.segments if topic.operation is Operation.NONE else ()
+        there = {
+            kafka_topic(self._access.service.prefix, name, topic.incarnation, part)
+            for part in parts
+        }
+        known = self._retained.setdefault(name, set())
+        if new := sorted(there - known):
+            try:
+                await asyncio.wrap_future(self._access.service.workers.retain(new))
+            except KafkaRefusedError as error:
+                raise KafkaFailedError(str(error)) from None
+            except KafkaUnreachableError as error:
+                raise UnavailableError(str(error)) from None
+            self._retained[name] = there
+
+    def _trims_due(self, name: str) -> bool:
+        if math.isinf(self._retention.read_s):
+            return False
+        return self._now() >= self._trim_at.get(name, -math.inf)
+
+    def _young_ms(self) -> int:
+        """What has this time, or a later one, is kept; by the log's clock."""
+        return max(0, self._runtime.log_ms - round(self._retention.read_s * 1000))
+
+    async def _trim(
+        self,
+        name: str,
+        topic: ScalableTopic,
+        subscriptions: Mapping[str, Subscription],
+        asked: _Asked,
+        found: Survey,
+        old: Mapping[Place, int],
+    ) -> None:
+        """Of active segments; what is sealed goes as a whole, once all have drained it."""
+        read_s = self._retention.read_s
+        self._trim_at[name] = self._now() + min(_TRIM_S_MAX, read_s / _TRIMS)
+        positions = [found.positions.get(asked.groups[each].name, {}) for each in subscriptions]
+        up_to = trims({place: found.begins[place] for place in old}, old, positions)
+        if not up_to or not self._is_unchanged(name, topic, subscriptions):
+            return
+        await self._positions.ask(lambda keeper, left_s: keeper.trim(up_to, left_s), _KAFKA_S)
+        count = sum(end - found.begins[place] for place, end in up_to.items())
+        self._log.info("messages.trimmed", topic=name, buckets=len(up_to), messages=count)
+
+    def _is_unchanged(
+        self, name: str, topic: ScalableTopic, subscriptions: Mapping[str, Subscription]
+    ) -> bool:
+        """Whether nobody has come since who has more to read: one made, or put somewhere else."""
+        now = self._runtime.view.topic(name)
+        if now is None or now.incarnation != topic.incarnation:
+            return False
+        if not self._access.service.may_act(name):
+            return False
+        return all(
+            each in subscriptions and subscriptions[each].created_offset == known.created_offset
+            for each, known in self._runtime.view.subscriptions(name)
+        )
+
+    # --- what was seen ------------------------------------------------------------------
+
+    def _note_seen(self, name: str, topic: ScalableTopic, asked: _Asked, found: Survey) -> None:
+        now = self._now()
+        before = self.seen.get(name)
+        if before is not None and before.incarnation != topic.incarnation:
+            before = None
+        told = {each: g for each, g in asked.groups.items() if g.name in found.positions}
+        groups = {each: group.name for each, group in told.items()}
+        read = {each: sum(found.positions[group].values()) for each, group in groups.items()}
+        rates = {}
+        for each, group in groups.items():
+            if before is not None and before.groups.get(each) == group and now > before.at:
+                grown = max(0, read[each] - before.read[each])
+                rates[each] = grown / (now - before.at)
+        self.seen[name] = TopicSample(
+            topic.incarnation,
+            now,
+            sum(end - found.begins[place] for place, end in found.ends.items()),
+            groups,
+            read,
+            {each: found.left_of(group) for each, group in told.items()},
+            rates,
+        )
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    """What Kafka is asked for: all parts, and the groups by their subscriptions' names."""
+
+    parts: list[Part]
+    groups: dict[str, Group]
+
+
+def _survey(
+    keeper: PositionKeeper, asked: _Asked, young_ms: int | None, left_s: float
+) -> tuple[Survey, dict[Place, int]]:
+    """Also, if a time is given, the first offset of it or a later one in what is active."""
+    deadline = clock.now() + left_s
+    asked_s = left_s if young_ms is None else left_s - _OLD_S
+    found = survey(keeper, asked.groups.values(), asked_s, asked.parts, _GROUP_S)
+    if young_ms is None:
+        return found, {}
+    active = [place for part in asked.parts if part.segment.is_active for place in part.places()]
+    at = keeper.offsets(active, young_ms, deadline - clock.now())
+    return found, {place: at[place] if at[place] >= 0 else found.ends[place] for place in active}

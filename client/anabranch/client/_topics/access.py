@@ -1,0 +1,103 @@
+"""`NodeAccess`: how a client reaches nodes, whichever they are: by TLS or not, and as whom.
+
+Who was refused does not ask again at once: all parts of a client would, each on its own, and nodes
+let an address wait that shows much that is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from anabranch.access import Credentials, Tls, TlsFiles
+from anabranch.access import CredentialsError as NothingToShowError
+from anabranch.client._errors import AuthenticationError, CredentialsError
+from anabranch.client._topics.nodes import Push, is_tls
+from anabranch.core.errors import InvalidInputError
+from anabranch.wire import clock
+from anabranch.wire.client import ClientConnection, connect
+from anabranch.wire.errors import AuthenticationError as RefusedAuthenticationError
+from anabranch.wire.logging import get_logger
+
+# For so long what was refused is taken to be so still: the same text, or a function, unasked.
+_REFUSED_S: Final = 10.0
+_REFUSED_ASKED_S: Final = 2.0
+
+_logger = get_logger(__name__)
+
+
+class NodeAccess:
+    """Makes a client's connections. Raises InvalidInputError."""
+
+    def __init__(
+        self,
+        url: str,
+        tls: Tls | None = None,
+        credentials: Credentials | None = None,
+        now: Callable[[], float] = clock.now,
+    ) -> None:
+        if not isinstance(tls, Tls | None):
+            raise InvalidInputError(f"tls= is a Tls, not a {type(tls).__name__}")
+        if not isinstance(credentials, Credentials | None):
+            raise InvalidInputError(
+                f"credentials= is a Token or Basic, not a {type(credentials).__name__}"
+            )
+        wants_tls = is_tls(url)
+        if tls is not None and not wants_tls:
+            raise InvalidInputError(
+                f"{url} is without TLS, and it is said whom to trust by TLS, or what to show: "
+                "write pulsar+ssl://, with nodes' brokerServicePortTls"
+            )
+        if credentials is not None and not wants_tls:
+            _logger.warning("client.not_encrypted", url=url)
+        self._files = TlsFiles(tls or Tls()) if wants_tls else None
+        self._credentials = credentials
+        self._now = now
+        self._refusal: RefusedAuthenticationError | None = None
+        self._refused = b""  # what was
+        self._refused_until = 0.0
+
+    async def connect(
+        self, host: str, port: int, *, on_push: Push, timeout_s: float
+    ) -> ClientConnection:
+        """A connection on which the handshake is done.
+
+        Raises ConnectError, AuthenticationError, CredentialsError.
+        """
+        try:
+            if self._refusal is not None and await self._is_the_same():
+                raise self._refusal
+            return await connect(
+                host,
+                port,
+                on_push=on_push,
+                timeout_s=timeout_s,
+                tls=self._files,
+                credentials=self._credentials,
+            )
+        except RefusedAuthenticationError as error:
+            await self._remember(error)
+            may_pass = self._credentials is not None and self._credentials.is_renewable
+            raise AuthenticationError(str(error), may_pass=may_pass) from None
+        except NothingToShowError as error:
+            raise CredentialsError(str(error)) from error
+
+    async def _is_the_same(self) -> bool:
+        """Whether it would be refused again."""
+        if self._now() >= self._refused_until:
+            self._refusal = None
+            return False
+        return await self._shown() == self._refused
+
+    async def _remember(self, refusal: RefusedAuthenticationError) -> None:
+        if refusal is not self._refusal:
+            self._refused = await self._shown()
+            shown = self._credentials
+            is_asked = shown is not None and shown.is_asked_for
+            self._refused_until = self._now() + (_REFUSED_ASKED_S if is_asked else _REFUSED_S)
+            self._refusal = refusal
+
+    async def _shown(self) -> bytes:
+        """What is shown now, where that can be told without asking a function for it."""
+        shown = self._credentials
+        return await shown.show() if shown is not None and not shown.is_asked_for else b""

@@ -1,0 +1,51 @@
+"""`Judgements`: what `authorize` has answered, for as long as it cannot answer otherwise.
+
+An answer follows from the folded state, from settings that do not change, and from what is asked.
+So it holds as long as the state stands at the same offset of the log; with the next record that is
+folded, whatever it changes, all are forgotten. Who asks the same again and again, as who looks up
+topics does, is judged once for each record.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from anabranch.core.log.replica import Replica
+from anabranch.core.security.actions import Need
+from anabranch.core.security.authorize import Judgement, authorize
+from anabranch.core.security.changes import FoldedGrants
+from anabranch.core.security.grants import Grants
+from anabranch.core.security.principal import Principal
+from anabranch.core.security.resources import ResourceName
+
+KEPT_MAX: Final = 4_096
+
+
+class Judgements:
+    """Of a node. `superusers`, `proxies`: the roles that are, by its settings."""
+
+    def __init__(self, superusers: frozenset[str], proxies: frozenset[str]) -> None:
+        self._superusers = superusers
+        self._proxies = proxies
+        self._kept: dict[tuple[Principal, Need, ResourceName], Judgement] = {}
+        self._state: Replica | None = None
+        self._offset = -1
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def of(
+        self, state: Replica, principal: Principal, need: Need, resource: ResourceName
+    ) -> Judgement:
+        """What `authorize` answers by the state as it is now."""
+        if state is not self._state or state.next_offset != self._offset:
+            self._kept.clear()
+            self._state, self._offset = state, state.next_offset
+        asked = (principal, need, resource)
+        found = self._kept.get(asked)
+        if found is None:
+            if len(self._kept) >= KEPT_MAX:
+                self._kept.clear()
+            grants = Grants(FoldedGrants(state), self._superusers, self._proxies)
+            found = self._kept[asked] = authorize(grants, principal, need, resource)
+        return found

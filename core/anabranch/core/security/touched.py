@@ -1,0 +1,31 @@
+"""Whose rights a change of the state may have touched: of whom to ask again what goes on by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from anabranch.core.log.state import Change
+from anabranch.core.security.permission import PERMISSIONS_PREFIX
+from anabranch.core.security.resources import scope_resource
+
+_TENANTS: Final = "tenant:"
+
+
+def touched_roles(changes: Iterable[Change]) -> dict[str, frozenset[str] | None]:
+    """By tenant, the roles whose rights within it may be others now; None: anybody's.
+
+    >>> found = touched_roles([("permission:acme/shop:urn:ada", None), ("tenant:river", None)])
+    >>> found["acme"], found["river"]
+    (frozenset({'urn:ada'}), None)
+    """
+    found: dict[str, frozenset[str] | None] = {}
+    for key, _ in changes:
+        if key.startswith(_TENANTS):
+            found[key[len(_TENANTS) :]] = None
+        elif key.startswith(PERMISSIONS_PREFIX):
+            scope, _, role = key[len(PERMISSIONS_PREFIX) :].partition(":")
+            tenant = scope_resource(scope).tenant
+            roles = found.get(tenant, frozenset())
+            found[tenant] = None if roles is None else roles | {role}
+    return found

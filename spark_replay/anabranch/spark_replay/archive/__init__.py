@@ -1,0 +1,7 @@
+"""The archive: the log as Parquet, in a folder that the cluster knows.
+
+`writer`: writes it.
+`contents`: how far it has got.
+`identity`, `registration`: who it is, and what the cluster knows of it.
+`folders`: where archives lie, on this machine or on any file system that Hadoop knows.
+"""

@@ -1,0 +1,254 @@
+"""The folders of archives: on this machine, or on any file system that Hadoop knows.
+
+What is asked of a folder beside Spark's own reading and writing is little, and is asked here. A
+path or a `file:` URL is a folder of this machine, for which Python's own calls promise more: a
+lock, and what is on the disk. Any other URL goes through the JVM, in the way in which Spark keeps
+its checkpoints there (`CheckpointFileManager`): a file appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, Final, Protocol
+from urllib.parse import unquote, urlsplit
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from anabranch.core.errors import AnabranchError, InvalidInputError
+from anabranch.spark_replay.spark.failures import cause
+
+Place = Path | str  # a path, or a URL
+
+_LOCK: Final = "_lock"  # readers of Parquet skip names that start like this
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+
+
+class FolderError(AnabranchError):
+    """A folder cannot be used; the message says what to do."""
+
+
+class Folder(Protocol):
+    """One folder. `url` is for Spark; as text it is what its user has called it."""
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def where(self) -> str:
+        """For people of other machines."""
+
+    @property
+    def name(self) -> str: ...
+
+    def is_there(self) -> bool: ...
+
+    def make(self) -> None: ...
+
+    def names(self, *inside: str) -> list[str]:
+        """Names the files of a folder in it; none where there is no such folder."""
+
+    def read(self, *inside: str) -> bytes:
+        """Raises FileNotFoundError."""
+
+    def write(self, name: str, data: bytes) -> None:
+        """Puts a file there, whole or not at all; one that is there is replaced."""
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Keeps a second writer out where that is possible. Raises FolderError."""
+
+
+def folder_at(place: Place, spark: SparkSession) -> Folder:
+    """The folder that a path or a URL names. Raises FolderError."""
+    local = local_folder(place)
+    return HadoopFolder(str(place), spark) if local is None else local
+
+
+def local_folder(place: Place) -> LocalFolder | None:
+    """The folder, if it is one of this machine. Raises FolderError for a URL of none."""
+    if isinstance(place, Path) or not _URL.match(place):
+        return LocalFolder(Path(place))
+    parts = urlsplit(place)
+    if parts.scheme.lower() != "file":
+        return None
+    if parts.netloc not in ("", "localhost"):
+        raise FolderError(f"{place} names a host: write file:///PATH for a folder of this machine")
+    return LocalFolder(Path(unquote(parts.path)))
+
+
+def checked_place(given: str) -> Place:
+    """What a user gave, as it holds wherever a process runs. Raises InvalidInputError."""
+    if not given.strip():
+        raise InvalidInputError("the name of the archive's directory is empty")
+    if _URL.match(given):
+        return given.rstrip("/")
+    return Path(given).absolute()
+
+
+class LocalFolder:
+    """A folder of this machine, or one that is mounted here."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    @property
+    def url(self) -> str:
+        return str(self.path)
+
+    @property
+    def where(self) -> str:
+        return f"{socket.gethostname()}:{self.path}"
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    def is_there(self) -> bool:
+        return self.path.is_dir()
+
+    def make(self) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+
+    def names(self, *inside: str) -> list[str]:
+        folder = self.path.joinpath(*inside)
+        return [path.name for path in folder.iterdir()] if folder.is_dir() else []
+
+    def read(self, *inside: str) -> bytes:
+        return self.path.joinpath(*inside).read_bytes()
+
+    def write(self, name: str, data: bytes) -> None:
+        """Also on the disk, when it returns."""
+        fresh = self.path / f"{name}.new"
+        with fresh.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(self.path / name)
+        sync(self.path)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        with (self.path / _LOCK).open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise FolderError(
+                    f"another process archives into {self.path}: stop it, or name another directory"
+                ) from None
+            yield
+
+
+def sync(path: Path) -> None:
+    """Returns once a file, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class HadoopFolder:
+    """A folder of any file system for which this Spark has the jars.
+
+    Nothing locks it: a second writer is refused by Spark's checkpoint, batch by batch, where the
+    file system puts a file in place only if there is none yet (HDFS does).
+    """
+
+    def __init__(self, url: str, spark: SparkSession) -> None:
+        jvm: Any = spark.sparkContext._jvm
+        conf = spark.sparkContext._jsc.hadoopConfiguration()
+        self._url = url
+        self._path: Any = jvm.org.apache.hadoop.fs.Path
+        self._bytes: Any = jvm.org.apache.commons.io.IOUtils.toByteArray
+        streaming = jvm.org.apache.spark.sql.execution.streaming
+        try:
+            root = self._path(url)
+            self._system: Any = root.getFileSystem(conf)
+            self._whole: Any = streaming.CheckpointFileManager.create(root, conf)
+        except Py4JJavaError as error:
+            raise FolderError(
+                f"{url} cannot be used: {cause(error)}. Correct the URL; a file system whose jars "
+                "are not part of Spark needs them (--spark-conf spark.jars=FILE,...), and its "
+                "settings (--spark-conf spark.hadoop.NAME=VALUE)"
+            ) from None
+
+    def __str__(self) -> str:
+        return self._url
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    @property
+    def where(self) -> str:
+        return self._url
+
+    @property
+    def name(self) -> str:
+        return self._url.rpartition("/")[2]
+
+    def is_there(self) -> bool:
+        with self._told("looked at"):
+            return self._is_folder(self._at())
+
+    def make(self) -> None:
+        with self._told("made"):
+            self._system.mkdirs(self._at())
+
+    def names(self, *inside: str) -> list[str]:
+        with self._told("listed"):
+            folder = self._at(*inside)
+            if not self._is_folder(folder):
+                return []
+            return [each.getPath().getName() for each in self._system.listStatus(folder)]
+
+    def read(self, *inside: str) -> bytes:
+        with self._told("read"):
+            file = self._at(*inside)
+            if not self._system.exists(file):
+                raise FileNotFoundError(f"there is no {file.toString()}")
+            stream = self._system.open(file)
+            try:
+                return bytes(self._bytes(stream))
+            finally:
+                stream.close()
+
+    def write(self, name: str, data: bytes) -> None:
+        with self._told("written"):
+            stream = self._whole.createAtomic(self._at(name), True)
+            try:
+                stream.write(data)
+            except Py4JJavaError:
+                stream.cancel()
+                raise
+            stream.close()
+
+    def locked(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def _at(self, *inside: str) -> Any:
+        return self._path("/".join((self._url, *inside)))
+
+    def _is_folder(self, path: Any) -> bool:
+        return bool(self._system.exists(path)) and bool(
+            self._system.getFileStatus(path).isDirectory()
+        )
+
+    @contextmanager
+    def _told(self, done: str) -> Iterator[None]:
+        try:
+            yield
+        except Py4JJavaError as error:
+            raise FolderError(
+                f"{self._url} cannot be {done}: {cause(error)}; check that its file system "
+                "answers, and lets this user in"
+            ) from None

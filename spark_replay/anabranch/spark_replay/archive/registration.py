@@ -1,0 +1,132 @@
+"""What the cluster knows of an archive: that it is there, on the log, and how far it has got.
+
+The log is trimmed up to what every registered archive holds, so an archive is registered before it
+reads anything, and its mark, a consumer group's committed offset, is told late rather than early.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from typing import Final
+
+import structlog
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from anabranch.channel.archives import ArchiveRegistry
+from anabranch.channel.errors import KafkaUnreachableError
+from anabranch.channel.kafka.topics import topic_id
+from anabranch.spark_replay.archive.folders import Folder
+from anabranch.spark_replay.archive.identity import (
+    ArchiveIdentity,
+    new_identity,
+    place_of,
+    read_identity,
+    write_identity,
+)
+from anabranch.spark_replay.sources import AuditError, KafkaSource
+
+_KAFKA_S_MAX: Final = 10.0
+_log = structlog.get_logger(__name__)
+
+
+class ArchiveRegistration:
+    """Registers one archive of the WAL, as it is opened for writing, before it reads anything.
+
+    `until`: the first offset that the archive does not hold, None for an empty one. Raises
+    AnabranchError when the archive cannot be continued, or not be registered.
+    """
+
+    def __init__(
+        self,
+        kafka: KafkaSource,
+        folder: Folder,
+        until: int | None,
+        passed_over: frozenset[int] = frozenset(),
+    ) -> None:
+        self._kafka = kafka
+        self._folder = folder
+        self._registry = ArchiveRegistry(
+            kafka.connection,
+            kafka.names,
+            f"archive@{socket.gethostname()}",
+            lambda: secrets.token_hex(16),
+            passed_over=passed_over,
+        )
+        try:
+            self._identity = self._identified(until)
+            self.is_new = self._identity.id not in self._registry.read()
+            self._registry.register(
+                self._identity.id, self._identity.first_offset, place_of(folder)
+            )
+            # The log may have been trimmed until it was registered, but not since.
+            self.first_offset = kafka.extent(kafka.names.wal).first_offset
+            self._committer: Consumer = kafka.connection.consumer(
+                group_id=kafka.names.archive_group(self._identity.id)
+            )
+        except BaseException:
+            self._registry.close()
+            raise
+
+    @property
+    def id(self) -> str:
+        """Under which the log knows it."""
+        return self._identity.id
+
+    def _identified(self, until: int | None) -> ArchiveIdentity:
+        log = self._kafka.names.wal
+        log_id = topic_id(self._kafka.connection, log, _KAFKA_S_MAX)
+        first = self._kafka.extent(log).first_offset
+        found = read_identity(self._folder)
+        if found is not None and found.log_id != log_id:
+            raise AuditError(
+                f"the archive in {self._folder} is of another log than {log} is now: check "
+                "bootstrap servers and topic prefix, or start a new archive in another directory"
+            )
+        if until is None:
+            fresh = found or new_identity(self._folder, log_id, first)
+            fresh = ArchiveIdentity(fresh.id, log_id, first)
+            write_identity(self._folder, fresh)
+            return fresh
+        if found is None:
+            raise AuditError(
+                f"the archive in {self._folder} has no identity, so the log does not know it: "
+                "start a new archive in another directory"
+            )
+        if first > until:
+            raise AuditError(
+                f"the archive in {self._folder} ends at offset {until}, but {log} begins at "
+                f"{first}: what lies between is in neither, because the archive was retired or "
+                "records were deleted by hand. Start a new archive in another directory; an audit "
+                "of this one judges what there is on both sides of the gap"
+            )
+        return found
+
+    def tell(self, until: int) -> None:
+        """The archive holds all before `until`, for certain and on the disk.
+
+        A group without members forgets its offset after a while, so it is said again and again;
+        while Kafka is away it is left to the next time. Raises AuditError when the archive was
+        retired, so that nothing waits for it any more.
+        """
+        try:
+            registered = self._registry.read()
+        except KafkaUnreachableError as error:
+            _log.warning("archive_not_published", offset=until, reason=str(error))
+            return
+        if self._identity.id not in registered:
+            raise AuditError(
+                f"archive {self.id} in {self._folder} was retired: the log is no longer kept for "
+                "it. Start it again to have it registered anew"
+            )
+        place = TopicPartition(self._kafka.names.wal, 0, until)
+        try:
+            self._committer.commit(offsets=[place], asynchronous=False)
+        except KafkaException as error:
+            # The next round says it again; until then the WAL is just not trimmed.
+            _log.warning("archive_not_published", offset=until, reason=error.args[0].str())
+
+    def close(self) -> None:
+        """Nothing more will be told."""
+        self._committer.close()
+        self._registry.close()

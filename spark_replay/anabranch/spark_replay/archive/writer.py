@@ -1,0 +1,245 @@
+"""The archive: the WAL as Parquet, each record exactly once, however often the writer is killed.
+
+Spark's Structured Streaming writes it: a batch's files count only once the sink's own log
+(`_spark_metadata`) lists them, and a batch that was cut short is written again under the same
+number. The cluster is told how far the archive has got (`registration`): the compactor
+trims the WAL up to there: late rather than early, only when a batch is in the sink's log, is
+committed in the checkpoint, and is on the disk.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.topics import Topics
+from anabranch.core.errors import AnabranchError
+from anabranch.jars.java import find_java
+from anabranch.spark_replay.archive.contents import (
+    CHECKPOINT,
+    committed_batch,
+    next_offset,
+    offset_of,
+    sync_batches,
+)
+from anabranch.spark_replay.archive.folders import Folder, LocalFolder, Place, folder_at
+from anabranch.spark_replay.archive.registration import ArchiveRegistration
+from anabranch.spark_replay.sources import AuditError, KafkaSource, log_columns
+from anabranch.spark_replay.spark.failures import SPARK_ERRORS, cause
+from anabranch.spark_replay.spark.progress import told_session
+from anabranch.spark_replay.spark.settings import SparkSettings
+
+STOPPED: Final = 0
+COULD_NOT_RUN: Final = 2
+
+_PUBLISH_EVERY_S: Final = 1.0
+_RESTARTS_MAX: Final = 5  # in a row, without a batch in between
+_log = structlog.get_logger(__name__)
+
+
+class ArchiveOptions(msgspec.Struct, frozen=True):
+    """What to archive, and where to."""
+
+    bootstrap_servers: str
+    archive_dir: Place
+    kafka_properties: Mapping[str, str] = {}
+    topic_prefix: str = "anabranch."
+    loads: bool = False  # the topic of segments' load, not the log
+    once: bool = False  # archive what is there, then end
+    interval_s: float = 10.0  # between two batches
+    batch_records_max: int = 500_000
+    scratch_dir: Path | None = None
+    spark: SparkSettings = SparkSettings()
+    passed_over: frozenset[int] = frozenset()  # offsets that only claim to be a newer release's
+
+
+def run_archive(options: ArchiveOptions) -> int:
+    """Archives until SIGTERM or Ctrl-C, or once; answers 0, or 2 when it could not go on."""
+    try:
+        find_java()
+        kafka = _source(options)
+        kafka.extent(_topic(kafka, options))  # a clear message before Spark is started
+        with told_session("archive", options.scratch_dir, options.spark, tasks=False) as (
+            spark,
+            progress,
+        ):
+            if options.once:
+                progress.step("copying the log")
+                until = archive_once(spark, options)
+                progress.step("")
+                sys.stdout.write(f"archived up to offset {until} in {options.archive_dir}\n")
+            else:
+                progress.step("")
+                with _told_to_stop() as stop:
+                    archive_until(spark, options, stop)
+    except AnabranchError as error:
+        sys.stderr.write(f"The archive could not go on: {error}\n")
+        return COULD_NOT_RUN
+    except OSError as error:
+        where = error.filename or options.archive_dir  # an open file that is full names nothing
+        sys.stderr.write(
+            f"The archive could not go on: {where}: {error.strerror}; make room there or make it "
+            "writable, then start it again: it goes on where it stopped\n"
+        )
+        return COULD_NOT_RUN
+    return STOPPED
+
+
+def archive_once(spark: SparkSession, options: ArchiveOptions) -> int:
+    """Archives what is there now; answers the first offset that is not archived."""
+    with _opened(spark, options) as archive:
+        query = archive.start(spark, once=True)
+        try:
+            query.awaitTermination()
+        except SPARK_ERRORS as error:
+            raise AuditError(f"Spark failed: {cause(error)}") from error
+        finally:
+            query.stop()
+        return archive.publish()
+
+
+def archive_until(spark: SparkSession, options: ArchiveOptions, stop: threading.Event) -> None:
+    """Archives until it is told to stop. Raises AnabranchError when Spark fails for good."""
+    with _opened(spark, options) as archive:
+        failures = 0
+        while not stop.is_set():
+            before = archive.publish()
+            query = archive.start(spark, once=False)
+            sys.stderr.write(f"archiving from offset {before} into {options.archive_dir}\n")
+            try:
+                while query.isActive and not stop.wait(_PUBLISH_EVERY_S):
+                    archive.publish()
+            finally:
+                query.stop()
+            reached = archive.publish()
+            error = query.exception()
+            if error is None or stop.is_set():
+                continue
+            failures = 1 if reached > before else failures + 1
+            _log.warning("archive_failed", reason=cause(error), in_a_row=failures)
+            if failures > _RESTARTS_MAX:
+                raise AuditError(f"Spark failed: {cause(error)}") from error
+            stop.wait(options.interval_s)
+
+
+class ArchiveFolder:
+    """One archive directory and what the cluster is told of it. Made by `_opened`."""
+
+    def __init__(self, options: ArchiveOptions, folder: Folder) -> None:
+        self._options = options
+        self._folder = folder
+        self._kafka = _source(options)
+        self._topic = _topic(self._kafka, options)
+        until = next_offset(self._folder)
+        # Nothing waits for an archive of the load: it has what was there.
+        self._standing = (
+            None
+            if options.loads
+            else ArchiveRegistration(self._kafka, self._folder, until, options.passed_over)
+        )
+        self._first_offset = (
+            self._standing.first_offset
+            if self._standing is not None
+            else self._kafka.extent(self._topic).first_offset
+        )
+        if until is None and self._first_offset > 0:
+            sys.stderr.write(
+                f"{self._topic} begins at offset {self._first_offset}: this archive will "
+                "not hold what came before\n"
+            )
+        if self._standing is not None and self._standing.is_new:
+            sys.stderr.write(f"registered as archive {self._standing.id}: the log waits for it\n")
+        self._synced = -1
+
+    def start(self, spark: SparkSession, *, once: bool) -> StreamingQuery:
+        """Starts to write, where the checkpoint says."""
+        stream = (
+            spark.readStream.format("kafka")
+            .options(**self._kafka.options())
+            .option("subscribe", self._topic)
+            .option("startingOffsets", "earliest")
+            .option("includeHeaders", "true")
+            .option("failOnDataLoss", str(not self._options.loads).lower())
+            .option("maxOffsetsPerTrigger", self._options.batch_records_max)
+            .load()
+        )
+        writer = (
+            log_columns(stream)
+            .writeStream.format("parquet")
+            .option("checkpointLocation", f"{self._folder.url}/{CHECKPOINT}")
+            .outputMode("append")
+        )
+        if once:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=f"{self._options.interval_s} seconds")
+        return writer.start(self._folder.url)
+
+    def publish(self) -> int:
+        """Tells the cluster how far the archive has got, also when that is nothing new.
+
+        Raises AnabranchError when it is registered no more.
+        """
+        batch = committed_batch(self._folder)
+        if batch is not None and batch > self._synced and isinstance(self._folder, LocalFolder):
+            sync_batches(self._folder, self._synced)
+            self._synced = batch
+        until = self._first_offset
+        if batch is not None:
+            until = offset_of(self._folder, batch)
+        if self._standing is not None:
+            self._standing.tell(until)
+        return until
+
+    def close(self) -> None:
+        """Nothing more will be published."""
+        if self._standing is not None:
+            self._standing.close()
+
+
+def _source(options: ArchiveOptions) -> KafkaSource:
+    connection = KafkaConnection(options.bootstrap_servers, options.kafka_properties, "archive")
+    return KafkaSource(connection, Topics(options.topic_prefix))
+
+
+def _topic(kafka: KafkaSource, options: ArchiveOptions) -> str:
+    return kafka.names.load if options.loads else kafka.names.wal
+
+
+@contextmanager
+def _opened(spark: SparkSession, options: ArchiveOptions) -> Iterator[ArchiveFolder]:
+    """The archive, locked against a second writer."""
+    folder = folder_at(options.archive_dir, spark)
+    folder.make()
+    with folder.locked():
+        archive = ArchiveFolder(options, folder)
+        try:
+            yield archive
+        finally:
+            archive.close()
+
+
+@contextmanager
+def _told_to_stop() -> Iterator[threading.Event]:
+    """An event that SIGTERM and Ctrl-C set."""
+    stop = threading.Event()
+    former = {
+        number: signal.signal(number, lambda _number, _frame: stop.set())
+        for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        yield stop
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)

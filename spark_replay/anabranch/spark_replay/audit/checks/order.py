@@ -1,0 +1,79 @@
+"""A key's messages in a child came after those in its parent, by the stamps of Kafka's brokers.
+
+What can be proved. Where a segment's topic has `message.timestamp.type=LogAppendTime`, the broker
+that stored a record has stamped it. The first record of a child's bucket has a key, and that key
+had one bucket in one parent: if that bucket's last record is later, both took the key's messages at
+once, and what was acknowledged before another was sent may come after it.
+
+What cannot. Nodes make segments with CreateTime, since users give messages times of their own: such
+stamps are the senders' and say nothing of when Kafka stored a record. Kafka keeps no other time of
+it. Two brokers' clocks differ, so a difference below the tolerance proves nothing either; nor do
+records without keys, nor what retention has removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from anabranch.core.hashing import bucket_of, hash32, segment_hash
+from anabranch.core.topics.segment import SegmentInfo
+from anabranch.spark_replay.audit.checks.topics import SealedSegment, TopicsLeft
+from anabranch.spark_replay.audit.tally import CheckTally
+
+Bucket = tuple[str, int, int]  # a topic of the cluster, a segment's id, a bucket
+
+
+class Edge(msgspec.Struct, frozen=True):
+    """A bucket's first or last record. `by_broker`: it was stamped when it was stored."""
+
+    key: bytes | None
+    time_ms: int
+    by_broker: bool
+
+
+class Edges(msgspec.Struct, frozen=True):
+    """What Kafka has at the ends of sealed segments' buckets, and where their children begin."""
+
+    firsts: Mapping[Bucket, Edge] = {}
+    lasts: Mapping[Bucket, Edge] = {}
+
+
+def check_order(left: TopicsLeft, edges: Edges, tolerance_ms: int) -> tuple[CheckTally, int]:
+    """Compares where that can prove anything; how many pairs could not be judged comes with it."""
+    tally = CheckTally()
+    unjudged = 0
+    for parent in left.sealed:
+        for child in parent.children:
+            for bucket in range(child.buckets):
+                first = edges.firsts.get((parent.topic, child.segment_id, bucket))
+                last = _before(parent, first, edges)
+                if first is None or last is None:
+                    continue
+                if not (first.by_broker and last.by_broker):
+                    unjudged += 1
+                    continue
+                tally.examined += 1
+                if first.time_ms + tolerance_ms < last.time_ms:
+                    tally.violate(parent.offset, _told(parent, child, bucket, first, last))
+    return tally, unjudged
+
+
+def _before(parent: SealedSegment, first: Edge | None, edges: Edges) -> Edge | None:
+    """The last record of the parent's bucket that had the key of a child's first record."""
+    if first is None or first.key is None:
+        return None
+    position = hash32(first.key)
+    if segment_hash(position) not in parent.segment:
+        return None
+    bucket = bucket_of(position, parent.segment.buckets)
+    return edges.lasts.get((parent.topic, parent.segment.segment_id, bucket))
+
+
+def _told(parent: SealedSegment, child: SegmentInfo, bucket: int, first: Edge, last: Edge) -> str:
+    return (
+        f"{parent.topic}: segment {child.descriptor} partition {bucket} took its first message "
+        f"{last.time_ms - first.time_ms} ms before its parent {parent.segment.descriptor} took the "
+        "last one of the same bucket: both were writable at once"
+    )

@@ -1,0 +1,134 @@
+"""Who may do what: whoever asked for a change had the right to it just before it was made, and
+whoever was refused for want of a right had none.
+
+What roles may do is put together here from the accepted records' changes, apart from the state that
+the fold goes by; what a change needs, and who has it, is judged by core's own `authorize`. Asked is
+only where the session of the broker that proposed said that its node asks. Nothing is granted on
+what is not there: a namespace or a topic takes its permissions along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from anabranch.core.log.records import Record, namespace_key, topic_key
+from anabranch.core.log.state import Change, Entity
+from anabranch.core.security.authorize import Judgement, authorize
+from anabranch.core.security.changes import need_of
+from anabranch.core.security.grants import Grants
+from anabranch.core.security.permission import PERMISSIONS_PREFIX, Permission
+from anabranch.core.security.principal import Principal
+from anabranch.core.security.resources import ResourceLevel, scope_resource
+from anabranch.core.sessions.session import Session
+from anabranch.core.tenants.tenant import Tenant
+from anabranch.spark_replay.audit.tally import CheckTally
+
+
+class Permissions:
+    """Follows who may do what; of the whole cluster's records the primary part alone counts."""
+
+    def __init__(self, *, primary: bool) -> None:
+        self.tally = CheckTally()
+        self._primary = primary
+        self._sessions: dict[str, Session] = {}
+        self._admins: dict[str, tuple[str, ...]] = {}
+        self._granted: dict[str, dict[str, tuple[str, ...]]] = {}  # by scope and role
+
+    # --- what core's `HeldGrants` asks ----------------------------------------------------------
+
+    def admins(self, tenant: str) -> Collection[str]:
+        """Roles that administer the tenant now."""
+        return self._admins.get(tenant, ())
+
+    def granted(self, scope: str, role: str) -> Collection[str]:
+        """What a role may do there now."""
+        return self._granted.get(scope, {}).get(role, ())
+
+    # --- the log --------------------------------------------------------------------------------
+
+    def start(self, key: str, entity: Entity) -> None:
+        """A replay from a snapshot starts with this."""
+        self._keep(key, entity)
+
+    def accepted(
+        self, offset: int, record: Record, changes: tuple[Change, ...], *, shared: bool
+    ) -> None:
+        """An accepted record; `shared`: it concerns the whole cluster."""
+        role: str = getattr(record, "principal", "")
+        if role and (self._primary or not shared):
+            self._judge(offset, record, role)
+        for key, entity in changes:
+            self._keep(key, entity)
+        for key, entity in changes:
+            if entity is None:
+                self._gone(offset, key)
+
+    def refused(self, offset: int, record: Record, *, shared: bool) -> None:
+        """A record that was rejected because whoever asked for it had no right to it."""
+        if shared and not self._primary:
+            return
+        self.tally.examined += 1
+        role: str = getattr(record, "principal", "")
+        session = self._asking(record)
+        if not role or session is None or self._had_right(session, record, role):
+            why = f"who had the right to, or need not: {self._wanted(record)}"
+            self.tally.violate(
+                offset,
+                f"{record.key}: {record.actor} was refused it for {role or 'nobody'}, {why}",
+            )
+
+    def _judge(self, offset: int, record: Record, role: str) -> None:
+        session = self._asking(record)
+        if session is None:
+            return
+        self.tally.examined += 1
+        if not self._had_right(session, record, role):
+            self.tally.violate(
+                offset,
+                f"{record.key}: {record.actor} changed it for {role}, who had no right to: "
+                f"{self._wanted(record)}",
+            )
+
+    def _asking(self, record: Record) -> Session | None:
+        """That of the node that proposed, if that asks who may."""
+        session = self._sessions.get(record.actor)
+        return session if session is not None and session.authorizes else None
+
+    def _had_right(self, session: Session, record: Record, role: str) -> bool:
+        need, resource = need_of(record)
+        grants = Grants(self, frozenset(session.superusers))
+        return authorize(grants, Principal(role), need, resource) is Judgement.ALLOWED
+
+    @staticmethod
+    def _wanted(record: Record) -> str:
+        need, resource = need_of(record)
+        wanted = " or ".join(sorted(need.any_of)) or need.right.name.lower().replace("_", " ")
+        return f"it needs {wanted} on {resource}"
+
+    def _keep(self, key: str, entity: Entity | None) -> None:
+        kind, _, rest = key.partition(":")
+        if isinstance(entity, Session):
+            self._sessions[rest] = entity
+        elif kind == "tenant":
+            self._admins[rest] = entity.admin_roles if isinstance(entity, Tenant) else ()
+        elif key.startswith(PERMISSIONS_PREFIX):
+            scope, _, role = rest.partition(":")
+            if isinstance(entity, Permission):
+                self._granted.setdefault(scope, {})[role] = entity.actions
+            else:
+                self._granted.get(scope, {}).pop(role, None)
+
+    def _gone(self, offset: int, key: str) -> None:
+        """A namespace or topic is deleted: nothing may be left that was granted on it."""
+        scope = key.partition(":")[2]
+        if key not in (namespace_key(scope), topic_key(scope)):
+            return
+        left = self._granted.pop(scope, {})
+        if left:
+            level = scope_resource(scope).level
+            what = "topic" if level is ResourceLevel.TOPIC else "namespace"
+            self.tally.violate(
+                offset,
+                f"{key}: the {what} is gone, but {', '.join(sorted(left)[:5])} may still do "
+                "something on it",
+            )

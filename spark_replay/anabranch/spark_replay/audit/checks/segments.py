@@ -1,0 +1,69 @@
+"""Segments in Kafka: nothing was appended after a seal, nothing was called drained too early.
+
+The log says where every partition of a sealed segment ends, and Kafka still has most of them: the
+ends must be equal, to the offset. What a stream subscription has drained must lie before its
+group's committed offset. Kafka forgets the offsets of a group that is not used for a day or more,
+so a missing one counts only for segments that were sealed within a day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from anabranch.spark_replay.audit.checks.topics import SealedSegment, TopicsLeft
+from anabranch.spark_replay.audit.tally import CheckTally
+
+_REMEMBERED_MS: Final = 24 * 3_600_000  # Kafka's offsets.retention.minutes is seven times that
+
+
+class SegmentEnds(msgspec.Struct, frozen=True):
+    """What Kafka says, of the sealed segments whose topics it has.
+
+    Keys are a topic of the cluster and a segment's id, for `committed` with a subscription between
+    them. Values are one offset for each partition; -1: Kafka does not know.
+    """
+
+    ends: Mapping[tuple[str, int], tuple[int, ...]]
+    committed: Mapping[tuple[str, str, int], tuple[int, ...]]
+
+
+def check_segments(left: TopicsLeft, kafka: SegmentEnds, log_end_ms: int) -> CheckTally:
+    """Compares the log's end offsets with Kafka's, as it was asked after the end of the log."""
+    tally = CheckTally()
+    segments = {(one.topic, one.segment.segment_id): one for one in left.sealed}
+    for place, one in segments.items():
+        for bucket, (wanted, found) in enumerate(
+            zip(one.segment.end_offsets, kafka.ends.get(place, ()), strict=False)
+        ):
+            tally.examined += 1
+            if found != wanted:
+                where = f"{one.topic}: segment {one.segment.descriptor} partition {bucket}"
+                what = "data after its seal" if found > wanted else "lost data"
+                tally.violate(
+                    one.offset, f"{where}: {what}: it was sealed at {wanted} and ends at {found}"
+                )
+    for (topic, name, segment_id), offsets in kafka.committed.items():
+        sealed = segments.get((topic, segment_id))
+        if sealed is not None and (topic, segment_id) in kafka.ends:
+            _committed(tally, sealed, name, offsets, log_end_ms)
+    return tally
+
+
+def _committed(
+    tally: CheckTally, one: SealedSegment, name: str, offsets: tuple[int, ...], log_end_ms: int
+) -> None:
+    recent = log_end_ms - one.segment.sealed_at_ms < _REMEMBERED_MS
+    for bucket, (end, found) in enumerate(zip(one.segment.end_offsets, offsets, strict=False)):
+        if found < 0 and (not recent or not end):
+            continue
+        tally.examined += 1
+        if found < end:
+            committed = f"committed {found} of {end}" if found >= 0 else f"committed none of {end}"
+            tally.violate(
+                one.offset,
+                f"{one.topic}/{name}: segment {one.segment.descriptor} partition {bucket} is "
+                f"called drained, but {committed}",
+            )

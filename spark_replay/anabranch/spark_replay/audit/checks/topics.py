@@ -1,0 +1,167 @@
+"""Scalable topics in one part of the replay: the checks of them, and what is left of them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from anabranch.core.log.records import SubscriptionChange, TopicChange
+from anabranch.core.log.state import Change, Entity, StateReader
+from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind
+from anabranch.core.topics.guards import controller_of
+from anabranch.core.topics.segment import SegmentInfo
+from anabranch.core.topics.topic import ScalableTopic, TopicState
+from anabranch.spark_replay.audit.checks.draining import Draining
+from anabranch.spark_replay.audit.checks.layouts import Layouts
+from anabranch.spark_replay.audit.checks.seals import Seals
+from anabranch.spark_replay.audit.tally import CheckName, CheckTally
+
+SEALED_MAX: Final = 10_000  # segments of one part that are compared with Kafka
+_STUCK_MAX: Final = 10_000
+_AT_REST: Final = TopicState.STABLE
+
+
+class UnfinishedTopic(msgspec.Struct, frozen=True):
+    """A topic whose controller has something to finish, and since when."""
+
+    name: str
+    state: TopicState
+    controller: str
+    since_ms: int
+    since_offset: int
+
+
+class SealedSegment(msgspec.Struct, frozen=True):
+    """A sealed segment at the end of the log."""
+
+    topic: str
+    incarnation: int
+    segment: SegmentInfo
+    offset: int  # of its topic's last record
+    children: tuple[SegmentInfo, ...] = ()
+
+
+class StreamDrain(msgspec.Struct, frozen=True):
+    """What a stream subscription has drained, at the end of the log."""
+
+    topic: str
+    name: str
+    created_offset: int
+    drained: tuple[int, ...]
+
+
+class TopicsLeft(msgspec.Struct):
+    """What the end of the log leaves of topics, of one part or of all."""
+
+    topics: int = 0
+    unfinished: list[UnfinishedTopic] = []
+    sealed: list[SealedSegment] = []
+    sealed_count: int = 0  # with those that are too many to name
+    drains: list[StreamDrain] = []
+
+
+class TopicChecks:
+    """All checks of topics, fed with accepted records; snapshot states come first if at all."""
+
+    def __init__(self) -> None:
+        self._layouts = Layouts()
+        self._seals = Seals()
+        self._draining = Draining()
+        self._topics: dict[str, ScalableTopic] = {}
+        self._entered: dict[str, tuple[int, int]] = {}  # topic not at rest -> when, and where
+
+    def tallies(self) -> dict[CheckName, CheckTally]:
+        """Returns the checks' tallies."""
+        return {
+            CheckName.LAYOUTS: self._layouts.tally,
+            CheckName.SEALS: self._seals.tally,
+            CheckName.DRAINING: self._draining.tally,
+        }
+
+    def start(self, offset: int, key: str, entity: Entity) -> None:
+        """A replay from a snapshot, which stands for `offset`, starts with this."""
+        name = key.partition(":")[2]
+        if isinstance(entity, ScalableTopic):
+            self._topics[name] = entity
+            self._seals.start(name, entity)
+            self._layouts.changed(offset, name, entity)
+            self._note(name, None, entity)
+        elif isinstance(entity, Subscription):
+            topic, _, subscription = name.rpartition("/")
+            self._draining.start(topic, subscription, entity)
+
+    def topic(self, offset: int, record: TopicChange, changes: tuple[Change, ...]) -> None:
+        """An accepted move of a topic."""
+        name = record.topic
+        before = self._topics.get(name)
+        found = next((entity for key, entity in changes if key == record.key), None)
+        after = found if isinstance(found, ScalableTopic) else None
+        self._layouts.changed(offset, name, after)
+        self._seals.changed(offset, record, before, after)
+        self._draining.topic_changed(offset, record, changes)
+        self._note(name, before, after)
+        if after is None:
+            self._topics.pop(name, None)
+        else:
+            self._topics[name] = after
+
+    def subscription(
+        self, offset: int, record: SubscriptionChange, changes: tuple[Change, ...]
+    ) -> None:
+        """An accepted change of a subscription."""
+        entity = next((entity for key, entity in changes if key == record.key), None)
+        after = entity if isinstance(entity, Subscription) else None
+        topic = self._topics.get(record.topic)
+        self._draining.subscription_changed(offset, record, topic, after)
+
+    def _note(self, name: str, before: ScalableTopic | None, after: ScalableTopic | None) -> None:
+        if after is None or after.state is _AT_REST:
+            self._entered.pop(name, None)
+        elif before is None or before.state is not after.state:
+            self._entered[name] = (after.since_ms, after.since_offset)
+
+    def left(self, state: StateReader) -> TopicsLeft:
+        """Returns what is left at the end of the log, where this is the state."""
+        found = TopicsLeft(len(self._topics))
+        for name, topic in self._topics.items():
+            if name in self._entered and len(found.unfinished) < _STUCK_MAX:
+                since_ms, since_offset = self._entered[name]
+                controller = controller_of(state, name)[1]
+                found.unfinished.append(
+                    UnfinishedTopic(name, topic.state, controller, since_ms, since_offset)
+                )
+            if topic.is_open:
+                self._sealed(found, state, name, topic)
+        return found
+
+    def _sealed(
+        self, found: TopicsLeft, state: StateReader, name: str, topic: ScalableTopic
+    ) -> None:
+        parts = {part.segment_id: part for part in topic.segments}
+        for part in topic.segments:
+            if part.is_active:
+                continue
+            found.sealed_count += 1
+            if len(found.sealed) < SEALED_MAX:
+                children = tuple(parts[each] for each in part.child_ids if each in parts)
+                found.sealed.append(
+                    SealedSegment(name, topic.incarnation, part, topic.since_offset, children)
+                )
+        for subscription, known in state.subscriptions(name):
+            if known.kind is SubscriptionKind.STREAM and known.drained:
+                found.drains.append(
+                    StreamDrain(name, subscription, known.created_offset, known.drained)
+                )
+
+
+def left_by_all(parts: list[TopicsLeft]) -> TopicsLeft:
+    """Returns what the whole log leaves."""
+    whole = TopicsLeft()
+    for part in parts:
+        whole.topics += part.topics
+        whole.unfinished += part.unfinished
+        whole.sealed += part.sealed
+        whole.sealed_count += part.sealed_count
+        whole.drains += part.drains
+    return whole

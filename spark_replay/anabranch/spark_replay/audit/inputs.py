@@ -1,0 +1,174 @@
+"""The log and all that speaks of it, as the audit finds it at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from anabranch.spark_replay import sources
+from anabranch.spark_replay.archive.folders import Place
+from anabranch.spark_replay.sources import (
+    AuditError,
+    Extent,
+    KafkaSource,
+    Snapshot,
+    StampedHeartbeat,
+)
+
+_ATTEMPTS_MAX: Final = 3
+_SMALL: Final = 100_000  # records; below, more parts only cost their start
+
+
+class AuditInputs(msgspec.Struct, frozen=True):
+    """The log and all that speaks of it, at one moment."""
+
+    log: DataFrame
+    archive: DataFrame | None
+    archived: Extent | None
+    wal: Extent
+    snapshot: Snapshot
+    beats: Sequence[StampedHeartbeat]
+    strange_beats: int
+    first_offset: int
+    from_snapshot: bool
+    first_ms: int
+    last_ms: int
+    gap: Extent | None = None  # offsets that neither archive nor WAL holds, between the two
+    before_gap: DataFrame | None = None  # what is replayed by itself, as the log up to there
+    to_end: bool = True
+
+
+def gather(
+    spark: SparkSession, kafka: KafkaSource, archive_dir: Place | None, *, with_schemas: bool
+) -> AuditInputs:
+    """Asks in an order in which nothing speaks of what is asked for earlier."""
+    tasks = spark.sparkContext.defaultParallelism
+    kafka.extent(kafka.names.wal)  # a clear message, not Spark's
+    beats, strange_beats = sources.read_beats(spark, kafka)
+    snapshot = sources.read_snapshot(spark, kafka, tasks)
+    for _ in range(_ATTEMPTS_MAX):
+        archive = sources.read_archive(spark, archive_dir)
+        archived = sources.archive_extent(archive)
+        wal = kafka.extent(kafka.names.wal)
+        if archived is None or wal.first_offset <= archived.next_offset:
+            break
+    next_offset = max(wal.next_offset, archived.next_offset if archived else 0)
+    tail_from = max(wal.first_offset, archived.next_offset if archived else 0)
+    size = max(0, wal.next_offset - tail_from)
+    tail = sources.log_columns(
+        kafka.reader(
+            spark,
+            kafka.names.wal,
+            Extent(min(tail_from, next_offset), next_offset),
+            tasks_for(spark, size),
+            headers=with_schemas,
+        )
+    )
+    gap = _gap(archived, wal)
+    log = tail if archive is None or archived is None else archive.unionByName(tail)
+    first_offset = archived.first_offset if archived else wal.first_offset
+    from_snapshot = first_offset > 0
+    if from_snapshot and gap is None:
+        first_offset = _beginning(snapshot, first_offset, kafka)
+        log = log.where(F.col("offset") >= first_offset)
+    inputs = AuditInputs(
+        log,
+        archive,
+        archived,
+        Extent(wal.first_offset, next_offset),
+        snapshot,
+        beats,
+        strange_beats,
+        first_offset,
+        from_snapshot,
+        *_times(spark, kafka, archive, archived, wal),
+    )
+    if gap is None or archive is None:
+        return inputs
+    return _with_gap(kafka, inputs, archive, gap)
+
+
+def _gap(archived: Extent | None, wal: Extent) -> Extent | None:
+    """Returns what lies between archive and WAL, and is in neither."""
+    if archived is None or wal.first_offset <= archived.next_offset:
+        return None
+    return Extent(archived.next_offset, wal.first_offset)
+
+
+def _with_gap(
+    kafka: KafkaSource, inputs: AuditInputs, archive: DataFrame, gap: Extent
+) -> AuditInputs:
+    """Returns what can be judged beside a gap: the archive, and the WAL from the snapshot on."""
+    horizon = inputs.snapshot.horizon
+    found = msgspec.structs.replace(
+        inputs, gap=gap, before_gap=archive if inputs.first_offset == 0 else None
+    )
+    if horizon is not None and horizon.next_offset >= gap.next_offset:
+        return msgspec.structs.replace(
+            found,
+            log=inputs.log.where(F.col("offset") >= horizon.next_offset),
+            archive=None,
+            first_offset=horizon.next_offset,
+            from_snapshot=True,
+        )
+    if found.before_gap is None:
+        _beginning(inputs.snapshot, gap.next_offset, kafka)  # nothing can be judged: it says so
+    return msgspec.structs.replace(before_gap(found, gap, archive), gap=gap)
+
+
+def before_gap(inputs: AuditInputs, gap: Extent, archive: DataFrame) -> AuditInputs:
+    """The log as it was when its last record before the gap was written."""
+    return msgspec.structs.replace(
+        inputs,
+        log=archive,
+        archive=None,
+        wal=Extent(gap.first_offset, gap.first_offset),
+        snapshot=Snapshot(None, None),
+        beats=[beat for beat in inputs.beats if beat.beat.next_offset <= gap.first_offset],
+        strange_beats=0,
+        first_offset=0,
+        from_snapshot=False,
+        gap=None,
+        before_gap=None,
+        to_end=False,
+    )
+
+
+def _beginning(snapshot: Snapshot, first_offset: int, kafka: KafkaSource) -> int:
+    """The snapshot's horizon, from which a log without its beginning can be replayed."""
+    if snapshot.horizon is None or snapshot.horizon.next_offset < first_offset:
+        at = "there is none" if snapshot.horizon is None else f"at {snapshot.horizon.next_offset}"
+        raise AuditError(
+            f"{kafka.names.wal} begins at offset {first_offset}, and no snapshot stands for what "
+            f"is gone ({at}): name the directory of the archive that holds the beginning"
+        )
+    return snapshot.horizon.next_offset
+
+
+def _times(
+    spark: SparkSession,
+    kafka: KafkaSource,
+    archive: DataFrame | None,
+    archived: Extent | None,
+    wal: Extent,
+) -> tuple[int, int]:
+    """The log's first and last timestamp, roughly: they decide how wide the plots' bins are."""
+    found: list[int] = []
+    if archive is not None and archived is not None:
+        low, high = archive.agg(F.min("timestamp_ms"), F.max("timestamp_ms")).first() or (0, 0)
+        found += [low, high]
+    if wal.first_offset < wal.next_offset:
+        for offset in (wal.first_offset, wal.next_offset - 1):
+            one = kafka.reader(spark, kafka.names.wal, Extent(offset, offset + 1), 1)
+            found += [row[0] for row in one.select(F.unix_millis("timestamp")).collect()]
+    return (min(found), max(found)) if found else (0, 0)
+
+
+def tasks_for(spark: SparkSession, records: int) -> int:
+    """Into how many tasks so many records are divided."""
+    cores = spark.sparkContext.defaultParallelism
+    return cores if records < _SMALL else 4 * cores

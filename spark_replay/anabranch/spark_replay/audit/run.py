@@ -1,0 +1,318 @@
+"""The audit: replays the whole log in Spark with the core's rules and says whether it was sound."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from pyspark.sql import SparkSession, Window
+from pyspark.sql import functions as F
+
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.topics import Topics, topic_id
+from anabranch.core.effects import BrokerState
+from anabranch.core.errors import AnabranchError
+from anabranch.jars.java import find_java
+from anabranch.spark_replay import sources
+from anabranch.spark_replay.archive.folders import Folder, Place, folder_at, local_folder
+from anabranch.spark_replay.archive.identity import read_identity
+from anabranch.spark_replay.audit.checks.digests import Claim
+from anabranch.spark_replay.audit.checks.offsets import Chunk
+from anabranch.spark_replay.audit.checks.settings import SettingFault
+from anabranch.spark_replay.audit.inputs import AuditInputs, before_gap, gather, tasks_for
+from anabranch.spark_replay.audit.job import replayed
+from anabranch.spark_replay.audit.replay import PartResult, ReplayPlan, SchemaNeededError
+from anabranch.spark_replay.audit.segment_edges import read_edges
+from anabranch.spark_replay.audit.segment_ends import ask_kafka
+from anabranch.spark_replay.audit.verdict import AuditFindings, Context, joined, judged
+from anabranch.spark_replay.report import output
+from anabranch.spark_replay.report.html import page
+from anabranch.spark_replay.report.summary import Log, Summary, summarized
+from anabranch.spark_replay.report.table import table
+from anabranch.spark_replay.sources import AuditError, Extent, KafkaSource, StampedHeartbeat
+from anabranch.spark_replay.spark.failures import SPARK_ERRORS, cause
+from anabranch.spark_replay.spark.progress import told_session
+from anabranch.spark_replay.spark.settings import SparkSettings
+
+SOUND: Final = 0
+VIOLATED: Final = 1
+COULD_NOT_RUN: Final = 2
+INCOMPLETE: Final = 3
+
+_CHUNK: Final = 10_000  # offsets that are counted or compared together
+_RUNS_MAX: Final = 100_000  # stretches without a gap that are looked at
+_ATTEMPTS_MAX: Final = 3
+_KAFKA_S_MAX: Final = 10.0
+_BINS_MAX: Final = 240
+_BINS_MS: Final = (1_000, 2_000, 5_000, 10_000, 15_000, 30_000, 60_000)
+
+
+class AuditOptions(msgspec.Struct, frozen=True):
+    """What to audit, what to hold against it, and where to report."""
+
+    bootstrap_servers: str
+    kafka_properties: Mapping[str, str] = {}
+    topic_prefix: str = "anabranch."
+    archive_dir: Place | None = None
+    json_path: str = ""  # "-": standard output
+    html_path: Path | None = None
+    stuck_after_s: float = 120.0  # nodes repair after 30 s, at the next round of 60 s
+    orphaned_after_s: float = 30.0
+    clock_tolerance_s: float = 0.25  # of log timestamps, between topics and of clocks' rates
+    flap_moves: int = 5
+    flap_window_s: float = 60.0
+    passed_over: frozenset[int] = frozenset()  # offsets that only claim to be a newer release's
+    # What is wrong with a setting's value, by the release that asks.
+    setting_fault: SettingFault | None = None
+    parts: int = 0  # 0: as many as the size and the machine ask for
+    scratch_dir: Path | None = None
+    who: str = ""  # the role whose history is told
+    spark: SparkSettings = SparkSettings()
+
+
+def run_audit(options: AuditOptions) -> int:
+    """Audits, reports as asked, and answers 0 (sound), 1 (violations), 2 (could not run) or 3 (no
+    violations, but a gap).
+    """
+    try:
+        find_java()
+        kafka = _source(options)
+        kafka.extent(kafka.names.wal)  # a clear message before Spark is started
+        if options.archive_dir is not None:
+            _check_archive(kafka, local_folder(options.archive_dir))
+        with told_session("audit", options.scratch_dir, options.spark) as (spark, progress):
+            progress.step("replaying the log")
+            summary = audit(spark, options)
+        output.write(
+            summary,
+            lambda: table(summary),
+            lambda: page(summary),
+            options.json_path,
+            options.html_path,
+        )
+    except AnabranchError as error:
+        sys.stderr.write(f"The audit could not run: {error}\n")
+        return COULD_NOT_RUN
+    except OSError as error:
+        sys.stderr.write(
+            f"The audit could not write its report: {error.filename}: {error.strerror}\n"
+        )
+        return COULD_NOT_RUN
+    if not summary.sound:
+        return VIOLATED
+    return SOUND if summary.log.gap is None else INCOMPLETE
+
+
+def audit(spark: SparkSession, options: AuditOptions) -> Summary:
+    """The audit's result. Raises AnabranchError when it cannot be made, or nothing is replayed."""
+    started = time.monotonic()
+    kafka = _source(options)
+    if options.archive_dir is not None:
+        _check_archive(kafka, folder_at(options.archive_dir, spark))
+    with_schemas = False  # few logs need them, and they are a good part of what is read
+    for attempt in range(1, _ATTEMPTS_MAX + 2):
+        inputs = gather(spark, kafka, options.archive_dir, with_schemas=with_schemas)
+        try:
+            plan, findings = _examine(spark, kafka, inputs, options, with_schemas=with_schemas)
+            if inputs.gap is not None and inputs.before_gap is not None:
+                earlier = before_gap(inputs, inputs.gap, inputs.before_gap)
+                _, before = _examine(spark, kafka, earlier, options, with_schemas=with_schemas)
+                findings = joined(before, findings, inputs.gap.first_offset, plan.horizon)
+            break
+        except SchemaNeededError:
+            with_schemas = True
+        except SPARK_ERRORS as error:
+            # The WAL may be trimmed while it is read; the archive then has what is gone.
+            moved = kafka.extent(kafka.names.wal).first_offset != inputs.wal.first_offset
+            if not moved or attempt > _ATTEMPTS_MAX:
+                raise AuditError(f"Spark failed: {cause(error)}") from error
+        finally:
+            inputs.snapshot.forget()
+    archived = inputs.archived
+    if inputs.from_snapshot and not findings.records:
+        raise AuditError(
+            f"nothing of {kafka.names.wal} can be replayed: its beginning is gone (it starts at "
+            f"offset {inputs.wal.first_offset}), and nothing came after the snapshot, which "
+            f"stands for offset {inputs.first_offset}; name the archive with --archive-dir, or "
+            "come back when the log has grown"
+        )
+    log = Log(
+        topic=kafka.names.wal,
+        first_offset=0 if inputs.before_gap is not None else inputs.first_offset,
+        next_offset=inputs.wal.next_offset,
+        archived_until=archived.next_offset if archived else -1,
+        wal_from=inputs.wal.first_offset,
+        from_snapshot=inputs.from_snapshot,
+        first_ms=inputs.first_ms,
+        last_ms=findings.log_end_ms,
+        gap=(inputs.gap.first_offset, inputs.gap.next_offset) if inputs.gap else None,
+        horizon=plan.horizon,
+        heartbeats=len(inputs.beats),
+    )
+    return summarized(log, findings, plan.bin_ms, time.monotonic() - started, options.who)
+
+
+def _source(options: AuditOptions) -> KafkaSource:
+    connection = KafkaConnection(options.bootstrap_servers, options.kafka_properties, "audit")
+    return KafkaSource(connection, Topics(options.topic_prefix))
+
+
+def _check_archive(kafka: KafkaSource, folder: Folder | None) -> None:
+    """Raises AuditError for an archive of another log: all its records would be accused."""
+    identity = read_identity(folder) if folder is not None else None
+    log = kafka.names.wal
+    if identity is not None and identity.log_id != topic_id(kafka.connection, log, _KAFKA_S_MAX):
+        raise AuditError(
+            f"the archive in {folder} is of another log than {log} is now: check "
+            "--archive-dir, bootstrap servers and topic prefix"
+        )
+
+
+# --- what to make of it ---------------------------------------------------------------------
+
+
+def _examine(
+    spark: SparkSession,
+    kafka: KafkaSource,
+    inputs: AuditInputs,
+    options: AuditOptions,
+    *,
+    with_schemas: bool,
+) -> tuple[ReplayPlan, AuditFindings]:
+    plan = _plan(spark, inputs, options, with_schemas=with_schemas)
+    parts = replayed(spark, inputs.log, inputs.snapshot.rows, plan)
+    beats = inputs.beats
+    last_beats_ms: dict[str, int] = {}
+    for beat in beats:
+        last_beats_ms[beat.beat.broker] = max(beat.log_ms, last_beats_ms.get(beat.beat.broker, 0))
+    context = Context(
+        first_offset=inputs.first_offset,
+        horizon=inputs.snapshot.horizon,
+        claims=_claims(beats),
+        strange_beats=inputs.strange_beats,
+        last_beats_ms=last_beats_ms,
+        chunks=_chunks(inputs, parts, plan),
+        disagreements=_disagreements(spark, kafka, inputs),
+        stuck_after_ms=round(options.stuck_after_s * 1000),
+        orphaned_after_ms=round(options.orphaned_after_s * 1000),
+        to_end=inputs.to_end,
+        segment_ends=lambda left: ask_kafka(kafka.connection, kafka.names.prefix, left),
+        segment_edges=lambda left: read_edges(kafka.connection, kafka.names.prefix, left),
+        setting_fault=options.setting_fault,
+        tolerance_ms=plan.tolerance_ms,
+    )
+    return plan, judged(parts, plan, context)
+
+
+def _claims(beats: Sequence[StampedHeartbeat]) -> list[Claim]:
+    """Returns each thing that a node said once, however often it said it."""
+    found = {
+        Claim(beat.beat.broker, beat.beat.next_offset, beat.beat.digest): None for beat in beats
+    }
+    return list(found)
+
+
+def _plan(
+    spark: SparkSession, inputs: AuditInputs, options: AuditOptions, *, with_schemas: bool
+) -> ReplayPlan:
+    first, end = inputs.first_offset, inputs.wal.next_offset
+    offsets = {beat.beat.next_offset for beat in inputs.beats}
+    times: dict[str, list[int]] = {}
+    for beat in inputs.beats:
+        # A node in safe mode says itself that its lease has lapsed: no sign of life.
+        if beat.beat.state != BrokerState.SAFE.value:
+            name = f"{beat.beat.broker} {beat.beat.session}"
+            times.setdefault(name, []).append(beat.log_ms)
+    horizon = inputs.snapshot.horizon
+    size = end - first
+    return ReplayPlan(
+        parts=options.parts or tasks_for(spark, size),
+        next_offset=end,
+        horizon=horizon.next_offset if horizon else -1,
+        from_snapshot=inputs.from_snapshot,
+        checkpoints=tuple(sorted(offset for offset in offsets if first <= offset <= end)),
+        beats={name: sorted(one) for name, one in times.items()},
+        bin_ms=_bin_ms(inputs.last_ms - inputs.first_ms),
+        tolerance_ms=round(options.clock_tolerance_s * 1000),
+        flap_moves=options.flap_moves,
+        flap_window_ms=round(options.flap_window_s * 1000),
+        with_schemas=with_schemas,
+        passed_over=options.passed_over,
+        who=options.who,
+    )
+
+
+def _bin_ms(span_ms: int) -> int:
+    """The width of the plots' bins: a round number that gives not too many of them."""
+    for width in _BINS_MS:
+        if span_ms <= width * _BINS_MAX:
+            return width
+    minutes = -(-span_ms // (_BINS_MAX * 60_000))
+    return minutes * 60_000
+
+
+def _chunks(
+    inputs: AuditInputs, parts: Sequence[PartResult], plan: ReplayPlan
+) -> list[Chunk] | None:
+    """Returns where the log has holes; None when the replay has counted every offset once."""
+    expected = plan.next_offset - inputs.first_offset
+    whole = sum(part.records for part in parts) == expected
+    if whole and not any(part.repeated for part in parts):
+        return None
+    # Runs of offsets without a gap: within one, offset less rank is the same.
+    order = Window.partitionBy(F.floor(F.col("offset") / _CHUNK)).orderBy("offset")
+    runs = inputs.log.select("offset", (F.col("offset") - F.dense_rank().over(order)).alias("run"))
+    rows = (
+        runs.groupBy(F.floor(F.col("offset") / _CHUNK), "run")
+        .agg(F.min("offset"), F.max("offset"), F.count(F.lit(1)), F.count_distinct(F.col("offset")))
+        .orderBy(F.min("offset"))
+        .limit(_RUNS_MAX)
+        .collect()
+    )
+    return [Chunk(low, high, count, distinct) for _, _, low, high, count, distinct in rows]
+
+
+def _disagreements(
+    spark: SparkSession, kafka: KafkaSource, inputs: AuditInputs
+) -> list[tuple[int, int]]:
+    """The stretches of offsets that archive and WAL both hold, and differ in."""
+    archive, archived, wal = inputs.archive, inputs.archived, inputs.wal
+    if archive is None or archived is None or wal.first_offset >= archived.next_offset:
+        return []
+    both = Extent(wal.first_offset, archived.next_offset)
+    kept = sources.log_columns(
+        kafka.reader(
+            spark,
+            kafka.names.wal,
+            both,
+            tasks_for(spark, both.next_offset - both.first_offset),
+            headers=True,
+        )
+    )
+    sums = [
+        frame.groupBy(F.floor(F.col("offset") / _CHUNK).alias("chunk")).agg(
+            F.bit_xor(F.xxhash64("offset", "timestamp_ms", "key", "value", "schema")).alias(name)
+        )
+        for frame, name in (
+            (archive.where(F.col("offset") >= both.first_offset), "archived"),
+            (kept, "kept"),
+        )
+    ]
+    differ = (
+        sums[0]
+        .join(sums[1], "chunk", "full_outer")
+        .where(~F.col("archived").eqNullSafe(F.col("kept")))
+        .select("chunk")
+        .collect()
+    )
+    return sorted(
+        (
+            max(both.first_offset, chunk * _CHUNK),
+            min(both.next_offset, (chunk + 1) * _CHUNK) - 1,
+        )
+        for (chunk,) in differ
+    )

@@ -1,0 +1,226 @@
+"""A Spark session: one JVM of this process, quiet and tidy, alone or the driver of a cluster's.
+
+The connectors come from the same verified jars as the embedded Kafka's, on the driver's class path,
+so nothing is fetched at the start. Alone, it is bound to this machine, and Python workers run this
+very interpreter with its installed packages; a cluster's get them shipped (`cluster`).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import chdir, contextmanager
+from pathlib import Path
+from typing import Final
+
+from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
+
+from anabranch.jars.cache import resolve
+from anabranch.jars.java import find_java
+from anabranch.spark_replay.spark.cluster import (
+    PYTHON_SETTING,
+    SparkUnavailableError,
+    await_executors,
+    cluster_conf,
+    merged,
+    reach_master,
+)
+from anabranch.spark_replay.spark.failures import SPARK_ERRORS, cause
+from anabranch.spark_replay.spark.settings import SparkSettings
+
+_HOST: Final = "127.0.0.1"
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM)
+_LOG_CONFIGURATION: Final = Path(__file__).with_name("log4j2.properties")
+_FIXED: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.sql.adaptive.enabled": "false",  # our plans name their partitions themselves
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+    "spark.python.worker.reuse": "true",
+    "spark.shuffle.compress": "true",
+    "spark.checkpoint.compress": "true",
+}
+_SHUFFLES: Final = "spark.sql.shuffle.partitions"
+_TASKS_A_CORE: Final = 4  # few enough to start, and enough that none waits long for another
+_ALONE: Final = SparkSettings()
+
+
+@contextmanager
+def spark_session(
+    name: str,
+    scratch: Path | None = None,
+    settings: SparkSettings = _ALONE,
+    *,
+    tasks: bool = True,
+) -> Iterator[SparkSession]:
+    """A Spark session whose files are below `scratch` (default: a temporary directory).
+
+    Its process runs there too, since it makes a directory where it runs: what it is to read or
+    write must be named by an absolute path. `tasks`: some of its tasks run Python. Raises
+    JavaUnavailableError, JarsUnavailableError or SparkUnavailableError.
+    """
+    find_java()
+    connectors = resolve("spark")
+    address = reach_master(settings) if settings.is_cluster else _HOST
+    if scratch is not None:
+        scratch.mkdir(parents=True, exist_ok=True)
+    home = Path(tempfile.mkdtemp(prefix="anabranch-spark-", dir=scratch)).absolute()
+    conf = _conf(name, settings, home, connectors)
+    try:
+        if settings.is_cluster:
+            conf |= cluster_conf(settings, address, connectors, home, tasks=tasks)
+        _tell_environment(settings, address)
+        spark = _started(merged(settings, conf), settings, home)
+        if settings.is_cluster:
+            await_executors(spark, settings, tasks=tasks)
+        if _SHUFFLES not in settings.conf:
+            tasks_max = _TASKS_A_CORE * spark.sparkContext.defaultParallelism
+            spark.conf.set(_SHUFFLES, str(tasks_max))
+        yield spark
+        spark.stop()
+    except BaseException as error:
+        with _undisturbed():
+            interrupted = _is_from_interrupt(error)
+            if interrupted:
+                _kill_jvm()  # it may be in the middle of an answer: nothing else can be asked
+            elif SparkContext._active_spark_context is not None:
+                SparkContext._active_spark_context.stop()
+        if interrupted and not isinstance(error, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        with _undisturbed():
+            shutil.rmtree(home, ignore_errors=True)
+
+
+def _conf(
+    name: str, settings: SparkSettings, home: Path, connectors: Sequence[Path]
+) -> dict[str, str]:
+    return _FIXED | {
+        "spark.master": settings.master,
+        "spark.app.name": name,
+        "spark.driver.host": _HOST,
+        "spark.driver.bindAddress": _HOST,
+        "spark.driver.extraClassPath": os.pathsep.join(map(str, connectors)),
+        "spark.driver.memory": settings.driver_memory or _heap(),
+        "spark.driver.extraJavaOptions": (
+            f"-Dlog4j2.configurationFile={_LOG_CONFIGURATION.as_uri()} "
+            f"-Djava.io.tmpdir={home} -Dderby.system.home={home}"
+        ),
+        "spark.local.dir": str(home),
+        "spark.sql.warehouse.dir": str(home / "warehouse"),
+    }
+
+
+def _tell_environment(settings: SparkSettings, address: str) -> None:
+    """Sets what Spark's scripts and workers read there, and not in its configuration."""
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    python = "python3" if settings.is_cluster else sys.executable
+    os.environ["PYSPARK_PYTHON"] = settings.conf.get(PYTHON_SETTING, python)
+    os.environ["SPARK_LOCAL_IP"] = address
+
+
+def _started(conf: Mapping[str, str], settings: SparkSettings, home: Path) -> SparkSession:
+    builder = SparkSession.builder
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    try:
+        with _interrupts_noted() as note, _stderr_to(home / "spark.log"), chdir(home):
+            SparkContext.getOrCreate(SparkConf().setAll(list(conf.items())))
+            note()  # a context takes the signal for itself
+            return builder.getOrCreate()
+    except SPARK_ERRORS as error:
+        raise SparkUnavailableError(
+            f"Spark at {settings.master} did not start: {cause(error)}"
+        ) from error
+
+
+@contextmanager
+def _interrupts_noted() -> Iterator[Callable[[], None]]:
+    """Whoever wants to end us waits until Spark has started: else nobody knows what to end.
+
+    Yields what takes the signals again where something else has taken them.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+    noted: list[int] = []
+
+    def note() -> None:
+        for each in _ENDING:
+            signal.signal(each, lambda number, _: noted.append(number))
+
+    before = {each: signal.getsignal(each) for each in _ENDING}
+    note()
+    try:
+        yield note
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    if noted:
+        signal.raise_signal(noted[0])
+
+
+def _is_from_interrupt(error: BaseException | None) -> bool:
+    """Whether it came of a Ctrl-C: what tidies up behind that may fail in other words."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__context__
+    return False
+
+
+def _kill_jvm() -> None:
+    """Ends the one that this process started; it would write where we are to leave nothing."""
+    gateway = SparkContext._gateway
+    started: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if started is not None:
+        started.kill()
+        started.wait()
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """A second Ctrl-C must not leave half of what the first one was to end."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _stderr_to(path: Path) -> Iterator[None]:
+    """Lets what is started meanwhile inherit this as its standard error.
+
+    The JVM and Spark greet there before any logging is configured, and workers may complain; what
+    matters comes back as an exception.
+    """
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with path.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _heap() -> str:
+    """A third of this machine's memory, within what a replay can use."""
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20
+    return f"{max(1024, min(6144, pages // 3))}m"

@@ -1,0 +1,157 @@
+"""The Kafka of `anabranch dev --secure`, as strangers and roles meet it who ask no node."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from anabranch.admin import Admin, Tls, Token
+from anabranch.channel.kafka.connection import read_properties
+from anabranch.channel.kafka.topics import Topics
+from anabranch.devkit.security import DevSecurity
+from support.authority import Authority
+from support.processes import HOST, Dev, dev, run
+from support.quiet import QUIET
+from support.waiting import WAIT_S
+
+pytestmark = pytest.mark.integration
+
+TOPIC = "topic://public/default/orders"
+REFUSED = KafkaError.TOPIC_AUTHORIZATION_FAILED
+ANSWER_S = 60.0
+
+
+class Someone:
+    """A plain client of Kafka's, which shows a certificate of its own."""
+
+    def __init__(self, servers: str, properties: Mapping[str, str]) -> None:
+        self.told = {**QUIET, **properties, "bootstrap.servers": servers}
+
+    def append(self, topic: str) -> int:
+        """The error's number, of Kafka's; 0: it was appended."""
+        ended: list[int] = []
+
+        def end(error: KafkaError | None, _: Message) -> None:
+            ended.append(0 if error is None else error.code())
+
+        producer = Producer({**self.told, "message.timeout.ms": int(ANSWER_S * 1000)})
+        producer.produce(topic, b"by itself", partition=0, on_delivery=end)
+        producer.flush(ANSWER_S)
+        return ended[0]
+
+    def look(self, topic: str) -> int:
+        """The error's number by which Kafka tells of the topic; 0: it tells."""
+        error = AdminClient(self.told).list_topics(topic, ANSWER_S).topics[topic].error
+        return 0 if error is None else error.code()
+
+    def read(self, topic: str) -> bytes | None:
+        """The first message, by a consumer of a group that consumers of the topic may have."""
+        own = {"group.id": "anabranch.subscription.public.default.orders.by-itself"}
+        consumer = Consumer({**self.told, **own, "enable.auto.commit": False})
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        deadline = time.monotonic() + WAIT_S
+        said: list[str] = []
+        try:
+            while time.monotonic() < deadline:
+                found = consumer.poll(1.0)
+                if found is not None and (error := found.error()) is None:
+                    return found.value()
+                if found is not None:
+                    said.append(str(error))
+            raise AssertionError(f"nothing was read: {said}")
+        finally:
+            consumer.close()
+
+    def is_refused(self, topic: str) -> bool:
+        """Whether it is kept from both: Read and Write bring Describe along."""
+        return (self.append(topic), self.look(topic)) == (REFUSED, REFUSED)
+
+    def comes_to(self, expected: int, topic: str) -> None:
+        """Returns once an append ends so."""
+        deadline = time.monotonic() + WAIT_S
+        while (found := self.append(topic)) != expected:
+            assert time.monotonic() < deadline, f"{found}, not {expected}"
+
+
+def admin_of(running: Dev, folder: Path) -> Admin:
+    return Admin(
+        f"https://{HOST}:{running.port}",
+        tls=Tls(ca_file=folder / "authority.pem"),
+        credentials=Token(folder / "admin.token"),
+    )
+
+
+def asks_for_a_certificate(port: int, authority: Path) -> None:
+    """Fails unless whoever shows none is disconnected before it can say anything."""
+    context = ssl.create_default_context(cafile=str(authority))
+    with (
+        socket.create_connection((HOST, port), ANSWER_S) as plain,
+        pytest.raises(ssl.SSLError, match=r"(?i)certificate"),
+        context.wrap_socket(plain, server_hostname=HOST) as secured,
+    ):
+        assert secured.recv(1) == b"never"
+
+
+def test_kafka_refuses_whom_nothing_was_granted(tmp_path: Path) -> None:
+    with dev(tmp_path, nodes=1, flags=("--secure",)) as running:
+        running.await_line("ready: 1 node")
+        folder = tmp_path / "data" / "security"
+        for role in ("ada", "eve"):
+            made = run("dev-role", role, "--data-dir", str(tmp_path / "data"))
+            assert made.returncode == 0, made.stderr
+        ada, eve = (
+            Someone(running.kafka, read_properties(folder / "roles" / f"{role}.properties"))
+            for role in ("ada", "eve")
+        )
+        master = Someone(running.kafka, read_properties(folder / "admin.properties"))
+        with admin_of(running, folder) as admin:
+            admin.scalable_topics.create_scalable_topic(TOPIC)
+            known = AdminClient(master.told).list_topics(timeout=ANSWER_S).topics
+            (segment,) = (name for name in known if name.startswith("anabranch.segment."))
+            assert ada.is_refused(segment)
+            admin.namespaces.grant_permission_on_namespace(
+                "public/default", "ada", ["produce", "consume"]
+            )
+            ada.comes_to(0, segment)
+            assert ada.read(segment) == b"by itself"
+            assert eve.is_refused(segment)
+            assert ada.is_refused(Topics("anabranch.").wal)
+            admin.namespaces.revoke_permissions_on_namespace("public/default", "ada")
+            ada.comes_to(REFUSED, segment)
+            assert ada.is_refused(segment)
+        node = AdminClient(Someone(running.kafka, read_properties(folder / "node.properties")).told)
+        with pytest.raises(KafkaException) as refused:
+            node.create_topics([NewTopic("others", 1, 1)])["others"].result(ANSWER_S)
+        assert refused.value.args[0].code() == REFUSED
+        lines = (tmp_path / "data" / "kafka" / "server.properties").read_text().splitlines()
+        (listeners,) = (line for line in lines if line.startswith("listeners="))
+        ports = [int(each.rpartition(":")[2]) for each in listeners.split(",")]
+        assert len(ports) == 2  # clients', and its controller's
+        for port in ports:
+            asks_for_a_certificate(port, folder / "authority.pem")
+        forged = Authority(tmp_path / "other").issue("admin")
+        told = {
+            **master.told,
+            "ssl.certificate.location": str(forged.certificate),
+            "ssl.key.location": str(forged.key),
+        }
+        with pytest.raises(KafkaException):
+            AdminClient(told).list_topics(timeout=5.0)
+
+
+def test_a_cluster_without_starts_in_the_shell_of_one_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    security = DevSecurity(tmp_path / "security")
+    for line in security.write_exports("https://127.0.0.1:1", "127.0.0.1:1").splitlines():
+        name, _, value = line.removeprefix("export ").partition("=")
+        monkeypatch.setenv(name, value)
+    with dev(tmp_path, nodes=1) as running:
+        running.await_line("ready: 1 node")

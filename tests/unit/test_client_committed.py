@@ -1,0 +1,114 @@
+"""What the groups of many topics have committed, asked for together."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+from concurrent.futures import Future
+from contextlib import closing
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from anabranch.client._many import offsets
+from anabranch.client._many.offsets import CommittedTogether, OffsetsClient
+from support.group_coordinator import FETCH, FIND, NOT_COORDINATOR, GroupCoordinator
+
+PLACE = ("orders", 0)
+NOT_ALLOWED = 30
+
+
+def test_all_who_wait_are_told_by_one_answer_each_of_its_own_group() -> None:
+    async def test(kafka: GroupCoordinator) -> None:
+        groups = [f"g{number}" for number in range(300)]
+        together = CommittedTogether(_servers(kafka))
+        found = await asyncio.gather(*(together.committed(each, [PLACE]) for each in groups))
+        assert found == [{PLACE: number} for number in range(300)]
+        assert kafka.questions == [(FIND, 4), (FETCH, 8)]
+        assert await together.committed("new", [PLACE]) == {}
+        await together.close()
+
+    with closing(GroupCoordinator(*({PLACE: number} for number in range(300)))) as kafka:
+        asyncio.run(test(kafka))
+
+
+def test_more_than_fit_one_request_are_asked_for_by_several() -> None:
+    async def test(kafka: GroupCoordinator) -> None:
+        together = CommittedTogether(_servers(kafka))
+        asked = [together.committed(f"g{number}", [PLACE]) for number in range(1_200)]
+        assert set(map(str, await asyncio.gather(*asked))) == {"{}"}
+        assert kafka.questions == [(FIND, 4), (FETCH, 8)] * 3
+        await together.close()
+
+    with closing(GroupCoordinator()) as kafka:
+        asyncio.run(test(kafka))
+
+
+def test_what_passes_is_tried_again_and_what_kafka_refuses_is_asked_for_by_itself() -> None:
+    async def test(kafka: GroupCoordinator) -> None:
+        together = CommittedTogether(_servers(kafka))
+        kafka.errors = {"g0": NOT_ALLOWED, "g1": NOT_COORDINATOR}
+        assert await together.committed("g0", [PLACE]) is None
+        with pytest.raises(KafkaException, match="NOT_COORDINATOR"):
+            await together.committed("g1", [PLACE])
+        kafka.errors = {}
+        assert await together.committed("g1", [PLACE]) == {PLACE: 2}
+        kafka.is_mute = True
+        assert await together.committed("g1", [PLACE]) is None
+        await together.close()
+
+    with closing(GroupCoordinator({PLACE: 1}, {PLACE: 2})) as kafka:
+        asyncio.run(test(kafka))
+
+
+def test_where_kafka_has_sasl_or_is_away_each_group_is_asked_for_by_itself() -> None:
+    async def test(kafka: GroupCoordinator) -> None:
+        guarded = CommittedTogether({"sasl.mechanism": "PLAIN", **_servers(kafka)})
+        assert await guarded.committed("g0", [PLACE]) is None
+        await guarded.close()
+        kafka.close()
+        together = CommittedTogether(_servers(kafka))
+        assert (
+            await asyncio.gather(*(together.committed("g0", [PLACE]) for _ in "ab")) == [None] * 2
+        )
+        await together.close()
+
+    with closing(GroupCoordinator()) as kafka:
+        asyncio.run(test(kafka))
+
+
+def test_a_kafka_that_is_slow_is_asked_again_and_not_by_a_client_for_each_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(offsets, "_TOGETHER_S_MAX", 0.1)
+
+    async def test(port: int) -> None:
+        together = CommittedTogether({"bootstrap.servers": f"127.0.0.1:{port}"})
+        with pytest.raises(KafkaException, match="COORDINATOR_NOT_AVAILABLE"):
+            await together.committed("g0", [PLACE])
+        await together.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        asyncio.run(test(mute.getsockname()[1]))
+
+
+def test_an_error_that_comes_when_nobody_waits_any_more_is_not_told_of() -> None:
+    async def test() -> None:
+        told: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, what: told.append(str(what)))
+        client, asked = OffsetsClient(), [Future[None]()]
+        client.of_group({"bootstrap.servers": "127.0.0.1:1", "group.id": "any"}, 1.0)
+        with pytest.raises(KafkaException, match="_TIMED_OUT"):
+            await client.ask(lambda _: {"": asked[0]}, 0.01)
+        asked.pop().set_exception(KafkaException(KafkaError(KafkaError._DESTROY)))
+        await client.close()
+        gc.collect()
+        assert not told
+
+    asyncio.run(test())
+
+
+def _servers(kafka: GroupCoordinator) -> dict[str, str]:
+    host, port = kafka.address
+    return {"bootstrap.servers": f"{host}:{port}"}

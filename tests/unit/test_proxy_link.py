@@ -1,0 +1,75 @@
+"""What a proxy's link takes of a list before there is memory for it, and how it takes the list."""
+
+from __future__ import annotations
+
+import asyncio
+
+from anabranch.broker.proxy.link import PIECE_BYTES_MAX, NodeLink
+from anabranch.broker.proxy.lists import INITIAL_BYTES
+from anabranch.broker.proxy.shared_lists import list_head, message_of
+from anabranch.wire import anabranch_pb2 as pb
+from anabranch.wire.anabranch_pb2 import BaseCommand
+from anabranch.wire.client import join
+from anabranch.wire.connection import PROTOCOL_VERSION
+from support import steady
+from support.listing_node import ListingNode
+from support.waiting import WAIT_S
+from support.wire import HOST, serving
+
+_ANSWER = BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
+HELLO = pb.CommandConnect(client_version="link", protocol_version=PROTOCOL_VERSION)
+
+
+class Owner:
+    """Notes what its link tells it."""
+
+    def __init__(self) -> None:
+        self.begun: asyncio.Queue[int] = asyncio.Queue()
+        self.answers: asyncio.Queue[BaseCommand] = asyncio.Queue()
+
+    def answered(self, _link: NodeLink, command: BaseCommand) -> None:
+        self.answers.put_nowait(command)
+
+    def list_begins(self, _link: NodeLink, _type_number: int, frame_bytes: int) -> None:
+        self.begun.put_nowait(frame_bytes)
+
+    def link_ended(self, _link: NodeLink, _reason: str) -> None:
+        pass
+
+
+async def asks(link: NodeLink, owner: Owner, count: int, number: int) -> int:
+    """Asks for so many names; the size of the list that has begun to come."""
+    asked = pb.CommandGetTopicsOfNamespace(request_id=number, namespace=f"public/{count}")
+    link.send(asked)
+    return await asyncio.wait_for(owner.begun.get(), WAIT_S)
+
+
+def test_a_list_that_is_not_taken_yet_is_a_piece_and_one_that_is_taken_comes_whole() -> None:
+    async def test() -> None:
+        node, owner = ListingNode(), Owner()
+        async with serving(node.open_session) as server:
+            link = await join(lambda: NodeLink(owner, "node"), HOST, server.port, HELLO, WAIT_S)
+            for number, count in enumerate((100_000, 100_000, 1_000, 1, 100_000), 1):
+                size = await asks(link, owner, count, number)
+                for _ in range(50):  # turns in which more could come
+                    await asyncio.sleep(0)
+                kept = link._decoder.unfinished_bytes
+                assert kept <= PIECE_BYTES_MAX < INITIAL_BYTES
+                head = list_head(link.list_head(), _ANSWER)
+                assert (head.number, head.topics_hash) == (number, "abc")
+                if number == 2:
+                    link.leave_out_list()
+                else:
+                    data = await asyncio.wait_for(link.take_list(), WAIT_S)
+                    told = pb.CommandGetTopicsOfNamespaceResponse()
+                    told.ParseFromString(bytes(message_of(data, _ANSWER)))
+                    assert (told.request_id, list(told.topics)) == (number, node.names(count))
+                    assert len(data) == size - 4
+                link.list_over()
+            link.send(pb.CommandLookupTopic(topic="topic://a/b/c", request_id=9))
+            answer = await asyncio.wait_for(owner.answers.get(), WAIT_S)
+            assert answer.lookupTopicResponse.request_id == 9
+            link.abort("enough")
+            await asyncio.wait([link.closed])
+
+    steady.run(test())

@@ -1,0 +1,432 @@
+"""A proxy that asks who comes, and shows nodes who it is and for whom it asks."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+from structlog.testing import capture_logs
+
+from anabranch.access import Tls, TlsFiles, Token
+from anabranch.broker.security.outgoing import OutgoingAccess
+from anabranch.broker.settings.proxy import load_proxy_settings
+from anabranch.broker.settings.sources import SettingsError
+from anabranch.core.security.principal import Principal, spoken_for
+from anabranch.wire import anabranch_pb2 as pb
+from anabranch.wire.anabranch_pb2 import BaseCommand, CommandLookupTopicResponse, ServerError
+from anabranch.wire.client import connect
+from anabranch.wire.errors import AuthenticationError, RefusedError
+from support.authority import Authority
+from support.listing_node import ListingNode, run
+from support.memory_cluster import WAIT_S, MemoryCluster, until
+from support.proxied import HOST, RunningProxy, ServedNode
+from support.secured import records
+from support.secured_proxy import (
+    ADMIN,
+    BOSS,
+    PEOPLE,
+    PROXIES,
+    PROXY,
+    READER,
+    ROOT,
+    STRANGER,
+    SecuredProxy,
+    Surroundings,
+    secured_proxy,
+    shown,
+    with_secured_proxy,
+)
+from support.tokens import secret_file, token
+from support.waiting import eventually
+
+ORDERS: Final = f"{ADMIN}/scalable/acme/shop/orders"
+LOOKUP: Final = "/lookup/v2/topic/topic/acme/shop/orders"
+FULL: Final = "topic://acme/shop/orders"
+
+
+def test_each_client_may_through_a_proxy_what_it_may_itself(tmp_path: Path) -> None:
+    async def test(proxy: SecuredProxy, _: list[ServedNode], cluster: MemoryCluster) -> None:
+        for role, path, status in (
+            (ROOT, f"{ADMIN}/tenants", 200),
+            (BOSS, f"{ADMIN}/tenants", 403),
+            (READER, ORDERS, 200),
+            (STRANGER, ORDERS, 404),
+            (PROXY, f"{ADMIN}/tenants", 403),
+            ("", ORDERS, 401),
+            ("", "/docs", 200),
+            ("", "/livez", 200),
+            ("", "/metrics", 200),
+        ):
+            answer = await proxy.ask("GET", path, role)
+            assert answer.status_code == status, (role, path, answer.text)
+        wrong = await proxy.http.get(ORDERS, headers={"Authorization": "Bearer x.y.z"})
+        assert wrong.status_code == 401
+        denied = await proxy.ask("POST", f"{ORDERS}/split/0", READER)
+        assert denied.status_code == 403
+        assert READER in denied.text
+        told = {(type(each).__name__, getattr(each, "principal", "")) for each in records(cluster)}
+        assert ("TopicChange", BOSS) in told, "the log names who asked the proxy, not the proxy"
+        assert PROXY not in {role for _, role in told}
+
+    with_secured_proxy(test, tmp_path)
+
+
+def test_look_ups_are_answered_to_whom_may_know_of_the_topic(tmp_path: Path) -> None:
+    """By both protocols, and however often: they share a link to the nodes."""
+
+    async def test(proxy: SecuredProxy, _: list[ServedNode], cluster: MemoryCluster) -> None:
+        urls = proxy.settings.service_url, proxy.settings.service_url_tls
+        for _round in range(3):
+            found = await proxy.ask("GET", LOOKUP, READER)
+            assert found.status_code == 200
+            told = found.json()
+            assert (told["brokerUrl"], told["brokerUrlTls"]) == urls
+            assert told["httpUrlTls"] == proxy.settings.web_url_tls
+            assert (await proxy.ask("GET", LOOKUP, STRANGER)).status_code == 404
+            assert (await proxy.ask("GET", LOOKUP)).status_code == 401
+        async with proxy.client(READER) as reader, proxy.client(STRANGER) as stranger:
+            for _round in range(3):
+                answer = await reader.request(pb.CommandLookupTopic(topic=FULL), WAIT_S)
+                said = answer.lookupTopicResponse
+                assert said.response == CommandLookupTopicResponse.Connect
+                assert (said.brokerServiceUrl, said.brokerServiceUrlTls) == urls
+                assert await _code(stranger, pb.CommandLookupTopic(topic=FULL)) == (
+                    ServerError.TopicNotFound
+                )
+        assert proxy.running.proxy.shared.counts.lookups >= 6
+
+    with_secured_proxy(test, tmp_path)
+
+
+async def _code(client: Any, message: Any) -> int:
+    """The error that a request is answered with; -1 for none."""
+    try:
+        await client.request(message, WAIT_S)
+    except RefusedError as error:
+        return int(error.code)
+    return -1
+
+
+def test_nobody_but_a_proxy_asks_for_somebody_else(tmp_path: Path) -> None:
+    """To the proxy, and to a node, by header, CONNECT and look-up."""
+
+    async def test(proxy: SecuredProxy, nodes: list[ServedNode], _: MemoryCluster) -> None:
+        forged = {"X_Original_Principal": ROOT}
+        answer = await proxy.ask("GET", f"{ADMIN}/tenants", STRANGER, **forged)
+        assert answer.status_code == 403
+        answer = await proxy.ask("GET", LOOKUP, STRANGER, **forged)
+        assert answer.status_code == 403
+        node = nodes[0]
+        async with httpx.AsyncClient(verify=proxy.around.authority.client()) as http:
+            url = f"https://{node.web_tls}{ADMIN}/tenants"
+            told = {"Authorization": f"Bearer {shown(STRANGER)}", "X-Original-Principal": ROOT}
+            assert (await http.get(url, headers=told)).status_code == 403
+            told["Authorization"] = f"Bearer {shown(PROXY, PROXIES)}"
+            assert (await http.get(url, headers=told)).status_code == 200
+        asked = pb.CommandLookupTopic(topic=FULL, original_principal=ROOT)
+        async with proxy.client(STRANGER) as client:
+            assert await _code(client, asked) == ServerError.AuthorizationError
+        tls = TlsFiles(Tls(ca_file=proxy.around.authority.file))
+        port = node.node.settings.broker_service_port_tls or 0
+        direct = await connect(HOST, port, tls=tls, credentials=Token(shown(STRANGER)))
+        assert await _code(direct, asked) == ServerError.AuthorizationError
+        direct.abort("the test is over")
+        speaker = await connect(HOST, port, tls=tls, credentials=Token(shown(PROXY, PROXIES)))
+        assert await _code(speaker, asked) == -1
+        nobody = pb.CommandLookupTopic(topic=FULL, original_principal=STRANGER)
+        assert await _code(speaker, nobody) == ServerError.TopicNotFound
+        itself = pb.CommandLookupTopic(topic=FULL)  # though its role is a superuser's
+        assert await _code(speaker, itself) == ServerError.AuthorizationError
+        speaker.abort("the test is over")
+        assert node.security is not None
+        assert node.security.guard.refused["denied"] > 0
+
+    with_secured_proxy(test, tmp_path, count=1)
+
+
+def test_who_a_proxy_may_speak_for() -> None:
+    proxies = frozenset((PROXY, "other"))
+    speaker = Principal(PROXY, method="token")
+    assert spoken_for(speaker, "ada", proxies) == Principal("ada", PROXY, "token")
+    for who, original in (
+        (Principal("ada"), "bob"),  # is none
+        (speaker, "other"),  # another proxy
+        (speaker, PROXY),
+        (speaker, ""),
+        (speaker, " ada"),  # no role
+        (Principal("ada", PROXY), "bob"),  # it is spoken for itself
+        (Principal(PROXY, "other"), "bob"),
+    ):
+        assert spoken_for(who, original, proxies) is None, (who, original)
+
+
+def test_lists_and_watches_through_one_proxy_are_each_client_s_own(tmp_path: Path) -> None:
+    async def test(proxy: SecuredProxy, _: list[ServedNode], cluster: MemoryCluster) -> None:
+        asked = pb.CommandGetTopicsOfNamespace
+
+        async def names(role: str) -> list[str] | int:
+            async with proxy.client(role) as client:
+                try:
+                    answer = await client.request(asked(namespace="acme/shop"), WAIT_S)
+                except RefusedError as error:
+                    return int(error.code)
+                return list(answer.getTopicsOfNamespaceResponse.topics)
+
+        for _round in range(3):
+            roles = [READER, STRANGER, BOSS, STRANGER, READER, STRANGER]
+            found = await asyncio.gather(*map(names, roles))
+            for role, told in zip(roles, found, strict=True):
+                assert told == (ServerError.TopicNotFound if role == STRANGER else [FULL])
+        listed = await proxy.ask("GET", f"{ADMIN}/scalable/acme/shop", READER)
+        assert listed.json() == [FULL]
+        for role, path in (
+            (STRANGER, f"{ADMIN}/scalable/acme/shop"),
+            (READER, f"{ADMIN}/scalable/acme/secret"),
+        ):
+            assert (await proxy.ask("GET", path, role)).status_code == 404
+        assert await _watched(proxy, READER) == [[FULL]]
+        assert await _watched(proxy, STRANGER) == [ServerError.TopicNotFound]
+
+    with_secured_proxy(test, tmp_path)
+
+
+async def _watched(proxy: SecuredProxy, role: str) -> list[object]:
+    """The first that a watch of the namespace's topics tells."""
+    told: list[object] = []
+
+    def pushed(command: BaseCommand) -> None:
+        update = command.watchScalableTopicsUpdate
+        told.append(update.error if update.HasField("error") else list(update.snapshot.topics))
+
+    async with proxy.client(role, pushed) as client:
+        client.send(pb.CommandWatchScalableTopics(watch_id=1, namespace="acme/shop"))
+        await until(lambda: bool(told))
+    return told
+
+
+def test_a_proxy_whose_token_is_revoked_says_so_and_recovers_with_another(tmp_path: Path) -> None:
+    async def test(proxy: SecuredProxy, nodes: list[ServedNode], _: MemoryCluster) -> None:
+        async def status(path: str, role: str = "") -> int:
+            return (await proxy.ask("GET", path, role)).status_code
+
+        async def is_ready(wanted: int) -> bool:
+            return await status("/readyz") == wanted
+
+        assert await status("/readyz") == 200
+        with capture_logs() as logged:
+            proxy.around.set_keys("people")
+            await eventually(lambda: is_ready(503))
+            why = (await proxy.ask("GET", "/readyz")).text
+            assert "do not let this proxy in" in why
+            refused = await proxy.ask("GET", ORDERS, READER)
+            assert refused.status_code == 503
+            assert "does not let" in refused.text
+            assert await status(ORDERS) == 401, "who the client is, the proxy judges as before"
+            proxy.around.set_token(shown(PROXY, PEOPLE))
+            await eventually(lambda: is_ready(200))
+            assert await status(ORDERS, READER) == 200
+        events = [line["event"] for line in logged]
+        assert "proxy.credentials_refused" in events
+        assert "proxy.credentials_taken" in events
+        secret = shown(PROXY, PROXIES).split(".")[1]
+        assert not any(secret in str(line) for line in logged)
+
+    with_secured_proxy(test, tmp_path)
+
+
+def test_a_proxy_that_nodes_do_not_know_as_one_is_not_ready(tmp_path: Path) -> None:
+    async def test(proxy: SecuredProxy, nodes: list[ServedNode], _: MemoryCluster) -> None:
+        named = ",".join(node.web_tls for node in nodes)
+        own = tmp_path / "own.token"
+        own.write_text(shown("not-a-proxy"))
+        told = f"file://{own}"
+        changes: dict[str, object] = {"brokerClientAuthenticationParameters": told}
+        async with secured_proxy(proxy.around, named, **changes) as other:
+            answer = await other.ask("GET", "/readyz")
+            assert answer.status_code == 503
+            assert "proxyRoles" in answer.text
+        distrust = {"brokerClientTrustCertsFilePath": str(_another_authority(tmp_path))}
+        async with secured_proxy(proxy.around, named, **distrust) as other:
+            answer = await other.ask("GET", ORDERS, READER)
+            assert answer.status_code == 503
+            assert "by TLS" in answer.text
+
+    with_secured_proxy(test, tmp_path, count=1)
+
+
+def _another_authority(folder: Path) -> Path:
+    return Authority(folder / "another").file
+
+
+def test_a_proxy_before_a_proxy_says_for_whom_it_asks(tmp_path: Path) -> None:
+    async def test(inner: SecuredProxy, _: list[ServedNode], cluster: MemoryCluster) -> None:
+        named = inner.settings.web_url_tls.removeprefix("https://")
+        binary = inner.settings.service_url_tls
+        async with secured_proxy(inner.around, named, brokerServiceURL=binary) as outer:
+            assert (await outer.ask("GET", "/readyz")).status_code == 200
+            for _round in range(2):
+                assert (await outer.ask("GET", ORDERS, READER)).status_code == 200
+                assert (await outer.ask("GET", ORDERS, STRANGER)).status_code == 404
+                assert (await outer.ask("GET", LOOKUP, READER)).status_code == 200
+                assert (await outer.ask("GET", LOOKUP, STRANGER)).status_code == 404
+            async with outer.client(READER) as reader, outer.client(STRANGER) as stranger:
+                asked = pb.CommandGetTopicsOfNamespace(namespace="acme/shop")
+                for _round in range(2):
+                    assert await _code(reader, pb.CommandLookupTopic(topic=FULL)) == -1
+                    assert await _code(reader, asked) == -1
+                    assert await _code(stranger, asked) == ServerError.TopicNotFound
+                    assert await _code(stranger, pb.CommandLookupTopic(topic=FULL)) == (
+                        ServerError.TopicNotFound
+                    )
+
+    with_secured_proxy(test, tmp_path, count=1)
+
+
+def test_a_consumer_subscribes_through_a_proxy_with_its_own_rights(tmp_path: Path) -> None:
+    async def test(proxy: SecuredProxy, _: list[ServedNode], cluster: MemoryCluster) -> None:
+        def wanted(name: str) -> pb.CommandScalableTopicSubscribe:
+            return pb.CommandScalableTopicSubscribe(
+                topic=FULL,
+                subscription="billing",
+                consumer_name=name,
+                consumer_id=1,
+                consumer_type=pb.ScalableConsumerType.STREAM,
+            )
+
+        for role, code in ((READER, -1), (STRANGER, ServerError.TopicNotFound), (BOSS, -1)):
+            async with proxy.client(role) as client:
+                assert await _code(client, wanted(role)) == code
+        nobody = pytest.raises(AuthenticationError)
+        with nobody:
+            async with proxy.client(""):
+                pass
+
+    with_secured_proxy(test, tmp_path)
+
+
+def test_a_node_has_another_one_make_a_topic_for_whoever_asks_it(tmp_path: Path) -> None:
+    """By TLS, with its own token; and the other node judges what they may."""
+
+    async def test(proxy: SecuredProxy, nodes: list[ServedNode], cluster: MemoryCluster) -> None:
+        async with httpx.AsyncClient(verify=proxy.around.authority.client()) as http:
+
+            async def controller(name: str) -> str:
+                url = f"https://{nodes[0].web_tls}/lookup/v2/topic/topic/acme/shop/{name}"
+                told = {"Authorization": f"Bearer {shown(ROOT)}"}
+                return str((await http.get(url, headers=told)).json()["httpUrlTls"])
+
+            home = await controller("orders")
+            name = "aside-0"
+            for number in range(50):
+                name = f"aside-{number}"
+                if await controller(name) != home:
+                    break
+            assert await controller(name) != home
+        subscription = f"{ORDERS}/subscriptions/jobs"
+        made = await proxy.ask("PUT", f"{subscription}?type=QUEUE", READER)
+        assert made.status_code == 204, made.text
+        policy = {"deadLetterTopic": f"acme/shop/{name}", "maxDeliveries": 3}
+        path = f"{subscription}/deadLetterPolicy"
+        assert (await proxy.ask("PUT", path, READER, policy)).status_code == 403
+        answer = await proxy.ask("PUT", path, BOSS, policy)
+        assert answer.status_code == 204, answer.text
+        found = [
+            each for each in records(cluster) if getattr(each, "topic", "") == f"acme/shop/{name}"
+        ]
+        assert {getattr(each, "principal", "") for each in found} >= {BOSS}
+        assert PROXY not in {getattr(each, "principal", "") for each in found}
+
+    with_secured_proxy(test, tmp_path)
+
+
+def test_what_is_asked_for_anew_is_what_the_file_holds_by_then(tmp_path: Path) -> None:
+    """A key goes as soon as its successor's tokens are there: nobody waits for the next look."""
+    around = Surroundings(tmp_path)
+    access = OutgoingAccess(around.of_proxy("127.0.0.1:1"), check_s=3_600.0)
+    around.set_token(shown(PROXY, PEOPLE))
+    assert access.credentials is not None
+    assert asyncio.run(access.credentials.show()) == shown(PROXY, PEOPLE).encode()
+
+
+def test_a_proxy_shows_itself_anew_and_its_client_hears_nothing_of_it(tmp_path: Path) -> None:
+    """On each of its connections: one for look-ups, and the client's own."""
+    file = tmp_path / "proxy.token"
+    first, second = token(PROXY), token(PROXY, seconds=7_200)
+
+    async def test(proxy: RunningProxy, node: ListingNode) -> None:
+        node.believing.seconds = 0.01
+        told: list[BaseCommand] = []
+        client = await connect(
+            HOST, proxy.port, on_push=told.append, credentials=Token(token(READER))
+        )
+        file.write_text(second)
+        for _ in range(3):
+            answer = await client.request(pb.CommandGetTopicsOfNamespace(namespace="a/2"), WAIT_S)
+            assert len(answer.getTopicsOfNamespaceResponse.topics) == 2
+            await client.request(pb.CommandLookupTopic(topic=FULL), WAIT_S)
+        await until(lambda: len(node.believing.shown_anew) >= 2)
+        assert set(node.believing.shown_anew) <= {first.encode(), second.encode()}
+        answer = await client.request(pb.CommandGetTopicsOfNamespace(namespace="a/2"), WAIT_S)
+        assert len(answer.getTopicsOfNamespaceResponse.topics) == 2
+        assert told == []
+        client.abort("the test is over")
+
+    file.write_text(first)
+    run(
+        test,
+        authenticationEnabled=True,
+        authenticationProviders="token",
+        tokenSecretKey=secret_file(tmp_path),
+        authenticationFilesCheckSeconds=0.1,
+        brokerClientAuthenticationPlugin="token",
+        brokerClientAuthenticationParameters=str(file),
+    )
+
+
+def test_metrics_of_a_proxy_may_be_for_those_alone_who_say_who_they_are(tmp_path: Path) -> None:
+    async def test(proxy: SecuredProxy, _: list[ServedNode], cluster: MemoryCluster) -> None:
+        assert (await proxy.ask("GET", "/metrics")).status_code == 401
+        answer = await proxy.ask("GET", "/metrics", STRANGER)
+        assert answer.status_code == 200
+        assert 'anabranch_authentications_total{method="token"}' in answer.text
+
+    with_secured_proxy(test, tmp_path, count=1, authenticateMetricsEndpoint=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"servicePortTls": 0}, "servicePortTls is given without"),
+        ({"servicePort": ""}, "neither servicePort nor servicePortTls"),
+        ({"brokerServiceURL": "pulsar+ssl://a:1"}, "with TLS and without"),
+        ({"brokerWebServiceURL": "ftp://a:1"}, "write http://host:port,host:port, or https://"),
+        ({"authenticationEnabled": True}, "authenticationProviders"),
+        (
+            {
+                "brokerClientAuthenticationPlugin": "token",
+                "brokerClientAuthenticationParameters": "token",
+            },
+            "needs authenticationEnabled",
+        ),
+        ({"brokerClientAuthenticationPlugin": "token"}, "the file that has the token"),
+        ({"brokerClientAuthenticationPlugin": "tls"}, "brokerClientCertificateFilePath"),
+        (
+            {
+                "brokerClientAuthenticationPlugin": "tls",
+                "brokerClientCertificateFilePath": "own.pem",
+                "brokerClientKeyFilePath": "own.key",
+            },
+            "needs TLS with nodes",
+        ),
+        ({"brokerClientAuthenticationPlugin": "oauth2"}, "none of token, tls"),
+        ({"brokerClientAuthenticationParameters": "token:abc"}, "secrets are no settings"),
+        ({"brokerClientKeyFilePath": "key.pem"}, "go together"),
+        ({"superuserRoles": "root"}, "is no setting"),
+    ],
+)
+def test_settings_that_cannot_be_meant_are_named(given: dict[str, object], said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        load_proxy_settings(None, {}, {"brokerWebServiceURL": "http://a:1", **given})

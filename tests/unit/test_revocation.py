@@ -1,0 +1,350 @@
+"""What is open by a right that is revoked ends, in the words of its protocol; the rest goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from structlog.testing import capture_logs
+
+from anabranch.wire import anabranch_pb2 as pb
+from anabranch.wire import commands
+from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError
+from anabranch.wire.commands import NO_REQUEST
+from anabranch.wire.memory.limiter import LimitType
+from support.memory_cluster import MemoryCluster, until
+from support.secured import ROOT, SecuredNode, answer_to, bearer, tokens_alone, with_secured
+from support.tokens import secret_file, token
+from support.wire import Raw
+
+ADMIN: Final = "/admin/v2"
+HOME: Final = "acme/shop"
+TOPIC: Final = f"{HOME}/orders"
+OF_HOME: Final = f"{ADMIN}/namespaces/{HOME}/permissions"
+OF_TOPIC: Final = f"{ADMIN}/scalable/{TOPIC}/permissions"
+WATCH: Final = pb.CommandScalableTopicLookup(topic=f"topic://{TOPIC}", session_id=1)
+SUBSCRIBE: Final = pb.CommandScalableTopicSubscribe(
+    request_id=1,
+    topic=f"topic://{TOPIC}",
+    subscription="billing",
+    consumer_name="one",
+    consumer_id=1,
+    consumer_type=pb.ScalableConsumerType.STREAM,
+)
+NAMES: Final = pb.CommandWatchScalableTopics(namespace=HOME, watch_id=1)
+LIST: Final = pb.CommandWatchTopicList(
+    namespace=HOME, topics_pattern=".*", request_id=1, watcher_id=1
+)
+NAMED: Final = pb.CommandGetTopicsOfNamespace(namespace=HOME, request_id=1)
+# A list waits for memory, and for long.
+SMALL: Final[dict[str, object]] = {
+    "maxTopicListInFlightHeapMemSizeMB": 1,
+    "maxTopicListInFlightDirectMemSizeMB": 1,
+    "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis": 60_000,
+    "maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis": 60_000,
+}
+OPENING: Final[dict[str, Any]] = {
+    "watch": WATCH,
+    "consumer": SUBSCRIBE,
+    "names": NAMES,
+    "list": LIST,
+}
+
+
+# Opened anew it is as if it were not there; of a list all that can be said is that it is over.
+CODES: Final = {"list": ServerError.AuthorizationError}
+
+
+async def ask(node: SecuredNode, method: str, path: str, body: object = None) -> None:
+    answer = await node.ask(method, path, bearer(ROOT), body)
+    assert answer.status_code == 204, answer.text
+
+
+def run(folder: Path, test: Callable[[SecuredNode], Awaitable[None]], **more: object) -> None:
+    async def body(node: SecuredNode, _: MemoryCluster) -> None:
+        for tenant, admins in (("acme", ["boss"]), ("river", ["bob"])):
+            about = {"adminRoles": admins, "allowedClusters": ["standalone"]}
+            await ask(node, "PUT", f"{ADMIN}/tenants/{tenant}", about)
+        await ask(node, "PUT", f"{ADMIN}/namespaces/{HOME}")
+        await ask(node, "PUT", f"{ADMIN}/scalable/{TOPIC}")
+        await test(node)
+
+    settings = {"authorizationEnabled": True, "superuserRoles": ROOT, **more}
+    with_secured(body, **tokens_alone(folder, **settings))
+
+
+async def opened(client: Raw, what: Any) -> BaseCommand:
+    hello = await client.answer()
+    assert hello is not None
+    assert hello.type == BaseCommand.CONNECTED
+    answer = await answer_to(client, what)
+    assert answer is not None
+    payload: Any = commands.payload_of(answer)
+    assert answer.type != BaseCommand.ERROR, payload
+    assert not ("error" in payload.DESCRIPTOR.fields_by_name and payload.HasField("error")), payload
+    return answer
+
+
+async def ended(client: Raw, what: str) -> int:
+    """The code that the end of it is told with; of a consumer that of its next try."""
+    answer = await client.answer()
+    assert answer is not None
+    if what == "watch":
+        assert answer.scalableTopicUpdate.session_id == 1
+        assert not answer.scalableTopicUpdate.HasField("dag")
+        return answer.scalableTopicUpdate.error
+    if what == "names":
+        assert answer.watchScalableTopicsUpdate.watch_id == 1
+        return answer.watchScalableTopicsUpdate.error
+    if what == "list":
+        assert answer.error.request_id == NO_REQUEST
+        assert await client.answer() is None  # there is no other way to say so
+        return answer.error.error
+    assert answer.close_consumer.consumer_id == 1
+    assert "consume" in answer.close_consumer.reason or "not for" in answer.close_consumer.reason
+    again = await answer_to(client, SUBSCRIBE)
+    assert again is not None
+    return again.scalableTopicSubscribeResponse.error
+
+
+@pytest.mark.parametrize("what", OPENING)
+@pytest.mark.parametrize("scope", ["namespace", "topic"])
+def test_what_is_open_ends_when_its_right_is_revoked(what: str, scope: str, tmp_path: Path) -> None:
+    if what in ("names", "list") and scope == "topic":
+        scope = "namespace"
+
+    async def test(node: SecuredNode) -> None:
+        path = f"{OF_HOME if scope == 'namespace' else OF_TOPIC}/ada"
+        await ask(node, "POST", path, ["consume"])
+        async with node.connect("token", token("ada").encode()) as client:
+            await opened(client, OPENING[what])
+            with capture_logs() as logged:
+                await ask(node, "DELETE", path)
+                assert await ended(client, what) == CODES.get(what, ServerError.TopicNotFound)
+            lines = [line for line in logged if line["event"] == "authorization.revoked"]
+            assert [(line["principal"], line["peer"]) for line in lines] == [("ada", "127.0.0.1")]
+            assert len(node.security.guard.rights) == 0
+            assert node.wire.gate.account.watches == 0
+            assert node.security.guard.rights.ended.total() == 1
+
+    run(tmp_path, test)
+
+
+@pytest.mark.parametrize("what", OPENING)
+def test_what_is_open_ends_when_its_role_administers_the_tenant_no_more(
+    what: str, tmp_path: Path
+) -> None:
+    async def test(node: SecuredNode) -> None:
+        async with node.connect("token", token("boss").encode()) as client:
+            await opened(client, OPENING[what])
+            about = {"adminRoles": ["other"], "allowedClusters": ["standalone"]}
+            await ask(node, "POST", f"{ADMIN}/tenants/river", about)  # another one's
+            await ask(node, "POST", f"{ADMIN}/tenants/acme", about)
+            assert await ended(client, what) == CODES.get(what, ServerError.TopicNotFound)
+
+    run(tmp_path, test)
+
+
+def test_a_lesser_right_ends_what_needs_more_and_nothing_else(tmp_path: Path) -> None:
+    """A consumer whose role may only look on: its session ends, its watch goes on."""
+
+    async def test(node: SecuredNode) -> None:
+        await ask(node, "POST", f"{OF_TOPIC}/ada", ["consume"])
+        async with (
+            node.connect("token", token("ada").encode()) as consumer,
+            node.connect("token", token("ada").encode()) as watch,
+            node.connect("token", token("ada").encode()) as other,
+        ):
+            await opened(consumer, SUBSCRIBE)
+            await opened(watch, WATCH)
+            await ask(node, "POST", f"{OF_HOME}/ada", ["view"])
+            await opened(other, NAMES)
+            await ask(node, "POST", f"{OF_TOPIC}/ada", ["view"])
+            assert await ended(consumer, "consumer") == ServerError.AuthorizationError
+            await ask(node, "DELETE", f"{OF_TOPIC}/ada")  # that of the namespace is left
+            await ask(node, "POST", f"{ADMIN}/scalable/{TOPIC}/split/0")
+            told = await watch.answer()
+            assert told is not None
+            assert told.scalableTopicUpdate.HasField("dag")
+            await ask(node, "PUT", f"{ADMIN}/scalable/{HOME}/more")
+            names = await other.answer()
+            assert names is not None
+            assert list(names.watchScalableTopicsUpdate.diff.added) == [f"topic://{HOME}/more"]
+
+    run(tmp_path, test)
+
+
+def test_a_topic_that_is_deleted_is_told_so_to_who_had_a_right_to_it(tmp_path: Path) -> None:
+    async def test(node: SecuredNode) -> None:
+        await ask(node, "POST", f"{OF_TOPIC}/ada", ["view"])
+        async with node.connect("token", token("ada").encode()) as client:
+            await opened(client, WATCH)
+            await ask(node, "DELETE", f"{ADMIN}/scalable/{TOPIC}")
+            told = await client.answer()
+            assert told is not None
+            assert told.scalableTopicUpdate.dag.deleted
+            assert told.scalableTopicUpdate.error == ServerError.TopicNotFound
+
+    run(tmp_path, test)
+
+
+def test_what_changes_with_the_revoke_is_not_told_any_more(tmp_path: Path) -> None:
+    """One batch of the log holds both: the topic that is new is not seen by who was to see it."""
+
+    async def test(node: SecuredNode) -> None:
+        await ask(node, "POST", f"{OF_HOME}/ada", ["view"])
+        async with node.connect("token", token("ada").encode()) as client:
+            await opened(client, NAMES)
+            rights, lists = node.security.guard.rights, node.node.operations.topics.lists
+            folded = rights.folded
+            made: list[int] = []
+
+            def both(changes: Any) -> None:
+                """As of one batch: the list changes in the same turn of the loop."""
+                folded(changes)
+                if any(key.startswith("permission:") for key, _ in changes):
+                    for kept in lists._by_home.values():
+                        for each in kept.values():
+                            made.append(each.note(f"topic://{HOME}/secret", True))
+                            each.wake()
+
+            rights.folded = both  # type: ignore[method-assign]
+            await ask(node, "DELETE", f"{OF_HOME}/ada")
+            assert await ended(client, "names") == ServerError.TopicNotFound
+            assert any(made)
+            lookup = await answer_to(client, NAMES)
+            assert lookup is not None
+            assert lookup.watchScalableTopicsUpdate.error == ServerError.TopicNotFound
+
+    run(tmp_path, test)
+
+
+@pytest.mark.parametrize("what", OPENING)
+@pytest.mark.parametrize("lost", ["gate", "ada"])
+def test_what_a_proxy_has_opened_for_somebody_ends_with_the_right_of_either(
+    lost: str, what: str, tmp_path: Path
+) -> None:
+    code = CODES.get(what, ServerError.TopicNotFound)
+    if lost == "gate":  # ada may know of it
+        code = ServerError.AuthorizationError
+
+    async def test(node: SecuredNode) -> None:
+        for role in ("ada", "gate"):
+            await ask(node, "POST", f"{OF_HOME}/{role}", ["consume"])
+        shown = token("gate").encode()
+        async with node.connect("token", shown, original_principal="ada") as client:
+            await opened(client, OPENING[what])
+            with capture_logs() as logged:
+                await ask(node, "DELETE", f"{OF_HOME}/{lost}")
+                assert await ended(client, what) == code
+            (line,) = (each for each in logged if each["event"] == "authorization.revoked")
+            assert (line["principal"], line["proxied_by"]) == ("ada", "gate")
+            assert ("gate, the proxy that asks for ada, may not" in line["why"]) is (lost == "gate")
+            assert len(node.security.guard.rights) == 0
+
+    run(tmp_path, test, proxyRoles="gate")
+
+
+@pytest.mark.parametrize("kind", LimitType)
+def test_a_list_that_has_to_wait_is_not_told_once_its_right_is_revoked(
+    kind: LimitType, tmp_path: Path
+) -> None:
+    """It is allowed when it is asked for; then it waits for memory, and nothing of it is told."""
+
+    async def test(node: SecuredNode) -> None:
+        await ask(node, "POST", f"{OF_HOME}/ada", ["view"])
+        limiter = node.node.operations.topic_list_limiter
+        async with node.connect("token", token("ada").encode()) as client:
+            await client.answer()
+            async with limiter.held(1 << 20, kind):
+                client.send(commands.envelope(NAMED))
+                await until(lambda: limiter.side(kind).queue_size == 1)
+                await ask(node, "DELETE", f"{OF_HOME}/ada")
+                await ask(node, "PUT", f"{ADMIN}/scalable/{HOME}/secret")
+            answer = await client.answer()
+            assert answer is not None
+            assert answer.error.error == ServerError.TopicNotFound
+            assert "secret" not in str(answer)
+            assert len(node.security.guard.rights) == 0
+            # It was this request alone that ended, not what its connection asks for afterwards.
+            await ask(node, "POST", f"{OF_HOME}/ada", ["view"])
+            again = await answer_to(client, NAMED)
+            assert again is not None
+            assert again.type == BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
+
+    run(tmp_path, test, **SMALL)
+
+
+def test_a_list_by_rest_that_has_to_wait_is_not_told_once_its_right_is_revoked(
+    tmp_path: Path,
+) -> None:
+    async def test(node: SecuredNode) -> None:
+        await ask(node, "POST", f"{OF_HOME}/ada", ["view"])
+        limiter = node.node.operations.topic_list_limiter
+        async with limiter.held(1 << 20, LimitType.HEAP_MEMORY):
+            path = f"{ADMIN}/scalable/{HOME}"
+            asking = asyncio.create_task(node.ask("GET", path, bearer("ada")))
+            await until(lambda: limiter.side(LimitType.HEAP_MEMORY).queue_size == 1)
+            await ask(node, "DELETE", f"{OF_HOME}/ada")
+            await ask(node, "PUT", f"{path}/secret")
+        answer = await asking
+        assert answer.status_code == 404
+        assert "secret" not in answer.text
+
+    run(tmp_path, test, **SMALL)
+
+
+def test_who_goes_takes_their_rights_along(tmp_path: Path) -> None:
+    async def test(node: SecuredNode) -> None:
+        await ask(node, "POST", f"{OF_HOME}/ada", ["consume"])
+        async with node.connect("token", token("ada").encode()) as client:
+            await opened(client, WATCH)
+            for each in (SUBSCRIBE, NAMES, LIST):
+                await answer_to(client, each)
+            assert len(node.security.guard.rights) == 4
+        await until(lambda: len(node.security.guard.rights) == 0)
+
+    run(tmp_path, test)
+
+
+# --- what was shown counts no more ----------------------------------------------------------------
+
+
+def test_who_has_shown_what_a_key_signed_that_is_gone_is_asked_anew(tmp_path: Path) -> None:
+    other_key = bytes(reversed(range(64)))
+
+    async def test(node: SecuredNode) -> None:
+        async with (
+            node.connect("token", token("ada").encode()) as renewed,
+            node.connect("token", token("ada").encode()) as revoked,
+            node.connect("token", token("ada").encode(), protocol_version=10) as old,
+        ):
+            for client in (renewed, revoked, old):
+                hello = await client.answer()
+                assert hello is not None
+                assert hello.type == BaseCommand.CONNECTED
+            secret_file(tmp_path, other_key)
+            for client in (renewed, revoked):
+                asked = await client.answer()
+                assert asked is not None
+                assert asked.type == BaseCommand.AUTH_CHALLENGE
+            shown = pb.AuthData(
+                auth_method_name="token", auth_data=token("ada", key=other_key).encode()
+            )
+            renewed.send(commands.envelope(pb.CommandAuthResponse(response=shown)))
+            shown.auth_data = token("ada").encode()
+            refused = await answer_to(revoked, pb.CommandAuthResponse(response=shown))
+            for answer in (refused, await old.answer()):
+                assert answer is not None
+                assert answer.error.error == ServerError.AuthenticationError
+            for client in (revoked, old):
+                assert await client.answer() is None
+            closed = pb.CommandWatchTopicListClose(request_id=1, watcher_id=1)
+            served = await answer_to(renewed, closed)
+            assert served is not None
+            assert served.type == BaseCommand.SUCCESS
+
+    run(tmp_path, test, authenticationFilesCheckSeconds=0.1)

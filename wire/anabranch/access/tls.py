@@ -1,0 +1,163 @@
+"""The TLS of a client: whom it trusts, and the certificate that it shows, if any.
+
+TLS 1.2 and 1.3. A server's certificate has to be signed by an authority that is trusted, and to be
+for the host that was asked for. Files are looked at again for each connection: one made after they
+have changed is made with what they hold by then.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import ssl
+from pathlib import Path
+from typing import Final, NoReturn
+
+import msgspec
+
+from anabranch.core.errors import InvalidInputError
+
+_BYTES_MAX: Final = 1 << 20
+_logger = logging.getLogger("anabranch.access")
+
+
+class Tls(msgspec.Struct, frozen=True, kw_only=True):
+    """How a client reaches ports with TLS.
+
+    `ca_file`: certificates of the authorities that are trusted; without it those of the system.
+    `certificate_file` and `key_file`: what it shows of itself, where servers ask. All are PEM.
+    Raises InvalidInputError where one of these two is missing.
+    """
+
+    ca_file: Path | str | None = None
+    certificate_file: Path | str | None = None
+    key_file: Path | str | None = None
+    dangerously_accept_any_host_name: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise InvalidInputError("a certificate goes with its key: give both files, or neither")
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All that are given."""
+        given = (self.ca_file, self.certificate_file, self.key_file)
+        return tuple(Path(file) for file in given if file is not None)
+
+
+class TlsFiles:
+    """The TLS that a `Tls` describes, from what its files hold now. Raises InvalidInputError.
+
+    To be used by one thread at a time.
+    """
+
+    def __init__(self, tls: Tls) -> None:
+        self.tls = tls
+        self._seen = _digest(tls.files)
+        self._context = client_context(tls)
+
+    def context(self) -> ssl.SSLContext:
+        """For the next connection: another one after a file has changed.
+
+        Files that are of no use, as when one of two is not written yet, change nothing.
+        """
+        found = _digest(self.tls.files)
+        if found != self._seen:
+            self._seen = found
+            try:
+                self._context = client_context(self.tls)
+            except InvalidInputError as error:
+                _logger.warning("what was read before goes on: %s", error)
+        return self._context
+
+
+def client_context(tls: Tls) -> ssl.SSLContext:
+    """The TLS of a client. Raises InvalidInputError."""
+    context = ssl.create_default_context() if tls.ca_file is None else _trusting(tls.ca_file)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = not tls.dangerously_accept_any_host_name
+    if tls.certificate_file is not None and tls.key_file is not None:
+        for file, what in ((tls.certificate_file, "certificate"), (tls.key_file, "key")):
+            _read(file, what)  # OpenSSL does not say which of the two it could not read
+        try:
+            context.load_cert_chain(tls.certificate_file, tls.key_file, _no_password)
+        except (ssl.SSLError, ValueError) as error:
+            raise InvalidInputError(
+                f"{tls.certificate_file} and {tls.key_file} are no certificate and its key in "
+                f"PEM: {_said(error)}"
+            ) from None
+    return context
+
+
+def _trusting(file: Path | str) -> ssl.SSLContext:
+    """One that trusts those authorities alone. Raises InvalidInputError."""
+    authorities = _read(file, "authorities")
+    why = "none is in it"
+    if authorities.strip():  # to OpenSSL nothing at all would mean those of the system
+        try:
+            context = ssl.create_default_context(cadata=authorities)
+        except (ssl.SSLError, ValueError) as error:
+            why = _said(error)
+        else:
+            if context.cert_store_stats()["x509_ca"]:
+                return context
+    raise InvalidInputError(f"{file} has no certificates of authorities in PEM: {why}")
+
+
+def reason_of(error: ssl.SSLError, host: str) -> str:
+    """Why there is no TLS with that host, with what to do. `error` is of a hand-shake."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        why = error.verify_message
+        if error.verify_code in _OF_NAMES:
+            return (
+                f"its certificate is not for {host}: {why}. Ask for it by a name that is in it, or "
+                "have it made for this one"
+            )
+        return (
+            f"its certificate is not trusted: {why}. Give the file of the authority that has "
+            "signed it (ca_file, --tls-ca)"
+        )
+    said = _said(error)
+    if "certificate required" in said or "alert" in said:
+        return f"it refuses the hand-shake: {said}. Does it ask for a certificate, and trust it?"
+    return f"the hand-shake failed: {said}. Is it a port with TLS?"
+
+
+_OF_NAMES: Final = frozenset({62, 63, 64})  # host, e-mail address and IP address, by OpenSSL
+
+
+def _read(file: Path | str, what: str) -> str:
+    try:
+        with Path(file).open("rb") as stream:
+            return stream.read(_BYTES_MAX).decode("ascii")
+    except OSError as error:
+        raise InvalidInputError(
+            f"{file}, which has the {what}, cannot be read: {error.strerror}; correct the path or "
+            "its rights"
+        ) from None
+    except UnicodeDecodeError:
+        raise InvalidInputError(f"{file}, which has the {what}, is not in PEM") from None
+
+
+def _digest(files: tuple[Path, ...]) -> bytes:
+    """Of the contents: times and numbers of files say nothing where links are turned."""
+    digest = hashlib.sha256()
+    for file in files:
+        try:
+            with file.open("rb") as stream:
+                content = stream.read(_BYTES_MAX)
+        except OSError as error:
+            digest.update(f"{file} {error.errno}".encode())
+        else:
+            digest.update(len(content).to_bytes(8, "big") + content)
+    return digest.digest()
+
+
+def _no_password() -> NoReturn:
+    raise ValueError("the key has a password; give one without")
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or "not readable").lower().replace("_", " ")
+    return str(error)

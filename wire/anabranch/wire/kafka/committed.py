@@ -1,0 +1,187 @@
+"""What groups of consumers have committed, of many groups by few requests.
+
+librdkafka 2.16 asks for one group at a time, and only a client that names the group may ask: such a
+client costs threads and connections. Kafka itself tells of any number (FindCoordinator of version
+4, KIP-699, and OffsetFetch of version 8, KIP-709; both are in Kafka 3.0).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from anabranch.wire.kafka.protocol import (
+    Address,
+    BrokerConnection,
+    KafkaProtocolError,
+    ResponseReader,
+    text,
+)
+from anabranch.wire.varint import varint
+
+Partition = tuple[str, int]  # Kafka topic and number
+
+_FIND_COORDINATOR: Final = 10
+_FIND_COORDINATOR_VERSION: Final = 4
+_OF_A_GROUP: Final = b"\0"
+_OFFSET_FETCH: Final = 9
+_OFFSET_FETCH_VERSION: Final = 8
+_STABLE: Final = b"\x01"  # not while a transaction may yet change it, as librdkafka asks, too
+_NO_TAGS: Final = b"\0"
+
+
+class Committed(NamedTuple):
+    """What a group has committed in the partitions that were asked for, or Kafka's error."""
+
+    offsets: dict[Partition, int]
+    error: int = 0
+
+
+class CommittedReader:
+    """Asks over connections of its own, and keeps them. To be used by one thread at a time.
+
+    `kafka`: what `can_ask` takes.
+    """
+
+    def __init__(self, kafka: Mapping[str, Any], timeout_s: float) -> None:
+        self._kafka = kafka
+        self._timeout_s = timeout_s
+        self._connections: dict[Address, BrokerConnection] = {}
+
+    def committed(
+        self, brokers: Iterable[Address], groups: Mapping[str, Sequence[Partition]]
+    ) -> dict[str, Committed]:
+        """What each group has committed in those partitions; offsets are negative where nothing is.
+
+        A group whose coordinator does not answer is left out. Blocks. Raises OSError or
+        KafkaProtocolError when no broker tells who coordinates the groups.
+        """
+        coordinators, found = self._coordinators(brokers, list(groups))
+        for address, names in coordinators.items():
+            try:
+                told = self._fetched(address, {name: groups[name] for name in names})
+            except (OSError, KafkaProtocolError):
+                continue  # the others' coordinators may answer
+            for name in names:
+                committed = told.get(name)
+                if committed is not None and _is_whole(committed, groups[name]):
+                    found[name] = committed
+        return found
+
+    def close(self) -> None:
+        """Ends the connections."""
+        while self._connections:
+            self._connections.popitem()[1].close()
+
+    def _coordinators(
+        self, brokers: Iterable[Address], groups: Sequence[str]
+    ) -> tuple[dict[Address, list[str]], dict[str, Committed]]:
+        """Groups by who coordinates them, and those of which that is not known, as the first broker
+        tells that answers.
+        """
+        question = _OF_A_GROUP + _array(map(text, groups)) + _NO_TAGS
+        failure: OSError | KafkaProtocolError = KafkaProtocolError("Kafka has no brokers")
+        for address in brokers:
+            try:
+                return _by_coordinator(
+                    self._asked(address, _FIND_COORDINATOR, _FIND_COORDINATOR_VERSION, question)
+                )
+            except (OSError, KafkaProtocolError) as error:
+                failure = error
+        raise failure
+
+    def _fetched(
+        self, address: Address, groups: Mapping[str, Sequence[Partition]]
+    ) -> dict[str, Committed]:
+        named = [text(name) + _array(_topics(places)) + _NO_TAGS for name, places in groups.items()]
+        question = _array(named) + _STABLE + _NO_TAGS
+        return _by_group(self._asked(address, _OFFSET_FETCH, _OFFSET_FETCH_VERSION, question))
+
+    def _asked(self, address: Address, question: int, version: int, body: bytes) -> ResponseReader:
+        kept = self._connections.pop(address, None)
+        if kept is not None:
+            try:
+                return self._answer(address, kept, question, version, body)
+            except ConnectionError:
+                pass  # Kafka closes what nobody has used for long
+        made = BrokerConnection(address, self._kafka, self._timeout_s)
+        return self._answer(address, made, question, version, body)
+
+    def _answer(
+        self,
+        address: Address,
+        connection: BrokerConnection,
+        question: int,
+        version: int,
+        body: bytes,
+    ) -> ResponseReader:
+        try:
+            answer = connection.ask(question, version, body)
+        except BaseException:
+            connection.close()  # an answer that comes late would be taken for the next one's
+            raise
+        self._connections[address] = connection
+        return answer
+
+
+def _array(parts: Iterable[bytes]) -> bytes:
+    listed = list(parts)
+    return varint(len(listed) + 1) + b"".join(listed)
+
+
+def _topics(places: Iterable[Partition]) -> list[bytes]:
+    topics: dict[str, dict[int, None]] = {}
+    for topic, number in places:
+        topics.setdefault(topic, {})[number] = None
+    return [
+        text(topic) + _array(struct.pack(">i", number) for number in numbers) + _NO_TAGS
+        for topic, numbers in topics.items()
+    ]
+
+
+def _is_whole(committed: Committed, places: Sequence[Partition]) -> bool:
+    return bool(committed.error) or committed.offsets.keys() >= set(places)
+
+
+def _by_coordinator(
+    reader: ResponseReader,
+) -> tuple[dict[Address, list[str]], dict[str, Committed]]:
+    reader.skip(4)  # throttle time
+    found: dict[Address, list[str]] = {}
+    unknown: dict[str, Committed] = {}
+    for _ in range(reader.count()):
+        group = reader.text()
+        reader.skip(4)  # the broker's id
+        host = reader.text()
+        port, error = reader.unpack(">ih")
+        reader.text()  # what is wrong
+        reader.tags()
+        if error:
+            unknown[group] = Committed({}, error)
+        else:
+            found.setdefault((host, port), []).append(group)
+    return found, unknown
+
+
+def _by_group(reader: ResponseReader) -> dict[str, Committed]:
+    reader.skip(4)  # throttle time
+    found: dict[str, Committed] = {}
+    for _ in range(reader.count()):
+        group = reader.text()
+        offsets: dict[Partition, int] = {}
+        wrong = 0
+        for _ in range(reader.count()):
+            topic = reader.text()
+            for _ in range(reader.count()):
+                number, at, _ = reader.unpack(">iqi")
+                reader.text()  # metadata
+                (error,) = reader.unpack(">h")
+                reader.tags()
+                offsets[topic, number] = at
+                wrong = wrong or error
+            reader.tags()
+        (error,) = reader.unpack(">h")
+        reader.tags()
+        found[group] = Committed(offsets, error or wrong)
+    return found

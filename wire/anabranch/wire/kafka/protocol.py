@@ -1,0 +1,177 @@
+"""Kafka's own protocol, for the few questions that librdkafka has no call for.
+
+Over a connection of its own to one broker, blocking. Only without SASL, whose mechanisms are
+librdkafka's own.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from anabranch.wire.errors import WireError
+from anabranch.wire.varint import varint
+
+Address = tuple[str, int]
+
+_ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
+_SERVER: Final = re.compile(r"(?:\w+://)?(?:\[([0-9a-fA-F:.%\w]+)\]|([^:\[\]/]+))(?::(\d+))?/?")
+_PORT: Final = 9092  # where none is named
+_FALSE: Final = ("false", "f", "0")  # so librdkafka reads what is true or not
+_SSL: Final = frozenset(
+    {
+        "security.protocol",
+        "client.id",
+        "ssl.ca.location",
+        "ssl.certificate.location",
+        "ssl.key.location",
+        "ssl.key.password",
+        "enable.ssl.certificate.verification",
+        "ssl.endpoint.identification.algorithm",
+    }
+)
+
+
+class KafkaProtocolError(WireError):
+    """Whoever answers does not speak Kafka's protocol, or not to its end, or refuses to tell."""
+
+
+def can_ask(kafka: Mapping[str, Any]) -> bool:
+    """Whether a Kafka with these security properties can be asked.
+
+    What librdkafka finds by itself, in a folder or by looking around ("probe"), we do not.
+    """
+    authorities = kafka.get("ssl.ca.location")
+    if authorities is not None and (authorities == "probe" or not Path(str(authorities)).is_file()):
+        return False
+    protocol = str(kafka.get("security.protocol", "plaintext")).lower()
+    return protocol in ("plaintext", "ssl") and set(kafka) <= _SSL
+
+
+def bootstrap_addresses(servers: str) -> list[Address]:
+    """Those in `bootstrap.servers`, as librdkafka reads it.
+
+    >>> bootstrap_addresses("SSL://one:9093, two,[::1]:9094")
+    [('one', 9093), ('two', 9092), ('::1', 9094)]
+    """
+    found = []
+    for each in filter(None, map(str.strip, servers.split(","))):
+        match = _SERVER.fullmatch(each)
+        if match is not None:
+            found.append((match[1] or match[2], int(match[3] or _PORT)))
+    return found
+
+
+class BrokerConnection:
+    """A blocking connection to one Kafka broker. Raises OSError when it is out of reach."""
+
+    def __init__(self, address: Address, kafka: Mapping[str, Any], timeout_s: float) -> None:
+        self._address = address
+        plain = socket.create_connection(address, timeout_s)
+        try:
+            self._stream = _secured(plain, address[0], kafka)
+        except BaseException:
+            plain.close()
+            raise
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def ask(self, question: int, version: int, body: bytes) -> ResponseReader:
+        """The body of the answer to a "flexible" request, which counts lengths from 1."""
+        header = struct.pack(">hhih", question, version, 1, 9) + b"anabranch" + b"\0"
+        self._stream.sendall(struct.pack(">i", len(header) + len(body)) + header + body)
+        size = int.from_bytes(_exactly(self._stream, 4), "big")
+        if not 0 < size <= _ANSWER_BYTES_MAX:
+            host, port = self._address
+            raise KafkaProtocolError(f"{host}:{port} does not speak Kafka's protocol")
+        reader = ResponseReader(_exactly(self._stream, size))
+        reader.skip(4)  # correlation id
+        reader.tags()
+        return reader
+
+
+def _secured(plain: socket.socket, host: str, kafka: Mapping[str, Any]) -> socket.socket:
+    if str(kafka.get("security.protocol", "plaintext")).lower() != "ssl":
+        return plain
+    return ssl_context(kafka).wrap_socket(plain, server_hostname=host)
+
+
+def ssl_context(kafka: Mapping[str, Any]) -> ssl.SSLContext:
+    """Returns what librdkafka makes of the same properties. Raises OSError."""
+    context = ssl.create_default_context(cafile=kafka.get("ssl.ca.location"))
+    if str(kafka.get("ssl.endpoint.identification.algorithm", "https")).lower() == "none":
+        context.check_hostname = False
+    if str(kafka.get("enable.ssl.certificate.verification", "true")).lower() in _FALSE:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if "ssl.certificate.location" in kafka:
+        context.load_cert_chain(
+            kafka["ssl.certificate.location"],
+            kafka.get("ssl.key.location"),
+            kafka.get("ssl.key.password"),
+        )
+    return context
+
+
+class ResponseReader:
+    """Kafka's primitive types out of bytes."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def take(self, count: int) -> bytes:
+        self._at += count
+        if self._at > len(self._data):
+            raise KafkaProtocolError("Kafka's answer was cut short")
+        return self._data[self._at - count : self._at]
+
+    def skip(self, count: int) -> None:
+        self.take(count)
+
+    def unpack(self, form: str) -> tuple[int, ...]:
+        return struct.unpack(form, self.take(struct.calcsize(form)))
+
+    def varint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+
+    def text(self) -> str:
+        """A string, or one that may be left out, which is then empty."""
+        return self.take(max(0, self.varint() - 1)).decode(errors="replace")
+
+    def count(self) -> int:
+        """The number of an array's elements."""
+        return max(0, self.varint() - 1)
+
+    def tags(self) -> None:
+        for _ in range(self.varint()):
+            self.varint()
+            self.skip(self.varint())
+
+
+def _exactly(stream: socket.socket, count: int) -> bytes:
+    data = bytearray()
+    while len(data) < count:
+        part = stream.recv(min(65_536, count - len(data)))
+        if not part:
+            raise ConnectionResetError("Kafka closed the connection instead of answering")
+        data += part
+    return bytes(data)
+
+
+def text(value: str) -> bytes:
+    """A string of a request."""
+    data = value.encode()
+    return varint(len(data) + 1) + data

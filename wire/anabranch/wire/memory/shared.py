@@ -1,0 +1,167 @@
+"""Answers that many connections send: made once, kept once, and counted once by the limiter.
+
+A list of topics is the same for all who ask for it at the same place in the log, but for the ids of
+their requests. Those stand in a frame's head; behind it comes the *payload*, one object of bytes
+that all of their transports refer to. Two serialized messages of one type, one behind the other,
+are the message with the fields of both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from google.protobuf.message import Message
+
+from anabranch.wire import commands
+from anabranch.wire.anabranch_pb2 import BaseCommand
+from anabranch.wire.errors import FrameError
+from anabranch.wire.memory.limiter import (
+    AsyncDualMemoryLimiter,
+    AsyncDualMemoryLimiterPermit,
+    LimitType,
+)
+from anabranch.wire.varint import varint
+
+_SIZES: Final = struct.Struct(">II")
+_LENGTH_DELIMITED: Final = 2
+
+
+def nested(field: int, message: bytes) -> bytes:
+    """A serialized message as that field of another one."""
+    return varint(field << 3 | _LENGTH_DELIMITED) + varint(len(message)) + message
+
+
+def frame_head(message: Message, payload_bytes: int, frame_bytes_max: int) -> bytes:
+    """What makes a frame of a payload that stands behind it: sizes, envelope, and this message.
+
+    `message`: one of the .proto file's Command... messages, with the fields that the payload lacks.
+    Raises FrameError when it is larger than a frame may be.
+    """
+    own = message.SerializePartialToString()
+    return _beginning(message, len(own) + payload_bytes, frame_bytes_max) + own
+
+
+def frame_around(message: Message, payload_bytes: int, frame_bytes_max: int) -> tuple[bytes, bytes]:
+    """The same for a payload that has fields of the message, which are another's: what comes before
+    it, and behind it.
+
+    Of a field that comes several times a parser takes the last one; who reads no more than the
+    beginning finds the same.
+    """
+    own = message.SerializePartialToString()
+    before = _beginning(message, 2 * len(own) + payload_bytes, frame_bytes_max)
+    return before + own, own
+
+
+def _beginning(message: Message, size: int, frame_bytes_max: int) -> bytes:
+    """Sizes and envelope of a command whose message has that size."""
+    number = commands.number_of(message)
+    envelope = BaseCommand(type=commands.name_of(number)).SerializeToString()
+    envelope += varint(number << 3 | _LENGTH_DELIMITED) + varint(size)
+    command_size = len(envelope) + size
+    total = 4 + command_size
+    if total > frame_bytes_max:
+        raise FrameError(f"a command of {command_size} bytes: a frame holds {frame_bytes_max}")
+    return _SIZES.pack(total, command_size) + envelope
+
+
+class SharedMemory:
+    """Memory of the limiter that is held as long as anybody uses it, in one event loop."""
+
+    def __init__(self, limiter: AsyncDualMemoryLimiter, limit_type: LimitType) -> None:
+        self._limiter = limiter
+        self._limit_type = limit_type
+        self._users = 0
+        self._acquired: asyncio.Task[AsyncDualMemoryLimiterPermit] | None = None
+
+    @asynccontextmanager
+    async def used(self, size: int) -> AsyncIterator[None]:
+        """Holds it meanwhile; the first one waits for it, and others with it. All of them give the
+        same size. Raises PermitAcquireError.
+        """
+        self._users += 1
+        try:
+            if self._acquired is None or _has_failed(self._acquired):
+                self._acquired = asyncio.create_task(
+                    self._limiter.acquire(size, self._limit_type), name="shared memory"
+                )
+            if not self._acquired.done():
+                await asyncio.shield(self._acquired)
+            self._acquired.result()
+            yield
+        finally:
+            self._users -= 1
+            if not self._users:
+                self._give_back()
+
+    def _give_back(self) -> None:
+        acquired, self._acquired = self._acquired, None
+        if acquired is None:
+            return
+        if not acquired.done():
+            acquired.cancel()  # the semaphore sees to what it had given already
+            acquired.add_done_callback(_look_at)
+        elif not _has_failed(acquired):
+            self._limiter.release(acquired.result())
+
+
+def _has_failed(task: asyncio.Task[Any]) -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)
+
+
+def _look_at(task: asyncio.Task[Any]) -> None:
+    """Else the loop would tell of an exception that nobody was there to hear."""
+    if not task.cancelled():
+        task.exception()
+
+
+class SharedPayload:
+    """A payload: assembled by the first who needs it, within heap memory of `heap_bytes`, and held
+    until the last one's socket has taken it, within direct memory of its size.
+
+    `make` is called in the event loop, and again if it failed, or if what it made was not kept
+    while nobody used it; then it makes the same. `is_kept` is asked, with its size, when nobody
+    uses it any more; while it is only kept, it holds no permits.
+    """
+
+    def __init__(
+        self,
+        limiter: AsyncDualMemoryLimiter,
+        heap_bytes: int,
+        make: Callable[[], Awaitable[bytes]],
+        is_kept: Callable[[SharedPayload, int], bool] = lambda _payload, _size: False,
+    ) -> None:
+        self._heap_bytes = heap_bytes
+        self._heap = SharedMemory(limiter, LimitType.HEAP_MEMORY)
+        self._direct = SharedMemory(limiter, LimitType.DIRECT_MEMORY)
+        self._make = make
+        self._is_kept = is_kept
+        self._made: bytes | None = None
+        self._making = asyncio.Lock()
+        self._users = 0
+
+    @asynccontextmanager
+    async def used(self) -> AsyncIterator[bytes]:
+        """The bytes, for as long as they are on their way. Raises PermitAcquireError."""
+        self._users += 1
+        try:
+            async with self._heap.used(self._heap_bytes):
+                async with self._making:
+                    if self._made is None:
+                        self._made = await self._make()
+                made = self._made
+                async with self._direct.used(len(made)):
+                    yield made
+        finally:
+            self._users -= 1
+            if not self._users and self._made and not self._is_kept(self, len(self._made)):
+                self._made = None
+
+    def forget(self) -> None:
+        """What was kept is kept no longer than anybody uses it."""
+        if not self._users:
+            self._made = None

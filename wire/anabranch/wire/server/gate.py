@@ -1,0 +1,178 @@
+"""`Gate`: what the clients of a binary port may use up, counted, told and logged.
+
+The rules are `core.strangers`; here are the words, the settings' names in them, and the judgement
+of memory: at most one in a turn of the event loop, after a look at what is really unsent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, Protocol
+
+from anabranch.core.log_rate_limit import LogRateLimit
+from anabranch.core.strangers import (
+    AccountLimits,
+    ExemptAddresses,
+    PortAccount,
+    PortRefusal,
+    stranger_of,
+)
+from anabranch.wire.anabranch_pb2 import ServerError
+from anabranch.wire.errors import RefusedError
+from anabranch.wire.logging import get_logger
+
+_SILENT_S: Final = 10.0  # after a refusal of one kind was logged
+_CODES: Final = {  # TooManyRequests for what is too much
+    PortRefusal.HANDSHAKE: ServerError.NotAllowedError,
+    PortRefusal.IDLE: ServerError.ServiceNotReady,
+    PortRefusal.FRAME_SIZE: ServerError.NotAllowedError,
+    PortRefusal.FRAME_TIME: ServerError.NotAllowedError,
+    PortRefusal.MALFORMED: ServerError.NotAllowedError,
+    PortRefusal.AUTHENTICATION: ServerError.AuthenticationError,
+    PortRefusal.REVOKED: ServerError.AuthorizationError,
+}
+
+
+class Guest(Protocol):
+    """A client, as the gate sees it."""
+
+    @property
+    def host(self) -> str:
+        """Its address, without the port."""
+
+    @property
+    def memory(self) -> int:
+        """Bytes that are kept for it now: sent and not taken, or asked and not served."""
+
+    def turn_away(self, refusal: PortRefusal, reason: str) -> None:
+        """Ends its connection, with a word if it can hear one."""
+
+    def __hash__(self) -> int: ...
+
+
+class Gate:
+    """Of one port."""
+
+    def __init__(self, limits: AccountLimits, exempt: tuple[str, ...]) -> None:
+        self.counts: dict[PortRefusal, int] = dict.fromkeys(PortRefusal, 0)
+        self.account: PortAccount[Guest] = PortAccount(limits)
+        self._exempt = ExemptAddresses(exempt)
+        self._keeps: set[Guest] = set()  # for whom anything was kept when it was looked
+        self._touched: set[Guest] = set()  # for whom that may have changed in this turn
+        self._loop = asyncio.get_running_loop()
+        self._logged = LogRateLimit(_SILENT_S)
+        self._logger = get_logger(__name__)
+
+    @property
+    def memory(self) -> int:
+        """Bytes that are kept for all clients now."""
+        self._look()
+        return self.account.memory
+
+    def joined(self, guest: Guest) -> None:
+        """A client has connected."""
+        is_exempt = self._exempt.holds(guest.host)
+        found = self.account.join(guest, stranger_of(guest.host), is_exempt=is_exempt)
+        if found.gives_way is not None:
+            found.gives_way.turn_away(PortRefusal.CONNECTIONS, self.words(PortRefusal.CONNECTIONS))
+        if found.refusal is not None:
+            guest.turn_away(found.refusal, self.words(found.refusal))
+
+    def greeted(self, guest: Guest, role: str) -> bool:
+        """A client has shaken hands, as this role; whether it stays, or is turned away."""
+        refusal = self.account.greet(guest, role)
+        if refusal is None:
+            return True
+        guest.turn_away(refusal, self.words(refusal))
+        return False
+
+    def left(self, guest: Guest) -> None:
+        """A client is gone."""
+        self.account.leave(guest)
+        self._keeps.discard(guest)
+        self._touched.discard(guest)
+
+    def open_watch(self, guest: Guest) -> None:
+        """One more watch of a client. Raises RefusedError."""
+        refusal = self.account.open_watch(guest)
+        if refusal is not None:
+            reason = self.words(refusal)
+            self.note(refusal, guest, reason)
+            raise RefusedError(code_of(refusal), reason)
+
+    def touch(self, guest: Guest) -> None:
+        """What is kept for a client may have changed: it is looked at when this turn is over."""
+        if not self._touched:
+            self._loop.call_soon(self._turn_over)
+        self._touched.add(guest)
+
+    def note(self, refusal: PortRefusal, guest: Guest, reason: str) -> None:
+        """Counts a refusal; of each kind one is logged in a while, or floods would fill the log."""
+        self.counts[refusal] += 1
+        if self._logged.due(refusal, self._loop.time()):
+            count = self.counts[refusal]
+            self._logger.warning(
+                "wire.turned_away",
+                reason=refusal.value,
+                peer=guest.host,
+                why=reason,
+                count=count,
+            )
+
+    def words(self, refusal: PortRefusal) -> str:
+        """What a client is told of a limit of the account, with the setting's name."""
+        limits = self.account.limits
+        return {
+            PortRefusal.CONNECTIONS: f"this node has {limits.connections} clients, which is "
+            "brokerMaxConnections; try another one",
+            PortRefusal.CONNECTIONS_PER_IP: f"this node has {limits.connections_per_ip} "
+            "connections from your address, which is brokerMaxConnectionsPerIp; close some",
+            PortRefusal.CONNECTIONS_PER_PRINCIPAL: f"this node has "
+            f"{limits.connections_per_principal} connections of your role, which is "
+            "brokerMaxConnectionsPerPrincipal; close some",
+            PortRefusal.WATCHES: f"this node has {limits.watches} watches and consumers, which is "
+            "brokerMaxWatches; try another one",
+            PortRefusal.WATCHES_PER_IP: f"this node has {limits.watches_per_ip} watches "
+            "and consumers of your address, which is brokerMaxWatchesPerIp; close some",
+            PortRefusal.WATCHES_PER_PRINCIPAL: f"this node has {limits.watches_per_principal} "
+            "watches and consumers of your role, which is brokerMaxWatchesPerPrincipal; close some",
+            PortRefusal.WATCHES_PER_CONNECTION: f"too many watches: this connection has "
+            f"{limits.watches_per_connection} watches and consumers, which is "
+            "brokerMaxWatchesPerConnection; close some, or connect once more",
+            PortRefusal.MEMORY: "what clients have not taken, and their requests that are not "
+            f"served yet, fill {limits.memory} bytes, which is brokerMaxMemoryInFlight, and this "
+            "connection has most of it",
+            PortRefusal.MEMORY_PER_IP: "what clients of your address have not taken, and their "
+            f"requests that are not served yet, fill {limits.memory_per_ip} bytes, which is "
+            "brokerMaxMemoryInFlightPerIp, and this connection has most of it",
+        }[refusal]
+
+    def _look(self) -> None:
+        """At all for whom anything may be kept."""
+        self._look_at(self._keeps | self._touched)
+
+    def _look_at(self, guests: set[Guest]) -> bool:
+        """Returns whether that is too much."""
+        is_too_much = False
+        for guest in guests:
+            memory = guest.memory
+            if memory:
+                self._keeps.add(guest)
+            elif guest in self._keeps:
+                self._keeps.discard(guest)
+            else:
+                continue  # as nearly always: what was sent is out by now
+            is_too_much |= self.account.keep(guest, memory)
+        return is_too_much
+
+    def _turn_over(self) -> None:
+        touched, self._touched = self._touched, set()
+        if self._look_at(touched):
+            self._look_at(self._keeps - touched)  # who have read meanwhile
+            for guest, refusal in self.account.overflow():
+                guest.turn_away(refusal, self.words(refusal))
+
+
+def code_of(refusal: PortRefusal) -> ServerError:
+    """The protocol's number for a refusal."""
+    return _CODES.get(refusal, ServerError.TooManyRequests)

@@ -1,0 +1,149 @@
+"""`PeerIdentity`: who the client of one connection is, and that it shows so anew when that is over.
+
+While it is asked, no command of it is taken. Between the end of what it has shown and its answer to
+the challenge, for which it has the time of a hand-shake, it is served on as who it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Final, Protocol
+
+from anabranch.core.security.principal import NOBODY, Principal
+from anabranch.wire.anabranch_pb2 import AuthData, BaseCommand, ServerError
+from anabranch.wire.errors import RefusedError
+from anabranch.wire.logging import get_logger
+from anabranch.wire.server.admission import Admission, AdmittedPeer, Visitor
+
+_REFRESH: Final = b"PulsarAuthRefresh"  # what a challenge says that asks for it anew
+_ANEW_SINCE: Final = 14  # the version of the protocol from which on every client can be asked
+_DELAY_S_MAX: Final = 86_400.0  # of one timer
+
+
+class IdentifiedPeer(Visitor, Protocol):
+    """What is done with the connection."""
+
+    @property
+    def is_open(self) -> bool: ...
+    def hold(self) -> None: ...
+    def go_on(self) -> None: ...
+    def admitted(self, command: BaseCommand) -> None:
+        """It is somebody, by this CONNECT."""
+        ...
+
+    def not_admitted(self, code: ServerError, reason: str) -> None:
+        """It is not who it says, or has not shown so in time, or that cannot be told now."""
+        ...
+
+    def challenge(self, asked: AuthData) -> None:
+        """Asks it to show anew who it is."""
+        ...
+
+
+class PeerIdentity:
+    """`seconds_max`: in which it has to answer a challenge."""
+
+    def __init__(self, peer: IdentifiedPeer, admission: Admission, seconds_max: float) -> None:
+        self.principal: Principal = NOBODY
+        self._peer = peer
+        self._admission = admission
+        self._seconds_max = seconds_max
+        self._loop = asyncio.get_running_loop()
+        self._logger = get_logger(__name__)
+        self._can_show_anew = False
+        self._admitting: asyncio.Task[None] | None = None
+        self._expiry: asyncio.TimerHandle | None = None
+        self._challenged: asyncio.TimerHandle | None = None  # until it has to have answered
+
+    def begin(self, command: BaseCommand) -> None:
+        """It has sent its CONNECT; the time for its greeting runs on."""
+        connect = command.connect
+        flags, version = connect.feature_flags, connect.protocol_version
+        self._can_show_anew = flags.supports_auth_refresh or version >= _ANEW_SINCE
+        self._start(self._admission.admit(connect, self._peer), command)
+
+    def answered(self, shown: AuthData) -> bool:
+        """Whether what it shows was asked for; if so, it is looked at."""
+        if self._challenged is None:
+            return False
+        self._start(self._admission.admit_again(shown, self._peer))
+        return True
+
+    @property
+    def is_looked_at(self) -> bool:
+        """Whether it has shown something, and has not been told yet what comes of that."""
+        return self._admitting is not None and not self._admitting.done()
+
+    def end(self) -> None:
+        """The connection is gone."""
+        for timer in (self._expiry, self._challenged):
+            if timer is not None:
+                timer.cancel()
+        if self._admitting is not None:
+            self._admitting.cancel()
+
+    def _start(self, asked: Awaitable[AdmittedPeer], connect: BaseCommand | None = None) -> None:
+        self._peer.hold()
+        self._admitting = asyncio.create_task(self._admit(asked, connect))
+
+    async def _admit(self, asked: Awaitable[AdmittedPeer], connect: BaseCommand | None) -> None:
+        try:
+            found = await asked
+        except RefusedError as error:
+            self._peer.not_admitted(error.code, error.reason)
+        except Exception as error:
+            self._logger.error("wire.fault", command="CONNECT", exc_info=error)
+            self._peer.not_admitted(
+                ServerError.UnknownError,
+                f"a fault in the node, {type(error).__name__}; its log says where",
+            )
+        else:
+            if self._peer.is_open:
+                self._is(found)
+                if connect is not None:
+                    self._peer.admitted(connect)
+                self._peer.go_on()
+
+    def _is(self, found: AdmittedPeer) -> None:
+        if self._challenged is not None:
+            self._challenged.cancel()
+            self._challenged = None
+        if self._expiry is not None:
+            self._expiry.cancel()  # it was asked before that
+        self.principal = found.principal
+        if found.seconds is not None:
+            self._expire_at(self._loop.time() + found.seconds)
+
+    def _expire_at(self, due: float) -> None:
+        at = min(due, self._loop.time() + _DELAY_S_MAX)
+        self._expiry = self._loop.call_at(at, self._expired, due)
+
+    def _expired(self, due: float) -> None:
+        if due > self._loop.time():
+            self._expire_at(due)
+        else:
+            self._ask("what you have shown has expired: connect again with what has not")
+
+    def ask_anew(self) -> None:
+        """What it has shown may not count any more, as of a key that is not taken now."""
+        if self.principal.role and self._peer.is_open:
+            self._ask("who may connect has changed: connect again with what counts now")
+
+    def _ask(self, otherwise: str) -> None:
+        """`otherwise`: what is told to one that cannot be asked."""
+        if self._challenged is not None:
+            return
+        if not self._can_show_anew:
+            self._peer.not_admitted(ServerError.AuthenticationError, otherwise)
+        else:
+            asked = AuthData(auth_method_name=self.principal.method, auth_data=_REFRESH)
+            self._challenged = self._loop.call_later(self._seconds_max, self._not_answered)
+            self._peer.challenge(asked)
+
+    def _not_answered(self) -> None:
+        self._peer.not_admitted(
+            ServerError.AuthenticationError,
+            "what you have shown counts no more, and nothing was shown anew within "
+            f"{self._seconds_max:g} s, which is brokerHandshakeTimeoutMillis",
+        )

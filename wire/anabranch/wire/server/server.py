@@ -1,0 +1,447 @@
+"""The node's side: accepts clients, shakes hands, hands commands to a session's routes."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from anabranch.core.security.principal import NOBODY, Principal
+from anabranch.core.strangers import PortRefusal
+from anabranch.wire import commands
+from anabranch.wire.anabranch_pb2 import (
+    AuthData,
+    BaseCommand,
+    CommandAuthChallenge,
+    CommandConnect,
+    CommandConnected,
+    CommandError,
+    CommandPing,
+    FeatureFlags,
+    ServerError,
+)
+from anabranch.wire.connection import DEFAULT_LIMITS, PROTOCOL_VERSION, Connection, ConnectionLimits
+from anabranch.wire.errors import RefusedError
+from anabranch.wire.framing import FrameDecoder
+from anabranch.wire.server.admission import Admission
+from anabranch.wire.server.gate import Gate, code_of
+from anabranch.wire.server.identity import PeerIdentity
+from anabranch.wire.server.refusals import refusal
+
+_BACKLOG: Final = 1024
+_UNDER_WAY: Final = "commands under way"  # for which no more are read
+_LONG_COMMAND_BYTES: Final = 4_096  # for which the memory of its client is looked at
+_SDK: Final = "anabranch"  # as its versions before the flag say who they are
+_STRANGER_FRAME_BYTES_MAX: Final = 1 << 16  # of a client that has not said who it is
+_SETTINGS: Final = {
+    PortRefusal.HANDSHAKE: "brokerHandshakeTimeoutMillis",
+    PortRefusal.IDLE: "brokerConnectionMaxIdleSeconds",
+    PortRefusal.FRAME_SIZE: "brokerMaxFrameSize",
+    PortRefusal.FRAME_TIME: "brokerFrameTimeoutMillis",
+}
+KAFKA_CLIENTS: Final = "use Anabranch's SDK or its command line, or a client of Kafka"
+
+Route = Callable[[BaseCommand], Awaitable[None]]
+Routes = Mapping[int, Route]
+# Answers a sound command without waiting, or returns False: then its route is taken.
+AtOnce = Callable[[BaseCommand], bool]
+OpenSession = Callable[["Peer"], Routes]
+
+
+class Peer(Connection):
+    """A client, as the node sees it."""
+
+    def __init__(self, server: WireServer) -> None:
+        super().__init__(server.limits)
+        self.client_version = ""
+        self.protocol_version = 0
+        self.reads_kafka = False  # where the messages are: Pulsar's own clients do not
+        self.unfinished_bytes = 0  # of a frame that has begun
+        self._shared = (0, 0)  # from where to where in what is written others share it
+        self._gate = server.gate
+        self._server = server
+        self._routes: Routes | None = None  # None until the handshake is done
+        self._at_once: dict[int, AtOnce] = {}
+        self._running: dict[asyncio.Task[None], int] = {}  # with the bytes of their commands
+        self._asked_bytes = 0  # of all these
+        self._greeting = self._loop.call_later(self.limits.handshake_s_max, self._not_greeted)
+        self._asked_at = 0.0  # by the loop's clock, the last command
+        self._idle: asyncio.TimerHandle | None = None
+        self._identity: PeerIdentity | None = None  # nobody has to say who they are
+        if server.admission is not None:
+            self._identity = PeerIdentity(self, server.admission, self.limits.handshake_s_max)
+            received = min(_STRANGER_FRAME_BYTES_MAX, self.limits.received_frame_bytes_max)
+            self._decoder.frame_bytes_max = received
+
+    @property
+    def principal(self) -> Principal:
+        """Who it is, as far as that was asked and made sure of."""
+        return self._identity.principal if self._identity is not None else NOBODY
+
+    @property
+    def certificate(self) -> dict[str, object] | None:
+        """The certificate that it has shown to TLS, verified; None for none."""
+        if self._transport is None:
+            return None
+        found: dict[str, object] | None = self._transport.get_extra_info("peercert")
+        return found or None
+
+    def ask_anew(self) -> None:
+        """Lets it show once more who it is: what it has shown may not count any more."""
+        if self._identity is not None:
+            self._identity.ask_anew()
+
+    def refuse(self, command: BaseCommand, code: ServerError, reason: str) -> None:
+        """Answers a command with an error, in the form that its client expects."""
+        self.send_command(refusal(command, code, reason))
+
+    def turn_away(self, refusal: PortRefusal, reason: str, code: ServerError | None = None) -> None:
+        """Ends the connection, with a word about it to a client that reads.
+
+        `code`: where it is another one than that kind of refusal has.
+        """
+        self._gate.note(refusal, self, reason)
+        if self._unsent or refusal in (PortRefusal.NOT_READ, PortRefusal.SILENT):
+            self.abort(reason)
+            if self._transport is not None:
+                self._transport.abort()  # also where it was closing, and waits for what is unsent
+            return
+        told = code_of(refusal) if code is None else code
+        self.send(CommandError(request_id=commands.NO_REQUEST, error=told, message=reason))
+        self.close(reason)
+        self._forget_frame()
+
+    def give_up(self, refusal: PortRefusal, reason: str) -> None:
+        if not self.is_open:
+            return
+        setting = _SETTINGS.get(refusal)
+        self.turn_away(refusal, f"{reason}; {setting} says so" if setting else reason)
+
+    def answer_at_once(self, type_number: int, at_once: AtOnce) -> None:
+        """Commands of that type, which has a route, too, need none where they need not wait."""
+        self._at_once[type_number] = at_once
+
+    def open_watch(self) -> None:
+        """Counts one more watch, or consumer, of this client.
+
+        Each is to be closed, but not when the client is gone. Raises RefusedError.
+        """
+        self._gate.open_watch(self)
+
+    def close_watch(self) -> None:
+        """Counts one less."""
+        self._gate.account.close_watch(self)
+
+    def send_shared(self, head: bytes, payload: bytes | memoryview, tail: bytes = b"") -> None:
+        """Sends a frame whose payload is one object for many clients, of which somebody else keeps
+        account: it is no memory that is kept for this one.
+        """
+        begin, end = self._shared
+        if self._written - self._unsent >= end:  # of those before nothing is left
+            begin = self._written
+        parts = [part for part in (head, payload, tail) if part]
+        self._shared = (begin, self._written + sum(map(len, parts)))
+        self.send_frame(*parts)
+
+    @property
+    def memory(self) -> int:
+        """Bytes kept for it alone: not taken by it, of commands under way, of a frame begun."""
+        return self._own(self._unsent) + self._asked_bytes + self.unfinished_bytes
+
+    @property
+    def _unsent(self) -> int:
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._server.joined(self)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        unfinished = self._decoder.unfinished_bytes if self.is_open else 0
+        if unfinished != self.unfinished_bytes:
+            self.unfinished_bytes = unfinished
+            self._gate.touch(self)
+
+    def _own(self, unsent: int) -> int:
+        """Of so many unsent bytes, those that it does not share."""
+        begin, end = self._shared
+        return unsent - max(0, end - max(begin, self._written - unsent))
+
+    def looked(self, unsent: int) -> None:
+        self._gate.touch(self)
+
+    def _forget_frame(self) -> None:
+        self._decoder = FrameDecoder(self.limits.received_frame_bytes_max)
+        self.unfinished_bytes = 0
+        self._gate.touch(self)
+
+    def received(self, command: BaseCommand) -> None:
+        self._asked_at = self._loop.time()
+        at_once = self._at_once.get(command.type)
+        if at_once is not None and commands.is_sound(command) and at_once(command):
+            return
+        number = commands.type_of(command)
+        name = commands.name_of(number)
+        missing = commands.lacking(command)
+        garbled = "" if missing else commands.garbled(command)
+        if garbled:
+            self.refuse(
+                command, ServerError.NotAllowedError, f"{name}: {garbled} is not UTF-8 text"
+            )
+        elif missing:
+            self.refuse(
+                command,
+                ServerError.UnsupportedVersionError,
+                f"{name} lacks {missing}, or has a value there that this node does not know",
+            )
+        elif self._routes is None:
+            self._greet(command, name)
+        elif number == BaseCommand.AUTH_RESPONSE and self._identity is not None:
+            if not self._identity.answered(command.authResponse.response):
+                self.refuse(command, ServerError.NotAllowedError, f"{name} was not asked for")
+        elif number in self._routes:
+            self._begin(self._routes[number], command)
+        elif name.startswith("command "):
+            self.refuse(
+                command, ServerError.UnsupportedVersionError, f"{name} is not known to this node"
+            )
+        else:
+            self.refuse(
+                command,
+                ServerError.NotAllowedError,
+                f"{name} is not served here: this node serves look-ups and scalable topics, whose "
+                f"messages are on Kafka; {KAFKA_CLIENTS}",
+            )
+
+    def greeted(self, hello: CommandConnect) -> None:
+        """Takes what the client says of itself, before it has a session."""
+
+    def pinged(self) -> bool:
+        if self._routes is not None:
+            return True
+        self._too_early(commands.envelope(CommandPing()), "PING")
+        return False
+
+    def ended(self, reason: str) -> None:
+        self._greeting.cancel()
+        if self._idle is not None:
+            self._idle.cancel()
+        if self._identity is not None:
+            self._identity.end()
+        for task in self._running:
+            task.cancel()
+        # They know this client: without them its memory is free at once, not when cycles are found.
+        self._routes, self._at_once = {}, {}
+        self._server.left(self)
+        self._logger.debug("wire.closed", why=reason)
+
+    async def finished(self) -> None:
+        """Returns once the connection is gone and nothing runs for it any more."""
+        await asyncio.wait([self.closed])
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+    def _greet(self, command: BaseCommand, name: str) -> None:
+        if command.type != BaseCommand.CONNECT:
+            self._too_early(command, name)
+            return
+        if self._identity is None:
+            self._welcome(command)
+        else:
+            self._identity.begin(command)
+
+    def not_admitted(self, code: ServerError, reason: str) -> None:
+        """It is not who it says, or has not shown so in time, or that cannot be told now."""
+        if self.is_open:
+            self.turn_away(PortRefusal.AUTHENTICATION, reason, code)
+
+    def challenge(self, asked: AuthData) -> None:
+        """Asks it to show anew who it is."""
+        self.send(
+            CommandAuthChallenge(
+                server_version=self._server.version,
+                challenge=asked,
+                protocol_version=self.protocol_version,
+            )
+        )
+
+    def admitted(self, command: BaseCommand) -> None:
+        """It is somebody, whose frames may be longer."""
+        self._decoder.frame_bytes_max = self.limits.received_frame_bytes_max
+        self._welcome(command)
+
+    def _welcome(self, command: BaseCommand) -> None:
+        self._greeting.cancel()
+        if not self._gate.greeted(self, self.principal.role):
+            return
+        self.greeted(command.connect)
+        self.client_version = command.connect.client_version
+        self.protocol_version = min(command.connect.protocol_version, PROTOCOL_VERSION)
+        flags = command.connect.feature_flags
+        self.reads_kafka = flags.reads_kafka or self.client_version == _SDK
+        self.send(
+            CommandConnected(
+                server_version=self._server.version,
+                protocol_version=self.protocol_version,
+                # What it may have to read; of what it sends, a frame holds less.
+                max_message_size=self.limits.list_bytes_max,
+                feature_flags=FeatureFlags(
+                    supports_scalable_topics=True,
+                    supports_topic_watchers=True,
+                    supports_topic_watcher_reconcile=True,
+                ),
+            )
+        )
+        self._routes = self._server.open_session(self)
+        self._expect_use(self._asked_at)
+
+    def _not_greeted(self) -> None:
+        if self._identity is not None and self._identity.is_looked_at:
+            self.not_admitted(
+                ServerError.ServiceNotReady,
+                f"who you are was not made sure of within {self.limits.handshake_s_max:g} s, which "
+                "is brokerHandshakeTimeoutMillis; try again",
+            )
+            return
+        self.give_up(
+            PortRefusal.HANDSHAKE, f"no CONNECT came within {self.limits.handshake_s_max:g} s"
+        )
+
+    def _expect_use(self, since: float) -> None:
+        if self.limits.idle_s_max:
+            self._idle = self._loop.call_at(since + self.limits.idle_s_max, self._idle_due)
+
+    def _idle_due(self) -> None:
+        now = self._loop.time()
+        if self._running or self._gate.account.watches_of(self):
+            self._expect_use(now)
+        elif self._asked_at + self.limits.idle_s_max > now:
+            self._expect_use(self._asked_at)
+        else:
+            self.give_up(
+                PortRefusal.IDLE,
+                f"nothing was asked for {self.limits.idle_s_max:g} s, and nothing is watched: "
+                "connect again when there is something to ask",
+            )
+
+    def _too_early(self, command: BaseCommand, name: str) -> None:
+        reason = f"{name} came before CONNECT"
+        self._gate.note(PortRefusal.HANDSHAKE, self, reason)
+        self.refuse(command, ServerError.NotAllowedError, reason)
+        self.close(reason)
+
+    def _begin(self, route: Route, command: BaseCommand) -> None:
+        task = asyncio.create_task(self._run(route, command))
+        self._running[task] = size = command.ByteSize()
+        task.add_done_callback(self._ran)
+        self._asks(size)
+
+    def _ran(self, task: asyncio.Task[None]) -> None:
+        self._asks(-self._running.pop(task))
+
+    def _asks(self, more: int) -> None:
+        """So many bytes more, or less, are under way; when it is much, no more is read."""
+        self._asked_bytes += more
+        if abs(more) >= _LONG_COMMAND_BYTES:
+            self._gate.touch(self)
+        is_much = self._asked_bytes >= self.limits.received_frame_bytes_max
+        if is_much or len(self._running) >= self.limits.requests_max:
+            self.hold(_UNDER_WAY)
+        elif self.is_open:
+            self.go_on(_UNDER_WAY)
+
+    async def _run(self, route: Route, command: BaseCommand) -> None:
+        try:
+            await route(command)
+        except RefusedError as error:
+            self.refuse(command, error.code, error.reason)
+        except Exception as error:
+            name = commands.name_of(commands.type_of(command))
+            self._logger.error("wire.fault", command=name, exc_info=error)
+            reason = f"{name} met a fault in the node, {type(error).__name__}; its log says where"
+            self.refuse(command, ServerError.UnknownError, reason)
+
+
+class WireServer:
+    """Accepts clients until it is stopped; `serve` makes it."""
+
+    def __init__(
+        self,
+        open_session: OpenSession,
+        version: str,
+        limits: ConnectionLimits,
+        admission: Admission | None = None,
+    ) -> None:
+        self.open_session = open_session
+        self.admission = admission  # None: nobody has to say who they are
+        self.version = version
+        self.limits = limits
+        self.gate = Gate(limits.account, limits.exempt)
+        self.peers: set[Peer] = set()
+        self._listeners: list[asyncio.Server] = []
+
+    @property
+    def port(self) -> int:
+        """Returns where it listens first; 0 once it is stopped."""
+        sockets = self._listeners[0].sockets if self._listeners else ()
+        return int(sockets[0].getsockname()[1]) if sockets else 0
+
+    async def start(self, host: str, port: int) -> None:
+        """Accepts from now on."""
+        loop = asyncio.get_running_loop()
+        self._listeners.append(await loop.create_server(self.peer, host, port, backlog=_BACKLOG))
+
+    async def listen(self, held: socket.socket) -> None:
+        """Accepts on a bound socket, which becomes its own."""
+        loop = asyncio.get_running_loop()
+        held.setblocking(False)
+        self._listeners.append(await loop.create_server(self.peer, sock=held, backlog=_BACKLOG))
+
+    def stop_accepting(self) -> None:
+        """Accepts no more; who is connected stays so."""
+        for listener in self._listeners:
+            listener.close()
+
+    async def stop(self) -> None:
+        """Accepts no more, tells every client, and returns when all are gone."""
+        self.stop_accepting()
+        peers = list(self.peers)
+        for peer in peers:
+            peer.close("the node is stopping")
+        await asyncio.gather(*(peer.finished() for peer in peers))
+        for listener in self._listeners:
+            await listener.wait_closed()
+        self._listeners.clear()
+
+    def joined(self, peer: Peer) -> None:
+        """A client has connected."""
+        self.peers.add(peer)
+        self.gate.joined(peer)
+
+    def left(self, peer: Peer) -> None:
+        """A client is gone."""
+        self.peers.discard(peer)
+        self.gate.left(peer)
+
+    def peer(self) -> Peer:
+        """One for a client that connects, here or where others accept for it."""
+        return Peer(self)
+
+
+async def serve(
+    open_session: OpenSession,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    held: socket.socket | None = None,
+    version: str = "anabranch",
+    limits: ConnectionLimits = DEFAULT_LIMITS,
+) -> WireServer:
+    """A server that accepts clients: on `held`, a bound socket that becomes its own, or a port."""
+    server = WireServer(open_session, version, limits)
+    if held is not None:
+        await server.listen(held)
+    else:
+        await server.start(host, port)
+    return server
