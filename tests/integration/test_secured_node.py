@@ -23,7 +23,7 @@ from support.node_process import NodeProcess, node_process
 from support.processes import STOP_S_MAX
 from support.tokens import SECRET, secret_file, token
 from support.waiting import WAIT_S
-from support.wire import HOST, Raw
+from support.wire import HOST, Raw, hang_up
 
 pytestmark = pytest.mark.integration
 
@@ -40,7 +40,7 @@ async def shake(port: int, context: ssl.SSLContext, role: str, wanted: int) -> N
     answer = await client.answer()
     assert answer is not None
     assert answer.type == wanted
-    writer.close()
+    await hang_up(writer)
 
 
 def test_a_node_asks_who_comes_over_tls_and_takes_a_new_certificate(

@@ -7,11 +7,10 @@ has a producer and a consumer of the same topic.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ssl
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -39,7 +38,7 @@ from support.tokens import jwk, key_set, token
 from support.topic_cluster import Servers
 from support.traffic import Traffic, wrong
 from support.waiting import WAIT_S, until
-from support.wire import HOST
+from support.wire import HOST, hang_up
 
 SECRETS: Final = {"people": PEOPLE, "proxies": PROXIES, "later": b"l" * 64}
 _TOPIC: Final = "topic://acme/shop/orders"
@@ -137,9 +136,7 @@ class Rotating:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         _, writer = await asyncio.open_connection(HOST, port, ssl=context)
         found = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-        writer.transport.abort()  # nobody waits for the other side's goodbye
-        with contextlib.suppress(OSError):
-            await writer.wait_closed()
+        await hang_up(writer)
         assert isinstance(found, bytes)
         return found
 
@@ -251,7 +248,7 @@ async def clients_of(
 ) -> AsyncIterator[Clients]:
     """`shown`: the credentials of who asks the nodes, "direct", and of who asks the proxy."""
     urls = {"direct": running.url, "proxied": running.proxy.service_url_tls}
-    async with contextlib.AsyncExitStack() as stack:
+    async with AsyncExitStack() as stack:
         traffic, followers = [], []
         for name, url in urls.items():
             made = Client(url, tls=Tls(ca_file=trusted), credentials=shown[name])

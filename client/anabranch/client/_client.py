@@ -76,7 +76,8 @@ class Client(Closing):
         credentials: Credentials | None = None,
         kafka: Mapping[str, Any] | None = None,
     ) -> None:
-        connecting = NodeAccess(url, tls, credentials).connect
+        self._access = NodeAccess(url, tls, credentials)
+        connecting = self._access.connect
         self.nodes = Nodes(url, connecting)
         self.kafka = _checked(kafka)
         self._parts: list[Any] = []  # what has an async close()
@@ -328,6 +329,7 @@ class Client(Closing):
                     self._parts.append(part)  # consumers go on closing, which is waited for
                     raise
             await self._traffic.close()
+            await self._access.end()
         except BaseException:
             _log_failures(failures)
             await self.abandon()
@@ -343,6 +345,7 @@ class Client(Closing):
         ends = [_abandon(part) for part in reversed(parts)]
         ends.append(self._traffic.close())
         _log_failures(await asyncio.gather(*ends, return_exceptions=True))
+        await self._access.end()
 
     def _end_starts(self) -> None:
         """Nothing is made from now on, and what is being made is not."""

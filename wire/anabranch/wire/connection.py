@@ -196,10 +196,12 @@ class Connection(asyncio.Protocol):
         self._transport.close()
 
     def abort(self, why: str) -> None:
-        """Ends the connection at once; what was sent but not taken yet is lost."""
-        if self.is_open and self._transport is not None:
+        """Ends the connection at once, also one that is closing; what was not taken yet is lost."""
+        if self._transport is None:
+            return
+        if self.is_open:
             self._ends_by(why)
-            self._transport.abort()
+        self._transport.abort()
 
     # --- for the two sides --------------------------------------------------------------
 

@@ -6,6 +6,7 @@ let an address wait that shows much that is wrong.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Final
 
@@ -22,6 +23,7 @@ from anabranch.wire.logging import get_logger
 # For so long what was refused is taken to be so still: the same text, or a function, unasked.
 _REFUSED_S: Final = 10.0
 _REFUSED_ASKED_S: Final = 2.0
+_GOODBYE_S_MAX: Final = 1.0
 
 _logger = get_logger(__name__)
 
@@ -56,6 +58,7 @@ class NodeAccess:
         self._refusal: RefusedAuthenticationError | None = None
         self._refused = b""  # what was
         self._refused_until = 0.0
+        self._made: set[ClientConnection] = set()  # those that are not over
 
     async def connect(
         self, host: str, port: int, *, on_push: Push, timeout_s: float
@@ -67,7 +70,7 @@ class NodeAccess:
         try:
             if self._refusal is not None and await self._is_the_same():
                 raise self._refusal
-            return await connect(
+            made = await connect(
                 host,
                 port,
                 on_push=on_push,
@@ -81,6 +84,26 @@ class NodeAccess:
             raise AuthenticationError(str(error), may_pass=may_pass) from None
         except NothingToShowError as error:
             raise CredentialsError(str(error)) from error
+        self._made.add(made)
+        made.closed.add_done_callback(lambda _: self._made.discard(made))
+        return made
+
+    async def end(self) -> None:
+        """Ends what it made and nobody has closed; returns once nothing of any of them is left.
+
+        With TLS a connection that is closed waits for the other side's goodbye; a program whose
+        event loop ends before that would leave its socket to the collector.
+        """
+        made = list(self._made)
+        if not made:
+            return
+        for connection in made:
+            connection.close("the client was closed")
+        over = [connection.closed for connection in made]
+        await asyncio.wait(over, timeout=_GOODBYE_S_MAX)
+        for connection in made:
+            connection.abort("the client was closed")
+        await asyncio.wait(over)
 
     async def _is_the_same(self) -> bool:
         """Whether it would be refused again."""

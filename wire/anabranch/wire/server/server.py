@@ -103,9 +103,7 @@ class Peer(Connection):
         """
         self._gate.note(refusal, self, reason)
         if self._unsent or refusal in (PortRefusal.NOT_READ, PortRefusal.SILENT):
-            self.abort(reason)
-            if self._transport is not None:
-                self._transport.abort()  # also where it was closing, and waits for what is unsent
+            self.abort(reason)  # also where it was closing, and waits for what is unsent
             return
         told = code_of(refusal) if code is None else code
         self.send(CommandError(request_id=commands.NO_REQUEST, error=told, message=reason))

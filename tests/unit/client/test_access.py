@@ -1,0 +1,75 @@
+"""What a client's connections leave behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from anabranch.access import Tls
+from anabranch.client._topics.access import NodeAccess
+from anabranch.wire import anabranch_pb2 as pb
+from anabranch.wire import commands
+from anabranch.wire.framing import encode_frame
+from support.authority import Authority, Issued
+from support.waiting import WAIT_S
+from support.wire import HOST
+
+
+@contextmanager
+def silent_node(issued: Issued) -> Iterator[int]:
+    """The port of one that welcomes a client by TLS, and neither reads nor says anything more."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(issued.certificate, issued.key)
+    welcome = pb.CommandConnected(server_version="silent", protocol_version=21)
+    over = threading.Event()
+
+    def serve() -> None:
+        plain, _ = listener.accept()
+        with context.wrap_socket(plain, server_side=True) as client:
+            client.recv(65_536)
+            client.sendall(encode_frame(commands.envelope(welcome).SerializeToString()))
+            over.wait(WAIT_S)
+
+    with socket.create_server((HOST, 0)) as listener:
+        listener.settimeout(WAIT_S)
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            over.set()
+            thread.join()
+
+
+def test_nothing_is_left_of_a_connection_whose_node_says_no_goodbye(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+
+    async def test(port: int) -> None:
+        access = NodeAccess(f"pulsar+ssl://{HOST}:{port}", Tls(ca_file=authority.file))
+        made = await access.connect(HOST, port, on_push=lambda _: None, timeout_s=WAIT_S)
+        made.close("it is over")
+        await access.end()
+        assert made.closed.done()
+
+    with silent_node(authority.issue("node", server=True)) as port:
+        asyncio.run(test(port))
+        gc.collect()  # what an open socket says then fails the test
+
+
+def test_what_nobody_has_closed_ends_with_the_client(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+
+    async def test(port: int) -> None:
+        access = NodeAccess(f"pulsar+ssl://{HOST}:{port}", Tls(ca_file=authority.file))
+        made = await access.connect(HOST, port, on_push=lambda _: None, timeout_s=WAIT_S)
+        await access.end()
+        assert await made.closed == "the client was closed"
+
+    with silent_node(authority.issue("node", server=True)) as port:
+        asyncio.run(test(port))
