@@ -72,7 +72,7 @@ FIGURES = (
     Figure(
         "shed-moves",
         "moves from everything on one of 10 nodes, Zipf 1.1 over 1,000 bundles",
-        "the rules' own, 109 in 10 cycles (tests/unit/test_core_balance_convergence.py)",
+        "the rules' own, 109 in 10 cycles (tests/unit/core/balance/test_convergence.py)",
         "-",
         decisions.moves,
     ),

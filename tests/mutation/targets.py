@@ -37,11 +37,7 @@ class Target:
 
 
 # Core in parts, the most important first: the whole takes hours.
-_OF_CORE: Final = (
-    "unit/test_core_*.py",
-    "property/test_core_*.py",
-    "property/test_autoscale.py",
-)
+_OF_CORE: Final = ("unit/core/**/test_*.py", "property/core/**/test_*.py")
 _RULES: Final = (
     "core/*/guards.py",
     "core/*/machine.py",
@@ -71,13 +67,15 @@ TARGETS: Final = (
             "wire/kafka/protocol.py",
         ),
         (
-            "unit/test_client_settlement.py",
-            "unit/test_wire_producer_state.py",
-            "unit/test_client_security.py",
-            "unit/test_client_faults.py",
+            "unit/client/producer/test_settlement.py",
+            "unit/wire/kafka/test_producer_state.py",
+            "unit/wire/kafka/test_protocol.py",
+            "unit/client/consumer/test_faults.py",
         ),
     ),
-    Target("sealing", ("channel/segments/sealing.py",), ("unit/test_channel_sealing.py",)),
-    Target("heartbeats", ("channel/heartbeats.py",), ("unit/test_channel_heartbeats.py",)),
-    Target("checks", ("spark_replay/audit/checks/*.py",), ("unit/test_audit_*.py",)),
+    Target("sealing", ("channel/segments/sealing.py",), ("unit/channel/segments/test_sealing.py",)),
+    Target("heartbeats", ("channel/heartbeats.py",), ("unit/channel/test_heartbeats.py",)),
+    Target(
+        "checks", ("spark_replay/audit/checks/*.py",), ("unit/spark_replay/audit/**/test_*.py",)
+    ),
 )

@@ -1,0 +1,291 @@
+"""`anabranch.admin` against what nodes serve: every operation, every field, in both forms."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from anabranch.admin import (
+    Admin,
+    AsyncAdmin,
+    AutoScaleOverride,
+    BalanceOutlook,
+    BrokerIsolationData,
+    BrokerLoadStats,
+    BundleOwnership,
+    BundlesData,
+    ClusterData,
+    ConsumerStats,
+    CycleStats,
+    DeadLetterPolicy,
+    Decision,
+    ExchangeStats,
+    Explanation,
+    FailoverParameters,
+    FailoverPolicy,
+    FailureDomainData,
+    HashRange,
+    InvalidInputError,
+    IsolationData,
+    Layout,
+    LeaderBroker,
+    LoadStats,
+    LookupData,
+    MoveNow,
+    NamespaceOwnership,
+    NamespaceOwnershipStatus,
+    NodeStatus,
+    Policies,
+    PolicyField,
+    Segment,
+    SegmentDetail,
+    SegmentStats,
+    SettingOverrideData,
+    SubscriptionStats,
+    TenantInfo,
+    TopicHashPositions,
+    TopicStats,
+    UnloadStats,
+    UnmovedBundle,
+)
+from anabranch.admin.calls import Call, RestMethod
+from anabranch.admin.scalable_models import AutoScaleStats
+from anabranch.broker.http.app import create_api
+from anabranch.core.autoscale.policy import OVERRIDE_FIELDS
+from support.http import HttpNode, with_http
+from support.memory_cluster import MemoryCluster
+
+GROUPS: Final = (
+    *("tenants", "namespaces", "placements", "bundles", "scalable_topics", "brokers"),
+    *("kafka_brokers", "lookups", "balance"),
+)
+SEED_001: Final = (
+    *("list_scalable_topics", "create_scalable_topic", "get_metadata", "get_stats"),
+    *("delete_scalable_topic", "create_subscription", "delete_subscription", "split_segment"),
+    *("merge_segments", "create_segment", "terminate_segment", "delete_segment"),
+)
+# What load balancers and container platforms ask is no administration.
+PROBES: Final = ("/livez", "/readyz", "/status.html", "/metrics")
+ARGUMENTS: Final[Mapping[str, Any]] = {
+    "tenant": "acme",
+    "namespace": "acme/shop",
+    "bundle": "0x00000000_0x40000000",
+    "topic": "acme/shop/orders",
+    "segment_topic": "segment://acme/shop/orders/0000-7fff-1",
+    "subscription": "billing",
+    "topics": ["orders"],
+    "name": "leadership",
+    "value": "5",
+    "cluster": "river",
+    "broker": "b1:8080",
+    "broker_id": 2,
+    "admin_roles": [],
+    "allowed_clusters": [],
+    "properties": {"team": "shop"},
+    "role": "ada",
+    "actions": ["consume"],
+    "policy": {"enabled": False},
+    "key": "team",
+    "segment_id": 7,
+    "segment_id1": 8,
+    "segment_id2": 9,
+    "bucket_count": 4,
+    "to": "latest",
+    "start": "latest",
+    "force": True,
+    "timestamp": 5,
+    "policy_name": "gold",
+    "domain": "east",
+    "group": "apart",
+    "namespaces": ["acme/.*"],
+    "primary": ["b1"],
+    "secondary": ["b2"],
+    "brokers": ["b1:8080"],
+    "settings": {"loadBalancerTransferEnabled": False},
+    "cycles": 4,
+}
+MODELS: Final[Mapping[str, type[msgspec.Struct]]] = {
+    "AutoScaleStats": AutoScaleStats,
+    "BalanceOutlook": BalanceOutlook,
+    "BrokerLoadStats": BrokerLoadStats,
+    "CycleStats": CycleStats,
+    "ExchangeStats": ExchangeStats,
+    "UnloadStats": UnloadStats,
+    "UnmovedBundle": UnmovedBundle,
+    "BrokerIsolationData": BrokerIsolationData,
+    "BundleOwnership": BundleOwnership,
+    "BundlesData": BundlesData,
+    "ClusterData": ClusterData,
+    "ConsumerStats": ConsumerStats,
+    "DeadLetters": DeadLetterPolicy,
+    "DecisionStats": Decision,
+    "FailoverParameters": FailoverParameters,
+    "FailoverPolicy": FailoverPolicy,
+    "FailureDomainData": FailureDomainData,
+    "HashRange": HashRange,
+    "IsolationData": IsolationData,
+    "LayoutBody": Layout,
+    "LeaderBroker": LeaderBroker,
+    "LoadStats": LoadStats,
+    "LookupData": LookupData,
+    "NamespaceOwnership": NamespaceOwnership,
+    "NamespaceOwnershipStatus": NamespaceOwnershipStatus,
+    "Explanation": Explanation,
+    "MoveNow": MoveNow,
+    "NodeStatus": NodeStatus,
+    "OverrideData": SettingOverrideData,
+    "Policies": Policies,
+    "PolicyField": PolicyField,
+    "SegmentBody": Segment,
+    "SegmentDetail": SegmentDetail,
+    "SegmentStats": SegmentStats,
+    "SubscriptionStats": SubscriptionStats,
+    "TenantInfo": TenantInfo,
+    "TopicHashPositions": TopicHashPositions,
+    "TopicStats": TopicStats,
+}
+
+
+def operations(client: Admin | AsyncAdmin) -> dict[str, Any]:
+    """By group and name, the functions that make calls."""
+    found = {}
+    for group in GROUPS:
+        offered = getattr(client, group)
+        for name, each in vars(type(offered)).items():
+            if isinstance(each, RestMethod):
+                found[f"{group}.{name}"] = functools.partial(each.call, offered)
+    return found
+
+
+def calls(operation: Any) -> list[Call[Any]]:
+    """With the arguments that must be given, and with all that may be."""
+    parameters = inspect.signature(operation).parameters.values()
+    must = {each.name: ARGUMENTS[each.name] for each in parameters if each.default is each.empty}
+    may = {
+        each.name: ARGUMENTS[each.name]
+        for each in parameters
+        if each.name in ARGUMENTS and each.name not in must
+    }
+    return [operation(**must), operation(**must, **may)]
+
+
+def described(test_body: Any) -> Any:
+    found: dict[str, Any] = {}
+
+    async def body(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        node = nodes[0].node
+        found.update(create_api(node.operations, node.settings, node.metrics).openapi())
+
+    with_http(body)
+    return test_body(found)
+
+
+@pytest.fixture(scope="module")
+def openapi() -> Any:
+    return described(lambda found: found)
+
+
+def test_every_operation_of_the_rest_interface_has_a_method_and_no_other_exists(
+    openapi: Any,
+) -> None:
+    served = {
+        (verb.upper(), re.compile(re.sub(r"\{\w+\}", "[^/]+", path)), path)
+        for path, verbs in openapi["paths"].items()
+        if path not in PROBES
+        for verb in verbs
+    }
+    left = {(verb, path) for verb, _, path in served}
+    for name, operation in operations(Admin()).items():
+        for call in calls(operation):
+            # A fixed word of a path goes before a name.
+            fitting = sorted(
+                (path.count("{"), verb, path)
+                for verb, pattern, path in served
+                if verb == call.verb and pattern.fullmatch(call.path)
+            )
+            assert fitting, f"{name} asks {call.verb} {call.path}, which no node serves"
+            _, verb, path = fitting[0]
+            left.discard((verb, path))
+            known = {
+                each["name"]
+                for each in openapi["paths"][path][verb.lower()].get("parameters", ())
+                if each["in"] == "query"
+            }
+            assert set(call.query) <= known, name
+            has_body = "requestBody" in openapi["paths"][path][verb.lower()]
+            assert call.body is None or has_body, name
+    assert not left, "anabranch.admin has no method for these"
+
+
+def test_both_forms_have_the_same_methods() -> None:
+    assert operations(Admin()).keys() == operations(AsyncAdmin()).keys()
+
+
+def test_seed_001_s_client_interface_is_there() -> None:
+    wanted = [
+        "list_scalable_topics",
+        "create_scalable_topic",
+        "get_metadata",
+        "get_stats",
+        "delete_scalable_topic",
+        "create_subscription",
+        "delete_subscription",
+        "split_segment",
+        "merge_segments",
+        "create_segment",
+        "terminate_segment",
+        "delete_segment",
+    ]
+    assert {f"scalable_topics.{name}" for name in wanted} <= set(operations(Admin()))
+
+
+@pytest.mark.parametrize("schema", MODELS)
+def test_an_answer_has_each_field_that_nodes_describe(schema: str, openapi: Any) -> None:
+    fields = {each.encode_name for each in msgspec.structs.fields(MODELS[schema])}
+    assert fields == set(openapi["components"]["schemas"][schema]["properties"])
+
+
+def test_an_override_has_the_fields_of_a_policy() -> None:
+    assert tuple(AutoScaleOverride.__annotations__) == OVERRIDE_FIELDS
+
+
+def test_methods_are_described_as_they_are_called() -> None:
+    with Admin() as admin:
+        method = admin.tenants.get_tenant_info
+        assert str(inspect.signature(method)) == "(tenant: 'str') -> 'TenantInfo'"
+        assert method.__doc__ == "A tenant's roles and clusters."
+
+
+@pytest.mark.parametrize(
+    ("to", "why"),
+    [
+        (datetime(2026, 1, 31), "has no zone"),  # noqa: DTZ001 - that is the point
+        (datetime(1969, 1, 31, tzinfo=UTC), "before 1970"),
+    ],
+)
+def test_a_time_that_cannot_be_meant_is_refused_before_anything_is_sent(
+    to: datetime, why: str
+) -> None:
+    with Admin("http://nobody.invalid:1") as admin, pytest.raises(InvalidInputError, match=why):
+        admin.scalable_topics.seek_subscription("public/default/orders", "billing", to)
+
+
+def test_the_page_names_every_method() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "admin.md").read_text("utf-8")
+    table = page[page.index("| group |") : page.index("## Errors")]
+    words = set(re.findall(r"\w+", table))
+    named = words | {f"{verb}_{word}" for verb in ("get", "set") for word in _kept(words)}
+    assert {name.partition(".")[2] for name in operations(Admin())} <= named
+
+
+def _kept(words: set[str]) -> list[str]:
+    """`get_`, `set_` and `remove_x` stand for three methods."""
+    return [word.removeprefix("remove_") for word in words if word.endswith("_policy")]

@@ -1,0 +1,62 @@
+"""A node's questions to groups' coordinators, on a Kafka that stands still for a while.
+
+In a process of their own: what is looked for ends the process.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_TESTS = Path(__file__).parents[2]
+_PROGRAM = """
+import os
+import time
+from contextlib import suppress
+from anabranch.channel.errors import KafkaUnreachableError
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.load.probe import LoadProbe
+from anabranch.channel.segments.admin import SegmentAdmin, SegmentSettings
+from support.mock_kafka import MockKafka
+
+GROUPS = ["one", "other"]
+
+def threads():
+    return len(os.listdir("/proc/self/task"))
+
+with MockKafka("orders") as kafka:
+    connection = KafkaConnection(kafka.servers)
+    asked = {asked}
+    before = threads()
+    kafka.stand_still()
+    with suppress(KafkaUnreachableError):
+        {asks}
+    print("under way:", threads() > before)
+    kafka.go_on()
+    time.sleep(2.0)  # what was asked is answered
+    print("alive")
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "asks"),
+    [
+        ("LoadProbe(connection)", "asked.readers(GROUPS, 1.0)"),
+        ("SegmentAdmin(connection, SegmentSettings())", "asked.delete_groups(GROUPS, 1.0)"),
+    ],
+)
+def test_an_answer_that_comes_too_late_ends_no_process_and_is_not_waited_for(
+    asked: str, asks: str
+) -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", _PROGRAM.format(asked=asked, asks=asks)],
+        env={**os.environ, "PYTHONPATH": str(_TESTS)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert found.stdout == "under way: False\nalive\n", found.stderr

@@ -1,0 +1,183 @@
+"""What a type checker says of the SDK and of administration: right calls pass, others do not."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+import typing
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+import anabranch.client as aio
+from anabranch.client import _settings as settings
+from anabranch.client import sync
+
+_REPOSITORY: Final = Path(__file__).parents[3]
+_NOT_OF_THE_FACE: Final = {"abandon", "adopt", "start"} | {
+    # For consumers over many topics.
+    *("acknowledge_up_to", "has", "in_flight", "is_leaving", "poll")
+}
+# Each line ends with what the checker is to say of it, if anything.
+_CALLS: Final = """
+from anabranch.client import Client, Checkpoint, Message, ProducerSettings, QueueMessage
+from anabranch.client import sync
+from anabranch.admin import Admin, AsyncAdmin
+
+tenants: list[str] = Admin().tenants.get_tenants()
+Admin().scalable_topics.delete_subscription("t", "s", force=True)
+Admin().tenants.get_tenant(5)  # attr-defined
+Admin().tenants.get_tenant_info(5)  # arg-type
+Admin().tenants.get_tenant_info("acme").owner  # attr-defined
+Admin().scalable_topics.delete_subscription("t", "s", True)  # call-arg
+
+with sync.connect("pulsar://n:1", kafka={"client.id": "a"}) as client:
+    producer: sync.Producer = client.create_producer("t", linger_ms=0, compression="zstd")
+    offset: int = producer.send(b"v", key="k", event_time_ms=5).offset
+    producer.send_many([("k", b"v")])
+    with client.subscribe("t", "s", settle_timeout_s=1.0) as stream:
+        for message in stream:
+            kept: Message = message
+            done: bool = stream.acknowledge(message)
+    for job in client.subscribe_queue("t", "s", messages_max=5):
+        own: QueueMessage = job
+    positions = client.subscribe_checkpoint("t", "s", position_of=lambda s, b: s + b)
+    saved: bool = positions.saved(positions.checkpoint())
+
+    client.create_producer()  # call-arg
+    client.create_producer("t", linger=0)  # call-arg
+    client.create_producer("t", linger_ms="5")  # arg-type
+    client.create_producer("t", count_batches=1)  # arg-type
+    client.create_producer("t", settings=5)  # arg-type
+    client.subscribe("t")  # call-arg
+    client.subscribe("t", "s", messages_max=5)  # call-arg
+    client.subscribe("t", "s", read=64)  # arg-type
+    client.subscribe_queue("t", "s", lock_s="30")  # arg-type
+    client.subscribe_queue("t", "s", settle_timeout_s=1)  # call-arg
+    client.subscribe_checkpoint("t", "s", checkpoint={})  # arg-type
+    client.subscribe_stream("t", "s")  # attr-defined
+    producer.send()  # call-arg
+    producer.send(b"v", event_time=5)  # call-arg
+    producer.send_many([b"v"])  # list-item
+    producer.send(b"v").result  # attr-defined
+    stream.acknowledge(b"v")  # arg-type
+    stream.receive(timeout="5")  # call-arg
+    stream.reject(kept)  # attr-defined
+    text: str = stream.receive()  # assignment
+    positions.saved("{}")  # arg-type
+
+
+async def main() -> None:
+    async with Client("pulsar://n:1") as client:
+        producer = await client.create_producer("t", ProducerSettings(), encrypt=bytes)
+        await producer.send(b"v", key="k")
+        stream = await client.subscribe("t", "s", "worker-1", commit_interval_s=1)
+        async for message in stream:
+            kept: Message = message
+        queue = await client.subscribe_queue("t", "s", decrypt=bytes)
+        count: int = (await queue.receive()).delivery_count
+
+        await client.create_producer("t", linger=0)  # call-arg
+        await client.create_producer("t", encrypt=5)  # arg-type
+        await client.subscribe("t", "s", speed=5)  # call-arg
+        await client.subscribe_queue("t", "s", messages_max="5")  # arg-type
+        await client.subscribe_checkpoint("t", "s", position_of=lambda s, b: 1)  # arg-type
+        for wrong in stream:  # attr-defined
+            pass
+
+        known: list[str] = await AsyncAdmin().tenants.get_tenants()
+        known = AsyncAdmin().tenants.get_tenants()  # assignment
+        await AsyncAdmin().tenants.get_tenant_info()  # call-arg
+        await Admin().tenants.get_tenants()  # misc
+"""
+
+_PARTS: Final = [
+    (aio.Client, sync.Client),
+    (aio.Producer, sync.Producer),
+    (aio.StreamConsumer, sync.StreamConsumer),
+    (aio.CheckpointConsumer, sync.CheckpointConsumer),
+    (aio.QueueConsumer, sync.QueueConsumer),
+    (aio.LayoutWatch, sync.LayoutWatch),
+    (aio.StreamTopicsConsumer, sync.StreamTopicsConsumer),
+    (aio.CheckpointTopicsConsumer, sync.CheckpointTopicsConsumer),
+    (aio.QueueTopicsConsumer, sync.QueueTopicsConsumer),
+]
+
+
+def test_a_strict_checker_refuses_each_wrong_call_and_no_right_one(tmp_path: Path) -> None:
+    snippet = tmp_path / "calls.py"
+    snippet.write_text(_CALLS)
+    checked = subprocess.run(
+        [
+            sys.executable,
+            *("-m", "mypy", "--strict", "--no-pretty", "--hide-error-context"),
+            *(
+                "--config-file",
+                str(_REPOSITORY / "pyproject.toml"),
+                "--disable-error-code=redundant-expr",
+            ),
+            *("--cache-dir", str(tmp_path / "cache"), str(snippet)),
+        ],
+        cwd=_REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found: dict[int, str] = {}
+    for line in checked.stdout.splitlines():
+        if ": error: " in line and str(snippet) in line:
+            found.setdefault(int(line.split(":")[1]), line.rpartition("[")[2].rstrip("]"))
+    wanted = {
+        number: line.rpartition("  # ")[2]
+        for number, line in enumerate(_CALLS.splitlines(), 1)
+        if "  # " in line
+    }
+    assert found == wanted, checked.stdout + checked.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "by_name"),
+    [
+        (settings.ProducerSettings, settings.ProducerOptions),
+        (settings.ReceivingSettings, settings.ReceivingOptions),
+        (settings.ConsumerSettings, settings.ConsumerOptions),
+        (settings.QueueSettings, settings.QueueOptions),
+    ],
+)
+def test_settings_by_name_are_those_of_the_object(given: type, by_name: type) -> None:
+    assert typing.get_type_hints(by_name) == typing.get_type_hints(given)
+    assert set(typing.get_type_hints(given)) == set(given.__struct_fields__)  # type: ignore[attr-defined]
+
+
+def _public(kind: type) -> dict[str, Any]:
+    names = {name for name in dir(kind) if not name.startswith("_")}
+    return {name: inspect.getattr_static(kind, name) for name in names - _NOT_OF_THE_FACE}
+
+
+def _shape(function: Callable[..., Any], waits: bool) -> dict[str, tuple[Any, Any, Any]]:
+    hints = typing.get_type_hints(function)
+    found: dict[str, tuple[Any, Any, Any]] = {
+        name: (each.kind, each.default, hints[name])
+        for name, each in inspect.signature(function).parameters.items()
+        if name not in ("self", "position_of")
+    }
+    if waits:
+        found["return"] = (None, None, hints["return"])
+    return found
+
+
+@pytest.mark.parametrize(("part", "face"), _PARTS)
+def test_the_synchronous_object_has_each_method_of_the_other_with_its_arguments(
+    part: type, face: type
+) -> None:
+    ours, theirs = _public(part), _public(face)
+    assert not ours.keys() - theirs.keys()
+    for name, own in ours.items():
+        other = theirs[name]
+        assert isinstance(own, property) == isinstance(other, property), name
+        if not isinstance(own, property):
+            assert _shape(own, waits=False) == _shape(other, waits=False), name
+            assert not inspect.iscoroutinefunction(other), name

@@ -1,0 +1,312 @@
+"""What a view promises at its edges: its folder, its place in the log, its listeners."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from anabranch.channel.codec import Horizon
+from anabranch.channel.errors import NewerSchemaError
+from anabranch.channel.log.entries import Entry
+from anabranch.core.bundles.unit import UnitState
+from anabranch.core.log.digests import to_hex
+from anabranch.core.log.state import Change
+from anabranch.core.log.verdicts import Verdict
+from anabranch.core.ring import RING_END
+from anabranch.projections.errors import (
+    ViewDamagedError,
+    ViewError,
+    ViewFormatError,
+    ViewLockedError,
+    ViewOffsetError,
+)
+from anabranch.projections.meta import META_KEY
+from anabranch.projections.store import Family, new_batch
+from anabranch.projections.view import View
+from support.history import BROKERS, DEFAULT, History, mixed
+from support.waiting import WAIT_S
+
+
+@pytest.fixture
+def log() -> History:
+    return mixed()
+
+
+@pytest.fixture
+def view(tmp_path: Path) -> Iterator[View]:
+    with View.open(tmp_path / "view") as opened:
+        yield opened
+
+
+def pairs(log: History) -> list[tuple[bytes, bytes | None]]:
+    return [(key.encode(), value) for key, value in log.snapshot().values.items()]
+
+
+# --- the fold -------------------------------------------------------------------------------
+
+
+def test_every_entry_gets_the_verdict_that_the_log_s_writer_saw(view: View, log: History) -> None:
+    folded = {fold.offset: fold for fold in view.read_batch(log.entries)}
+    assert all(folded[fold.offset] == fold for fold in log.folded)
+    assert view.digest == log.state.digest
+    assert view.timestamp_ms == log.entries[-1].timestamp_ms
+
+
+def test_an_unreadable_entry_is_rejected_and_takes_its_place(view: View, log: History) -> None:
+    view.read_batch(log.entries)
+    digest, offset = view.digest, view.next_offset
+    key = view.sessions().__next__()[0].encode()
+    entries = [Entry(offset, 1, key, b"junk"), Entry(offset + 1, 2, None, None)]
+    verdicts = [fold.outcome.verdict for fold in view.read_batch(entries)]
+    assert verdicts == [Verdict.UNREADABLE, Verdict.UNREADABLE]
+    assert (view.next_offset, view.digest) == (offset + 2, digest)
+
+
+def test_entries_delivered_again_are_left_out(view: View, log: History) -> None:
+    view.read_batch(log.entries)
+    assert view.read_batch(log.entries) == []
+    assert view.read_batch(log.entries[-3:]) == []
+    assert view.digest == log.state.digest
+
+
+def test_gaps_between_offsets_are_allowed(view: View) -> None:
+    log = History()
+    log.found()
+    stretched = [
+        Entry(entry.offset * 3 + 7, entry.timestamp_ms, entry.key, entry.value)
+        for entry in log.entries
+    ]
+    view.read_batch(stretched)
+    assert view.next_offset == stretched[-1].offset + 1
+    assert view.unit_count(BROKERS[0]) == 1
+
+
+def test_a_record_of_a_newer_schema_stops_the_view_where_it_was(view: View, log: History) -> None:
+    view.read_batch(log.entries[:10])
+    newer = Entry(11, 1, b"x", b"\xc3\x01" + bytes(12), b"unit-move/99")
+    with pytest.raises(NewerSchemaError, match="upgrade"):
+        view.read_batch([log.entries[10], newer])
+    with pytest.raises(ViewError, match="start the node again"):
+        view.read_batch(log.entries[10:])
+    path = view.path
+    view.close()
+    with View.open(path) as again:
+        assert again.next_offset == 10
+
+
+def test_a_deleted_parent_and_its_children_share_the_ring(view: View) -> None:
+    log = History()
+    log.found(bundles=1)
+    (whole,) = log.units()
+    log.assign(whole, BROKERS[0])
+    log.split(whole)
+    low, high = log.units()
+    log.split(low)
+    view.read_batch(log.entries)
+    names = [name for name, _ in view.bundles(DEFAULT)]
+    assert names == sorted([whole, low, high, *log.units()[:2]])
+    for where in (0, 0x3FFFFFFF, 0x40000000, 0x7FFFFFFF, 0x80000000, RING_END):
+        found = view.bundle_at(DEFAULT, where)
+        assert found == log.state.bundle_at(DEFAULT, where)
+        assert found is not None
+        assert found[1].state is not UnitState.DELETED
+    assert view.bundle_at("public/defaul", 0) is None
+    assert view.bundle_at("public/defaulu", RING_END) is None
+
+
+# --- its place in the log -------------------------------------------------------------------
+
+
+def test_a_restart_goes_on_where_the_view_stopped(tmp_path: Path, log: History) -> None:
+    with View.open(tmp_path) as view:
+        view.read_batch(log.entries[:50])
+    with View.open(tmp_path) as view:
+        assert view.next_offset == 50
+        view.read_batch(log.entries[50:])
+        assert view.digest == log.state.digest
+
+
+def test_an_older_snapshot_is_refused_and_changes_nothing(view: View, log: History) -> None:
+    view.read_batch(log.entries)
+    with pytest.raises(ViewOffsetError, match="is at"):
+        view.load_snapshot([pairs(log)], lambda: Horizon(3, "0" * 32))
+    assert view.next_offset == len(log.entries)
+    assert view.digest == log.state.digest
+
+
+def test_a_horizon_that_the_view_has_not_reached_is_refused(view: View, log: History) -> None:
+    view.read_batch(log.entries[:30])
+    with pytest.raises(ViewOffsetError, match="read the log first"):
+        view.horizon_reached(31)
+
+
+def test_what_a_snapshot_holds_is_clean_afterwards(view: View, log: History) -> None:
+    view.read_batch(log.entries)
+    view.horizon_reached(20)
+    assert view.horizon == 20
+    late = {key for fold in log.folded if fold.offset >= 20 for key, _ in fold.outcome.changes}
+    assert {key.decode() for key, _ in view.freeze().changes()} == late
+    view.horizon_reached(view.next_offset)
+    assert list(view.freeze().changes()) == []
+
+
+def test_a_frozen_view_shows_its_offset_while_the_view_goes_on(view: View, log: History) -> None:
+    view.read_batch(log.entries[:40])
+    digest = view.digest
+    expected = list(view.freeze().changes())
+    frozen = view.freeze()
+    view.read_batch(log.entries[40:])
+    view.horizon_reached(view.next_offset)
+    assert list(frozen.changes()) == expected
+    assert (frozen.next_offset, frozen.digest) == (40, digest)
+
+
+# --- bulk loading ---------------------------------------------------------------------------
+
+
+def test_a_bulk_load_takes_the_horizon_s_word(view: View, log: History) -> None:
+    taken = log.snapshot()
+    view.load_snapshot([pairs(log)], lambda: taken.horizon)
+    assert to_hex(view.digest) == taken.horizon.digest
+    assert view.next_offset == view.horizon == taken.horizon.next_offset
+    assert view.timestamp_ms == taken.horizon.timestamp_ms
+
+
+def test_a_bulk_load_replaces_all_that_was_there(view: View, log: History) -> None:
+    view.read_batch(log.entries)
+    other = History()
+    other.found(("z:1",), bundles=2)
+    value = other.snapshot()
+    place = Horizon(10_000, value.horizon.digest)
+    view.load_snapshot([pairs(other)], lambda: place)
+    assert [name for name, _ in view.sessions()] == ["z:1"]
+    assert len(list(view.bundles(DEFAULT))) == 2
+    assert view.unit_count(BROKERS[0]) == 0
+    assert list(view.units_of(BROKERS[1])) == []
+
+
+def test_a_bulk_load_that_fails_leaves_the_view_as_it_was(view: View, log: History) -> None:
+    view.read_batch(log.entries)
+
+    def breaks_off() -> Iterator[list[tuple[bytes, bytes | None]]]:
+        yield pairs(log)
+        raise ConnectionError("Kafka is gone")
+
+    with pytest.raises(ConnectionError):
+        view.load_snapshot(breaks_off(), lambda: log.snapshot().horizon)
+    assert view.digest == log.state.digest
+    path = view.path
+    view.close()
+    with View.open(path) as again:
+        assert again.next_offset == len(log.entries)
+        assert not list(path.glob("loading-*"))
+
+
+# --- listeners ------------------------------------------------------------------------------
+
+
+def test_listeners_hear_of_changes_once_they_are_stored(view: View, log: History) -> None:
+    heard: list[tuple[int, tuple[Change, ...]]] = []
+
+    def listen(changes: tuple[Change, ...]) -> None:
+        heard.append((view.next_offset, changes))
+
+    view.subscribe(listen)
+    view.read_batch(log.entries[:1])
+    assert [offset for offset, _ in heard] == [1]
+    assert dict(heard[0][1]) == dict(log.folded[0].outcome.changes)
+    view.read_batch(log.entries[:1])
+    assert len(heard) == 1
+    view.load_snapshot([pairs(log)], lambda: log.snapshot().horizon)
+    assert heard[1] == (len(log.entries), ())
+    view.unsubscribe(listen)
+    view.read_batch([Entry(view.next_offset, 1, None, None)])
+    assert len(heard) == 2
+
+
+# --- the folder -----------------------------------------------------------------------------
+
+
+def test_a_folder_in_use_is_refused(view: View) -> None:
+    with pytest.raises(ViewLockedError, match="another process"):
+        View.open(view.path)
+
+
+def test_a_closed_view_lets_the_next_one_in(tmp_path: Path) -> None:
+    view = View.open(tmp_path)
+    view.close()
+    view.close()
+    View.open(tmp_path).close()
+
+
+def test_a_folder_of_another_format_says_what_to_do(tmp_path: Path) -> None:
+    with View.open(tmp_path) as view:
+        batch = new_batch()
+        batch.put(META_KEY, b"\xfejunk", view._store.families[Family.META])
+        view._store.write(batch)
+    with pytest.raises(ViewFormatError, match=r"has format 254.*delete the folder"):
+        View.open(tmp_path)
+
+
+def test_damaged_files_say_what_to_do(tmp_path: Path, log: History) -> None:
+    with View.open(tmp_path) as view:
+        view.read_batch(log.entries)
+    (tmp_path / "view-000000" / "CURRENT").write_text("nonsense\n")
+    with pytest.raises(ViewDamagedError, match="delete the folder"):
+        View.open(tmp_path)
+
+
+def test_a_file_where_the_folder_should_be_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "view").write_text("")
+    with pytest.raises(ViewDamagedError, match="cannot be read or written"):
+        View.open(tmp_path / "view")
+
+
+FULL = """
+    import resource, signal, sys
+    from pathlib import Path
+    from anabranch.projections.errors import ViewError, ViewFullError
+    from anabranch.projections.view import View
+    from support.history import mixed
+
+    log = mixed(rounds=3)
+    view = View.open(Path(sys.argv[1]))
+    view.read_batch(log.entries[:20])
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    # No file may grow any more: to RocksDB that is a disk without room.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
+    try:
+        view.read_batch(log.entries[20:])
+    except ViewFullError as error:
+        print(error)
+    try:
+        view.read_batch(log.entries[20:])
+    except ViewError as error:
+        print(error)
+    view.close()
+"""
+
+
+def test_a_full_disk_loses_nothing_and_says_so(tmp_path: Path) -> None:
+    answer = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(FULL), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+        env={"PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    assert answer.returncode == 0, answer.stderr  # closing says nothing more
+    first, second = answer.stdout.splitlines()
+    assert "free some space" in first
+    assert "start the node again" in second
+    log = mixed(rounds=3)
+    with View.open(tmp_path) as view:
+        assert view.next_offset == 20
+        view.read_batch(log.entries)
+        assert view.digest == log.state.digest
