@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final
 
+from anabranch.core.balance.assigning import ChoiceRules, LoadChooser
 from anabranch.core.balance.broker_load import ToldLoad
-from anabranch.core.balance.chooser import ChoiceRules, LoadChooser
 from anabranch.core.balance.cycle import BalanceCycle
 from anabranch.core.balance.filters import Candidate
 from anabranch.core.balance.policies import Policies, policies_of
