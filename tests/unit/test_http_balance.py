@@ -162,6 +162,8 @@ REFUSED: list[tuple[Any, int, str]] = [
     ({TARGET: None}, 412, f"{TARGET} is None"),
     ({HITS: 1.5}, 412, f"{HITS} is 1.5"),
     ({HITS: [1]}, 412, f"{HITS} is [1]"),
+    ({"loadBalancerBrokerMaxTopics": 10**400}, 412, "loadBalancerBrokerMaxTopics must be a number"),
+    ({"loadBalancerSheddingIntervalMinutes": 1e308}, 412, "must be a number from 0 to"),
     ({"loadBalancerTransferEnabled": "perhaps"}, 412, "loadBalancerTransferEnabled is 'perhaps'"),
     ({"loadBalancerSheddingExcludedNamespaces": "x"}, 412, "SheddingExcludedNamespaces"),
     ({"loadBalanceSheddingDelay": "3 parsecs"}, 412, "loadBalanceSheddingDelay: '3 parsecs'"),
