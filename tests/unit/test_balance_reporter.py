@@ -176,6 +176,29 @@ def test_a_load_at_rest_is_told_once_more_when_the_leader_waits_for_it() -> None
     assert [told_at(each, 1_790) for each in (1_900, 1_972, 1_975)] == [False, True, False]
 
 
+def test_what_the_leader_has_taken_away_is_told_again() -> None:
+    bundle = "a/b/0x00000000_0x80000000"
+
+    async def body(cluster: MemoryCluster, desk: Desk) -> None:
+        async def rounds() -> tuple[int, int]:
+            await desk.reporter.round()
+            for topic, take in ((desk.loads, desk.board.take), (desk.top, desk.board.take_top)):
+                take([(desk.node.id, topic.newest()[desk.node.id])])
+            return desk.reporter.reports, len(desk.top.written)
+
+        desk.bundles = {bundle: BundleLoad(100.0, 100.0, 1e6, 1e6)}
+        assert await rounds() == (1, 1)
+        desk.node.runtime.log_ms += 20_000
+        assert await rounds() == (1, 1), "everybody knows it"
+        desk.board.take([(desk.node.id, None)])  # as while this node's session is over
+        desk.board.take_top([(desk.node.id, None)])
+        assert await rounds() == (2, 2)
+        desk.board.take([(desk.node.id, None)])
+        assert await rounds() == (2, 2), "the newest one may still be on its way"
+
+    run(body)
+
+
 def test_a_node_out_of_touch_with_the_log_tells_nothing() -> None:
     async def body(cluster: MemoryCluster, desk: Desk) -> None:
         desk.node.connected = False

@@ -2,8 +2,9 @@
 
 Its load is told when it has changed much, was not told for long, or is waited for; its top bundles
 when they are others than were told, when one of them has changed as much, or when they were not
-told for long. A bundle that came, went or was split makes what was measured wrong, so the average
-begins anew after that.
+told for long. Both are told again when the leader has taken them away, as it does with what brokers
+without a session have told. A bundle that came, went or was split makes what was measured wrong, so
+the average begins anew after that.
 """
 
 from __future__ import annotations
@@ -62,6 +63,11 @@ class BrokerReports:
         self._is_outdated = True
         if self.settings.auto_unload_split_bundles_enabled:
             self._offered.update(parts)
+
+    def taken_away(self) -> None:
+        """What was told is known to nobody any more."""
+        self.reported = FRESH
+        self._told_top = TopBundlesLoadData()
 
     def measured(
         self,
