@@ -244,6 +244,12 @@ def test_what_is_out_of_date_does_not_count_and_the_leader_takes_it_away() -> No
         assert desk.top.follows, "the leader reads the top bundles"
         assert (other, None) in desk.loads.written
         assert (other, None) in desk.top.written
+        desk.board.take([(other, desk.record())])
+        desk.board.take_top([(other, top_bundles_record(TopBundlesLoadData((), old_ms)))])
+        desk.loads.written.clear()
+        await desk.reporter.round()
+        assert desk.top.written[-1] == (other, None)
+        assert (other, None) not in desk.loads.written, "without traffic it has a load"
         follower = Desk(next(n for n in cluster.nodes if n is not desk.node))
         follower.top.follows = True  # it has led until now
         follower.board.take([(desk.node.id, follower.record(updated_at_ms=old_ms))])

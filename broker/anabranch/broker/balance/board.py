@@ -103,15 +103,17 @@ class LoadBoard:
         oldest = self._runtime.log_ms - ttl_ms
         return {b: each for b, each in self._top.items() if each.updated_at_ms >= oldest}
 
-    def out_of_date(self) -> list[str]:
-        """Brokers whose load, or report of bundles, the leader is to take away."""
+    def out_of_date(self) -> tuple[list[str], list[str]]:
+        """Brokers whose load the leader is to take away, and those whose report of bundles."""
         oldest = self._runtime.log_ms - self.settings.broker_load_data_ttl_in_seconds * 1000
-        stamps = [(broker, each.load.updated_at_ms) for broker, each in self._loads.items()]
-        stamps += [(broker, each.updated_at_ms) for broker, each in self._top.items()]
-        gone = {
-            broker for broker, at_ms in stamps if at_ms < oldest or not self._takes_part(broker)
-        }
-        return sorted(gone)
+
+        def gone(stamps: Iterable[tuple[str, int]]) -> list[str]:
+            return sorted(b for b, at_ms in stamps if at_ms < oldest or not self._takes_part(b))
+
+        return (
+            gone((broker, each.load.updated_at_ms) for broker, each in self._loads.items()),
+            gone((broker, each.updated_at_ms) for broker, each in self._top.items()),
+        )
 
     def _takes_part(self, broker: str) -> bool:
         session = self._runtime.view.session(broker)

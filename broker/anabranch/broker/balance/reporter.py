@@ -131,9 +131,9 @@ class BalanceReporter:
             self._board.forget_top()
         self._top.follows = leads
         if leads:
-            gone = self._board.out_of_date()
-            self._loads.write(dict.fromkeys(gone))
-            self._top.write(dict.fromkeys(gone))
+            loads, top = self._board.out_of_date()
+            self._loads.write(dict.fromkeys(loads))
+            self._top.write(dict.fromkeys(top))
 
     def _folded(self, entries: Iterable[Folded]) -> None:
         me = self._runtime.core.me
