@@ -19,6 +19,7 @@ from anabranch.channel.load.balance_records import (
 )
 from anabranch.core.balance.broker_load import BrokerLoadData
 from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData
+from anabranch.core.balance.policies import NO_POLICIES
 from anabranch.core.balance.reports import BrokerReports, Resources
 from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.names import parse_topic
@@ -197,6 +198,21 @@ def test_what_the_leader_has_taken_away_is_told_again() -> None:
         assert await rounds() == (2, 2), "the newest one may still be on its way"
 
     run(body)
+
+
+def test_a_new_bundle_of_a_split_is_told_however_low_also_if_it_was_just_not_measured() -> None:
+    reports = BrokerReports(BalanceSettings(max_number_of_bundles_in_bundle_load_report=1))
+    high, low = {"a/b/high": BundleLoad(0, 0, 9e6)}, {"a/b/low": BundleLoad(0, 0, 1e6)}
+
+    def told(bundles: dict[str, BundleLoad]) -> list[str] | None:
+        found = reports.top(bundles, NO_POLICIES, 1_000)
+        return None if found is None else [name for name, _ in found.bundles]
+
+    reports.changed_hands(low)
+    assert told(high) == ["a/b/high"], "the split was through while loads were added up"
+    assert told(high | low) == ["a/b/low", "a/b/high"]
+    assert told(high) == ["a/b/high"]
+    assert told(high | low) is None, "it went, and has come back as any other"
 
 
 def test_a_node_out_of_touch_with_the_log_tells_nothing() -> None:
