@@ -236,8 +236,11 @@ def test_a_load_that_cannot_be_meant_is_counted_and_not_taken_in() -> None:
         ):
             desk.board.take([(other, bad)])
             assert desk.board.of(other) is None
+            assert len(desk.board) == 0
+            assert other in desk.board.known(), "its broker has told something"
         desk.board.take([("nobody:1", desk.record())])
         assert desk.board.ignored == {Ignored.UNSOUND: 3, Ignored.UNKNOWN_BROKER: 1}
+        assert "nobody:1" not in desk.board.known()
         desk.board.take([(other, desk.record(weighted_max_ema=0.5))])
         known = desk.board.of(other)
         assert known is not None
