@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from anabranch.core.placement.room import Copies, KafkaSurvey
 from support.http import HttpNode, with_http
 from support.memory_cluster import MemoryCluster
@@ -98,6 +100,19 @@ def test_a_broker_of_kafka_is_drained_and_given_back() -> None:
         refused(await node.http.delete(DRAIN.format(2)), 404, "broker 2 of Kafka is not drained")
 
     with_http(test, replicationFactor=1, minInsyncReplicas=1)
+
+
+def test_drains_at_the_same_time_do_not_leave_too_few_brokers() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        cluster.kafka.survey = KafkaSurvey(THREE)
+        drains = (node.http.put(DRAIN.format(3 - at)) for at, node in enumerate(nodes))
+        answers = await asyncio.gather(*drains)
+        assert {each.status_code for each in answers} <= {204, 412}
+        assert any("1 of Kafka's live brokers would be left" in each.text for each in answers)
+        rows = (await nodes[0].http.get("/admin/v2/kafka/brokers")).json()
+        assert sum(row["drained"] for row in rows) <= 1
+
+    with_http(test, 2, replicationFactor=2, minInsyncReplicas=1)
 
 
 def test_a_drain_that_cannot_be_is_refused_by_name() -> None:
