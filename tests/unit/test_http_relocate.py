@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from anabranch.core.placement.room import Copies, KafkaSurvey
+from support.commands import ran
 from support.http import HttpNode, with_http
 from support.memory_cluster import MemoryCluster
 from support.scalable import TOPIC, refused
@@ -61,6 +62,23 @@ def test_a_relocation_that_cannot_be_is_refused_by_name() -> None:
         refused(await node.http.post(where), 412, "Kafka has one broker, 1")
         cluster.kafka.survey = None
         refused(await node.http.post(where), 503, "does not say which brokers it has")
+
+    with_http(test, replicationFactor=1, minInsyncReplicas=1)
+
+
+def test_the_command_leaves_to_the_node_what_it_cannot_know() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        node, name = nodes[0], TOPIC.removeprefix("/admin/v2/scalable/")
+        await created(node, cluster, 1)
+        survey = cluster.kafka.survey
+        cluster.kafka.survey = KafkaSurvey({1: ""})
+        (alone,) = await ran(str(node.http.base_url), f"topics relocate {name} --off 1")
+        assert alone.exit_code == 1
+        assert "Kafka has one broker, 1: segments can lie nowhere else" in alone.errors
+        cluster.kafka.survey = survey
+        assert (await node.http.get("/admin/v2/kafka/brokers")).status_code == 200
+        (elsewhere,) = await ran(str(node.http.base_url), f"topics relocate {name} --off 3")
+        assert "has a copy on broker 3" in elsewhere.output
 
     with_http(test, replicationFactor=1, minInsyncReplicas=1)
 
