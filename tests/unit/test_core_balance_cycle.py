@@ -12,7 +12,7 @@ from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData
 from anabranch.core.balance.counters import SplitReason, UnloadReason
 from anabranch.core.balance.cycle import BalanceCycle, Seen, splits, unloads
 from anabranch.core.balance.filters import Candidate
-from anabranch.core.balance.forecast import SHEDDING_FIELDS, NoCycle, forecast
+from anabranch.core.balance.forecast import SHEDDING_FIELDS, NoCycle, basis, forecast
 from anabranch.core.balance.policies import NO_POLICIES, FailureDomain, Policies
 from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.balance.shedding import Round, RoundEnd, Unload
@@ -86,6 +86,18 @@ def test_a_cycle_proposes_what_is_decided_with_its_grounds() -> None:
     assert grounds.predicted < grounds.deviation
     assert [(each.broker, each.load) for each in grounds.weighed] == [(A, 0.9), (B, 0.1)]
     world.must(record)
+
+
+def test_a_bundle_that_is_reported_twice_moves_once() -> None:
+    world, cycle = on_a()
+    told = seen(at_ms=world.now_ms)
+    twice = TopBundlesLoadData((*told.top[A].bundles, *told.top[A].bundles))
+    view = cycle.view(
+        world.replica, msgspec.structs.replace(told, top={A: twice}), NOW, world.now_ms
+    )
+    begin = basis(cycle.state(NOW, world.now_ms), view, NOW, world.now_ms)
+    moves = [each.bundle for each in forecast(begin, 2).cycles[0].decisions]
+    assert moves == [UNIT]
 
 
 def test_a_bundle_that_the_balancer_has_moved_stays_for_the_grace_period() -> None:
