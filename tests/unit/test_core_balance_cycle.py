@@ -18,9 +18,10 @@ from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.balance.shedding import Round, RoundEnd, Unload
 from anabranch.core.balance.splitting import BundleSplit, OwnerView, SplitRound, TopicLoad
 from anabranch.core.balancer import Balancer
-from anabranch.core.bundles.unit import Move
+from anabranch.core.bundles import propose
+from anabranch.core.bundles.unit import Move, UnitState
 from anabranch.core.log.records import Cause, UnitMove
-from support.stage import Actor, Stage, request
+from support.stage import Actor, Stage, request, state_of
 from support.world import HALVES, UNIT, A, B, World
 
 NOW = BalanceSettings(shedding_condition_hit_count_threshold=0)
@@ -57,7 +58,8 @@ def on_a() -> tuple[World, BalanceCycle]:
 
 
 def tell(world: World, cycle: BalanceCycle, what: Move, by: str, **fields: Any) -> None:
-    cycle.folded(world.fold(world.move(what, by, **fields)))
+    entry = world.fold(world.move(what, by, **fields))
+    cycle.folded(entry, entry.timestamp_ms)
 
 
 def moved(world: World, cycle: BalanceCycle, cause: Cause) -> None:
@@ -108,6 +110,22 @@ def test_a_bundle_that_the_balancer_has_moved_stays_for_the_grace_period() -> No
     assert state.unloaded_bundles == {UNIT: done_ms}
     assert state.unloaded_brokers == {A: done_ms}
     assert cycle.state(NOW, done_ms + GRACE_MS).unloaded_bundles == {}
+
+
+def test_a_log_whose_clock_falls_back_shortens_no_grace_period() -> None:
+    stage, leader, owner = two()
+    beat = leader.beats[-1]
+    ahead_ms = stage.now_ms + 3_600_000
+    leader.core.heard(beat, ahead_ms, stage.now)  # of a Kafka broker whose clock was wrong
+    unit = owner.replica.unit(UNIT)
+    assert unit is not None
+    moved = propose.release(owner.core.actor(), UNIT, unit, A, stage.new_id(), Cause.OVERLOADED)
+    assert moved is not None
+    stage.write(moved)
+    assert state_of(leader)[:2] == (UnitState.OWNED, A)
+    notes = leader.core.balance.state(SOON, leader.core.log_now_ms)
+    assert notes.unloaded_bundles == {UNIT: ahead_ms}
+    assert notes.unloaded_brokers == {B: ahead_ms}
 
 
 def test_a_move_by_hand_is_none_of_the_balancer_s() -> None:

@@ -198,7 +198,7 @@ class NodeCore:
                 continue
             self._handled = entry.offset + 1
             self._duties.log_time(entry.timestamp_ms)
-            self.balance.folded(entry)
+            self.balance.folded(entry, self.log_now_ms)
             record = entry.record
             accepted = entry.outcome.verdict is Verdict.ACCEPTED
             if record is not None and record.actor == self.me:
