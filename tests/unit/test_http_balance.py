@@ -10,11 +10,15 @@ import pytest
 
 from anabranch.admin import AsyncAdmin
 from anabranch.core.balancer import Balancer
+from anabranch.core.bundles import propose
+from anabranch.core.log.grounds import Grounds
+from anabranch.core.log.records import Cause
 from anabranch.core.names import Namespace
 from support.balance import give_all, tell
 from support.commands import ran
 from support.http import HttpNode, with_http
 from support.memory_cluster import MemoryCluster
+from support.waiting import eventually
 
 SHOW = "/admin/v2/balance"
 PLAN = f"{SHOW}/plan"
@@ -225,6 +229,40 @@ def test_every_problem_is_told_and_so_is_a_number_of_cycles_that_is_none() -> No
         assert (nan.status_code, TARGET in nan.text) == (412, True)
 
     with_http(test)
+
+
+def test_any_node_tells_what_was_done_and_what_came_of_it() -> None:
+    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
+        owner, other = nodes
+        bundles = await give_all(owner.node, HOME, 2)
+        proposals = owner.node.runtime.proposals
+        for bundle, cause in zip(bundles, (Cause.OVERLOADED, Cause.OPERATOR), strict=True):
+            unit = owner.node.view.unit(bundle)
+            assert unit is not None
+            grounds = Grounds("Overloaded", 2, 0.5, 0.3, ())
+            record = propose.release(
+                *(owner.node.runtime.core.actor(), bundle, unit, other.id, proposals.new_id()),
+                *(cause, (grounds,)),
+            )
+            assert record is not None
+            await proposals.propose(record, proposals.deadline(5))
+        async with AsyncAdmin(str(other.http.base_url)) as admin:
+
+            async def told() -> bool:
+                return len((await admin.balance.get_history()).moves) > 0
+
+            await eventually(told)
+            found = await admin.balance.get_history(1)
+        (move,) = found.moves
+        assert (move.move, move.bundle, move.to) == ("RELEASE", bundles[0], other.id)
+        assert (move.reason, move.deviation, move.predicted) == ("OVERLOADED", 0.5, 0.3)
+        assert move.observed is None
+        assert 0 <= found.since_offset < move.offset
+        for limit in ("0", "1001", "all"):
+            answer = await other.http.get(f"{SHOW}/history?limit={limit}")
+            assert (answer.status_code, "limit" in answer.text) == (400, True)
+
+    with_http(test, 2)
 
 
 def test_from_python_it_is_the_same() -> None:

@@ -13,6 +13,7 @@
 `shedding`: which bundles leave overloaded brokers; `offload`: what a pair of brokers exchanges.
 `forecast`: what the next cycles of that would do.
 `splitting`: which bundles an owner splits, and where they are cut.
+`history`: what was done, and what came of it.
 `cycle`: when that is decided, and what is kept until the next time.
 `counters`: results and reasons, as metrics show them.
 """
@@ -26,6 +27,7 @@ __all__ = [
     "cycle",
     "filters",
     "forecast",
+    "history",
     "least_usage",
     "offload",
     "policies",
