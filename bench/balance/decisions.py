@@ -13,8 +13,8 @@ import msgspec
 
 from anabranch.core.balance.broker_load import BrokerLoadData
 from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData, top_bundles
-from anabranch.core.balance.choice import choose
 from anabranch.core.balance.filters import Candidate, Terms
+from anabranch.core.balance.least_usage import choose
 from anabranch.core.balance.offload import ClusterView
 from anabranch.core.balance.policies import (
     NO_POLICIES,

@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from anabranch.broker.balance.forecasts import BalanceForecasts
+from anabranch.broker.balance.history import BalanceHistory
 from anabranch.broker.bundles.cuts import BundleCuts, BundleWord
 from anabranch.broker.bundles.lookups import LookupService
 from anabranch.broker.configuration import Configuration
@@ -83,6 +84,7 @@ class Operations:
         self.placements = PlacementPolicies(runtime, current)
         self.permissions = RolePermissions(runtime, current)
         self.balance = BalanceForecasts(runtime, current, self.lookups)
+        self.balance_history = BalanceHistory(runtime)
         self._cuts = BundleCuts(runtime, parts.load)
         self.topics = build_topics(runtime, self.lookups, current, parts)
         self.kafka = KafkaDrains(runtime, parts.placement, self.placements)

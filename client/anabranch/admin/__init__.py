@@ -3,6 +3,8 @@
 from anabranch.access import Basic, Credentials, Tls, Token
 from anabranch.admin.admin import Admin, AsyncAdmin
 from anabranch.admin.balance import (
+    AutomaticMoveStats,
+    BalanceHistoryStats,
     BalanceOutlook,
     BrokerLoadStats,
     CycleStats,
@@ -75,6 +77,8 @@ __all__ = [
     "AuthenticationError",
     "AutoScaleOverride",
     "AutoScaleStats",
+    "AutomaticMoveStats",
+    "BalanceHistoryStats",
     "BalanceOutlook",
     "Basic",
     "BrokerAddresses",

@@ -1,4 +1,4 @@
-"""The load balancer: how things stand, and what it would do."""
+"""The load balancer: how things stand, what it would do, and what it has done."""
 
 from __future__ import annotations
 
@@ -90,11 +90,33 @@ class BalanceOutlook(Answer, frozen=True):
     cycles: list[CycleStats]
 
 
+class AutomaticMoveStats(Answer, frozen=True):
+    """A move or split that the balancer decided on by itself."""
+
+    offset: int  # in the log
+    timestamp_millis: int
+    move: str  # RELEASE or SPLIT
+    bundle: str
+    to: str  # the next owner, empty for whoever a look-up finds; or the parts
+    reason: str
+    deviation: float | None  # of the loads, when it was decided
+    predicted: float | None  # as it should be after this one
+    observed: float | None  # as the next cycle that moved anything has found it
+
+
+class BalanceHistoryStats(Answer, frozen=True):
+    """The newest of them that a node has read, the oldest first."""
+
+    since_offset: int  # of what is before it in the log nothing is known there
+    moves: list[AutomaticMoveStats]
+
+
 _OUTLOOK: Final = msgspec.json.Decoder(BalanceOutlook).decode
+_HISTORY: Final = msgspec.json.Decoder(BalanceHistoryStats).decode
 
 
 class BalanceQuestions(Resource[TransportT]):
-    """Questions to the load balancer. The leader answers them."""
+    """Questions to the load balancer. The leader answers them, and any node what was done."""
 
     @RestMethod
     def get_outlook(self) -> Call[BalanceOutlook]:
@@ -109,3 +131,10 @@ class BalanceQuestions(Resource[TransportT]):
         """
         query = {"cycles": str(cycles)}
         return Call("POST", path("admin", "v2", "balance", "plan"), _OUTLOOK, query, dict(settings))
+
+    @RestMethod
+    def get_history(self, limit: int = 100) -> Call[BalanceHistoryStats]:
+        """What was moved and split, and what came of it, as the node that is asked has read it."""
+        return Call(
+            "GET", path("admin", "v2", "balance", "history"), _HISTORY, {"limit": str(limit)}
+        )

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final
 
+from anabranch.core.balance.assigning import ChoiceRules, LoadChooser
 from anabranch.core.balance.broker_load import ToldLoad
-from anabranch.core.balance.chooser import ChoiceRules, LoadChooser
 from anabranch.core.balance.cycle import BalanceCycle
 from anabranch.core.balance.filters import Candidate
 from anabranch.core.balance.policies import Policies, policies_of
@@ -198,7 +198,7 @@ class NodeCore:
                 continue
             self._handled = entry.offset + 1
             self._duties.log_time(entry.timestamp_ms)
-            self.balance.folded(entry)
+            self.balance.folded(entry, self.log_now_ms)
             record = entry.record
             accepted = entry.outcome.verdict is Verdict.ACCEPTED
             if record is not None and record.actor == self.me:

@@ -19,10 +19,11 @@ from typing import Any, Final
 import httpx
 import msgspec
 
-from anabranch.broker.cli.cluster.balance_history import AutomaticMove, automatic_moves
+from anabranch.broker.cli.cluster.balance_history import moves_of
 from anabranch.broker.cli.cluster.log import lines
 from anabranch.broker.settings import load_settings
 from anabranch.core import names
+from anabranch.core.balance.history import AutomaticMove
 from anabranch.core.errors import AnabranchError
 from anabranch.core.names import full_name
 from anabranch.core.ring import HashRange, even_ranges, topic_hash
@@ -252,7 +253,7 @@ def moves_by_itself(
 ) -> list[AutomaticMove]:
     """What the balancer has decided since then, with its reasons, from the log."""
     named = {"bootstrapServers": bootstrap_servers, "topicPrefix": topic_prefix}
-    moves = automatic_moves(lines(load_settings(None, {}, named), None, follow=False))
+    moves = moves_of(lines(load_settings(None, {}, named), None, follow=False))
     return [each for each in moves if each.timestamp_ms >= since_ms]
 
 

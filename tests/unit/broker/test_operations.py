@@ -13,6 +13,7 @@ from anabranch.broker.errors import (
     UnavailableError,
 )
 from anabranch.channel.errors import AppendFailedError
+from anabranch.core.balance.policies import IsolationPolicy
 from anabranch.core.bundles.unit import UnitState
 from anabranch.core.names import Namespace, parse_topic
 from support import steady
@@ -323,6 +324,19 @@ def test_a_lookup_that_nobody_can_answer_ends_at_its_deadline() -> None:
         await asyncio.gather(release, return_exceptions=True)
 
     run(test, lookupTimeoutMillis=1_000, leaseMillis=6_000, livenessTimeoutMillis=9_000)
+
+
+def test_a_lookup_says_that_policies_leave_no_broker() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        operations = cluster.nodes[0].operations
+        nobody = IsolationPolicy(("public/.*",), ("not-here",))
+        await operations.placements.set_isolation("gold", nobody)
+        topic, home = parse_topic(TOPIC)
+        left = "of 3 that are in service broker_isolation_policies_filter leaves none"
+        with pytest.raises(DeadlineExceededError, match=left):
+            await operations.lookups.lookup(topic, home)
+
+    run(test, lookupTimeoutMillis=500)
 
 
 def test_a_graceful_stop_gives_everything_away_before_it_ends() -> None:

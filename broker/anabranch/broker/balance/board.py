@@ -1,7 +1,8 @@
 """`LoadBoard`: what the others say of their load, as far as it is to be believed.
 
 A load counts while its broker has an open session and it is no older than its time to live, by the
-log's clock. What cannot be meant seriously is not taken in; it is counted by the reason.
+log's clock. What cannot be meant seriously is counted by the reason, and decides nothing; of a
+broker that is known it is kept, so that the leader sees that this one has told something.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _APART_S: Final = 60.0  # of lines on the same broker
 
 @unique
 class Ignored(StrEnum):
-    """Why a load that was read is not taken in."""
+    """Why nothing is decided by a load that was read."""
 
     UNSOUND = "unsound"  # from ahead, negative, no number
     UNKNOWN_BROKER = "unknown_broker"
@@ -37,6 +38,7 @@ class LoadBoard:
         self.ignored: Counter[Ignored] = Counter()
         self._runtime = runtime
         self._loads: dict[str, ToldLoad] = {}
+        self._unsound: set[str] = set()  # of those
         self._top: dict[str, TopBundlesLoadData] = {}
         self._rate_limit = LogRateLimit(_APART_S)
         self._log = get_logger(broker=runtime.core.me)
@@ -48,22 +50,24 @@ class LoadBoard:
         return self._runtime.core.settings.balance
 
     def __len__(self) -> int:
-        return len(self._loads)
+        return len(self._loads) - len(self._unsound)
 
     def take(self, changes: Iterable[BrokerLoadChange]) -> None:
         """What was read of the brokers' loads, in order."""
         for broker, record in changes:
+            self._loads.pop(broker, None)
+            self._unsound.discard(broker)
             if record is None:
-                self._loads.pop(broker, None)
                 continue
             load = record.load
             fault = fault_of(load, self._runtime.log_ms)
             if fault:
                 self._ignore(Ignored.UNSOUND, broker, fault)
-            elif self._runtime.view.session(broker) is None:
-                self._ignore(Ignored.UNKNOWN_BROKER, broker, "no such broker is known")
-            else:
+            if self._runtime.view.session(broker) is not None:
                 self._loads[broker] = ToldLoad(load, record.load_manager_class)
+                self._unsound |= {broker} if fault else set()
+            elif not fault:
+                self._ignore(Ignored.UNKNOWN_BROKER, broker, "no such broker is known")
 
     def take_top(self, changes: Iterable[TopBundlesChange]) -> None:
         """What was read of the top bundles, in order."""
@@ -79,19 +83,18 @@ class LoadBoard:
 
     def _ignore(self, reason: Ignored, broker: str, why: str) -> None:
         self.ignored[reason] += 1
-        self._loads.pop(broker, None)
         if self._rate_limit.due((reason, broker), self._runtime.now()):
             self._log.warning("balance.load_ignored", of=broker, why=why)
 
     def of(self, broker: str) -> ToldLoad | None:
         """What may be decided by; None for a broker whose load is not known, or out of date."""
         known = self._loads.get(broker)
-        if known is None or is_stale(known.load, self.settings, self._runtime.log_ms):
+        if known is None or broker in self._unsound:
             return None
-        return known
+        return None if is_stale(known.load, self.settings, self._runtime.log_ms) else known
 
     def known(self) -> dict[str, BrokerLoadData]:
-        """All that were read and not taken away, out of date or not."""
+        """All that were read and not taken away, out of date or not, unsound or not."""
         return {broker: each.load for broker, each in self._loads.items()}
 
     def top(self, settings: BalanceSettings | None = None) -> dict[str, TopBundlesLoadData]:
@@ -103,15 +106,17 @@ class LoadBoard:
         oldest = self._runtime.log_ms - ttl_ms
         return {b: each for b, each in self._top.items() if each.updated_at_ms >= oldest}
 
-    def out_of_date(self) -> list[str]:
-        """Brokers whose load, or report of bundles, the leader is to take away."""
+    def out_of_date(self) -> tuple[list[str], list[str]]:
+        """Brokers whose load the leader is to take away, and those whose report of bundles."""
         oldest = self._runtime.log_ms - self.settings.broker_load_data_ttl_in_seconds * 1000
-        stamps = [(broker, each.load.updated_at_ms) for broker, each in self._loads.items()]
-        stamps += [(broker, each.updated_at_ms) for broker, each in self._top.items()]
-        gone = {
-            broker for broker, at_ms in stamps if at_ms < oldest or not self._takes_part(broker)
-        }
-        return sorted(gone)
+
+        def gone(stamps: Iterable[tuple[str, int]]) -> list[str]:
+            return sorted(b for b, at_ms in stamps if at_ms < oldest or not self._takes_part(b))
+
+        return (
+            gone((broker, each.load.updated_at_ms) for broker, each in self._loads.items()),
+            gone((broker, each.updated_at_ms) for broker, each in self._top.items()),
+        )
 
     def _takes_part(self, broker: str) -> bool:
         session = self._runtime.view.session(broker)

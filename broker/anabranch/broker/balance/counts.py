@@ -48,6 +48,7 @@ STATES: Final[Mapping[UnitState, str]] = {
 }
 _REPAIRS: Final = (Move.RECLAIM, Move.DISCARD, Move.OVERRIDE)
 _CLEAN_UPS: Final = (Move.RECLAIM, Move.DISCARD, Move.TOMBSTONE)
+_ROUNDS_KEPT: Final = 60  # an unload of an older one is stuck, and will be overridden
 _BUCKETS_MS: Final = (1, 10, 100, 200, 1000)
 
 
@@ -78,7 +79,7 @@ class BalanceCounts:
         self.session_event: tuple[bool, int] = (False, 0)  # whether it is open, and since when
         self._me = broker
         self._round = 0
-        self._sources: set[str] = set()  # counted of the newest round
+        self._sources: set[tuple[int, str]] = set()  # counted, with their rounds
         self._unloading: dict[str, _Unloading] = {}
         self._assigning: dict[str, int] = {}
         self._splitting: dict[str, SplitReason] = {}
@@ -109,7 +110,8 @@ class BalanceCounts:
     ) -> None:
         """The leader's round is over: what is counted of it, and what the loads were."""
         self._round += 1
-        self._sources = set()
+        oldest = self._round - _ROUNDS_KEPT
+        self._sources = {each for each in self._sources if each[0] > oldest}
         if counted is not None:
             self.unloads[counted] += 1
         if average is not None and deviation is not None:
@@ -214,10 +216,11 @@ class BalanceCounts:
 
     def _count_source(self, done: _Unloading) -> None:
         """Each broker of a round is counted once, and each request of an operator."""
+        source = (done.round_number, done.source)
         if done.reason is UnloadReason.ADMIN:
             self.brokers_unloaded += 1
-        elif done.round_number != self._round or done.source not in self._sources:
-            self._sources.add(done.source)
+        elif source not in self._sources:
+            self._sources.add(source)
             self.brokers_unloaded += 1
 
 

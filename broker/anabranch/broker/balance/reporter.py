@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from anabranch.broker.balance.board import LoadBoard
 from anabranch.broker.runtime import Runtime
@@ -27,6 +27,7 @@ from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import UnitMove
 from anabranch.core.log.verdicts import Verdict
 
+_READ_BACK_MS: Final = 10_000  # within which a report is read by all, its sender too
 _CAME_OR_WENT = (Move.OWN, Move.HAND_OVER, Move.FREE, Move.SPLIT_COMMIT)
 
 
@@ -105,6 +106,8 @@ class BalanceReporter:
             return
         now_ms = self._runtime.log_ms
         me = self._runtime.core.me
+        if self._is_taken_away(now_ms):
+            self._told.taken_away()
         gave_at_ms = self._runtime.core.balance.gave_at_ms(me)
         load = self._told.measured(resources, self.bundles, now_ms, gave_at_ms)
         if load is not None:
@@ -115,6 +118,12 @@ class BalanceReporter:
             self._top.write({me: top_bundles_record(top)})
         self._lead()
 
+    def _is_taken_away(self, now_ms: int) -> bool:
+        """Whether the leader has taken away what this node told, whose session was over."""
+        told_ms = self._told.reported.reported_at_ms
+        known = self._board.of(self._runtime.core.me) is not None
+        return 0 < told_ms < now_ms - _READ_BACK_MS and not known
+
     def _lead(self) -> None:
         """The leader reads the top bundles, and takes away what is out of date."""
         leads = self._runtime.core.is_leader()
@@ -122,9 +131,9 @@ class BalanceReporter:
             self._board.forget_top()
         self._top.follows = leads
         if leads:
-            gone = self._board.out_of_date()
-            self._loads.write(dict.fromkeys(gone))
-            self._top.write(dict.fromkeys(gone))
+            loads, top = self._board.out_of_date()
+            self._loads.write(dict.fromkeys(loads))
+            self._top.write(dict.fromkeys(top))
 
     def _folded(self, entries: Iterable[Folded]) -> None:
         me = self._runtime.core.me

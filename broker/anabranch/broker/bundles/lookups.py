@@ -147,10 +147,21 @@ class LookupService:
             return
         await asyncio.sleep(_NOBODY_S)
         if asyncio.get_running_loop().time() >= deadline:
-            raise DeadlineExceededError(
-                f"no broker can take bundle {name}: all are starting, stopping or out of touch "
-                "with the log; try again"
-            )
+            raise DeadlineExceededError(f"no broker can take bundle {name}: {self._why(name)}")
+
+    def _why(self, name: str) -> str:
+        """Why no broker can take a bundle, in words."""
+        counts = self._runtime.core.candidates(clock.now())
+        if not counts:
+            return "all are starting, stopping or out of touch with the log; try again"
+        broker, grounds = self._runtime.core.chooser()(name, counts)
+        removed = {each.removed_by for found in grounds for each in found.weighed} - {""}
+        if broker or not removed:
+            return "there is one only now; try again"
+        return (
+            f"of {len(counts)} that are in service {', '.join(sorted(removed))} leaves none; see "
+            "`anabranch isolation brokers`, and the settings of docs/balance.md"
+        )
 
     def _assign(self, name: str, unit: Unit) -> bool:
         """Proposes an owner, for all who wait; False without a broker to take the bundle."""

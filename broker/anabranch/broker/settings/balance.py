@@ -271,11 +271,14 @@ class BalanceFields(BaseModel):
 
     def balance_problem(self) -> str:
         """What is wrong with them together, in words; "" for nothing."""
-        least_s = self.load_balancer_report_update_min_interval_millis / 1000
+        wrong = fault_of(self.balance_settings())
+        if wrong:
+            return wrong
+        least_ms = self.load_balancer_report_update_min_interval_millis
         longest_s = self.load_balancer_report_update_max_interval_minutes * 60
-        if least_s > longest_s:
+        if least_ms > longest_s * 1000:
             return (
-                f"loadBalancerReportUpdateMinIntervalMillis is {least_s:g} s, more than "
+                f"loadBalancerReportUpdateMinIntervalMillis is {least_ms} ms, more than "
                 f"loadBalancerReportUpdateMaxIntervalMinutes, {longest_s:g} s: give less"
             )
-        return fault_of(self.balance_settings())
+        return ""

@@ -7,13 +7,14 @@ controller moves the segments that have a copy there (`core.topics.controller`).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
-from anabranch.broker.errors import NotFoundError
+from anabranch.broker.errors import NotFoundError, PreconditionError
 from anabranch.broker.placements import PlacementPolicies
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.topics.placement import KafkaPlacement
@@ -94,7 +95,15 @@ class KafkaDrains:
             return
         self._placement.check_left(survey, (broker_id,))
         await self._policies.drain_kafka_broker(broker_id)
-        await self._placement.look()
+        try:
+            # Others may have been drained at the same time, of which this node had not read.
+            self._placement.check_left(survey, (broker_id,))
+        except PreconditionError:
+            with contextlib.suppress(NotFoundError):
+                await self._policies.delete(PolicyKind.KAFKA_DRAIN, str(broker_id))
+            raise
+        finally:
+            await self._placement.look()
 
     async def undrain(self, broker_id: int) -> None:
         """Segments may be placed there again. Raises NotFoundError for one that is not drained."""

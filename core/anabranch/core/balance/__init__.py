@@ -8,25 +8,27 @@
 `recording`: what was told, as lines of a file.
 `policies`: isolation, failure domains, anti-affinity groups.
 `filters`: which brokers may take a bundle.
-`choice`: which of them a free bundle goes to.
-`chooser`: the same for whoever assigns, with what the choice rested on.
+`least_usage`: the rule by which one of them is chosen for a free bundle.
+`assigning`: whoever assigns goes by that; of equals it takes one, and says what that rested on.
 `shedding`: which bundles leave overloaded brokers; `offload`: what a pair of brokers exchanges.
 `forecast`: what the next cycles of that would do.
 `splitting`: which bundles an owner splits, and where they are cut.
+`history`: what was done, and what came of it.
 `cycle`: when that is decided, and what is kept until the next time.
 `counters`: results and reasons, as metrics show them.
 """
 
 # What code outside of core may import.
 __all__ = [
+    "assigning",
     "broker_load",
     "bundle_load",
-    "choice",
-    "chooser",
     "counters",
     "cycle",
     "filters",
     "forecast",
+    "history",
+    "least_usage",
     "offload",
     "policies",
     "recording",

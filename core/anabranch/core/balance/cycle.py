@@ -85,8 +85,10 @@ class BalanceCycle:
             name: unit.source for name, unit in state.unsettled() if unit.state in IN_FLIGHT
         }
 
-    def folded(self, entry: Folded) -> None:
-        """The next entry of the log was read."""
+    def folded(self, entry: Folded, log_ms: int) -> None:
+        """The next entry of the log was read. `log_ms`: the log's time, by which loads are told;
+        where its clock has fallen back, an entry's own time would seem long ago.
+        """
         record = entry.record
         if not isinstance(record, UnitMove) or entry.outcome.verdict is not Verdict.ACCEPTED:
             return
@@ -96,7 +98,7 @@ class BalanceCycle:
             elif unit.state is UnitState.RELEASING and record.cause in AUTOMATIC:
                 self.leaves(name, unit.source)
             elif unit.state in (UnitState.OWNED, UnitState.FREE):
-                self.settled(name, entry.timestamp_ms)
+                self.settled(name, log_ms)
 
     def leaves(self, bundle: str, source: str) -> None:
         """The balancer's move of a bundle has begun."""

@@ -16,7 +16,7 @@ from heapq import nlargest
 
 import msgspec
 
-from anabranch.core.balance.broker_load import BrokerLoadData
+from anabranch.core.balance.broker_load import BrokerLoadData, fault_of
 from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData, rank
 from anabranch.core.balance.offload import BundleMove, ClusterView, Exchange, Pair
 from anabranch.core.balance.policies import Policies
@@ -73,7 +73,8 @@ class Basis(msgspec.Struct, frozen=True):
 
 
 class SeenBroker(msgspec.Struct, frozen=True):
-    """A broker, and its load as it was reported; `ignored`: why that takes no part, "" if it does.
+    """A broker, and its load as it was reported, None where there is none, or one that cannot be
+    meant; `ignored`: why it takes no part, "" if it does.
 
     `reported`: how many bundles it has told the leader of.
     """
@@ -130,10 +131,11 @@ def forecast(begin: Basis, cycles: int) -> Outlook:
     available = {each.broker for each in view.candidates}
     loads, _, ignored = usable_loads(view.loads, available, settings, now_ms)
     reasons = dict(ignored)
+    unsound = {broker for broker, load in view.loads.items() if fault_of(load, now_ms)}
     seen = tuple(
         SeenBroker(
             broker,
-            view.loads.get(broker),
+            None if broker in unsound else view.loads.get(broker),
             reasons.get(broker, "" if broker in loads else "it has not been reported yet"),
             len(_bundles(view, broker)),
         )

@@ -260,8 +260,10 @@ _NOTHING: Final = TopBundlesLoadData()
 
 
 def _reported(view: ClusterView, broker: str) -> tuple[tuple[str, BundleLoad], ...]:
-    """The top bundles of a broker, the least loaded first; none where it has told of none."""
-    return view.top.get(broker, _NOTHING).bundles
+    """The top bundles of a broker, the least loaded first, each once; none where it has told of
+    none.
+    """
+    return tuple(dict(view.top.get(broker, _NOTHING).bundles).items())
 
 
 def _throughput(load: BundleLoad) -> float:

@@ -2,8 +2,9 @@
 
 Its load is told when it has changed much, was not told for long, or is waited for; its top bundles
 when they are others than were told, when one of them has changed as much, or when they were not
-told for long. A bundle that came, went or was split makes what was measured wrong, so the average
-begins anew after that.
+told for long. Both are told again when the leader has taken them away, as it does with what brokers
+without a session have told. A bundle that came, went or was split makes what was measured wrong, so
+the average begins anew after that.
 """
 
 from __future__ import annotations
@@ -55,13 +56,19 @@ class BrokerReports:
         self._told_top = TopBundlesLoadData()
         self._is_outdated = False
         self._offered: set[str] = set()  # new bundles of splits, which the leader is offered
+        self._unmeasured: set[str] = set()  # those of them that came since the last measurement
         self._cleared_at_ms = 0
 
     def changed_hands(self, parts: Iterable[str] = ()) -> None:
         """A bundle came, went or was split; `parts`: those of a split, told of however low."""
         self._is_outdated = True
         if self.settings.auto_unload_split_bundles_enabled:
-            self._offered.update(parts)
+            self._unmeasured.update(parts)
+
+    def taken_away(self) -> None:
+        """What was told is known to nobody any more."""
+        self.reported = FRESH
+        self._told_top = TopBundlesLoadData()
 
     def measured(
         self,
@@ -108,15 +115,17 @@ class BrokerReports:
         self, report: TopBundlesLoadData, bundles: Mapping[str, BundleLoad]
     ) -> TopBundlesLoadData:
         """New bundles come from one that had too much, so they are told of, however low."""
-        self._offered &= bundles.keys()
-        if not self._offered:
-            return report
+        # One that came while this was measured is not in it.
+        self._offered = self._offered & bundles.keys() | self._unmeasured
+        self._unmeasured = set()
         known = dict(report.bundles)
         more = {
             name: bundles[name]
             for name in self._offered - known.keys()
-            if bundles[name].msg_throughput > 0
+            if name in bundles and bundles[name].msg_throughput > 0
         }
+        if not more:
+            return report
         told = sorted((*report.bundles, *more.items()), key=lambda each: rank(each[1]))
         return msgspec.structs.replace(report, bundles=tuple(told))
 

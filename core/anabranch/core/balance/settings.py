@@ -6,7 +6,6 @@ A field's name in a file, or in JSON, is what `NAMES` has; the field is that nam
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from enum import StrEnum, unique
@@ -18,6 +17,7 @@ from anabranch.core.errors import InvalidInputError
 from anabranch.core.names import parse_namespace
 
 _TOMBSTONE_DELAY_MIN_S: Final = 30
+_NUMBER_MAX: Final = 10**12  # so many minutes, in milliseconds, still have a place in a record
 _OTHERWISE: Final[Mapping[str, str]] = {  # the names that follow no rule
     "cpu_resource_weight": "loadBalancerCPUResourceWeight",
     "broker_load_data_ttl_in_seconds": "loadBalancerBrokerLoadDataTTLInSeconds",
@@ -167,7 +167,7 @@ def _rules(settings: BalanceSettings) -> list[tuple[bool, str]]:
     algorithm = "default_namespace_bundle_split_algorithm"
     return [
         *(
-            (math.isfinite(value) and value >= 0, f"{name[each]} must be a number from 0 on")
+            (0 <= value <= _NUMBER_MAX, f"{name[each]} must be a number from 0 to {_NUMBER_MAX}")
             for each, value in numbers.items()
         ),
         *((values[each] >= 1, f"{name[each]} must be 1 or more") for each in _LEAST_ONE),

@@ -104,6 +104,7 @@ REST: Final[Mapping[str, AccessRule]] = {
     f"DELETE {_BROKERS}/configuration/{{setting}}": _SUPERUSER,
     f"POST {_BROKERS}/configuration/{{setting}}/{{value}}": _SUPERUSER,
     f"GET {_ADMIN}/balance": _SUPERUSER,
+    f"GET {_ADMIN}/balance/history": _SUPERUSER,
     f"POST {_ADMIN}/balance/plan": _SUPERUSER,
     f"GET {_ADMIN}/kafka/brokers": _SUPERUSER,
     f"PUT {_ADMIN}/kafka/brokers/{{brokerId}}/drain": _SUPERUSER,

@@ -14,8 +14,8 @@ from typing import Final
 
 import click
 
-from anabranch.broker.cli.cluster.balance_history import AutomaticMove
 from anabranch.client import Client
+from anabranch.core.balance.history import AutomaticMove
 from anabranch.devkit.demo.trace import NAMESPACES
 from anabranch.devkit.hot_broker import (
     HOT_BUNDLES,

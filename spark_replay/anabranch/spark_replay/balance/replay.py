@@ -15,9 +15,9 @@ from typing import Final
 
 import msgspec
 
+from anabranch.core.balance.assigning import ChoiceRules, LoadChooser, deviation_of
 from anabranch.core.balance.broker_load import FRESH, BrokerLoadData, is_stale, updated
 from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData
-from anabranch.core.balance.chooser import ChoiceRules, LoadChooser, deviation_of
 from anabranch.core.balance.cycle import BalanceCycle
 from anabranch.core.balance.filters import Candidate
 from anabranch.core.balance.offload import ClusterView

@@ -20,9 +20,9 @@ from anabranch.core.balance.broker_load import (
     updated,
 )
 from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData, rank, top_bundles
-from anabranch.core.balance.choice import ChoiceReason, choose
 from anabranch.core.balance.filters import Candidate, Terms, filtered
 from anabranch.core.balance.forecast import basis, forecast
+from anabranch.core.balance.least_usage import ChoiceReason, choose
 from anabranch.core.balance.offload import ClusterView, Stopped
 from anabranch.core.balance.policies import (
     NO_POLICIES,

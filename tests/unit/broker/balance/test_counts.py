@@ -16,6 +16,7 @@ from anabranch.core.log.records import Cause
 from anabranch.core.names import parse_topic
 from support import steady
 from support.memory_cluster import MemoryCluster, MemoryNode, memory_cluster, until
+from support.world import FIRST, HALVES, UNIT, A, B, World
 
 TOPIC, HOME = parse_topic("persistent://public/default/orders")
 _DONE, _FAILED = BalanceResult.SUCCESS, BalanceResult.FAILURE
@@ -117,6 +118,31 @@ def test_an_unload_for_load_counts_its_reason_and_its_broker_once_a_round() -> N
         assert value(other.metrics.registry, "brk_lb_resource_usage_stats", **stats) == 0.3
 
     run(body)
+
+
+def test_a_broker_is_counted_once_a_round_also_if_the_next_one_begins_meanwhile() -> None:
+    world = World(A, B)
+    counts = BalanceCounts(A, CollectorRegistry())
+
+    def tell(what: Move, by: str, unit: str = UNIT, **fields: object) -> None:
+        counts.folded([world.fold(world.move(what, by, unit, **fields))])
+
+    for what, fields in (
+        (Move.ASSIGN, {"broker": A}),
+        (Move.OWN, {}),
+        (Move.SPLIT, {"children": HALVES}),
+        (Move.SPLIT_COMMIT, {}),
+    ):
+        tell(what, A, **fields)
+    halves = [f"{FIRST}/{half}" for half in HALVES]
+    for half in halves:
+        tell(Move.RELEASE, A, half, broker=B, cause=Cause.OVERLOADED)
+    counts.shed(None, 0.5, 0.2)
+    for half in halves:
+        tell(Move.HAND_OVER, A, half)
+        tell(Move.OWN, B, half)
+    assert counts.unloads == {(_DONE, UnloadReason.OVERLOADED): 2}
+    assert counts.brokers_unloaded == 1
 
 
 def test_a_release_that_is_rejected_is_a_failure() -> None:

@@ -19,6 +19,7 @@ from anabranch.channel.load.balance_records import (
 )
 from anabranch.core.balance.broker_load import BrokerLoadData
 from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData
+from anabranch.core.balance.policies import NO_POLICIES
 from anabranch.core.balance.reports import BrokerReports, Resources
 from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.names import parse_topic
@@ -176,6 +177,44 @@ def test_a_load_at_rest_is_told_once_more_when_the_leader_waits_for_it() -> None
     assert [told_at(each, 1_790) for each in (1_900, 1_972, 1_975)] == [False, True, False]
 
 
+def test_what_the_leader_has_taken_away_is_told_again() -> None:
+    bundle = "a/b/0x00000000_0x80000000"
+
+    async def body(cluster: MemoryCluster, desk: Desk) -> None:
+        async def rounds() -> tuple[int, int]:
+            await desk.reporter.round()
+            for topic, take in ((desk.loads, desk.board.take), (desk.top, desk.board.take_top)):
+                take([(desk.node.id, topic.newest()[desk.node.id])])
+            return desk.reporter.reports, len(desk.top.written)
+
+        desk.bundles = {bundle: BundleLoad(100.0, 100.0, 1e6, 1e6)}
+        assert await rounds() == (1, 1)
+        desk.node.runtime.log_ms += 20_000
+        assert await rounds() == (1, 1), "everybody knows it"
+        desk.board.take([(desk.node.id, None)])  # as while this node's session is over
+        desk.board.take_top([(desk.node.id, None)])
+        assert await rounds() == (2, 2)
+        desk.board.take([(desk.node.id, None)])
+        assert await rounds() == (2, 2), "the newest one may still be on its way"
+
+    run(body)
+
+
+def test_a_new_bundle_of_a_split_is_told_however_low_also_if_it_was_just_not_measured() -> None:
+    reports = BrokerReports(BalanceSettings(max_number_of_bundles_in_bundle_load_report=1))
+    high, low = {"a/b/high": BundleLoad(0, 0, 9e6)}, {"a/b/low": BundleLoad(0, 0, 1e6)}
+
+    def told(bundles: dict[str, BundleLoad]) -> list[str] | None:
+        found = reports.top(bundles, NO_POLICIES, 1_000)
+        return None if found is None else [name for name, _ in found.bundles]
+
+    reports.changed_hands(low)
+    assert told(high) == ["a/b/high"], "the split was through while loads were added up"
+    assert told(high | low) == ["a/b/low", "a/b/high"]
+    assert told(high) == ["a/b/high"]
+    assert told(high | low) is None, "it went, and has come back as any other"
+
+
 def test_a_node_out_of_touch_with_the_log_tells_nothing() -> None:
     async def body(cluster: MemoryCluster, desk: Desk) -> None:
         desk.node.connected = False
@@ -197,8 +236,11 @@ def test_a_load_that_cannot_be_meant_is_counted_and_not_taken_in() -> None:
         ):
             desk.board.take([(other, bad)])
             assert desk.board.of(other) is None
+            assert len(desk.board) == 0
+            assert other in desk.board.known(), "its broker has told something"
         desk.board.take([("nobody:1", desk.record())])
         assert desk.board.ignored == {Ignored.UNSOUND: 3, Ignored.UNKNOWN_BROKER: 1}
+        assert "nobody:1" not in desk.board.known()
         desk.board.take([(other, desk.record(weighted_max_ema=0.5))])
         known = desk.board.of(other)
         assert known is not None
@@ -221,6 +263,12 @@ def test_what_is_out_of_date_does_not_count_and_the_leader_takes_it_away() -> No
         assert desk.top.follows, "the leader reads the top bundles"
         assert (other, None) in desk.loads.written
         assert (other, None) in desk.top.written
+        desk.board.take([(other, desk.record())])
+        desk.board.take_top([(other, top_bundles_record(TopBundlesLoadData((), old_ms)))])
+        desk.loads.written.clear()
+        await desk.reporter.round()
+        assert desk.top.written[-1] == (other, None)
+        assert (other, None) not in desk.loads.written, "without traffic it has a load"
         follower = Desk(next(n for n in cluster.nodes if n is not desk.node))
         follower.top.follows = True  # it has led until now
         follower.board.take([(desk.node.id, follower.record(updated_at_ms=old_ms))])

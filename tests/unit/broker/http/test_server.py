@@ -77,6 +77,7 @@ ROUTES = {
     f"{SEGMENTS}/terminate": {"post"},
     "/admin/v2/brokers": {"get"},
     "/admin/v2/balance": {"get"},
+    "/admin/v2/balance/history": {"get"},
     "/admin/v2/balance/plan": {"post"},
     "/admin/v2/kafka/brokers": {"get"},
     "/admin/v2/kafka/brokers/{brokerId}/drain": {"put", "delete"},

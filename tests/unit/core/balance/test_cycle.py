@@ -12,15 +12,16 @@ from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData
 from anabranch.core.balance.counters import SplitReason, UnloadReason
 from anabranch.core.balance.cycle import BalanceCycle, Seen, splits, unloads
 from anabranch.core.balance.filters import Candidate
-from anabranch.core.balance.forecast import SHEDDING_FIELDS, NoCycle, forecast
+from anabranch.core.balance.forecast import SHEDDING_FIELDS, NoCycle, basis, forecast
 from anabranch.core.balance.policies import NO_POLICIES, FailureDomain, Policies
 from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.balance.shedding import Round, RoundEnd, Unload
 from anabranch.core.balance.splitting import BundleSplit, OwnerView, SplitRound, TopicLoad
 from anabranch.core.balancer import Balancer
-from anabranch.core.bundles.unit import Move
+from anabranch.core.bundles import propose
+from anabranch.core.bundles.unit import Move, UnitState
 from anabranch.core.log.records import Cause, UnitMove
-from support.stage import Actor, Stage, request
+from support.stage import Actor, Stage, request, state_of
 from support.world import HALVES, UNIT, A, B, World
 
 NOW = BalanceSettings(shedding_condition_hit_count_threshold=0)
@@ -57,7 +58,8 @@ def on_a() -> tuple[World, BalanceCycle]:
 
 
 def tell(world: World, cycle: BalanceCycle, what: Move, by: str, **fields: Any) -> None:
-    cycle.folded(world.fold(world.move(what, by, **fields)))
+    entry = world.fold(world.move(what, by, **fields))
+    cycle.folded(entry, entry.timestamp_ms)
 
 
 def moved(world: World, cycle: BalanceCycle, cause: Cause) -> None:
@@ -88,6 +90,18 @@ def test_a_cycle_proposes_what_is_decided_with_its_grounds() -> None:
     world.must(record)
 
 
+def test_a_bundle_that_is_reported_twice_moves_once() -> None:
+    world, cycle = on_a()
+    told = seen(at_ms=world.now_ms)
+    twice = TopBundlesLoadData((*told.top[A].bundles, *told.top[A].bundles))
+    view = cycle.view(
+        world.replica, msgspec.structs.replace(told, top={A: twice}), NOW, world.now_ms
+    )
+    begin = basis(cycle.state(NOW, world.now_ms), view, NOW, world.now_ms)
+    moves = [each.bundle for each in forecast(begin, 2).cycles[0].decisions]
+    assert moves == [UNIT]
+
+
 def test_a_bundle_that_the_balancer_has_moved_stays_for_the_grace_period() -> None:
     world, cycle = on_a()
     moved(world, cycle, Cause.OVERLOADED)
@@ -96,6 +110,22 @@ def test_a_bundle_that_the_balancer_has_moved_stays_for_the_grace_period() -> No
     assert state.unloaded_bundles == {UNIT: done_ms}
     assert state.unloaded_brokers == {A: done_ms}
     assert cycle.state(NOW, done_ms + GRACE_MS).unloaded_bundles == {}
+
+
+def test_a_log_whose_clock_falls_back_shortens_no_grace_period() -> None:
+    stage, leader, owner = two()
+    beat = leader.beats[-1]
+    ahead_ms = stage.now_ms + 3_600_000
+    leader.core.heard(beat, ahead_ms, stage.now)  # of a Kafka broker whose clock was wrong
+    unit = owner.replica.unit(UNIT)
+    assert unit is not None
+    moved = propose.release(owner.core.actor(), UNIT, unit, A, stage.new_id(), Cause.OVERLOADED)
+    assert moved is not None
+    stage.write(moved)
+    assert state_of(leader)[:2] == (UnitState.OWNED, A)
+    notes = leader.core.balance.state(SOON, leader.core.log_now_ms)
+    assert notes.unloaded_bundles == {UNIT: ahead_ms}
+    assert notes.unloaded_brokers == {B: ahead_ms}
 
 
 def test_a_move_by_hand_is_none_of_the_balancer_s() -> None:

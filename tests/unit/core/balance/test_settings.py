@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from anabranch.channel.codec import decode_record, encode_record
 from anabranch.core.balance.policies import (
     NO_POLICIES,
     FailureDomain,
@@ -23,6 +24,8 @@ from anabranch.core.balance.settings import (
     fault_of,
     is_system_namespace,
 )
+from anabranch.core.bundles.unit import Move
+from anabranch.core.log.grounds import Grounds
 from anabranch.core.log.records import PolicyOp
 from anabranch.core.policies.policy import PolicyKind
 from support.world import FIRST, A, World
@@ -95,7 +98,10 @@ def test_settings_have_the_reference_s_names_and_defaults() -> None:
         ),
         ({"service_unit_state_tombstone_delay_time_in_seconds": 29.0}, "must be 30 or more"),
         ({"history_resource_percentage": 1.0}, "must be below 1"),
-        ({"history_resource_percentage": math.nan}, "must be a number from 0 on"),
+        ({"history_resource_percentage": math.nan}, "must be a number from 0 to 1000000000000"),
+        ({"shedding_grace_period_minutes": 1e308}, "loadBalancerSheddingGracePeriodMinutes"),
+        ({"shedding_interval_minutes": math.inf}, "loadBalancerSheddingIntervalMinutes"),
+        ({"broker_max_topics": 10**400}, "loadBalancerBrokerMaxTopics"),
         ({"broker_load_target_std": -0.1}, "loadBalancerBrokerLoadTargetStd"),
         ({"max_number_of_broker_shedding_per_cycle": 0}, "must be 1 or more"),
         (
@@ -114,6 +120,15 @@ def test_settings_that_contradict_one_another_are_told_by_name(
     set_to: dict[str, object], said: str
 ) -> None:
     assert said in fault_of(msgspec.structs.replace(BalanceSettings(), **set_to))
+
+
+def test_the_longest_grace_period_has_a_place_in_a_record() -> None:
+    longest = BalanceSettings(shedding_grace_period_minutes=1e12)
+    assert fault_of(longest) == ""
+    world = World(A)
+    grounds = Grounds("rule", 2, 0.5, 0.4, (), round(longest.shedding_grace_period_minutes * 6e4))
+    record = world.move(Move.RELEASE, A, broker=A, choice=(grounds,))
+    assert decode_record(encode_record(record)) == record
 
 
 def test_every_number_is_refused_below_0() -> None:

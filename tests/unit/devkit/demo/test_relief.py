@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from anabranch.broker.cli.cluster.balance_history import AutomaticMove
 from anabranch.broker.settings import load_settings
+from anabranch.core.balance.history import AutomaticMove
 from anabranch.devkit.demo.load_wave import SETTINGS
 from anabranch.devkit.demo.relief import RELIEF_SETTINGS, told
 from anabranch.devkit.demo.trace import NAMESPACES

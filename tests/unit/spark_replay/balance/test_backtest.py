@@ -67,7 +67,7 @@ def test_settings_are_named_and_varied_in_all_combinations(tmp_path: Path) -> No
         ("x=[]", "x", "No such file or directory"),
         ('x={"brokerLoadTargetStd": 1}', "x", "there is no setting brokerLoadTargetStd"),
         ('x={"loadBalancerBrokerLoadTargetStd": "wide"}', "x", "Expected `float`, got `str`"),
-        ('x={"loadBalancerBrokerLoadTargetStd": -1}', "x", "must be a number from 0 on"),
+        ('x={"loadBalancerBrokerLoadTargetStd": -1}', "x", "must be a number from 0 to"),
         ('x={"loadBalancerHistoryResourcePercentage": 1}', "x", "must be below 1"),
     ],
 )

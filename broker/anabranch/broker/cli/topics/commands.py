@@ -368,12 +368,15 @@ def relocate(topic: str, segment: int | None, off: int | None, url: str, as_json
 
 
 def _on(admin: Admin, topic: str, broker: int | None) -> list[int]:
-    """The active segments; of those with a copy on that broker, if one is named."""
+    """The active segments; of those with a copy on that broker, if one is named, or with copies
+    that the node does not know of.
+    """
     segments = admin.scalable_topics.get_stats(topic).segments
     return [
         number
         for number, each in sorted(segments.items())
-        if each.state == "ACTIVE" and (broker is None or broker in each.kafka_replicas)
+        if each.state == "ACTIVE"
+        and (broker is None or not each.kafka_replicas or broker in each.kafka_replicas)
     ]
 
 

@@ -91,3 +91,26 @@ class BalanceOutlook(BaseModel):
     prevented: str = Field(description="Why there is no cycle at all; empty if there are.")
     brokers: list[BrokerLoadStats]
     cycles: list[CycleStats] = Field(description="The next ones.")
+
+
+class AutomaticMoveStats(BaseModel):
+    """A move or split that the balancer decided on by itself."""
+
+    offset: int = Field(description="Where it is in the log.")
+    timestampMillis: int
+    move: str = Field(description="RELEASE or SPLIT.")
+    bundle: str
+    to: str = Field(description="The next owner, empty for whoever a look-up finds; or the parts.")
+    reason: str
+    deviation: float | None = Field(description="Of the loads, when it was decided.")
+    predicted: float | None = Field(description="The same, as it should be after this one.")
+    observed: float | None = Field(
+        description="As the next cycle that moved anything has found it; null for none yet."
+    )
+
+
+class BalanceHistoryStats(BaseModel):
+    """The newest of them that a node has read, the oldest first."""
+
+    sinceOffset: int = Field(description="Of what is before it in the log nothing is known here.")
+    moves: list[AutomaticMoveStats]

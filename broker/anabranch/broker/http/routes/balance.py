@@ -1,4 +1,4 @@
-"""The load balancer: how things stand, and what it would do (Anabranch's own)."""
+"""The load balancer: how things stand, what it would do, and has done (Anabranch's own)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Body, Query
 
 from anabranch.broker.balance.forecasts import BalanceForecasts, ToldOutlook
+from anabranch.broker.balance.history import MOVES_MAX, BalanceHistory
 from anabranch.broker.http.errors import problems
 from anabranch.broker.http.models.balance import (
+    AutomaticMoveStats,
+    BalanceHistoryStats,
     BalanceOutlook,
     BrokerLoadStats,
     CycleStats,
@@ -20,6 +23,7 @@ from anabranch.broker.http.routing import DecidingRoute, Marked
 from anabranch.broker.settings.trial import TRIED
 from anabranch.core.balance.broker_load import FRESH
 from anabranch.core.balance.forecast import SeenBroker
+from anabranch.core.balance.history import AutomaticMove
 from anabranch.core.balance.offload import Exchange
 from anabranch.core.balance.shedding import Round
 
@@ -33,8 +37,13 @@ _Cycles = Annotated[
 ]
 
 
-def router(forecasts: BalanceForecasts) -> APIRouter:
-    """Both routes."""
+_Newest = Annotated[
+    int, Query(ge=1, le=MOVES_MAX, description="So many of the newest moves at most.")
+]
+
+
+def router(forecasts: BalanceForecasts, history: BalanceHistory) -> APIRouter:
+    """All of them."""
     routes = APIRouter(route_class=DecidingRoute, prefix="/admin/v2/balance", tags=["balance"])
     refusals = problems(307, 412, 503)
 
@@ -48,7 +57,29 @@ def router(forecasts: BalanceForecasts) -> APIRouter:
         """The same with other settings, and for some cycles; nothing is done by it."""
         return _outlook(await forecasts.told(settings, cycles))
 
+    @routes.get("/history", dependencies=[Marked])
+    async def get_history(limit: _Newest = 100) -> BalanceHistoryStats:
+        """What was moved and split, and what came of it, as the node that is asked has read it."""
+        told = history.newest(limit)
+        return BalanceHistoryStats(
+            sinceOffset=told.since_offset, moves=[_move(each) for each in told.moves]
+        )
+
     return routes
+
+
+def _move(done: AutomaticMove) -> AutomaticMoveStats:
+    return AutomaticMoveStats(
+        offset=done.offset,
+        timestampMillis=done.timestamp_ms,
+        move=done.move,
+        bundle=done.bundle,
+        to=done.to,
+        reason=done.reason,
+        deviation=done.deviation,
+        predicted=done.predicted,
+        observed=done.observed,
+    )
 
 
 def _outlook(told: ToldOutlook) -> BalanceOutlook:

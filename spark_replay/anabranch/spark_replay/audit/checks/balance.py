@@ -39,7 +39,7 @@ class Balance:
         self._tolerance_ms = tolerance_ms
         self._policies: dict[str, PlacementPolicy] = {}
         self._former: list[tuple[int, _Policies]] = []  # until when they stood
-        self._stays: dict[str, int] = {}  # until when a bundle's grace lasts
+        self._moved: dict[str, tuple[int, int]] = {}  # when a bundle was, and its grace
 
     def start(self, key: str, entity: Entity) -> None:
         """A replay from a snapshot starts with this."""
@@ -115,11 +115,12 @@ class Balance:
                 f"was to make the deviation {grounds.predicted:.3f}, where it was "
                 f"{grounds.deviation:.3f}"
             )
-        early_ms = self._stays.get(record.unit, 0) - timestamp_ms
+        moved_ms, grace_ms = self._moved.get(record.unit, (0, 0))
+        # The setting may have changed between both.
+        early_ms = moved_ms + min(grace_ms, grounds.grace_ms) - timestamp_ms
         if early_ms > self._tolerance_ms:
             faults.append(f"came {early_ms} ms before the grace period of the last one was over")
-        if grounds.grace_ms:
-            self._stays[record.unit] = timestamp_ms + grounds.grace_ms
+        self._moved[record.unit] = (timestamp_ms, grounds.grace_ms)
         return faults
 
 

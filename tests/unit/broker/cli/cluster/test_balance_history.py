@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.broker.cli.cluster.balance_history import automatic_moves
+from anabranch.broker.cli.cluster.balance_history import moves_of
 from anabranch.broker.cli.cluster.log import LogLine, sentence
 from anabranch.core.bundles.unit import Move
 from anabranch.core.log.grounds import Grounds
@@ -23,7 +23,7 @@ def line(at_ms: int, record: Record | None, verdict: Verdict | None = Verdict.AC
 
 def test_each_move_has_what_was_predicted_and_what_the_next_cycle_found() -> None:
     split = UnitMove("p", BUNDLE, Move.SPLIT, 3, "a:1", 1, children=("x", "y"), cause=Cause.TOPICS)
-    found = automatic_moves(
+    found = moves_of(
         [
             line(0, moved(Cause.OPERATOR)),
             line(1_000, moved(Cause.OVERLOADED, 0.5, 0.3)),
@@ -56,4 +56,4 @@ def test_a_record_s_sentence_has_deviations_only_where_they_are_known() -> None:
 
 
 def test_a_log_in_which_the_balancer_did_nothing_has_no_history() -> None:
-    assert automatic_moves([line(0, moved(Cause.LOOKUP)), line(1, None, None)]) == []
+    assert moves_of([line(0, moved(Cause.LOOKUP)), line(1, None, None)]) == []

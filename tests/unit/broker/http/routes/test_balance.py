@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
 
 from anabranch.admin import AsyncAdmin
 from anabranch.core.balancer import Balancer
+from anabranch.core.bundles import propose
+from anabranch.core.log.grounds import Grounds
+from anabranch.core.log.records import Cause
 from anabranch.core.names import Namespace
 from support.balance import give_all, tell
 from support.commands import ran
 from support.http import HttpNode, with_http
 from support.memory_cluster import MemoryCluster
+from support.waiting import eventually
 
 SHOW = "/admin/v2/balance"
 PLAN = f"{SHOW}/plan"
@@ -63,6 +68,19 @@ def test_the_leader_tells_how_loads_stand_and_why_its_next_cycle_does_no_more() 
         assert (cycle["ended"], cycle["condition"], cycle["hits"]) == ("HITS", "Overloaded", 3)
         assert (cycle["setting"], found["settings"][HITS]) == (HITS, 3)
         assert (cycle["unloads"], cycle["counted"]) == ([], "HitCount")
+
+    with_http(test, 3)
+
+
+def test_a_load_that_cannot_be_meant_stops_nobody_else_s_balancing() -> None:
+    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
+        leader, hot, bundles = await heated(nodes)
+        wrong = next(each for each in nodes if each not in (leader, hot))
+        tell(leader.node, {leader.id: 0.1, hot.id: 0.9, wrong.id: math.nan}, {hot.id: bundles})
+        found = (await leader.http.post(PLAN, json={HITS: 0})).json()
+        told = {each["brokerId"]: (each["load"], each["ignored"]) for each in found["brokers"]}
+        assert told[wrong.id] == (None, "its msg_throughput_in is negative or no number")
+        assert {each["source"] for each in found["cycles"][0]["unloads"]} == {hot.id}
 
     with_http(test, 3)
 
@@ -162,6 +180,8 @@ REFUSED: list[tuple[Any, int, str]] = [
     ({TARGET: None}, 412, f"{TARGET} is None"),
     ({HITS: 1.5}, 412, f"{HITS} is 1.5"),
     ({HITS: [1]}, 412, f"{HITS} is [1]"),
+    ({"loadBalancerBrokerMaxTopics": 10**400}, 412, "loadBalancerBrokerMaxTopics must be a number"),
+    ({"loadBalancerSheddingIntervalMinutes": 1e308}, 412, "must be a number from 0 to"),
     ({"loadBalancerTransferEnabled": "perhaps"}, 412, "loadBalancerTransferEnabled is 'perhaps'"),
     ({"loadBalancerSheddingExcludedNamespaces": "x"}, 412, "SheddingExcludedNamespaces"),
     ({"loadBalanceSheddingDelay": "3 parsecs"}, 412, "loadBalanceSheddingDelay: '3 parsecs'"),
@@ -209,6 +229,40 @@ def test_every_problem_is_told_and_so_is_a_number_of_cycles_that_is_none() -> No
         assert (nan.status_code, TARGET in nan.text) == (412, True)
 
     with_http(test)
+
+
+def test_any_node_tells_what_was_done_and_what_came_of_it() -> None:
+    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
+        owner, other = nodes
+        bundles = await give_all(owner.node, HOME, 2)
+        proposals = owner.node.runtime.proposals
+        for bundle, cause in zip(bundles, (Cause.OVERLOADED, Cause.OPERATOR), strict=True):
+            unit = owner.node.view.unit(bundle)
+            assert unit is not None
+            grounds = Grounds("Overloaded", 2, 0.5, 0.3, ())
+            record = propose.release(
+                *(owner.node.runtime.core.actor(), bundle, unit, other.id, proposals.new_id()),
+                *(cause, (grounds,)),
+            )
+            assert record is not None
+            await proposals.propose(record, proposals.deadline(5))
+        async with AsyncAdmin(str(other.http.base_url)) as admin:
+
+            async def told() -> bool:
+                return len((await admin.balance.get_history()).moves) > 0
+
+            await eventually(told)
+            found = await admin.balance.get_history(1)
+        (move,) = found.moves
+        assert (move.move, move.bundle, move.to) == ("RELEASE", bundles[0], other.id)
+        assert (move.reason, move.deviation, move.predicted) == ("OVERLOADED", 0.5, 0.3)
+        assert move.observed is None
+        assert 0 <= found.since_offset < move.offset
+        for limit in ("0", "1001", "all"):
+            answer = await other.http.get(f"{SHOW}/history?limit={limit}")
+            assert (answer.status_code, "limit" in answer.text) == (400, True)
+
+    with_http(test, 2)
 
 
 def test_from_python_it_is_the_same() -> None:

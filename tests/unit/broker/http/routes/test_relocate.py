@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from anabranch.core.placement.room import Copies, KafkaSurvey
+from support.commands import ran
 from support.http import HttpNode, with_http
 from support.memory_cluster import MemoryCluster
 from support.scalable import TOPIC, refused
@@ -63,6 +66,23 @@ def test_a_relocation_that_cannot_be_is_refused_by_name() -> None:
     with_http(test, replicationFactor=1, minInsyncReplicas=1)
 
 
+def test_the_command_leaves_to_the_node_what_it_cannot_know() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        node, name = nodes[0], TOPIC.removeprefix("/admin/v2/scalable/")
+        await created(node, cluster, 1)
+        survey = cluster.kafka.survey
+        cluster.kafka.survey = KafkaSurvey({1: ""})
+        (alone,) = await ran(str(node.http.base_url), f"topics relocate {name} --off 1")
+        assert alone.exit_code == 1
+        assert "Kafka has one broker, 1: segments can lie nowhere else" in alone.errors
+        cluster.kafka.survey = survey
+        assert (await node.http.get("/admin/v2/kafka/brokers")).status_code == 200
+        (elsewhere,) = await ran(str(node.http.base_url), f"topics relocate {name} --off 3")
+        assert "has a copy on broker 3" in elsewhere.output
+
+    with_http(test, replicationFactor=1, minInsyncReplicas=1)
+
+
 DRAIN = "/admin/v2/kafka/brokers/{}/drain"
 
 
@@ -98,6 +118,19 @@ def test_a_broker_of_kafka_is_drained_and_given_back() -> None:
         refused(await node.http.delete(DRAIN.format(2)), 404, "broker 2 of Kafka is not drained")
 
     with_http(test, replicationFactor=1, minInsyncReplicas=1)
+
+
+def test_drains_at_the_same_time_do_not_leave_too_few_brokers() -> None:
+    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+        cluster.kafka.survey = KafkaSurvey(THREE)
+        drains = (node.http.put(DRAIN.format(3 - at)) for at, node in enumerate(nodes))
+        answers = await asyncio.gather(*drains)
+        assert {each.status_code for each in answers} <= {204, 412}
+        assert any("1 of Kafka's live brokers would be left" in each.text for each in answers)
+        rows = (await nodes[0].http.get("/admin/v2/kafka/brokers")).json()
+        assert sum(row["drained"] for row in rows) <= 1
+
+    with_http(test, 2, replicationFactor=2, minInsyncReplicas=1)
 
 
 def test_a_drain_that_cannot_be_is_refused_by_name() -> None:

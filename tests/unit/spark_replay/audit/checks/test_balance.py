@@ -125,6 +125,16 @@ def test_a_move_within_the_grace_period_of_the_last_one_is_found() -> None:
     found(history, CheckName.BALANCE, "before the grace period of the last one was over")
 
 
+def test_a_grace_period_that_was_set_shorter_or_longer_meanwhile_is_no_fault() -> None:
+    short = replace(SOUND, grace_ms=1_000)
+    for first, second in ((SOUND, short), (short, SOUND)):
+        history, name = owned()
+        sheds(history, name, SECOND, grounds=first)
+        history.wait(GRACE_MS // 2)
+        sheds(history, name, THIRD, grounds=second)
+        assert violated(audited(history)) == []
+
+
 @pytest.mark.parametrize(
     ("cause", "grounds", "text"),
     [

@@ -1,4 +1,5 @@
-"""Which broker a free bundle goes to: one of those with clearly less load than the average.
+"""The rule for a free bundle: any of the brokers whose use is clearly below the average (Pulsar's
+"least resource usage with weight").
 
 All of these are equally good. If the least loaded were always taken, every node would send there
 whatever it has to assign, before the next report of that broker's load says otherwise.

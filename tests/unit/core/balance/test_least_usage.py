@@ -10,7 +10,6 @@ import pytest
 from msgspec.structs import replace
 
 from anabranch.core.balance.broker_load import BrokerLoadData
-from anabranch.core.balance.choice import ChoiceReason, choose
 from anabranch.core.balance.counters import ASSIGNMENTS, SPLITS, UNLOADS, BalanceResult
 from anabranch.core.balance.filters import (
     BrokerFilter,
@@ -20,6 +19,7 @@ from anabranch.core.balance.filters import (
     filtered,
     owned_in_group,
 )
+from anabranch.core.balance.least_usage import ChoiceReason, choose
 from anabranch.core.balance.policies import FailureDomain, IsolationPolicy, Policies
 from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.bundles.unit import Move

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from anabranch.core.balance.assigning import ChoiceRules, LoadChooser
 from anabranch.core.balance.broker_load import BrokerLoadData
-from anabranch.core.balance.chooser import ChoiceRules, LoadChooser
 from anabranch.core.balance.filters import BrokerFilter, Candidate
 from anabranch.core.balance.policies import NO_POLICIES, IsolationPolicy, Policies
 from anabranch.core.balance.settings import BalanceSettings

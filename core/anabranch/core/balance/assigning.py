@@ -1,8 +1,8 @@
 """`LoadChooser`: which broker a unit goes to, by filters and load, and what that rested on.
 
-Of several brokers that are equally good by the rules (`choice`) the one with the fewest units is
-taken, by the log: that is known at once, whereas a load is as old as its last report. A node that
-assigns on a look-up prefers itself where that makes hardly a difference.
+Of several brokers that are equally good by the rule (`least_usage`) the one with the fewest units
+is taken, by the log: that is known at once, whereas a load is as old as its last report. A node
+that assigns on a look-up prefers itself where that makes hardly a difference.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from itertools import count
 
 import msgspec
 
-from anabranch.core.balance.choice import Choice, choose
 from anabranch.core.balance.filters import Candidate, Terms, owned_in_group
+from anabranch.core.balance.least_usage import Choice, choose
 from anabranch.core.balance.policies import Policies
 from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.bundles.placement import Chosen, choose_broker

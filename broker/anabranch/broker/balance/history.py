@@ -1,0 +1,49 @@
+"""`BalanceHistory`: what the balancer has moved and split lately, as this node has read it.
+
+All of it is in the log, which `anabranch balance history` reads; a node keeps the newest part, from
+the entry on with which it began.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from anabranch.broker.runtime import Runtime
+from anabranch.core.balance.history import AutomaticMove, LoggedMove, automatic_moves, logged_move
+from anabranch.core.log.outcome import Folded
+
+MOVES_MAX: Final = 1_000
+
+
+class ToldHistory(msgspec.Struct, frozen=True):
+    """The newest moves, the oldest of them first. What is before `since_offset` is not known."""
+
+    since_offset: int
+    moves: list[AutomaticMove]
+
+
+class BalanceHistory:
+    """One node's. To be used in its event loop."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._since_offset = runtime.view.next_offset
+        self._moves: deque[LoggedMove] = deque(maxlen=MOVES_MAX)
+        runtime.listeners.append(self._folded)
+
+    def newest(self, limit: int) -> ToldHistory:
+        """So many moves, as far as they are known."""
+        since = self._moves[0].offset if len(self._moves) == MOVES_MAX else self._since_offset
+        # What came of a move, later ones say.
+        return ToldHistory(since, automatic_moves(self._moves)[-limit:])
+
+    def _folded(self, entries: Iterable[Folded]) -> None:
+        for entry in entries:
+            found = logged_move(
+                entry.offset, entry.timestamp_ms, entry.record, entry.outcome.verdict
+            )
+            if found is not None:
+                self._moves.append(found)
