@@ -203,6 +203,25 @@ def test_code_outside_of_core_comes_in_by_its_doors() -> None:
     assert beside == []
 
 
+def test_tests_lie_in_folders_of_the_packages_that_they_test() -> None:
+    packages = {"docker"}
+    for path in _modules():
+        root, *parts = path.relative_to(_REPOSITORY).parent.parts
+        if root in _ROOTS and parts[:1] == ["anabranch"]:
+            packages |= {"/".join(part.lstrip("_") for part in parts[1:])}
+    kinds = (_REPOSITORY / "tests" / "unit", _REPOSITORY / "tests" / "property")
+    astray = [
+        _relative(path)
+        for kind in kinds
+        for path in kind.rglob("test_*.py")
+        if path.parent != kind and path.parent.relative_to(kind).as_posix() not in packages
+    ]
+    assert astray == []
+    whole = {"house_rules", "mutation_results", "pages", "planted_bugs", "steady_loop"}
+    flat = {path.stem.removeprefix("test_") for kind in kinds for path in kind.glob("test_*.py")}
+    assert flat == whole, "what looks at no package alone is named here; all else has a folder"
+
+
 # Of a page: a path in backticks that begins with a folder of this repository.
 _PATH = re.compile(rf"`((?:{'|'.join(_ROOTS)}|tests|docs|bench)/[\w./*-]*)`")
 
