@@ -164,12 +164,12 @@ def test_a_newer_schema_stops_the_reader_at_its_offset(
     reader = KafkaLogReader(connection, topics.wal, 0)
     append_all(writer, [move(0)])
     newer = b"\xc3\x01" + b"\x07" * 8 + b"a body we cannot know"
-    produce_raw(connection, topics.wal, b"k", newer, [("anabranch-schema", b"unit-move/4")])
+    produce_raw(connection, topics.wal, b"k", newer, [("anabranch-schema", b"unit-move/5")])
 
     first, second = read_all(reader, 2)
 
     assert first.record() == move(0)
-    with pytest.raises(NewerSchemaError, match=r"offset 1.*'unit-move/4'.*upgrade"):
+    with pytest.raises(NewerSchemaError, match=r"offset 1.*'unit-move/5'.*upgrade"):
         second.record()
     writer.close()
     reader.close()

@@ -1,4 +1,5 @@
-"""Roles, simulated: they grant, revoke and ask for changes at brokers that ask who may do what.
+"""Roles, simulated: they grant, revoke and ask for changes at brokers that ask who may do what; now
+and then by a proxy, to which something is granted or revoked likewise.
 
 What each may do by the log is followed here in other words than core's, from the accepted records
 alone, and held against every verdict. Half of the requests are made at brokers that do not look at
@@ -41,6 +42,7 @@ HOMES: Final = (FIRST, "public/n1")  # clients make and delete the second
 TOPIC: Final = f"{FIRST}/orders"
 ROOT: Final = "root"
 PEOPLE: Final = (ROOT, "ada", "bob", "eve")
+GATE: Final = "gate"  # a proxy, by which they ask
 INTERVAL_S: Final = 0.12
 
 
@@ -111,7 +113,8 @@ class RoleWorld:
         record = self._wanted(process, role)
         if record is None:
             return
-        asked = msgspec.structs.replace(record, principal=role)
+        by = GATE if self._rng.random() < 0.4 else ""
+        asked = msgspec.structs.replace(record, principal=role, proxied_by=by)
         may = is_permitted(process.core.state, asked)
         if may or self._rng.random() < 0.5:
             self._looked[asked.proposal_id] = may
@@ -131,7 +134,8 @@ class RoleWorld:
 
     def _permission(self, process: Process) -> PermissionChange:
         state, actor = process.core.state, process.core.actor()
-        scope, role = self._rng.choice((*HOMES, TOPIC, TOPIC)), self._rng.choice(PEOPLE[1:])
+        scope = self._rng.choice((*HOMES, TOPIC, TOPIC))
+        role = self._rng.choice((*PEOPLE[1:], GATE))
         before = state.permission(scope, role)
         revokes = before is not None and self._rng.random() < 0.6
         op = PolicyOp.DELETE if revokes else PolicyOp.UPDATE if before else PolicyOp.CREATE
@@ -158,7 +162,7 @@ class RoleWorld:
             version=before.version + 1,
             actor=actor.broker,
             session=actor.session,
-            admin_roles=self._rng.choice(((), ("ada",), ("ada", "bob"))),
+            admin_roles=self._rng.choice(((), ("ada",), ("ada", "bob"), ("ada", GATE))),
         )
 
     def _setting(self, process: Process) -> SettingChange:
@@ -197,15 +201,20 @@ class RoleWorld:
         if record is None:
             return
         role: str = getattr(record, "principal", "")
+        by: str = getattr(record, "proxied_by", "")
         if verdict is Verdict.ACCEPTED and role:
-            if not self._may(role, record):
-                raise ViolationError(f"{role} had no right to {record}")
-            self._seen["let through"] += 1
+            for each in filter(None, (role, by)):
+                if not self._may(each, record):
+                    raise ViolationError(f"{each} had no right to {record}")
+            self._seen["let through" if not by else "let through by a proxy"] += 1
         elif verdict is Verdict.NOT_PERMITTED:
-            if self._may(role, record):
+            may = self._may(role, record)
+            if may and (not by or self._may(by, record)):
                 raise ViolationError(f"{role} was refused, with the right to {record}")
             late = self._looked.get(record.proposal_id, False)
             self._seen["revoked meanwhile" if late else "refused"] += 1
+            if may:
+                self._seen["refused, or revoked, for the proxy"] += 1
         if verdict is Verdict.ACCEPTED:
             self._follow(record)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from anabranch.core.log import fold
 from anabranch.core.security import changes
@@ -30,13 +32,15 @@ def test_no_fault_lets_a_change_through_that_somebody_had_no_right_to(first: int
 
 def test_the_runs_see_what_they_are_made_to_see() -> None:
     seen: Counter[str] = Counter()
-    for seed in range(12):
+    for seed in range(20):
         report = simulate(seed, roles=True)
         seen.update(report.seen)
     assert set(seen) == {
         "granted",
         "revoked",
         "let through",
+        "let through by a proxy",
+        "refused, or revoked, for the proxy",
         "refused",
         "revoked meanwhile",
         "gone with what it was on",
@@ -56,6 +60,17 @@ def violation_found(expected: str) -> None:
 def test_a_fold_that_does_not_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fold, "is_permitted", lambda state, record: True)
     violation_found("had no right to")
+
+
+def test_a_fold_that_asks_nothing_of_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    ask = changes.is_permitted
+
+    def of_principals(state: Any, record: Any) -> bool:
+        by_itself = hasattr(record, "proxied_by")
+        return ask(state, replace(record, proxied_by="") if by_itself else record)
+
+    monkeypatch.setattr(fold, "is_permitted", of_principals)
+    violation_found("gate had no right to")
 
 
 def test_a_fold_that_takes_a_broker_s_look_for_granted(monkeypatch: pytest.MonkeyPatch) -> None:

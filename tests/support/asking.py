@@ -12,12 +12,15 @@ from support.memory_cluster import WAIT_S, MemoryNode
 
 
 def asking(node: MemoryNode) -> httpx.AsyncClient:
-    """A client of the node's whole interface, where the header `who` says who asks."""
+    """A client of the node's whole interface, where the headers `who` and `by` say who asks, and by
+    which proxy.
+    """
     app = create_app(node.operations, node.settings, node.metrics)
 
     async def known(scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope.get("headers", ()))
-        with asked_by(Principal(headers.get(b"who", b"").decode())):
+        who, by = (headers.get(name, b"").decode() for name in (b"who", b"by"))
+        with asked_by(Principal(who, by)):
             await app(scope, receive, send)
 
     transport = httpx.ASGITransport(app=known)

@@ -102,13 +102,13 @@ def _buckets(held: Held) -> list[pb.SegmentBuckets]:
     return [pb.SegmentBuckets(segment_id=each, buckets=own) for each, own in held.items()]
 
 
-def _for(role: str, part: OpenSession) -> OpenSession:
+def _for(who: Principal, part: OpenSession) -> OpenSession:
     def open_session(peer: Peer) -> Routes:
         return {number: known(route) for number, route in part(peer).items()}
 
     def known(route: Route) -> Route:
         async def answer(command: BaseCommand) -> None:
-            with asked_by(Principal(role)):
+            with asked_by(who):
                 await route(command)
 
         return answer
@@ -123,10 +123,11 @@ async def client_of(
     instance: int = 1,
     limits: ConnectionLimits | None = None,
     role: str = "",
+    by: str = "",
 ) -> AsyncIterator[Client]:
-    """`role`: whose connection it is."""
+    """`role`: whose connection it is, `by` a proxy."""
     clients: list[Client] = []
-    routes = _for(role, sessions(node.operations, node.settings))
+    routes = _for(Principal(role, by), sessions(node.operations, node.settings))
 
     def pushed(command: BaseCommand) -> None:
         clients[0].pushed(command)

@@ -35,10 +35,13 @@ ROLES = ("ada", "bob", "root")
 
 
 def random_record(world: World, rng: random.Random) -> Record | None:
-    """Often what would be accepted, sometimes anything; now and then asked for by somebody."""
+    """Often what would be accepted, sometimes anything; now and then asked for by somebody, or by
+    somebody's proxy.
+    """
     record = _random_record(world, rng)
     if rng.random() < 0.1 and record is not None and hasattr(record, "principal"):
-        return msgspec.structs.replace(record, principal=rng.choice(ROLES))
+        by = rng.choice(ROLES) if rng.random() < 0.3 else ""
+        return msgspec.structs.replace(record, principal=rng.choice(ROLES), proxied_by=by)
     return record
 
 

@@ -75,9 +75,9 @@ def administered(history: History, tenant: str, *roles: str) -> TenantChange:
     )
 
 
-def asked(history: History, role: str, record: Record) -> Verdict:
-    """What becomes of the record, for which the role has asked."""
-    return history.append(msgspec.structs.replace(record, principal=role))
+def asked(history: History, role: str, record: Record, by: str = "") -> Verdict:
+    """What becomes of the record, for which the role has asked, `by` a proxy."""
+    return history.append(msgspec.structs.replace(record, principal=role, proxied_by=by))
 
 
 def of_roles(rule: Rule = evolve) -> History:
@@ -102,6 +102,14 @@ def lets_all_through(state: StateReader, record: Record, offset: int, ms: int) -
         msgspec.structs.replace(record, principal="") if hasattr(record, "principal") else record
     )
     return evolve(state, anonymous, offset, ms)
+
+
+def lets_proxies_through(state: StateReader, record: Record, offset: int, ms: int) -> Outcome:
+    """A fold that asks the principal alone, not the proxy."""
+    by_itself = (
+        msgspec.structs.replace(record, proxied_by="") if hasattr(record, "proxied_by") else record
+    )
+    return evolve(state, by_itself, offset, ms)
 
 
 def policy(history: History) -> Record:

@@ -185,6 +185,7 @@ class Configuration:
             actor=actor.broker,
             session=actor.session,
             principal=actor.principal,
+            proxied_by=actor.proxied_by,
             value=value,
             cause=Cause.OPERATOR,
         )

@@ -127,4 +127,5 @@ class RolePermissions:
             actions=actions,
             cause=Cause.OPERATOR,
             principal=actor.principal,
+            proxied_by=actor.proxied_by,
         )

@@ -136,6 +136,7 @@ class PlacementPolicies:
             actor=actor.broker,
             session=actor.session,
             principal=actor.principal,
+            proxied_by=actor.proxied_by,
             cause=Cause.OPERATOR,
             **fields,
         )
@@ -183,6 +184,7 @@ class PlacementPolicies:
                 actor=actor.broker,
                 session=actor.session,
                 principal=actor.principal,
+                proxied_by=actor.proxied_by,
                 cause=Cause.OPERATOR,
                 auto_scale=info.auto_scale,
                 anti_affinity=group,

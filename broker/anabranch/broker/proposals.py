@@ -32,7 +32,7 @@ from anabranch.broker.errors import (
 )
 from anabranch.broker.logging import get_logger
 from anabranch.broker.metrics.registry import Metrics
-from anabranch.broker.requester import principal
+from anabranch.broker.requester import requester
 from anabranch.channel.errors import AppendFailedError
 from anabranch.core.bundles.propose import Actor
 from anabranch.core.errors import AnabranchError
@@ -95,7 +95,9 @@ class Proposals:
                 "this node is in safe mode: it has lost touch with Kafka and takes no requests "
                 "that need the log until it is back; try again, or ask another node"
             )
-        return msgspec.structs.replace(self._core.actor(), principal=principal())
+        who = requester()
+        actor = self._core.actor()
+        return msgspec.structs.replace(actor, principal=who.role, proxied_by=who.proxied_by)
 
     # --- proposing ----------------------------------------------------------------------
 
@@ -257,8 +259,10 @@ class Proposals:
 
 def not_permitted(key: str) -> ForbiddenError:
     """The log has refused what was asked for, since whoever asks may not."""
+    who = requester()
+    by = f", or {who.proxied_by}, by which they ask," if who.proxied_by else ""
     return ForbiddenError(
-        f"{principal()} may not change {key}: the right to it was not granted, or is taken away"
+        f"{who.role}{by} may not change {key}: the right to it was not granted, or is taken away"
     )
 
 

@@ -39,6 +39,7 @@ from anabranch.core.log.replica import Replica
 from anabranch.core.log.state import Change
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.node import NodeCore
+from anabranch.core.security.changes import asker_of
 from anabranch.core.sessions.lease import Heartbeat
 from anabranch.core.sessions.session import Session
 from anabranch.core.settings.override import OVERRIDES_PREFIX
@@ -286,9 +287,11 @@ class Runtime:
         cause = getattr(record, "cause", None)
         if cause is not None:
             fields["why"] = cause.name.lower()
-        principal = getattr(record, "principal", "")
-        if principal:
-            fields["principal"] = principal
+        asker = asker_of(record)
+        if asker.role:
+            fields["principal"] = asker.role
+        if asker.proxied_by:
+            fields["proxied_by"] = asker.proxied_by
         self._log.info(f"decision.{record_kind(record)}", **fields)
 
     # --- those who wait -----------------------------------------------------------------

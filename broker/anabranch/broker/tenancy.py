@@ -141,6 +141,7 @@ class Tenancy:
             actor=actor.broker,
             session=actor.session,
             principal=actor.principal,
+            proxied_by=actor.proxied_by,
             admin_roles=tuple(admin_roles),
             allowed_clusters=tuple(allowed_clusters),
             cause=Cause.OPERATOR,
@@ -158,6 +159,7 @@ class Tenancy:
             actor=actor.broker,
             session=actor.session,
             principal=actor.principal,
+            proxied_by=actor.proxied_by,
             bundles=bundles,
             cause=Cause.OPERATOR,
         )

@@ -108,30 +108,29 @@ def _by_nobody(fields: Fields) -> Fields:
     return {**fields, "principal": ""}
 
 
-def _without_tls(fields: Fields) -> Fields:
-    return {**fields, "web_url_tls": "", "service_url_tls": ""}
-
-
 def _without_sums(fields: Fields) -> Fields:
     return {**fields, "keys": -1, "check": 0, "form": 0}
 
 
+# What no proxy asked for is written as the release before does, which then reads it too.
 _RECORDS: Final = SchemaSet(
     (
-        stored_family("unit-move", UnitMove, {1: _without_choice, 2: _by_nobody}),
+        stored_family("unit-move", UnitMove, {1: _without_choice, 2: _by_nobody}, plain=3),
         stored_family("session-change", SessionChange, {1: _as_it_was, 2: _asking_nobody}),
         stored_family("cluster-settings", ClusterSettings, {}),
-        stored_family("tenant-change", TenantChange, {1: _as_it_was, 2: _by_nobody}),
+        stored_family("tenant-change", TenantChange, {1: _as_it_was, 2: _by_nobody}, plain=3),
         stored_family(
             "namespace-change",
             NamespaceChange,
             {1: _with_override, 2: _without_group, 3: _by_nobody},
+            plain=4,
         ),
         stored_family("archive-change", ArchiveChange, {}),
         stored_family(
             "topic-change",
             TopicChange,
             {1: _with_override, 2: _counting_each, 3: _off_no_broker, 4: _by_nobody},
+            plain=5,
         ),
         stored_family(
             "subscription-change",
@@ -145,10 +144,13 @@ _RECORDS: Final = SchemaSet(
                 6: _as_it_was,
                 7: _by_nobody,
             },
+            plain=8,
         ),
-        stored_family("placement-policy-change", PlacementPolicyChange, {1: _by_nobody}, edition=2),
-        stored_family("setting-change", SettingChange, {1: _by_nobody}, edition=3),
-        stored_family("permission-change", PermissionChange, {}, edition=4),
+        stored_family(
+            "placement-policy-change", PlacementPolicyChange, {1: _by_nobody}, edition=2, plain=2
+        ),
+        stored_family("setting-change", SettingChange, {1: _by_nobody}, edition=3, plain=2),
+        stored_family("permission-change", PermissionChange, {}, edition=4, plain=1),
     )
 )
 _ENTITIES: Final = SchemaSet(
@@ -171,7 +173,9 @@ ENTITY_PREFIXES: Final = tuple(map(_ENTITIES.prefix, get_args(Entity)))
 _OF_ARCHIVES: Final = _RECORDS.prefixes(ArchiveChange)
 _NAMED_ARCHIVES: Final = b"archive-change/"
 _HORIZONS: Final = SchemaSet((stored_family("horizon", Horizon, {1: _without_sums}),))
-_HEARTBEATS: Final = SchemaSet((stored_family("heartbeat", Heartbeat, {1: _without_tls}),))
+# A node without TLS says what it is as the release before would read it, for which a newer one's
+# sender would be silent; so TLS is turned on once all nodes are of this one.
+_HEARTBEATS: Final = SchemaSet((stored_family("heartbeat", Heartbeat, {}, plain=1),))
 _LOADS: Final = SchemaSet((stored_family("segment-load", LoadRecord, {}),))
 _BROKER_LOADS: Final = SchemaSet((stored_family("broker-load", BrokerLoadRecord, {}),))
 _TOP_BUNDLES: Final = SchemaSet((stored_family("top-bundles", TopBundlesRecord, {}),))
@@ -179,21 +183,13 @@ _TOP_BUNDLES: Final = SchemaSet((stored_family("top-bundles", TopBundlesRecord, 
 encode_record: Final[Callable[[Record], bytes]] = _RECORDS.encode
 encode_entity: Final[Callable[[Entity], bytes]] = _ENTITIES.encode
 encode_horizon: Final[Callable[[Horizon], bytes]] = _HORIZONS.encode
+encode_heartbeat: Final[Callable[[Heartbeat], bytes]] = _HEARTBEATS.encode
 encode_load: Final[Callable[[LoadRecord], bytes]] = _LOADS.encode
 encode_broker_load: Final[Callable[[BrokerLoadRecord], bytes]] = _BROKER_LOADS.encode
 encode_top_bundles: Final[Callable[[TopBundlesRecord], bytes]] = _TOP_BUNDLES.encode
-_plain_heartbeat: Final = _HEARTBEATS.encoder_of(Heartbeat, 1)
 decode_record: Final[Callable[[bytes], Record]] = _RECORDS.decode
 """The record of a WAL value. Raises UnreadableError."""
 knows_record: Final = _RECORDS.knows
-
-
-def encode_heartbeat(beat: Heartbeat) -> bytes:
-    """The bytes of a heartbeat. A node without TLS says it as the release before would read it, for
-    which a newer one's sender would be silent; so TLS is turned on once all nodes are of this one.
-    """
-    has_tls = beat.web_url_tls or beat.service_url_tls
-    return _HEARTBEATS.encode(beat) if has_tls else _plain_heartbeat(beat)
 
 
 def schema_header(record: Record) -> tuple[str, bytes]:

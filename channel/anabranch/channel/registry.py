@@ -15,7 +15,9 @@ the schema, `NAME/VERSION log/EDITION`, and `log` is a name that every reader kn
 To change a record: add the next file (field `since` says which version added it; the namespace
 carries the version, so every version has a fingerprint of its own), change the class in `core`, and
 add the step from the version before; a step gets nested records as dicts and leaves them so. A new
-member of an enum is a new version too.
+member of an enum is a new version too. Where a field at the end will mostly hold nothing, the
+version without it goes on to be written and read as it is (`SchemaFamily.plain`): such records grow
+by no byte, and a release before stops only where the field says something.
 """
 
 from __future__ import annotations
@@ -53,7 +55,8 @@ Step = Callable[[Fields], Fields]  # the fields of one version to those of the n
 class SchemaFamily(msgspec.Struct, frozen=True):
     """All versions of one record type; `steps[n]` leads from version n to n + 1.
 
-    `edition`: of the log, with which the type came.
+    `edition`: of the log, with which the type came. `plain`: the version that is written where the
+    fields hold nothing that later ones have added at the end; no step leads on from it. 0 for none.
     """
 
     name: str
@@ -61,26 +64,34 @@ class SchemaFamily(msgspec.Struct, frozen=True):
     schemas: Mapping[int, Schema]
     steps: Mapping[int, Step] = {}
     edition: int = 1
+    plain: int = 0
 
     @property
     def version(self) -> int:
-        """The newest version, the only one that is written."""
+        """The newest version, the only one that is written, but for the plain one."""
         return max(self.schemas)
+
+    @property
+    def stepped(self) -> int:
+        """The version up to which steps lead; from there on fields are added that hold nothing."""
+        return self.plain or self.version
 
 
 def stored_family(
-    name: str, newest: type[msgspec.Struct], steps: Mapping[int, Step], edition: int = 1
+    name: str,
+    newest: type[msgspec.Struct],
+    steps: Mapping[int, Step],
+    edition: int = 1,
+    plain: int = 0,
 ) -> SchemaFamily:
-    """A family whose schemas are the files of this package; `edition`: of the log, with which it
-    came.
-    """
+    """A family whose schemas are the files of this package."""
     folder = resources.files("anabranch.channel") / "schemas"
     schemas: dict[int, Schema] = {}
     for file in folder.iterdir():
         stem, _, version = file.name.removesuffix(".avsc").rpartition(".")
         if stem == name:
             schemas[int(version)] = json.loads(file.read_text())
-    return SchemaFamily(name, newest, schemas, steps, edition)
+    return SchemaFamily(name, newest, schemas, steps, edition, plain)
 
 
 def prefix_of(schema: Schema) -> bytes:
@@ -93,6 +104,9 @@ class _Writer(msgspec.Struct, frozen=True):
     prefix: bytes
     body: Callable[[Sequence[Any]], bytes]
     header: bytes
+    count: int  # of fields
+    plain: _Writer | None = None  # what writes a record without anything in the fields `added`
+    added: tuple[str, ...] = ()
 
 
 class SchemaSet:
@@ -112,7 +126,7 @@ class SchemaSet:
             raise ValueError(f"schema {family.name} is of edition {family.edition} of the log")
         if sorted(family.schemas) != list(range(1, family.version + 1)):
             raise ValueError(f"schema {family.name} must have every version from 1 on")
-        if sorted(family.steps) != list(range(1, family.version)):
+        if sorted(family.steps) != list(range(1, family.stepped)):
             raise ValueError(f"schema {family.name} needs one step from each older version")
         self._versions[family.name] = family.version
         for version, schema in family.schemas.items():
@@ -121,43 +135,29 @@ class SchemaSet:
                 raise ValueError(f"schema {family.name}/{version} has the fingerprint of another")
             self._readers[prefix] = _reader(family, version)
             self._prefixes.setdefault(family.newest, set()).add(prefix)
-        schema = family.schemas[family.version]
-        said = f"{family.name}/{family.version}"
-        if family.edition > 1:
-            said += f" {_THE_LOG}/{family.edition}"
-        self._writers[family.newest] = _Writer(
-            prefix_of(schema), compile_encoder(schema), said.encode()
-        )
+        plain = _writer(family, family.plain) if family.plain else None
+        self._writers[family.newest] = _writer(family, family.version, plain)
 
     def encode(self, record: msgspec.Struct) -> bytes:
-        """The newest version's bytes."""
-        writer = self._writers[type(record)]
-        return writer.prefix + writer.body(msgspec.structs.astuple(record))
-
-    def encoder_of(
-        self, newest: type[msgspec.Struct], version: int
-    ) -> Callable[[msgspec.Struct], bytes]:
-        """Writes an older version, which must have the first fields of the newest as they are: for
-        what an older release shall read, and has nothing in the others.
-        """
-        family = self._families[newest]
-        schema = family.schemas[version]
-        count = len(fields_of(schema))
-        if fields_of(schema) != fields_of(family.schemas[family.version])[:count]:
-            raise ValueError(f"schema {family.name}/{version} is no beginning of the newest")
-        prefix, body = prefix_of(schema), compile_encoder(schema)
-
-        def encode(record: msgspec.Struct) -> bytes:
-            return prefix + body(msgspec.structs.astuple(record)[:count])
-
-        return encode
+        """The newest version's bytes, or the plain one's."""
+        writer = self._writer_of(record)
+        return writer.prefix + writer.body(msgspec.structs.astuple(record)[: writer.count])
 
     def header(self, record: msgspec.Struct) -> bytes:
         """Names what `encode` writes: `name/version`, and the log's edition if later."""
-        return self._writers[type(record)].header
+        return self._writer_of(record).header
+
+    def _writer_of(self, record: msgspec.Struct) -> _Writer:
+        writer = self._writers[type(record)]
+        if writer.plain is None:
+            return writer
+        for name in writer.added:
+            if getattr(record, name):
+                return writer
+        return writer.plain
 
     def prefix(self, newest: type[msgspec.Struct]) -> bytes:
-        """The first bytes of what `encode` writes for this type."""
+        """The first bytes of what the newest version writes for this type."""
         return self._writers[newest].prefix
 
     def prefixes(self, newest: type[msgspec.Struct]) -> frozenset[bytes]:
@@ -193,12 +193,24 @@ class SchemaSet:
         return known is not None and int(version) > known
 
 
+def _writer(family: SchemaFamily, version: int, plain: _Writer | None = None) -> _Writer:
+    schema = family.schemas[version]
+    said = f"{family.name}/{version}"
+    if family.edition > 1:
+        said += f" {_THE_LOG}/{family.edition}"
+    count = len(fields_of(schema))
+    added = family.newest.__struct_fields__[plain.count :] if plain is not None else ()
+    return _Writer(prefix_of(schema), compile_encoder(schema), said.encode(), count, plain, added)
+
+
 def _reader(family: SchemaFamily, version: int) -> Callable[[bytes, int], Any]:
     schema = family.schemas[version]
     newest = family.newest
-    if version == family.version:
-        return compile_decoder(schema, _shape(schema, newest, f"{family.name}/{version}"))
-    steps = [family.steps[number] for number in range(version, family.version)]
+    if version >= family.stepped:
+        _must_begin(family, version)
+        whole = family.schemas[family.version]
+        return compile_decoder(schema, _shape(whole, newest, f"{family.name}/{family.version}"))
+    steps = [family.steps[number] for number in range(version, family.stepped)]
 
     def upcast(**fields: Any) -> Any:
         for step in steps:
@@ -213,6 +225,18 @@ def _built(struct: type[msgspec.Struct], fields: Fields) -> Any:
     for name, inner in _nested(struct).items():
         fields[name] = tuple(_built(inner, one) for one in fields[name])
     return struct(**fields)
+
+
+def _must_begin(family: SchemaFamily, version: int) -> None:
+    """Raises ValueError unless the newest version begins with all fields of this one, and what it
+    has more holds nothing unless it is given.
+    """
+    fields, newest = (fields_of(family.schemas[each]) for each in (version, family.version))
+    if fields != newest[: len(fields)]:
+        raise ValueError(f"schema {family.name}/{version} is no beginning of the newest")
+    for added in msgspec.structs.fields(family.newest)[len(fields) :]:
+        if added.default is msgspec.NODEFAULT or added.default:
+            raise ValueError(f"{added.name} of {family.newest.__name__} is not empty by itself")
 
 
 @cache

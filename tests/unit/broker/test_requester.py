@@ -9,9 +9,11 @@ from typing import Final, get_args
 import httpx
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from anabranch.broker.cli.cluster.log import sentence
-from anabranch.broker.requester import principal
+from anabranch.broker.proposals import not_permitted
+from anabranch.broker.requester import asked_by, principal
 from anabranch.channel.codec import encode_record
 from anabranch.core.bundles.unit import Move
 from anabranch.core.log.records import (
@@ -26,6 +28,7 @@ from anabranch.core.log.records import (
     TopicChange,
     UnitMove,
 )
+from anabranch.core.security.principal import Principal
 from anabranch.core.topics.topic import TopicMove
 from support import steady
 from support.asking import asking
@@ -34,6 +37,7 @@ from support.http import PATIENT
 from support.memory_cluster import MemoryCluster, memory_cluster, until
 
 ADA: Final = "ada"
+GATE: Final = "gate"
 ADMIN: Final = "/admin/v2"
 TENANT: Final = {"adminRoles": ["ada"], "allowedClusters": ["standalone"]}
 ISOLATION: Final = {
@@ -71,8 +75,11 @@ def records(cluster: MemoryCluster) -> list[Record]:
     return [record for entry in cluster.entries if (record := entry.record()) is not None]
 
 
-async def ask(client: httpx.AsyncClient, who: str, method: str, path: str, body: object) -> None:
-    answer = await client.request(method, ADMIN + path, json=body, headers={"who": who})
+async def ask(
+    client: httpx.AsyncClient, who: str, method: str, path: str, body: object, by: str = ""
+) -> None:
+    headers = {"who": who, "by": by}
+    answer = await client.request(method, ADMIN + path, json=body, headers=headers)
     assert answer.status_code == 204, (path, answer.text)
 
 
@@ -122,29 +129,80 @@ def test_requests_that_are_answered_together_keep_their_own_principals() -> None
 
 def test_a_consumer_of_the_binary_protocol_is_on_the_log_for_whose_connection_it_has() -> None:
     async def test(cluster: MemoryCluster) -> None:
-        def changes() -> list[tuple[str, str, str]]:
+        def changes() -> list[tuple[str, str, str, str]]:
             return [
-                (each.op.name, each.consumer, each.principal)
+                (each.op.name, each.consumer, each.principal, each.proxied_by)
                 for each in records(cluster)
                 if isinstance(each, SubscriptionChange)
             ]
 
         node = cluster.nodes[0]
         await node.operations.topics.create("public/default/orders", 1, {})
-        async with client_of(node, "a", role=ADA) as client, client_of(node, "b") as other:
+        async with (
+            client_of(node, "a", role=ADA) as client,
+            client_of(node, "b") as other,
+            client_of(node, "c", role=ADA, by=GATE) as through,
+        ):
             await client.subscribe()
             await other.subscribe()
+            await through.subscribe()
             await client.leave()
-            await until(lambda: len(changes()) == 4)
+            await through.leave()
+            await until(lambda: len(changes()) == 6)
 
         assert changes() == [
-            ("CREATE", "", ADA),
-            ("JOIN", "a", ADA),
-            ("JOIN", "b", ""),
-            ("LEAVE", "a", ADA),
+            ("CREATE", "", ADA, ""),
+            ("JOIN", "a", ADA, ""),
+            ("JOIN", "b", "", ""),
+            ("JOIN", "c", ADA, GATE),
+            ("LEAVE", "a", ADA, ""),
+            ("LEAVE", "c", ADA, GATE),
         ]
 
     run(test)
+
+
+def test_what_is_asked_for_by_a_proxy_names_both_and_what_follows_neither() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        async with asking(cluster.nodes[0]) as client:
+            for method, path, body in CHANGES:
+                before = len(records(cluster))
+                await ask(client, ADA, method, path, body, GATE)
+                found = [
+                    tuple(getattr(each, name, "") for name in ("principal", "proxied_by"))
+                    for each in records(cluster)[before:]
+                ]
+                assert [named for named in found if any(named)] == [(ADA, GATE)], path
+
+    run(test)
+
+
+def test_a_decision_is_told_with_whoever_asked_and_their_proxy() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        async with asking(cluster.nodes[0]) as client:
+            with capture_logs() as logged:
+                for who, by, name in (("", "", "a"), (ADA, "", "b"), (ADA, GATE, "c")):
+                    await ask(client, who, "PUT", f"/tenants/{name}", TENANT, by)
+        told = {
+            each["key"]: {name: each[name] for name in ("principal", "proxied_by") if name in each}
+            for each in logged
+            if each["event"].startswith("decision.") and each["key"].startswith("tenant:")
+        }
+        assert told == {
+            "tenant:a": {},
+            "tenant:b": {"principal": ADA},
+            "tenant:c": {"principal": ADA, "proxied_by": GATE},
+        }
+
+    run(test)
+
+
+def test_who_is_refused_by_the_log_is_told_of_the_proxy_too() -> None:
+    with asked_by(Principal(ADA)):
+        assert str(not_permitted("tenant:acme")).startswith("ada may not change tenant:acme: ")
+    with asked_by(Principal(ADA, GATE)):
+        said = str(not_permitted("tenant:acme"))
+    assert said.startswith("ada, or gate, by which they ask, may not change tenant:acme: ")
 
 
 def test_a_line_of_the_log_names_the_principal_where_there_is_one() -> None:
@@ -152,12 +210,16 @@ def test_a_line_of_the_log_names_the_principal_where_there_is_one() -> None:
     assert sentence(record) == "CREATE tenant:acme  (version 1, by b1:80, operator)"
     record = msgspec.structs.replace(record, principal=ADA)
     assert sentence(record) == "CREATE tenant:acme  (version 1, by b1:80 for ada, operator)"
+    record = msgspec.structs.replace(record, proxied_by=GATE)
+    told = "CREATE tenant:acme  (version 1, by b1:80 for ada through gate, operator)"
+    assert sentence(record) == told
 
 
 def test_nobody_can_ask_for_a_session_the_cluster_or_an_archive() -> None:
     without = {SessionChange, ClusterSettings, ArchiveChange}
     for kind in get_args(Record):
-        assert ("principal" in kind.__struct_fields__) is (kind not in without), kind
+        for field in ("principal", "proxied_by"):
+            assert (field in kind.__struct_fields__) is (kind not in without), kind
 
 
 def test_a_record_of_nobody_is_one_byte_longer_than_before_there_were_principals() -> None:

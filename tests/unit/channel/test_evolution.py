@@ -246,7 +246,7 @@ def _headers(value: bytes) -> Callable[[], list[tuple[str, bytes | None]]]:
     return lambda: [("trace", None), ("anabranch-schema", value)]
 
 
-@pytest.mark.parametrize("header", [b"unit-move/4", b"log/5", b"layout-change/12 log/5"])
+@pytest.mark.parametrize("header", [b"unit-move/5", b"log/5", b"layout-change/12 log/5"])
 def test_a_newer_schema_stops_the_reader_and_says_to_upgrade(header: bytes) -> None:
     with pytest.raises(NewerSchemaError, match=f"'{header.decode()}'.*upgrade"):
         codec.read_entry(KEY, NEWER, _headers(header))
@@ -259,17 +259,18 @@ def test_a_newer_schema_stops_the_reader_and_says_to_upgrade(header: bytes) -> N
         (None, codec.encode_record(MOVE), b"unit-move/3"),
         (KEY, b"", b"unit-move/3"),
         (KEY, b"\xc3\x01", b"unit-move/3"),
-        (KEY, NEWER, b"unit-move/3"),  # our own version, damaged
+        (KEY, NEWER, b"unit-move/3"),  # a version that we know, damaged
+        (KEY, NEWER, b"unit-move/4"),
         (KEY, NEWER, b"unit-move"),
         (KEY, NEWER, b"unit-move/\xb2"),
         (KEY, NEWER, b"/3"),
         (KEY, NEWER, b"no-such-type/1"),  # no release announces its types so
         (KEY, NEWER, b"layout-change/12 log/4"),
-        (KEY, NEWER, b"unit-move/3 x unit-move/4"),
+        (KEY, NEWER, b"unit-move/3 x unit-move/5"),
         (KEY, NEWER, b"unit-move/" + b"9" * 10_000),
-        (KEY, b"not ours at all", b"unit-move/4"),
-        (KEY, codec.encode_record(MOVE) + b"\0", b"unit-move/4"),  # damaged, not newer
-        (KEY, codec.encode_record(MOVE)[:-1], b"unit-move/4"),
+        (KEY, b"not ours at all", b"unit-move/5"),
+        (KEY, codec.encode_record(MOVE) + b"\0", b"unit-move/5"),  # damaged, not newer
+        (KEY, codec.encode_record(MOVE)[:-1], b"unit-move/5"),
         (b"another/key/0x00000000_0x40000000", codec.encode_record(MOVE), b"unit-move/3"),
         (b"\xff", codec.encode_record(MOVE), b"unit-move/3"),
     ],
@@ -298,10 +299,10 @@ def test_a_type_that_a_later_edition_brings_stops_readers_of_every_edition_befor
 
 def test_nodes_look_at_as_many_headers_as_spark_does() -> None:
     others = [("a", b"")] * (codec.HEADERS_MAX - 1)
-    ours = (codec.SCHEMA_HEADER, b"unit-move/4")
-    assert codec.header_of([*others, ours]) == b"unit-move/4"
+    ours = (codec.SCHEMA_HEADER, b"unit-move/5")
+    assert codec.header_of([*others, ours]) == b"unit-move/5"
     assert codec.header_of([*others, ("a", b""), ours]) is None
-    assert codec.header_of([(codec.SCHEMA_HEADER, None), ours]) == b"unit-move/4"
+    assert codec.header_of([(codec.SCHEMA_HEADER, None), ours]) == b"unit-move/5"
 
 
 def test_an_entry_is_read_without_asking_for_its_headers() -> None:

@@ -155,6 +155,7 @@ class AutoScalePolicies:
                 actor=actor.broker,
                 session=actor.session,
                 principal=actor.principal,
+                proxied_by=actor.proxied_by,
                 cause=Cause.OPERATOR,
                 auto_scale=override_flat(override),
                 anti_affinity=info.anti_affinity,

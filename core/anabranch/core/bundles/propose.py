@@ -25,13 +25,15 @@ NewId = Callable[[], str]
 class Actor(msgspec.Struct, frozen=True):
     """Who proposes: a broker under its session; `epoch` is not 0 while it leads.
 
-    `principal`: the role of whoever asked the broker to, "" where it acts by itself.
+    `principal`: the role of whoever asked the broker to, "" where it acts by itself; `proxied_by`:
+    that of the proxy that spoke for them, "" where none did.
     """
 
     broker: str
     session: int
     epoch: int = 0
     principal: str = ""
+    proxied_by: str = ""
 
 
 def move(
@@ -62,6 +64,7 @@ def move(
         cause=cause,
         choice=choice,
         principal=actor.principal,
+        proxied_by=actor.proxied_by,
     )
 
 

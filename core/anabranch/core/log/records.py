@@ -4,8 +4,9 @@ A proposal changes nothing by itself; `evolve` accepts or rejects it when it is 
 carries its own id (to be found again when an append's outcome is unknown), the version it would
 make, and the actor with the session it acts under. Type numbers are stored, never reused.
 
-`principal`: the role of whoever asked the actor for it, "" where it acts by itself. Records that
-nobody can ask for (sessions, the cluster's settings, archives) have none.
+`principal`: the role of whoever asked the actor for it, "" where it acts by itself. `proxied_by`:
+that of the proxy by which they asked, "" where there is none. Records that nobody can ask for
+(sessions, the cluster's settings, archives) have neither.
 """
 
 from __future__ import annotations
@@ -124,6 +125,7 @@ class UnitMove(msgspec.Struct, frozen=True, gc=False, tag=1):
     cause: Cause = Cause.UNKNOWN
     choice: tuple[Grounds, ...] = ()
     principal: str = ""
+    proxied_by: str = ""
 
     @property
     def key(self) -> str:
@@ -189,6 +191,7 @@ class TenantChange(msgspec.Struct, frozen=True, gc=False, tag=4):
     allowed_clusters: tuple[str, ...] = ()
     cause: Cause = Cause.UNKNOWN
     principal: str = ""
+    proxied_by: str = ""
 
     @property
     def key(self) -> str:
@@ -213,6 +216,7 @@ class NamespaceChange(msgspec.Struct, frozen=True, gc=False, tag=5):
     auto_scale: tuple[str, ...] = ()
     anti_affinity: str = ""
     principal: str = ""
+    proxied_by: str = ""
 
     @property
     def key(self) -> str:
@@ -247,6 +251,7 @@ class TopicChange(msgspec.Struct, frozen=True, gc=False, tag=6):
     counts_changes: bool = True
     off: tuple[int, ...] = ()
     principal: str = ""
+    proxied_by: str = ""
 
     @property
     def key(self) -> str:
@@ -280,6 +285,7 @@ class SubscriptionChange(msgspec.Struct, frozen=True, gc=False, tag=7):
     dead_letter: str = ""
     deliveries_max: int = 0
     principal: str = ""
+    proxied_by: str = ""
 
     @property
     def key(self) -> str:
@@ -326,6 +332,7 @@ class PlacementPolicyChange(msgspec.Struct, frozen=True, gc=False, tag=9):
     brokers: tuple[str, ...] = ()
     cause: Cause = Cause.UNKNOWN
     principal: str = ""
+    proxied_by: str = ""
 
     @property
     def key(self) -> str:
@@ -347,6 +354,7 @@ class SettingChange(msgspec.Struct, frozen=True, gc=False, tag=10):
     value: str = ""
     cause: Cause = Cause.UNKNOWN
     principal: str = ""
+    proxied_by: str = ""
 
     @property
     def key(self) -> str:
@@ -370,6 +378,7 @@ class PermissionChange(msgspec.Struct, frozen=True, gc=False, tag=24):
     actions: tuple[str, ...] = ()
     cause: Cause = Cause.UNKNOWN
     principal: str = ""
+    proxied_by: str = ""
 
     @property
     def key(self) -> str:

@@ -5,7 +5,9 @@ decides: what is revoked at one offset is refused from the next one on, however 
 proposes had looked. A record without a principal is a node's own.
 
 Superusers are settings of nodes, which a fold must not read. So each session's first record names
-those that its node goes by, and says whether it asks at all (docs/decisions/0022).
+those that its node goes by, and says whether it asks at all (docs/decisions/0022). That a proxy is
+one, which may speak for others, is the word of the node that believed it; what it may, the log
+tells, and it needs the right as whoever it speaks for does (docs/decisions/0025).
 
 A change needs the least that any request needs which makes it: what more a request needs (a bundle
 is unloaded by superusers, but a namespace's administrator may delete it) only a node can tell.
@@ -44,7 +46,7 @@ from anabranch.core.security.actions import (
 )
 from anabranch.core.security.authorize import Judgement, authorize
 from anabranch.core.security.grants import Grants
-from anabranch.core.security.principal import Principal
+from anabranch.core.security.principal import NOBODY, Principal
 from anabranch.core.security.resources import (
     CLUSTER,
     ResourceName,
@@ -56,6 +58,7 @@ from anabranch.core.security.resources import (
 from anabranch.core.subscriptions.subscription import SubscriptionOp
 from anabranch.core.topics.topic import TopicMove
 
+_NO_ROLES: Final[frozenset[str]] = frozenset()
 _OF_TOPICS: Final = {
     TopicMove.CREATE: TENANT_ADMIN,
     TopicMove.DELETE: TENANT_ADMIN,
@@ -108,14 +111,23 @@ def _of_unit(record: UnitMove) -> tuple[Need, ResourceName]:
     return TENANT_ADMIN, namespace_resource(record.unit.rpartition("/")[0])
 
 
-def is_permitted(state: StateReader, record: Record) -> bool:
-    """Whether whoever asked for the change had what it needs, by the state before it."""
+def asker_of(record: Record) -> Principal:
+    """Whoever asked for the change, and by which proxy; NOBODY where a node acts by itself."""
     role: str = getattr(record, "principal", "")
-    if not role:
+    return Principal(role, getattr(record, "proxied_by", "")) if role else NOBODY
+
+
+def is_permitted(state: StateReader, record: Record) -> bool:
+    """Whether whoever asked for the change had what it needs, by the state before it; and so had
+    the proxy, if they asked by one.
+    """
+    asker = asker_of(record)
+    if not asker.role:
         return True
     session = state.session(record.actor)
     if session is None or not session.authorizes:
         return True
-    grants = Grants(FoldedGrants(state), frozenset(session.superusers))
+    proxies = frozenset((asker.proxied_by,)) if asker.proxied_by else _NO_ROLES
+    grants = Grants(FoldedGrants(state), frozenset(session.superusers), proxies)
     need, resource = need_of(record)
-    return authorize(grants, Principal(role), need, resource) is Judgement.ALLOWED
+    return authorize(grants, asker, need, resource) is Judgement.ALLOWED

@@ -36,6 +36,7 @@ def subscription_change(
         session=actor.session,
         cause=cause,
         principal=actor.principal,
+        proxied_by=actor.proxied_by,
         **fields,
     )
 

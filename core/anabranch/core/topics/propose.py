@@ -29,6 +29,7 @@ def topic_change(
         session=actor.session,
         cause=cause,
         principal=actor.principal,
+        proxied_by=actor.proxied_by,
         **fields,
     )
 

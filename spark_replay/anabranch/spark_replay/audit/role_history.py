@@ -1,4 +1,6 @@
-"""What one role was allowed, and what it did: each with its place in the log."""
+"""What one role was allowed, did, and did for others as their proxy: each with its place in the
+log.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ import msgspec
 from anabranch.core.log.records import Record
 from anabranch.core.log.state import Change, Entity
 from anabranch.core.log.verdicts import Verdict
+from anabranch.core.security.changes import asker_of
 from anabranch.core.security.permission import PERMISSIONS_PREFIX, Permission
 from anabranch.core.sessions.session import Session
 from anabranch.core.tenants.tenant import Tenant
@@ -18,9 +21,10 @@ EVENTS_MAX: Final = 100_000  # of each part of the replay
 
 
 class RoleEvent(msgspec.Struct, frozen=True, order=True):
-    """One line: what a role was allowed from here on, or what it asked for and what became of it.
+    """One line: what a role was allowed from here on, or what it asked for, or passed on as a
+    proxy, and what became of it.
 
-    `verdict`: of what it asked for; "" where a right begins or ends.
+    `verdict`: of what was asked for; "" where a right begins or ends.
     """
 
     offset: int
@@ -46,10 +50,17 @@ class RoleHistory:
         self, offset: int, timestamp_ms: int, record: Record, verdict: Verdict, *, shared: bool
     ) -> None:
         """A record was read, whatever came of it."""
-        asked = getattr(record, "principal", "") == self._role
-        if asked and (self._primary or not shared):
-            text = f"asked for {kind_in_words(record)} {record.key}"
-            self._add(RoleEvent(offset, timestamp_ms, text, Verdict(verdict).name))
+        asker = asker_of(record)
+        if self._role not in (asker.role, asker.proxied_by) or (shared and not self._primary):
+            return
+        what = f"{kind_in_words(record)} {record.key}"
+        if asker.role != self._role:
+            text = f"passed on {what} for {asker.role}"
+        elif asker.proxied_by:
+            text = f"asked for {what} through {asker.proxied_by}"
+        else:
+            text = f"asked for {what}"
+        self._add(RoleEvent(offset, timestamp_ms, text, Verdict(verdict).name))
 
     def accepted(
         self, offset: int, timestamp_ms: int, changes: tuple[Change, ...], *, shared: bool

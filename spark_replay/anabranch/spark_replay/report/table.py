@@ -79,12 +79,12 @@ def _figures(summary: Summary) -> Iterator[str]:
 
 
 def _of_role(summary: Summary) -> Iterator[str]:
-    """What the role was allowed and did, if one was asked for."""
+    """What the role was allowed, did and passed on, if one was asked for."""
     if not summary.who:
         return
     yield ""
     if not summary.role_events:
-        yield f"{summary.who} was never allowed anything, and asked for nothing."
+        yield f"{summary.who} was never allowed anything, asked for nothing and passed nothing on."
         return
     yield f"{summary.who}, by offset and time:"
     for event in summary.role_events:

@@ -14,6 +14,7 @@ from anabranch.access import Tls, TlsFiles, Token
 from anabranch.broker.security.outgoing import OutgoingAccess
 from anabranch.broker.settings.proxy import load_proxy_settings
 from anabranch.broker.settings.sources import SettingsError
+from anabranch.core.security.changes import asker_of
 from anabranch.core.security.principal import Principal, spoken_for
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand, CommandLookupTopicResponse, ServerError
@@ -67,9 +68,12 @@ def test_each_client_may_through_a_proxy_what_it_may_itself(tmp_path: Path) -> N
         denied = await proxy.ask("POST", f"{ORDERS}/split/0", READER)
         assert denied.status_code == 403
         assert READER in denied.text
-        told = {(type(each).__name__, getattr(each, "principal", "")) for each in records(cluster)}
-        assert ("TopicChange", BOSS) in told, "the log names who asked the proxy, not the proxy"
-        assert PROXY not in {role for _, role in told}
+        asked = [each for each in records(cluster) if getattr(each, "principal", "")]
+        told = {(type(each).__name__, asker_of(each)) for each in asked}
+        for kind, role in (("TenantChange", ROOT), ("TopicChange", BOSS)):
+            assert (kind, Principal(role, PROXY)) in told, "the log names both"
+        assert {asker.proxied_by for _, asker in told} == {PROXY}
+        assert PROXY not in {asker.role for _, asker in told}
 
     with_secured_proxy(test, tmp_path)
 

@@ -79,8 +79,8 @@ def test_trimming_everything_keeps_the_end() -> None:
 
 
 def test_a_newer_schema_names_the_offset_at_which_the_reader_stops() -> None:
-    entry = Entry(17, 0, b"k", b"\xc3\x01" + b"\x07" * 8, b"unit-move/4")
-    with pytest.raises(NewerSchemaError, match=r"offset 17.*'unit-move/4'.*upgrade"):
+    entry = Entry(17, 0, b"k", b"\xc3\x01" + b"\x07" * 8, b"unit-move/5")
+    with pytest.raises(NewerSchemaError, match=r"offset 17.*'unit-move/5'.*upgrade"):
         entry.record()
 
 

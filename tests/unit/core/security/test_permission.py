@@ -32,8 +32,8 @@ def with_topic(*superusers: str) -> World:
     return world
 
 
-def asked(role: str, record: Record) -> Any:
-    return msgspec.structs.replace(record, principal=role)
+def asked(role: str, record: Record, by: str = "") -> Any:
+    return msgspec.structs.replace(record, principal=role, proxied_by=by)
 
 
 # --- the entity -----------------------------------------------------------------------------------
@@ -242,6 +242,66 @@ def test_what_is_revoked_is_refused_from_the_next_offset_on() -> None:
     assert world.replica.entities == before
     world.grants(TOPIC, "ada", "scale")
     world.must(split)
+
+
+@pytest.mark.parametrize(
+    ("ada", "gate", "verdict"),
+    [
+        ("scale", "scale", Verdict.ACCEPTED),
+        ("scale", "", Verdict.NOT_PERMITTED),
+        ("scale", "consume", Verdict.NOT_PERMITTED),
+        ("", "scale", Verdict.NOT_PERMITTED),
+        ("", "", Verdict.NOT_PERMITTED),
+    ],
+)
+def test_what_is_asked_for_by_a_proxy_needs_the_right_of_both(
+    ada: str, gate: str, verdict: Verdict
+) -> None:
+    world = with_topic("root")
+    for role, action in (("ada", ada), ("gate", gate)):
+        if action:
+            world.grants(TOPIC, role, action)
+    policy = world.topic(TopicMove.POLICY, auto_scale=("enabled", "false"))
+    before = dict(world.replica.entities)
+    assert world.tell(asked("ada", policy, "gate")) is verdict
+    assert (world.replica.entities == before) is (verdict is not Verdict.ACCEPTED)
+
+
+def test_what_is_revoked_from_a_proxy_is_refused_from_the_next_offset_on() -> None:
+    world = with_topic("root")
+    for role in ("ada", "gate"):
+        world.grants(TOPIC, role, "scale")
+    policy = world.topic(TopicMove.POLICY, auto_scale=("enabled", "false"))
+    world.grants(TOPIC, "gate")
+    assert world.tell(asked("ada", policy, "gate")) is Verdict.NOT_PERMITTED
+    world.must(asked("ada", policy))  # for herself
+
+
+def test_a_superuser_s_proxy_needs_the_right_and_a_proxy_that_is_one_has_it() -> None:
+    world = with_topic("root", "all")
+    tenant = world.tenant("other", PolicyOp.CREATE)
+    for by in ("gate", "root"):  # nobody speaks for itself
+        assert world.tell(asked("root", tenant, by)) is Verdict.NOT_PERMITTED
+    world.must(asked("root", tenant, "all"))
+
+
+def test_who_has_lost_the_right_to_consume_may_leave_by_any_proxy() -> None:
+    world = with_topic("root")
+    world.must(world.subscription(SubscriptionOp.CREATE))
+    world.must(world.subscription(SubscriptionOp.JOIN, consumer="c", instance=1))
+    world.must(asked("ada", world.subscription(SubscriptionOp.LEAVE, consumer="c"), "gate"))
+
+
+def test_a_proxy_that_names_nobody_has_asked_for_nothing() -> None:
+    """Who has not said who they are is refused by nodes: so the record is the node's own."""
+    world = with_topic("root")
+    for record in (world.tenant("other", PolicyOp.CREATE), world.move(Move.RELEASE, A)):
+        world.must(asked("", record, "gate"))
+
+
+def test_where_nobody_is_asked_who_may_a_proxy_is_told_of_and_not_judged() -> None:
+    world = with_topic()
+    world.must(asked("eve", world.tenant("other", PolicyOp.CREATE), "gate"))
 
 
 def test_only_what_would_be_accepted_is_refused_for_want_of_a_right() -> None:

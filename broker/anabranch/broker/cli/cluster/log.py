@@ -33,6 +33,7 @@ from anabranch.core.log.records import (
 )
 from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.log.verdicts import Verdict
+from anabranch.core.security.changes import asker_of
 from anabranch.core.topics.topic import TopicMove
 
 _BATCH_MAX: Final = 5_000
@@ -216,8 +217,10 @@ def sentence(record: Record) -> str:
             what = f"{record.op.name} {record.key}"
     cause = getattr(record, "cause", None)
     why = f", {cause.name.lower()}" if cause is not None else ""
-    principal = getattr(record, "principal", "")
-    who = f" for {principal}" if principal else ""
+    asker = asker_of(record)
+    who = f" for {asker.role}" if asker.role else ""
+    if asker.proxied_by:
+        who += f" through {asker.proxied_by}"
     return f"{what}  (version {record.version}, by {record.actor}{who}{why})"
 
 

@@ -176,7 +176,8 @@ def archive(
     "--who",
     default="",
     metavar="ROLE",
-    help="Tell besides what this role was allowed and what it did, by offset and time.",
+    help="Tell besides what this role was allowed, did, and passed on as a proxy, by offset and "
+    "time.",
 )
 def audit(
     archive_dir: str | None,

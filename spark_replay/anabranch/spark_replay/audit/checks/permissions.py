@@ -3,8 +3,9 @@ whoever was refused for want of a right had none.
 
 What roles may do is put together here from the accepted records' changes, apart from the state that
 the fold goes by; what a change needs, and who has it, is judged by core's own `authorize`. Asked is
-only where the session of the broker that proposed said that its node asks. Nothing is granted on
-what is not there: a namespace or a topic takes its permissions along.
+only where the session of the broker that proposed said that its node asks. Where a proxy asked for
+somebody, both must have had the right. Nothing is granted on what is not there: a namespace or a
+topic takes its permissions along.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Collection
 from anabranch.core.log.records import Record, namespace_key, topic_key
 from anabranch.core.log.state import Change, Entity
 from anabranch.core.security.authorize import Judgement, authorize
-from anabranch.core.security.changes import need_of
+from anabranch.core.security.changes import asker_of, need_of
 from anabranch.core.security.grants import Grants
 from anabranch.core.security.permission import PERMISSIONS_PREFIX, Permission
 from anabranch.core.security.principal import Principal
@@ -54,9 +55,9 @@ class Permissions:
         self, offset: int, record: Record, changes: tuple[Change, ...], *, shared: bool
     ) -> None:
         """An accepted record; `shared`: it concerns the whole cluster."""
-        role: str = getattr(record, "principal", "")
-        if role and (self._primary or not shared):
-            self._judge(offset, record, role)
+        asker = asker_of(record)
+        if asker.role and (self._primary or not shared):
+            self._judge(offset, record, asker)
         for key, entity in changes:
             self._keep(key, entity)
         for key, entity in changes:
@@ -68,25 +69,28 @@ class Permissions:
         if shared and not self._primary:
             return
         self.tally.examined += 1
-        role: str = getattr(record, "principal", "")
+        asker = asker_of(record)
         session = self._asking(record)
-        if not role or session is None or self._had_right(session, record, role):
-            why = f"who had the right to, or need not: {self._wanted(record)}"
+        if not asker.role or session is None or not self._lacking(session, record, asker):
+            through = f" through {asker.proxied_by}" if asker.proxied_by else ""
             self.tally.violate(
                 offset,
-                f"{record.key}: {record.actor} was refused it for {role or 'nobody'}, {why}",
+                f"{record.key}: {record.actor} was refused it for {asker.role or 'nobody'}"
+                f"{through}, who had the right to, or need not: {self._wanted(record)}",
             )
 
-    def _judge(self, offset: int, record: Record, role: str) -> None:
+    def _judge(self, offset: int, record: Record, asker: Principal) -> None:
         session = self._asking(record)
         if session is None:
             return
         self.tally.examined += 1
-        if not self._had_right(session, record, role):
+        lacking = self._lacking(session, record, asker)
+        if lacking:
+            by = f"{asker.role} through {lacking}, a proxy that" if lacking != asker.role else ""
             self.tally.violate(
                 offset,
-                f"{record.key}: {record.actor} changed it for {role}, who had no right to: "
-                f"{self._wanted(record)}",
+                f"{record.key}: {record.actor} changed it for {by or f'{lacking}, who'} had no "
+                f"right to: {self._wanted(record)}",
             )
 
     def _asking(self, record: Record) -> Session | None:
@@ -94,10 +98,21 @@ class Permissions:
         session = self._sessions.get(record.actor)
         return session if session is not None and session.authorizes else None
 
-    def _had_right(self, session: Session, record: Record, role: str) -> bool:
+    def _lacking(self, session: Session, record: Record, asker: Principal) -> str:
+        """Who had no right to the change: the role that asked, or else its proxy; "" for neither.
+
+        That the proxy is one was for the node to tell that believed it.
+        """
         need, resource = need_of(record)
-        grants = Grants(self, frozenset(session.superusers))
-        return authorize(grants, Principal(role), need, resource) is Judgement.ALLOWED
+        proxies = frozenset({asker.proxied_by} - {""})
+        grants = Grants(self, frozenset(session.superusers), proxies)
+        match authorize(grants, asker, need, resource):
+            case Judgement.ALLOWED:
+                return ""
+            case Judgement.PROXY_DENIED:
+                return asker.proxied_by
+            case _:
+                return asker.role
 
     @staticmethod
     def _wanted(record: Record) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from anabranch.core.log.fold import NOT_PERMITTED, evolve
 from anabranch.core.log.outcome import Outcome
-from anabranch.core.log.records import PolicyOp, Record, TopicChange
+from anabranch.core.log.records import PolicyOp, Record, SettingChange, TopicChange
 from anabranch.core.log.state import StateReader
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.topics.topic import TopicMove
@@ -16,7 +17,7 @@ from anabranch.spark_replay.audit.tally import CheckName
 from anabranch.spark_replay.audit.verdict import AuditFindings
 from anabranch.spark_replay.report.summary import Log, Summary, summarized
 from anabranch.spark_replay.report.table import table
-from support.history import BROKERS, DEFAULT, History
+from support.history import BROKERS, DEFAULT, History, Rule
 from support.local_audit import OF_ROLES, audited, not_applicable, violated, witness
 from support.role_history import (
     ORDERS,
@@ -25,6 +26,7 @@ from support.role_history import (
     authorizing,
     grant,
     lets_all_through,
+    lets_proxies_through,
     must,
     of_roles,
     policy,
@@ -90,6 +92,88 @@ def test_a_change_after_the_right_was_taken_away_is_found_and_one_before_is_not(
     assert violated(findings) == [CHECK]
     (found,) = next(check.witnesses for check in findings.checks if check.name is CHECK)
     assert found.offset == late
+
+
+def through_a_gate(rule: Rule = evolve) -> History:
+    """And a proxy, by which ada asks, that may what she may."""
+    history = of_roles(rule)
+    must(asked(history, "boss", grant(history, ORDERS, "gate", "scale")))
+    must(asked(history, "ada", policy(history), "gate"))
+    return history
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_what_both_a_role_and_its_proxy_had_the_right_to_is_sound(parts: int) -> None:
+    history = through_a_gate()
+    must(asked(history, "ada", policy(history)))
+    assert asked(history, "ada", policy(history), "other") is Verdict.NOT_PERMITTED
+    must(asked(history, "boss", grant(history, ORDERS, "gate")))
+    assert asked(history, "ada", policy(history), "gate") is Verdict.NOT_PERMITTED
+    assert asked(history, "eve", policy(history), "root") is Verdict.NOT_PERMITTED
+    assert asked(history, "root", policy(history), "root") is Verdict.NOT_PERMITTED
+    must(asked(history, "boss", policy(history), "root"))
+    findings = audited(history, parts=parts)
+    assert violated(findings) == []
+    assert examined(findings) == 13
+    assert not not_applicable(findings) & OF_ROLES
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_a_change_by_a_proxy_that_had_no_right_is_found_though_its_principal_had(
+    snapshot: bool, parts: int
+) -> None:
+    history = through_a_gate(lets_proxies_through)
+    taken = history.snapshot()
+    must(asked(history, "ada", policy(history), "gate"))
+    must(asked(history, "boss", grant(history, ORDERS, "gate", "consume")))
+    must(asked(history, "ada", policy(history), "gate"))
+    must(asked(history, "ada", policy(history)))
+    must(asked(history, "boss", policy(history), "nobody"))
+    late = history.next_offset - 3
+    since: Any = {"snapshot": taken, "without_before": taken.horizon.next_offset}
+    findings = audited(
+        history, rule=lets_proxies_through, parts=parts, **(since if snapshot else {})
+    )
+    assert violated(findings) == [CHECK]
+    found = next(check for check in findings.checks if check.name is CHECK)
+    told = [(each.offset, each.text) for each in found.witnesses]
+    start, end = f"topic:{ORDERS}: {FIRST} changed it for", f"it needs scale on {ORDERS}"
+    assert told == [
+        (late, f"{start} ada through gate, a proxy that had no right to: {end}"),
+        (late + 2, f"{start} boss through nobody, a proxy that had no right to: {end}"),
+    ]
+
+
+def test_a_principal_without_the_right_is_named_before_its_proxy() -> None:
+    history = through_a_gate(lets_all_through)
+    must(asked(history, "eve", policy(history), "nobody"))
+    must(asked(history, "root", policy(history), "root"))
+    findings = audited(history, rule=lets_all_through)
+    assert violated(findings) == [CHECK]
+    found = next(check for check in findings.checks if check.name is CHECK)
+    assert [each.text.partition(", who")[0] for each in found.witnesses] == [
+        f"topic:{ORDERS}: {FIRST} changed it for {role}" for role in ("eve", "root")
+    ]
+
+
+def test_who_was_refused_by_a_proxy_what_both_had_the_right_to_is_found() -> None:
+    history = through_a_gate()
+    history.rule = refuses_scaling
+    assert asked(history, "ada", policy(history), "gate") is Verdict.NOT_PERMITTED
+    assert asked(history, "ada", policy(history), "other") is Verdict.NOT_PERMITTED
+    late = history.next_offset - 2
+
+    def rule(state: StateReader, record: Record, offset: int, ms: int) -> Outcome:
+        return (refuses_scaling if offset >= late else evolve)(state, record, offset, ms)
+
+    findings = audited(history, rule=rule)
+    found = next(check for check in findings.checks if check.name is CHECK)
+    assert found.violated == 1
+    assert witness(findings, CHECK) == (
+        f"topic:{ORDERS}: {FIRST} was refused it for ada through gate, who had the right to, or "
+        f"need not: it needs scale on {ORDERS}"
+    )
 
 
 def refuses_scaling(state: StateReader, record: Record, offset: int, ms: int) -> Outcome:
@@ -227,6 +311,33 @@ def test_a_role_s_rights_end_with_what_they_are_on_and_may_begin_before_a_snapsh
     assert findings.role_events[0].timestamp_ms == 0
 
 
+@pytest.mark.parametrize("parts", [1, 3])
+def test_what_was_done_through_a_role_is_told_with_what_it_did(parts: int) -> None:
+    history = through_a_gate()
+    must(asked(history, "boss", policy(history), "gate"))
+    must(asked(history, "boss", grant(history, ORDERS, "gate")))
+    assert asked(history, "ada", policy(history), "gate") is Verdict.NOT_PERMITTED
+    setting = SettingChange(
+        history.new_id(), "wait", PolicyOp.CREATE, 1, FIRST, history.sessions[FIRST], value="1"
+    )
+    assert asked(history, "ada", setting, "gate") is Verdict.NOT_PERMITTED  # the whole cluster's
+    assert told(audited(history, parts=parts, who="gate")) == [
+        f"may scale on {ORDERS}",
+        f"passed on topic POLICY topic:{ORDERS} for ada ACCEPTED",
+        f"passed on topic POLICY topic:{ORDERS} for boss ACCEPTED",
+        f"may scale on {ORDERS} no more",
+        f"passed on topic POLICY topic:{ORDERS} for ada NOT_PERMITTED",
+        "passed on setting CREATE setting:wait for ada NOT_PERMITTED",
+    ]
+    of_ada = told(audited(history, parts=parts, who="ada"))
+    assert of_ada[1:] == [
+        f"asked for topic POLICY topic:{ORDERS} ACCEPTED",
+        f"asked for topic POLICY topic:{ORDERS} through gate ACCEPTED",
+        f"asked for topic POLICY topic:{ORDERS} through gate NOT_PERMITTED",
+        "asked for setting CREATE setting:wait through gate NOT_PERMITTED",
+    ]
+
+
 def summary_of(history: History, who: str) -> Summary:
     log = Log("wal", 0, history.next_offset, -1, 0, False, 1, 2, -1, 0)
     return summarized(log, audited(history, who=who), 1_000, 0.1, who)
@@ -241,6 +352,8 @@ def test_the_reports_tell_a_role_s_history_only_where_it_is_asked_for() -> None:
     assert lines[start + 2].endswith(f"asked for topic POLICY topic:{ORDERS}: ACCEPTED")
     said = json.loads(found.json())
     assert (said["who"], len(said["role_events"])) == ("ada", 2)
+    through = table(summary_of(through_a_gate(), "gate"))
+    assert f"passed on topic POLICY topic:{ORDERS} for ada: ACCEPTED" in through
     assert "eve was never allowed anything" in table(summary_of(history, "eve"))
     assert "who" not in json.loads(summary_of(history, "").json())
     assert "by offset and time" not in table(summary_of(history, ""))
