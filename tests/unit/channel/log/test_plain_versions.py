@@ -20,7 +20,7 @@ from anabranch.core.log.grounds import Grounds
 from anabranch.core.log.records import Cause, Record, UnitMove
 
 SCHEMAS: Final = Path(codec.__file__).parent / "schemas"
-GOLDEN: Final = json.loads((Path(__file__).parents[1] / "data" / "golden_values.json").read_text())
+GOLDEN: Final = json.loads((Path(__file__).parents[3] / "data" / "golden_values.json").read_text())
 
 
 class Taste(IntEnum):
