@@ -24,7 +24,7 @@ from anabranch.broker.errors import (
     TooManyRequestsError,
     UnavailableError,
 )
-from anabranch.broker.http.models.cluster import Problem
+from anabranch.broker.http.docs.description import PROBLEM
 from anabranch.broker.http.routing import mark_if_stale
 from anabranch.broker.security.credentials import CredentialsError, RefusalReason
 from anabranch.core.errors import AnabranchError, InvalidInputError
@@ -60,7 +60,8 @@ Responses = dict[int | str, dict[str, Any]]
 
 def problems(*statuses: int) -> Responses:
     """The refusals that a route documents."""
-    return {status: {"model": Problem} for status in statuses}
+    # With the model FastAPI would make, and keep, a validator for each of hundreds.
+    return {status: {"content": PROBLEM} for status in statuses}
 
 
 def refusal(status: int, reason: str, headers: dict[str, str] | None = None) -> JSONResponse:

@@ -6,8 +6,6 @@ model. It is pure but for reading the file, and reports every problem at once.
 
 from __future__ import annotations
 
-import difflib
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -95,6 +93,8 @@ def read_settings(
 def _from_file(file: Path | None, problems: list[str]) -> Mapping[str, object]:
     if file is None:
         return {}
+    import tomllib  # takes memory, which a process without such a file need not have
+
     try:
         return tomllib.loads(file.read_text("utf-8"))
     except OSError as error:
@@ -106,6 +106,8 @@ def _from_file(file: Path | None, problems: list[str]) -> Mapping[str, object]:
 
 def near_names(names: Iterable[str], name: str, prefix: str = "") -> str:
     """What to say after a name that is none: those that are like it."""
+    import difflib  # takes memory, which a node whose settings are right need not have
+
     plain = {known.lower(): known for known in names}
     wanted = name.lower().replace("_", "").replace("-", "")
     matches = difflib.get_close_matches(wanted, plain, n=3, cutoff=0.6)

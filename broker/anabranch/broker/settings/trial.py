@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Final
 
@@ -70,6 +69,8 @@ def _unusable(name: str) -> str:
             f"{name} has no part in a cycle of shedding, which takes loads and bundles as they are "
             "reported: leave it out"
         )
+    import difflib  # takes memory, which a node whose settings are right need not have
+
     near = difflib.get_close_matches(name, TRIED, n=2, cutoff=0.6)
     return f"{name} is no setting of the load balancer" + (
         f"; did you mean {' or '.join(near)}?" if near else "; docs/settings.md has them all"

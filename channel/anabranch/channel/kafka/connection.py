@@ -48,6 +48,9 @@ _COMMON: Final[Mapping[str, Any]] = {
     # By librdkafka's default a producer, and every Kafka by its own, makes a topic that is missing:
     # what Anabranch has deleted would come back, with other settings, and take appends.
     "allow.auto.create.topics": False,
+    # What Kafka may ask clients to tell it of themselves (KIP-714): librdkafka keeps a histogram of
+    # each figure for each broker, asked or not, which are up to 0.4 MB of each client.
+    "enable.metrics.push": False,
 }
 # Else a question to a broker of Kafka that is away keeps two threads busy with nothing but waking
 # each other, for as long as it waits for an answer (docs/decisions/0021).

@@ -136,6 +136,25 @@ def test_the_description_lists_every_route() -> None:
     with_http(test)
 
 
+def test_refusals_are_described_as_what_they_are() -> None:
+    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
+        found = (await nodes[0].http.get("/openapi.json")).json()
+        refused = await nodes[0].http.get("/admin/v2/tenants/nobody")
+        assert refused.headers["content-type"] == "application/json"
+        form = found["components"]["schemas"]["Problem"]
+        assert refused.json().keys() == form["properties"].keys() == set(form["required"])
+        for path, verbs in found["paths"].items():
+            for verb, route in verbs.items():
+                for status, answer in route["responses"].items():
+                    if status >= "400":
+                        schema = {"$ref": "#/components/schemas/Problem"}
+                        content = {"application/json": {"schema": schema}}
+                        assert answer["content"] == content, (verb, path, status)
+                        assert answer["description"], (verb, path, status)
+
+    with_http(test)
+
+
 def test_every_request_that_can_be_malformed_is_answered_400_and_says_so() -> None:
     async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
         node = nodes[0]

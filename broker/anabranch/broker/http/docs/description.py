@@ -10,7 +10,11 @@ from typing import Any, Final
 
 from fastapi import FastAPI
 
-_PROBLEM: Final = {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+from anabranch.broker.http.models.cluster import Problem
+
+PROBLEM: Final = {
+    "application/json": {"schema": {"$ref": f"#/components/schemas/{Problem.__name__}"}}
+}
 _TEXT: Final = ("string", "array", "null")  # any text is of these forms
 _FORMS: Final = ("HTTPValidationError", "ValidationError")
 
@@ -26,7 +30,7 @@ def describe(api: FastAPI) -> None:
         for path in found["paths"].values():
             for operation in path.values():
                 _answers(operation)
-        _forget_forms(found)
+        _correct_forms(found)
         return found
 
     api.openapi = openapi  # type: ignore[method-assign]  # as FastAPI's documentation has it
@@ -46,7 +50,7 @@ def _answers(operation: dict[str, Any]) -> None:
 
 
 def _add(responses: dict[str, Any], status: str, why: str) -> None:
-    responses.setdefault(status, {"description": why, "content": _PROBLEM})
+    responses.setdefault(status, {"description": why, "content": PROBLEM})
 
 
 def _can_be_wrong(parameter: dict[str, Any]) -> bool:
@@ -55,7 +59,7 @@ def _can_be_wrong(parameter: dict[str, Any]) -> bool:
     return bool(parameter.get("required")) or any(form not in _TEXT for form in forms)
 
 
-def _forget_forms(description: dict[str, Any]) -> None:
-    schemas = description.get("components", {}).get("schemas", {})
-    for name in _FORMS:
-        schemas.pop(name, None)
+def _correct_forms(description: dict[str, Any]) -> None:
+    components = description.setdefault("components", {})
+    forms = {**components.get("schemas", {}), Problem.__name__: Problem.model_json_schema()}
+    components["schemas"] = {name: forms[name] for name in sorted(forms) if name not in _FORMS}
