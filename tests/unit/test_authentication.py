@@ -199,6 +199,36 @@ def test_a_proxy_asks_for_others_and_nobody_else_does(tmp_path: Path) -> None:
     with_secured(test, **tokens_alone(tmp_path, proxyRoles="gate,other-gate"))
 
 
+def test_who_names_somebody_else_and_is_no_proxy_is_noted_each_time(tmp_path: Path) -> None:
+    """Also whoever was let in just before, by the same token; and who says nothing of itself."""
+
+    async def test(node: SecuredNode, _: MemoryCluster) -> None:
+        async def asked(shown: str, **told: str) -> int:
+            return (await node.ask("GET", LIST, shown, **told)).status_code
+
+        refused = node.security.authenticator.refused
+        for number, shown in enumerate((bearer("ada"), bearer("ada"), ""), 1):
+            assert await asked(shown) == 200
+            with capture_logs() as logged:
+                assert await asked(shown, X_Original_Principal="root") == 403
+            assert refused["proxy"] == number
+            assert [line["reason"] for line in logged] == (["proxy"] if number == 1 else [])
+        async with node.connect(original_principal="root") as client:
+            await turned_away(client)
+
+    with_secured(test, **tokens_alone(tmp_path, anonymousUserRole="guest", proxyRoles="gate"))
+
+
+def test_names_that_are_no_text_are_not_taken_for_one_another(tmp_path: Path) -> None:
+    async def test(node: SecuredNode, _: MemoryCluster) -> None:
+        for name, wanted in ((b"b\xc3\xa9a", 200), (b"b\xe9a", 401), (b"b\xe8a", 401)):
+            headers = [(b"authorization", bearer("gate").encode()), (b"x-original-principal", name)]
+            answer = await node.http.get(LIST, headers=headers)
+            assert answer.status_code == wanted, answer.text
+
+    with_secured(test, **tokens_alone(tmp_path, proxyRoles="gate"))
+
+
 # --- a connection that outlives what it has shown -------------------------------------------------
 
 
