@@ -7,11 +7,12 @@ import base64
 import time
 from pathlib import Path
 
+import bcrypt
 import pytest
 from structlog.testing import capture_logs
 
 from anabranch.broker.errors import StartError
-from anabranch.broker.security.basic import users_of
+from anabranch.broker.security.basic import BasicProvider, users_of
 from anabranch.broker.security.certificates import CertificateProvider
 from anabranch.broker.security.credentials import Credentials, CredentialsError, RefusalReason
 from anabranch.broker.security.node import node_security
@@ -21,7 +22,8 @@ from anabranch.core.log.records import TenantChange
 from anabranch.core.log.replica import MemoryReplica
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError
-from support.memory_cluster import MemoryCluster
+from support import steady
+from support.memory_cluster import MemoryCluster, until
 from support.secured import (
     SecuredNode,
     answer_to,
@@ -357,6 +359,42 @@ def test_whoever_guesses_is_answered_late_and_who_is_right_at_once(tmp_path: Pat
             assert (await node.ask("GET", LIST, shown)).status_code == 200
 
     with_secured(test, **{**tokens_alone(tmp_path), **settings})
+
+
+def test_an_unknown_user_takes_as_long_as_those_of_the_file_as_it_is_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    costs: list[bytes] = []
+    file = tmp_path / "users"
+
+    def put(cost: int) -> None:
+        hashed = bcrypt.hashpw(b"secret", bcrypt.gensalt(cost)).decode()
+        file.write_text(f"ada:{hashed}\n")
+
+    def compared(password: bytes, hashed: bytes) -> bool:
+        costs.append(hashed[4:6])
+        return bcrypt.hashpw(password, hashed) == hashed
+
+    async def test() -> None:
+        put(4)
+        by = BasicProvider(file, 0.01)
+        await by.start()
+        monkeypatch.setattr(bcrypt, "checkpw", compared)
+
+        async def guessed_at(cost: int) -> None:
+            before = by.generation
+            put(cost)
+            await until(lambda: by.generation > before)
+            for user in (b"ada", b"eve"):
+                with pytest.raises(CredentialsError):
+                    await by.verify(Credentials("basic", user + b":guess"))
+
+        await guessed_at(4)
+        await guessed_at(5)
+        await by.stop()
+
+    steady.run(test())
+    assert costs == [b"04", b"04", b"05", b"05"]
 
 
 def test_files_of_users_that_cannot_be_used_are_named_with_the_remedy(tmp_path: Path) -> None:
