@@ -78,7 +78,7 @@ def test_every_way_in_asks_who_comes_but_those_of_probes(tmp_path: Path) -> None
         for method, data in (("", b""), ("none", b""), ("token", b""), ("token", b"x" * 20_000)):
             async with node.connect(method, data) as client:
                 assert await turned_away(client)
-        assert node.security.authenticator.refused[RefusalReason.MISSING] == 2
+        assert node.security.authenticator.refused[RefusalReason.MISSING] == 6 + 2  # by each port
 
     with_secured(test, **tokens_alone(tmp_path, authenticateMetricsEndpoint=True))
 
@@ -333,6 +333,21 @@ def test_refusals_are_logged_with_method_address_and_why(tmp_path: Path) -> None
         assert lines[0]["peer"] == "127.0.0.1"
         assert lines[0]["reason"] == "expired"
         assert node.security.authenticator.refused["expired"] == 2
+
+    with_secured(test, **tokens_alone(tmp_path))
+
+
+def test_who_says_nothing_of_itself_is_counted_and_logged(tmp_path: Path) -> None:
+    async def test(node: SecuredNode, _: MemoryCluster) -> None:
+        refused = node.security.authenticator.refused
+        with capture_logs() as logged:
+            for number, path in enumerate((LIST, LOOKUP, LAYOUT), 1):
+                assert (await node.ask("GET", path)).status_code == 401
+                assert refused["missing"] == number
+            assert (await node.ask("GET", "/livez")).status_code == 200
+        found = [line for line in logged if line["event"] == "authentication.refused"]
+        assert [(each["reason"], each["peer"]) for each in found] == [("missing", "127.0.0.1")]
+        assert refused["missing"] == 3
 
     with_secured(test, **tokens_alone(tmp_path))
 

@@ -187,8 +187,8 @@ class ReadMiddleware:
             return waited_for
 
         async def decide() -> _Answer:
-            guard.must_be_somebody(principal, need)
             try:
+                guard.must_be_somebody(principal, need)
                 return await self._decided(ask)
             except OperationError as error:
                 guard.note(error, request, host_of(scope))
