@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Protocol
 
 from anabranch.broker.errors import OperationError
-from anabranch.broker.requester import asked_by
+from anabranch.broker.requester import asked_by, requester
 from anabranch.broker.security.guard import AccessGuard
 from anabranch.broker.security.open_rights import UNASKED, Lost, OpenRight
 from anabranch.core.names import parse_namespace, parse_scalable_topic, parse_topic
@@ -67,6 +67,16 @@ def may_at_once(guard: AccessGuard, peer: Peer, command: BaseCommand) -> bool:
     except OperationError:
         return False  # its route says why
     return guard.may(principal, need, on) and guard.has_turn(principal)
+
+
+def check_again(guard: AccessGuard, peer: Peer, command: BaseCommand) -> None:
+    """Raises OperationError for who has lost the right to a command while it waited."""
+    name = commands.name_of(commands.type_of(command))
+    try:
+        guard.check(requester(), WIRE[name].need, resource_of_command(command))
+    except OperationError as error:
+        guard.note(error, name, peer.host)
+        raise
 
 
 def original_of(command: BaseCommand) -> str:

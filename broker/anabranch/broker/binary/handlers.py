@@ -39,6 +39,7 @@ from anabranch.wire.server.server import KAFKA_CLIENTS, OpenSession, Peer, Route
 
 Before = Callable[[Route, int, Peer], Route]
 May = Callable[[Peer, BaseCommand], bool]
+CheckAgain = Callable[[Peer, BaseCommand], None]  # raises OperationError
 
 _BEGINNINGS: Final = (BaseCommand.SCALABLE_TOPIC_LOOKUP, BaseCommand.SCALABLE_TOPIC_SUBSCRIBE)
 CODE_OF: Final[dict[type[AnabranchError], ServerError]] = {
@@ -109,9 +110,11 @@ async def _refused(command: BaseCommand) -> None:
     )
 
 
-def lookups(operations: Operations, may: May | None = None) -> OpenSession:
+def lookups(
+    operations: Operations, may: May | None = None, check_again: CheckAgain | None = None
+) -> OpenSession:
     """The part that answers LOOKUP. `may`: whether a client may be answered at once, before which
-    nothing looks at who it is; None: any.
+    nothing looks at who it is; None: any. `check_again`: asked of one that has waited.
     """
 
     def open_session(peer: Peer) -> Routes:
@@ -119,6 +122,8 @@ def lookups(operations: Operations, may: May | None = None) -> OpenSession:
             asked = command.lookupTopic
             try:
                 found = await _locate(operations, asked.topic)
+                if check_again is not None:
+                    check_again(peer, command)
             except AnabranchError as error:
                 answer = CommandLookupTopicResponse(
                     request_id=asked.request_id,

@@ -6,8 +6,14 @@ from functools import partial
 
 from anabranch.broker.binary.consuming import consumer_sessions
 from anabranch.broker.binary.forms import ClientSettings
-from anabranch.broker.binary.guarding import guarded, may_at_once
-from anabranch.broker.binary.handlers import lookups, on_kafka, open_sessions
+from anabranch.broker.binary.guarding import check_again, guarded, may_at_once
+from anabranch.broker.binary.handlers import (
+    CheckAgain,
+    May,
+    lookups,
+    on_kafka,
+    open_sessions,
+)
 from anabranch.broker.binary.listing import topic_lists
 from anabranch.broker.binary.traffic import traffic_reports
 from anabranch.broker.binary.watching import layout_watches
@@ -15,6 +21,12 @@ from anabranch.broker.operations import Operations
 from anabranch.broker.security.guard import AccessGuard
 from anabranch.broker.settings import Settings
 from anabranch.wire.server.server import OpenSession, Peer, Route
+
+
+def _of_look_ups(guard: AccessGuard | None) -> tuple[May | None, CheckAgain | None]:
+    if guard is None:
+        return None, None
+    return partial(may_at_once, guard), partial(check_again, guard)
 
 
 def sessions(
@@ -41,7 +53,7 @@ def sessions(
         session_timeout_ms=round(timeout_s * 1000),
     )
     return open_sessions(
-        lookups(operations, partial(may_at_once, guard) if guard is not None else None),
+        lookups(operations, *_of_look_ups(guard)),
         on_kafka(layout_watches(topics.watches, told, guard=guard)),
         on_kafka(consumer_sessions(topics.consumers, topics.dead_letters, told, guard)),
         traffic_reports(topics.access, operations.traffic, guard),

@@ -38,7 +38,6 @@ class DecidingRoute(APIRoute):
                 return await _decided(request, lambda: handle(request))
             asked = requests[request.method]
             principal, rule = principal_of(request.scope), guard.rule_of(asked)
-            guard.must_be_somebody(principal, rule.need)
             on = resource_of(rule, request.path_params)
 
             async def ask() -> Response:
@@ -49,6 +48,7 @@ class DecidingRoute(APIRoute):
                 return answer
 
             try:
+                guard.must_be_somebody(principal, rule.need)
                 return await _decided(request, ask)
             except OperationError as error:
                 guard.note(error, asked, host_of(request.scope))

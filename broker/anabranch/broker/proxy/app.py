@@ -11,9 +11,10 @@ from anabranch.broker.http.errors import answer, refusal
 from anabranch.broker.http.guards.authentication import AuthenticationMiddleware
 from anabranch.broker.http.guards.origins import behind_origins
 from anabranch.broker.http.guards.requests import GuardMiddleware
-from anabranch.broker.http.senders import principal_of
+from anabranch.broker.http.senders import host_of, principal_of
 from anabranch.broker.metrics.page import MetricsPage
 from anabranch.broker.proxy.forwarding import Forwarding
+from anabranch.broker.proxy.security import ProxySecurity
 from anabranch.broker.proxy.sessions import SharedParts
 from anabranch.broker.security.credentials import CredentialsError, RefusalReason
 from anabranch.broker.settings.proxy import ProxySettings
@@ -54,17 +55,18 @@ class _OwnPaths:
 
 
 class _Metrics:
-    """ASGI: the figures; `asks`: not for somebody who does not say who they are."""
+    """ASGI: the figures; `asks`: by whom it is not for somebody who does not say who they are."""
 
-    def __init__(self, shared: SharedParts, *, asks: bool) -> None:
+    def __init__(self, shared: SharedParts, asks: ProxySecurity | None) -> None:
         self._registry = shared.counts.registry
         self._asks = asks
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._asks and not principal_of(scope).role:
+        if self._asks is not None and not principal_of(scope).role:
             missing = CredentialsError(
                 RefusalReason.MISSING, "say who you are: authenticateMetricsEndpoint says so"
             )
+            self._asks.authenticator.note(missing, "", host_of(scope))
             await answer(missing)(scope, receive, send)
             return
         await MetricsPage(self._registry)(scope, receive, send)
@@ -74,9 +76,10 @@ def create_proxy_app(shared: SharedParts, settings: ProxySettings) -> ASGIApp:
     """What the HTTP server runs."""
     served: ASGIApp = GuardMiddleware(Forwarding(shared), settings.http_limits)
     security = shared.security
-    asks = security is not None and settings.authenticate_metrics_endpoint
-    metrics: ASGIApp = _Metrics(shared, asks=asks)
+    asks = security if settings.authenticate_metrics_endpoint else None
+    metrics: ASGIApp = _Metrics(shared, asks)
     if security is not None:
         served = AuthenticationMiddleware(served, security.authenticator)
-        metrics = AuthenticationMiddleware(metrics, security.authenticator) if asks else metrics
+    if asks is not None:
+        metrics = AuthenticationMiddleware(metrics, asks.authenticator)
     return _OwnPaths(behind_origins(served, settings), shared, metrics)

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from anabranch.broker.errors import OperationError, UnavailableError
 from anabranch.broker.http.errors import answer as answer_to
 from anabranch.broker.http.errors import refusal
-from anabranch.broker.http.senders import principal_of
+from anabranch.broker.http.senders import host_of, principal_of
 from anabranch.broker.logging import get_logger
 from anabranch.broker.node_http import (
     Header,
@@ -117,9 +117,11 @@ class Forwarding:
             return self._security.asker_of(principal)
         if f"{scope['method']} {scope['path']}" in _FOR_EVERYBODY:
             return None
-        raise CredentialsError(
+        missing = CredentialsError(
             RefusalReason.MISSING, "say who you are: this proxy asks everybody who wants that"
         )
+        self._security.authenticator.note(missing, "", host_of(scope))
+        raise missing
 
     async def _asked(self, request: NodeRequest) -> NodeAnswer:
         """The answer of whichever node it takes. Raises OperationError."""

@@ -119,7 +119,7 @@ class Authenticator:
         if provider is None:
             if shown.method or shown.data:
                 return None
-            return self._nobody()
+            return self._nobody(original)
         found = self._known(provider, shown)
         return self._as(found, provider.method, original) if found is not None else None
 
@@ -129,9 +129,9 @@ class Authenticator:
         `original`: for whom it asks, where it is a proxy.
         """
         provider = self._provider(shown)
-        if provider is None and not shown.method and not shown.data:
-            return self._nobody()
         try:
+            if provider is None and not shown.method and not shown.data:
+                return self._nobody(original)
             if provider is None:
                 raise CredentialsError(
                     RefusalReason.METHOD,
@@ -178,10 +178,10 @@ class Authenticator:
     def _provider(self, shown: Credentials) -> Provider | None:
         return next((each for each in self.providers if each.takes(shown)), None)
 
-    def _nobody(self) -> Admitted:
+    def _nobody(self, original: str) -> Admitted:
         if not self._anonymous:
             return Admitted(NOBODY)
-        return Admitted(Principal(self._anonymous, method="anonymous"))
+        return self._as(Verified(self._anonymous), "anonymous", original)
 
     def _as(self, found: Verified, method: str, original: str) -> Admitted:
         role = found.role

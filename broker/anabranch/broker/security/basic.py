@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import bcrypt
 
@@ -39,6 +39,13 @@ _WAITING_MAX: Final = 32
 Users = Mapping[str, bytes]
 
 
+class _Known(NamedTuple):
+    """`nobody`: what an unknown user is held against, so that it takes as long."""
+
+    users: Users
+    nobody: bytes
+
+
 class BasicProvider:
     """Verifies users and passwords by a file."""
 
@@ -46,23 +53,21 @@ class BasicProvider:
     goes_by_data = True
 
     def __init__(self, file: Path, period_s: float) -> None:
-        self._users = ReadAgain("users", (file,), lambda: users_of(file))
+        self._known = ReadAgain("users", (file,), lambda: _known_of(file))
         self._period_s = period_s
         self._threads = ThreadPoolExecutor(_THREADS, "password")
         self._waiting = 0
-        # Of nobody: what an unknown user is held against, so that it takes as long.
-        self._nobody = bcrypt.hashpw(b"", bcrypt.gensalt(_cost_of(self._users.current)))
         self._following: asyncio.Task[None] | None = None
 
     @property
     def generation(self) -> int:
-        return self._users.generation
+        return self._known.generation
 
     def takes(self, shown: Credentials) -> bool:
         return shown.method == BASIC
 
     async def start(self) -> None:
-        self._following = asyncio.create_task(self._users.follow(self._period_s), name="users")
+        self._following = asyncio.create_task(self._known.follow(self._period_s), name="users")
 
     async def stop(self) -> None:
         if self._following is not None:
@@ -72,7 +77,7 @@ class BasicProvider:
 
     async def verify(self, shown: Credentials) -> Verified:
         user, password = _parts(shown.data)
-        known = self._users.current.get(user)
+        known = self._known.current.users.get(user)
         if self._waiting >= _WAITING_MAX:
             raise CredentialsError(
                 RefusalReason.BUSY, "too many passwords are being looked at; try again"
@@ -81,7 +86,7 @@ class BasicProvider:
         try:
             loop = asyncio.get_running_loop()
             is_right = await loop.run_in_executor(
-                self._threads, _matches, password, known or self._nobody
+                self._threads, _matches, password, known or self._known.current.nobody
             )
         finally:
             self._waiting -= 1
@@ -116,6 +121,11 @@ def users_of(file: Path) -> Users:
     if len(found) > _USERS_MAX:
         raise StartError(f"{what} has {len(found)} users: more than {_USERS_MAX} are for tokens")
     return found
+
+
+def _known_of(file: Path) -> _Known:
+    users = users_of(file)
+    return _Known(users, bcrypt.hashpw(b"", bcrypt.gensalt(_cost_of(users))))
 
 
 def _cost_of(users: Users) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Final, cast
 
 import msgspec
@@ -118,7 +119,11 @@ def trusted_of(chains: Iterable[ShownChain], authorities: Sequence[bytes]) -> se
         Store,
     )
 
-    known = [x509.load_der_x509_certificate(each) for each in authorities]
+    known = []
+    for each in authorities:
+        # OpenSSL reads some that are not: whom those have signed comes again, and it decides.
+        with suppress(ValueError, x509.InvalidVersion):
+            known.append(x509.load_der_x509_certificate(each))
     if not known:
         return set()
     of_ca = ExtensionPolicy.permit_all().require_present(

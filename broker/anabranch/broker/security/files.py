@@ -31,7 +31,8 @@ class ReadAgain(Generic[_T]):
         self._what = what
         self._files = tuple(files)
         self._load = load
-        self._seen = self._digest()
+        self._seen = self._digest()  # what `current` was made of
+        self._refused = b""  # what it could not be made of, which is said once
         self.current: _T = load()
         self.generation = 0  # higher with each change
 
@@ -39,18 +40,22 @@ class ReadAgain(Generic[_T]):
         """Takes what the files hold now, if that is another content, and sound."""
         found = await asyncio.to_thread(self._digest)
         if found == self._seen:
+            self._refused = b""
             return
         try:
             self.current = await asyncio.to_thread(self._load)
         except StartError as error:
-            self._not_taken(str(error))
+            # Tried again: it may be whole, and only could not be read just now.
+            if found != self._refused:
+                self._refused = found
+                self._not_taken(str(error))
+            return
         except Exception as error:  # noqa: BLE001 - who follows the file must go on to
             self._not_taken(f"{type(error).__name__}: it is tried again", error)
             return
-        else:
-            self.generation += 1
-            _log.info("security.file_taken", what=self._what, files=list(map(str, self._files)))
-        self._seen = found
+        self._seen, self._refused = found, b""
+        self.generation += 1
+        _log.info("security.file_taken", what=self._what, files=list(map(str, self._files)))
 
     def _not_taken(self, why: str, fault: Exception | None = None) -> None:
         _log.error(

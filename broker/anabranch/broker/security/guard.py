@@ -66,9 +66,16 @@ _KINDS: Final = tuple(each.kind for each in (_DeniedError, _HiddenError, _TooOft
 
 
 class AccessGuard:
-    """`state`: what is folded now, of which the grants are part."""
+    """`state`: what is folded now, of which the grants are part. `note_nobody`: told of those who
+    would have to say who they are, how they do (""), and their address.
+    """
 
-    def __init__(self, settings: SecurityFields, state: Callable[[], Replica]) -> None:
+    def __init__(
+        self,
+        settings: SecurityFields,
+        state: Callable[[], Replica],
+        note_nobody: Callable[[CredentialsError, str, str], None] = lambda *_: None,
+    ) -> None:
         self._authorizes = settings.authorization_enabled
         self._proxies = settings.proxies
         self._judgements = Judgements(settings.superusers, settings.proxies)
@@ -76,6 +83,7 @@ class AccessGuard:
             frozenset() if settings.authenticate_metrics_endpoint else _METRICS
         )
         self._state = state
+        self._note_nobody = note_nobody
         self._rate = settings.max_requests_per_second_per_principal
         self._allowances = Allowances(self._rate) if self._rate else None
         self.refused: Counter[str] = Counter(dict.fromkeys(_KINDS, 0))
@@ -87,7 +95,9 @@ class AccessGuard:
         return EVERYBODY if request in self._opened else REST[request]
 
     def must_be_somebody(self, principal: Principal, need: Need) -> None:
-        """Raises CredentialsError for somebody who would have to say who they are."""
+        """Raises CredentialsError, which `note` knows of, for somebody who would have to say who
+        they are.
+        """
         if not principal.role and need.right is not Right.PUBLIC:
             raise CredentialsError(
                 RefusalReason.MISSING, "say who you are: this node asks everybody who wants that"
@@ -194,6 +204,8 @@ class AccessGuard:
         """Counts an error that a request has ended in, if the guard has raised it; of each role and
         kind one is logged in a while.
         """
+        if isinstance(error, CredentialsError):
+            self._note_nobody(error, "", host)
         if not isinstance(error, _GuardError):
             return
         kind = error.kind

@@ -30,7 +30,7 @@ class NodeSecurity:
     def __init__(self, settings: Settings, state: Callable[[], Replica]) -> None:
         exempt = tuple(listed_words(settings.per_ip_limit_exempt_addresses))
         self.authenticator = Authenticator(settings, exempt)
-        self.guard = AccessGuard(settings, state)
+        self.guard = AccessGuard(settings, state, self.authenticator.note)
         self.admission = WireAdmission(self.authenticator)
         self._is_plain = bool(settings.web_url or settings.service_url)
 

@@ -392,10 +392,12 @@ def test_a_proxy_shows_itself_anew_and_its_client_hears_nothing_of_it(tmp_path: 
 
 def test_metrics_of_a_proxy_may_be_for_those_alone_who_say_who_they_are(tmp_path: Path) -> None:
     async def test(proxy: SecuredProxy, _: list[ServedNode], cluster: MemoryCluster) -> None:
-        assert (await proxy.ask("GET", "/metrics")).status_code == 401
+        for path in ("/metrics", ORDERS):
+            assert (await proxy.ask("GET", path)).status_code == 401
         answer = await proxy.ask("GET", "/metrics", STRANGER)
         assert answer.status_code == 200
         assert 'anabranch_authentications_total{method="token"}' in answer.text
+        assert 'anabranch_authentication_refusals_total{reason="missing"} 2.0' in answer.text
 
     with_secured_proxy(test, tmp_path, count=1, authenticateMetricsEndpoint=True)
 

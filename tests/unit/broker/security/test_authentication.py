@@ -7,11 +7,12 @@ import base64
 import time
 from pathlib import Path
 
+import bcrypt
 import pytest
 from structlog.testing import capture_logs
 
 from anabranch.broker.errors import StartError
-from anabranch.broker.security.basic import users_of
+from anabranch.broker.security.basic import BasicProvider, users_of
 from anabranch.broker.security.certificates import CertificateProvider
 from anabranch.broker.security.credentials import Credentials, CredentialsError, RefusalReason
 from anabranch.broker.security.node import node_security
@@ -21,7 +22,8 @@ from anabranch.core.log.records import TenantChange
 from anabranch.core.log.replica import MemoryReplica
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError
-from support.memory_cluster import MemoryCluster
+from support import steady
+from support.memory_cluster import MemoryCluster, until
 from support.secured import (
     SecuredNode,
     answer_to,
@@ -76,7 +78,7 @@ def test_every_way_in_asks_who_comes_but_those_of_probes(tmp_path: Path) -> None
         for method, data in (("", b""), ("none", b""), ("token", b""), ("token", b"x" * 20_000)):
             async with node.connect(method, data) as client:
                 assert await turned_away(client)
-        assert node.security.authenticator.refused[RefusalReason.MISSING] == 2
+        assert node.security.authenticator.refused[RefusalReason.MISSING] == 6 + 2  # by each port
 
     with_secured(test, **tokens_alone(tmp_path, authenticateMetricsEndpoint=True))
 
@@ -199,6 +201,36 @@ def test_a_proxy_asks_for_others_and_nobody_else_does(tmp_path: Path) -> None:
     with_secured(test, **tokens_alone(tmp_path, proxyRoles="gate,other-gate"))
 
 
+def test_who_names_somebody_else_and_is_no_proxy_is_noted_each_time(tmp_path: Path) -> None:
+    """Also whoever was let in just before, by the same token; and who says nothing of itself."""
+
+    async def test(node: SecuredNode, _: MemoryCluster) -> None:
+        async def asked(shown: str, **told: str) -> int:
+            return (await node.ask("GET", LIST, shown, **told)).status_code
+
+        refused = node.security.authenticator.refused
+        for number, shown in enumerate((bearer("ada"), bearer("ada"), ""), 1):
+            assert await asked(shown) == 200
+            with capture_logs() as logged:
+                assert await asked(shown, X_Original_Principal="root") == 403
+            assert refused["proxy"] == number
+            assert [line["reason"] for line in logged] == (["proxy"] if number == 1 else [])
+        async with node.connect(original_principal="root") as client:
+            await turned_away(client)
+
+    with_secured(test, **tokens_alone(tmp_path, anonymousUserRole="guest", proxyRoles="gate"))
+
+
+def test_names_that_are_no_text_are_not_taken_for_one_another(tmp_path: Path) -> None:
+    async def test(node: SecuredNode, _: MemoryCluster) -> None:
+        for name, wanted in ((b"b\xc3\xa9a", 200), (b"b\xe9a", 401), (b"b\xe8a", 401)):
+            headers = [(b"authorization", bearer("gate").encode()), (b"x-original-principal", name)]
+            answer = await node.http.get(LIST, headers=headers)
+            assert answer.status_code == wanted, answer.text
+
+    with_secured(test, **tokens_alone(tmp_path, proxyRoles="gate"))
+
+
 # --- a connection that outlives what it has shown -------------------------------------------------
 
 
@@ -305,6 +337,21 @@ def test_refusals_are_logged_with_method_address_and_why(tmp_path: Path) -> None
     with_secured(test, **tokens_alone(tmp_path))
 
 
+def test_who_says_nothing_of_itself_is_counted_and_logged(tmp_path: Path) -> None:
+    async def test(node: SecuredNode, _: MemoryCluster) -> None:
+        refused = node.security.authenticator.refused
+        with capture_logs() as logged:
+            for number, path in enumerate((LIST, LOOKUP, LAYOUT), 1):
+                assert (await node.ask("GET", path)).status_code == 401
+                assert refused["missing"] == number
+            assert (await node.ask("GET", "/livez")).status_code == 200
+        found = [line for line in logged if line["event"] == "authentication.refused"]
+        assert [(each["reason"], each["peer"]) for each in found] == [("missing", "127.0.0.1")]
+        assert refused["missing"] == 3
+
+    with_secured(test, **tokens_alone(tmp_path))
+
+
 def test_whoever_guesses_is_answered_late_and_who_is_right_at_once(tmp_path: Path) -> None:
     settings = {
         "authenticationProviders": "basic,token",
@@ -327,6 +374,42 @@ def test_whoever_guesses_is_answered_late_and_who_is_right_at_once(tmp_path: Pat
             assert (await node.ask("GET", LIST, shown)).status_code == 200
 
     with_secured(test, **{**tokens_alone(tmp_path), **settings})
+
+
+def test_an_unknown_user_takes_as_long_as_those_of_the_file_as_it_is_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    costs: list[bytes] = []
+    file = tmp_path / "users"
+
+    def put(cost: int) -> None:
+        hashed = bcrypt.hashpw(b"secret", bcrypt.gensalt(cost)).decode()
+        file.write_text(f"ada:{hashed}\n")
+
+    def compared(password: bytes, hashed: bytes) -> bool:
+        costs.append(hashed[4:6])
+        return bcrypt.hashpw(password, hashed) == hashed
+
+    async def test() -> None:
+        put(4)
+        by = BasicProvider(file, 0.01)
+        await by.start()
+        monkeypatch.setattr(bcrypt, "checkpw", compared)
+
+        async def guessed_at(cost: int) -> None:
+            before = by.generation
+            put(cost)
+            await until(lambda: by.generation > before)
+            for user in (b"ada", b"eve"):
+                with pytest.raises(CredentialsError):
+                    await by.verify(Credentials("basic", user + b":guess"))
+
+        await guessed_at(4)
+        await guessed_at(5)
+        await by.stop()
+
+    steady.run(test())
+    assert costs == [b"04", b"04", b"05", b"05"]
 
 
 def test_files_of_users_that_cannot_be_used_are_named_with_the_remedy(tmp_path: Path) -> None:

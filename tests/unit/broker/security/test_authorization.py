@@ -10,11 +10,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from anabranch.broker.binary.guarding import resource_of_command
+from anabranch.broker.http.models.topics import layout_body
+from anabranch.broker.http.routes import reads
 from anabranch.broker.load.traffic import TrafficGrowth
 from anabranch.broker.settings import Settings
 from anabranch.core.security.actions import Action, Right
 from anabranch.core.security.resources import ResourceLevel
 from anabranch.core.security.table import REST, WIRE, AccessRule
+from anabranch.core.topics.topic import ScalableTopic
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError
@@ -227,6 +230,30 @@ def test_what_a_role_may_not_see_is_answered_like_what_is_not_there(tmp_path: Pa
             assert [each.status_code for each in answers] == [404, 404]
             told = [re.sub(r"acme[/\w]*|nothing", "X", each.text) for each in answers]
             assert told[0] == told[1]
+
+    with_secured(test, **settings(tmp_path))
+
+
+def test_for_who_may_not_see_a_topic_nothing_is_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How long that takes would tell that it is there, and it costs the node something."""
+    made: list[object] = []
+
+    def counted(topic: ScalableTopic) -> dict[str, Any]:
+        made.append(topic)
+        return layout_body(topic)
+
+    async def test(node: SecuredNode, _: MemoryCluster) -> None:
+        await furnished(node)
+        monkeypatch.setattr(reads, "layout_body", counted)
+        known = node.node.metrics.fast_lookups
+        for path in (TOPIC, "/lookup/v2/topic/topic/acme/shop/orders"):
+            assert (await node.ask("GET", path, bearer(STRANGER))).status_code == 404
+        assert (made, node.node.metrics.fast_lookups) == ([], known)
+        for path in (TOPIC, "/lookup/v2/topic/topic/acme/shop/orders"):
+            assert (await node.ask("GET", path, bearer(BOSS))).status_code == 200
+        assert (len(made), node.node.metrics.fast_lookups) == (1, known + 1)
 
     with_secured(test, **settings(tmp_path))
 

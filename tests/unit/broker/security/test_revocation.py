@@ -297,6 +297,38 @@ def test_a_list_by_rest_that_has_to_wait_is_not_told_once_its_right_is_revoked(
     run(tmp_path, test, **SMALL)
 
 
+@pytest.mark.parametrize("by", ["rest", "wire"])
+def test_a_look_up_that_has_to_wait_is_not_answered_once_its_right_is_revoked(
+    by: str, tmp_path: Path
+) -> None:
+    async def asked(node: SecuredNode, name: str) -> str:
+        if by == "rest":
+            answer = await node.ask("GET", f"/lookup/v2/topic/persistent/{name}", bearer("ada"))
+            return str(answer.status_code)
+        async with node.connect("token", token("ada").encode()) as client:
+            await client.answer()
+            wanted = pb.CommandLookupTopic(topic=f"persistent://{name}", request_id=1)
+            command = await answer_to(client, wanted)
+        assert command is not None
+        return ServerError.Name(command.lookupTopicResponse.error)
+
+    async def test(node: SecuredNode) -> None:
+        await ask(node, "POST", f"{OF_HOME}/ada", ["view"])
+        located = node.node.operations.lookups.locate_cached
+        names = (f"{HOME}/topic-{number}" for number in range(100))
+        name = next(each for each in names if located(f"persistent://{each}", HOME) is None)
+        node.node.failing = 1  # the append that gives its bundle an owner, which is repeated
+        asking = asyncio.create_task(asked(node, name))
+        await until(lambda: not node.node.failing)
+        with capture_logs() as logged:
+            await ask(node, "DELETE", f"{OF_HOME}/ada")
+            assert await asking in ("404", "TopicNotFound")
+        assert located(f"persistent://{name}", HOME) is not None
+        assert [line["principal"] for line in logged if "refused" in line["event"]] == ["ada"]
+
+    run(tmp_path, test)
+
+
 def test_who_goes_takes_their_rights_along(tmp_path: Path) -> None:
     async def test(node: SecuredNode) -> None:
         await ask(node, "POST", f"{OF_HOME}/ada", ["consume"])

@@ -88,3 +88,17 @@ def test_whom_an_authority_has_not_signed_is_not_trusted(tmp_path: Path) -> None
     own = ssl.PEM_cert_to_DER_cert(ours.pem.decode())
     assert trusted_of((ada, eve, old, broken), [own]) == {ada}
     assert trusted_of((ada,), []) == set()
+
+
+def test_an_authority_that_openssl_alone_can_read_ends_nothing_of_what_others_have_signed(
+    tmp_path: Path,
+) -> None:
+    """Its `critical` is 1, where DER wants 255: there are old ones like that."""
+    ours, odd = Authority(tmp_path / "ours"), Authority(tmp_path / "odd")
+    ada = ShownChain(ssl.PEM_cert_to_DER_cert(ours.issue("ada").certificate.read_text()))
+    own, strict = (ssl.PEM_cert_to_DER_cert(each.pem.decode()) for each in (ours, odd))
+    lax = strict.replace(b"\x01\x01\xff", b"\x01\x01\x01")
+    context = ssl.create_default_context(cadata=own + lax)
+    assert context.cert_store_stats()["x509_ca"] == 2
+    assert trusted_of((ada,), context.get_ca_certs(binary_form=True)) == {ada}
+    assert trusted_of((ada,), [lax]) == set()

@@ -303,6 +303,35 @@ def test_a_file_is_followed_on_whatever_reading_it_once_has_met(tmp_path: Path) 
     steady.run(test())
 
 
+def test_what_could_not_be_read_for_once_is_taken_though_the_file_is_the_same(
+    tmp_path: Path,
+) -> None:
+    """As while no descriptor is left, on account of who connects: a key may be gone from it."""
+    file = tmp_path / "keys.json"
+    file.write_bytes(b"first")
+    fails = [False]
+
+    def load() -> bytes:
+        if fails[0]:
+            raise StartError("too many open files")
+        return file.read_bytes()
+
+    async def test() -> None:
+        read = ReadAgain("keys", (file,), load)
+        file.write_bytes(b"second")
+        fails[0] = True
+        with capture_logs() as logged:
+            await read.look()
+            await read.look()
+        assert [line["event"] for line in logged] == ["security.file_not_taken"]
+        assert (read.current, read.generation) == (b"first", 0)
+        fails[0] = False
+        await read.look()
+        assert (read.current, read.generation) == (b"second", 1)
+
+    steady.run(test())
+
+
 def test_a_set_at_a_url_is_fetched_again_for_a_name_that_is_new_but_not_for_each() -> None:
     body, asked = [key_set(jwk(RSA_KEY, "one"))], [0]
 

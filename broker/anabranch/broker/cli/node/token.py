@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import stat
 import sys
 import time
 from pathlib import Path
@@ -97,9 +98,7 @@ def _make_pair(
         _write_new(public, _public_pem(key, Encoding.PEM, PublicFormat.SubjectPublicKeyInfo), 0o644)
         click.echo(f"{public} is its public key, for nodes, as tokenPublicKey")
     if key_set is not None:
-        beside = key_set.with_name(f"{key_set.name}.new")
-        beside.write_bytes(grown)
-        beside.replace(key_set)
+        _write_over(key_set, grown)
         click.echo(f"{key_set} has it as {kid}, for nodes, as tokenKeySet")
 
 
@@ -130,6 +129,18 @@ def _write_new(file: Path, content: bytes, mode: int = 0o600) -> None:
         raise InvalidInputError(f"{file} cannot be written: {error.strerror}") from None
     with os.fdopen(descriptor, "wb") as stream:
         stream.write(content)
+
+
+def _write_over(file: Path, content: bytes) -> None:
+    """Puts a set in the place of another one, for nobody else to read: it may hold secrets."""
+    beside = file.with_name(f"{file.name}.new")
+    beside.unlink(missing_ok=True)
+    if not file.exists():
+        _write_new(beside, content, 0o644)
+    else:
+        _write_new(beside, content)
+        beside.chmod(stat.S_IMODE(file.stat().st_mode))
+    beside.replace(file)
 
 
 @token.command(

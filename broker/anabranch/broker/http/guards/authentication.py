@@ -68,7 +68,11 @@ class AuthenticationMiddleware:
             authenticator.note(error, "", host_of(scope))
             raise
         generation = authenticator.generation
-        known = authenticator.at_once(shown, original)
+        try:
+            known = authenticator.at_once(shown, original)
+        except CredentialsError as error:
+            authenticator.note(error, shown.method, host_of(scope))
+            raise
         found = known or await authenticator.admit(shown, host_of(scope), original)
         _remember(scope, said, generation, found)
         return found
@@ -139,7 +143,12 @@ def _credentials(said: tuple[bytes, bytes] | None, scope: Scope) -> tuple[Creden
             "the header Authorization or X-Original-Principal came twice: send one",
         )
     certificate = scope.get(CERTIFICATE_KEY)
-    original = said[1].decode("utf-8", "replace")
+    try:
+        original = said[1].decode()
+    except UnicodeDecodeError:  # or two names that are none could be taken for one
+        raise CredentialsError(
+            RefusalReason.MALFORMED, "the header X-Original-Principal is not UTF-8"
+        ) from None
     scheme, _, rest = said[0].partition(b" ")
     if not scheme:
         return Credentials("", b"", certificate), original

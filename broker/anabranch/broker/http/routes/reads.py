@@ -140,15 +140,15 @@ class ReadMiddleware:
             known: _Answer | _Find | None = None
             if path.startswith(LOOKUP_PREFIX):
                 parts = _lookup_parts(path)
-                known = self._lookup(parts) if parts is not None else None
-                if parts is not None and known is not None and self._guard is not None:
+                if parts is not None:
                     on = topic_resource("/".join(parts[1:]))
-                    known = self._guarded(self._guard, scope, LOOKUP, on, known)
+                    known = self._judged(scope, LOOKUP, on, partial(self._lookup, parts))
             elif path.startswith(_LAYOUT_PREFIX):
                 name = path[len(_LAYOUT_PREFIX) :]
-                known = self._layout(name)
-                if known is not None and self._guard is not None:
-                    known = self._guarded(self._guard, scope, _LAYOUT, topic_resource(name), known)
+                parts = name.split("/")
+                if len(parts) == _LAYOUT_PARTS and all(parts):
+                    on = topic_resource(name)
+                    known = self._judged(scope, _LAYOUT, on, partial(self._layout, name, parts))
             if isinstance(known, tuple):
                 await _send(known, send)
                 return
@@ -157,32 +157,44 @@ class ReadMiddleware:
                 return
         await self._app(scope, receive, send)
 
-    def _guarded(
+    def _judged(
         self,
-        guard: AccessGuard,
         scope: Scope,
         request: str,
         on: ResourceName,
-        known: _Answer | _Find,
+        known: Callable[[], _Answer | _Find],
     ) -> _Answer | _Find:
-        """What is known if whoever asks may; else what refuses it, or finds that they may now."""
+        """What is known if whoever asks may; else what refuses it, or finds that they may now.
+
+        For who may not nothing is looked for: how long that took would tell what is there.
+        """
+        guard = self._guard
+        if guard is None:
+            return known()
         principal, need = principal_of(scope), REST[request].need
         if principal.role and guard.may(principal, need, on):
-            return known
+            found = known()
+            if isinstance(found, tuple):
+                return found
 
         async def ask() -> _Answer:
             guard.check(principal, need, on)
-            return known if isinstance(known, tuple) else await known()
+            found = known()
+            if isinstance(found, tuple):
+                return found
+            waited_for = await found()
+            guard.check(principal, need, on)  # the right may be gone meanwhile
+            return waited_for
 
-        async def refuse() -> _Answer:
-            guard.must_be_somebody(principal, need)
+        async def decide() -> _Answer:
             try:
+                guard.must_be_somebody(principal, need)
                 return await self._decided(ask)
             except OperationError as error:
                 guard.note(error, request, host_of(scope))
                 raise
 
-        return refuse
+        return decide
 
     def _lookup(self, parts: Sequence[str]) -> _Answer | _Find:
         """The answer if it is known at once, else what finds it."""
@@ -198,11 +210,8 @@ class ReadMiddleware:
     async def _find_owner(self, topic: Topic, home: Namespace) -> _Answer:
         return self._locations.of(await self._lookups.find(topic, home))
 
-    def _layout(self, name: str) -> _Answer | _Find | None:
+    def _layout(self, name: str, parts: Sequence[str]) -> _Answer | _Find:
         """As `_lookup`, of a layout."""
-        parts = name.split("/")
-        if len(parts) != _LAYOUT_PARTS or not all(parts):
-            return None
         topic = self._topics.open_topic(name)
         if topic is None:
             return partial(self._decided, partial(self._find_layout, parts))

@@ -15,6 +15,7 @@ from anabranch.broker.security.credentials import Credentials, CredentialsError
 from anabranch.broker.security.tokens import token_provider
 from anabranch.broker.settings import load_settings
 from anabranch.core.errors import InvalidInputError
+from support.tokens import SECRET, jwk
 
 
 def run(*words: str, shown: str = "") -> str:
@@ -79,6 +80,17 @@ def test_a_set_grows_by_a_key_and_keeps_those_it_has(tmp_path: Path) -> None:
     assert key_set.read_bytes() == before
     assert not (tmp_path / "three.key").exists()
     assert "d" not in {name for key in json.loads(before)["keys"] for name in key}
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640])
+def test_a_set_that_grows_is_nobody_else_s_to_read(mode: int, tmp_path: Path) -> None:
+    """It may hold shared secrets."""
+    file, private = tmp_path / "set.json", str(tmp_path / "one.key")
+    file.write_text(json.dumps({"keys": [jwk(SECRET, "shared")]}))
+    file.chmod(mode)
+    run("keys", "--private", private, "--key-set", str(file), "--kid", "one")
+    assert stat.S_IMODE(file.stat().st_mode) == mode
+    assert {each["kid"] for each in json.loads(file.read_bytes())["keys"]} == {"shared", "one"}
 
 
 def test_what_a_token_says_is_shown_and_not_verified(tmp_path: Path) -> None:
