@@ -94,7 +94,8 @@ def test_changes_during_the_making_of_a_list_that_are_lost(monkeypatch: pytest.M
         made(self, names)
 
     monkeypatch.setattr(KeptList, "made", hasty)
-    violation_found("was never what a node told", "does not have the list", "keeps another list")
+    told_wrong = ("was never what a node told", "a walk through")
+    violation_found(*told_wrong, "does not have the list", "keeps another list")
 
 
 def test_a_watch_that_is_put_down_as_told_too_far(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +148,7 @@ def test_properties_that_change_unnoticed(monkeypatch: pytest.MonkeyPatch) -> No
         return False if known and self.selection.properties else note(self, name, present)
 
     monkeypatch.setattr(KeptList, "note", by_name_only)
-    violation_found("does not have the list", "keeps another list")
+    violation_found("does not have the list", "keeps another list", "a walk through")
 
 
 def test_a_permit_that_is_not_given_back_on_cancellation(monkeypatch: pytest.MonkeyPatch) -> None:
