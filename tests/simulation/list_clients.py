@@ -186,7 +186,8 @@ class Lister(ListClient):
             self._timely(asked_at)
         told = answer.getTopicsOfNamespaceResponse
         _, last = answering.read
-        world.judge_told(selection, list(told.topics), told.topics_hash, first, last)
+        names, told_hash = list(told.topics), told.topics_hash
+        world.judged(partial(world.checks.told, selection, names, told_hash, first, last))
 
     def _timely(self, asked_at: float) -> None:
         """Who reads is answered, whatever others do."""

@@ -7,18 +7,23 @@ Megabytes are kilobytes here: a simulated namespace has dozens of topics.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
 
 from anabranch.broker.binary.handlers import open_sessions
 from anabranch.broker.binary.listing import topic_lists
 from anabranch.broker.configuration import Configuration
 from anabranch.broker.errors import UnavailableError
+from anabranch.broker.http.routes.topic_names import PIECE_BYTES, names_response
 from anabranch.broker.proposals import Proposals
 from anabranch.broker.settings import Settings
 from anabranch.broker.topics.lists import TopicLists
+from anabranch.broker.topics.operations import TopicOperations
 from anabranch.client._topics.topic_list import bare_name
 from anabranch.core.bundles.propose import Actor
 from anabranch.core.effects import NodeSettings
@@ -26,6 +31,7 @@ from anabranch.core.errors import AnabranchError
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import Record
 from anabranch.core.log.state import StateReader
+from anabranch.core.names import parse_namespace
 from anabranch.core.settings.override import OVERRIDES_PREFIX
 from anabranch.core.topic_lists.selection import Selection
 from anabranch.core.topic_lists.semaphore import SemaphoreLimits
@@ -177,10 +183,20 @@ class ListHost:
         service: Any = _Service(runtime)
         access: Any = _Access()
         self._service = service
-        self.lists = TopicLists(service, self._world.slices)
         slices = self._world.slices
+        self.lists = TopicLists(service, slices, slices)
         serves = open_sessions(topic_lists(access, self.lists, self.limiter, slices))
         self.server = WireServer(serves, "simulated", WIRE_LIMITS)
+
+    async def names(self, wanted: Mapping[str, str], limit: int | None, after: str) -> Response:
+        """A node's answer to who asks for names by HTTP. Raises OperationError."""
+        asked: Any = SimpleNamespace(_runtime=self._runtime, lists=self.lists)
+        find = await TopicOperations.names(
+            asked, parse_namespace(HOME), wanted.items(), self.limiter
+        )
+        request = Request({"type": "http", "path": HOME, "query_string": b"", "headers": []})
+        small = PIECE_BYTES // SCALE
+        return await names_response(find, self.limiter, request, limit, after, {}, small)
 
     def limiter_limits(self) -> DualMemoryLimits:
         """Those that its limiter goes by."""

@@ -7,10 +7,10 @@ the limits of the memory that lists may take, and nodes, clients and connections
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 
 from anabranch.broker.settings import Settings, load_settings
-from anabranch.client._topics.topic_list import TopicSelection
 from anabranch.core.bundles import propose
 from anabranch.core.bundles.unit import UnitState
 from anabranch.core.log.outcome import Folded
@@ -27,6 +27,7 @@ from simulation.list_clients import SLACK_S, Follower, ListClient, Lister, Mute
 from simulation.list_host import UNREAD_S, WIRE_LIMITS, ListHost
 from simulation.list_plan import CHANGES, HOME, LIMITS, SELECTIONS, ListPlan
 from simulation.list_proxy import PORT, PROXY, ListProxy, behind_proxy
+from simulation.list_walkers import Walker
 from simulation.process import Process
 from simulation.repeatable import Faults
 from simulation.scheduler import ViolationError
@@ -48,6 +49,7 @@ class ListWorld:
         self.checks = ListChecks(self)
         self.hosts: dict[str, ListHost] = {}
         self.by_name = [each for each in SELECTIONS if not each.properties]
+        self.by_property = [each for each in SELECTIONS if not each.pattern]
         self.names = [
             f"{HOME}/{('orders', 'bills')[number % 2]}-{number}" for number in range(plan.topics)
         ]
@@ -68,6 +70,7 @@ class ListWorld:
             *self.followers,
             *(Lister(self, next(self._numbers)) for _ in range(plan.listers)),
             *(Mute(self, next(self._numbers)) for _ in range(plan.mute)),
+            *(Walker(self, next(self._numbers)) for _ in range(plan.walkers)),
         ]
         self.proxies: list[ListProxy] = []
         if plan.proxied:
@@ -206,12 +209,10 @@ class ListWorld:
         """A client found a violation: in a coroutine, so that it is told by the next look."""
         self._wrong.append(what)
 
-    def judge_told(
-        self, selection: TopicSelection, names: list[str], told_hash: str, first: int, last: int
-    ) -> None:
-        """For a client's coroutine."""
+    def judged(self, check: Callable[[], None]) -> None:
+        """For a client's coroutine: looks at what it was told."""
         try:
-            self.checks.told(selection, names, told_hash, first, last)
+            check()
         except ViolationError as found:
             self.wrong(str(found))
 
@@ -429,6 +430,7 @@ class ListWorld:
             "changes": sum(each.changes for each in self.followers),
             "proxied": sum(each.changes for each in self.followers if each.is_proxied),
             "lists": self.checks.taken,
+            "walked": sum(each.walked for each in self.clients if isinstance(each, Walker)),
             "turned_away": self.turned_away,
             "overridden": self.overridden,
             "refused": self.refused,

@@ -13,11 +13,12 @@ from pydantic import ValidationError
 
 from anabranch.broker.binary import listing
 from anabranch.broker.configuration import Configuration
+from anabranch.broker.http.routes import topic_names
 from anabranch.broker.proxy.lists import ListRelay
 from anabranch.broker.proxy.shared_lists import SharedLists
 from anabranch.broker.proxy.watches import KeptWatches
 from anabranch.broker.settings import current, overrides
-from anabranch.broker.topics.lists import KeptList
+from anabranch.broker.topics.kept_list import KeptList
 from anabranch.client._topics.list_watch import TopicListWatch
 from anabranch.client._topics.topic_list import ListChange, ToldTopics
 from anabranch.core.topic_lists.semaphore import (
@@ -26,6 +27,7 @@ from anabranch.core.topic_lists.semaphore import (
     Semaphore,
     SemaphoreLimits,
 )
+from anabranch.core.topic_lists.sorted_names import SortedNames
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.connection import Connection
 from anabranch.wire.memory.limiter import HeldMemory
@@ -92,7 +94,8 @@ def test_changes_during_the_making_of_a_list_that_are_lost(monkeypatch: pytest.M
         made(self, names)
 
     monkeypatch.setattr(KeptList, "made", hasty)
-    violation_found("was never what a node told", "does not have the list", "keeps another list")
+    told_wrong = ("was never what a node told", "a walk through")
+    violation_found(*told_wrong, "does not have the list", "keeps another list")
 
 
 def test_a_watch_that_is_put_down_as_told_too_far(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +148,7 @@ def test_properties_that_change_unnoticed(monkeypatch: pytest.MonkeyPatch) -> No
         return False if known and self.selection.properties else note(self, name, present)
 
     monkeypatch.setattr(KeptList, "note", by_name_only)
-    violation_found("does not have the list", "keeps another list")
+    violation_found("does not have the list", "keeps another list", "a walk through")
 
 
 def test_a_permit_that_is_not_given_back_on_cancellation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,8 +257,8 @@ def test_an_override_by_another_spelling_that_a_node_stumbles_over(
     """As nodes did: any name may be on the log."""
     value = overrides._value
 
-    def lenient(name: str, text: str) -> object:
-        return value(overrides.run_time_name(name), text)
+    def lenient(name: str, text: str, said: object = None) -> object:
+        return value(overrides.run_time_name(name), text, said)
 
     monkeypatch.setattr(overrides, "_value", lenient)
     with pytest.raises(ValidationError, match="scalableTopicMergeWindow"):
@@ -309,3 +312,34 @@ def test_those_who_wait_for_a_list_that_its_reader_leaves(monkeypatch: pytest.Mo
 def test_a_limiter_that_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AsyncSemaphore, "configure", lambda self, limits: None)
     violation_found("has other limits")
+
+
+def test_a_page_that_needs_the_topic_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A continuation that takes the name it begins behind for one that is there."""
+    pieces_after = SortedNames.pieces_after
+
+    def trusting(self: SortedNames, name: str, count: int) -> tuple[bytes, ...]:
+        if not name or name in set(self):
+            return pieces_after(self, name, count)
+        found = pieces_after(self, name, count + 1)
+        names = [each for piece in found for each in piece.split(b",")][1:]
+        return (b",".join(names),) if names else ()
+
+    monkeypatch.setattr(SortedNames, "pieces_after", trusting)
+    violation_found("which was there throughout")
+
+
+def test_pages_by_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list that goes on where it was, whatever has come or gone before that place."""
+    places: dict[str, int] = {}
+    first = topic_names._first
+
+    def numbered(names: SortedNames, after: str, count: int, piece_bytes: int) -> list[str]:
+        at = places.get(after, 0) if after else 0
+        found = list(names)[at:][: len(first(names, after, count, piece_bytes))]
+        if found:
+            places[found[-1]] = at + len(found)
+        return found
+
+    monkeypatch.setattr(topic_names, "_first", numbered)
+    violation_found("which was there throughout", "twice, or not in order")

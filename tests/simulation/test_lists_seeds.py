@@ -35,6 +35,7 @@ def test_the_runs_see_what_they_are_made_to_see() -> None:
     assert seen["changes"] > 1_000
     assert seen["proxied"] > 200
     assert seen["lists"] > 500
+    assert seen["walked"] > 100
     assert seen["turned_away"] > 3  # only where memory is short and the queue as well
     assert seen["overridden"] > 100
     assert seen["refused"] > 20

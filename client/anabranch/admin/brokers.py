@@ -18,6 +18,8 @@ from anabranch.admin.calls import (
     path,
 )
 from anabranch.core import names
+from anabranch.core.errors import InvalidInputError
+from anabranch.core.settings.override import is_setting_name
 
 
 class LeaderBroker(Answer, frozen=True):
@@ -102,6 +104,15 @@ def _brokers(*more: str) -> str:
     return path("admin", "v2", "brokers", *more)
 
 
+def _setting(name: str) -> str:
+    if not is_setting_name(name):
+        raise InvalidInputError(
+            f"{name!a:.200} is no setting: write its name as get_dynamic_configuration_names, or "
+            "`anabranch settings`, has it"
+        )
+    return name
+
+
 class Brokers(Resource[TransportT]):
     """Operations on brokers."""
 
@@ -166,12 +177,12 @@ class Brokers(Resource[TransportT]):
     @RestMethod
     def update_dynamic_configuration(self, name: str, value: str) -> Call[None]:
         """Overrides a setting for all nodes. PreconditionError for what cannot be used."""
-        return Call("POST", _brokers("configuration", name, value), nothing)
+        return Call("POST", _brokers("configuration", _setting(name), value), nothing)
 
     @RestMethod
     def delete_dynamic_configuration(self, name: str) -> Call[None]:
         """Lets every node go by its own setting again."""
-        return Call("DELETE", _brokers("configuration", name), nothing)
+        return Call("DELETE", _brokers("configuration", _setting(name)), nothing)
 
     @RestMethod
     def get_version(self) -> Call[str]:

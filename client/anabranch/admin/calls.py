@@ -13,6 +13,8 @@ from urllib.parse import quote
 
 import msgspec
 
+from anabranch.core.errors import InvalidInputError
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -32,12 +34,24 @@ class Answer(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def path(*parts: str | int) -> str:
-    """A path of the interface, each part quoted.
+    """A path of the interface, each part quoted. Raises InvalidInputError for what can be no part.
 
     >>> path("admin", "v2", "tenants", "a b")
     '/admin/v2/tenants/a%20b'
     """
-    return "".join("/" + quote(str(part), safe="") for part in parts)
+    return "".join("/" + _quoted(str(part)) for part in parts)
+
+
+def _quoted(part: str) -> str:
+    if part in (".", ".."):  # no way of quoting keeps whoever passes on a path from resolving it
+        raise InvalidInputError(
+            f"{part!r} is no name, and no value of anything: it is a step within a path; write out "
+            "what is meant"
+        )
+    try:
+        return quote(part, safe="")
+    except UnicodeEncodeError:
+        raise InvalidInputError(f"{part!a:.200} is no text: write it in UTF-8") from None
 
 
 def nothing(_body: bytes) -> None:

@@ -1,7 +1,8 @@
 """Numbers with a unit, as people write settings: `30s`, `50MB`, `25%` (PIP-483, "Configuration").
 
 Units of bytes count in thousands, as those of PIP-483 do: 50 MB are 50,000,000 bytes. Those with
-an `i` count in 1,024.
+an `i` count in 1,024. A name that ends in `MB` or `Mbytes` is Pulsar's, whose MB are 1,048,576
+bytes: what is said of it counts in 1,024 with and without the `i`, so that 50MB of it are 50.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from decimal import Decimal
 from enum import Enum, unique
 from typing import Final
 
+import msgspec
+
 from anabranch.core.errors import InvalidInputError
 
 _WRITTEN: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+|%)\s*", re.ASCII)
@@ -19,19 +22,21 @@ _WRITTEN: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+|%)\s*", re.
 
 @unique
 class Quantity(Enum):
-    """What a number counts; its units, by how many of what is stored one is."""
+    """What a number counts; its units, by how many of the first one's kind one is."""
 
     SECONDS = "duration"
     BYTES = "size"
+    MEMORY = "size of memory"
     SHARE = "share"
+    BIT_RATE = "rate of bits"
 
     @property
     def units(self) -> Mapping[str, Decimal]:
-        """Each unit's name and size."""
+        """Each unit's name and size: in seconds, bytes, shares of 1, or bits a second."""
         return _UNITS[self]
 
-    def read(self, text: str) -> float:
-        """The number that is stored: seconds, bytes, or a share of 1.
+    def read(self, text: str, one: Decimal = Decimal(1)) -> float:
+        """The number that is stored, of what is `one` large.
 
         Raises InvalidInputError.
 
@@ -44,7 +49,11 @@ class Quantity(Enum):
             raise InvalidInputError(
                 f"{text!r} is no {self.value}: write a number and one of {', '.join(self.units)}"
             )
-        return float(Decimal(match[1]) * unit)
+        return float(Decimal(match[1]) * unit / one)
+
+
+def _in_steps(unit: str, step: int, infix: str = "") -> Mapping[str, Decimal]:
+    return {f"{each}{infix}{unit}": Decimal(step) ** power for power, each in enumerate("KMGT", 1)}
 
 
 _UNITS: Final[Mapping[Quantity, Mapping[str, Decimal]]] = {
@@ -55,12 +64,44 @@ _UNITS: Final[Mapping[Quantity, Mapping[str, Decimal]]] = {
         "h": Decimal(3_600),
         "d": Decimal(86_400),
     },
-    Quantity.BYTES: {
-        "B": Decimal(1),
-        **{f"{each}B": Decimal(1_000) ** power for power, each in enumerate("KMGT", 1)},
-        **{f"{each}iB": Decimal(1_024) ** power for power, each in enumerate("KMGT", 1)},
-    },
+    Quantity.BYTES: {"B": Decimal(1), **_in_steps("B", 1_000), **_in_steps("B", 1_024, "i")},
+    Quantity.MEMORY: {"B": Decimal(1), **_in_steps("B", 1_024), **_in_steps("B", 1_024, "i")},
     Quantity.SHARE: {"%": Decimal("0.01")},
+    Quantity.BIT_RATE: _in_steps("bps", 1_000),
+}
+
+
+class Measure(msgspec.Struct, frozen=True):
+    """What the number of a setting, or of a policy's field, counts, and by how much of it."""
+
+    quantity: Quantity
+    one: Decimal = Decimal(1)
+
+    def read(self, text: str) -> float:
+        """The number that is stored.
+
+        Raises InvalidInputError.
+
+        >>> Measure(Quantity.SECONDS, Decimal("0.001")).read("5s")
+        5000.0
+        """
+        return self.quantity.read(text, self.one)
+
+
+# By how a name ends, the longer ones first.
+_ENDINGS: Final = {
+    "Seconds": Measure(Quantity.SECONDS),
+    "Sec": Measure(Quantity.SECONDS),
+    "Millis": Measure(Quantity.SECONDS, Decimal("0.001")),
+    "Ms": Measure(Quantity.SECONDS, Decimal("0.001")),
+    "Minutes": Measure(Quantity.SECONDS, Decimal(60)),
+    "Bytes": Measure(Quantity.BYTES),
+    "MB": Measure(Quantity.MEMORY, Decimal(1 << 20)),
+    "Mbytes": Measure(Quantity.MEMORY, Decimal(1 << 20)),
+    "Gbps": Measure(Quantity.BIT_RATE, Decimal(1_000) ** 3),
+    "RateChangeThreshold": Measure(Quantity.SHARE),
+    "HistoryResourcePercentage": Measure(Quantity.SHARE),  # which Pulsar calls so, and is none
+    "Percentage": Measure(Quantity.SHARE, Decimal("0.01")),
 }
 _IN_NAME: Final = ("InSeconds", "Seconds")  # the longer one first
 
@@ -79,13 +120,11 @@ def without_unit(name: str) -> str:
     return name.removesuffix(next(each for each in _IN_NAME if name.endswith(each)))
 
 
-def quantity_of(name: str) -> Quantity | None:
+def measure_of(name: str) -> Measure | None:
     """Returns what a setting, or policy field, of that plain name counts, if it may have a unit."""
-    if name.endswith("Seconds"):
-        return Quantity.SECONDS
     if "BytesRate" in name:
-        return Quantity.BYTES
-    return Quantity.SHARE if name.endswith("RateChangeThreshold") else None
+        return Measure(Quantity.BYTES)
+    return next((each for ending, each in _ENDINGS.items() if name.endswith(ending)), None)
 
 
 def plain_form(name: str, value: object, known: frozenset[str]) -> tuple[str, object]:
@@ -100,11 +139,11 @@ def plain_form(name: str, value: object, known: frozenset[str]) -> tuple[str, ob
     named = (f"{name}{unit}" for unit in _IN_NAME)
     plain = name if name in known else next((each for each in named if each in known), name)
     unnamed = plain != name
-    quantity = quantity_of(plain) if plain in known else None
-    if quantity is None:
+    measure = measure_of(plain) if plain in known else None
+    if measure is None:
         return name, value
     if isinstance(value, str) and not _is_number(value):
-        return plain, quantity.read(value)
+        return plain, measure.read(value)
     if unnamed and value is not None:
         raise InvalidInputError(f"{value!r} has no unit: write {value}s, or name it {plain}")
     return plain, value

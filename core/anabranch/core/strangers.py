@@ -41,6 +41,7 @@ class PortRefusal(Enum):
     NOT_READ = "not_read"  # what was sent is not taken
     SILENT = "silent"  # no answer to a PING
     REVOKED = "revoked"  # the right to a watch that cannot be ended otherwise
+    COSTLY = "costly"  # what its watch of a topic list selects takes too much of the node's time
     AUTHENTICATION = "authentication"  # not who it says, or not shown anew in time
 
 

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from anabranch.broker.settings import SettingsError, load_settings
+from anabranch.broker.settings.model import SETTING_NAMES
+from anabranch.broker.settings.overrides import RUN_TIME_SETTINGS
+from anabranch.broker.settings.overrides import checked_override as override_of
+from anabranch.broker.settings.proxy import ProxySettings
+from anabranch.broker.settings.sources import names_of
 from anabranch.core.autoscale.policy import OVERRIDE_FIELDS, AutoScalePolicy, checked_override
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.quantities import (
     Quantity,
     durations,
+    measure_of,
     plain_form,
-    quantity_of,
     without_unit,
 )
 
@@ -69,6 +77,69 @@ def test_a_number_with_its_unit_is_read_exactly(
 def test_what_is_no_duration_is_refused_with_the_units_there_are(text: str) -> None:
     with pytest.raises(InvalidInputError, match="one of ms, s, m, h, d"):
         Quantity.SECONDS.read(text)
+
+
+# Every setting whose name says a unit, a node's and a proxy's: what 90 of a larger one are.
+WITH_UNITS = {
+    "archiveStalledSeconds": ("90m", 5_400),
+    "brokerFrameTimeoutMillis": ("5s", 5_000),
+    "brokerShutdownTimeoutMs": ("1m", 60_000),
+    "flowOrQpsDifferenceThresholdPercentage": ("7%", 7),
+    "loadBalancerHistoryResourcePercentage": ("90%", 0.9),
+    "loadBalancerInFlightServiceUnitStateWaitingTimeInMillis": ("1.5s", 1_500),
+    "loadBalancerNamespaceBundleMaxBandwidthMbytes": ("1GB", 1_024),
+    "loadBalancerOverrideBrokerNicSpeedGbps": ("500Mbps", 0.5),
+    "loadBalancerReportUpdateMaxIntervalMinutes": ("90s", 1.5),
+    "loadBalancerServiceUnitStateTombstoneDelayTimeInSeconds": ("2h", 7_200),
+    "loadBalanceSheddingDelayInSeconds": ("3m", 180),
+    "lookupTimeoutMillis": ("250ms", 250),
+    "maxTopicListInFlightDirectMemSizeMB": ("50MB", 50),
+    "maxTopicListInFlightHeapMemSizeMB": ("2GiB", 2_048),
+    "scalableTopicLoadReportRateChangeThreshold": ("30%", 0.3),
+    "scalableTopicSplitBytesRateInThreshold": ("50MB", 50_000_000),
+    "scalableTopicUnreadRetentionBytes": ("5GB", 5_000_000_000),
+    "tlsCertRefreshCheckDurationSec": ("5m", 300),
+}
+
+
+@pytest.mark.parametrize("name", WITH_UNITS)
+def test_a_setting_whose_name_says_a_unit_takes_others(name: str, tmp_path: Path) -> None:
+    text, number = WITH_UNITS[name]
+    plain = load_settings(None, {}, {name: number})
+    assert load_settings(None, {}, {name: text}) == plain
+    assert load_settings(None, {f"ANABRANCH_{name}": text}, {}) == plain
+    file = tmp_path / "node.toml"
+    file.write_text(f'{name} = "{text}"\n')
+    assert load_settings(file, {}, {}) == plain
+
+
+def test_no_other_name_of_a_setting_says_a_unit() -> None:
+    endings = {re.findall("[A-Z][a-z]+$|[A-Z]+$|BytesRate", name)[0] for name in WITH_UNITS}
+    for name in {*SETTING_NAMES, *names_of(ProxySettings)}:
+        ending = re.findall("[A-Z][a-z]+$|[A-Z]+$|BytesRate|$", name)[0]
+        is_share = ending == "Threshold" and not name.endswith("RateChangeThreshold")
+        assert (measure_of(name) is not None) is (ending in endings and not is_share), name
+
+
+@pytest.mark.parametrize("name", sorted(WITH_UNITS.keys() & {*RUN_TIME_SETTINGS}))
+def test_an_override_of_the_cluster_is_logged_as_a_plain_number(name: str) -> None:
+    text, number = WITH_UNITS[name]
+    assert override_of(name, text) == (name, f"{number:.15g}")
+
+
+def test_a_unit_that_is_none_is_refused_with_those_there_are() -> None:
+    for name, text, said in (
+        ("lookupTimeoutMillis", "5x", "'5x' is no duration: write a number and one of ms, s, m"),
+        ("maxTopicListInFlightHeapMemSizeMB", "5s", "'5s' is no size of memory: .* B, KB, MB"),
+        ("lookupTimeoutMillis", "1.5ms", "'1.5ms': .* fractional part"),
+        ("lookupTimeoutMillis", "0.0001s", "'0.0001s': .* fractional part"),
+        ("leaseMillis", "5x", "leaseMillis changes when a node starts"),
+    ):
+        with pytest.raises(InvalidInputError, match=said) as caught:
+            override_of(name, text)
+        assert name in str(caught.value)
+    assert "no duration" in problem_of(leaseMillis="5x")
+    assert "leaseMillis" in problem_of(leaseMillis="4000.5ms")
 
 
 def problem_of(**given: object) -> str:
@@ -141,7 +212,8 @@ def test_a_duration_says_so_in_its_name() -> None:
 
 
 def test_every_duration_and_size_of_a_policy_may_have_its_unit() -> None:
-    kinds = {name: quantity_of(name) for name in OVERRIDE_FIELDS}
+    measures = {name: measure_of(name) for name in OVERRIDE_FIELDS}
+    kinds = {name: each.quantity for name, each in measures.items() if each is not None}
     assert {name for name, kind in kinds.items() if kind is Quantity.SECONDS} == {
         name for name in OVERRIDE_FIELDS if name.endswith("Seconds")
     }

@@ -13,7 +13,7 @@ from enum import Enum, auto
 from functools import partial
 from typing import Final
 
-from anabranch.broker.topics.lists import KeptList
+from anabranch.broker.topics.kept_list import KeptList
 from anabranch.core.names import Namespace
 from anabranch.core.topic_lists.selection import Selection
 from anabranch.core.topic_lists.sorted_names import names_of

@@ -16,11 +16,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-import msgspec
-
 from anabranch.broker.binary.guarding import going_on, open_right
 from anabranch.broker.binary.handlers import code_of
 from anabranch.broker.binary.list_payloads import Form, Payloads
+from anabranch.broker.binary.list_serving import ListServing
 from anabranch.broker.binary.pace import PushPace
 from anabranch.broker.binary.watch_kinds import WATCH_OPENERS, WatchKind, selection_of
 from anabranch.broker.errors import OperationError
@@ -28,7 +27,8 @@ from anabranch.broker.logging import get_logger
 from anabranch.broker.security.guard import AccessGuard
 from anabranch.broker.security.open_rights import UNASKED, OpenRight
 from anabranch.broker.topics.controllers.access import TopicAccess
-from anabranch.broker.topics.lists import INITIAL_BYTES, KeptList, TopicLists
+from anabranch.broker.topics.kept_list import KeptList
+from anabranch.broker.topics.lists import INITIAL_BYTES, TopicLists
 from anabranch.core.errors import AnabranchError
 from anabranch.core.names import Namespace, parse_namespace
 from anabranch.core.security.resources import namespace_resource
@@ -65,17 +65,6 @@ _Answer = (
 )
 _WatchKey = tuple[WatchKind, int]
 _Group = tuple[WatchKind, KeptList, int]  # those of one client that are to be told the same
-
-
-class ListServing(msgspec.Struct, frozen=True):
-    """What all clients of a node share."""
-
-    access: TopicAccess
-    lists: TopicLists
-    limiter: AsyncDualMemoryLimiter
-    payloads: Payloads
-    pace: PushPace
-    guard: AccessGuard | None  # ends watches whose right is gone; None: of none
 
 
 class _Watch:
@@ -305,14 +294,16 @@ class _Listing:
 
     def lost(self, watch: _Watch, error: OperationError) -> None:
         """Ends a watch whose client may not see the namespace any more."""
-        if self._watches.get(watch.key) is not watch:
-            return
+        if self._watches.get(watch.key) is watch:
+            self._give_up(watch, PortRefusal.REVOKED, code_of(error), str(error))
+
+    def _give_up(self, watch: _Watch, refusal: PortRefusal, code: ServerError, why: str) -> None:
         self._drop(watch.key)
         kind, number = watch.key
         if kind is WatchKind.TOPIC_LIST:  # for these there is no way to say so but this
-            self._peer.turn_away(PortRefusal.REVOKED, str(error))
+            self._peer.turn_away(refusal, why)
         else:
-            self._refuse(number, code_of(error), str(error))
+            self._refuse(number, code, why)
 
     def _end(self) -> None:
         if self._task is not None:
@@ -404,6 +395,10 @@ class _Listing:
     async def _begin_anew(self, watch: _Watch) -> None:
         """Of one that is too far behind, or whose list is not kept any more."""
         kind, number = watch.key
+        if watch.kept.refusal:
+            too_much = ServerError.TooManyRequests
+            self._give_up(watch, PortRefusal.COSTLY, too_much, watch.kept.refusal)
+            return
         if kind is WatchKind.TOPIC_LIST:  # for these there is no way to say so but this
             raise RefusedError(
                 ServerError.ServiceNotReady,

@@ -76,15 +76,18 @@ def checked_override(written: str, text: str) -> tuple[str, str]:
 
     >>> checked_override("scalableTopicMergeWindow", "5m")
     ('scalableTopicMergeWindowSeconds', '300')
+    >>> checked_override("lookupTimeoutMillis", "5s")
+    ('lookupTimeoutMillis', '5000')
     """
     fault = value_fault(text)
     if fault:
         raise InvalidInputError(f"{_INVALID}: {written} is given {text!a:.200}: {fault}")
+    run_time_name(written)
     try:
         name, said = plain_form(written, text, _NAMES)
     except InvalidInputError as error:
         raise InvalidInputError(f"{_INVALID}: {written}: {error}") from None
-    return name, text_of(_value(name, str(said) if isinstance(said, float) else text))
+    return name, text_of(_value(name, text, said))
 
 
 def setting_fault(name: str, value: str) -> str:
@@ -131,15 +134,19 @@ def text_of(value: object) -> str:
     return str(value)
 
 
-def _value(name: str, text: str) -> object:
-    """The value that a text is of a setting. Raises InvalidInputError."""
+def _value(name: str, text: str, said: object = None) -> object:
+    """The value that a text is of a setting; `said`: in the setting's unit, where the text has one
+    of its own. Raises InvalidInputError.
+    """
     found = run_time_name(name)
     if found != name:  # the log has what a setting is called, and no other spelling of it
         raise InvalidInputError(f"{_NOT_CHANGING}: {name!a} is no setting: it is called {found}")
     field = _FIELDS[name]
     try:
         # The rest is defaults, which are fine.
-        value: object = getattr(Settings.model_validate({name: text}), field)
+        value: object = getattr(
+            Settings.model_validate({name: text if said is None else said}), field
+        )
     except ValidationError as error:
         why = "; ".join(each["msg"] for each in error.errors(include_url=False))
         raise InvalidInputError(f"{_INVALID}: {name} is given {text!a:.200}: {why}") from None

@@ -3,7 +3,8 @@
 `operations`: what people can ask of topics; `build` puts it together.
 `controllers`, `subscriptions`: the work of the node that controls a topic.
 `policies`: what a topic may be, and when it scales by itself.
-`lists`, `watches`: who follows which topics there are, and their layouts.
+`lists`, `kept_list`, `catching_up`: which topics there are, for who follows them.
+`watches`: who follows their layouts.
 `placement`, `kafka_drains`: Kafka's brokers, where segments lie.
 `metrics`: what a node tells of its topics.
 """

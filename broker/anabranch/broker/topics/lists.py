@@ -4,86 +4,52 @@ A list is made when it is asked for first, by looking at every topic of the name
 time each; from then on the changes of the log keep it. That of a whole namespace is the source of
 those that a pattern or properties select. What nobody watches may be forgotten again.
 
-A topic that changes is held against each selection, which nearly always is done at once. Strangers'
-patterns may take long, all of them together: then others have their turn in between, and who asks
-for a list of a selection waits until it has what had changed by then.
+A topic that changes is held against each selection (`catching_up`); who asks for a list of one
+waits until it has what had changed by then. What takes too long is refused, or given up.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Final
 
 from anabranch.broker.errors import OverloadedError, UnavailableError
+from anabranch.broker.logging import get_logger
 from anabranch.broker.runtime import FoldingReplica, Runtime
+from anabranch.broker.topics.catching_up import CatchingUp, Slices
 from anabranch.broker.topics.controllers.service import TopicService
+from anabranch.broker.topics.kept_list import KeptList, Wake
 from anabranch.core.names import Namespace, full_name, namespace_of
-from anabranch.core.topic_lists.selection import ALL, Selection, Selector
+from anabranch.core.topic_lists.matching import DEAR_S, MatchingRound
+from anabranch.core.topic_lists.selection import ALL, Selection
 from anabranch.core.topic_lists.sorted_names import names_of
-from anabranch.core.topic_lists.topic_list import TopicList
 from anabranch.wire import clock
-
-Wake = Callable[[], None]
 
 INITIAL_BYTES: Final = 1_024  # of heap, before it is known how long a list is
 _UNWATCHED_MAX: Final = 64  # lists that are kept for who may ask again
 _UNWATCHED_BYTES_MAX: Final = 32 << 20  # of them, but for those of whole namespaces
 _SELECTED_MAX: Final = 1_000  # lists of patterns and properties: each change is held against all
 _SELECTED_BYTES_MAX: Final = 128 << 20  # of them
-_SLICE_S: Final = 0.005  # of making a list, before others have their turn
 _DOMAIN_LENGTH: Final = len(full_name(""))
-
-
-class KeptList:
-    """A list of a namespace's open topics, all or some. Only its `TopicLists` changes it."""
-
-    def __init__(self, home: Namespace, selection: Selection) -> None:
-        self.home = home
-        self.selection = selection
-        self.selector = None if selection.is_all else Selector(selection)
-        self.list = TopicList()
-        self.is_over = False  # it is not kept up to date any more: ask for it anew
-        self.watchers: dict[Wake, None] = {}
-        self.making: asyncio.Task[None] | None = None
-        self.askers = 0  # who wait until it is made
-        self.late_came = 0  # it has no more than some of so many changes yet
-        self._meanwhile: dict[str, bool] = {}  # what changed while it was made
-
-    @property
-    def size_bytes(self) -> int:
-        """What it takes: the names, and what is said of them, which may be much and select none."""
-        return self.list.names.names_bytes + self.selection.length
-
-    def note(self, name: str, present: bool) -> bool:
-        """The topic of this full name belongs to it now, or does not; whether that is new."""
-        if self.making is not None:
-            self._meanwhile[name] = present
-            return False
-        return self.list.note(name, present)
-
-    def made(self, names: Iterable[str]) -> None:
-        """These were found, each at some moment since it was begun; what changed since counts."""
-        found = {name for name in names if self._meanwhile.get(name, True)}
-        found.update(name for name, present in self._meanwhile.items() if present)
-        self.list = TopicList(found)
-        self._meanwhile.clear()
-        self.making = None
-
-    def wake(self) -> None:
-        """There is something new for those who watch it."""
-        for each in list(self.watchers):
-            each()
 
 
 _Key = tuple[Namespace, Selection]
 
 
 class TopicLists:
-    """All lists of this node. To be used in its event loop."""
+    """All lists of this node. To be used in its event loop. `used`: the processor's time of its
+    thread.
+    """
 
-    def __init__(self, service: TopicService, now: Callable[[], float] = clock.now) -> None:
+    def __init__(
+        self,
+        service: TopicService,
+        now: Callable[[], float] = clock.now,
+        used: Callable[[], float] = time.thread_time,
+    ) -> None:
         self._now = now
         self._runtime: Runtime = service.runtime
         self._view: FoldingReplica = self._runtime.view
@@ -94,24 +60,22 @@ class TopicLists:
         self._whole_turn = asyncio.Lock()
         self._selected_turn = asyncio.Lock()
         self._new_turn = asyncio.Lock()
-        # Topics that changed and were not held against selections yet.
-        self._late: dict[str, None] = {}
-        self._late_came = self._late_done = 0  # how many changes
-        self._late_steps: Iterator[None] = iter(())
-        self._late_slice = _Slices(now)
+        self._catching_up = CatchingUp(self._state_of, self._least_seen, self._give_up, used)
         self._noting: asyncio.Task[None] | None = None  # the next slice of that
         self._tasks: set[asyncio.Task[None]] = set()
+        self._log = get_logger()
         self.watch_count = 0
+        self.given_up = 0  # lists of selections that took too long
         service.listeners.append(self._changed)
         service.tickers.append(self._check_view)
 
     async def of(self, home: Namespace, selection: Selection = ALL) -> KeptList:
         """The list as it is now. Of a namespace that is not there it is empty.
 
-        Raises PatternError, or OverloadedError where too many are kept. Who wants it to stay calls
-        `watch` before the next `await`.
+        Raises PatternError, or OverloadedError where too many are kept, or it takes too long. Who
+        wants it to stay calls `watch` before the next `await`.
         """
-        came = self._late_came
+        came = self._catching_up.number
         if not selection.is_all and selection not in self._by_home.get(home, ()):
             async with self._new_turn:  # a pattern takes long to be read, so it is one in each turn
                 await asyncio.sleep(0)
@@ -119,8 +83,7 @@ class TopicLists:
             self._check_view()
             kept = self._found(home, selection)
             awaited = kept.making
-            late = max(came, kept.late_came)
-            if awaited is None and not selection.is_all and self._late_done < late:
+            if awaited is None and self._catching_up.awaits(kept, came):
                 awaited = self._noting
             if awaited is None:
                 return kept
@@ -131,6 +94,8 @@ class TopicLists:
                 kept.askers -= 1
             if not awaited.cancelled():
                 awaited.result()
+            if kept.refusal:
+                raise OverloadedError(kept.refusal)
         raise UnavailableError("this node is stopping; ask another one")
 
     def watch(self, kept: KeptList, wake: Wake) -> None:
@@ -217,6 +182,7 @@ class TopicLists:
         self._unwatched.pop((kept.home, kept.selection), None)
         lists = self._by_home[kept.home]
         del lists[kept.selection]
+        self._catching_up.dropped(kept, is_last=not any(each.selector for each in lists.values()))
         if not lists:
             del self._by_home[kept.home]
 
@@ -234,10 +200,10 @@ class TopicLists:
             async with self._whole_turn:
                 view = self._view
                 found: list[str] = []
-                slices = _Slices(self._now)
+                slices = Slices(self._now)
                 # What is looked at once takes no place of what the view keeps at hand.
                 for name, topic in view.topic_states(kept.home):
-                    if slices.is_over:
+                    if slices.over():
                         await slices.rest()
                     if topic.is_open:
                         found.append(full_name(name))
@@ -249,25 +215,38 @@ class TopicLists:
         try:
             whole = await self.of(kept.home)
             async with self._selected_turn:
-                kept.made(await self._selected_of(kept, whole))
-                kept.late_came = self._late_came
+                kept.has_seen = self._catching_up.number
+                found = await self._selected_of(kept, whole)
+                if kept.refusal:
+                    raise OverloadedError(kept.refusal)
+                kept.made(found)
+                self._catching_up.made(kept)
+                if self._noting is None:
+                    self._catch_up()
         finally:
             self._settled(kept)
 
     async def _selected_of(self, kept: KeptList, whole: KeptList) -> list[str]:
         view, selector = self._view, kept.selector
         found: list[str] = []
-        slices = _Slices(self._now)
+        slices, spent, used = Slices(self._now), MatchingRound(), self._catching_up.used
+        begun, done = used(), 0
         if selector is None:
             return found
         for piece in whole.list.names.pieces:
             for name in names_of(piece):
-                if slices.is_over:
+                if slices.over():
+                    if not spent.goes_on(kept.effort, done, used() - begun):
+                        self._refuse(kept)
+                        return []
                     await slices.rest()
+                    begun, done = used(), 0
+                done += 1
                 bare = name[_DOMAIN_LENGTH:]
                 topic = view.topic(bare) if selector.needs_properties else None
                 if selector.takes(bare, topic.properties if topic is not None else ()):
                     found.append(name)
+        spent.goes_on(kept.effort, done, used() - begun)
         return found
 
     def _settled(self, kept: KeptList) -> None:
@@ -286,51 +265,50 @@ class TopicLists:
             if whole is not None and whole.note(full_name(name), self._state_of(name)[0]):
                 wholes[whole] = None
             if len(lists) > (whole is not None):
-                self._late_came += 1
-                self._late[name] = None
+                self._catching_up.changed(namespace_of(name), name, lists.values())
         for kept in wholes:
             kept.wake()
-        if self._noting is None and self._late:
-            self._late_steps = self._held_against_selections()
-            self._note_late()
+        if self._noting is None:
+            self._catch_up()
 
-    def _note_late(self) -> None:
-        """Lists of selections have what is late, as far as one slice of time goes."""
-        self._late_slice = _Slices(self._now)
+    def _catch_up(self) -> None:
+        """Lists of selections have what has changed, as far as one slice of time goes."""
+        self._catching_up.go_on(Slices(self._now))
         self._noting = None
-        if next(self._late_steps, self) is not self:
-            self._noting = asyncio.create_task(self._note_later(), name="topic lists, what is late")
+        if not self._catching_up.is_done:
+            self._noting = asyncio.create_task(self._catch_up_later(), name="topic lists catch up")
             self._tasks.add(self._noting)
             self._noting.add_done_callback(self._tasks.discard)
 
-    async def _note_later(self) -> None:
+    async def _catch_up_later(self) -> None:
         try:
-            self._note_late()
+            self._catch_up()
         except Exception:
             self._forget_all()  # what was missed, nobody would make up for
             raise
 
-    def _held_against_selections(self) -> Iterator[None]:
-        """One step for each slice of time. What is found counts at once when nothing is late any
-        more: no list is ever one that the log has not had.
-        """
-        found: dict[KeptList, dict[str, bool]] = {}
-        while self._late:
-            name = next(iter(self._late))
-            del self._late[name]
-            is_open, properties = self._state_of(name)  # when that changes, it is late again
-            for kept in list(self._by_home.get(namespace_of(name), {}).values()):
-                if self._late_slice.is_over:
-                    yield
-                selector = kept.selector
-                if selector is not None and not kept.is_over:
-                    present = is_open and selector.takes(name, properties)
-                    found.setdefault(kept, {})[full_name(name)] = present
-        self._late_done = self._late_came
-        for kept, names in found.items():
-            changes = sum(kept.note(name, present) for name, present in names.items())
-            if changes:
-                kept.wake()
+    def _least_seen(self, home: Namespace) -> int:
+        """The change up to which all of a namespace's lists of selections have all changes."""
+        lists = self._by_home.get(home, {}).values()
+        number = self._catching_up.number
+        return min((kept.has_seen for kept in lists if kept.selector is not None), default=number)
+
+    def _give_up(self, kept: KeptList) -> None:
+        """Ends a list of a selection that takes too long, for all who follow it."""
+        self._refuse(kept)
+        self._forget(kept)
+        kept.wake()
+
+    def _refuse(self, kept: KeptList) -> None:
+        selection, took_s = kept.selection, kept.effort.mean_s
+        what = f"pattern {selection.pattern!r}" if selection.pattern else "property filters"
+        kept.refusal = (
+            f"the topics' {what} took {took_s * 1e6:.0f} microseconds for each topic, and what "
+            f"takes more than {DEAR_S * 1e6:.0f} is served only while a node has time; use one "
+            "with fewer and smaller repetitions, or watch the whole namespace"
+        )
+        self.given_up += 1
+        self._log.warning("topic_list.given_up", namespace=kept.home, why=kept.refusal)
 
     def _state_of(self, name: str) -> tuple[bool, tuple[str, ...]]:
         """Whether it is open, and its properties."""
@@ -346,8 +324,6 @@ class TopicLists:
 
     def _forget_all(self) -> None:
         """Whoever watches begins anew."""
-        self._late.clear()
-        self._late_done = self._late_came
         kept_lists = [kept for lists in self._by_home.values() for kept in lists.values()]
         for kept in kept_lists:
             self._forget(kept)
@@ -356,20 +332,3 @@ class TopicLists:
                 kept.making = None
         for kept in kept_lists:
             kept.wake()
-
-
-class _Slices:
-    """Slices of time, between which others have their turn."""
-
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
-        self._until = now() + _SLICE_S
-
-    @property
-    def is_over(self) -> bool:
-        return self._now() >= self._until
-
-    async def rest(self) -> None:
-        """Others have their turn."""
-        await asyncio.sleep(0)
-        self._until = self._now() + _SLICE_S

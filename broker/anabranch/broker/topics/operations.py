@@ -7,7 +7,7 @@ finished it; when it was undone because Kafka refused what it needs, the error s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from anabranch.broker.errors import (
@@ -114,19 +114,25 @@ class TopicOperations:
         ns: Namespace,
         wanted: Iterable[tuple[str, str]],
         limiter: AsyncDualMemoryLimiter,
-    ) -> SortedNames:
-        """Full names of the namespace's topics that have all the wanted properties.
+    ) -> Callable[[], Awaitable[SortedNames]]:
+        """What finds the full names of the namespace's topics, as they are when it is called, that
+        have all the wanted properties. They are there, and small steps from here on.
 
         Raises NotFoundError, or OverloadedError where there is no memory to look for them.
         """
         if self._runtime.view.namespace(ns) is None:
             raise NotFoundError("Namespace does not exist")
         selection = by_properties(wanted)
+
+        async def find() -> SortedNames:
+            return (await self.lists.of(ns, selection)).list.names
+
         try:
             async with limiter.held(INITIAL_BYTES, LimitType.HEAP_MEMORY):
-                return (await self.lists.of(ns, selection)).list.names
+                await find()
         except PermitAcquireError as error:
             raise OverloadedError(str(error)) from None
+        return find
 
     def open_topic(self, name: str) -> ScalableTopic | None:
         """The topic if it is there for clients."""

@@ -12,6 +12,7 @@ import msgspec
 
 from anabranch.core import names
 from anabranch.core.errors import InvalidInputError
+from anabranch.core.topic_lists.pattern_text import grouped
 from anabranch.core.topic_lists.sorted_names import SortedNames, pieces_hash
 
 
@@ -33,6 +34,7 @@ class TopicSelection(msgspec.Struct, frozen=True):
         given: Any = self.properties
         if not isinstance(self.pattern, str):
             raise InvalidInputError(f"pattern must be a str: {type(self.pattern).__name__}")
+        grouped(self.pattern)
         if not isinstance(given, Mapping) or not all(
             isinstance(part, str) for pair in given.items() for part in pair
         ):
@@ -46,7 +48,7 @@ class TopicSelection(msgspec.Struct, frozen=True):
     @property
     def wire_pattern(self) -> str:
         """The pattern as nodes take it, of whole names."""
-        return f"{re.escape(self.namespace)}/({self.pattern})"
+        return f"{re.escape(self.namespace)}/{grouped(self.pattern)}"
 
     def __str__(self) -> str:
         said = f"{self.namespace}/{self.pattern or '*'}"

@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from anabranch.core.errors import InvalidInputError
+from anabranch.core.topic_lists.pattern_text import PatternError as PatternError
 from anabranch.core.topics.topic import properties_dict
 
 PATTERN_LENGTH_MAX: Final = 512
@@ -24,10 +25,6 @@ _MEMORY_MAX: Final = 1 << 18  # of one pattern, what RE2 remembers of its matche
 _SCHEME: Final = "://"
 # The longer ones first: one ends like another.
 _DOMAINS: Final = ("non-persistent", "persistent", "topic")
-
-
-class PatternError(InvalidInputError):
-    """No pattern of names that this release can use."""
 
 
 class Selection(msgspec.Struct, frozen=True):

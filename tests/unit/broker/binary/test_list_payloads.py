@@ -8,7 +8,7 @@ import pytest
 
 from anabranch.broker.binary import list_payloads
 from anabranch.broker.binary.list_payloads import Form, Payloads
-from anabranch.broker.topics.lists import KeptList
+from anabranch.broker.topics.kept_list import KeptList
 from anabranch.core.names import parse_namespace
 from anabranch.core.topic_lists.selection import ALL, by_pattern
 from anabranch.core.topic_lists.topic_list import TopicList

@@ -45,8 +45,8 @@ def test_every_problem_is_reported_at_once_with_its_source(tmp_path: Path) -> No
     environment = {"ANABRANCH_webServicePort": "99999"}
     with pytest.raises(SettingsError) as caught:
         load_settings(file, environment, {"minInsyncReplicas": 4})
-    second, first, third = caught.value.problems
-    assert first.startswith(f"leaseMillis ({file}) is 'soon'")
+    first, second, third = caught.value.problems
+    assert first.startswith(f"leaseMillis ({file}): 'soon' is no duration")
     assert second.startswith("webServicePort (environment) is '99999'")
     assert third.startswith("minInsyncReplicas is 4, more than replicationFactor, 3")
 

@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from anabranch.broker.errors import OverloadedError
-from anabranch.broker.topics import lists
+from anabranch.broker.topics import kept_list, lists
+from anabranch.broker.topics.kept_list import KeptList
 from anabranch.core.names import full_name, parse_namespace
 from anabranch.core.topic_lists.selection import (
     PatternError,
@@ -123,7 +124,7 @@ def test_patterns_that_take_long_hold_up_nobody_else_when_a_topic_changes(
         node = cluster.nodes[0]
         kept, home = node.operations.topics.lists, parse_namespace(HOME)
         selections = [by_pattern(f"{HOME}/[a-z]{{1,{number}}}") for number in range(2, 202)]
-        watched: list[lists.KeptList] = []
+        watched: list[KeptList] = []
         for each in selections:
             watched.append(await kept.of(home, each))
             kept.watch(watched[-1], lambda: None)
@@ -153,7 +154,7 @@ def test_patterns_are_read_one_in_each_turn(monkeypatch: pytest.MonkeyPatch) -> 
             read.append(turns.number)
             super().__init__(selection)
 
-    monkeypatch.setattr(lists, "Selector", Noted)
+    monkeypatch.setattr(kept_list, "Selector", Noted)
 
     async def test(cluster: MemoryCluster) -> None:
         kept, home = cluster.nodes[0].operations.topics.lists, parse_namespace(HOME)
@@ -163,8 +164,29 @@ def test_patterns_are_read_one_in_each_turn(monkeypatch: pytest.MonkeyPatch) -> 
             *found, refused = await asyncio.gather(
                 *asked, kept.of(home, by_pattern("(")), return_exceptions=True
             )
-        assert all(isinstance(each, lists.KeptList) for each in found)
+        assert all(isinstance(each, KeptList) for each in found)
         assert isinstance(refused, PatternError)
         assert len(set(read)) == len(read) == 30
+
+    run(test)
+
+
+def test_a_pattern_that_takes_too_long_to_be_held_against_all_topics_is_refused() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = cluster.nodes[0]
+        kept, home = node.operations.topics.lists, parse_namespace(HOME)
+        await make(node, *NAMES)
+        ticks, seconds = itertools.count(), itertools.count()
+        kept._now = lambda: next(ticks) / 100
+        used, kept._catching_up.used = kept._catching_up.used, lambda: next(seconds)
+        asked = by_pattern(f"{HOME}/topic-.{{1,9}}")
+        refused = await asyncio.gather(
+            kept.of(home, asked), kept.of(home, asked), return_exceptions=True
+        )
+        assert all(isinstance(each, OverloadedError) for each in refused)
+        assert repr(asked.pattern) in str(refused[0])
+        assert (kept.given_up, kept.count) == (1, 1)
+        kept._catching_up.used = used
+        assert list((await kept.of(home, asked)).list.names) == full(*NAMES)
 
     run(test)

@@ -13,6 +13,7 @@ from anabranch.client._topics.list_watch import TopicListWatch
 from anabranch.client._topics.nodes import Nodes
 from anabranch.client._topics.topic_list import ListChange, ToldTopics
 from anabranch.core.errors import InvalidInputError
+from anabranch.core.topic_lists.selection import Selector, by_pattern
 from anabranch.core.topic_lists.sorted_names import topics_hash
 from anabranch.wire import anabranch_pb2 as pb
 from support.lister import Lister
@@ -30,6 +31,18 @@ _SELECTIONS = [
     TopicSelection("public/default"),
     TopicSelection("public/default", pattern="[a-z]"),
 ]
+
+
+def test_a_pattern_that_would_reach_beyond_its_namespace_is_refused_by_name() -> None:
+    for pattern in ("a)|(b", "(a", "[a", "a\\"):
+        with pytest.raises(InvalidInputError, match="is not balanced") as caught:
+            TopicSelection("public/default", pattern=pattern)
+        assert repr(pattern) in str(caught.value)
+
+
+def test_what_a_pattern_says_of_its_beginning_and_end_is_of_the_name_in_its_namespace() -> None:
+    selection = TopicSelection("public/default", pattern="^orders-.*$")
+    assert Selector(by_pattern(selection.wire_pattern)).takes("public/default/orders-eu")
 
 
 def _watch(selection: TopicSelection, *ports: int) -> tuple[TopicListWatch, list[ListChange]]:
@@ -110,7 +123,7 @@ def test_a_refusal_that_is_final_is_told_to_who_starts_the_watch() -> None:
 
 
 def test_a_pattern_is_one_of_names_within_the_namespace() -> None:
-    assert TopicSelection("a/b.c", pattern="x|y").wire_pattern == r"a/b\.c/(x|y)"
+    assert TopicSelection("a/b.c", pattern="x|y").wire_pattern == r"a/b\.c/(?:x|y)"
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,7 @@ def test_a_pattern_matches_whole_names(
         "x" * (PATTERN_LENGTH_MAX + 1),
         "(",
         "a)",
+        "a)|(b",
         "a(b",
         "*a",
         "a**",

@@ -52,7 +52,7 @@ def list_(url: str, as_json: bool) -> None:
 @config.command(
     "set",
     context_settings={"ignore_unknown_options": True},  # -1 is a value, which the node judges
-    epilog="Example: anabranch config set lookupTimeoutMillis 5000",
+    epilog="Example: anabranch config set lookupTimeoutMillis 5s",
 )
 @click.argument("name")
 @click.argument("value")
@@ -60,8 +60,8 @@ def list_(url: str, as_json: bool) -> None:
 def set_(name: str, value: str, url: str) -> None:
     """Override setting NAME by VALUE on all nodes, at once.
 
-    VALUE is written as in a file of settings; a duration may have its unit. What contradicts other
-    settings is refused.
+    VALUE is written as in a file of settings; where NAME says a unit, others may be given: 5s,
+    64MB, 25%. What contradicts other settings is refused.
     """
     connect(url).brokers.update_dynamic_configuration(name, value)
     click.echo(f"{name} is set")

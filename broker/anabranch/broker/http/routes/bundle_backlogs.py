@@ -93,7 +93,8 @@ async def _found(
             f"Cannot find bundle {part} in the bundles list of {home}; GET .../bundles lists them"
         )
     deadline = topics.deadline()
-    names = await topics.names(home, (), operations.topic_list_limiter)
+    find = await topics.names(home, (), operations.topic_list_limiter)
+    names = await find()
     full = [name for name in names if topic_hash(Topic(name)) in part]
     for place, topic in enumerate(map(parse_scalable_topic, full)):
         if asyncio.get_running_loop().time() >= deadline:

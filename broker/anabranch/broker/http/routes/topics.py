@@ -32,7 +32,8 @@ _Filters = Annotated[
     Query(alias="property", description="key=value; may be given several times, all must hold."),
 ]
 _Limit = Annotated[
-    int | None, Query(ge=1, le=100_000, description="At most so many names; all if left out.")
+    int | None,
+    Query(ge=1, le=100_000, description="At most so many names, and of 256 KiB; all if left out."),
 ]
 _After = Annotated[
     str, Query(description="Only names that follow on this one, as the `Link` header gives it.")
@@ -67,9 +68,9 @@ def _topics(routes: APIRouter, topics: TopicOperations, limiter: AsyncDualMemory
 
         With `limit`, the header `Link` with rel="next" says where those are that follow.
         """
-        found = await topics.names(home, _filters(wanted or ()), limiter)
-        return names_response(  # type: ignore[return-value]  # its bytes
-            found, limiter, request, limit, after, response.headers
+        find = await topics.names(home, _filters(wanted or ()), limiter)
+        return await names_response(  # type: ignore[return-value]  # its bytes
+            find, limiter, request, limit, after, response.headers
         )
 
     path = "/{tenant}/{namespace}/{topic}"

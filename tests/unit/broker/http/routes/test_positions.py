@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import pytest
@@ -338,10 +338,14 @@ def test_the_backlogs_of_a_whole_bundle_are_cleared_and_its_subscriptions_delete
         ns: Namespace,
         wanted: Iterable[tuple[str, str]],
         limiter: AsyncDualMemoryLimiter,
-    ) -> SortedNames:
+    ) -> Callable[[], Awaitable[SortedNames]]:
         """One of them is deleted before its turn comes."""
-        found = await real_names(topics, ns, wanted, limiter)
-        return SortedNames(["topic://public/one/gone", *found])
+        find = await real_names(topics, ns, wanted, limiter)
+
+        async def found() -> SortedNames:
+            return SortedNames(["topic://public/one/gone", *await find()])
+
+        return found
 
     async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
         http = nodes[0].http

@@ -1,0 +1,60 @@
+"""How much of a node's time patterns may take: `Effort` of one, `MatchingRound` of all.
+
+What changes is held against each selection that somebody follows, in rounds. As long as a round
+has time left, nobody is asked what they take. Beyond it a selection goes on only if it is cheap,
+and is given up where it is *dear*: it has taken longer for each topic, all in all, than any pattern
+that people write. So a round takes no longer than `ROUND_S` and what is cheap, whatever strangers
+ask for, and who waits for the next one waits for two at most.
+
+Times are those of the processor: a node that stands still makes nothing dear.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+ROUND_S: Final = 1.0
+DEAR_S: Final = 0.000_05  # for a topic; what people write takes a tenth of that
+SLACK_S: Final = 0.005  # that a few topics may take besides: a measurement is never exact
+_TOPICS_MAX: Final = 10_000  # what was before counts less and less
+
+
+class Effort:
+    """What one selection has taken so far, of the topics that were held against it lately."""
+
+    __slots__ = ("spent_s", "topics")
+
+    def __init__(self) -> None:
+        self.topics = 0.0
+        self.spent_s = 0.0
+
+    @property
+    def mean_s(self) -> float:
+        """For a topic."""
+        return self.spent_s / self.topics if self.topics else 0.0
+
+    @property
+    def is_dear(self) -> bool:
+        """Whether others need not wait for it."""
+        return self.spent_s > SLACK_S + self.topics * DEAR_S
+
+    def add(self, topics: int, spent_s: float) -> None:
+        """So many more topics have taken so long."""
+        self.topics += topics
+        self.spent_s += spent_s
+        while self.topics > _TOPICS_MAX:
+            self.topics /= 2
+            self.spent_s /= 2
+
+
+class MatchingRound:
+    """One time that each selection is held against what has changed."""
+
+    def __init__(self) -> None:
+        self._left_s = ROUND_S
+
+    def goes_on(self, effort: Effort, topics: int, spent_s: float) -> bool:
+        """Whether the selection of this effort, to which this is added, is to be kept."""
+        effort.add(topics, spent_s)
+        self._left_s -= spent_s
+        return self._left_s > 0 or not effort.is_dear
