@@ -90,8 +90,16 @@ class KeyFile:
 
 
 def secret_key(file: Path) -> Sequence[VerifyingKey]:
-    """The secret in a file, as it is. Raises StartError."""
+    """The secret in a file, as it is. Raises StartError, also for a key of another kind.
+
+    Whoever has a public key could make tokens by it, if it were taken for a secret.
+    """
     secret = read_file(file, "tokenSecretKey")
+    if b"-----BEGIN" in secret or _is_public_key(secret):
+        raise StartError(
+            f"{file}, which is tokenSecretKey, has a key in PEM or DER, and no shared secret: a "
+            "public key is given as tokenPublicKey"
+        )
     if len(secret) < _SECRET_BYTES_MIN:
         raise StartError(
             f"{file}, which is tokenSecretKey, has {len(secret)} bytes: a secret that cannot be "
@@ -118,6 +126,14 @@ def public_key(file: Path, algorithm: str) -> Sequence[VerifyingKey]:
             f"{', '.join(sorted(own))}: correct either"
         )
     return (VerifyingKey(key, frozenset((algorithm,)) if algorithm else own),)
+
+
+def _is_public_key(der: bytes) -> bool:
+    try:
+        load_der_public_key(der)
+    except (ValueError, UnsupportedAlgorithm):
+        return False
+    return True
 
 
 def keys_of_set(content: bytes, where: str, *, secrets: bool) -> Sequence[VerifyingKey]:

@@ -413,6 +413,15 @@ def test_secrets_that_are_published_or_could_be_guessed_do_not_count(tmp_path: P
         public_key(Path(public_file(tmp_path, EC_KEY)), "RS256")
 
 
+@pytest.mark.parametrize("pem", [True, False])
+@pytest.mark.parametrize("key", [RSA_KEY, EC_KEY])
+def test_a_key_that_others_may_know_is_no_shared_secret(
+    tmp_path: Path, key: Any, pem: bool
+) -> None:
+    with pytest.raises(StartError, match="given as tokenPublicKey"):
+        secret_key(Path(public_file(tmp_path, key, pem=pem)))
+
+
 def test_no_error_tells_a_key(tmp_path: Path) -> None:
     told = jwk(SECRET, "one", alg="strange")
     for content in (key_set(told), key_set({**told, "kty": "RSA"}), b"k" + key_set(told)):
