@@ -58,6 +58,12 @@ TOPIC_LISTS: Final = Dashboard(
     panels=(
         number("Lists", "max(anabranch_topic_lists)", "That the node with most of them keeps."),
         number("Watches", "sum(anabranch_topic_list_watches)", "Of lists, on all nodes."),
+        lines(
+            "Lists given up",
+            PanelUnit.COUNT,
+            "That took too much of a node's time, in five minutes.",
+            Query("increase(anabranch_topic_lists_given_up_total[5m])", "{{instance}}"),
+        ),
         *_panels("broker"),
         *_panels("proxy"),
     ),

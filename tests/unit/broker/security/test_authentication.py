@@ -7,23 +7,18 @@ import base64
 import time
 from pathlib import Path
 
-import bcrypt
 import pytest
 from structlog.testing import capture_logs
 
-from anabranch.broker.errors import StartError
-from anabranch.broker.security.basic import BasicProvider, users_of
 from anabranch.broker.security.certificates import CertificateProvider
 from anabranch.broker.security.credentials import Credentials, CredentialsError, RefusalReason
 from anabranch.broker.security.node import node_security
-from anabranch.broker.settings import SettingsError, load_settings
-from anabranch.broker.settings.proxy import load_proxy_settings
+from anabranch.broker.settings import load_settings
 from anabranch.core.log.records import TenantChange
 from anabranch.core.log.replica import MemoryReplica
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError
-from support import steady
-from support.memory_cluster import MemoryCluster, until
+from support.memory_cluster import MemoryCluster
 from support.secured import (
     SecuredNode,
     answer_to,
@@ -374,108 +369,6 @@ def test_whoever_guesses_is_answered_late_and_who_is_right_at_once(tmp_path: Pat
             assert (await node.ask("GET", LIST, shown)).status_code == 200
 
     with_secured(test, **{**tokens_alone(tmp_path), **settings})
-
-
-def test_an_unknown_user_takes_as_long_as_those_of_the_file_as_it_is_now(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    costs: list[bytes] = []
-    file = tmp_path / "users"
-
-    def put(cost: int) -> None:
-        hashed = bcrypt.hashpw(b"secret", bcrypt.gensalt(cost)).decode()
-        file.write_text(f"ada:{hashed}\n")
-
-    def compared(password: bytes, hashed: bytes) -> bool:
-        costs.append(hashed[4:6])
-        return bcrypt.hashpw(password, hashed) == hashed
-
-    async def test() -> None:
-        put(4)
-        by = BasicProvider(file, 0.01)
-        await by.start()
-        monkeypatch.setattr(bcrypt, "checkpw", compared)
-
-        async def guessed_at(cost: int) -> None:
-            before = by.generation
-            put(cost)
-            await until(lambda: by.generation > before)
-            for user in (b"ada", b"eve"):
-                with pytest.raises(CredentialsError):
-                    await by.verify(Credentials("basic", user + b":guess"))
-
-        await guessed_at(4)
-        await guessed_at(5)
-        await by.stop()
-
-    steady.run(test())
-    assert costs == [b"04", b"04", b"05", b"05"]
-
-
-def test_files_of_users_that_cannot_be_used_are_named_with_the_remedy(tmp_path: Path) -> None:
-    file = tmp_path / "users"
-    for content, said in (
-        ("ada:$apr1$x$y", "line 1 .*htpasswd -B"),
-        ("ada:secret", "no bcrypt hash"),
-        ("ada:$2b$31$" + "a" * 53, "cost of 4 to 14"),
-        ("ada:$2b$03$" + "a" * 53, "cost of 4 to 14"),
-        (":$2b$04$" + "a" * 53, "no user"),
-        (f"ada:$2b$04${'a' * 53}\nada:$2y$04${'a' * 53}", "line 2"),
-    ):
-        file.write_text(content)
-        with pytest.raises(StartError, match=said):
-            users_of(file)
-    assert users_of(Path(users_file(tmp_path, ada="secret"))).keys() == {"ada"}
-
-
-def test_settings_that_miss_something_say_what(tmp_path: Path) -> None:
-    tokens = tokens_alone(tmp_path)
-    for given, said in (
-        ({"authorizationEnabled": True}, "needs authenticationEnabled"),
-        ({"kafkaAclsEnabled": True}, "needs authorizationEnabled"),
-        ({"kafkaAclsPrincipal": "User:ada"}, "names no principal"),
-        ({"authenticationEnabled": True}, "needs authenticationProviders"),
-        ({**tokens, "tokenSecretKey": ""}, "has token, which needs tokenSecretKey or"),
-        ({**tokens, "authenticationProviders": "tls"}, "needs tlsTrustCertsFilePath"),
-        ({**tokens, "authenticationProviders": "basic"}, "needs basicAuthConf"),
-        ({**tokens, "authenticationProviders": "kerberos"}, "none of token, tls, basic"),
-        ({**tokens, "tokenSecretKey": "data:;base64,c2VjcmV0"}, "secrets are no settings"),
-        ({**tokens, "tokenKeySet": "http://example.com/keys"}, "could be anybody's"),
-        ({**tokens, "tokenKeySet": "https://example.com/keys"}, "tokenIssuer is empty"),
-        ({**tokens, "anonymousUserRole": "a", "proxyRoles": "a,b"}, "could ask for anybody"),
-        (
-            {
-                **tokens,
-                "authorizationEnabled": True,
-                "superuserRoles": "a,b",
-                "anonymousUserRole": "b",
-            },
-            "could do everything",
-        ),
-    ):
-        with pytest.raises(SettingsError, match=said):
-            load_settings(None, {}, given)
-    pulsars = "org.apache.pulsar.broker.authentication.AuthenticationProviderToken"
-    assert load_settings(None, {}, {**tokens, "authenticationProviders": pulsars}).methods == (
-        "token",
-    )
-
-
-def test_a_secret_in_place_of_its_file_is_not_told(tmp_path: Path) -> None:
-    secret = "Sx7bnQ"
-    for given in (
-        {"tokenSecretKey": f"data:;base64,{secret}"},
-        {"tokenPublicKey": f"data:;base64,{secret}"},
-        {"tokenKeySet": f"https://ada:{secret}@example.com/keys"},
-        {"basicAuthConf": f"data:ada:{secret}"},
-        {"brokerClientAuthenticationParameters": f"token:{secret}"},
-    ):
-        settings = {**tokens_alone(tmp_path), **given}
-        for load in (load_settings, load_proxy_settings):
-            with pytest.raises(SettingsError) as raised:
-                load(None, {}, settings)
-            assert f"{next(iter(given))} (flag): " in str(raised.value)
-            assert secret not in str(raised.value)
 
 
 def test_a_node_that_anybody_can_reach_says_what_they_may_do(tmp_path: Path) -> None:
