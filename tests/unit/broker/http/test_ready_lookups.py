@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 from anabranch.broker.http.guards.origins import OriginRules
 from anabranch.broker.http.ready_lookups import ReadyLookups
 from anabranch.broker.http.server import HttpServer, bind
+from anabranch.wire import clock
 from support import steady
 from support.http import PATIENT, HttpNode, with_http
 from support.memory_cluster import WAIT_S, MemoryCluster, MemoryNode, memory_cluster
@@ -126,9 +127,12 @@ def test_one_that_is_answered_before_its_body_came_waits_for_the_next_as_others_
 def test_each_look_up_takes_one_turn_of_its_role_whoever_answers_it(tmp_path: Path) -> None:
     async def test(node: SecuredNode, _: MemoryCluster) -> None:
         shown = bearer("ada")
-        asked = [f"{LOOKUPS}/orders-{number % 3}" for number in range(6)]
+        asked = [f"{LOOKUPS}/orders-{number % 3}" for number in range(60)]
+        began = clock.now()
         found = [(await node.ask("GET", path, shown)).status_code for path in asked]
-        assert found == [200] * 5 + [429]
+        turns = 5 * (1 + clock.now() - began)  # so many have come by now, however long it took
+        assert found[:5] == [200] * 5
+        assert found.count(200) <= turns
 
     with_secured(test, **tokens_alone(tmp_path, maxRequestsPerSecondPerPrincipal=5))
 
