@@ -259,7 +259,7 @@ def test_the_next_leader_ends_what_was_begun_and_decides_anew_what_was_not(
         for record in sheds:
             (grounds,) = record.choice
             assert record.cause in (Cause.OVERLOADED, Cause.UNDERLOADED)
-            assert grounds.predicted < grounds.deviation
+            assert grounds.predicted <= grounds.deviation  # equal where it is for the traffic
         findings = audited(history)
         assert violated(findings) == []
         assert CheckName.BALANCE not in not_applicable(findings)
