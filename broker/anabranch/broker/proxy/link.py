@@ -111,10 +111,12 @@ class NodeLink(ClientConnection):
     async def take_list(self) -> bytes | bytearray:
         """The list that has begun, undecoded; nothing is read behind it until `list_over`.
 
-        Raises asyncio.CancelledError when the link ends first.
+        Raises asyncio.CancelledError when the link ends first, or has ended.
         """
         self._admitted = True
         self._list = self._loop.create_future()
+        if self.closed.done():  # and nobody else would tell it
+            self._list.cancel()
         self.go_on()
         return await self._list
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from anabranch.broker.proxy.link import PIECE_BYTES_MAX, NodeLink
 from anabranch.broker.proxy.lists import INITIAL_BYTES
 from anabranch.broker.proxy.shared_lists import list_head, message_of
@@ -71,5 +73,19 @@ def test_a_list_that_is_not_taken_yet_is_a_piece_and_one_that_is_taken_comes_who
             assert answer.lookupTopicResponse.request_id == 9
             link.abort("enough")
             await asyncio.wait([link.closed])
+
+    steady.run(test())
+
+
+def test_a_list_whose_link_has_ended_before_it_is_taken_is_not_waited_for() -> None:
+    async def test() -> None:
+        node, owner = ListingNode(), Owner()
+        async with serving(node.open_session) as server:
+            link = await join(lambda: NodeLink(owner, "node"), HOST, server.port, HELLO, WAIT_S)
+            await asks(link, owner, 100_000, 1)
+            link.abort("lost before its list was taken")
+            await asyncio.wait([link.closed])
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.wait_for(link.take_list(), WAIT_S)
 
     steady.run(test())
