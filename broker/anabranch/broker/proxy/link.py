@@ -76,7 +76,10 @@ class NodeLink(ClientConnection):
         self.node = node  # host:port
         self.asked: dict[int, Asked] = {}  # by request id
         self.consumers: set[int] = set()  # ids of those that this node serves, or is to
-        self.revoked = ""  # why its client's right to a watch of a topic list is gone
+        # Why the node gives up a watch of a topic list, for which there is no way to say so but an
+        # end: its client's right is gone, or it takes too much.
+        self.revoked = ""
+        self.too_much = ""
         self.was_idle = False  # for which the node has ended it: what is asked, it has not taken
         self._owner = owner
         self._is_paused = False  # by the owner
@@ -177,6 +180,8 @@ class NodeLink(ClientConnection):
             self.was_idle = command.error.error == ServerError.ServiceNotReady
             if command.error.error == ServerError.AuthorizationError:
                 self.revoked = command.error.message
+            elif command.error.error == ServerError.TooManyRequests:
+                self.too_much = command.error.message
             self.close(f"the node ends it: {command.error.message}")
             self._owner.link_ended(self, self._reason)
         elif not commands.lacking(command):

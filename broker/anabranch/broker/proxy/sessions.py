@@ -355,8 +355,12 @@ class ClientSession:
             self._links.home = None
         if not self._peer.is_open:
             return
-        if link.revoked:  # the node is there, and its client is told as it would be without us
+        # A node that gives up a watch is there, and its client is told as it would be without us.
+        if link.revoked:
             self._peer.turn_away(PortRefusal.REVOKED, link.revoked)
+            return
+        if link.too_much and was_home and self._watches.has_lists:
+            self._peer.turn_away(PortRefusal.COSTLY, link.too_much)
             return
         why = f"node {link.node} has gone: {reason}"
         if not link.was_idle:
