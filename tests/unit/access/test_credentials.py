@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.access import Basic, CredentialsError, Tls, TlsFiles, Token
+from anabranch.access import Basic, CredentialsError, Tls, TlsFiles, Token, tls
 from anabranch.core.errors import InvalidInputError
 from support.authority import Authority
 from support.tokens import token
@@ -118,6 +118,30 @@ def test_a_file_without_authorities_is_refused(content: bytes, tmp_path: Path) -
     file.write_bytes(content)
     with pytest.raises(InvalidInputError, match=r"ca\.pem"):
         TlsFiles(Tls(ca_file=file))
+
+
+def test_files_that_could_not_be_used_once_are_read_again_though_they_stay_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What hindered it may be no matter of what is in them, such as too many open files."""
+    one = Authority(tmp_path / "one")
+    file = tmp_path / "ca.pem"
+    file.write_bytes(one.file.read_bytes())
+    files = TlsFiles(Tls(ca_file=file))
+    before = files.context()
+
+    def fails(_: Tls) -> ssl.SSLContext:
+        raise InvalidInputError("not now")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tls, "client_context", fails)
+        file.write_bytes(Authority(tmp_path / "other").file.read_bytes())
+        assert files.context() is before
+        assert files.context() is before
+    assert caplog.text.count("not now") == 1
+    after = files.context()
+    assert after is not before
+    assert files.context() is after
 
 
 def test_certificates_that_are_of_no_use_are_refused(tmp_path: Path) -> None:

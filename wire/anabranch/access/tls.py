@@ -55,6 +55,7 @@ class TlsFiles:
         self.tls = tls
         self._seen = _digest(tls.files)
         self._context = client_context(tls)
+        self._is_behind = False  # what was seen last could not be used
 
     def context(self) -> ssl.SSLContext:
         """For the next connection: another one after a file has changed.
@@ -62,12 +63,16 @@ class TlsFiles:
         Files that are of no use, as when one of two is not written yet, change nothing.
         """
         found = _digest(self.tls.files)
-        if found != self._seen:
+        is_news = found != self._seen
+        if is_news or self._is_behind:
             self._seen = found
             try:
                 self._context = client_context(self.tls)
+                self._is_behind = False
             except InvalidInputError as error:
-                _logger.warning("what was read before goes on: %s", error)
+                self._is_behind = True
+                if is_news:
+                    _logger.warning("what was read before goes on: %s", error)
         return self._context
 
 
