@@ -141,11 +141,12 @@ def lookups(
                 name, namespace = names.parse_topic(asked.topic)
             except InvalidInputError:
                 return False
-            located = operations.lookups.locate_cached(name, namespace)
+            located = operations.lookups.known(name, namespace)
             if located is None or not (located.service_url or located.service_url_tls):
                 return False
             if may is not None and not may(peer, command):
                 return False  # its route says why
+            operations.lookups.answered_at_once(name, namespace, located)
             peer.send_command(_found(asked.request_id, located))
             return True
 

@@ -258,6 +258,24 @@ def test_for_who_may_not_see_a_topic_nothing_is_looked_for(
     with_secured(test, **settings(tmp_path))
 
 
+def test_a_look_up_by_command_that_is_refused_is_no_load_of_its_bundle(tmp_path: Path) -> None:
+    async def test(node: SecuredNode, _: MemoryCluster) -> None:
+        await furnished(node)
+        counts = node.node.metrics
+        asked = pb.CommandLookupTopic(topic="topic://acme/shop/orders", request_id=1)
+        for role, counted in ((STRANGER, 0), (BOSS, 1)):
+            known = counts.fast_lookups
+            async with node.connect("token", token(role).encode()) as client:
+                await client.answer()
+                answer = await answer_to(client, asked)
+            assert answer is not None
+            said = answer.lookupTopicResponse
+            assert (said.response == pb.CommandLookupTopicResponse.Connect) == bool(counted)
+            assert counts.fast_lookups == known + counted
+
+    with_secured(test, **settings(tmp_path))
+
+
 def test_what_is_granted_or_revoked_counts_from_the_next_request_on(tmp_path: Path) -> None:
     async def test(node: SecuredNode, _: MemoryCluster) -> None:
         await furnished(node)
