@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import re
 import resource
 import socket
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -315,6 +317,23 @@ def test_what_was_read_before_the_judgement_costs_no_connection() -> None:
         await asyncio.sleep(0)
         assert guest.refusals == greedy.refusals == []
         assert gate.memory == 450
+
+    steady.run(body())
+
+
+def test_nothing_is_kept_of_who_has_left_though_something_runs_for_it_yet() -> None:
+    async def body() -> None:
+        gate = Gate(AccountLimits(), ())
+        guest = Guest()
+        gate.joined(guest)
+        guest.held = 100
+        gate.left(guest)
+        gate.touch(guest)
+        left = weakref.ref(guest)
+        del guest
+        await asyncio.sleep(0)
+        gc.collect()
+        assert left() is None
 
     steady.run(body())
 
