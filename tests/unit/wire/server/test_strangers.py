@@ -22,7 +22,7 @@ from anabranch.wire.connection import ConnectionLimits
 from anabranch.wire.server.gate import Gate, code_of
 from anabranch.wire.server.server import Peer, Routes, WireServer
 from support import steady
-from support.waiting import until
+from support.waiting import WAIT_S, until
 from support.wire import HOST, Raw, lookups, run, serving
 
 ELSEWHERE = "127.0.0.2"
@@ -364,3 +364,20 @@ def test_each_limit_says_its_setting_and_its_number(refusal: PortRefusal) -> Non
         assert code_of(refusal) == pb.TooManyRequests
 
     steady.run(body())
+
+
+def test_who_was_accepted_before_a_server_stopped_and_joins_it_afterwards_is_sent_away() -> None:
+    """As one whose hand-shake of TLS is done elsewhere."""
+
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            async with serving() as server:
+                await server.stop()
+                await loop.connect_accepted_socket(server.peer, ours)
+                theirs.setblocking(False)
+                assert await asyncio.wait_for(loop.sock_recv(theirs, 1), WAIT_S) == b""
+                await until(lambda: not server.peers)
+
+    run(test)
