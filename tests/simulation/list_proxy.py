@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from anabranch.broker.proxy.addresses import ProxyAddresses
 from anabranch.broker.proxy.counts import ProxyCounts
 from anabranch.broker.proxy.nodes import KnownNodes
+from anabranch.broker.proxy.parts import SharedParts
 from anabranch.broker.proxy.server import ProxyServer, client_limits
-from anabranch.broker.proxy.sessions import SharedParts
 from anabranch.broker.proxy.shared_lists import SharedLists
 from anabranch.broker.settings.proxy import load_proxy_settings
 from anabranch.wire.memory.limiter import AsyncDualMemoryLimiter, LimitType

@@ -277,6 +277,7 @@ class LogEnd:
         self._next_offset = next_offset
         self._reading: asyncio.Task[None] | None = None
         self._further: asyncio.Future[None] | None = None
+        self._is_stopped = False
 
     def appended(self, at: float) -> None:
         """A record that this node appended at that instant or later was read back."""
@@ -294,17 +295,19 @@ class LogEnd:
         and UnavailableError once this node stops.
         """
         while self.read_at < since:
-            if self._reading is None:
+            if self._reading is None and not self._is_stopped:
                 self._reading = asyncio.create_task(self._read(), name="log end")
                 self._reading.add_done_callback(self._done)
             reading = self._reading
-            await asyncio.wait([reading])  # who is cancelled meanwhile does not end it for others
-            if reading.cancelled():
+            if reading is not None:
+                await asyncio.wait([reading])  # who is cancelled does not end it for others
+            if reading is None or reading.cancelled():
                 raise UnavailableError("this node is stopping; ask another")
             reading.result()
 
     def stop(self) -> None:
-        """Whoever waits is told that this node stops."""
+        """Whoever waits, or comes, is told that this node stops."""
+        self._is_stopped = True
         if self._reading is not None:
             self._reading.cancel()
 

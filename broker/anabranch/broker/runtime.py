@@ -299,8 +299,11 @@ class Runtime:
     def changed(self, key: str) -> asyncio.Future[None]:
         """Done when the entity of this key may have come to rest, or who can be reached changed.
 
-        A bundle that gets assigned is not told of: it is told of when it is owned.
+        A bundle that gets assigned is not told of: it is told of when it is owned. Raises
+        UnavailableError when too many wait, and once the node has ended, which tells of nothing.
         """
+        if self.ended.done():
+            raise UnavailableError("this node is stopping; ask another")
         if self.watching >= self.waiting_max:
             raise UnavailableError(
                 f"{self.watching} requests wait for bundles already; try again later, or raise "

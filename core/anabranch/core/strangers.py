@@ -115,6 +115,9 @@ class PortAccount(Generic[Member]):
         self._roles: dict[str, _Role] = {}
         self._ungreeted: dict[Member, None] = {}  # that have not shaken hands; longest first
 
+    def __contains__(self, member: Member) -> bool:
+        return member in self._uses
+
     @property
     def connections(self) -> int:
         """Members."""

@@ -286,6 +286,24 @@ def test_a_question_that_was_put_before_does_not_do() -> None:
     steady.run(body())
 
 
+def test_who_comes_once_the_node_has_stopped_asks_nothing_and_is_told_so() -> None:
+    async def body() -> None:
+        asked = 0
+
+        async def ask() -> int:
+            nonlocal asked
+            asked += 1
+            return 0
+
+        end = LogEnd(ask, lambda: 0)
+        end.stop()
+        with pytest.raises(UnavailableError, match="this node is stopping; ask another"):
+            await end.reached(clock.now())
+        assert asked == 0
+
+    steady.run(body())
+
+
 def test_who_waits_when_the_node_stops_is_told_to_ask_another() -> None:
     async def test(cluster: MemoryCluster) -> None:
         node = cluster.nodes[0]

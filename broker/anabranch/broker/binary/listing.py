@@ -238,7 +238,9 @@ class _Listing:
                 if not is_counted:
                     self._peer.open_watch()
                     is_counted = True
-                watch, is_open = self._begin(key, kept, opening), True
+                watch = self._allowed(key, kept, opening)
+                self._follow(watch)
+                is_open = True
                 try:
                     await tell(watch, known_hash)
                 except AnabranchError:
@@ -251,16 +253,20 @@ class _Listing:
             if is_counted and not is_open:
                 self._peer.close_watch()
 
-    def _begin(self, key: _WatchKey, kept: KeptList, opening: int | None) -> _Watch:
-        """Raises OperationError where the client may not see the namespace any more."""
+    def _allowed(self, key: _WatchKey, kept: KeptList, opening: int | None) -> _Watch:
+        """Makes a watch, for `_follow`. Raises OperationError where the client may not see the
+        namespace any more.
+        """
         watch = _Watch(self, key, kept, opening)
         on = namespace_resource(kept.home)
         watch.right = open_right(
             self._serving.guard, self._peer, WATCH_OPENERS[key[0]], on, watch.lost
         )
-        self._watches[key] = watch
-        self._serving.lists.watch(kept, watch.wake)
         return watch
+
+    def _follow(self, watch: _Watch) -> None:
+        self._watches[watch.key] = watch
+        self._serving.lists.watch(watch.kept, watch.wake)
 
     async def _tell_snapshot(self, watch: _Watch, known_hash: str = "") -> None:
         answer = CommandWatchScalableTopicsUpdate(
@@ -404,21 +410,21 @@ class _Listing:
                 ServerError.ServiceNotReady,
                 "a watch of a topic list was too far behind; connect and open it anew",
             )
-        kept = watch.kept
-        if kept.is_over:
-            kept = await self._kept(kept.home, kept.selection)
-        if self._watches.get(watch.key) is not watch:
-            return
-        self._drop(watch.key)
-        self._peer.open_watch()
+        kept, now = watch.kept, watch
         try:
-            await self._tell_snapshot(self._begin(watch.key, kept, watch.opening))
+            if kept.is_over:
+                kept = await self._kept(kept.home, kept.selection)
+            if self._watches.get(watch.key) is not watch:
+                return
+            now = self._allowed(watch.key, kept, watch.opening)
+            self._drop(watch.key)
+            self._peer.open_watch()
+            self._follow(now)
+            await self._tell_snapshot(now)
         except (PermitAcquireError, OperationError) as error:
-            if watch.key in self._watches:
+            if self._watches.get(watch.key) is now:  # else it was closed while it waited
                 self._drop(watch.key)
-            else:  # its right is gone
-                self._peer.close_watch()
-            self._refuse(number, code_of(error), str(error))
+                self._refuse(number, code_of(error), str(error))
 
 
 def topic_lists(

@@ -14,8 +14,8 @@ from anabranch.broker.http.guards.requests import GuardMiddleware
 from anabranch.broker.http.senders import host_of, principal_of
 from anabranch.broker.metrics.page import MetricsPage
 from anabranch.broker.proxy.forwarding import Forwarding
+from anabranch.broker.proxy.parts import SharedParts
 from anabranch.broker.proxy.security import ProxySecurity
-from anabranch.broker.proxy.sessions import SharedParts
 from anabranch.broker.security.credentials import CredentialsError, RefusalReason
 from anabranch.broker.settings.proxy import ProxySettings
 

@@ -26,7 +26,7 @@ from anabranch.broker.node_http import (
     NodeUnreachableError,
     NotLetInError,
 )
-from anabranch.broker.proxy.sessions import SharedParts
+from anabranch.broker.proxy.parts import SharedParts
 from anabranch.broker.security.credentials import CredentialsError, RefusalReason
 from anabranch.core.security.actions import Right
 from anabranch.core.security.table import REST

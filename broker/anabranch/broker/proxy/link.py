@@ -63,7 +63,7 @@ class LinkOwner(Protocol):
         """A list begins; the link reads on when told to take it, or to leave it out."""
 
     def link_ended(self, link: NodeLink, reason: str) -> None:
-        """The link is gone; may be told twice."""
+        """The link is gone, or about to end; may be told twice."""
 
 
 class NodeLink(ClientConnection):
@@ -183,9 +183,13 @@ class NodeLink(ClientConnection):
             elif command.error.error == ServerError.TooManyRequests:
                 self.too_much = command.error.message
             self.close(f"the node ends it: {command.error.message}")
-            self._owner.link_ended(self, self._reason)
         elif not commands.lacking(command):
             self._owner.answered(self, command)
+
+    def _ends_by(self, why: str) -> None:
+        super()._ends_by(why)
+        # Not only once its bytes are out: by then another link may have its place.
+        self._owner.link_ended(self, why)
 
     def ended(self, reason: str) -> None:
         super().ended(reason)

@@ -14,7 +14,7 @@ from starlette.types import Scope
 from anabranch.broker.http.guards.authentication import known_at_once
 from anabranch.broker.http.guards.connections import OfferedRequest, ReadyAnswer
 from anabranch.broker.http.guards.origins import OriginRules
-from anabranch.broker.proxy.sessions import SharedParts
+from anabranch.broker.proxy.parts import SharedParts
 from anabranch.wire.anabranch_pb2 import (
     BaseCommand,
     CommandLookupTopicResponse,

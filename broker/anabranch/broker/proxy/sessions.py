@@ -12,25 +12,18 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Final
 
-import msgspec
-
 from anabranch.broker.logging import get_logger
-from anabranch.broker.proxy.addresses import ProxyAddresses
-from anabranch.broker.proxy.counts import ProxyCounts
 from anabranch.broker.proxy.link import Asked, NodeLink
 from anabranch.broker.proxy.links import ClientLinks
 from anabranch.broker.proxy.lists import ListRelay
-from anabranch.broker.proxy.nodes import KnownNodes
+from anabranch.broker.proxy.parts import SharedParts
 from anabranch.broker.proxy.peer import ProxiedPeer
-from anabranch.broker.proxy.security import ProxySecurity
-from anabranch.broker.proxy.shared_lists import SharedLists
 from anabranch.broker.proxy.watches import KeptWatches
 from anabranch.core.strangers import PortRefusal
 from anabranch.core.topic_lists.errors import PermitAcquireError
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand, CommandCloseConsumer, ServerError
 from anabranch.wire.errors import RefusedError
-from anabranch.wire.memory.limiter import AsyncDualMemoryLimiter
 from anabranch.wire.server.server import Routes
 
 _ATTEMPTS_MAX: Final = 5
@@ -41,17 +34,6 @@ _REPEATABLE: Final = frozenset(
 )
 _FOR_LISTS: Final = (BaseCommand.GET_TOPICS_OF_NAMESPACE, BaseCommand.WATCH_TOPIC_LIST)
 _log = get_logger()
-
-
-class SharedParts(msgspec.Struct, frozen=True):
-    """What all clients of a proxy share."""
-
-    nodes: KnownNodes
-    addresses: ProxyAddresses
-    limiter: AsyncDualMemoryLimiter
-    lists: SharedLists
-    counts: ProxyCounts
-    security: ProxySecurity | None  # None: nobody has to say who they are
 
 
 class ClientSession:

@@ -79,7 +79,7 @@ class KeySetUrl:
         try:
             body = await self._got()
             keys = self._keys if body == self._body else keys_of_set(body, self._url, secrets=False)
-        except (httpx.HTTPError, OSError, StartError, TimeoutError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must be said and tried again
             left = max(0.0, self._good_until - self._now())
             _log.warning(
                 "security.key_set_not_fetched",

@@ -34,7 +34,7 @@ from anabranch.client._errors import (
     TopicNotFoundError,
 )
 from anabranch.client._settings import EARLIEST, DeadLetterPolicy
-from anabranch.client._topics.nodes import NodeConnection, Nodes, parse_url
+from anabranch.client._topics.nodes import PASSING, NodeConnection, Nodes, parse_url
 from anabranch.client._topics.watch import LayoutWatch
 from anabranch.core import names
 from anabranch.core.errors import InvalidInputError
@@ -58,18 +58,8 @@ _RETRY_S_MAX: Final = 1.0
 _ANSWER_S_MAX: Final = 5.0
 _CONNECT_S_MAX: Final = 3.0
 _ids = itertools.count(1)  # unique in this process, which is more than a connection needs
-# An answer that another attempt, elsewhere or later, may improve. All others are final.
-_PASSING: Final = frozenset(
-    {
-        ServerError.UnknownError,
-        ServerError.MetadataError,
-        ServerError.PersistenceError,
-        ServerError.ServiceNotReady,
-        ServerError.TooManyRequests,
-        ServerError.ConsumerNotFound,
-        ServerError.ConsumerAssignError,
-    }
-)
+# All other answers are final.
+_PASSING: Final = PASSING | {ServerError.ConsumerNotFound, ServerError.ConsumerAssignError}
 _ERRORS: Final[dict[int, type[ClientError]]] = {
     ServerError.ConsumerBusy: ConsumerBusyError,
     ServerError.TopicNotFound: TopicNotFoundError,

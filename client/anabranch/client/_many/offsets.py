@@ -134,6 +134,7 @@ class CommittedTogether:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+            self._tell_all(())  # it may not even have begun
         await asyncio.to_thread(self._thread.shutdown)
         self._reader.close()
 
@@ -147,9 +148,13 @@ class CommittedTogether:
                     _tell(each, told.get(each.group))
         finally:
             self._task = None
-            left, self._waiting = [*asked, *self._waiting], []
-            for each in left:  # none, unless this ends by a fault or a cancellation
-                _tell(each, None)
+            self._tell_all(asked)  # nobody, unless this ends by a fault or a cancellation
+
+    def _tell_all(self, asked: Iterable[_Question]) -> None:
+        """Whoever asked these, or waits, is told that nothing is known."""
+        left, self._waiting = [*asked, *self._waiting], []
+        for each in left:
+            _tell(each, None)
 
     async def _told(self, asked: list[_Question]) -> dict[str, Committed]:
         groups: dict[str, list[Partition]] = {}

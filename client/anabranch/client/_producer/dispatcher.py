@@ -246,15 +246,17 @@ class Dispatcher:
 
     def _tick(self) -> None:
         self.timer = None
-        self.poll()
-        if self.under_way.count > 0:
-            self.arm()
+        try:
+            self.poll()
+        finally:  # whatever goes wrong with one message, others wait for their reports
+            if self.under_way.count > 0:
+                self.arm()
 
     def _idle(self) -> None:
         """Now and then, also while nothing is under way."""
+        self._idle_timer = self._loop.call_later(_IDLE_S, self._idle)
         self.writers.poll_spares()
         self.poll()
-        self._idle_timer = self._loop.call_later(_IDLE_S, self._idle)
 
     def poll(self) -> None:
         """Takes the reports that are there, and does what they lead to."""

@@ -23,7 +23,7 @@ from anabranch.client._errors import (
     NodesUnreachableError,
     RefusedByNodeError,
 )
-from anabranch.client._topics.nodes import NodeConnection, Nodes
+from anabranch.client._topics.nodes import PASSING, NodeConnection, Nodes
 from anabranch.client._topics.topic_list import ListChange, ToldTopics, TopicSelection
 from anabranch.wire.anabranch_pb2 import (
     BaseCommand,
@@ -41,16 +41,6 @@ _RETRY_S_MIN: Final = 0.02
 _RETRY_S_MAX: Final = 2.0
 _CONNECT_S_MAX: Final = 5.0
 _ANSWER_S_MAX: Final = 30.0  # a node may have the request wait for memory
-# Refused for now only.
-_PASSING: Final = frozenset(
-    {
-        ServerError.UnknownError,
-        ServerError.MetadataError,
-        ServerError.PersistenceError,
-        ServerError.ServiceNotReady,
-        ServerError.TooManyRequests,
-    }
-)
 _numbers = itertools.count(1)  # unique in this process, which is more than a connection needs
 
 _logger = get_logger(__name__)
@@ -238,7 +228,7 @@ class TopicListWatch(Closing):
         why = reason or ServerError.Name(ServerError.ValueType(code))
         kind = ForbiddenError if code == ServerError.AuthorizationError else RefusedByNodeError
         error = kind(f"{self._last_node} refused to tell {self.selection}: {why}")
-        if code in _PASSING:
+        if code in PASSING:
             self._passes(str(error))
         else:
             self._fails(error)

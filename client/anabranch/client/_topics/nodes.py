@@ -18,11 +18,21 @@ from google.protobuf.message import Message
 from anabranch.client._errors import NodesUnreachableError, TlsError
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.names import PORT_MAX
-from anabranch.wire.anabranch_pb2 import BaseCommand
+from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError
 from anabranch.wire.client import connect
 from anabranch.wire.errors import ConnectError
 from anabranch.wire.errors import TlsError as WireTlsError
 
+# Answers of a node that another attempt, elsewhere or later, may improve.
+PASSING: Final = frozenset(
+    {
+        ServerError.UnknownError,
+        ServerError.MetadataError,
+        ServerError.PersistenceError,
+        ServerError.ServiceNotReady,
+        ServerError.TooManyRequests,
+    }
+)
 _SCHEMES: Final = {"pulsar": False, "anabranch": False, "pulsar+ssl": True, "anabranch+ssl": True}
 _DEFAULT_PORT: Final = 6650
 _DEFAULT_TLS_PORT: Final = 6651

@@ -304,6 +304,8 @@ class _Automaton:
                 return self._repeated(node)
 
     def _repeated(self, node: _Repetition) -> _Ends:
+        if not _has_chars(node.part):
+            return _NOTHING  # however often: written out it would take for ever, and no position
         ends = _NOTHING
         for _ in range(node.least if node.most is not None else max(node.least - 1, 0)):
             ends = self._joined(ends, self._add(node.part))
@@ -327,6 +329,19 @@ class _Automaton:
     def _link(self, last: int, first: int) -> None:
         for bit in _bits(last):
             self._follows[bit] |= first
+
+
+def _has_chars(node: _Node) -> bool:
+    """Whether it holds any character; if not, it matches the empty text alone."""
+    match node:
+        case _Chars():
+            return True
+        case _Sequence():
+            return any(map(_has_chars, node.parts))
+        case _Choice():
+            return any(map(_has_chars, node.ways))
+        case _Repetition():
+            return node.most != 0 and _has_chars(node.part)
 
 
 def _union(sets: Iterable[int]) -> int:

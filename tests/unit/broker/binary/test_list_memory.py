@@ -10,7 +10,7 @@ import pytest
 
 from anabranch.broker.binary.sessions import sessions
 from anabranch.core.names import parse_namespace
-from anabranch.core.topic_lists.topic_list import TopicList
+from anabranch.core.topic_lists.topic_list import JOURNAL_MAX, TopicList
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.client import connect
 from anabranch.wire.connection import ConnectionLimits
@@ -119,6 +119,51 @@ def test_without_memory_a_request_is_refused_by_the_setting_that_helps() -> None
         assert held(node) == 0
 
     run(test, **LIMITS)
+
+
+def test_a_watch_that_is_closed_while_it_waits_to_begin_anew_is_counted_once() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = cluster.nodes[0]
+        await make(node, "a")
+        lists, limiter = node.operations.topics.lists, node.operations.topic_list_limiter
+        side = limiter.side(LimitType.DIRECT_MEMORY)
+        async with follower_of(node) as client:
+            client.watch_scalable()
+            client.watch_scalable(2, kind="other")
+            await until(lambda: client.has("scalable", "a") and client.has("scalable", number=2))
+            kept = await lists.of(parse_namespace(HOME))
+            async with limiter.held(8 << 20, LimitType.DIRECT_MEMORY):
+                for number in range(JOURNAL_MAX + 2):
+                    kept.list.note("topic://public/default/flicker", number % 2 == 0)
+                kept.wake()
+                await until(lambda: side.queue_size == 1)
+                client.connection.send(pb.CommandWatchScalableTopicsClose(watch_id=1))
+                await until(lambda: lists.watch_count == 1)
+                await until(lambda: side.queue_size == 0)
+            await client.list()
+            assert client.server.gate.account.watches == 1
+            assert not client.errors
+
+    run(test, **{**LIMITS, "maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis": 200})
+
+
+def test_a_watch_that_cannot_begin_anew_for_want_of_memory_is_told_so() -> None:
+    async def test(cluster: MemoryCluster) -> None:
+        node = cluster.nodes[0]
+        await make(node, "a")
+        lists, limiter = node.operations.topics.lists, node.operations.topic_list_limiter
+        async with follower_of(node) as client:
+            client.watch_scalable()
+            await until(lambda: client.has("scalable", "a"))
+            async with limiter.held(8 << 20, LimitType.HEAP_MEMORY):
+                lists._forget_all()  # as when the view is built anew
+                await until(lambda: 1 in client.errors)
+            assert client.errors[1].error == pb.ServerError.TooManyRequests
+            assert client.server.gate.account.watches == 0
+            client.watch_scalable(2)
+            await until(lambda: client.has("scalable", "a", number=2))
+
+    run(test, **{**LIMITS, "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis": 200})
 
 
 def test_what_a_client_took_is_free_once_it_has_gone() -> None:

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
+from anabranch.broker.proxy.server import ProxyClient
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand
@@ -50,6 +51,35 @@ def test_lists_and_other_answers_share_a_connection() -> None:
                 assert said.type == kind
             assert found == set(range(60))
             await until(lambda: held(proxy) == (0, 0))
+
+    run(test)
+
+
+def test_what_a_link_carries_goes_on_by_another_as_soon_as_it_is_to_end() -> None:
+    """Its bytes may be long on their way out, and the other has its place by then."""
+
+    async def test(proxy: RunningProxy, node: ListingNode) -> None:
+        async with client_of(proxy) as client:
+            node.waits.clear()
+            ask(client, 3)
+            await until(lambda: node.asked == 1)
+            node.peers[-1].hold("the test")
+            (peer,) = proxy.proxy.wire.peers
+            assert isinstance(peer, ProxyClient)
+            assert peer.session is not None
+            home = peer.session._links.home
+            assert home is not None
+            home.send_frame(bytes(64 << 20))
+            home.close("the test says so")
+            watch(client, 2)
+            await until(lambda: node.asked == 3)  # the watch, and the list once more
+            assert not home.closed.done()
+            node.waits.set()
+            told = [await answer(client) for _ in range(2)]
+            assert {each.type for each in told} == {
+                BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE,
+                BaseCommand.WATCH_SCALABLE_TOPICS_UPDATE,
+            }
 
     run(test)
 

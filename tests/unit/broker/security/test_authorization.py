@@ -21,25 +21,21 @@ from anabranch.core.topics.topic import ScalableTopic
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError
-from support.memory_cluster import MemoryCluster
-from support.secured import (
-    ROOT,
-    SecuredNode,
-    answer_to,
-    bearer,
-    tokens_alone,
-    with_secured,
+from support.acme import (
+    ADMIN,
+    BOSS,
+    ON_NAMESPACE,
+    ON_TOPIC,
+    ROLES,
+    STRANGER,
+    TOPIC,
+    furnished,
+    settings,
 )
+from support.memory_cluster import MemoryCluster
+from support.secured import ROOT, SecuredNode, answer_to, bearer, with_secured
 from support.tokens import token
 
-ADMIN: Final = "/admin/v2"
-TOPIC: Final = f"{ADMIN}/scalable/acme/shop/orders"
-# What was granted to each role: on acme/shop, on its topic, or as acme's administrator.
-ON_NAMESPACE: Final = {"consumer": ["consume"], "viewer": ["view"], "scaler": ["scale"]}
-ON_TOPIC: Final = {"producer": ["produce"]}
-BOSS: Final = "boss"
-STRANGER: Final = "stranger"
-ROLES: Final = (ROOT, BOSS, *ON_NAMESPACE, *ON_TOPIC, STRANGER, "")
 VALUES: Final = {
     "domain": "persistent",
     "tenant": "acme",
@@ -60,30 +56,6 @@ VALUES: Final = {
     "segmentId1": "9",
     "segmentId2": "8",
 }
-
-
-def settings(folder: Path) -> dict[str, object]:
-    return tokens_alone(
-        folder,
-        authorizationEnabled=True,
-        superuserRoles=ROOT,
-        authenticateMetricsEndpoint=True,
-        perIpLimitExemptAddresses="127.0.0.1",
-    )
-
-
-async def furnished(node: SecuredNode) -> None:
-    """A tenant with an administrator, a namespace, a topic, and what is granted on them."""
-    root = bearer(ROOT)
-    tenant = {"adminRoles": [BOSS], "allowedClusters": ["standalone"]}
-    assert (await node.ask("PUT", f"{ADMIN}/tenants/acme", root, tenant)).status_code == 204
-    boss = bearer(BOSS)
-    assert (await node.ask("PUT", f"{ADMIN}/namespaces/acme/shop", boss)).status_code == 204
-    assert (await node.ask("PUT", TOPIC, boss)).status_code == 204
-    for home, granted in ((f"{ADMIN}/namespaces/acme/shop", ON_NAMESPACE), (TOPIC, ON_TOPIC)):
-        for role, actions in granted.items():
-            path = f"{home}/permissions/{role}"
-            assert (await node.ask("POST", path, boss, actions)).status_code == 204
 
 
 def wanted(rule: AccessRule, role: str) -> str:

@@ -47,6 +47,7 @@ from support.tokens import (
     secret_file,
     token,
 )
+from support.waiting import until
 
 REASON = RefusalReason
 
@@ -358,6 +359,21 @@ def test_a_set_at_a_url_is_fetched_again_for_a_name_that_is_new_but_not_for_each
 
     with answering.node(answer) as url:
         steady.run(test(url))
+
+
+@pytest.mark.parametrize("url", ["https://keys..example.com/ü", "https://xn--/keys"])
+def test_a_url_of_no_host_there_can_be_is_told_of_and_tried_again(url: str) -> None:
+    async def test() -> None:
+        source = KeySetUrl(url, None, 0.01, 1_000.0)
+        with capture_logs() as logged:
+            following = asyncio.create_task(source.follow())
+            await until(lambda: len(logged) > 1)
+            assert not following.done()
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+        assert {line["event"] for line in logged} == {"security.key_set_not_fetched"}
+
+    steady.run(test())
 
 
 def test_while_a_url_is_down_the_keys_it_had_go_on_until_their_time_is_over() -> None:

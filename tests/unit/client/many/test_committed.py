@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 from anabranch.client._many import offsets
 from anabranch.client._many.offsets import CommittedTogether, OffsetsClient
 from support.group_coordinator import FETCH, FIND, NOT_COORDINATOR, GroupCoordinator
+from support.waiting import WAIT_S
 
 PLACE = ("orders", 0)
 NOT_ALLOWED = 30
@@ -91,6 +92,17 @@ def test_a_kafka_that_is_slow_is_asked_again_and_not_by_a_client_for_each_group(
 
     with socket.create_server(("127.0.0.1", 0)) as mute:
         asyncio.run(test(mute.getsockname()[1]))
+
+
+def test_who_asks_in_the_very_moment_of_the_end_is_told_that_nothing_is_known() -> None:
+    async def test() -> None:
+        together = CommittedTogether({"bootstrap.servers": "127.0.0.1:1"})
+        asking = asyncio.create_task(together.committed("g0", [PLACE]))
+        await asyncio.sleep(0)  # what is to ask Kafka is made, and has not begun
+        await together.close()
+        assert await asyncio.wait_for(asking, WAIT_S) is None
+
+    asyncio.run(test())
 
 
 def test_an_error_that_comes_when_nobody_waits_any_more_is_not_told_of() -> None:

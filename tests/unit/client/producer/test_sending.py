@@ -145,3 +145,22 @@ def test_what_can_be_no_key_is_refused_alike_by_each_way_of_sending(
                 await send(key)
 
     run(kafka, body, ProducerSettings())
+
+
+def test_a_fault_in_one_look_at_kafka_s_reports_leaves_nobody_waiting(
+    kafka: MockKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(producer: Producer) -> None:
+        poll = producer._dispatcher.poll
+        faults = [RuntimeError("the test says so") for _ in range(5)]
+
+        def faulty() -> None:
+            if faults:
+                raise faults.pop()
+            poll()
+
+        monkeypatch.setattr(producer._dispatcher, "poll", faulty)
+        assert (await asyncio.wait_for(producer.send(b"v", b"k"), WAIT_S / 2)).offset == 0
+        assert not faults
+
+    run(kafka, body, ProducerSettings())

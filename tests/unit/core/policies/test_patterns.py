@@ -89,6 +89,17 @@ def test_what_hangs_other_matchers_takes_a_step_for_each_character(pattern: str)
     assert len(parse_pattern(pattern).chars) <= POSITIONS_MAX
 
 
+@pytest.mark.parametrize(
+    "nothing",
+    ["(((){9999}){9999}){9999}", "((|()){9999,}){9999}", "(((a{0}){9999}){9999}){9999}"],
+)
+def test_nothing_however_often_it_is_repeated_takes_no_time(nothing: str) -> None:
+    """Written out it would have no position, so that nothing else would bound it."""
+    assert len(parse_pattern(f"{nothing}b").chars) == 1
+    assert matches(f"{nothing}b", "b")
+    assert not matches(f"{nothing}b", "ab")
+
+
 LITERALS = st.sampled_from(["a", "b", ".", "[ab]", "[^a]", r"\d", r"\.", "1", "/"])
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import re
 import resource
 import socket
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -20,7 +22,7 @@ from anabranch.wire.connection import ConnectionLimits
 from anabranch.wire.server.gate import Gate, code_of
 from anabranch.wire.server.server import Peer, Routes, WireServer
 from support import steady
-from support.waiting import until
+from support.waiting import WAIT_S, until
 from support.wire import HOST, Raw, lookups, run, serving
 
 ELSEWHERE = "127.0.0.2"
@@ -319,6 +321,23 @@ def test_what_was_read_before_the_judgement_costs_no_connection() -> None:
     steady.run(body())
 
 
+def test_nothing_is_kept_of_who_has_left_though_something_runs_for_it_yet() -> None:
+    async def body() -> None:
+        gate = Gate(AccountLimits(), ())
+        guest = Guest()
+        gate.joined(guest)
+        guest.held = 100
+        gate.left(guest)
+        gate.touch(guest)
+        left = weakref.ref(guest)
+        del guest
+        await asyncio.sleep(0)
+        gc.collect()
+        assert left() is None
+
+    steady.run(body())
+
+
 def test_a_flood_of_refusals_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
     async def body() -> None:
         gate = Gate(AccountLimits(), ())
@@ -345,3 +364,20 @@ def test_each_limit_says_its_setting_and_its_number(refusal: PortRefusal) -> Non
         assert code_of(refusal) == pb.TooManyRequests
 
     steady.run(body())
+
+
+def test_who_was_accepted_before_a_server_stopped_and_joins_it_afterwards_is_sent_away() -> None:
+    """As one whose hand-shake of TLS is done elsewhere."""
+
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            async with serving() as server:
+                await server.stop()
+                await loop.connect_accepted_socket(server.peer, ours)
+                theirs.setblocking(False)
+                assert await asyncio.wait_for(loop.sock_recv(theirs, 1), WAIT_S) == b""
+                await until(lambda: not server.peers)
+
+    run(test)

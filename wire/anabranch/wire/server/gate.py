@@ -101,7 +101,12 @@ class Gate:
             raise RefusedError(code_of(refusal), reason)
 
     def touch(self, guest: Guest) -> None:
-        """What is kept for a client may have changed: it is looked at when this turn is over."""
+        """What is kept for a client may have changed: it is looked at when this turn is over.
+
+        Not of one that has left, for which something may run yet: nobody would let go of it.
+        """
+        if guest not in self.account:
+            return
         if not self._touched:
             self._loop.call_soon(self._turn_over)
         self._touched.add(guest)

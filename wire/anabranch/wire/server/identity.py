@@ -7,7 +7,7 @@ the challenge, for which it has the time of a hand-shake, it is served on as who
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from anabranch.core.security.principal import NOBODY, Principal
@@ -19,6 +19,9 @@ from anabranch.wire.server.admission import Admission, AdmittedPeer, Visitor
 _REFRESH: Final = b"PulsarAuthRefresh"  # what a challenge says that asks for it anew
 _ANEW_SINCE: Final = 14  # the version of the protocol from which on every client can be asked
 _DELAY_S_MAX: Final = 86_400.0  # of one timer
+
+# Called once it is begun: a connection may be gone before that.
+_Ask = Callable[[], Awaitable[AdmittedPeer]]
 
 
 class IdentifiedPeer(Visitor, Protocol):
@@ -61,13 +64,13 @@ class PeerIdentity:
         connect = command.connect
         flags, version = connect.feature_flags, connect.protocol_version
         self._can_show_anew = flags.supports_auth_refresh or version >= _ANEW_SINCE
-        self._start(self._admission.admit(connect, self._peer), command)
+        self._start(lambda: self._admission.admit(connect, self._peer), command)
 
     def answered(self, shown: AuthData) -> bool:
         """Whether what it shows was asked for; if so, it is looked at."""
         if self._challenged is None:
             return False
-        self._start(self._admission.admit_again(shown, self._peer))
+        self._start(lambda: self._admission.admit_again(shown, self._peer))
         return True
 
     @property
@@ -83,13 +86,13 @@ class PeerIdentity:
         if self._admitting is not None:
             self._admitting.cancel()
 
-    def _start(self, asked: Awaitable[AdmittedPeer], connect: BaseCommand | None = None) -> None:
+    def _start(self, ask: _Ask, connect: BaseCommand | None = None) -> None:
         self._peer.hold()
-        self._admitting = asyncio.create_task(self._admit(asked, connect))
+        self._admitting = asyncio.create_task(self._admit(ask, connect))
 
-    async def _admit(self, asked: Awaitable[AdmittedPeer], connect: BaseCommand | None) -> None:
+    async def _admit(self, ask: _Ask, connect: BaseCommand | None) -> None:
         try:
-            found = await asked
+            found = await ask()
         except RefusedError as error:
             self._peer.not_admitted(error.code, error.reason)
         except Exception as error:

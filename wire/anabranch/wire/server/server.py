@@ -30,6 +30,7 @@ from anabranch.wire.server.identity import PeerIdentity
 from anabranch.wire.server.refusals import refusal
 
 _BACKLOG: Final = 1024
+_STOPPING: Final = "the node is stopping"
 _UNDER_WAY: Final = "commands under way"  # for which no more are read
 _LONG_COMMAND_BYTES: Final = 4_096  # for which the memory of its client is looked at
 _SDK: Final = "anabranch"  # as its versions before the flag say who they are
@@ -378,6 +379,7 @@ class WireServer:
         self.gate = Gate(limits.account, limits.exempt)
         self.peers: set[Peer] = set()
         self._listeners: list[asyncio.Server] = []
+        self._is_stopping = False
 
     @property
     def port(self) -> int:
@@ -404,10 +406,11 @@ class WireServer:
     async def stop(self) -> None:
         """Accepts no more, tells every client, and returns when all are gone."""
         self.stop_accepting()
-        peers = list(self.peers)
-        for peer in peers:
-            peer.close("the node is stopping")
-        await asyncio.gather(*(peer.finished() for peer in peers))
+        self._is_stopping = True
+        for peer in list(self.peers):
+            peer.close(_STOPPING)
+        while self.peers:
+            await asyncio.gather(*(peer.finished() for peer in self.peers))
         for listener in self._listeners:
             await listener.wait_closed()
         self._listeners.clear()
@@ -416,6 +419,8 @@ class WireServer:
         """A client has connected."""
         self.peers.add(peer)
         self.gate.joined(peer)
+        if self._is_stopping:  # it was accepted before that
+            peer.close(_STOPPING)
 
     def left(self, peer: Peer) -> None:
         """A client is gone."""

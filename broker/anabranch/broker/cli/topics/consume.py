@@ -298,26 +298,13 @@ class _Saved:
         now = self._consumer.checkpoint()
         if now == self._written or not now.positions:
             return
-        self._known = merged(self._known, now)  # what it does not name stays as it was stored
+        # What it does not name stays as it was stored.
+        self._known = now if self._known is None else now.over(self._known)
         fresh = self._file.with_name(self._file.name + ".new")
         fresh.write_bytes(self._known.to_json())
         fresh.replace(self._file)
         self._consumer.saved(now)
         self._written = now
-
-
-def merged(before: Checkpoint | None, now: Checkpoint) -> Checkpoint:
-    """Positions of now, and of before where now has none; those of another topic are no use.
-
-    >>> merged(Checkpoint(7, {0: {0: 4, 1: 5}}), Checkpoint(7, {0: {1: 9}, 2: {0: 1}})).positions
-    {0: {0: 4, 1: 9}, 2: {0: 1}}
-    """
-    positions: dict[int, dict[int, int]] = {}
-    for each in (before, now):
-        if each is not None and each.incarnation == now.incarnation:
-            for segment_id, buckets in each.positions.items():
-                positions[segment_id] = {**positions.get(segment_id, {}), **buckets}
-    return Checkpoint(now.incarnation, positions)
 
 
 def print_line(message: Message, *, named: bool = False) -> None:

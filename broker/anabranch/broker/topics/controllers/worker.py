@@ -75,23 +75,32 @@ class Worker:
         self._jobs: queue.Queue[tuple[Future[object], Callable[[SegmentKeeper], object]] | None]
         self._jobs = queue.Queue(_QUEUE_MAX)
         self._thread: threading.Thread | None = None
+        self._is_closed = False
+        self._submitting = threading.Lock()  # no job may come after the thread's last one
 
     def submit(self, job: Callable[[SegmentKeeper], _T]) -> Future[_T]:
-        """The job's outcome; done in the thread. Raises UnavailableError when too many wait."""
+        """The job's outcome; done in the thread. Raises UnavailableError when too many wait, and
+        after `close`.
+        """
         future: Future[_T] = Future()
-        try:
-            self._jobs.put_nowait((future, job))  # type: ignore[arg-type]
-        except queue.Full:
-            raise UnavailableError(
-                f"{_QUEUE_MAX} changes of Kafka topics wait already; try again later"
-            ) from None
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="segments", daemon=True)
-            self._thread.start()
+        with self._submitting:
+            if self._is_closed:
+                raise UnavailableError("this node is stopping; ask another")
+            try:
+                self._jobs.put_nowait((future, job))  # type: ignore[arg-type]
+            except queue.Full:
+                raise UnavailableError(
+                    f"{_QUEUE_MAX} changes of Kafka topics wait already; try again later"
+                ) from None
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="segments", daemon=True)
+                self._thread.start()
         return future
 
     def close(self, timeout_s: float) -> None:
         """Drops what has not begun and waits for what has, never in the loop."""
+        with self._submitting:
+            self._is_closed = True
         while True:
             try:
                 job = self._jobs.get_nowait()

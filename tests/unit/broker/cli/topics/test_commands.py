@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 
 from anabranch.broker.cli.main import cli
 from anabranch.broker.cli.topics import dag
-from anabranch.broker.cli.topics.consume import merged
 from anabranch.broker.cli.topics.produce import split_line
-from anabranch.client import Checkpoint
 from anabranch.core.hashing import RING16
 from anabranch.core.topics.layout import SegmentLayout
 
@@ -220,10 +218,3 @@ def test_a_line_is_key_tab_value_unless_all_have_one_key() -> None:
     assert split_line(b"one", None) == (None, b"one")
     assert split_line(b"\tone", None) == (b"", b"one")
     assert split_line(b"eve\tone", b"all") == (b"all", b"eve\tone")
-
-
-def test_a_checkpoint_file_keeps_positions_of_earlier_runs_of_the_same_topic() -> None:
-    before, now = Checkpoint(7, {0: {0: 4, 1: 5}}), Checkpoint(7, {0: {1: 9}, 2: {0: 1}})
-    assert merged(before, now) == Checkpoint(7, {0: {0: 4, 1: 9}, 2: {0: 1}})
-    assert merged(None, now) == now
-    assert merged(Checkpoint(6, {0: {0: 4}}), now) == now

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+import pytest
+
+from anabranch.broker.errors import UnavailableError
+from anabranch.broker.topics.controllers.worker import Worker
 from anabranch.channel.errors import KafkaUnreachableError
 from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.core.placement.room import Room
 from support.http import HttpNode, with_http
-from support.memory_cluster import MemoryCluster, until
+from support.memory_cluster import WAIT_S, MemoryCluster, until
 from support.memory_segments import MemorySegments
 
 HOME = "/admin/v2/scalable/public/default"
@@ -59,3 +63,14 @@ def test_topics_that_kafka_does_not_answer_for_hold_up_no_others() -> None:
             await asyncio.gather(*hopeless, return_exceptions=True)
 
     with_http(test)
+
+
+def test_a_job_that_comes_when_its_worker_is_closed_is_refused_and_not_left_undone() -> None:
+    opened = MemorySegments()
+    for began in (False, True):
+        worker = Worker(lambda: opened)
+        if began:
+            assert worker.submit(lambda keeper: keeper is opened).result(WAIT_S)
+        worker.close(WAIT_S)
+        with pytest.raises(UnavailableError, match="this node is stopping"):
+            worker.submit(lambda _: None)

@@ -1,0 +1,41 @@
+"""A tenant of a node that asks who comes, and what is granted to whom there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from support.secured import ROOT, SecuredNode, bearer, tokens_alone
+
+ADMIN: Final = "/admin/v2"
+TOPIC: Final = f"{ADMIN}/scalable/acme/shop/orders"
+# What was granted to each role: on acme/shop, on its topic, or as acme's administrator.
+ON_NAMESPACE: Final = {"consumer": ["consume"], "viewer": ["view"], "scaler": ["scale"]}
+ON_TOPIC: Final = {"producer": ["produce"]}
+BOSS: Final = "boss"
+STRANGER: Final = "stranger"
+ROLES: Final = (ROOT, BOSS, *ON_NAMESPACE, *ON_TOPIC, STRANGER, "")
+
+
+def settings(folder: Path) -> dict[str, object]:
+    return tokens_alone(
+        folder,
+        authorizationEnabled=True,
+        superuserRoles=ROOT,
+        authenticateMetricsEndpoint=True,
+        perIpLimitExemptAddresses="127.0.0.1",
+    )
+
+
+async def furnished(node: SecuredNode) -> None:
+    """A tenant with an administrator, a namespace, a topic, and what is granted on them."""
+    root = bearer(ROOT)
+    tenant = {"adminRoles": [BOSS], "allowedClusters": ["standalone"]}
+    assert (await node.ask("PUT", f"{ADMIN}/tenants/acme", root, tenant)).status_code == 204
+    boss = bearer(BOSS)
+    assert (await node.ask("PUT", f"{ADMIN}/namespaces/acme/shop", boss)).status_code == 204
+    assert (await node.ask("PUT", TOPIC, boss)).status_code == 204
+    for home, granted in ((f"{ADMIN}/namespaces/acme/shop", ON_NAMESPACE), (TOPIC, ON_TOPIC)):
+        for role, actions in granted.items():
+            path = f"{home}/permissions/{role}"
+            assert (await node.ask("POST", path, boss, actions)).status_code == 204
