@@ -137,7 +137,7 @@ class Operations:
             raise NotFoundError(f"Topic {topic} not found")
         found = self._runtime.view.bundle_at(ns, topic_hash(topic))
         if found is None:
-            raise NotFoundError("Namespace does not exist")
+            raise NotFoundError(f"Namespace {ns} does not exist")
         return found[0]
 
     async def bundle_meant(self, ns: Namespace, word: BundleWord) -> str:
@@ -259,7 +259,7 @@ class Operations:
     def _namespace(self, ns: Namespace) -> NamespaceInfo:
         info = self._runtime.view.namespace(ns)
         if info is None:
-            raise NotFoundError("Namespace does not exist")
+            raise NotFoundError(f"Namespace {ns} does not exist")
         return info
 
     # --- namespaces ---------------------------------------------------------------------

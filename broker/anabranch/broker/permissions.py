@@ -102,7 +102,7 @@ class RolePermissions:
     def _missing(scope: str) -> NotFoundError:
         if scope_resource(scope).level is ResourceLevel.TOPIC:
             return NotFoundError(f"Scalable topic not found: {full_name(scope)}")
-        return NotFoundError("Namespace does not exist")
+        return NotFoundError(f"Namespace {scope} does not exist")
 
     def _gone(self, scope: str) -> dict[Verdict, Exception | None]:
         """What a change ends in when what it is on has gone meanwhile."""

@@ -190,7 +190,7 @@ class PlacementPolicies:
                 anti_affinity=group,
             )
 
-        gone = NotFoundError("Namespace does not exist")
+        gone = NotFoundError(f"Namespace {ns} does not exist")
         await self._proposals.settle(
             build,
             {Verdict.UNKNOWN_NAMESPACE: gone, Verdict.UNKNOWN_TENANT: gone},
@@ -200,5 +200,5 @@ class PlacementPolicies:
     def _namespace(self, ns: Namespace) -> NamespaceInfo:
         found = self._runtime.view.namespace(ns)
         if found is None:
-            raise NotFoundError("Namespace does not exist")
+            raise NotFoundError(f"Namespace {ns} does not exist")
         return found

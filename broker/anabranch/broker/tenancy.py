@@ -98,7 +98,7 @@ class Tenancy:
         def build() -> Record:
             info = self._runtime.view.namespace(ns)
             if info is None:
-                raise NotFoundError("Namespace does not exist")
+                raise NotFoundError(f"Namespace {ns} does not exist")
             return self._namespace_change(ns, PolicyOp.DELETE, info.version + 1)
 
         return await self._settle(build, {Verdict.NAMESPACE_BUSY: None}) is not None

@@ -326,7 +326,17 @@ def _failure(error: Exception, node: str) -> AdminError:
             f"what answers at {asked} does not speak HTTP, or ended just now ({error}): a node's "
             f"address does not have Kafka's port or the clients', but its {ports}"
         )
-    return NoNodeError(f"no node answers at {asked} ({error})")
+    return NoNodeError(f"no node answers at {asked} ({error}){_port_meant(asked)}")
+
+
+def _port_meant(asked: str) -> str:
+    """What to say of an address without a port, where a node's was hardly meant."""
+    url = httpx.URL(asked)
+    if url.port is not None:
+        return ""
+    of_tls = url.scheme == "https"
+    port, setting = (443, "webServicePortTls") if of_tls else (80, "webServicePort, 8080")
+    return f": without a port that is {port}, so name the node's ({setting})"
 
 
 def _asked(error: Exception, node: str) -> str:

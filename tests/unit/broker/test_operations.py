@@ -136,7 +136,11 @@ def test_a_destination_that_drains_is_a_conflict() -> None:
 @pytest.mark.parametrize(
     ("unit", "error", "words"),
     [
-        ("public/none/0x00000000_0x40000000", NotFoundError, "Namespace does not exist"),
+        (
+            "public/none/0x00000000_0x40000000",
+            NotFoundError,
+            "Namespace public/none does not exist",
+        ),
         ("public/default/0x00000000_0x10000000", PreconditionError, "Cannot find bundle 0x00"),
         ("public/default/zero", PreconditionError, "Cannot find bundle zero"),
     ],
@@ -198,7 +202,7 @@ def test_unloading_a_namespace_unloads_every_bundle_of_it() -> None:
         )
         await node.operations.unload_namespace(HOME)
         assert all(unit.state is UnitState.FREE for _, unit in node.operations.bundles(HOME))
-        with pytest.raises(NotFoundError, match="Namespace does not exist"):
+        with pytest.raises(NotFoundError, match="Namespace public/none does not exist"):
             await node.operations.unload_namespace(Namespace("public/none"))
 
     run(test)

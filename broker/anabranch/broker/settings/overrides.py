@@ -33,6 +33,7 @@ RUN_TIME_SETTINGS: Final = tuple(
 )
 """The names of the settings that may change while nodes run."""
 _CHANGING: Final = frozenset(RUN_TIME_SETTINGS)
+_ALL_SETTINGS: Final = "; `anabranch settings` lists those that there are"
 _NOT_CHANGING: Final = "Can't update non-dynamic configuration"  # as Pulsar says
 _INVALID: Final = "Invalid dynamic-config value"  # likewise
 
@@ -110,7 +111,7 @@ def run_time_name(written: str) -> str:
     spelt = (written, f"{written}Seconds", f"{written}InSeconds")
     found = next((each for each in spelt if each in _NAMES), "")
     if not found:
-        hint = near_names(SETTING_NAMES, written[:100])
+        hint = near_names(SETTING_NAMES, written[:100], otherwise=_ALL_SETTINGS)
         raise InvalidInputError(f"{_NOT_CHANGING}: {written[:100]!a} is no setting{hint}")
     if found not in _CHANGING:
         raise InvalidInputError(

@@ -104,15 +104,17 @@ def _from_file(file: Path | None, problems: list[str]) -> Mapping[str, object]:
     return {}
 
 
-def near_names(names: Iterable[str], name: str, prefix: str = "") -> str:
-    """What to say after a name that is none: those that are like it."""
+def near_names(
+    names: Iterable[str], name: str, prefix: str = "", otherwise: str = "; remove it"
+) -> str:
+    """What to say after a name that is none: those that are like it, if there are any."""
     import difflib  # takes memory, which a node whose settings are right need not have
 
     plain = {known.lower(): known for known in names}
     wanted = name.lower().replace("_", "").replace("-", "")
     matches = difflib.get_close_matches(wanted, plain, n=3, cutoff=0.6)
     if not matches:
-        return "; remove it"
+        return otherwise
     return "; did you mean " + " or ".join(prefix + plain[match] for match in matches) + "?"
 
 

@@ -121,7 +121,7 @@ class TopicOperations:
         Raises NotFoundError, or OverloadedError where there is no memory to look for them.
         """
         if self._runtime.view.namespace(ns) is None:
-            raise NotFoundError("Namespace does not exist")
+            raise NotFoundError(f"Namespace {ns} does not exist")
         selection = by_properties(wanted)
 
         async def find() -> SortedNames:

@@ -166,7 +166,7 @@ class AutoScalePolicies:
     def _namespace(self, ns: Namespace) -> NamespaceInfo:
         found = self._runtime.view.namespace(ns)
         if found is None:
-            raise NotFoundError("Namespace does not exist")
+            raise NotFoundError(f"Namespace {ns} does not exist")
         return found
 
     @staticmethod

@@ -198,7 +198,9 @@ class LayoutWatch(Closing):
         known = self._layout
         if known is not None and known.incarnation != self._told_incarnation:
             return
-        self._fails(TopicNotFoundError(f"{names.full_name(self.topic)} was not found: {reason}"))
+        full = names.full_name(self.topic)
+        named = full in reason  # what nodes say names the topic
+        self._fails(TopicNotFoundError(reason if named else f"{full} was not found: {reason}"))
         if known is not None and not known.deleted:
             self._take(known.as_deleted())
 

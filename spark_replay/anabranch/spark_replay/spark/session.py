@@ -167,8 +167,8 @@ def _interrupts_noted() -> Iterator[Callable[[], None]]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
-    if noted:
-        signal.raise_signal(noted[0])
+        if noted:  # also if Spark did not start: its process may have been sent the signal, too
+            signal.raise_signal(noted[0])
 
 
 def _is_from_interrupt(error: BaseException | None) -> bool:

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from anabranch.broker.cli import main as main_module
 from anabranch.broker.cli.cluster.log import shown_from
 from anabranch.broker.cli.main import cli
+from support.answering import Answer, node
 from support.nobody import nobody
 from support.waiting import WAIT_S
 
@@ -97,6 +98,8 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     [
         (["--version"], 0, "anabranch "),
         (["nope"], 2, "No such command 'nope'"),
+        (["topic", "list"], 2, "No such command 'topic'. Did you mean 'topics'"),
+        (["settings", "lease", "nope"], 1, "no setting has 'lease' and 'nope' in its name"),
         (["lookup", "orders"], 2, "not of the form tenant/namespace/topic"),
         (["bundles", "a/b/c"], 2, "not of the form tenant/namespace"),
         (["node", "--set", "leaseMillis"], 2, "not of the form NAME=VALUE"),
@@ -110,6 +113,9 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         (["audit", "--stuck-after", "nan"], 2, "nan is no finite number"),
         (["audit", "--orphaned-after", "inf"], 2, "inf is no finite number"),
         (["audit", "--orphaned-after", "-1"], 2, "-1.0 is not in the range x>=0"),
+        (["audit", "--html", "/nowhere/a.html"], 2, "there is no folder /nowhere: make it"),
+        (["audit", "--json", "/nowhere/a.json"], 2, "Invalid value for '--json': there is no"),
+        (["backtest", "balance", "--json", "/"], 2, "/ is a folder: name a file"),
         (["demo", "--duration", "nan"], 2, "nan is no finite number"),
     ],
 )
@@ -129,6 +135,50 @@ def test_where_no_node_answers_the_remedy_is_named() -> None:
     assert found.returncode == 2
     assert f"no node answers at {url}" in found.stderr
     assert "--url" in found.stderr
+
+
+def test_where_no_port_was_named_it_is_said_which_was_asked() -> None:
+    found = run("brokers", "--url", "127.1.2.3")
+    assert found.returncode == 2
+    assert "without a port that is 80, so name the node's (webServicePort, 8080)" in found.stderr
+
+
+def test_the_doctor_knows_the_port_of_a_node_that_runs() -> None:
+    version: Answer = (200, {}, "9.9.9")
+    with node(lambda _verb, _path: version) as url:
+        port = url.rpartition(":")[2]
+        found = run("doctor", "--http-port", port)
+    assert found.returncode == 1
+    assert f"port {port} of 0.0.0.0 cannot be listened on" in found.stdout
+    assert f"`anabranch doctor --url {url}` checks what its clients need" in found.stdout
+
+
+def test_a_report_that_may_not_be_written_is_refused_before_it_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda asked, mode: asked != tmp_path)  # root always may
+    file = tmp_path / "a.html"
+    found = CliRunner().invoke(cli, ["audit", "--html", str(file)])
+    assert found.exit_code == 2
+    assert f"{file} cannot be written: name another file" in found.stderr
+
+
+def test_a_shell_completes_commands_and_options() -> None:
+    def completed(words: str) -> list[str]:
+        environment = {
+            "_ANABRANCH_COMPLETE": "bash_complete",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(words.count(" ")),
+        }
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            found = CliRunner().invoke(cli, [], prog_name="anabranch")
+        return [line.partition(",")[2] for line in found.output.splitlines()]
+
+    assert completed("anabranch to") == ["topics", "token"]
+    assert completed("anabranch topics s") == ["show", "stats", "split", "subscriptions"]
+    assert completed("anabranch brokers --w") == ["--watch"]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import click
 
+from anabranch.admin import Admin, AdminError
 from anabranch.broker.cli.node.acls import show_acls
 from anabranch.broker.cli.node.findings import Finding, NotWellError, checked
 from anabranch.broker.cli.node.reach import examine_kafka, examine_reach
@@ -20,6 +21,7 @@ from anabranch.broker.cli.shared.api import json_option
 from anabranch.broker.cli.shared.flags import setting_flags, setting_help, settings_of
 from anabranch.broker.cli.shared.output import table, write_json
 from anabranch.broker.cli.topics.words import count_of
+from anabranch.broker.errors import StartError
 from anabranch.broker.ports import NODE_PORTS, hold_ports
 from anabranch.broker.security.tls import files_of, server_context
 from anabranch.broker.settings import Settings, SettingsError
@@ -32,6 +34,7 @@ from anabranch.jars.errors import JarsUnavailableError
 from anabranch.jars.java import find_java
 
 _DISK_BYTES_MIN: Final = 1 << 30
+_NODE_S_MAX: Final = 2.0
 _JAVA_SECONDS_MAX: Final = 60.0
 _KAFKA_SECONDS_MAX: Final = 10.0
 
@@ -146,8 +149,25 @@ def _disk(data_dir: Path) -> str:
 
 
 def _port(settings: Settings) -> str:
-    with hold_ports(settings, NODE_PORTS) as held:
-        return " and ".join(map(_said, held.sockets.values())) + " free"
+    try:
+        with hold_ports(settings, NODE_PORTS) as held:
+            return " and ".join(map(_said, held.sockets.values())) + " free"
+    except StartError as error:
+        raise NotWellError(f"{error}{_node_there(settings)}") from error
+
+
+def _node_there(settings: Settings) -> str:
+    """What to say where a node runs already, and nothing may be wrong."""
+    node = f"http://127.0.0.1:{settings.web_service_port}"
+    try:
+        with Admin(node, timeout_s=_NODE_S_MAX) as admin:
+            version = admin.brokers.get_version()
+    except AdminError:
+        return ""
+    return (
+        f"; a node of version {version} answers there, and `anabranch doctor --url {node}` checks "
+        "what its clients need"
+    )
 
 
 def _said(held: socket.socket) -> str:

@@ -16,13 +16,15 @@ from anabranch.broker.settings.proxy import ProxySettings
 @click.option("--proxy", "of_proxy", is_flag=True, help="List those of a proxy instead.")
 @click.option("--markdown", is_flag=True, help="Print the table of docs/settings.md.")
 @json_option
-def settings(words: tuple[str, ...], of_proxy: bool, markdown: bool, as_json: bool) -> None:
+def settings(words: tuple[str, ...], of_proxy: bool, markdown: bool, as_json: bool) -> int:
     """List the settings of a node, or those whose name or meaning has each WORD.
 
     A setting goes into the file of --config, or the environment under the variable's name, or into
     --set NAME=VALUE. CHANGES says when it takes effect: at a node's start; or also while nodes
     run, for all of them (`anabranch config`), or by a policy for a topic or a namespace
     (`anabranch policy`).
+
+    Exit status 1: no setting has all of the WORDs.
     """
     every = setting_rows(ProxySettings if of_proxy else Settings)
     rows = [row for row in every if all(_has(row, word.lower()) for word in words)]
@@ -31,20 +33,30 @@ def settings(words: tuple[str, ...], of_proxy: bool, markdown: bool, as_json: bo
     elif markdown:
         click.echo(markdown_table(rows), nl=False)
     elif words:
-        _explain(rows)
-    elif rows:
+        return _explain(rows, words)
+    else:
         cells = [(row.name, row.default or "-", row.changes, row.meaning) for row in rows]
         table(("NAME", "DEFAULT", "CHANGES", "MEANING"), cells)
+    return 0
 
 
 def _has(row: SettingRow, word: str) -> bool:
     return any(word in text.lower() for text in (row.name, row.variable, row.meaning))
 
 
-def _explain(rows: list[SettingRow]) -> None:
-    """All that is known of a few."""
+def _explain(rows: list[SettingRow], words: tuple[str, ...]) -> int:
+    """Prints all that is known of a few; the exit status."""
+    if not rows:
+        named = " and ".join(map(repr, words))
+        click.echo(
+            f"anabranch: no setting has {named} in its name or meaning; `anabranch settings` "
+            "lists all",
+            err=True,
+        )
+        return 1
     for row in rows:
         click.echo(row.name)
         click.echo(f"  {row.meaning}")
         click.echo(f"  default {row.default or '-'}; {row.values}; changes: {row.changes}")
         click.echo(f"  {row.variable}")
+    return 0

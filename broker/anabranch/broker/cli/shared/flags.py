@@ -99,9 +99,29 @@ def settings_of(
     return load_settings(config, os.environ, overrides)
 
 
+def _can_be_written(_context: click.Context, _param: click.Parameter, value: Any) -> Any:
+    """Refuses a file that cannot be made, before the minutes that it takes to have its content."""
+    if not value or value == "-":
+        return value
+    file = Path(value).absolute()
+    if not file.parent.is_dir():
+        raise click.BadParameter(f"there is no folder {file.parent}: make it, or name another file")
+    if file.is_dir():
+        raise click.BadParameter(f"{file} is a folder: name a file")
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise click.BadParameter(f"{file} cannot be written: name another file")
+    return value
+
+
 def report_flags(command: _F) -> _F:
     """Adds where a report goes: `json_path` ("-": standard output, "": nowhere), `html_path`."""
-    page = click.option("--html", "html_path", type=FILE, help="File for the report with plots.")
+    page = click.option(
+        "--html",
+        "html_path",
+        type=FILE,
+        callback=_can_be_written,
+        help="File for the report with plots.",
+    )
     data = click.option(
         "--json",
         "json_path",
@@ -109,6 +129,7 @@ def report_flags(command: _F) -> _F:
         flag_value="-",
         default="",
         metavar="[FILE]",
+        callback=_can_be_written,
         help="Print the result as JSON instead of a table, or write it to a file besides.",
     )
     return data(page(command))

@@ -56,6 +56,7 @@ def test_what_cannot_be_used_ends_in_the_nodes_words() -> None:
             (LOOKUP, "5 fortnights", "write a number and one of ms, s, m, h, d"),
             (LOOKUP, b"\xff", "is no text: write it in UTF-8"),
             ("..", "5", "'..' is no setting"),
+            ("zzzz", "5", "'zzzz' is no setting; `anabranch settings` lists those"),
             ("", "5", "'' is no setting"),
             ("look/up", "5", "'look/up' is no setting"),
             ("leaseMillis", "9000", "changes when a node starts"),

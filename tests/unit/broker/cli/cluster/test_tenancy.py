@@ -74,7 +74,8 @@ def test_a_namespace_is_created_divided_unloaded_and_deleted() -> None:
             "all bundles of public/shop are unloaded\n",
             "namespace public/shop is deleted\n",
         ]
-        assert (gone.exit_code, gone.errors) == (1, "anabranch: 404: Namespace does not exist\n")
+        said = "anabranch: 404: Namespace public/shop does not exist\n"
+        assert (gone.exit_code, gone.errors) == (1, said)
 
     with_http(test)
 

@@ -116,7 +116,7 @@ def test_what_cannot_be_granted_is_refused_in_words() -> None:
         none = HOME.replace("default", "none")
         for path in (none, f"{none}/ada"):
             verb = http.get if path == none else http.delete
-            await refused(await verb(path), 404, "Namespace does not exist")
+            await refused(await verb(path), 404, "Namespace public/none does not exist")
         assert len(cluster.entries) == before
 
     with_http(test)

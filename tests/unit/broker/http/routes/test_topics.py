@@ -152,7 +152,11 @@ def test_topics_are_listed_by_their_properties() -> None:
         refused(await http.get(HOME, params={"property": "x"}), 412, "key=value, got: x")
         both = {"property": ["team=a", "team=b"]}
         refused(await http.get(HOME, params=both), 412, "'team' is to be 'a' and 'b'")
-        refused(await http.get("/admin/v2/scalable/public/none"), 404, "Namespace does not exist")
+        refused(
+            await http.get("/admin/v2/scalable/public/none"),
+            404,
+            "Namespace public/none does not exist",
+        )
 
     with_http(test)
 
