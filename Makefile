@@ -143,7 +143,7 @@ images: engine java jars
 	docker image inspect debian:bookworm-slim >/dev/null 2>&1 || docker pull debian:bookworm-slim \
 		|| docker/base.sh debian:bookworm-slim
 	for target in node spark kafka faults prometheus; do \
-		docker build --network host --target $$target --tag anabranch-$$target:dev --file docker/Dockerfile . \
+		docker build --force-rm --network host --target $$target --tag anabranch-$$target:dev --file docker/Dockerfile . \
 			|| exit 1; done
 
 .PHONY: engine
@@ -165,7 +165,7 @@ release: images
 	rm -rf build/release && mkdir -p build/release
 	git archive $(RELEASE) | tar -x -C build/release
 	cp -r docker .dockerignore build/release/
-	docker build --network host --target node --tag anabranch-node:$(RELEASE) \
+	docker build --force-rm --network host --target node --tag anabranch-node:$(RELEASE) \
 		--file build/release/docker/Dockerfile build/release
 
 # FAULTS of them, of KINDS, injected into containers under load, from the schedule of SEED on. With the

@@ -28,6 +28,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 _COULD_NOT_RUN: Final = 2
+_VERDICTS: Final = frozenset({0, 1, 3})  # of these there is a report
 _SOONER_S: Final = 30.0  # to the next try after one that could not run: Kafka may be starting
 _TOLD_OF_CHECKS: Final = {
     "violated": ("anabranch_audit_violations", "Violations that the newest audit found."),
@@ -37,8 +38,11 @@ _TOLD_OF_CHECKS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Audited:
-    """How the newest audit ended. `report`: its JSON, none if it could not run."""
+    """How the newest audit ended. `report`: its JSON, none if it could not run, which is also said
+    of one that was killed or failed by itself, whatever its process ended with: `ended`.
+    """
 
+    ended: int
     status: int
     seconds: float
     finished_at: float
@@ -130,7 +134,8 @@ class Service:
                 return
             self.verdicts.newest = found
             self._ended.labels(str(found.status)).inc()
-            _say(f"an audit ended with status {found.status} after {found.seconds:.1f} s")
+            what = "" if found.ended == found.status else ", and could not run"
+            _say(f"an audit ended with status {found.ended} after {found.seconds:.1f} s{what}")
             failed = found.status == _COULD_NOT_RUN
             self._stopping.wait(min(self._every_s, _SOONER_S) if failed else self._every_s)
 
@@ -156,13 +161,22 @@ class Service:
             self._running.terminate()
         status = self._running.wait()
         seconds = time.monotonic() - began
-        report = None
-        if told["audit.json"].exists():
-            report = json.loads(told["audit.json"].read_text("utf-8"))
+        report = _report(told["audit.json"])
+        if report is None or status not in _VERDICTS:
+            return Audited(status, _COULD_NOT_RUN, seconds, time.time(), None)
         for name, path in told.items():
             if path.exists():
                 path.replace(self._folder / name)
-        return Audited(status, seconds, time.time(), report)
+        return Audited(status, status, seconds, time.time(), report)
+
+
+def _report(path: Path) -> dict[str, Any] | None:
+    """What an audit wrote; none if it did not come to that, or not to its end."""
+    try:
+        found: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None
+    return found
 
 
 def _handler(service: Service, folder: Path) -> type[BaseHTTPRequestHandler]:

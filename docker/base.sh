@@ -6,7 +6,8 @@ set -eu
 tag=${1:?the name of the image, for example debian:bookworm-slim}
 command -v debootstrap >/dev/null || { echo 'debootstrap is missing: apt-get install debootstrap' >&2; exit 1; }
 root=$(mktemp -d)
-trap 'rm -rf "$root"' EXIT
+trap 'rm -rf --one-file-system "$root"' EXIT
+trap 'exit 130' INT TERM # else that would leave it
 debootstrap --variant=minbase bookworm "$root" >&2
 certificates=/etc/ssl/certs/ca-certificates.crt
 trusted=

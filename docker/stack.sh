@@ -44,10 +44,17 @@ waiting() {
     done | sed 's|^/||' | grep -v ' healthy$' || true
 }
 
+# Whether there is anything of it that somebody may want to keep.
+is_there() { [ -n "$(docker volume ls --quiet --filter "label=org.anabranch.stack=$STACK")" ]; }
+
+leave() { echo 'It was there before, so it stays, with its data. Take it down: make stack-down' >&2; }
+
 up() {
-    trap 'trap - INT TERM; echo "interrupted: taking it down" >&2; down; exit 130' INT TERM
+    undo=down
+    if is_there; then undo=leave; fi
+    trap 'trap - INT TERM; echo interrupted >&2; $undo; exit 130' INT TERM
     began=$(date +%s)
-    compose up --detach --remove-orphans || { down; exit 2; }
+    compose up --detach --remove-orphans || { $undo; exit 2; }
     while left=$(waiting) && [ -n "$left" ]; do
         if [ $(($(date +%s) - began)) -gt "$ready_s" ]; then
             echo "Not ready after $ready_s s:" >&2
@@ -71,7 +78,8 @@ addresses() {
     echo "  Spark        http://$(local_port spark-master 8080)"
     echo "  audits       http://$(local_port audits 9099)"
     echo "  Prometheus   http://$(local_port prometheus 9090)/alerts"
-    echo "A command: docker exec ${STACK}_node-1_1 anabranch brokers (docker ps has the containers' names)"
+    name=$(docker inspect --format '{{ .Name }}' "$(compose ps --quiet node-1)")
+    echo "A command: docker exec ${name#/} anabranch brokers"
 }
 
 local_port() { compose port "$1" "$2" | sed 's/^127\.0\.0\.1/localhost/'; }

@@ -21,11 +21,18 @@ from docker.errors import APIError, NotFound
 
 _TEST: Final = "org.anabranch.test"
 _OWNER: Final = "org.anabranch.owner"
+_STACK: Final = "org.anabranch.stack"  # what `docker/compose.yaml` labels with a stack's name
+_OF_A_TEST: Final = "anabranch-test-"
 
 
 def labels() -> dict[str, str]:
     """What containers, networks and volumes of this process are labelled with."""
     return {_TEST: "faults", _OWNER: _owner(os.getpid())}
+
+
+def stack_name() -> str:
+    """What a stack of this process is called, so that it is known to be its own."""
+    return _OF_A_TEST + _owner(os.getpid())
 
 
 @contextlib.contextmanager
@@ -44,23 +51,24 @@ def remove_leftovers() -> list[str]:
     """Removes what belongs to processes that are gone; returns what that was."""
     client: Any = docker.from_env()
     with contextlib.closing(client):
-        chosen = {"label": f"{_TEST}=faults"}
-        containers = client.containers.list(all=True, filters=chosen, ignore_removed=True)
-        found = [
-            (f"container {each.name}", partial(each.remove, force=True, v=True))
-            for each in containers
-            if _is_gone(each.labels)
-        ]
-        found += [
-            (f"network {each.name}", each.remove)
-            for each in client.networks.list(filters=chosen)
-            if _is_gone(each.attrs["Labels"])
-        ]
-        found += [
-            (f"volume {each.name}", partial(each.remove, force=True))
-            for each in client.volumes.list(filters=chosen)
-            if _is_gone(each.attrs["Labels"])
-        ]
+        found: list[tuple[str, Callable[[], None]]] = []
+        for chosen in ({"label": f"{_TEST}=faults"}, {"label": _STACK}):
+            containers = client.containers.list(all=True, filters=chosen, ignore_removed=True)
+            found += [
+                (f"container {each.name}", partial(each.remove, force=True, v=True))
+                for each in containers
+                if _is_gone(each.labels)
+            ]
+            found += [
+                (f"network {each.name}", each.remove)
+                for each in client.networks.list(filters=chosen)
+                if _is_gone(each.attrs["Labels"])
+            ]
+            found += [
+                (f"volume {each.name}", partial(each.remove, force=True))
+                for each in client.volumes.list(filters=chosen)
+                if _is_gone(each.attrs["Labels"])
+            ]
         return [name for name, remove in found if _has_removed(remove)]
 
 
@@ -78,10 +86,16 @@ def _has_removed(remove: Callable[[], None]) -> bool:
 
 
 def _is_gone(found: dict[str, str]) -> bool:
-    """Whether the process that has labelled it has ended; one without an owner is nobody's."""
+    """Whether the process that has labelled it has ended; one without an owner is nobody's. A
+    stack that no test has started is somebody's.
+    """
     owner = found.get(_OWNER, "")
+    if _STACK in found:
+        if not found[_STACK].startswith(_OF_A_TEST):
+            return False
+        owner = found[_STACK].removeprefix(_OF_A_TEST)
     process = owner.split("-")[0]
-    return not process or _owner(int(process)) != owner
+    return not process.isdigit() or _owner(int(process)) != owner
 
 
 def _owner(process: int) -> str:

@@ -24,6 +24,7 @@ class Operation(Enum):
 
     RESHAPE = "a segment is split, or two are merged"
     REBUCKET = "a segment gets another number of buckets"
+    RELOCATE = "a segment leaves the brokers of Kafka that lead it"
     UNLOAD = "a bundle is taken from its owner"
     TRANSFER = "a bundle is given to another node"
     SPLIT_BUNDLE = "a bundle is cut in two"
@@ -33,6 +34,7 @@ class Operation(Enum):
 CHANCES: Final = {
     Operation.RESHAPE: 50,
     Operation.REBUCKET: 15,
+    Operation.RELOCATE: 10,
     Operation.UNLOAD: 10,
     Operation.TRANSFER: 15,
     Operation.SPLIT_BUNDLE: 3,
@@ -84,6 +86,8 @@ class Operator:
                 return self._reshape()
             case Operation.REBUCKET:
                 return self._rebucket()
+            case Operation.RELOCATE:
+                return self._relocate()
             case Operation.UNLOAD | Operation.TRANSFER:
                 return self._move_bundle(is_given=kind is Operation.TRANSFER)
             case Operation.SPLIT_BUNDLE:
@@ -120,6 +124,11 @@ class Operator:
         buckets = self._random.randint(1, BUCKETS)
         self._say("rebucket", chosen, buckets)
         await self._admin.scalable_topics.rebucket_segment(TOPIC, chosen, buckets)
+
+    async def _relocate(self) -> None:
+        chosen = self._random.choice(await self._active())
+        self._say("relocate", chosen)
+        await self._admin.scalable_topics.relocate_segment(TOPIC, chosen)
 
     async def _change_policy(self) -> None:
         namespaces = self._admin.namespaces

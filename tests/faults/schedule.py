@@ -11,6 +11,7 @@ from typing import Final
 NEXT_S: Final = (2.0, 6.0)  # from the beginning of a fault to that of the next one
 SHORT_S: Final = (1.0, 4.0)  # a lease outlives it
 LONG_S: Final = (12.0, 20.0)  # no lease and no session does
+FAULTS_MAX: Final = 50  # of one schedule: a run of more would take longer than it may
 
 
 class Tier(Enum):
@@ -159,6 +160,16 @@ class Fault:
         if not self.kind.ends_by_itself:
             words.append(f"for {self.for_s:.1f} s")
         return " ".join(words)
+
+
+def rounds(faults: int, seed: int) -> tuple[tuple[int, int], ...]:
+    """Seeds, from that one on, with how many faults their schedules have: so many together.
+
+    >>> rounds(120, 7)
+    ((7, 50), (8, 50), (9, 20))
+    """
+    starts = range(0, faults, FAULTS_MAX)
+    return tuple((seed + at, min(FAULTS_MAX, faults - begun)) for at, begun in enumerate(starts))
 
 
 def schedule(

@@ -19,12 +19,11 @@ from faults import timeline
 from faults.checker import violations
 from faults.history import read
 from faults.injection import inject
-from faults.schedule import Kind, schedule
+from faults.schedule import Kind, rounds, schedule
 from faults.stack import Setup, Stack
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(1_800), pytest.mark.usefixtures("engine")]
 
-_AT_ONCE: Final = 50
 _FAULTS: Final = int(os.environ.get("FAULTS") or "10")
 _SEED: Final = int(os.environ.get("SEED") or "1")
 _KINDS: Final = os.environ.get("KINDS") or ""
@@ -35,11 +34,10 @@ _AUDIT_S: Final = 600.0
 _KEPT: Final = Path(__file__).parents[2] / "build/faults"
 
 
-@pytest.mark.parametrize("seed", range(_SEED, _SEED + -(-_FAULTS // _AT_ONCE)))
-def test_no_promise_is_broken_by_what_fails(seed: int) -> None:
+@pytest.mark.parametrize(("seed", "count"), rounds(_FAULTS, _SEED))
+def test_no_promise_is_broken_by_what_fails(seed: int, count: int) -> None:
     folder = _KEPT / str(seed)
     shutil.rmtree(folder, ignore_errors=True)
-    count = min(_FAULTS, _AT_ONCE)
     kinds = [Kind[name.strip().upper()] for name in _KINDS.split(",") if name] or list(Kind)
     if not _RELEASE:
         kinds = [kind for kind in kinds if kind is not Kind.OTHER_RELEASE]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from typing import Any
 import docker
 import pytest
 
-from faults.leftovers import remove_leftovers, uninterrupted
+from faults.leftovers import remove_leftovers, stack_name, uninterrupted
 
 pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("engine")]
 
@@ -108,3 +109,30 @@ def test_what_a_killed_run_leaves_is_removed_by_the_next_one_alone(
     kinds = {each.split()[0] for each in remove_leftovers() if each.endswith(name)}
     assert kinds == {"container", "network", "volume"}
     assert _left(name) == []
+
+
+@pytest.fixture
+def volumes() -> Iterator[Any]:
+    """Makes a volume of the stack of that name; they are gone in the end."""
+    client: Any = docker.from_env()
+    made: list[Any] = []
+
+    def make(stack: str) -> str:
+        made.append(client.volumes.create(labels={"org.anabranch.stack": stack}))
+        return str(made[-1].name)
+
+    with closing(client):
+        yield make
+        for each in made:
+            with contextlib.suppress(docker.errors.NotFound):
+                each.remove(force=True)
+
+
+def test_of_stacks_too_only_those_of_dead_runs_are_removed(volumes: Any) -> None:
+    process, beginning, boot = stack_name().removeprefix("anabranch-test-").split("-", 2)
+    somebody_s = [volumes("anabranch"), volumes(stack_name())]
+    dead = volumes(f"anabranch-test-{process}-{int(beginning) + 1}-{boot}")
+    removed = remove_leftovers()
+    assert f"volume {dead}" in removed
+    assert [each for each in removed if each.split()[1] in somebody_s] == []
+    assert len(somebody_s) == sum(len(_left(each)) for each in somebody_s)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from faults.network import commands
-from faults.schedule import Kind, Parties, Tier, schedule
+from faults.schedule import FAULTS_MAX, Kind, Parties, Tier, rounds, schedule
 
 _PARTIES = Parties(("node-1", "node-2"), ("kafka-1", "kafka-2", "kafka-3"), ("producers",))
 
@@ -20,6 +25,38 @@ def test_a_seed_gives_the_same_schedule_again_and_another_one_another() -> None:
 
 def test_a_longer_schedule_begins_with_the_shorter_one() -> None:
     assert schedule(3, _PARTIES, 20)[:7] == schedule(3, _PARTIES, 7)
+
+
+@pytest.mark.parametrize("faults", [0, 1, 50, 51, 120, 500])
+def test_all_that_are_asked_for_are_done_and_no_run_has_more_than_it_bears(faults: int) -> None:
+    seeds = [seed for seed, _ in rounds(faults, 7)]
+    counts = [count for _, count in rounds(faults, 7)]
+    assert sum(counts) == faults
+    assert all(0 < count <= FAULTS_MAX for count in counts)
+    assert seeds == list(range(7, 7 + len(seeds)))
+
+
+@pytest.mark.parametrize("module", ["test_faults.py", "test_archive.py"])
+def test_a_night_s_run_is_one_of_many_schedules(module: str) -> None:
+    """`make faults FAULTS=500`: a schedule of that many takes longer than a test may."""
+    collected = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "--collect-only",
+            "-q",
+            str(Path(__file__).parent / module),
+        ],
+        env={**os.environ, "FAULTS": "500", "SEED": "1012"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert collected.returncode == 0, collected.stdout + collected.stderr
+    assert {int(seed) for seed in re.findall(r"\b(10[12]\d)-50\b", collected.stdout)} == {
+        *range(1012, 1022)
+    }
 
 
 def test_every_kind_comes_and_some_overlap() -> None:

@@ -9,7 +9,6 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -20,10 +19,11 @@ import pytest
 from anabranch.devkit import ports
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.client import connect
+from faults.leftovers import stack_name, uninterrupted
 from support.metrics_page import ROOT
 from support.queries import of_alerts, of_dashboards
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(1_800)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(1_800), pytest.mark.usefixtures("engine")]
 
 _SCRIPT: Final = ROOT / "docker" / "stack.sh"
 _NODES: Final = ("node-1", "node-2", "node-3")
@@ -116,12 +116,12 @@ def _await(holds: Callable[[], bool], what: Callable[[], str]) -> None:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+def cluster(engine: None) -> Iterator[Cluster]:
     names = [f"STACK_NODE_{at}_{port}" for at in (1, 2, 3) for port in ("HTTP", "BINARY")]
     names += [f"STACK_KAFKA_{at}" for at in (1, 2, 3)]
     names += ["STACK_PROXY_HTTP", "STACK_PROXY_BINARY"]
     names += ["STACK_SPARK", "STACK_AUDITS", "STACK_PROMETHEUS"]
-    name = f"anabranch-test-{uuid.uuid4().hex[:8]}"
+    name = stack_name()
     taken = {each: str(ports.free_port("127.0.0.1")) for each in names}
     told = {"STACK": name, "STACK_AUDIT_SECONDS": str(_AUDIT_S)}
     found = Cluster(name, {**os.environ, **taken, **told})
@@ -132,7 +132,8 @@ def cluster() -> Iterator[Cluster]:
             assert f"http://localhost:{taken[each]}" in started.stdout
         yield found
     finally:
-        found.run("down")
+        with uninterrupted():
+            found.run("down")
 
 
 def test_every_node_names_the_same_owner(cluster: Cluster) -> None:
@@ -230,11 +231,11 @@ def test_every_panel_has_data_and_every_rule_is_evaluated(cluster: Cluster) -> N
         "spark-master",
     ],
 )
-def test_docker_stop_ends_it_with_status_0(cluster: Cluster, service: str) -> None:
+def test_docker_stop_ends_it_with_status_0_in_its_own_time(cluster: Cluster, service: str) -> None:
     labels = (f"com.docker.compose.project={cluster.name}", f"com.docker.compose.service={service}")
     filters = [each for label in labels for each in ("--filter", f"label={label}")]
     (container,) = _docker("ps", "--quiet", *filters).split()
-    _docker("stop", "--time", "70", container)
+    _docker("stop", container)
     assert _docker("inspect", "--format", "{{ .State.ExitCode }}", container).strip() == "0"
 
 

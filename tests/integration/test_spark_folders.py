@@ -56,6 +56,34 @@ def test_an_archive_by_a_url_of_hadoop_s_goes_on_and_is_audited(
     assert (found.records, found.log.archived_until) == (until + 20, until + 20)
 
 
+@pytest.mark.parametrize("as_url", [False, True], ids=["path", "url"])
+def test_a_folder_of_this_machine_is_that_whatever_hadoop_s_default_is(
+    spark: SparkSession,
+    kafka: EmbeddedKafka,
+    topic_prefix: str,
+    place: str,
+    tmp_path: Path,
+    *,
+    as_url: bool,
+) -> None:
+    folder = tmp_path / "of this machine#1"
+    history = mixed()
+    publish(kafka, topic_prefix, history)
+    conf = spark.sparkContext._jsc.hadoopConfiguration()
+    before = conf.get("fs.defaultFS")
+    conf.set("fs.defaultFS", place.removesuffix("/archives/river"))
+    try:
+        named = f"file://{folder}" if as_url else folder
+        options = ArchiveOptions(kafka.bootstrap_servers, named, topic_prefix=topic_prefix)
+        until = archive_once(spark, options)
+        assert until == history.next_offset + 1
+        found = audit(spark, AuditOptions(kafka.bootstrap_servers, {}, topic_prefix, named))
+    finally:
+        conf.set("fs.defaultFS", before)
+    assert found.log.archived_until == until
+    assert list(folder.glob("*.parquet"))
+
+
 def test_an_archive_of_another_log_is_known_there_too(
     spark: SparkSession, kafka: EmbeddedKafka, topic_prefix: str, place: str
 ) -> None:

@@ -34,6 +34,8 @@ if status != 2:
     Path(sys.argv[sys.argv.index("--html") + 1]).write_text("<h1>the page</h1>")
 sys.exit(status)
 """
+_FAILS: Final = "raise RuntimeError('of a bug, with the status of an audit that found something')"
+_IS_KILLED: Final = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"
 _HANGS: Final = "import signal\nprint('auditing', flush=True)\nsignal.pause()"
 
 
@@ -79,7 +81,8 @@ def _row(metric: Metric) -> Row:
 
 def _await_an_end(running: subprocess.Popen[str]) -> None:
     assert running.stderr is not None
-    assert "an audit ended with status" in running.stderr.readline()
+    said = iter(running.stderr.readline, "")  # an audit may say something, too
+    assert any("an audit ended with status" in line for line in said)
 
 
 def test_a_verdict_is_shown_with_its_page(tmp_path: Path) -> None:
@@ -109,6 +112,28 @@ def test_an_audit_that_could_not_run_says_nothing_of_the_log(tmp_path: Path) -> 
         found = _metrics(url)
         assert _values(found["anabranch_audit_exit_status"]) == {(): 2}
         assert _values(found["anabranch_audit_violations"]) == {}
+        assert _page(f"{url}/audit.json") == '{"of": "an earlier one"}'
+
+
+@pytest.mark.parametrize(
+    "audit",
+    [
+        pytest.param((_IS_KILLED,), id="killed"),
+        pytest.param((_FAILS,), id="failed"),
+        pytest.param((_AUDIT, "0", '{"records": 7'), id="half a report"),
+        pytest.param((_AUDIT, "137", _REPORT), id="killed behind a report"),
+    ],
+)
+def test_an_audit_that_did_not_come_to_its_end_could_not_run(
+    tmp_path: Path, audit: tuple[str, ...]
+) -> None:
+    (tmp_path / "audit.json").write_text('{"of": "an earlier one"}')
+    with _service(tmp_path, *audit) as (url, running):
+        _await_an_end(running)
+        found = _metrics(url)
+        assert _values(found["anabranch_audit_exit_status"]) == {(): 2}
+        assert _values(found["anabranch_audit_violations"]) == {}
+        assert _values(found["anabranch_audits"]) == {("2",): 1}
         assert _page(f"{url}/audit.json") == '{"of": "an earlier one"}'
 
 

@@ -101,3 +101,33 @@ def test_the_addresses_that_are_printed_are_those_of_services_with_ports() -> No
     }
     assert printed <= ports
     assert ("proxy", "8080") in printed
+
+
+_CHECKED_BY_THEIR_IMAGES: Final = ("anabranch-node:", "anabranch-prometheus:")
+
+
+def test_every_container_is_bounded_watched_and_started_again() -> None:
+    """What docs/containers.md says of all of them."""
+    found = services()
+    for name, service in found.items():
+        assert service["restart"] == "unless-stopped", name
+        assert service["mem_limit"], name
+        assert service["labels"] == {"org.anabranch.stack": "anabranch"}, name
+        if "ports" in service:
+            by_image = service["image"].startswith(_CHECKED_BY_THEIR_IMAGES)
+            assert by_image or "test" in service["healthcheck"], name
+            assert all(each.startswith("127.0.0.1:") for each in service["ports"]), name
+    stack = yaml.safe_load((_DOCKER / "compose.yaml").read_text("utf-8"))
+    kept = {each.partition(":")[0] for one in found.values() for each in one.get("volumes", ())}
+    assert {each for each in kept if not each.startswith("./")} == set(stack["volumes"])
+    for kind in ("volumes", "networks"):
+        assert all(each["labels"] for each in stack[kind].values())
+
+
+def test_every_variable_of_the_stack_is_told() -> None:
+    page = (ROOT / "docs" / "containers.md").read_text("utf-8")
+    used = set(re.findall(r"\bSTACK(?:_[A-Z0-9]+)*", (_DOCKER / "compose.yaml").read_text("utf-8")))
+    told = set(re.findall(r"`(STACK(?:_[A-Z0-9]+)*)`", page))
+    of_a_row = {re.sub(r"_[123](?=_|$)", "_1", each) for each in used}
+    assert of_a_row - told == set()
+    assert told - of_a_row == set()

@@ -74,12 +74,12 @@ def local_folder(place: Place) -> LocalFolder | None:
     """The folder, if it is one of this machine. Raises FolderError for a URL of none."""
     if isinstance(place, Path) or not _URL.match(place):
         return LocalFolder(Path(place))
-    parts = urlsplit(place)
+    parts = urlsplit(place, allow_fragments=False)
     if parts.scheme.lower() != "file":
         return None
     if parts.netloc not in ("", "localhost"):
         raise FolderError(f"{place} names a host: write file:///PATH for a folder of this machine")
-    return LocalFolder(Path(unquote(parts.path)))
+    return LocalFolder(Path(unquote(f"{parts.path}?{parts.query}" if parts.query else parts.path)))
 
 
 def checked_place(given: str) -> Place:
@@ -87,7 +87,8 @@ def checked_place(given: str) -> Place:
     if not given.strip():
         raise InvalidInputError("the name of the archive's directory is empty")
     if _URL.match(given):
-        return given.rstrip("/")
+        without = given.rstrip("/")
+        return without if _URL.match(without) else given  # the root of a file system
     return Path(given).absolute()
 
 
@@ -102,7 +103,10 @@ class LocalFolder:
 
     @property
     def url(self) -> str:
-        return str(self.path)
+        """A plain path would be one of Hadoop's default file system, which may be another one.
+        Hadoop takes every character behind the host as it is.
+        """
+        return f"file://{self.path}"
 
     @property
     def where(self) -> str:

@@ -118,10 +118,16 @@ def test_a_file_url_is_a_folder_of_this_machine(tmp_path: Path) -> None:
     found = local_folder((tmp_path / "a b").as_uri())
     assert found is not None
     assert found.path == tmp_path / "a b"
+    assert found.url == f"file://{tmp_path}/a b"
+    for name in ("river#1", "river?1"):
+        assert local_folder(f"file://{tmp_path}/{name}") is not None
+        assert str(local_folder(f"file://{tmp_path}/{name}")) == f"{tmp_path}/{name}"
     assert local_folder("hdfs://river:8020/archive") is None
     with pytest.raises(FolderError, match="write file:///PATH"):
         local_folder("file://river/archive")
     assert checked_place("hdfs://river/archive/") == "hdfs://river/archive"
+    assert checked_place("hdfs:///") == "hdfs:///"
+    assert checked_place("file:///") == "file:///"
     assert checked_place("archive") == Path.cwd() / "archive"
     with pytest.raises(InvalidInputError, match="is empty"):
         checked_place(" ")
