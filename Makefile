@@ -121,12 +121,13 @@ check: lint
 
 # Three at once keep two cores busy. Integration tests have nodes, Kafka and Spark in processes of their
 # own, of which two at once do so: more would wait for a processor until their time is up. Those of one
-# file share an embedded Kafka, so a file stays with one worker. Both kinds run, whatever becomes of
-# the other, so that one run tells all that is wrong.
+# file share an embedded Kafka, so a file stays with one worker. Each worker collects by itself, so
+# neither kind looks into the folders of the other. Both kinds run, whatever becomes of the other, so
+# that one run tells all that is wrong.
 .PHONY: test
 test: java lint jars
-	@$(BIN)/pytest -n 3 --dist worksteal -m 'not integration and not spark and not faults' $(PYTEST_ARGS) || pure=$$?; \
-	$(BIN)/pytest -n 2 --dist loadfile -m 'integration or spark' $(PYTEST_ARGS); rest=$$?; \
+	@$(BIN)/pytest -n 3 --dist worksteal --ignore tests/integration -m 'not faults' $(PYTEST_ARGS) || pure=$$?; \
+	$(BIN)/pytest -n 2 --dist loadfile tests/integration $(PYTEST_ARGS); rest=$$?; \
 	if docker info >/dev/null 2>&1; then echo 'Containers are tested by `make faults`.'; else \
 		echo '**********************************************************************'; \
 		echo '*  CONTAINERS WERE NOT TESTED: no Docker engine answers.             *'; \

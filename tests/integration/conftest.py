@@ -1,5 +1,6 @@
 """The Kafka that integration tests share: one per pytest process."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,10 +10,14 @@ from pyspark.sql import SparkSession
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.devkit.kafka.settings import Differences
 from anabranch.spark_replay.spark.session import spark_session
+from support.spark_cluster import SHORT_LIVED_JVM
 from support.topic_cluster import TopicCluster, topic_cluster
 
 # What is too old to be kept goes at once, and not in one run of many, when five minutes are over.
 _EAGER = Differences({"log.retention.check.interval.ms": "100", "log.initial.task.delay.ms": "500"})
+
+# For each Spark that is started here, and by the commands that tests run.
+os.environ["SPARK_SUBMIT_OPTS"] = SHORT_LIVED_JVM
 
 
 @pytest.fixture(scope="session")

@@ -25,6 +25,9 @@ from support.processes import await_gone, descendants
 BARE_PYTHON: Final = str(
     Path(sys.base_prefix, "bin", f"python{sys.version_info[0]}.{sys.version_info[1]}")
 )
+# Of a Spark that lives for seconds, the second compiler and the threads of the usual collector take
+# more than they give back.
+SHORT_LIVED_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _HOST: Final = "127.0.0.1"
 _WAIT_S: Final = 120.0
 _MASTER: Final = re.compile(r"Starting Spark master at (spark://\S+)")
@@ -41,7 +44,8 @@ class SparkWorker:
             self._log,
             {
                 "SPARK_LOCAL_DIRS": str(folder / "local"),
-                "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={folder / 'tmp'}",
+                # Executors inherit it.
+                "JAVA_TOOL_OPTIONS": f"{SHORT_LIVED_JVM} -Djava.io.tmpdir={folder / 'tmp'}",
             },
             *("worker.Worker", "--host", _HOST, "--port", "0", "--webui-port", "0"),
             *("--cores", "1", "--memory", "1g", "--work-dir", str(folder / "work"), master),
@@ -76,7 +80,7 @@ class SparkCluster:
         self._log = folder / "master.log"
         self._process = _started(
             self._log,
-            {},
+            {"JAVA_TOOL_OPTIONS": SHORT_LIVED_JVM},
             *("master.Master", "--host", _HOST, "--port", "0", "--webui-port", "0"),
         )
         self.workers: list[SparkWorker] = []

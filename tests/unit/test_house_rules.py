@@ -222,6 +222,19 @@ def test_tests_lie_in_folders_of_the_packages_that_they_test() -> None:
     assert flat == whole, "what looks at no package alone is named here; all else has a folder"
 
 
+def test_what_runs_a_kafka_or_a_spark_lies_where_make_test_looks_for_it() -> None:
+    marked = re.compile(r"\bmark\.(?:integration|spark)\b")
+    whole = re.compile(rf"^pytestmark = .*{marked.pattern}", re.M)
+    tests = [path for path in _modules() if path.name.startswith("test_")]
+    folder = _REPOSITORY / "tests" / "integration"
+    assert [
+        _relative(p) for p in tests if p.parent != folder and marked.search(p.read_text())
+    ] == []
+    assert [
+        _relative(p) for p in tests if p.parent == folder and not whole.search(p.read_text())
+    ] == []
+
+
 # Of a page: a path in backticks that begins with a folder of this repository.
 _PATH = re.compile(rf"`((?:{'|'.join(_ROOTS)}|tests|docs|bench)/[\w./*-]*)`")
 

@@ -20,7 +20,7 @@ from anabranch.projections.view import View
 from support.history import History, mixed
 
 DEADLINE_S = 60.0
-ENVIRONMENT = {"PYTHONPATH": str(Path(__file__).parents[1])}
+ENVIRONMENT = {"PYTHONPATH": str(Path(__file__).parents[2])}
 
 FOLD = """
     import sys
