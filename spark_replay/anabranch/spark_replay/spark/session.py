@@ -7,6 +7,7 @@ very interpreter with its installed packages; a cluster's get them shipped (`clu
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import signal
@@ -185,6 +186,8 @@ def _kill_jvm() -> None:
     gateway = SparkContext._gateway
     started: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     if started is not None:
+        # What is left here of objects there would be told to it, each in vain and with a trace.
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
         started.kill()
         started.wait()
 

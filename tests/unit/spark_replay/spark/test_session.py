@@ -1,10 +1,14 @@
-"""How a session takes a Ctrl-C while Spark starts."""
+"""How a session takes a Ctrl-C while Spark starts, and behind it."""
 
+import logging
 import signal
+import subprocess
+from types import SimpleNamespace
 
 import pytest
+from pyspark import SparkContext
 
-from anabranch.spark_replay.spark.session import _interrupts_noted
+from anabranch.spark_replay.spark.session import _interrupts_noted, _kill_jvm
 
 
 def start_that_ends_by(number: signal.Signals) -> None:
@@ -22,3 +26,22 @@ def test_who_ends_it_hears_of_that_and_not_that_spark_did_not_start(number: sign
             start_that_ends_by(number)
     finally:
         signal.signal(number, before)
+
+
+def test_nobody_hears_of_what_cannot_be_told_to_a_spark_that_was_killed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whichever handler took the Ctrl-C: Spark's own one has it for a moment."""
+    bridge = logging.getLogger("py4j")
+    before = bridge.level
+    process = subprocess.Popen(["sleep", "600"])
+    monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=process))
+    try:
+        _kill_jvm()
+        assert process.returncode == -signal.SIGKILL
+        logging.getLogger("py4j.clientserver").error("Exception while sending command.")
+        assert caplog.records == []
+    finally:
+        process.kill()
+        process.wait()
+        bridge.setLevel(before)
