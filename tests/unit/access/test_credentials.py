@@ -21,10 +21,11 @@ def shown(credentials: Token | Basic) -> bytes:
 
 def test_a_token_comes_from_a_text_a_file_or_a_function(tmp_path: Path) -> None:
     file = tmp_path / "token"
-    file.write_text(token("ada") + "\n")
-    assert shown(Token(token("ada"))) == shown(Token(file)) == shown(Token(lambda: token("ada")))
-    file.write_text(token("eve"))
-    assert shown(Token(file)) == token("eve").encode()
+    ada, eve = token("ada"), token("eve")  # made once: each says in which second it was
+    file.write_text(ada + "\n")
+    assert shown(Token(ada)) == shown(Token(file)) == shown(Token(lambda: ada)) == ada.encode()
+    file.write_text(eve)
+    assert shown(Token(file)) == eve.encode()
     assert not Token("x").is_renewable
     assert Token(file).is_renewable
     assert [Token(file).is_asked_for, Token(lambda: "x").is_asked_for] == [False, True]

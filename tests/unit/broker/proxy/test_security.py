@@ -350,9 +350,10 @@ def test_what_is_asked_for_anew_is_what_the_file_holds_by_then(tmp_path: Path) -
     """A key goes as soon as its successor's tokens are there: nobody waits for the next look."""
     around = Surroundings(tmp_path)
     access = OutgoingAccess(around.of_proxy("127.0.0.1:1"), check_s=3_600.0)
-    around.set_token(shown(PROXY, PEOPLE))
+    successor = shown(PROXY, PEOPLE)  # made once: it says in which second it was
+    around.set_token(successor)
     assert access.credentials is not None
-    assert asyncio.run(access.credentials.show()) == shown(PROXY, PEOPLE).encode()
+    assert asyncio.run(access.credentials.show()) == successor.encode()
 
 
 def test_a_proxy_shows_itself_anew_and_its_client_hears_nothing_of_it(tmp_path: Path) -> None:
