@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from anabranch.broker.proxy.addresses import ProxyAddresses
+from anabranch.broker.proxy.clients.server import ProxyServer, client_limits
 from anabranch.broker.proxy.counts import ProxyCounts
-from anabranch.broker.proxy.nodes import KnownNodes
+from anabranch.broker.proxy.lists.shared import SharedLists
+from anabranch.broker.proxy.nodes.known import KnownNodes
 from anabranch.broker.proxy.parts import SharedParts
-from anabranch.broker.proxy.server import ProxyServer, client_limits
-from anabranch.broker.proxy.shared_lists import SharedLists
 from anabranch.broker.settings.proxy import load_proxy_settings
 from anabranch.wire.memory.limiter import AsyncDualMemoryLimiter, LimitType
 from simulation.list_clients import Follower, ListClient, Lister, Mute

@@ -14,9 +14,9 @@ from pydantic import ValidationError
 from anabranch.broker.binary import listing
 from anabranch.broker.configuration import Configuration
 from anabranch.broker.http.routes import topic_names
-from anabranch.broker.proxy.lists import ListRelay
-from anabranch.broker.proxy.shared_lists import SharedLists
-from anabranch.broker.proxy.watches import KeptWatches
+from anabranch.broker.proxy.clients.watches import KeptWatches
+from anabranch.broker.proxy.lists.relay import ListRelay
+from anabranch.broker.proxy.lists.shared import SharedLists
 from anabranch.broker.settings import current, overrides
 from anabranch.broker.topics.kept_list import KeptList
 from anabranch.client._topics.list_watch import TopicListWatch

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from anabranch.broker.proxy.shared_lists import Told
+from anabranch.broker.proxy.lists.shared import Told
 from anabranch.broker.settings.proxy import ProxySettings, load_proxy_settings
 from anabranch.core.security.principal import Principal
 from anabranch.wire import anabranch_pb2 as pb

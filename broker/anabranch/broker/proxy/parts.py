@@ -6,9 +6,9 @@ import msgspec
 
 from anabranch.broker.proxy.addresses import ProxyAddresses
 from anabranch.broker.proxy.counts import ProxyCounts
-from anabranch.broker.proxy.nodes import KnownNodes
+from anabranch.broker.proxy.lists.shared import SharedLists
+from anabranch.broker.proxy.nodes.known import KnownNodes
 from anabranch.broker.proxy.security import ProxySecurity
-from anabranch.broker.proxy.shared_lists import SharedLists
 from anabranch.wire.memory.limiter import AsyncDualMemoryLimiter
 
 

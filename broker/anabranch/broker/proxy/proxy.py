@@ -14,14 +14,14 @@ from anabranch.broker.metrics.ports import measure_strangers
 from anabranch.broker.metrics.topic_lists import TopicListPrefix, measured_limiter
 from anabranch.broker.ports import TlsPorts
 from anabranch.broker.proxy.addresses import ProxyAddresses
-from anabranch.broker.proxy.app import create_proxy_app
+from anabranch.broker.proxy.clients.server import ProxyServer, client_limits
 from anabranch.broker.proxy.counts import ProxyCounts
-from anabranch.broker.proxy.nodes import KnownNodes
+from anabranch.broker.proxy.http.app import create_proxy_app
+from anabranch.broker.proxy.http.quick_lookups import QuickLookups
+from anabranch.broker.proxy.lists.shared import SharedLists
+from anabranch.broker.proxy.nodes.known import KnownNodes
 from anabranch.broker.proxy.parts import SharedParts
-from anabranch.broker.proxy.quick_lookups import QuickLookups
 from anabranch.broker.proxy.security import proxy_security
-from anabranch.broker.proxy.server import ProxyServer, client_limits
-from anabranch.broker.proxy.shared_lists import SharedLists
 from anabranch.broker.security.admission import measure_authentication
 from anabranch.broker.settings.proxy import BINARY, PROXY_PORTS, WEB, ProxySettings
 

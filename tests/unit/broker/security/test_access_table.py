@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from anabranch.broker.binary.sessions import sessions
 from anabranch.broker.cli.main import cli
 from anabranch.broker.http.app import create_api
-from anabranch.broker.proxy.app import create_proxy_app
+from anabranch.broker.proxy.http.app import create_proxy_app
 from anabranch.core.security.actions import VIEWING, Right
 from anabranch.core.security.resources import ResourceLevel
 from anabranch.core.security.table import COMMANDS, REST, WIRE, resource_of

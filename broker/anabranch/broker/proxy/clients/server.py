@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
+from anabranch.broker.proxy.clients.peer import ProxiedPeer
+from anabranch.broker.proxy.clients.sessions import ClientSession
 from anabranch.broker.proxy.parts import SharedParts
-from anabranch.broker.proxy.peer import ProxiedPeer
-from anabranch.broker.proxy.sessions import ClientSession
 from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError
 from anabranch.wire.connection import ConnectionLimits
 from anabranch.wire.framing import FRAME_BYTES_MAX, LIST_FRAME_BYTES_MAX

@@ -13,12 +13,12 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from anabranch.broker.logging import get_logger
-from anabranch.broker.proxy.link import Asked, NodeLink
-from anabranch.broker.proxy.links import ClientLinks
-from anabranch.broker.proxy.lists import ListRelay
+from anabranch.broker.proxy.clients.peer import ProxiedPeer
+from anabranch.broker.proxy.clients.watches import KeptWatches
+from anabranch.broker.proxy.lists.relay import ListRelay
+from anabranch.broker.proxy.nodes.link import Asked, NodeLink
+from anabranch.broker.proxy.nodes.links import ClientLinks
 from anabranch.broker.proxy.parts import SharedParts
-from anabranch.broker.proxy.peer import ProxiedPeer
-from anabranch.broker.proxy.watches import KeptWatches
 from anabranch.core.strangers import PortRefusal
 from anabranch.core.topic_lists.errors import PermitAcquireError
 from anabranch.wire import commands

@@ -13,7 +13,7 @@ from anabranch.broker.http.guards.origins import behind_origins
 from anabranch.broker.http.guards.requests import GuardMiddleware
 from anabranch.broker.http.senders import host_of, principal_of
 from anabranch.broker.metrics.page import MetricsPage
-from anabranch.broker.proxy.forwarding import Forwarding
+from anabranch.broker.proxy.http.forwarding import Forwarding
 from anabranch.broker.proxy.parts import SharedParts
 from anabranch.broker.proxy.security import ProxySecurity
 from anabranch.broker.security.credentials import CredentialsError, RefusalReason

@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 
-from anabranch.broker.proxy.link import NodeLink
-from anabranch.broker.proxy.shared_lists import (
+from anabranch.broker.proxy.lists.shared import (
     ListHead,
     SharedList,
     SharedLists,
@@ -20,6 +19,7 @@ from anabranch.broker.proxy.shared_lists import (
     opening_answer,
     with_hash,
 )
+from anabranch.broker.proxy.nodes.link import NodeLink
 from anabranch.core.topic_lists.errors import PermitAcquireCancelledError, PermitAcquireError
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import (

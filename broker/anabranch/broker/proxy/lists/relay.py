@@ -3,7 +3,7 @@
 Before a node is asked there is heap memory for a small answer; when the answer's size is known, and
 before any more of it is read, for all of it; and before it is written as much direct memory. Both
 are given back when the client has taken it, on every path. Of a list that somebody is sent already
-there is one copy (`shared_lists`). One list at a time goes to a client: the others wait at their
+there is one copy (`shared`). One list at a time goes to a client: the others wait at their
 nodes. The bytes are passed on as they are.
 
 A node does not wait for long until a list is read. So one for which there is no memory at once is
@@ -17,8 +17,8 @@ import asyncio
 from typing import Final, Protocol
 
 from anabranch.broker.logging import get_logger
-from anabranch.broker.proxy.link import PIECE_BYTES_MAX, NodeLink
-from anabranch.broker.proxy.shared_lists import (
+from anabranch.broker.proxy.lists.openings import WatchOpenings
+from anabranch.broker.proxy.lists.shared import (
     ListHead,
     SharedList,
     SharedLists,
@@ -26,7 +26,7 @@ from anabranch.broker.proxy.shared_lists import (
     message_of,
     with_hash,
 )
-from anabranch.broker.proxy.watch_openings import WatchOpenings
+from anabranch.broker.proxy.nodes.link import PIECE_BYTES_MAX, NodeLink
 from anabranch.core.topic_lists.errors import PermitAcquireCancelledError, PermitAcquireError
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand

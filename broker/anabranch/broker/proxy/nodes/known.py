@@ -23,8 +23,8 @@ from anabranch.broker.node_http import (
     NotLetInError,
     reason_in,
 )
-from anabranch.broker.proxy.lookup_link import Asker, LookupLink
-from anabranch.broker.proxy.node_table import NodeTable
+from anabranch.broker.proxy.nodes.lookup_link import Asker, LookupLink
+from anabranch.broker.proxy.nodes.table import NodeTable
 from anabranch.broker.security.outgoing import UNAUTHORIZED, OutgoingAccess
 from anabranch.broker.settings.proxy import ProxySettings
 from anabranch.wire import clock

@@ -6,8 +6,8 @@ import asyncio
 from typing import Final
 
 from anabranch.access import CredentialsError
-from anabranch.broker.proxy.link import Asked, LinkOwner, NodeLink
-from anabranch.broker.proxy.nodes import KnownNodes
+from anabranch.broker.proxy.nodes.known import KnownNodes
+from anabranch.broker.proxy.nodes.link import Asked, LinkOwner, NodeLink
 from anabranch.wire.anabranch_pb2 import CommandConnect, ServerError
 from anabranch.wire.errors import (
     AuthenticationError,

@@ -12,7 +12,7 @@ import asyncio
 import itertools
 from typing import Final, Protocol
 
-from anabranch.broker.proxy.link import is_about_link
+from anabranch.broker.proxy.nodes.link import is_about_link
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.client import ClientConnection
 from anabranch.wire.connection import ConnectionLimits

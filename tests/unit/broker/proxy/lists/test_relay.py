@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from anabranch.broker.proxy.server import ProxyClient
+from anabranch.broker.proxy.clients.server import ProxyClient
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand

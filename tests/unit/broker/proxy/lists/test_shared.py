@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.broker.proxy import sessions
-from anabranch.broker.proxy.shared_lists import ListHead, list_head, message_of
+from anabranch.broker.proxy.clients import sessions
+from anabranch.broker.proxy.lists.shared import ListHead, list_head, message_of
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand

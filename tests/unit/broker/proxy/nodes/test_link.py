@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from anabranch.broker.proxy.link import PIECE_BYTES_MAX, NodeLink
-from anabranch.broker.proxy.lists import INITIAL_BYTES
-from anabranch.broker.proxy.shared_lists import list_head, message_of
+from anabranch.broker.proxy.lists.relay import INITIAL_BYTES
+from anabranch.broker.proxy.lists.shared import list_head, message_of
+from anabranch.broker.proxy.nodes.link import PIECE_BYTES_MAX, NodeLink
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.client import join

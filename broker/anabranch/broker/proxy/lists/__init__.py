@@ -1,0 +1,1 @@
+"""Lists of topics on their way through a proxy, in bounded memory."""

@@ -1,0 +1,1 @@
+"""The nodes behind a proxy: which there are, and the connections to them."""
