@@ -71,6 +71,16 @@ class StartError(AnabranchError):
     """The node cannot start or go on; the message names the thing and the remedy."""
 
 
+def no_namespace(name: str) -> NotFoundError:
+    """Says of which namespace there is none."""
+    return NotFoundError(f"Namespace {name} does not exist")
+
+
+def stopping() -> UnavailableError:
+    """Sends whoever asks a node that has ended, or is about to, to another one."""
+    return UnavailableError("this node is stopping; ask another")
+
+
 def listed(things: Sequence[object]) -> str:
     """For a sentence: the first ten, and how many more there are."""
     more = f" and {len(things) - _LISTED_MAX} more" if len(things) > _LISTED_MAX else ""

@@ -22,6 +22,7 @@ from anabranch.broker.errors import (
     ConflictError,
     NotFoundError,
     PreconditionError,
+    no_namespace,
 )
 from anabranch.broker.load.build import traffic_inbox
 from anabranch.broker.metrics.topic_lists import TopicListPrefix, measured_limiter
@@ -51,7 +52,6 @@ from anabranch.core.names import (
     parse_scalable_topic,
 )
 from anabranch.core.ring import topic_hash
-from anabranch.core.tenants.tenant import NamespaceInfo
 from anabranch.wire import clock
 
 _T = TypeVar("_T")
@@ -131,18 +131,18 @@ class Operations:
 
     def bundle_of(self, topic: Topic, ns: Namespace) -> str:
         """The bundle that a topic falls into; a scalable one must be there."""
-        self._namespace(ns)
+        self._runtime.namespace(ns)
         domain, _, name = topic.partition("://")
         if domain == SCALABLE_DOMAIN and self._runtime.view.topic(name) is None:
             raise NotFoundError(f"Topic {topic} not found")
         found = self._runtime.view.bundle_at(ns, topic_hash(topic))
         if found is None:
-            raise NotFoundError(f"Namespace {ns} does not exist")
+            raise no_namespace(ns)
         return found[0]
 
     async def bundle_meant(self, ns: Namespace, word: BundleWord) -> str:
         """The bundle that a word stands for. Raises NotFoundError where there is none."""
-        self._namespace(ns)
+        self._runtime.namespace(ns)
         return await self._cuts.meant(ns, word)
 
     async def cuts(
@@ -158,7 +158,7 @@ class Operations:
 
     async def unload_namespace(self, ns: Namespace) -> None:
         """Every bundle of the namespace is given up by its owner."""
-        self._namespace(ns)
+        self._runtime.namespace(ns)
         self._proposals.actor()
         limit = asyncio.Semaphore(_TOGETHER_MAX)
 
@@ -250,17 +250,11 @@ class Operations:
 
     def _bundle(self, name: str) -> Unit:
         home, _, part = name.rpartition("/")
-        self._namespace(Namespace(home))
+        self._runtime.namespace(Namespace(home))
         unit = self._runtime.view.unit(name)
         if unit is None or unit.state is UnitState.DELETED:
             raise PreconditionError(f"Cannot find bundle {part} in the bundles list of {home}")
         return unit
-
-    def _namespace(self, ns: Namespace) -> NamespaceInfo:
-        info = self._runtime.view.namespace(ns)
-        if info is None:
-            raise NotFoundError(f"Namespace {ns} does not exist")
-        return info
 
     # --- namespaces ---------------------------------------------------------------------
 
@@ -284,7 +278,7 @@ class Operations:
 
     def bundles(self, ns: Namespace) -> list[tuple[str, Unit]]:
         """Ranges and states of the bundles that tile the namespace now, in ring order."""
-        self._namespace(ns)
+        self._runtime.namespace(ns)
         found = live_bundles(self._runtime.view, ns)
         return [(name.rpartition("/")[2], unit) for name, unit in found]
 
@@ -298,7 +292,7 @@ class Operations:
         if name == LEADERSHIP or view.unit(name) is not None:
             return explain_unit(view, name)
         topic = parse_scalable_topic(name)
-        self._namespace(namespace_of(topic))
+        self._runtime.namespace(namespace_of(topic))
         return explain_topic(view, topic)
 
     def brokers(self) -> list[str]:

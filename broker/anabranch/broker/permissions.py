@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from anabranch.broker.errors import NotFoundError, PreconditionError
+from anabranch.broker.errors import NotFoundError, PreconditionError, no_namespace
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings.current import CurrentSettings
 from anabranch.core.log.records import Cause, PermissionChange, PolicyOp
@@ -102,7 +102,7 @@ class RolePermissions:
     def _missing(scope: str) -> NotFoundError:
         if scope_resource(scope).level is ResourceLevel.TOPIC:
             return NotFoundError(f"Scalable topic not found: {full_name(scope)}")
-        return NotFoundError(f"Namespace {scope} does not exist")
+        return no_namespace(scope)
 
     def _gone(self, scope: str) -> dict[Verdict, Exception | None]:
         """What a change ends in when what it is on has gone meanwhile."""

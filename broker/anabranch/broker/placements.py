@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from anabranch.broker.errors import ConflictError, NotFoundError, PreconditionError
+from anabranch.broker.errors import ConflictError, NotFoundError, PreconditionError, no_namespace
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings.current import CurrentSettings
 from anabranch.core.balance.policies import IsolationPolicy, Standing, policies_of
@@ -21,7 +21,6 @@ from anabranch.core.policies.policy import (
     check_group,
     check_name,
 )
-from anabranch.core.tenants.tenant import NamespaceInfo
 
 _WORDS = {
     PolicyKind.ISOLATION: "NamespaceIsolationPolicy",
@@ -155,7 +154,7 @@ class PlacementPolicies:
 
     def group(self, ns: Namespace) -> str:
         """The anti-affinity group of a namespace, "" for none. Raises NotFoundError."""
-        return self._namespace(ns).anti_affinity
+        return self._runtime.namespace(ns).anti_affinity
 
     def namespaces_in(self, group: str, tenant: str = "") -> list[str]:
         """The namespaces of a group, whose name is read without case; of one tenant, if given."""
@@ -173,7 +172,7 @@ class PlacementPolicies:
             check_group(group)
 
         def build() -> NamespaceChange | None:
-            actor, info = self._proposals.actor(), self._namespace(ns)
+            actor, info = self._proposals.actor(), self._runtime.namespace(ns)
             if info.anti_affinity == group:
                 return None
             return NamespaceChange(
@@ -190,15 +189,9 @@ class PlacementPolicies:
                 anti_affinity=group,
             )
 
-        gone = NotFoundError(f"Namespace {ns} does not exist")
+        gone = no_namespace(ns)
         await self._proposals.settle(
             build,
             {Verdict.UNKNOWN_NAMESPACE: gone, Verdict.UNKNOWN_TENANT: gone},
             self._proposals.deadline(self._settings.now.operation_timeout_s),
         )
-
-    def _namespace(self, ns: Namespace) -> NamespaceInfo:
-        found = self._runtime.view.namespace(ns)
-        if found is None:
-            raise NotFoundError(f"Namespace {ns} does not exist")
-        return found

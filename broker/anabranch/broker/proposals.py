@@ -29,6 +29,7 @@ from anabranch.broker.errors import (
     NotFoundError,
     PreconditionError,
     UnavailableError,
+    stopping,
 )
 from anabranch.broker.logging import get_logger
 from anabranch.broker.metrics.registry import Metrics
@@ -89,7 +90,7 @@ class Proposals:
         lease.
         """
         if self._ended.done():
-            raise UnavailableError("this node is stopping; ask another")
+            raise stopping()
         if not self._core.lease.holds(clock.now()):
             raise UnavailableError(
                 "this node is in safe mode: it has lost touch with Kafka and takes no requests "
@@ -302,7 +303,7 @@ class LogEnd:
             if reading is not None:
                 await asyncio.wait([reading])  # who is cancelled does not end it for others
             if reading is None or reading.cancelled():
-                raise UnavailableError("this node is stopping; ask another")
+                raise stopping()
             reading.result()
 
     def stop(self) -> None:

@@ -17,7 +17,7 @@ import msgspec
 
 from anabranch.broker.bundles.owners import Routes
 from anabranch.broker.digest_watch import DigestWatch, Mismatch
-from anabranch.broker.errors import DeadlineExceededError, UnavailableError
+from anabranch.broker.errors import DeadlineExceededError, UnavailableError, no_namespace, stopping
 from anabranch.broker.logging import get_logger
 from anabranch.broker.metrics.registry import Metrics, record_kind
 from anabranch.broker.proposals import Append, AskEnd, Proposals, ids
@@ -43,6 +43,7 @@ from anabranch.core.security.changes import asker_of
 from anabranch.core.sessions.lease import Heartbeat
 from anabranch.core.sessions.session import Session
 from anabranch.core.settings.override import OVERRIDES_PREFIX
+from anabranch.core.tenants.tenant import NamespaceInfo
 from anabranch.wire import clock
 
 Publish = Callable[[Heartbeat, Callable[[Heartbeat], None]], None]
@@ -294,6 +295,15 @@ class Runtime:
             fields["proxied_by"] = asker.proxied_by
         self._log.info(f"decision.{record_kind(record)}", **fields)
 
+    # --- questions ----------------------------------------------------------------------
+
+    def namespace(self, name: str) -> NamespaceInfo:
+        """What the view has of a namespace. Raises NotFoundError."""
+        found = self.view.namespace(name)
+        if found is None:
+            raise no_namespace(name)
+        return found
+
     # --- those who wait -----------------------------------------------------------------
 
     def changed(self, key: str) -> asyncio.Future[None]:
@@ -303,7 +313,7 @@ class Runtime:
         UnavailableError when too many wait, and once the node has ended, which tells of nothing.
         """
         if self.ended.done():
-            raise UnavailableError("this node is stopping; ask another")
+            raise stopping()
         if self.watching >= self.waiting_max:
             raise UnavailableError(
                 f"{self.watching} requests wait for bundles already; try again later, or raise "
@@ -323,7 +333,7 @@ class Runtime:
         except TimeoutError:
             raise DeadlineExceededError(f"{what} in time; try again") from None
         if self.ended.done():
-            raise UnavailableError("this node is stopping; ask another")
+            raise stopping()
 
     def _unwatch(self, key: str, future: asyncio.Future[None]) -> None:
         self.watching -= 1

@@ -96,9 +96,7 @@ class Tenancy:
         """False when one of its bundles was owned or moving."""
 
         def build() -> Record:
-            info = self._runtime.view.namespace(ns)
-            if info is None:
-                raise NotFoundError(f"Namespace {ns} does not exist")
+            info = self._runtime.namespace(ns)
             return self._namespace_change(ns, PolicyOp.DELETE, info.version + 1)
 
         return await self._settle(build, {Verdict.NAMESPACE_BUSY: None}) is not None

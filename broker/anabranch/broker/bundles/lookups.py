@@ -9,7 +9,11 @@ from typing import Final
 import msgspec
 
 from anabranch.broker.bundles.owners import owner_to_name
-from anabranch.broker.errors import DeadlineExceededError, NotFoundError, OperationError
+from anabranch.broker.errors import (
+    DeadlineExceededError,
+    OperationError,
+    no_namespace,
+)
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings.current import CurrentSettings
 from anabranch.core.bundles.unit import Unit, UnitState
@@ -121,7 +125,7 @@ class LookupService:
             while located is None:
                 found = self._runtime.view.bundle_at(namespace, position)
                 if found is None:
-                    raise NotFoundError(f"Namespace {namespace} does not exist")
+                    raise no_namespace(namespace)
                 self._proposals.actor()  # what is not known needs the log
                 name, unit = found
                 state = state or unit.state.name.capitalize()

@@ -120,8 +120,7 @@ class TopicOperations:
 
         Raises NotFoundError, or OverloadedError where there is no memory to look for them.
         """
-        if self._runtime.view.namespace(ns) is None:
-            raise NotFoundError(f"Namespace {ns} does not exist")
+        self._runtime.namespace(ns)
         selection = by_properties(wanted)
 
         async def find() -> SortedNames:

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from anabranch.broker.errors import NotFoundError, PreconditionError
+from anabranch.broker.errors import PreconditionError
 from anabranch.broker.topics.controllers.access import TopicAccess
 from anabranch.core.autoscale.policy import (
     EffectivePolicy,
@@ -20,7 +20,6 @@ from anabranch.core.autoscale.policy import (
 from anabranch.core.autoscale.schedule import AutoScaleSettings, policy_here
 from anabranch.core.log.records import Cause, NamespaceChange, PolicyOp, TopicChange
 from anabranch.core.names import Namespace, full_name
-from anabranch.core.tenants.tenant import NamespaceInfo
 from anabranch.core.topics.kafka_names import kafka_topic, segment_topic
 from anabranch.core.topics.segment import SegmentInfo
 from anabranch.core.topics.topic import ScalableTopic, TopicMove
@@ -132,7 +131,7 @@ class AutoScalePolicies:
 
     def of_namespace(self, ns: Namespace) -> Override:
         """What the namespace overrides for its topics. Raises NotFoundError."""
-        return override_of(self._namespace(ns).auto_scale)
+        return override_of(self._runtime.namespace(ns).auto_scale)
 
     def checked(self, given: Mapping[str, object]) -> Override:
         """What a namespace may override. Raises InvalidInputError or PreconditionError."""
@@ -146,7 +145,7 @@ class AutoScalePolicies:
         override = self.checked(given)
 
         def build() -> NamespaceChange:
-            actor, info = self._proposals.actor(), self._namespace(ns)
+            actor, info = self._proposals.actor(), self._runtime.namespace(ns)
             return NamespaceChange(
                 proposal_id=self._proposals.new_id(),
                 namespace=ns,
@@ -162,12 +161,6 @@ class AutoScalePolicies:
             )
 
         await self._proposals.settle(build, {}, self._proposals.deadline(self.timeout_s))
-
-    def _namespace(self, ns: Namespace) -> NamespaceInfo:
-        found = self._runtime.view.namespace(ns)
-        if found is None:
-            raise NotFoundError(f"Namespace {ns} does not exist")
-        return found
 
     @staticmethod
     def _refuse(effective: EffectivePolicy) -> None:

@@ -12,6 +12,7 @@ from anabranch.broker.errors import (
     NotFoundError,
     PreconditionError,
     UnavailableError,
+    no_namespace,
 )
 from anabranch.broker.proposals import not_permitted
 from anabranch.broker.runtime import Runtime
@@ -58,9 +59,7 @@ class TopicAccess:
 
     def namespace(self, name: str) -> None:
         """Raises NotFoundError unless the topic's namespace is there."""
-        home = namespace_of(name)
-        if self.runtime.view.namespace(home) is None:
-            raise NotFoundError(f"Namespace {home} does not exist")
+        self.runtime.namespace(namespace_of(name))
 
     def group_id(self, topic: str, subscription: str, known: Subscription) -> str:
         """The Kafka group of a subscription."""
@@ -141,9 +140,7 @@ class TopicAccess:
         full = full_name(name)
         gone = NotFoundError(f"Scalable topic not found: {full}")
         return {
-            Verdict.UNKNOWN_NAMESPACE: NotFoundError(
-                f"Namespace {namespace_of(name)} does not exist"
-            ),
+            Verdict.UNKNOWN_NAMESPACE: no_namespace(namespace_of(name)),
             Verdict.UNKNOWN_TOPIC: gone,
             Verdict.OTHER_INCARNATION: gone,
             Verdict.UNKNOWN_SUBSCRIPTION: NotFoundError(f"the subscription on {full} is gone"),

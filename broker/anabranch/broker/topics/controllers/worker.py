@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from confluent_kafka import KafkaException
 
-from anabranch.broker.errors import UnavailableError
+from anabranch.broker.errors import UnavailableError, stopping
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.core.names import full_name
@@ -85,7 +85,7 @@ class Worker:
         future: Future[_T] = Future()
         with self._submitting:
             if self._is_closed:
-                raise UnavailableError("this node is stopping; ask another")
+                raise stopping()
             try:
                 self._jobs.put_nowait((future, job))  # type: ignore[arg-type]
             except queue.Full:
