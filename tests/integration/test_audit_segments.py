@@ -12,9 +12,13 @@ from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
 from anabranch.core.topics.layout import entered
 from anabranch.core.topics.segment import SegmentInfo, SegmentState, new_segment
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
-from anabranch.spark_replay.audit.checks.order import check_order
-from anabranch.spark_replay.audit.checks.segments import check_segments
-from anabranch.spark_replay.audit.checks.topics import SealedSegment, StreamDrain, TopicsLeft
+from anabranch.spark_replay.audit.checks.topics.order import check_order
+from anabranch.spark_replay.audit.checks.topics.segments import check_segments
+from anabranch.spark_replay.audit.checks.topics.topic_checks import (
+    SealedSegment,
+    StreamDrain,
+    TopicsLeft,
+)
 from anabranch.spark_replay.audit.segment_edges import read_edges
 from anabranch.spark_replay.audit.segment_ends import ask_kafka
 from support.channel import DEADLINE_S, commit, produce_raw

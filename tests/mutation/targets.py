@@ -76,6 +76,8 @@ TARGETS: Final = (
     Target("sealing", ("channel/segments/sealing.py",), ("unit/channel/segments/test_sealing.py",)),
     Target("heartbeats", ("channel/heartbeats.py",), ("unit/channel/test_heartbeats.py",)),
     Target(
-        "checks", ("spark_replay/audit/checks/*.py",), ("unit/spark_replay/audit/**/test_*.py",)
+        "checks",
+        ("spark_replay/audit/checks/*.py", "spark_replay/audit/checks/*/*.py"),
+        ("unit/spark_replay/audit/**/test_*.py",),
     ),
 )

@@ -8,11 +8,11 @@ from typing import Any, Final
 from anabranch.channel.log.entries import Entry
 from anabranch.core.log.fold import evolve
 from anabranch.core.log.records import scope_of
-from anabranch.spark_replay.audit.checks.digests import Claim
-from anabranch.spark_replay.audit.checks.offsets import Chunk
-from anabranch.spark_replay.audit.checks.order import Edges
-from anabranch.spark_replay.audit.checks.segments import SegmentEnds
-from anabranch.spark_replay.audit.checks.settings import SettingFault
+from anabranch.spark_replay.audit.checks.cluster.settings import SettingFault
+from anabranch.spark_replay.audit.checks.log.digests import Claim
+from anabranch.spark_replay.audit.checks.log.offsets import Chunk
+from anabranch.spark_replay.audit.checks.topics.order import Edges
+from anabranch.spark_replay.audit.checks.topics.segments import SegmentEnds
 from anabranch.spark_replay.audit.replay import (
     LOG_ROW,
     SNAPSHOT_ROW,

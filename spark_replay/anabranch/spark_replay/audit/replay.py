@@ -39,17 +39,17 @@ from anabranch.core.log.records import (
 from anabranch.core.log.state import Change, Entity, FoldedState, StateReader
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.topics.guards import controller_of
-from anabranch.spark_replay.audit.checks.balance import AUTOMATIC_FROM, Balance
-from anabranch.spark_replay.audit.checks.coverage import Coverage
-from anabranch.spark_replay.audit.checks.leadership import LEADERS_MOVES, Leadership
-from anabranch.spark_replay.audit.checks.leases import Leases
-from anabranch.spark_replay.audit.checks.ownership import Ownership
-from anabranch.spark_replay.audit.checks.permissions import Permissions
-from anabranch.spark_replay.audit.checks.settings import Given, Overrides
-from anabranch.spark_replay.audit.checks.snapshot import SnapshotCheck
-from anabranch.spark_replay.audit.checks.topics import TopicChecks, TopicsLeft
+from anabranch.spark_replay.audit.checks.bundles.balance import AUTOMATIC_FROM, Balance
+from anabranch.spark_replay.audit.checks.bundles.coverage import Coverage
+from anabranch.spark_replay.audit.checks.bundles.leases import Leases
+from anabranch.spark_replay.audit.checks.bundles.ownership import Ownership
+from anabranch.spark_replay.audit.checks.cluster.leadership import LEADERS_MOVES, Leadership
+from anabranch.spark_replay.audit.checks.cluster.permissions import Permissions
+from anabranch.spark_replay.audit.checks.cluster.settings import Given, Overrides
+from anabranch.spark_replay.audit.checks.log.snapshot import SnapshotCheck
+from anabranch.spark_replay.audit.checks.log.versions import Versions
+from anabranch.spark_replay.audit.checks.topics.topic_checks import TopicChecks, TopicsLeft
 from anabranch.spark_replay.audit.checks.unfinished import Unfinished, unfinished_at_end
-from anabranch.spark_replay.audit.checks.versions import Versions
 from anabranch.spark_replay.audit.role_history import RoleEvent, RoleHistory
 from anabranch.spark_replay.audit.statistics import (
     KIND_PLACE,

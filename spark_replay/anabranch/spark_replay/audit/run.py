@@ -20,9 +20,9 @@ from anabranch.jars.java import find_java
 from anabranch.spark_replay import sources
 from anabranch.spark_replay.archive.folders import Folder, Place, folder_at, local_folder
 from anabranch.spark_replay.archive.identity import read_identity
-from anabranch.spark_replay.audit.checks.digests import Claim
-from anabranch.spark_replay.audit.checks.offsets import Chunk
-from anabranch.spark_replay.audit.checks.settings import SettingFault
+from anabranch.spark_replay.audit.checks.cluster.settings import SettingFault
+from anabranch.spark_replay.audit.checks.log.digests import Claim
+from anabranch.spark_replay.audit.checks.log.offsets import Chunk
 from anabranch.spark_replay.audit.inputs import AuditInputs, before_gap, gather, tasks_for
 from anabranch.spark_replay.audit.job import replayed
 from anabranch.spark_replay.audit.replay import PartResult, ReplayPlan, SchemaNeededError

@@ -23,8 +23,8 @@ from anabranch.channel.kafka.offsets import (
 )
 from anabranch.core.topics.kafka_names import kafka_topic
 from anabranch.core.topics.segment import SegmentInfo
-from anabranch.spark_replay.audit.checks.order import Bucket, Edge, Edges
-from anabranch.spark_replay.audit.checks.topics import SealedSegment, TopicsLeft
+from anabranch.spark_replay.audit.checks.topics.order import Bucket, Edge, Edges
+from anabranch.spark_replay.audit.checks.topics.topic_checks import SealedSegment, TopicsLeft
 
 _SEGMENTS_MAX: Final = 100
 _ANSWER_S: Final = 10.0

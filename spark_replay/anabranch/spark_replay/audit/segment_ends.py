@@ -18,8 +18,12 @@ from anabranch.channel.kafka.connection import KafkaConnection, close_consumer
 from anabranch.channel.kafka.offsets import LATEST, PartitionOffsets
 from anabranch.channel.log.kafka_log import is_passing
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
-from anabranch.spark_replay.audit.checks.segments import SegmentEnds
-from anabranch.spark_replay.audit.checks.topics import SealedSegment, StreamDrain, TopicsLeft
+from anabranch.spark_replay.audit.checks.topics.segments import SegmentEnds
+from anabranch.spark_replay.audit.checks.topics.topic_checks import (
+    SealedSegment,
+    StreamDrain,
+    TopicsLeft,
+)
 
 _Place = tuple[str, int]  # a topic of the cluster, and a segment's id
 

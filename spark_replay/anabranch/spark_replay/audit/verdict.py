@@ -9,14 +9,14 @@ from typing import Final
 import msgspec
 
 from anabranch.channel.codec import Horizon
-from anabranch.spark_replay.audit.checks.digests import Claim, check_digests, digests_at
-from anabranch.spark_replay.audit.checks.offsets import Chunk, check_offsets
-from anabranch.spark_replay.audit.checks.order import Edges, check_order
-from anabranch.spark_replay.audit.checks.orphans import check_orphans
-from anabranch.spark_replay.audit.checks.segments import SegmentEnds, check_segments
-from anabranch.spark_replay.audit.checks.settings import SettingFault, judge_values
+from anabranch.spark_replay.audit.checks.bundles.orphans import check_orphans
+from anabranch.spark_replay.audit.checks.cluster.settings import SettingFault, judge_values
+from anabranch.spark_replay.audit.checks.log.digests import Claim, check_digests, digests_at
+from anabranch.spark_replay.audit.checks.log.offsets import Chunk, check_offsets
 from anabranch.spark_replay.audit.checks.stuck import check_stuck
-from anabranch.spark_replay.audit.checks.topics import TopicsLeft, left_by_all
+from anabranch.spark_replay.audit.checks.topics.order import Edges, check_order
+from anabranch.spark_replay.audit.checks.topics.segments import SegmentEnds, check_segments
+from anabranch.spark_replay.audit.checks.topics.topic_checks import TopicsLeft, left_by_all
 from anabranch.spark_replay.audit.checks.unfinished import Unfinished, combined
 from anabranch.spark_replay.audit.replay import PartResult, ReplayPlan
 from anabranch.spark_replay.audit.role_history import RoleEvent

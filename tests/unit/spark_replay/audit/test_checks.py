@@ -9,8 +9,8 @@ from anabranch.channel.codec import encode_entity
 from anabranch.core.bundles.unit import LEADERSHIP, Move
 from anabranch.core.log.records import SessionChange, SessionOp, UnitMove, scope_of
 from anabranch.core.log.verdicts import Verdict
-from anabranch.spark_replay.audit.checks.leadership import LEADERS_MOVES
-from anabranch.spark_replay.audit.checks.offsets import Chunk
+from anabranch.spark_replay.audit.checks.cluster.leadership import LEADERS_MOVES
+from anabranch.spark_replay.audit.checks.log.offsets import Chunk
 from anabranch.spark_replay.audit.tally import CheckName
 from support.history import BROKERS, LIVENESS_MS, History, mixed, ready
 from support.local_audit import (

@@ -12,11 +12,11 @@ from anabranch.core.cluster.settings import Cluster
 from anabranch.core.log.records import SessionChange, SessionOp, UnitMove
 from anabranch.core.sessions.session import Session
 from anabranch.core.topics.topic import TopicMove
-from anabranch.spark_replay.audit.checks.draining import Draining
-from anabranch.spark_replay.audit.checks.leadership import Leadership
-from anabranch.spark_replay.audit.checks.leases import Leases
-from anabranch.spark_replay.audit.checks.ownership import Ownership
-from anabranch.spark_replay.audit.checks.versions import Versions
+from anabranch.spark_replay.audit.checks.bundles.leases import Leases
+from anabranch.spark_replay.audit.checks.bundles.ownership import Ownership
+from anabranch.spark_replay.audit.checks.cluster.leadership import Leadership
+from anabranch.spark_replay.audit.checks.log.versions import Versions
+from anabranch.spark_replay.audit.checks.topics.draining import Draining
 from anabranch.spark_replay.audit.tally import CheckTally
 from support.history import BROKERS, LEASE_MS, LIVENESS_MS, History
 from support.topic_history import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.spark_replay.audit.checks.topics import TopicsLeft
+from anabranch.spark_replay.audit.checks.topics.topic_checks import TopicsLeft
 from anabranch.spark_replay.audit.checks.unfinished import Unfinished
 from anabranch.spark_replay.audit.tally import CheckTally
 

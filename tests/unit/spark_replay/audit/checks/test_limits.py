@@ -10,11 +10,11 @@ from anabranch.core.bundles.unit import LEADERSHIP, Move, UnitState
 from anabranch.core.cluster.settings import Cluster
 from anabranch.core.log.records import ClusterSettings, SessionChange, SessionOp, UnitMove
 from anabranch.core.sessions.session import Session
-from anabranch.spark_replay.audit.checks.digests import Claim, check_digests
-from anabranch.spark_replay.audit.checks.leases import BeatTimes, Leases
-from anabranch.spark_replay.audit.checks.orphans import check_orphans
+from anabranch.spark_replay.audit.checks.bundles.leases import BeatTimes, Leases
+from anabranch.spark_replay.audit.checks.bundles.orphans import check_orphans
+from anabranch.spark_replay.audit.checks.log.digests import Claim, check_digests
 from anabranch.spark_replay.audit.checks.stuck import check_stuck
-from anabranch.spark_replay.audit.checks.topics import TopicsLeft
+from anabranch.spark_replay.audit.checks.topics.topic_checks import TopicsLeft
 from anabranch.spark_replay.audit.checks.unfinished import Unfinished, UnfinishedUnit
 from support.history import LEASE_MS, LIVENESS_MS
 

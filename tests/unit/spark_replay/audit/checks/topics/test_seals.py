@@ -11,7 +11,7 @@ import pytest
 from anabranch.core.log.records import TopicChange
 from anabranch.core.topics.segment import SegmentInfo, new_segment
 from anabranch.core.topics.topic import Operation, ScalableTopic, TopicMove
-from anabranch.spark_replay.audit.checks.seals import Seals
+from anabranch.spark_replay.audit.checks.topics.seals import Seals
 from support.history import History
 from support.topic_history import (
     ORDERS,

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from anabranch.spark_replay.audit.checks.topics import SealedSegment, TopicsLeft
+from anabranch.spark_replay.audit.checks.topics.topic_checks import SealedSegment, TopicsLeft
 from anabranch.spark_replay.audit.tally import CheckTally
 
 _REMEMBERED_MS: Final = 24 * 3_600_000  # Kafka's offsets.retention.minutes is seven times that

@@ -16,9 +16,9 @@ from anabranch.core.log.records import (
 )
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.tenants.tenant import NamespaceInfo, Tenant
-from anabranch.spark_replay.audit.checks.coverage import Coverage
-from anabranch.spark_replay.audit.checks.ownership import Ownership
-from anabranch.spark_replay.audit.checks.versions import Versions
+from anabranch.spark_replay.audit.checks.bundles.coverage import Coverage
+from anabranch.spark_replay.audit.checks.bundles.ownership import Ownership
+from anabranch.spark_replay.audit.checks.log.versions import Versions
 from anabranch.spark_replay.audit.tally import CheckTally
 from support.history import BROKERS
 

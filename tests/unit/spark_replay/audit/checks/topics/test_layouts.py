@@ -8,7 +8,7 @@ import pytest
 from anabranch.core.topics.layout import SegmentLayout
 from anabranch.core.topics.segment import SegmentInfo, SegmentState
 from anabranch.core.topics.topic import ScalableTopic
-from anabranch.spark_replay.audit.checks.layouts import Layouts
+from anabranch.spark_replay.audit.checks.topics.layouts import Layouts
 from support.topic_history import ORDERS, reshape, topic_of, topical
 
 

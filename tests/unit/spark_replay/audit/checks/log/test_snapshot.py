@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anabranch.core.sessions.session import Session
 from anabranch.core.tenants.tenant import Tenant
-from anabranch.spark_replay.audit.checks.snapshot import SnapshotCheck
+from anabranch.spark_replay.audit.checks.log.snapshot import SnapshotCheck
 from anabranch.spark_replay.audit.tally import CheckTally
 
 

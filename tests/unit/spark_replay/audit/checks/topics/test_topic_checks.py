@@ -14,7 +14,7 @@ from anabranch.core.log.records import Record, SubscriptionChange, TopicChange
 from anabranch.core.log.state import StateReader
 from anabranch.core.topics.segment import SegmentInfo
 from anabranch.core.topics.topic import ScalableTopic, TopicMove, TopicState
-from anabranch.spark_replay.audit.checks.segments import SegmentEnds
+from anabranch.spark_replay.audit.checks.topics.segments import SegmentEnds
 from anabranch.spark_replay.audit.tally import CheckName
 from anabranch.spark_replay.audit.verdict import CheckResult
 from support.history import BROKERS, History, Rule

@@ -12,9 +12,9 @@ from anabranch.core.subscriptions.subscription import Subscription, Subscription
 from anabranch.core.topics.guards import controller_of
 from anabranch.core.topics.segment import SegmentInfo
 from anabranch.core.topics.topic import ScalableTopic, TopicState
-from anabranch.spark_replay.audit.checks.draining import Draining
-from anabranch.spark_replay.audit.checks.layouts import Layouts
-from anabranch.spark_replay.audit.checks.seals import Seals
+from anabranch.spark_replay.audit.checks.topics.draining import Draining
+from anabranch.spark_replay.audit.checks.topics.layouts import Layouts
+from anabranch.spark_replay.audit.checks.topics.seals import Seals
 from anabranch.spark_replay.audit.tally import CheckName, CheckTally
 
 SEALED_MAX: Final = 10_000  # segments of one part that are compared with Kafka

@@ -19,7 +19,7 @@ import msgspec
 
 from anabranch.core.hashing import bucket_of, hash32, segment_hash
 from anabranch.core.topics.segment import SegmentInfo
-from anabranch.spark_replay.audit.checks.topics import SealedSegment, TopicsLeft
+from anabranch.spark_replay.audit.checks.topics.topic_checks import SealedSegment, TopicsLeft
 from anabranch.spark_replay.audit.tally import CheckTally
 
 Bucket = tuple[str, int, int]  # a topic of the cluster, a segment's id, a bucket

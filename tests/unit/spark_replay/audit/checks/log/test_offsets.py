@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.spark_replay.audit.checks.offsets import Chunk, check_offsets
+from anabranch.spark_replay.audit.checks.log.offsets import Chunk, check_offsets
 
 
 def told(*chunks: Chunk, first: int = 10, end: int = 30) -> list[tuple[int, str]]:

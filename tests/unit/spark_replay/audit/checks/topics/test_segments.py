@@ -15,10 +15,10 @@ from anabranch.core.sessions.session import Session
 from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind, SubscriptionOp
 from anabranch.core.topics.segment import SegmentInfo
 from anabranch.core.topics.topic import TopicMove, TopicState
-from anabranch.spark_replay.audit.checks.draining import Draining
-from anabranch.spark_replay.audit.checks.segments import SegmentEnds, check_segments
 from anabranch.spark_replay.audit.checks.stuck import check_stuck
-from anabranch.spark_replay.audit.checks.topics import (
+from anabranch.spark_replay.audit.checks.topics.draining import Draining
+from anabranch.spark_replay.audit.checks.topics.segments import SegmentEnds, check_segments
+from anabranch.spark_replay.audit.checks.topics.topic_checks import (
     SealedSegment,
     StreamDrain,
     TopicChecks,

@@ -13,9 +13,9 @@ from anabranch.core.topics.kafka_names import kafka_topic
 from anabranch.core.topics.layout import SegmentLayout
 from anabranch.core.topics.segment import SegmentInfo
 from anabranch.spark_replay.audit import segment_edges
-from anabranch.spark_replay.audit.checks.order import Bucket, Edge, Edges, check_order
-from anabranch.spark_replay.audit.checks.segments import SegmentEnds
-from anabranch.spark_replay.audit.checks.topics import SealedSegment, TopicsLeft
+from anabranch.spark_replay.audit.checks.topics.order import Bucket, Edge, Edges, check_order
+from anabranch.spark_replay.audit.checks.topics.segments import SegmentEnds
+from anabranch.spark_replay.audit.checks.topics.topic_checks import SealedSegment, TopicsLeft
 from anabranch.spark_replay.audit.tally import CheckName
 from anabranch.spark_replay.audit.verdict import CheckResult
 from support.history import History

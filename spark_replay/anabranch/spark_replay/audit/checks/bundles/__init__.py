@@ -1,0 +1,1 @@
+"""Checks of bundles: who owned them, and where they were placed."""

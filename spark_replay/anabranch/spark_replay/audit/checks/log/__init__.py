@@ -1,0 +1,1 @@
+"""Checks of the log itself: that it is whole, and what nodes and snapshots made of it."""

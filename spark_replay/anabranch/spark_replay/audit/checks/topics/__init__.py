@@ -1,0 +1,1 @@
+"""Checks of scalable topics, their segments, and what Kafka has of these."""
