@@ -26,7 +26,7 @@ from anabranch.spark_replay.audit.tally import CheckName
 from anabranch.spark_replay.audit.verdict import CheckResult
 from anabranch.spark_replay.report.summary import Summary
 from anabranch.spark_replay.report.table import table
-from anabranch.spark_replay.sources import AuditError, scope_column
+from anabranch.spark_replay.sources import AuditError, KafkaSource, scope_column
 from support.balance_history import isolates, sheds
 from support.history import BROKERS, mixed
 from support.kafka_history import append, name_archive, publish, put_snapshot, trim
@@ -146,12 +146,14 @@ def test_an_archive_and_the_rest_of_the_wal_are_one_log(
     assert (summary.log.wal_from, summary.log.archived_until) == (later - 10, later)
 
 
+@pytest.mark.parametrize("moment", ["before its times are read", "before it is replayed"])
 def test_a_log_that_is_trimmed_while_it_is_read_is_read_again(
     spark: SparkSession,
     kafka: EmbeddedKafka,
     topic_prefix: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    moment: str,
 ) -> None:
     history = mixed()
     history.registers("log")
@@ -159,17 +161,20 @@ def test_a_log_that_is_trimmed_while_it_is_read_is_read_again(
     options = msgspec.structs.replace(_options(kafka, topic_prefix), archive_dir=tmp_path / "log")
     name_archive(kafka, topics, tmp_path / "log", "log")
     archive_once(spark, _archive_options(options))
-    gather = inputs.gather
+    owner, name = {
+        "before its times are read": (inputs, "_times"),
+        "before it is replayed": (audit_module, "_examine"),
+    }[moment]
+    step = getattr(owner, name)
     begun: list[int] = []
 
     def trimmed(*given: Any, **named: Any) -> Any:
-        gathered = gather(*given, **named)
-        if not begun:
+        begun.append(KafkaSource.extent(given[1], topics.wal).first_offset)
+        if len(begun) == 1:
             trim(kafka, topics, history.next_offset)
-        begun.append(gathered.wal.first_offset)
-        return gathered
+        return step(*given, **named)
 
-    monkeypatch.setattr(audit_module, "gather", trimmed)
+    monkeypatch.setattr(owner, name, trimmed)
     summary = audit(spark, options)
     assert _violated(summary) == [], table(summary)
     assert begun == [0, history.next_offset]

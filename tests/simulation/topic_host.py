@@ -17,6 +17,7 @@ import structlog
 from anabranch.broker.binary.forms import assignment_form
 from anabranch.broker.errors import DeadlineExceededError, UnavailableError
 from anabranch.broker.proposals import Proposals
+from anabranch.broker.runtime import Runtime
 from anabranch.broker.topics.controllers.access import TopicAccess
 from anabranch.broker.topics.controllers.service import TopicService
 from anabranch.broker.topics.subscriptions.consumers import (
@@ -55,6 +56,8 @@ _SILENT = structlog.wrap_logger(structlog.ReturnLogger(), processors=[])
 
 class _Runtime:
     """What the services need of a node."""
+
+    namespace = Runtime.namespace
 
     def __init__(self, process: Process) -> None:
         self.core = process.core

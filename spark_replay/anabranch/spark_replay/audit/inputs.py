@@ -45,11 +45,30 @@ class AuditInputs(msgspec.Struct, frozen=True):
 def gather(
     spark: SparkSession, kafka: KafkaSource, archive_dir: Place | None, *, with_schemas: bool
 ) -> AuditInputs:
-    """Asks in an order in which nothing speaks of what is asked for earlier."""
+    """Asks in an order in which nothing speaks of what is asked for earlier.
+
+    Raises AuditError, and what Spark raises where the WAL is trimmed meanwhile.
+    """
     tasks = spark.sparkContext.defaultParallelism
     kafka.extent(kafka.names.wal)  # a clear message, not Spark's
-    beats, strange_beats = sources.read_beats(spark, kafka)
+    beats = sources.read_beats(spark, kafka)
     snapshot = sources.read_snapshot(spark, kafka, tasks)
+    try:
+        return _with_log(spark, kafka, archive_dir, snapshot, beats, with_schemas=with_schemas)
+    except BaseException:
+        snapshot.forget()
+        raise
+
+
+def _with_log(
+    spark: SparkSession,
+    kafka: KafkaSource,
+    archive_dir: Place | None,
+    snapshot: Snapshot,
+    beats: tuple[Sequence[StampedHeartbeat], int],
+    *,
+    with_schemas: bool,
+) -> AuditInputs:
     for _ in range(_ATTEMPTS_MAX):
         archive = sources.read_archive(spark, archive_dir)
         archived = sources.archive_extent(archive)
@@ -81,8 +100,7 @@ def gather(
         archived,
         Extent(wal.first_offset, next_offset),
         snapshot,
-        beats,
-        strange_beats,
+        *beats,
         first_offset,
         from_snapshot,
         *_times(spark, kafka, archive, archived, wal),

@@ -115,23 +115,18 @@ def audit(spark: SparkSession, options: AuditOptions) -> Summary:
         _check_archive(kafka, folder_at(options.archive_dir, spark))
     with_schemas = False  # few logs need them, and they are a good part of what is read
     for attempt in range(1, _ATTEMPTS_MAX + 2):
-        inputs = gather(spark, kafka, options.archive_dir, with_schemas=with_schemas)
+        begins_at = kafka.extent(kafka.names.wal).first_offset
         try:
-            plan, findings = _examine(spark, kafka, inputs, options, with_schemas=with_schemas)
-            if inputs.gap is not None and inputs.before_gap is not None:
-                earlier = before_gap(inputs, inputs.gap, inputs.before_gap)
-                _, before = _examine(spark, kafka, earlier, options, with_schemas=with_schemas)
-                findings = joined(before, findings, inputs.gap.first_offset, plan.horizon)
+            inputs = gather(spark, kafka, options.archive_dir, with_schemas=with_schemas)
+            plan, findings = _examine_all(spark, kafka, inputs, options, with_schemas=with_schemas)
             break
         except SchemaNeededError:
             with_schemas = True
         except SPARK_ERRORS as error:
             # The WAL may be trimmed while it is read; the archive then has what is gone.
-            moved = kafka.extent(kafka.names.wal).first_offset != inputs.wal.first_offset
+            moved = kafka.extent(kafka.names.wal).first_offset != begins_at
             if not moved or attempt > _ATTEMPTS_MAX:
                 raise AuditError(f"Spark failed: {cause(error)}") from error
-        finally:
-            inputs.snapshot.forget()
     archived = inputs.archived
     if inputs.from_snapshot and not findings.records:
         raise AuditError(
@@ -173,6 +168,26 @@ def _check_archive(kafka: KafkaSource, folder: Folder | None) -> None:
 
 
 # --- what to make of it ---------------------------------------------------------------------
+
+
+def _examine_all(
+    spark: SparkSession,
+    kafka: KafkaSource,
+    inputs: AuditInputs,
+    options: AuditOptions,
+    *,
+    with_schemas: bool,
+) -> tuple[ReplayPlan, AuditFindings]:
+    """What is before a gap and what comes after it, or all at once; then frees the disk."""
+    try:
+        plan, findings = _examine(spark, kafka, inputs, options, with_schemas=with_schemas)
+        if inputs.gap is None or inputs.before_gap is None:
+            return plan, findings
+        earlier = before_gap(inputs, inputs.gap, inputs.before_gap)
+        _, before = _examine(spark, kafka, earlier, options, with_schemas=with_schemas)
+        return plan, joined(before, findings, inputs.gap.first_offset, plan.horizon)
+    finally:
+        inputs.snapshot.forget()
 
 
 def _examine(
