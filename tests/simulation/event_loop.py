@@ -90,9 +90,17 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             action()
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """A task of this loop, for whoever is outside of it."""
+        """A task of this loop, for whoever is outside of it; a fault in it fails the run."""
+
+        async def told() -> T:
+            try:
+                return await work
+            except Exception as error:
+                self.failures.append(f"a task ended: {error!r}")
+                raise
+
         with self.running():
-            return self.create_task(work)
+            return self.create_task(told())
 
     # --- asyncio.AbstractEventLoop ------------------------------------------------------
 

@@ -21,6 +21,7 @@ from anabranch.broker.configuration import Configuration
 from anabranch.broker.errors import UnavailableError
 from anabranch.broker.http.routes.topic_names import PIECE_BYTES, names_response
 from anabranch.broker.proposals import Proposals
+from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings import Settings
 from anabranch.broker.topics.lists import TopicLists
 from anabranch.broker.topics.operations import TopicOperations
@@ -122,6 +123,8 @@ class _Proposals(Proposals):
 
 class _Runtime:
     """What the services need of a node."""
+
+    namespace = Runtime.namespace
 
     def __init__(self, process: Process, loop: SimulatedLoop) -> None:
         self.core = _Core(process)
