@@ -50,7 +50,6 @@ def gather(
     Raises AuditError, and what Spark raises where the WAL is trimmed meanwhile.
     """
     tasks = spark.sparkContext.defaultParallelism
-    kafka.extent(kafka.names.wal)  # a clear message, not Spark's
     beats = sources.read_beats(spark, kafka)
     snapshot = sources.read_snapshot(spark, kafka, tasks)
     try:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -49,6 +50,9 @@ _ATTEMPTS_MAX: Final = 3
 _KAFKA_S_MAX: Final = 10.0
 _BINS_MAX: Final = 240
 _BINS_MS: Final = (1_000, 2_000, 5_000, 10_000, 15_000, 30_000, 60_000)
+
+_Examined = tuple[ReplayPlan, AuditFindings]
+_Examine = Callable[[AuditInputs], _Examined]
 
 
 class AuditOptions(msgspec.Struct, frozen=True):
@@ -115,10 +119,11 @@ def audit(spark: SparkSession, options: AuditOptions) -> Summary:
         _check_archive(kafka, folder_at(options.archive_dir, spark))
     with_schemas = False  # few logs need them, and they are a good part of what is read
     for attempt in range(1, _ATTEMPTS_MAX + 2):
-        begins_at = kafka.extent(kafka.names.wal).first_offset
+        begins_at = kafka.extent(kafka.names.wal).first_offset  # also a clear message, not Spark's
         try:
             inputs = gather(spark, kafka, options.archive_dir, with_schemas=with_schemas)
-            plan, findings = _examine_all(spark, kafka, inputs, options, with_schemas=with_schemas)
+            examine = partial(_examine, spark, kafka, options, with_schemas=with_schemas)
+            plan, findings = _on_both_sides_of_a_gap(examine, inputs)
             break
         except SchemaNeededError:
             with_schemas = True
@@ -170,21 +175,13 @@ def _check_archive(kafka: KafkaSource, folder: Folder | None) -> None:
 # --- what to make of it ---------------------------------------------------------------------
 
 
-def _examine_all(
-    spark: SparkSession,
-    kafka: KafkaSource,
-    inputs: AuditInputs,
-    options: AuditOptions,
-    *,
-    with_schemas: bool,
-) -> tuple[ReplayPlan, AuditFindings]:
+def _on_both_sides_of_a_gap(examine: _Examine, inputs: AuditInputs) -> _Examined:
     """What is before a gap and what comes after it, or all at once; then frees the disk."""
     try:
-        plan, findings = _examine(spark, kafka, inputs, options, with_schemas=with_schemas)
+        plan, findings = examine(inputs)
         if inputs.gap is None or inputs.before_gap is None:
             return plan, findings
-        earlier = before_gap(inputs, inputs.gap, inputs.before_gap)
-        _, before = _examine(spark, kafka, earlier, options, with_schemas=with_schemas)
+        _, before = examine(before_gap(inputs, inputs.gap, inputs.before_gap))
         return plan, joined(before, findings, inputs.gap.first_offset, plan.horizon)
     finally:
         inputs.snapshot.forget()
@@ -193,11 +190,11 @@ def _examine_all(
 def _examine(
     spark: SparkSession,
     kafka: KafkaSource,
-    inputs: AuditInputs,
     options: AuditOptions,
+    inputs: AuditInputs,
     *,
     with_schemas: bool,
-) -> tuple[ReplayPlan, AuditFindings]:
+) -> _Examined:
     plan = _plan(spark, inputs, options, with_schemas=with_schemas)
     parts = replayed(spark, inputs.log, inputs.snapshot.rows, plan)
     beats = inputs.beats
