@@ -16,14 +16,20 @@ COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generat
 	--no-emit-index-url --no-header --no-annotate
 # Set by the caller to say more, or other things, to pytest.
 PYTEST_ARGS ?=
+# Else each worker, node and command would compile our sources anew when it starts.
+export PYTHONDONTWRITEBYTECODE :=
+# Tests wait for processes and for each other's answers, so six workers keep two cores busy; of those
+# with a Kafka, nodes and Spark of their own, three do.
+PYTEST := $(BIN)/pytest -n 6
+PYTEST_WITH_PROCESSES := $(BIN)/pytest -n 3
 
 .PHONY: help
 help:
 	@echo 'make setup         create .venv with the anabranch command in it'
 	@echo 'make demo          a small cluster on a real trace, with failures and an audit'
 	@echo 'make check         the quick loop: format, lint, types, layers, unit and property tests'
-	@echo 'make test          everything: the above, simulation, integration, Spark'
-	@echo 'make soak          simulate new seeds until interrupted'
+	@echo 'make test          the above, a slice of each simulation, a real Kafka, a real Spark'
+	@echo 'make test-long     the rest: several brokers, long simulations, containers'
 	@echo 'make images        build the images (needs a Docker engine)'
 	@echo 'make stack         a whole cluster in containers: Kafka, nodes, Spark, Prometheus'
 	@echo 'make stack-demo    the load of the demo, through that cluster'
@@ -117,23 +123,27 @@ lint: setup
 
 .PHONY: check
 check: lint
-	$(BIN)/pytest $(wildcard tests/unit tests/property) $(PYTEST_ARGS)
+	$(PYTEST) --dist worksteal -m 'not long' $(wildcard tests/unit tests/property) $(PYTEST_ARGS)
 
-# Three at once keep two cores busy. Integration tests have nodes, Kafka and Spark in processes of their
-# own, of which two at once do so: more would wait for a processor until their time is up. Those of one
-# file share an embedded Kafka, so a file stays with one worker. Each worker collects by itself, so
-# neither kind looks into the folders of the other. Both kinds run, whatever becomes of the other, so
-# that one run tells all that is wrong.
+# What needs processes of its own comes after what fails within minutes.
 .PHONY: test
-test: java lint jars
-	@$(BIN)/pytest -n 3 --dist worksteal --ignore tests/integration -m 'not faults' $(PYTEST_ARGS) || pure=$$?; \
-	$(BIN)/pytest -n 2 --dist loadfile tests/integration $(PYTEST_ARGS); rest=$$?; \
-	if docker info >/dev/null 2>&1; then echo 'Containers are tested by `make faults`.'; else \
+test: java check jars
+	$(PYTEST_WITH_PROCESSES) --dist loadgroup -m 'not long and not faults' tests/simulation tests/faults tests/integration $(PYTEST_ARGS)
+
+# All that is marked `long`, eight times the seconds for new seeds of clusters, and containers where an engine answers:
+# each part, whatever became of the one before it.
+.PHONY: test-long
+test-long: java jars
+	@failed=0; \
+	$(PYTEST_WITH_PROCESSES) --dist loadgroup -m 'long and not faults' $(PYTEST_ARGS) || failed=1; \
+	$(PYTEST) --dist worksteal --budget 8 -k no_fault tests/simulation/test_worlds.py $(PYTEST_ARGS) || failed=1; \
+	if docker info >/dev/null 2>&1; then $(MAKE) faults TESTS='$(CONTAINERS)' || failed=1; else \
 		echo '**********************************************************************'; \
 		echo '*  CONTAINERS WERE NOT TESTED: no Docker engine answers.             *'; \
 		echo '*  Start one, or let .ci/run install it, and run `make faults`.      *'; \
-		echo '**********************************************************************'; fi; \
-	[ $${pure:-0} -eq 0 ] && exit $$rest; exit $$pure
+		echo '**********************************************************************'; fi; exit $$failed
+
+CONTAINERS := $(foreach test,images leftovers network shims faults,tests/faults/test_$(test).py)
 
 # Images of a node, of Spark, of Kafka, of what disturbs them and of Prometheus, for the Docker engine that answers;
 # docker/base.sh makes the base where none can be pulled.
@@ -191,10 +201,6 @@ format: setup
 .PHONY: demo
 demo: java jars
 	$(BIN)/anabranch demo
-
-.PHONY: soak
-soak: setup
-	PYTHONPATH=tests $(BIN)/python -m simulation.soak
 
 $(VENV)/.mutants: $(VENV)/.installed requirements/mutants.txt
 	$(PIP_INSTALL) --require-hashes -r requirements/mutants.txt

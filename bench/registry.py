@@ -6,7 +6,7 @@ from bench.balance import decisions, hot_broker, reports
 from bench.clients import batching, latency, many_topics, scaling, throughput
 from bench.figure import Figure
 from bench.log import folding, roundtrip, starting
-from bench.nodes import cluster, images, proxying
+from bench.nodes import cluster, images, parsing, proxying
 from bench.security import authorizing, cost, granting
 from bench.spark import processes
 from bench.topics import autoscaling, layouts, lists, memory, messages, operations
@@ -89,6 +89,20 @@ FIGURES = (
         "at most 2 % of a core",
         "-",
         reports.leader,
+    ),
+    Figure(
+        "parsed",
+        "memory of parsed commands, of the shape that takes most of what a node charges for it",
+        "at most what is charged",
+        "-",
+        parsing.memory,
+    ),
+    Figure(
+        "blocking",
+        "one command stops a node's loop, of the largest that are served, and floods of 4 MB",
+        "at most 5 ms",
+        "-",
+        parsing.blocking,
     ),
     Figure(
         "propose",

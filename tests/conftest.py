@@ -4,6 +4,7 @@ chance, and what fails is told at once.
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Iterator
 
@@ -11,12 +12,23 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
-# How long an example takes is the machine's matter. Each run has the same ones: new ones are looked
-# for by whoever asks for them, with --hypothesis-profile=searching.
-_patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("searching", _patient, derandomize=False)
-settings.register_profile("same", _patient, derandomize=True)
-settings.load_profile("same")
+pytest.register_assert_rewrite("support")  # so that what fails there says what was found, too
+
+from support import steady  # noqa: E402
+from support.opening import opened  # noqa: E402
+
+pytest_plugins = ["support.budget", "support.leftovers"]
+
+# How long an example takes is the machine's matter. A property runs again and again, with new
+# seeds, until its seconds are spent, so one run of it has few examples.
+settings.register_profile(
+    "slices",
+    deadline=None,
+    max_examples=25,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("slices")
 _TOLD = 2_000  # characters of each failure; the summary has all of it
 
 
@@ -33,6 +45,19 @@ def own_logging() -> Iterator[None]:
         each.handlers[:] = handlers
         each.setLevel(level)
         each.propagate = propagates
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Runs a test that is a coroutine; what hangs in it ends by the time-out of all tests."""
+    test = pyfuncitem.obj
+    if not inspect.iscoroutinefunction(test):
+        return None
+    wanted = {name: pyfuncitem.funcargs[name] for name in inspect.signature(test).parameters}
+    told = pyfuncitem.get_closest_marker("loops")
+    for run in told.args if told is not None else [steady.run]:
+        run(opened(test, wanted))
+    return True
 
 
 class ToldAtOnce:

@@ -21,14 +21,12 @@ def say_verdict(history: Path, status: int | None, wrote: str) -> None:
         if status == 0:
             auditor.say("audit", status=status, why="")
         elif status == _VIOLATIONS:
-            found = json.loads((history / VERDICT).read_bytes())
             broken = [
                 f"{check['name']}: {check['witnesses'][0]['text']}"
-                for check in found["checks"]
+                for check in json.loads((history / VERDICT).read_bytes())["checks"]
                 if check["violated"]
             ]
             auditor.say("audit", status=status, why="; ".join(broken))
         else:
             ended = "did not end in time" if status is None else f"ended with status {status}"
-            why = f"the audit {ended}: {wrote[-_SAID_MAX:]}"
-            auditor.say("fault", why=why)
+            auditor.say("fault", why=f"the audit {ended}: {wrote[-_SAID_MAX:]}")

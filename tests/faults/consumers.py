@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from anabranch.client import Client, ClientError, DeadLetterPolicy
+from anabranch.client import BucketLostError, Client, ClientError, DeadLetterPolicy
 from faults.history import History
 from faults.parts import CHECKPOINTED, QUEUE, STREAM, TOPIC, Role
 from faults.sink import Effect, Sink
@@ -180,5 +180,7 @@ class Consumers:
                         self._history.say("overtaken", consumer=name, place=place)
                         return
                     begun[place] = position
-                if not consumer.saved(checkpoint):
+                try:
+                    consumer.saved(checkpoint)
+                except BucketLostError:
                     self._history.say("repeats", consumer=name)

@@ -68,8 +68,7 @@ def main(longest_ms: float) -> None:
                 release = max(release, held[-1][0])
             held.extend((release, packet) for packet in _packets(queue.recv(1 << 17)))
         while held and held[0][0] <= time.monotonic():
-            verdict = struct.pack(">I", _ACCEPT) + held.popleft()[1]
-            queue.send(_message(_VERDICT, 2, verdict))
+            queue.send(_message(_VERDICT, 2, struct.pack(">I", _ACCEPT) + held.popleft()[1]))
 
 
 if __name__ == "__main__":

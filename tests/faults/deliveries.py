@@ -10,8 +10,9 @@ from typing import Final
 from faults.messages import Messages, message_of, turned
 from faults.promises import Line, Message, Promise, Violation
 
-# docs/topics.md, "How long nobody may serve a bucket"; a queue's messages wait for 45 s.
-UNSERVED_S: Final = 96.0
+# For how long a message may wait: docs/topics.md, "How long nobody may serve a bucket".
+BUCKET_UNSERVED_S: Final = 96.0
+QUEUE_UNSERVED_S: Final = 50.0
 RECOVERED_S: Final = 30.0  # after a fault's end: Kafka's brokers and processes are there again
 
 Bucket = tuple[int, int]  # segment and bucket
@@ -68,8 +69,7 @@ def _gathered(lines: Iterable[Line]) -> list[_Subscription]:
                 segment_id, bucket, offset = line.get("place", (-1, -1, -1))
                 place = segment_id, bucket
                 consumer = line.get("consumer", "")
-                receipt = _Receipt(line["at"], consumer, message_of(line), place, offset)
-                one.received.append(receipt)
+                one.received.append(_Receipt(line["at"], consumer, message_of(line), place, offset))
             case "finished":
                 one.finished.add(message_of(line))
             case "applied":
@@ -123,14 +123,15 @@ def _unserved(
     calm: Sequence[Interval],
 ) -> Iterator[Violation]:
     """A message that waited for longer than promised, while nothing failed; one of each bucket."""
+    most_s = QUEUE_UNSERVED_S if subscription.kind == "queue" else BUCKET_UNSERVED_S
     worst: dict[Bucket, tuple[float, Message]] = {}
     for at, message in _first(subscription):
         acknowledged = seen.acknowledged.get(message)
         place = places.get(message)
-        if acknowledged is None or place is None or at - acknowledged <= UNSERVED_S:
+        if acknowledged is None or place is None or at - acknowledged <= most_s:
             continue
         waited = max((min(at, end) - max(acknowledged, begin) for begin, end in calm), default=0.0)
-        if waited > UNSERVED_S:
+        if waited > most_s:
             bucket = place[0], place[1]
             worst[bucket] = max(worst.get(bucket, (0.0, message)), (waited, message))
     for bucket, (waited, message) in sorted(worst.items()):

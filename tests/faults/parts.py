@@ -20,14 +20,7 @@ class Role(Enum):
 
 
 PRODUCERS: Final = ("producers-1", "producers-2")
-CONSUMERS: Final = (
-    "stream-1",
-    "stream-2",
-    "queue-1",
-    "queue-2",
-    "checkpoint-1",
-    "checkpoint-2",
-)
+CONSUMERS: Final = ("stream-1", "stream-2", "queue-1", "queue-2", "checkpoint-1", "checkpoint-2")
 OPERATORS: Final = ("operator", "observer")
 PARTS: Final = (*OPERATORS, *PRODUCERS, *CONSUMERS)  # which may be killed, paused and cut off, too
 LATECOMER: Final = "latecomer"

@@ -56,22 +56,10 @@ class Kind(Enum):
     @property
     def ends_by_itself(self) -> bool:
         """Whether it takes what it takes."""
-        return self in (
-            Kind.RESTART,
-            Kind.ROLLING_RESTART,
-            Kind.LEADER_MOVED,
-            Kind.OTHER_RELEASE,
-        )
+        return self in (Kind.RESTART, Kind.ROLLING_RESTART, Kind.LEADER_MOVED, Kind.OTHER_RELEASE)
 
 
-_OF_LINKS: Final = (
-    Kind.CUT,
-    Kind.ONE_WAY,
-    Kind.LOSSY,
-    Kind.SLOW,
-    Kind.JITTERY,
-    Kind.METADATA_SLOW,
-)
+_OF_LINKS: Final = (Kind.CUT, Kind.ONE_WAY, Kind.LOSSY, Kind.SLOW, Kind.JITTERY, Kind.METADATA_SLOW)
 # From where to where the strength of a fault is drawn, and how it is said.
 _STRENGTHS: Final = {
     Kind.LOSSY: (0.02, 0.3, "({:.0%} of packets)"),

@@ -50,8 +50,7 @@ class Sink:
         self, place: tuple[int, int], begun: int | None, position: int, effects: Sequence[Effect]
     ) -> bool:
         """Stores one transaction of a bucket; False if another one came after `begun`."""
-        path = self._path(*place)
-        with path.open("ab") as file:
+        with self._path(*place).open("ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             if self.position(*place) != begun:
                 return False

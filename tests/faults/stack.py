@@ -317,13 +317,12 @@ class Stack:
     def _start_archive(self, name: str) -> None:
         """It takes what time the others leave it: what matters is that it goes on."""
         archive = ["archive", *self._servers(), *_IN_ARCHIVE, "--interval", "2"]
-        local = ["--master", "local[1]", "--driver-memory", "512m"]
         self._start(
             name,
             SPARK_IMAGE,
             self._faulty(name, _ARCHIVE_DATA, "disk"),
             self._mounts(name, _ARCHIVE_DATA),
-            entrypoint=[*_SPARK, *archive, *local],
+            entrypoint=[*_SPARK, *archive, "--master", "local[1]", "--driver-memory", "512m"],
             **_AGAIN,
         )
 

@@ -32,14 +32,7 @@ _KEPT: Final = Path(__file__).parents[2] / "build/faults"
 _FINISH_S: Final = 200.0
 _AUDIT_S: Final = 600.0
 _ITSELF: Final = (Kind.KILL, Kind.PAUSE, Kind.RESTART)
-_LINKS: Final = (
-    Kind.UNPLUG,
-    Kind.CUT,
-    Kind.ONE_WAY,
-    Kind.LOSSY,
-    Kind.SLOW,
-    Kind.JITTERY,
-)
+_LINKS: Final = (Kind.UNPLUG, Kind.CUT, Kind.ONE_WAY, Kind.LOSSY, Kind.SLOW, Kind.JITTERY)
 _DISK: Final = (Kind.DISK_FULL, Kind.DISK_READ_ONLY, Kind.DISK_SLOW)
 
 
@@ -64,8 +57,7 @@ def test_an_archive_holds_each_record_once_whatever_fails(whom: str, seed: int, 
         archive=True,
     )
     with Stack(folder, seed, setup) as stack:
-        parties = Parties((), kafkas, (), (ARCHIVE,))
-        inject(stack, schedule(seed, parties, count, kinds))
+        inject(stack, schedule(seed, Parties((), kafkas, (), (ARCHIVE,)), count, kinds))
         stack.finish(_FINISH_S)
         stack.await_archived()
         stack.audit(_AUDIT_S)

@@ -3,7 +3,7 @@
 FAULTS: how many in all (10), SEED: of the first schedule; each schedule has up to 50 of them.
 KINDS: which ones (all), by name and divided by commas. RELEASE: the tag of another node's image, by
 which nodes are replaced; without it, `other_release` does not come. The history, the faults, what
-each container wrote and a page of all that happened are in build/faults/SEED.
+each container wrote and a listing of what happened are in build/faults/SEED.
 """
 
 from __future__ import annotations
@@ -42,8 +42,7 @@ def test_no_promise_is_broken_by_what_fails(seed: int, count: int) -> None:
     if not _RELEASE:
         kinds = [kind for kind in kinds if kind is not Kind.OTHER_RELEASE]
     release = f"anabranch-node:{_RELEASE}" if _RELEASE else ""
-    setup = Setup(environment={"PACE_S": str(_PACE_S)}, release=release)
-    with Stack(folder, seed, setup) as stack:
+    with Stack(folder, seed, Setup(environment={"PACE_S": str(_PACE_S)}, release=release)) as stack:
         inject(stack, schedule(seed, stack.parties, count, kinds))
         stack.finish(_DRAIN_S)
         stack.audit(_AUDIT_S)

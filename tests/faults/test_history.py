@@ -50,8 +50,7 @@ def test_effects_are_stored_only_where_the_sink_still_is(tmp_path: Path) -> None
     assert not other.store((3, 0), None, 1, [("a", 7, 0)]), "somebody else was there"
     assert other.store((3, 0), 2, 3, [("b", 1, 2)])
     assert one.store((3, 1), None, 1, [("c", 1, 0)])
-    found = [(each.bucket, each.position, list(each.effects)) for each in one.read()]
-    assert found == [
+    assert [(each.bucket, each.position, list(each.effects)) for each in one.read()] == [
         (0, 2, [("a", 7, 0), ("a", 8, 1)]),
         (0, 3, [("b", 1, 2)]),
         (1, 1, [("c", 1, 0)]),

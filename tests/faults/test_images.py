@@ -37,9 +37,7 @@ def _normal(name: str) -> str:
 
 def _told(image: str) -> dict[str, Any]:
     found = subprocess.run(
-        ["docker", "image", "inspect", f"anabranch-{image}:{_TAG}"],
-        capture_output=True,
-        check=True,
+        ["docker", "image", "inspect", f"anabranch-{image}:{_TAG}"], capture_output=True, check=True
     )
     answer: list[dict[str, Any]] = json.loads(found.stdout)
     return answer[0]

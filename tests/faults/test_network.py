@@ -119,14 +119,7 @@ def test_other_peers_notice_nothing(pair: Pair) -> None:
     assert pair.arrived(at_target=True) == 500
 
 
-def test_what_is_slow_waits_for_its_turn(pair: Pair) -> None:
-    with suffering(pair, Kind.SLOW, 2_000):
-        assert pair.arrived(at_target=False) > 0
-        told = run(pair.target, f"tc -s class show dev {INTERFACE} classid 1:1")
-    assert int(told.split("overlimits ")[1].split()[0]) > 0, told
-
-
-def test_what_was_unplugged_can_be_slow_again(pair: Pair) -> None:
+def test_what_is_slow_waits_for_its_turn_also_once_it_was_unplugged(pair: Pair) -> None:
     pair.network.disconnect(pair.target)
     pair.network.connect(pair.target)
     with suffering(pair, Kind.SLOW, 2_000):

@@ -13,8 +13,7 @@ from anabranch.core.placement.room import Copies, KafkaSurvey
 from faults import operations
 from faults.history import History, read
 from faults.operations import CHANCES, Operation, Operator
-from support.http import HttpNode, with_http
-from support.memory_cluster import MemoryCluster
+from support.http import http_nodes
 
 # What is said of each to have been asked for; there may be nobody to transfer a bundle to.
 _SAID: dict[Operation, set[str]] = {
@@ -55,10 +54,12 @@ async def _operated(url: str, folder: Path, kind: Operation) -> list[dict[str, A
 
 
 @pytest.mark.parametrize("kind", Operation)
-def test_a_node_does_it(kind: Operation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_node_does_it(
+    kind: Operation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(operations, "OPERATION_S", 0.01)
 
-    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+    async with http_nodes(replicationFactor=1, minInsyncReplicas=1) as (nodes, cluster):
         two = Copies(1, (1, 2))
         cluster.kafka.survey = KafkaSurvey({1: "", 2: "", 3: ""}, {(0, 0): (two, two)})
         lines = await _operated(str(nodes[0].http.base_url), tmp_path, kind)
@@ -66,5 +67,3 @@ def test_a_node_does_it(kind: Operation, tmp_path: Path, monkeypatch: pytest.Mon
         (said,) = (line["kind"] for line in lines if line["what"] == "operation")
         assert said in _SAID[kind]
         assert [line["what"] for line in lines][-1] == "operated"
-
-    with_http(test, replicationFactor=1, minInsyncReplicas=1)

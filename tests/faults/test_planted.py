@@ -175,12 +175,7 @@ RUNS: Final[tuple[tuple[str, tuple[Case, ...]], ...]] = (
 
 # What the simulation finds, and no scene here.
 ELSEWHERE: Final = frozenset(
-    {
-        "begins-in-child",
-        "doubt-taken-for-stored",
-        "delivered-taken-for-stored",
-        "serves-unanswered",
-    }
+    {"begins-in-child", "doubt-taken-for-stored", "delivered-taken-for-stored", "serves-unanswered"}
 )
 
 

@@ -214,8 +214,7 @@ def test_every_panel_has_data_and_every_rule_is_evaluated(cluster: Cluster) -> N
     groups = _json(f"{cluster.url('STACK_PROMETHEUS')}/api/v1/rules")["data"]["groups"]
     rules = {rule["name"]: rule["health"] for group in groups for rule in group["rules"]}
     assert rules == dict.fromkeys(of_alerts(), "ok")
-    pages = cluster.query('ALERTS{alertstate="firing",severity="page"}')
-    assert pages == []
+    assert cluster.query('ALERTS{alertstate="firing",severity="page"}') == []
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,18 @@ import pytest
 from confluent_kafka.cimpl import NewTopic
 
 from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.topics import Topics
+from anabranch.channel.segments.positions import GroupPositions
+from anabranch.core.log.records import subscription_key
+from anabranch.core.subscriptions.subscription import SegmentPositions
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
 from anabranch.core.topics.layout import entered
 from anabranch.core.topics.segment import SegmentInfo, SegmentState, new_segment
-from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.spark_replay.audit.checks.topics.order import check_order
-from anabranch.spark_replay.audit.checks.topics.segments import check_segments
+from anabranch.spark_replay.audit.checks.topics.segments import (
+    SegmentEnds,
+    check_segments,
+)
 from anabranch.spark_replay.audit.checks.topics.topic_checks import (
     SealedSegment,
     StreamDrain,
@@ -21,17 +27,11 @@ from anabranch.spark_replay.audit.checks.topics.topic_checks import (
 )
 from anabranch.spark_replay.audit.segment_edges import read_edges
 from anabranch.spark_replay.audit.segment_ends import ask_kafka
-from support.channel import DEADLINE_S, commit, produce_raw
-
-pytestmark = pytest.mark.integration
+from support.channel import commit, produce_raw
+from support.waiting import WAIT_S
 
 TOPIC = "public/default/orders"
 INCARNATION, CREATED, NOW_MS = 12, 34, 1_790_000_000_000
-
-
-@pytest.fixture
-def connection(kafka: EmbeddedKafka) -> KafkaConnection:
-    return KafkaConnection(kafka.bootstrap_servers)
 
 
 def _sealed(segment_id: int, *end_offsets: int) -> SegmentInfo:
@@ -47,69 +47,68 @@ def _left(*parts: SegmentInfo) -> TopicsLeft:
         sealed=[SealedSegment(TOPIC, INCARNATION, part, 99) for part in parts],
         sealed_count=len(parts),
         drains=[
-            StreamDrain(TOPIC, "billing", CREATED, tuple(part.segment_id for part in parts)),
-            StreamDrain(TOPIC, "never-used", CREATED + 1, ()),
+            StreamDrain(TOPIC, name, CREATED, [SegmentPositions(p.segment_id, ()) for p in parts])
+            for name in ("billing", "slow", "never-used")
         ],
     )
 
 
 def _fill(connection: KafkaConnection, topic: str, partitions: int, records: int) -> None:
     admin = connection.admin()
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(DEADLINE_S)
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(WAIT_S)
     producer = connection.producer()
     for partition in range(partitions):
         for _ in range(records):
             producer.produce(topic, b"value", b"key", partition)
-    assert producer.flush(DEADLINE_S) == 0
+    assert producer.flush(WAIT_S) == 0
 
 
-def test_ends_and_commits_that_agree_with_the_log_are_found_sound_and_what_is_gone_is_left_out(
-    connection: KafkaConnection, topic_prefix: str
+def test_ends_commits_and_what_retention_left_are_compared_and_what_is_gone_is_left_out(
+    connection: KafkaConnection, topic_prefix: str, topics: Topics
 ) -> None:
     kept, gone = _sealed(1, 5, 5), _sealed(2, 7)
     topic = kafka_topic(topic_prefix, TOPIC, INCARNATION, kept)
     _fill(connection, topic, 2, 5)
     commit(connection, kafka_group(topic_prefix, TOPIC, "billing", CREATED), topic, 5, 5)
+    commit(connection, kafka_group(topic_prefix, TOPIC, "slow", CREATED), topic, 5, 2)
     left = _left(kept, gone)
-    found = ask_kafka(connection, topic_prefix, left)
-    assert found.ends == {(TOPIC, 1): (5, 5)}
-    assert found.committed == {
-        (TOPIC, "billing", 1): (5, 5),
-        (TOPIC, "billing", 2): (-1,),
+    told = {
+        (TOPIC, name, part): at
+        for name, last in (("billing", 5), ("slow", 2))
+        for part, at in ((1, (5, last)), (2, (-1,)))
     }
-    tally = check_segments(left, found, NOW_MS)
-    assert (tally.examined, tally.violated) == (4, 0)
+    never = {(TOPIC, "never-used", 1), (TOPIC, "never-used", 2)}
+    assert ask_kafka(connection, topic_prefix, left, 0).committed.keys() == told.keys() | never
+    produce_raw(connection, topics.wal, subscription_key(TOPIC, "never-used").encode(), b"")
+    for begin, violated in ((0, 1), (4, 1), (5, 0)):
+        GroupPositions(connection).trim({(topic, 1): begin}, WAIT_S)
+        found = ask_kafka(connection, topic_prefix, left, 0)
+        assert found == SegmentEnds({(TOPIC, 1): (5, 5)}, told, {(TOPIC, 1): (0, begin)})
+        tally = check_segments(left, found, NOW_MS)
+        assert (tally.examined, tally.violated) == (6, violated)
 
 
-def test_data_after_a_seal_and_a_commit_that_lags_behind_it_are_found(
+@pytest.mark.usefixtures("topics")
+def test_the_end_of_a_transaction_behind_a_seal_is_no_data_and_a_message_there_is(
     connection: KafkaConnection, topic_prefix: str
 ) -> None:
-    part = _sealed(1, 5)
+    part = _sealed(1, 6, 6)
     topic = kafka_topic(topic_prefix, TOPIC, INCARNATION, part)
-    _fill(connection, topic, 1, 5)
-    commit(connection, kafka_group(topic_prefix, TOPIC, "billing", CREATED), topic, 4)
-    produce_raw(connection, topic, b"key", b"too late")
+    _fill(connection, topic, 2, 5)
+    writer = connection.producer(transactional_id=topic)
+    writer.init_transactions(WAIT_S)
+    writer.begin_transaction()
+    for partition in range(2):
+        writer.produce(topic, b"value", b"key", partition)
+    writer.commit_transaction(WAIT_S)
     left = _left(part)
-    tally = check_segments(left, ask_kafka(connection, topic_prefix, left), NOW_MS)
-    late, lagging = (witness.text for witness in tally.witnesses)
-    assert late == (
-        f"{TOPIC}: segment 0000-ffff-1 partition 0: data after its seal: it was sealed at 5 and "
-        "ends at 6"
-    )
-    assert lagging == (
-        f"{TOPIC}/billing: segment 0000-ffff-1 partition 0 is called drained, but committed 4 of 5"
-    )
-
-
-def test_a_group_that_kafka_does_not_know_has_committed_nothing(
-    connection: KafkaConnection, topic_prefix: str
-) -> None:
-    part = _sealed(1, 0)
-    _fill(connection, kafka_topic(topic_prefix, TOPIC, INCARNATION, part), 1, 0)
-    left = _left(part)
-    found = ask_kafka(connection, topic_prefix, left)
-    assert found.committed == {(TOPIC, "billing", 1): (-1,)}
-    assert check_segments(left, found, NOW_MS).violated == 0
+    found = ask_kafka(connection, topic_prefix, left, 0)
+    assert found.ends == {(TOPIC, 1): (6, 6)}
+    stray = connection.producer()
+    stray.produce(topic, b"value", b"key", 1)
+    assert stray.flush(WAIT_S) == 0
+    found = ask_kafka(connection, topic_prefix, left, 0)
+    assert found.ends == {(TOPIC, 1): (6, 8)}
 
 
 @pytest.mark.parametrize(
@@ -130,8 +129,7 @@ def test_a_child_that_was_written_to_before_its_parent_is_found_where_brokers_st
     admin = connection.admin()
     stamps = {"message.timestamp.type": kind}
     for name in (*names, kafka_topic(topic_prefix, TOPIC, INCARNATION, idle)):
-        topic = NewTopic(name, 1, 1, config=stamps)
-        admin.create_topics([topic])[name].result(DEADLINE_S)
+        admin.create_topics([NewTopic(name, 1, 1, config=stamps)])[name].result(WAIT_S)
     for name in names:
         produce_raw(connection, name, b"key", b"the child's comes first")
         time.sleep(0.002)  # another millisecond: the stamps must differ

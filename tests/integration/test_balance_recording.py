@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import pytest
 from click.testing import CliRunner
 
 from anabranch.broker.cli.cluster.balance import balance
@@ -22,10 +21,8 @@ from anabranch.core.errors import InvalidInputError
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.spark_replay.balance.run import read_recording
 from support.channel import until
+from support.waiting import WAIT_S
 
-pytestmark = pytest.mark.integration
-
-_KAFKA_S = 60.0
 ONE, TWO = "a/b/0x00000000_0x80000000", "a/b/0x80000000_0xffffffff"
 
 
@@ -33,7 +30,7 @@ def test_what_brokers_report_before_and_meanwhile_is_recorded(
     kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
 ) -> None:
     connection, topics = KafkaConnection(kafka.bootstrap_servers), Topics(topic_prefix)
-    ensure_topics(connection, topics, TopicSettings(), _KAFKA_S)
+    ensure_topics(connection, topics, TopicSettings(), WAIT_S)
     loads, top = KafkaBrokerLoads(connection, topics), KafkaTopBundles(connection, topics)
 
     def tell(broker: str, cpu: float, **throughputs: float) -> None:
@@ -54,7 +51,7 @@ def test_what_brokers_report_before_and_meanwhile_is_recorded(
         until(is_written, "it is written")
 
     recorder = LoadRecorder()
-    deadline = time.monotonic() + _KAFKA_S
+    deadline = time.monotonic() + WAIT_S
     told = 0
 
     def is_over() -> bool:
@@ -94,7 +91,7 @@ def test_the_command_ends_in_time_and_writes_over_nothing(
     kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
 ) -> None:
     connection = KafkaConnection(kafka.bootstrap_servers)
-    ensure_topics(connection, Topics(topic_prefix), TopicSettings(), _KAFKA_S)
+    ensure_topics(connection, Topics(topic_prefix), TopicSettings(), WAIT_S)
     path = tmp_path / "load.jsonl"
     command = [
         *("record", "--bootstrap-servers", kafka.bootstrap_servers, "--to", str(path)),

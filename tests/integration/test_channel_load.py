@@ -2,42 +2,25 @@
 
 from __future__ import annotations
 
-import pytest
 from confluent_kafka import Producer
 from structlog.testing import capture_logs
 
-from anabranch.channel.codec import encode_load
 from anabranch.channel.kafka.connection import KafkaConnection
-from anabranch.channel.kafka.topics import Topics, TopicSettings, ensure_topics
+from anabranch.channel.kafka.topics import Topics
 from anabranch.channel.load.loads import KafkaLoads, LoadTable, SegmentKey
 from anabranch.channel.load.probe import LoadProbe
 from anabranch.channel.segments.admin import SegmentAdmin, SegmentSettings
 from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.core.autoscale.load import LoadRecord
-from anabranch.devkit.kafka.embedded import EmbeddedKafka
-from support.channel import produce_raw, until
+from support.channel import until
 from support.quiet import QUIET
-
-pytestmark = pytest.mark.integration
+from support.waiting import WAIT_S
 
 TOPIC = "public/default/orders"
-_KAFKA_S = 60.0
 
 
 def load(rate: float) -> LoadRecord:
     return LoadRecord(rate, 100 * rate, 0.0, 0.0, False, True)
-
-
-@pytest.fixture
-def connection(kafka: EmbeddedKafka) -> KafkaConnection:
-    return KafkaConnection(kafka.bootstrap_servers)
-
-
-@pytest.fixture
-def topics(connection: KafkaConnection, topic_prefix: str) -> Topics:
-    topics = Topics(topic_prefix)
-    ensure_topics(connection, topics, TopicSettings(), _KAFKA_S)
-    return topics
 
 
 class Node:
@@ -106,34 +89,6 @@ def test_of_loads_that_wait_for_kafka_only_the_newest_of_a_segment_is_written(
         node.loads.close()
 
 
-def test_what_a_later_release_or_a_stranger_wrote_is_passed_over(
-    connection: KafkaConnection, topics: Topics
-) -> None:
-    key = SegmentKey(TOPIC, 7, 0).key.encode()
-    newer = b"\xc3\x01" + b"\xff" * 8 + b"whatever"
-    produce_raw(connection, topics.load, key, newer)
-    produce_raw(connection, topics.load, b"broker:b1:8080", b"something")
-    produce_raw(connection, topics.load, SegmentKey(TOPIC, 7, 1).key.encode(), encode_load(load(5)))
-    node = Node(connection, topics)
-    try:
-        node.until({1: 5.0})
-        assert node.loads.unreadable == 2
-    finally:
-        node.loads.close()
-
-
-def test_a_table_tells_incarnations_apart_and_forgets_what_is_taken_away() -> None:
-    table = LoadTable()
-    table.take([(SegmentKey(TOPIC, 7, 0), load(1).at(1)), (SegmentKey(TOPIC, 8, 0), load(2).at(2))])
-    assert table.segments(TOPIC, 7)[0].msg_rate_in == 1
-    assert table.segments(TOPIC, 8)[0].msg_rate_in == 2
-    table.take([(SegmentKey(TOPIC, 7, 0), None), (SegmentKey(TOPIC, 7, 0), None)])
-    assert list(table.places(TOPIC)) == [SegmentKey(TOPIC, 8, 0)]
-    table.take([(SegmentKey(TOPIC, 8, 0), None)])
-    assert len(table) == 0
-    assert list(table.topics()) == []
-
-
 def test_kafka_is_asked_where_segments_end_and_how_large_messages_are(
     connection: KafkaConnection, topic_prefix: str
 ) -> None:
@@ -142,47 +97,21 @@ def test_kafka_is_asked_where_segments_end_and_how_large_messages_are(
     admin = SegmentAdmin(connection, SegmentSettings())
     probe = LoadProbe(connection)
     try:
-        admin.create(parts, _KAFKA_S)
-        admin.await_leaders(parts, _KAFKA_S)
-        until(lambda: len(probe.ends(parts, _KAFKA_S)) == len(parts), "all have leaders")
+        admin.create(parts, WAIT_S)
+        admin.await_leaders(parts, WAIT_S)
+        until(lambda: len(probe.ends(parts, WAIT_S)) == len(parts), "all have leaders")
         producer = Producer({**QUIET, "bootstrap.servers": connection.bootstrap_servers})
         for number in range(100):
             producer.produce(names[0], b"x" * 300, partition=number % 2)
         producer.produce(names[1], b"x" * 50, partition=1)
-        assert producer.flush(_KAFKA_S) == 0
-        ends = probe.ends([*parts, SegmentTopic(f"{topic_prefix}gone", 1)], _KAFKA_S)
+        assert producer.flush(WAIT_S) == 0
+        ends = probe.ends([*parts, SegmentTopic(f"{topic_prefix}gone", 1)], WAIT_S)
         assert ends == {names[0]: (50, 50), names[1]: (0, 1), names[2]: (0, 0)}
-        assert probe.sizes(ends, _KAFKA_S) == {names[0]: 300.0, names[1]: 50.0}
-        assert probe.committed(f"{topic_prefix}nobody", parts, _KAFKA_S) == dict.fromkeys(names, 0)
+        assert probe.sizes(ends, WAIT_S) == {names[0]: 300.0, names[1]: 50.0}
+        assert probe.committed(f"{topic_prefix}nobody", parts, WAIT_S) == dict.fromkeys(names, 0)
     finally:
         probe.close()
         admin.close()
-
-
-def test_a_topic_that_was_asked_about_before_it_was_there_is_known_once_it_is(
-    connection: KafkaConnection, topic_prefix: str
-) -> None:
-    part = SegmentTopic(f"{topic_prefix}early", 2)
-    admin = SegmentAdmin(connection, SegmentSettings())
-    probe = LoadProbe(connection)
-    try:
-        assert probe.ends([part], _KAFKA_S) == {}
-        admin.create([part], _KAFKA_S)
-        admin.await_leaders([part], _KAFKA_S)
-        until(lambda: probe.ends([part], _KAFKA_S) == {part.name: (0, 0)}, "its ends are told")
-    finally:
-        probe.close()
-        admin.close()
-
-
-def test_groups_that_kafka_cannot_be_asked_about_read_nothing() -> None:
-    probe = LoadProbe(KafkaConnection("127.0.0.1:1"))
-    try:
-        assert probe.readers(["billing"], 0.2) == []
-        assert probe.readers(["", "billing"], 0.2) == []
-        assert probe.groups(0.2) == []
-    finally:
-        probe.close()
 
 
 def test_a_kafka_that_is_away_is_told_of_in_few_lines_and_nothing_is_lost() -> None:

@@ -9,20 +9,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 
+from anabranch.channel import errors
 from anabranch.channel.codec import Horizon
-from anabranch.channel.errors import (
-    AppendError,
-    AppendFailedError,
-    AppendUnknownError,
-    KafkaUnreachableError,
-    LogLostError,
-    LogTrimmedError,
-    NewerSchemaError,
-    SnapshotFailedError,
-)
 from anabranch.channel.heartbeats import KafkaHeartbeats
 from anabranch.channel.kafka.connection import KafkaConnection
-from anabranch.channel.kafka.topics import RECORD_BYTES_MAX, Topics, TopicSettings, ensure_topics
+from anabranch.channel.kafka.topics import Topics, TopicSettings, ensure_topics
 from anabranch.channel.log.end import KafkaLogEnd
 from anabranch.channel.log.entries import append_record
 from anabranch.channel.log.kafka_log import KafkaLogReader, KafkaLogWriter
@@ -31,54 +22,16 @@ from anabranch.channel.snapshots.reader import SnapshotReader
 from anabranch.core.log.records import Record
 from anabranch.core.sessions.lease import Heartbeat
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
-from anabranch.devkit.kafka.settings import HOST
-from anabranch.devkit.ports import free_port
-from support.channel import (
-    DEADLINE_S,
-    append_all,
-    move,
-    produce_raw,
-    produce_raw_many,
-    read_all,
-    until,
-)
+from support.channel import append_all, move, produce_raw, produce_raw_many, read_all, until
+from support.proxied_kafka import ProxiedKafka
 from support.record_batches import batches_of
-from support.tcp_proxy import TcpProxy
-
-pytestmark = pytest.mark.integration
-
-
-@pytest.fixture
-def connection(kafka: EmbeddedKafka) -> KafkaConnection:
-    return KafkaConnection(kafka.bootstrap_servers)
-
-
-@pytest.fixture
-def topics(connection: KafkaConnection, topic_prefix: str) -> Topics:
-    topics = Topics(topic_prefix)
-    ensure_topics(connection, topics, TopicSettings(), 30.0)
-    return topics
+from support.waiting import WAIT_S
 
 
 def _beat(sequence: int) -> Heartbeat:
     return Heartbeat(
         "b1:8080", 1, sequence, sequence / 2, "serving", 0, "0" * 32, -1, "http://b1", "x", "0.1.0"
     )
-
-
-def _acknowledged(beats: KafkaHeartbeats, beat: Heartbeat) -> bool:
-    """Sends it until Kafka takes it: one that Kafka does not take in time is dropped."""
-    acked: list[Heartbeat] = []
-
-    def sent() -> bool:
-        beats.publish(beat, acked.append)
-        dropped_at = time.monotonic() + 3
-        while not acked and time.monotonic() < dropped_at:
-            beats.poll(0.1)
-        return bool(acked)
-
-    until(sent, "the heartbeat is acknowledged")
-    return acked[0] == beat
 
 
 def test_records_are_read_back_in_order_with_the_logs_own_time(
@@ -98,45 +51,45 @@ def test_records_are_read_back_in_order_with_the_logs_own_time(
     assert stamps == sorted(stamps)
     assert stamps[0] >= before_ms
     assert reader.next_offset == 2_000
-    assert reader.offsets(30.0) == (0, 2_000)
+    assert reader.offsets(WAIT_S) == (0, 2_000)
     assert asyncio.run(KafkaLogEnd(connection, topics.wal).ask()) == 2_000
     writer.close()
     reader.close()
 
 
-def test_what_is_proposed_while_an_append_is_under_way_goes_together(tmp_path: Path) -> None:
+def test_what_is_proposed_while_an_append_is_under_way_goes_together(
+    proxied: ProxiedKafka, topic_prefix: str
+) -> None:
     """But for the next one, which librdkafka makes up at once; and the first waits for no other."""
-    listens = free_port(HOST)
-    with (
-        TcpProxy(listens) as proxy,
-        EmbeddedKafka(tmp_path / "kafka", second_listener=(listens, proxy.port)) as kafka,
-    ):
-        connection = KafkaConnection(f"{HOST}:{proxy.port}")
-        topics = Topics("together.")
-        wal = topics.wal
-        ensure_topics(connection, topics, TopicSettings(), 30.0)
-        reader = KafkaLogReader(KafkaConnection(kafka.bootstrap_servers), wal, 0)
-        writer = KafkaLogWriter(connection, wal)
-        answers = append_all(writer, [move(0)])
-        proxy.hold_answers()
+    kafka, proxy, _ = proxied
+    connection = KafkaConnection(proxied.advertised)
+    topics = Topics(topic_prefix)
+    wal = topics.wal
+    ensure_topics(connection, topics, TopicSettings(), WAIT_S)
+    reader = KafkaLogReader(KafkaConnection(kafka.bootstrap_servers), wal, 0)
+    writer = KafkaLogWriter(connection, wal)
+    answers = append_all(writer, [move(0)])
+    proxy.hold_answers()
+    try:
         append_record(writer, move(1), answers.append)
-        until(lambda: reader.offsets(DEADLINE_S)[1] == 2, "Kafka has the append")
+        until(lambda: reader.offsets(WAIT_S)[1] == 2, "Kafka has the append")
         for number in range(2, 9):
             append_record(writer, move(number), answers.append)
-            assert reader.offsets(DEADLINE_S)[1] == 2  # as long as it was not answered
+            assert reader.offsets(WAIT_S)[1] == 2  # as long as it was not answered
+    finally:
         proxy.let_answers_through()
 
-        def all_answered() -> bool:
-            writer.serve(0.1)
-            return len(answers) == 9
+    def all_answered() -> bool:
+        writer.serve(0.1)
+        return len(answers) == 9
 
-        until(all_answered, "every append is answered")
-        writer.close()
-        reader.close()
-        assert answers == [None] * 9
-        batches = batches_of(kafka, wal, 0)
-        assert (batches[:2], sum(batches)) == ([1, 1], 9)
-        assert len(batches) <= 4
+    until(all_answered, "every append is answered")
+    writer.close()
+    reader.close()
+    assert answers == [None] * 9
+    batches = batches_of(kafka, wal, 0)
+    assert (batches[:2], sum(batches)) == ([1, 1], 9)
+    assert len(batches) <= 4
 
 
 def test_a_corrupt_record_is_unreadable_and_the_reader_goes_on(
@@ -157,37 +110,6 @@ def test_a_corrupt_record_is_unreadable_and_the_reader_goes_on(
     reader.close()
 
 
-def test_a_newer_schema_stops_the_reader_at_its_offset(
-    connection: KafkaConnection, topics: Topics
-) -> None:
-    writer = KafkaLogWriter(connection, topics.wal)
-    reader = KafkaLogReader(connection, topics.wal, 0)
-    append_all(writer, [move(0)])
-    newer = b"\xc3\x01" + b"\x07" * 8 + b"a body we cannot know"
-    produce_raw(connection, topics.wal, b"k", newer, [("anabranch-schema", b"unit-move/5")])
-
-    first, second = read_all(reader, 2)
-
-    assert first.record() == move(0)
-    with pytest.raises(NewerSchemaError, match=r"offset 1.*'unit-move/5'.*upgrade"):
-        second.record()
-    writer.close()
-    reader.close()
-
-
-def test_a_record_too_large_for_kafka_is_certainly_not_in_the_log(
-    connection: KafkaConnection, topics: Topics
-) -> None:
-    writer = KafkaLogWriter(connection, topics.wal)
-    answers: list[AppendError | None] = []
-    writer.append(
-        "k", b"x" * (RECORD_BYTES_MAX + 1), ("anabranch-schema", b"unit-move/1"), answers.append
-    )
-    until(lambda: writer.serve(0.1) >= 0 and bool(answers), "the append is answered")
-    assert [type(answer) for answer in answers] == [AppendFailedError]
-    writer.close()
-
-
 def test_a_reader_outside_the_log_is_told_on_which_side(
     connection: KafkaConnection, topics: Topics
 ) -> None:
@@ -196,12 +118,12 @@ def test_a_reader_outside_the_log_is_told_on_which_side(
     writer.close()
     admin = connection.admin()
     for future in admin.delete_records([TopicPartition(topics.wal, 0, 4)]).values():
-        future.result(30.0)
+        future.result(WAIT_S)
 
-    with pytest.raises(LogTrimmedError) as caught:
+    with pytest.raises(errors.LogTrimmedError) as caught:
         KafkaLogReader(connection, topics.wal, 3)
     assert (caught.value.next_offset, caught.value.first_offset) == (3, 4)
-    with pytest.raises(LogLostError, match="ends at offset 10"):
+    with pytest.raises(errors.LogLostError, match="ends at offset 10"):
         KafkaLogReader(connection, topics.wal, 11)
     at_the_edge = KafkaLogReader(connection, topics.wal, 4)
     assert [entry.offset for entry in read_all(at_the_edge, 6)] == [4, 5, 6, 7, 8, 9]
@@ -218,63 +140,22 @@ def test_a_reader_that_is_overtaken_by_a_trim_is_told_so(
     read_all(reader, 1)
     admin = connection.admin()
     for future in admin.delete_records([TopicPartition(topics.wal, 0, count)]).values():
-        future.result(30.0)
+        future.result(WAIT_S)
 
-    with pytest.raises(LogTrimmedError) as caught:
+    with pytest.raises(errors.LogTrimmedError) as caught:
         read_all(reader, count - 1)
     assert (caught.value.next_offset, caught.value.first_offset) == (reader.next_offset, count)
     reader.close()
 
 
-def test_heartbeats_are_acknowledged_and_heard_by_all_from_now_on(
-    connection: KafkaConnection, topics: Topics
-) -> None:
-    mine = KafkaHeartbeats(connection, topics)
-
-    assert _acknowledged(mine, _beat(1))
-    other = KafkaHeartbeats(connection, topics)
-    produce_raw(connection, topics.brokers, b"b9:8080", b"junk")
-    assert _acknowledged(mine, _beat(2))
-
-    heard: list[Heartbeat] = []
-
-    def is_heard() -> bool:
-        heard.extend(beat for beat, _ in other.poll(0.1))
-        return bool(heard)
-
-    until(is_heard, "the second heartbeat is heard")
-    assert set(heard) == {_beat(2)}
-    assert other.unreadable >= 1
-    mine.close()
-    other.close()
-
-
-def test_a_heartbeat_of_a_newer_release_is_counted_and_passed_over(
-    connection: KafkaConnection, topics: Topics
-) -> None:
-    beats = KafkaHeartbeats(connection, topics)
-    newer = b"\xc3\x01" + b"\x07" * 8 + b"a body we cannot know"
-    produce_raw(connection, topics.brokers, b"b9:8080", newer)
-    beats.publish(_beat(1), lambda _: None)
-    heard: list[Heartbeat] = []
-
-    def is_heard() -> bool:
-        heard.extend(beat for beat, _ in beats.poll(0.1))
-        return bool(heard)
-
-    until(is_heard, "the heartbeat after it is heard")
-    assert heard == [_beat(1)]
-    assert beats.unreadable == 1
-    beats.close()
-
-
+@pytest.mark.long
 def test_the_channel_recovers_by_itself_when_kafka_was_stopped_and_started_again(
     tmp_path: Path,
 ) -> None:
     with EmbeddedKafka(tmp_path / "kafka") as kafka:
         connection = KafkaConnection(kafka.bootstrap_servers)
         topics = Topics("again.")
-        ensure_topics(connection, topics, TopicSettings(), 30.0)
+        ensure_topics(connection, topics, TopicSettings(), WAIT_S)
         writer = KafkaLogWriter(connection, topics.wal, delivery_timeout_s=1.0)
         reader = KafkaLogReader(connection, topics.wal, 0)
         beats = KafkaHeartbeats(connection, topics)
@@ -287,14 +168,16 @@ def test_the_channel_recovers_by_itself_when_kafka_was_stopped_and_started_again
         assert read_all(reader, 1)[0].record() == move(0)
 
         kafka.stop()
-        assert [type(answer) for answer in append_all(writer, [move(1)])] == [AppendUnknownError]
+        assert [type(answer) for answer in append_all(writer, [move(1)])] == [
+            errors.AppendUnknownError
+        ]
         reader._out_of_range = True  # said by Kafka just before it went
         assert reader.poll(10, 0.2) == []
         assert reader.poll(10, 0.2) == []
         assert beats.poll(0.2) == []
-        with pytest.raises(KafkaUnreachableError, match=r"wal.*check that it runs"):
+        with pytest.raises(errors.KafkaUnreachableError, match=r"wal.*check that it runs"):
             reader.offsets(0.5)
-        with pytest.raises(SnapshotFailedError, match=topics.snapshot):
+        with pytest.raises(errors.SnapshotFailedError, match=topics.snapshot):
             compactor.snapshot([(b"a", b"lost")], Horizon(1, "lost"))
         compactor.close()
 

@@ -11,14 +11,8 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.cimpl import NewTopic
 
+from anabranch.channel import errors
 from anabranch.channel.codec import Horizon, decode_entity, encode_entity
-from anabranch.channel.errors import (
-    FencedError,
-    LogLostError,
-    NewerSchemaError,
-    SnapshotFailedError,
-    SnapshotLostError,
-)
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.topics import RECORD_BYTES_MAX, Topics, TopicSettings, ensure_topics
 from anabranch.channel.log.kafka_log import KafkaLogReader, KafkaLogWriter, offsets
@@ -28,32 +22,16 @@ from anabranch.core.log.records import TopicChange, topic_key
 from anabranch.core.topics.layout import initial_segments
 from anabranch.core.topics.segment import SEGMENTS_MAX, SegmentState
 from anabranch.core.topics.topic import Operation, ScalableTopic, TopicMove, TopicState
-from anabranch.devkit.kafka.embedded import EmbeddedKafka
-from support.channel import (
-    DEADLINE_S,
-    append_all,
-    commit_archived,
-    move,
-    produce_raw,
-    read_all,
-    until,
-)
-
-pytestmark = pytest.mark.integration
+from support.channel import append_all, commit_archived, move, read_all, until
+from support.there import there
+from support.waiting import WAIT_S
 
 _LOG_LENGTH = 200
 
 
 @pytest.fixture
-def connection(kafka: EmbeddedKafka) -> KafkaConnection:
-    return KafkaConnection(kafka.bootstrap_servers)
-
-
-@pytest.fixture
-def topics(connection: KafkaConnection, topic_prefix: str) -> Topics:
-    """Sound topics with a WAL of 200 records, archived to its end."""
-    topics = Topics(topic_prefix)
-    ensure_topics(connection, topics, TopicSettings(), DEADLINE_S)
+def topics(connection: KafkaConnection, topics: Topics) -> Topics:
+    """Sound topics with a WAL of 200 records."""
     _fill(connection, topics)
     return topics
 
@@ -95,7 +73,7 @@ def _apply(state: dict[bytes, bytes], batch: list[Pair]) -> None:
 
 def _first_offset(connection: KafkaConnection, topics: Topics) -> int:
     consumer = connection.consumer()
-    first, _ = offsets(connection, consumer, topics.wal, DEADLINE_S)
+    first, _ = offsets(connection, consumer, topics.wal, WAIT_S)
     consumer.close()
     return first
 
@@ -103,16 +81,11 @@ def _first_offset(connection: KafkaConnection, topics: Topics) -> int:
 # --- snapshots ------------------------------------------------------------------------------
 
 
-def test_a_node_starts_from_nothing_when_there_is_no_snapshot(
-    connection: KafkaConnection, topics: Topics
-) -> None:
-    assert _read(connection, topics) == ({}, 0)
-    assert last_horizon(connection, topics) is None
-
-
 def test_a_node_starts_from_the_last_state_of_each_key_and_the_last_horizon(
     connection: KafkaConnection, topics: Topics, compactor: Compactor
 ) -> None:
+    assert _read(connection, topics) == ({}, 0)
+    assert last_horizon(connection, topics) is None
     compactor.snapshot([(b"a", b"1"), (b"b", b"1"), (b"c", b"1")], _horizon(10))
     compactor.snapshot([(b"a", b"2"), (b"b", None)], _horizon(20))
 
@@ -149,9 +122,7 @@ def test_the_largest_layout_fits_into_the_log_and_the_snapshot(
     key = topic_key(name).encode()
     compactor.snapshot([(key, encode_entity(topic))], _horizon(1))
     state, _ = _read(connection, topics)
-    value = state[key]
-    assert value is not None
-    assert decode_entity(value) == topic
+    assert decode_entity(there(state[key])) == topic
 
 
 def test_nobody_sees_a_snapshot_that_was_not_committed(
@@ -175,7 +146,7 @@ def test_a_horizon_that_lies_behind_the_snapshots_is_refused(
     connection: KafkaConnection, topics: Topics, compactor: Compactor
 ) -> None:
     compactor.snapshot([(b"a", b"1")], _horizon(10))
-    with pytest.raises(SnapshotFailedError, match=r"offset 10 already.*up to 9.*catch up"):
+    with pytest.raises(errors.SnapshotFailedError, match=r"offset 10 already.*up to 9.*catch up"):
         compactor.snapshot([(b"a", b"0")], _horizon(9))
     assert _read(connection, topics) == ({b"a": b"1"}, 10)
 
@@ -191,9 +162,9 @@ def test_a_deposed_leader_is_fenced_even_in_the_middle_of_its_snapshot(
         assert successor.begin() == _horizon(10)
         yield b"b", b"old"
 
-    with pytest.raises(FencedError, match=f"{topics.compactor_id}.*no longer leads"):
+    with pytest.raises(errors.FencedError, match=f"{topics.compactor_id}.*no longer leads"):
         compactor.snapshot(changes(), _horizon(20))
-    with pytest.raises(FencedError):
+    with pytest.raises(errors.FencedError):
         compactor.snapshot([(b"a", b"old")], _horizon(30))
     successor.snapshot([(b"a", b"new")], _horizon(40))
 
@@ -207,7 +178,7 @@ def test_a_deposed_leader_is_fenced_even_in_the_middle_of_its_snapshot(
 ONE = ("archive",)
 
 
-def test_without_an_archive_or_a_snapshot_nothing_is_ever_trimmed(
+def test_nothing_is_trimmed_without_a_snapshot_and_the_word_of_every_archive(
     connection: KafkaConnection, topics: Topics, compactor: Compactor
 ) -> None:
     assert compactor.trim(()) == TrimResult(None, {})
@@ -215,14 +186,6 @@ def test_without_an_archive_or_a_snapshot_nothing_is_ever_trimmed(
     assert compactor.trim(ONE).begins_at is None  # archived, but in no snapshot
     compactor.snapshot([(b"a", b"1")], _horizon(100))
     assert compactor.trim(()).begins_at is None  # no archive is registered
-    assert _first_offset(connection, topics) == 0
-
-
-def test_a_registered_archive_that_has_said_nothing_keeps_the_whole_log(
-    connection: KafkaConnection, topics: Topics, compactor: Compactor
-) -> None:
-    compactor.snapshot([(b"a", b"1")], _horizon(100))
-    commit_archived(connection, topics, 50)
     assert compactor.trim(("archive", "b")) == TrimResult(None, {"archive": 50, "b": None})
     assert _first_offset(connection, topics) == 0
 
@@ -279,12 +242,13 @@ def test_a_node_that_starts_while_snapshots_are_written_and_the_log_is_trimmed_g
             horizons.append(next_offset)
     finally:
         over.set()
-        leader.join(DEADLINE_S)
+        leader.join(WAIT_S)
     assert not leader.is_alive()
     assert horizons == sorted(horizons)
     assert len(set(horizons)) > 1, "nothing moved: the test has lost its point"
 
 
+@pytest.mark.long
 def test_records_that_kafka_compacts_away_under_a_reader_are_made_up_for_by_newer_ones(
     connection: KafkaConnection, topic_prefix: str
 ) -> None:
@@ -298,9 +262,9 @@ def test_records_that_kafka_compacts_away_under_a_reader_are_made_up_for_by_newe
     }
     admin = connection.admin()
     admin.create_topics([NewTopic(topics.snapshot, 1, 1, config=eager)])[topics.snapshot].result(
-        DEADLINE_S
+        WAIT_S
     )
-    ensure_topics(connection, topics, TopicSettings(), DEADLINE_S)
+    ensure_topics(connection, topics, TopicSettings(), WAIT_S)
     _fill(connection, topics)
     compactor = Compactor(connection, topics)
     compactor.begin()
@@ -351,9 +315,11 @@ def test_a_log_trimmed_past_every_snapshot_stops_the_node_and_says_why(
     compactor.snapshot([(b"a", b"1")], _horizon(10))
     admin = connection.admin()
     for future in admin.delete_records([TopicPartition(topics.wal, 0, 11)]).values():
-        future.result(DEADLINE_S)
+        future.result(WAIT_S)
 
-    with pytest.raises(SnapshotLostError, match=r"begins at offset 11.*stands for offset 10"):
+    with pytest.raises(
+        errors.SnapshotLostError, match=r"begins at offset 11.*stands for offset 10"
+    ):
         _read(connection, topics)
 
 
@@ -361,13 +327,5 @@ def test_a_snapshot_that_is_ahead_of_its_log_stops_the_node(
     connection: KafkaConnection, topics: Topics, compactor: Compactor
 ) -> None:
     compactor.snapshot([(b"a", b"1")], _horizon(_LOG_LENGTH + 1))
-    with pytest.raises(LogLostError, match=f"ends at offset {_LOG_LENGTH}"):
-        _read(connection, topics)
-
-
-def test_a_horizon_of_a_newer_release_stops_the_node(
-    connection: KafkaConnection, topics: Topics
-) -> None:
-    produce_raw(connection, topics.snapshot, b"horizon", b"\xc3\x01" + b"\x07" * 8 + b"?")
-    with pytest.raises(NewerSchemaError, match="upgrade"):
+    with pytest.raises(errors.LogLostError, match=f"ends at offset {_LOG_LENGTH}"):
         _read(connection, topics)

@@ -8,31 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from confluent_kafka.cimpl import NewTopic
 
-from anabranch.channel.errors import (
-    KafkaRefusedError,
-    KafkaUnreachableError,
-    WrongTopicError,
-)
+from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError, WrongTopicError
 from anabranch.channel.kafka.connection import KafkaConnection
-from anabranch.channel.kafka.topics import (
-    RECORD_BYTES_MAX,
-    Topics,
-    TopicSettings,
-    ensure_topics,
-    topic_id,
-)
+from anabranch.channel.kafka.topics import Topics, TopicSettings, ensure_topics, topic_id
 from anabranch.devkit import ports
-from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.channel import until
 
-pytestmark = pytest.mark.integration
-
 SETTINGS = TopicSettings()
-
-
-@pytest.fixture
-def connection(kafka: EmbeddedKafka) -> KafkaConnection:
-    return KafkaConnection(kafka.bootstrap_servers)
 
 
 def _create(connection: KafkaConnection, topic: str, partitions: int, **config: str) -> None:
@@ -97,48 +79,13 @@ SOUND = {
 }
 
 
-@pytest.mark.parametrize(
-    ("partitions", "config", "message"),
-    [
-        (3, SOUND, "has 3 partitions, not 1"),
-        (1, SOUND | {"cleanup_policy": "compact"}, "cleanup.policy=compact, expected delete"),
-        (1, SOUND | {"retention_ms": "60000"}, "retention.ms=60000, expected -1"),
-        (
-            1,
-            SOUND | {"message_timestamp_type": "CreateTime"},
-            "message.timestamp.type=CreateTime, expected LogAppendTime",
-        ),
-        (
-            1,
-            SOUND | {"unclean_leader_election_enable": "true"},
-            "unclean.leader.election.enable=true, expected false",
-        ),
-        (
-            1,
-            SOUND | {"max_message_bytes": "1048588"},
-            f"max.message.bytes=1048588, expected {RECORD_BYTES_MAX}",
-        ),
-    ],
-)
 def test_a_wal_with_wrong_settings_is_refused_with_the_remedy(
-    connection: KafkaConnection,
-    topic_prefix: str,
-    partitions: int,
-    config: dict[str, str],
-    message: str,
-) -> None:
-    topics = Topics(topic_prefix)
-    _create(connection, topics.wal, partitions, **config)
-    with pytest.raises(WrongTopicError, match=f"topic {topics.wal} .*{message}.*topicPrefix"):
-        ensure_topics(connection, topics, SETTINGS, 60.0)
-
-
-def test_a_snapshot_topic_that_is_not_compacted_is_refused(
     connection: KafkaConnection, topic_prefix: str
 ) -> None:
     topics = Topics(topic_prefix)
-    _create(connection, topics.snapshot, 1, cleanup_policy="delete")
-    with pytest.raises(WrongTopicError, match=f"{topics.snapshot} has cleanup.policy=delete"):
+    _create(connection, topics.wal, 1, **SOUND | {"cleanup_policy": "compact"})
+    wrong = "cleanup.policy=compact, expected delete"
+    with pytest.raises(WrongTopicError, match=f"topic {topics.wal} .*{wrong}.*topicPrefix"):
         ensure_topics(connection, topics, SETTINGS, 60.0)
 
 

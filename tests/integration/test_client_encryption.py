@@ -3,48 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 from confluent_kafka import Message
 
-from anabranch.client import (
-    Client,
-    DecryptionError,
-    DeserializationError,
-    EncryptionError,
-    MessageTooLargeError,
-)
+from anabranch import client as sdk
 from anabranch.core.hashing import hash32, segment_hash
 from anabranch.core.topics.entries import ENTRY_MIN, EntryBounds, bounds_in, place_of
 from anabranch.core.topics.layout import SegmentLayout
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.hand_made_topic import HandMadeTopic
 from support.record_batches import batches_of
-from support.topic_cluster import TopicCluster, run_on
-from support.waiting import until
-
-pytestmark = pytest.mark.integration
+from support.there import there
+from support.waiting import WAIT_S, until
 
 _KEYS = [f"key-{number}" for number in range(40)]
-Body = Callable[[HandMadeTopic, Client], Awaitable[None]]
 
 
 def xor(data: bytes) -> bytes:
     """Both ways; what hides the text is all that matters here."""
     return bytes(each ^ 0x5A for each in data)
-
-
-def run(kafka: EmbeddedKafka, prefix: str, body: Body) -> None:
-    async def test() -> None:
-        async with (
-            HandMadeTopic(prefix, kafka.bootstrap_servers, segments=1, buckets=2) as topic,
-            Client(topic.url) as client,
-        ):
-            await body(topic, client)
-
-    asyncio.run(test())
 
 
 def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
@@ -66,79 +45,51 @@ def sizes(kafka: EmbeddedKafka, topic: HandMadeTopic) -> list[int]:
     ]
 
 
-@pytest.mark.parametrize("encrypt", [None, xor])
-def test_only_a_producer_that_encrypts_stores_each_message_by_itself(
-    kafka: EmbeddedKafka, topic_prefix: str, encrypt: Any
+@pytest.mark.parametrize("buckets", [2])
+async def test_kafka_has_only_what_was_encrypted_and_each_message_says_where_it_belongs(
+    made: HandMadeTopic,
 ) -> None:
-    async def body(topic: HandMadeTopic, client: Client) -> None:
-        # The wait for company is long: without encryption there is some.
-        producer = await client.create_producer(topic.name, encrypt=encrypt, linger_ms=200)
-        await producer.send_many((key, b"many") for key in _KEYS * 5)
-        for key in _KEYS:
-            await producer.post(b"posted", key)
-        await asyncio.gather(*[producer.send(b"sent", key) for key in _KEYS])
-        await producer.flush()
+    producer = await made.client.create_producer(made.name, encrypt=xor)
+    await producer.send_many((key, f"to {key}") for key in _KEYS)
+    forged = {ENTRY_MIN: "of another", "trace": "7"}
+    await producer.send("relayed", _KEYS[0], headers=forged)
+    await producer.flush()
 
-        found = sizes(kafka, topic)
-        assert sum(found) == 7 * len(_KEYS)
-        assert (max(found) == 1) == (encrypt is not None), found
+    other = SegmentLayout.initial(4, 16)  # where a relay would bring them
+    for bucket in made.read().values():
+        for message in bucket:
+            key, value = message.key() or b"", message.value() or b""
+            assert xor(value) in (b"to " + key, b"relayed")
+            position = hash32(key)
+            place = there(place_of(there(bounds_of(message)), other))
+            assert place[0] == other.find_active_segment(segment_hash(position)).segment_id
+            names = [name for name, _ in headers_of(message)]
+            assert len(names) == len(set(names))  # the copied bounds were replaced
+            assert ("trace" in names) == (xor(value) == b"relayed")
 
-    run(kafka, topic_prefix, body)
 
-
-def test_kafka_has_only_what_was_encrypted_and_each_message_says_where_it_belongs(
-    kafka: EmbeddedKafka, topic_prefix: str
+@pytest.mark.parametrize("buckets", [2])
+async def test_messages_without_key_have_no_bounds_and_those_without_value_are_not_encrypted(
+    made: HandMadeTopic,
 ) -> None:
-    async def body(topic: HandMadeTopic, client: Client) -> None:
-        producer = await client.create_producer(topic.name, encrypt=xor)
-        await producer.send_many((key, f"to {key}") for key in _KEYS)
-        forged = {ENTRY_MIN: "of another", "trace": "7"}
-        await producer.send("relayed", _KEYS[0], headers=forged)
-        await producer.flush()
+    producer = await made.client.create_producer(made.name, encrypt=xor)
+    await producer.send(b"anywhere")
+    await producer.send(None, "gone")
 
-        other = SegmentLayout.initial(4, 16)  # where a relay would bring them
-        for bucket in topic.read().values():
-            for message in bucket:
-                key, value = message.key() or b"", message.value() or b""
-                assert xor(value) in (b"to " + key, b"relayed")
-                position = hash32(key)
-                bounds = bounds_of(message)
-                assert bounds is not None
-                place = place_of(bounds, other)
-                assert place is not None
-                assert place[0] == other.find_active_segment(segment_hash(position)).segment_id
-                names = [name for name, _ in headers_of(message)]
-                assert len(names) == len(set(names))  # the copied bounds were replaced
-                assert ("trace" in names) == (xor(value) == b"relayed")
-
-    run(kafka, topic_prefix, body)
-
-
-def test_messages_without_key_have_no_bounds_and_those_without_value_are_not_encrypted(
-    kafka: EmbeddedKafka, topic_prefix: str
-) -> None:
-    async def body(topic: HandMadeTopic, client: Client) -> None:
-        producer = await client.create_producer(topic.name, encrypt=xor)
-        await producer.send(b"anywhere")
-        await producer.send(None, "gone")
-
-        found = [message for bucket in topic.read().values() for message in bucket]
-        by_key = {message.key(): message for message in found}
-        assert bounds_of(by_key[None]) is None
-        assert by_key[None].value() == xor(b"anywhere")
-        assert by_key[b"gone"].value() is None
-        assert bounds_of(by_key[b"gone"]) is not None
-
-    run(kafka, topic_prefix, body)
+    found = [message for bucket in made.read().values() for message in bucket]
+    by_key = {message.key(): message for message in found}
+    assert bounds_of(by_key[None]) is None
+    assert by_key[None].value() == xor(b"anywhere")
+    assert by_key[b"gone"].value() is None
+    assert bounds_of(by_key[b"gone"]) is not None
 
 
 async def _later(data: bytes) -> bytes:
     return data
 
 
-def test_what_cannot_be_encrypted_is_told_and_the_others_go_on(
-    kafka: EmbeddedKafka, topic_prefix: str
-) -> None:
+@pytest.mark.parametrize("buckets", [2])
+async def test_what_cannot_be_encrypted_is_told_and_the_others_go_on(made: HandMadeTopic) -> None:
     def encrypt(data: bytes) -> Any:
         if data == b"raise":
             raise KeyError("no key for it")
@@ -146,120 +97,107 @@ def test_what_cannot_be_encrypted_is_told_and_the_others_go_on(
             return _later(data)
         return {b"none": None, b"text": "text"}.get(data, xor(data))
 
-    async def body(topic: HandMadeTopic, client: Client) -> None:
-        producer = await client.create_producer(topic.name, encrypt=encrypt)
-        await producer.send(b"1", "key")
-        for value, says in (
-            (b"raise", "KeyError: 'no key for it'"),
-            (b"none", "NoneType instead of bytes"),
-            (b"text", "str instead of bytes"),
-            (b"late", "coroutine instead of bytes"),
-        ):
-            with pytest.raises(EncryptionError, match=says):
-                await producer.send(value, "key")
-            with pytest.raises(EncryptionError, match=says):
-                await producer.post(value, "key")
-            with pytest.raises(EncryptionError, match=says):
-                await producer.send_many([("key", b"2"), ("key", value), ("key", b"never")])
-        await producer.send(b"3", "key")
-        await producer.flush()
+    producer = await made.client.create_producer(made.name, encrypt=encrypt)
+    await producer.send(b"1", "key")
+    for value, says in (
+        (b"raise", "KeyError: 'no key for it'"),
+        (b"none", "NoneType instead of bytes"),
+        (b"text", "str instead of bytes"),
+        (b"late", "coroutine instead of bytes"),
+    ):
+        with pytest.raises(sdk.EncryptionError, match=says):
+            await producer.send(value, "key")
+        with pytest.raises(sdk.EncryptionError, match=says):
+            await producer.post(value, "key")
+        with pytest.raises(sdk.EncryptionError, match=says):
+            await producer.send_many([("key", b"2"), ("key", value), ("key", b"never")])
+    await producer.send(b"3", "key")
+    await producer.flush()
 
-        assert producer.under_way == 0
-        assert topic.by_key() == {b"key": [xor(each) for each in (b"1", *[b"2"] * 4, b"3")]}
-
-    run(kafka, topic_prefix, body)
+    assert producer.under_way == 0
+    assert made.by_key() == {b"key": [xor(each) for each in (b"1", *[b"2"] * 4, b"3")]}
 
 
-def test_the_limit_is_for_what_is_sent_not_for_what_was_given(
-    kafka: EmbeddedKafka, topic_prefix: str
+@pytest.mark.parametrize("buckets", [2])
+async def test_the_limit_is_for_what_is_sent_not_for_what_was_given(made: HandMadeTopic) -> None:
+    producer = await made.client.create_producer(made.name, encrypt=lambda data: data * 20)
+    with pytest.raises(sdk.MessageTooLargeError):
+        await producer.send(b"x" * 100_000, "key")
+    await producer.send(b"x" * 1_000, "key")
+
+
+async def test_consumers_of_all_kinds_decrypt(client: sdk.Client, topic: str) -> None:
+    producer = await client.create_producer(topic, encrypt=xor)
+    await producer.send_many((key, key) for key in _KEYS)
+    await producer.flush()
+    await producer.send(None, "gone")
+
+    wanted = {None, *(key.encode() for key in _KEYS)}
+    makers: Any = (client.subscribe, client.subscribe_queue, client.subscribe_checkpoint)
+    for number, make in enumerate(makers):
+        consumer: Any = await make(topic, f"reader-{number}", decrypt=xor)
+        seen: set[bytes | None] = set()
+        while not seen >= wanted:
+            batch = await consumer.receive_many(timeout_s=WAIT_S)
+            values = batch.values()
+            assert values == [message.value for message in batch]
+            seen.update(values)
+            for message in batch:
+                if hasattr(consumer, "acknowledge"):
+                    consumer.acknowledge(message)
+        assert seen == wanted
+        await consumer.close()
+
+
+async def test_what_cannot_be_decrypted_is_told_of_that_message_only(
+    client: sdk.Client, topic: str
 ) -> None:
-    async def body(topic: HandMadeTopic, client: Client) -> None:
-        producer = await client.create_producer(topic.name, encrypt=lambda data: data * 20)
-        with pytest.raises(MessageTooLargeError):
-            await producer.send(b"x" * 100_000, "key")
-        await producer.send(b"x" * 1_000, "key")
-
-    run(kafka, topic_prefix, body)
-
-
-def test_consumers_of_all_kinds_decrypt(cluster: TopicCluster) -> None:
-    async def body(_cluster: TopicCluster, client: Client, topic: str) -> None:
-        producer = await client.create_producer(topic, encrypt=xor)
-        await producer.send_many((key, key) for key in _KEYS)
-        await producer.flush()
-        await producer.send(None, "gone")
-
-        wanted = {None, *(key.encode() for key in _KEYS)}
-        makers: Any = (client.subscribe, client.subscribe_queue, client.subscribe_checkpoint)
-        for number, make in enumerate(makers):
-            consumer: Any = await make(topic, f"reader-{number}", decrypt=xor)
-            seen: set[bytes | None] = set()
-            while not seen >= wanted:
-                batch = await consumer.receive_many(timeout_s=20)
-                values = batch.values()
-                assert values == [message.value for message in batch]
-                seen.update(values)
-                for message in batch:
-                    if hasattr(consumer, "acknowledge"):
-                        consumer.acknowledge(message)
-            assert seen == wanted
-            await consumer.close()
-
-    run_on(cluster, body)
-
-
-def test_what_cannot_be_decrypted_is_told_of_that_message_only(cluster: TopicCluster) -> None:
     def decrypt(data: bytes) -> Any:
         if data == b"plain":
             raise ValueError("no such key")
         return None if data == b"odd" else xor(data)
 
-    async def body(_cluster: TopicCluster, client: Client, topic: str) -> None:
-        plain = await client.create_producer(topic)
-        secret = await client.create_producer(topic, encrypt=xor)
-        await plain.send(b"plain", "key")
-        await plain.send(b"odd", "key")
-        await secret.send(b"7", "key")
-        consumer = await client.subscribe(
-            topic, "reader", decrypt=decrypt, value_deserializer=lambda data, _: int(data)
-        )
-        for says in ("cannot be decrypted: ValueError: no such key", "NoneType instead of bytes"):
-            message = await consumer.receive(20)
-            with pytest.raises(DecryptionError, match=says) as told:
-                _ = message.value
-            assert isinstance(told.value, DeserializationError)
-            assert message.key == b"key"
-            assert consumer.acknowledge(message)
-        message = await consumer.receive(20)
-        assert message.value == 7  # decrypted first, then deserialized
-        assert consumer.acknowledge(message)
-
-    run_on(cluster, body)
+    plain = await client.create_producer(topic)
+    secret = await client.create_producer(topic, encrypt=xor)
+    await plain.send(b"plain", "key")
+    await plain.send(b"odd", "key")
+    await secret.send(b"7", "key")
+    consumer = await client.subscribe(
+        topic, "reader", decrypt=decrypt, value_deserializer=lambda data, _: int(data)
+    )
+    for says in ("cannot be decrypted: ValueError: no such key", "NoneType instead of bytes"):
+        message = await consumer.receive(WAIT_S)
+        with pytest.raises(sdk.DecryptionError, match=says) as told:
+            _ = message.value
+        assert isinstance(told.value, sdk.DeserializationError)
+        assert message.key == b"key"
+        consumer.acknowledge(message)
+    message = await consumer.receive(WAIT_S)
+    assert message.value == 7  # decrypted first, then deserialized
+    consumer.acknowledge(message)
 
 
-def test_encrypted_messages_keep_their_order_and_bounds_over_a_split(
-    kafka: EmbeddedKafka, topic_prefix: str
+@pytest.mark.parametrize("buckets", [2])
+async def test_encrypted_messages_keep_their_order_and_bounds_over_a_split(
+    kafka: EmbeddedKafka, made: HandMadeTopic
 ) -> None:
-    async def body(topic: HandMadeTopic, client: Client) -> None:
-        producer = await client.create_producer(topic.name, encrypt=xor)
+    producer = await made.client.create_producer(made.name, encrypt=xor)
 
-        async def send() -> None:
-            for number in range(100):
-                for key in _KEYS:
-                    await producer.post(b"%d" % number, key)
-                await asyncio.sleep(0.002)
+    async def send() -> None:
+        for number in range(100):
+            for key in _KEYS:
+                await producer.post(b"%d" % number, key)
+            await asyncio.sleep(0.002)
 
-        sending = asyncio.create_task(send())
-        await until(lambda: producer.under_way > 0)
-        await topic.split(0)
-        await sending
-        await producer.flush()
+    sending = asyncio.create_task(send())
+    await until(lambda: producer.under_way > 0)
+    await made.split(0)
+    await sending
+    await producer.flush()
 
-        wanted = [xor(b"%d" % number) for number in range(100)]
-        assert topic.by_key() == {key.encode(): wanted for key in _KEYS}
-        assert set(sizes(kafka, topic)) == {1}
-        found = topic.read()
-        assert len({segment_id for segment_id, bucket in found if found[segment_id, bucket]}) > 1
-        assert all(bounds_of(each) for bucket in found.values() for each in bucket)
-
-    run(kafka, topic_prefix, body)
+    wanted = [xor(b"%d" % number) for number in range(100)]
+    assert made.by_key() == {key.encode(): wanted for key in _KEYS}
+    assert set(sizes(kafka, made)) == {1}
+    found = made.read()
+    assert len({segment_id for segment_id, bucket in found if found[segment_id, bucket]}) > 1
+    assert all(bounds_of(each) for bucket in found.values() for each in bucket)

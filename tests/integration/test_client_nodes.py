@@ -8,55 +8,44 @@ import pytest
 
 from anabranch.client import Client, TopicNotFoundError
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
-from support.topic_cluster import MISSED_SOON, Body, TopicCluster, run_on, topic_cluster
+from support.topic_cluster import MISSED_SOON, TopicCluster, run_on, topic_cluster
 from support.traffic import Traffic, stored
 from support.waiting import until
-
-pytestmark = pytest.mark.integration
 
 _KEYS = [b"key-%d" % number for number in range(200)]
 
 
-def run(cluster: TopicCluster, body: Body) -> None:
-    run_on(cluster, body)
-
-
-def test_several_producers_keep_their_keys_in_order_through_splits_and_merges(
-    cluster: TopicCluster,
+async def test_several_producers_keep_their_keys_in_order_through_splits_and_merges(
+    cluster: TopicCluster, client: Client, topic: str
 ) -> None:
-    async def body(nodes: TopicCluster, client: Client, topic: str) -> None:
-        producers = [
-            await client.create_producer(topic, linger_ms=linger) for linger in (0, 5, 120)
-        ]
-        traffic = [Traffic(producer, _KEYS[place::3]) for place, producer in enumerate(producers)]
-        await nodes.split(topic, 0)
-        await nodes.split(topic, 1)
-        await nodes.merge(topic, 3, 4)
-        await nodes.split(topic, 2)
-        sent: dict[bytes, list[bytes]] = {}
-        for each in traffic:
-            sent |= await each.stop()
-        await until(lambda: len(producers[0].layout.segments) == 8)
+    producers = [await client.create_producer(topic, linger_ms=linger) for linger in (0, 5, 120)]
+    traffic = [Traffic(producer, _KEYS[place::3]) for place, producer in enumerate(producers)]
+    await cluster.split(topic, 0)
+    await cluster.split(topic, 1)
+    await cluster.merge(topic, 3, 4)
+    await cluster.split(topic, 2)
+    sent: dict[bytes, list[bytes]] = {}
+    for each in traffic:
+        sent |= await each.stop()
+    await until(lambda: len(producers[0].layout.segments) == 8)
 
-        assert await asyncio.to_thread(stored, nodes.kafka, producers[0].layout) == sent
-
-    run(cluster, body)
+    assert await asyncio.to_thread(stored, cluster.kafka, producers[0].layout) == sent
 
 
-def test_a_deletion_reaches_the_producer(cluster: TopicCluster) -> None:
-    async def body(nodes: TopicCluster, client: Client, topic: str) -> None:
-        producer = await client.create_producer(topic)
-        await producer.send(b"one", "key")
-        await nodes.call("DELETE", topic)
-        await until(lambda: producer.layout.deleted)
-        with pytest.raises(TopicNotFoundError):
-            await producer.send(b"two", "key")
-        with pytest.raises(TopicNotFoundError, match=topic):
-            await client.create_producer(topic)
+async def test_a_deletion_reaches_the_producer(
+    cluster: TopicCluster, client: Client, topic: str
+) -> None:
+    producer = await client.create_producer(topic)
+    await producer.send(b"one", "key")
+    await cluster.call("DELETE", topic)
+    await until(lambda: producer.layout.deleted)
+    with pytest.raises(TopicNotFoundError):
+        await producer.send(b"two", "key")
+    with pytest.raises(TopicNotFoundError, match=topic):
+        await client.create_producer(topic)
 
-    run(cluster, body)
 
-
+@pytest.mark.long
 def test_producers_go_on_when_the_controller_is_killed_in_the_middle(
     kafka: EmbeddedKafka, topic_prefix: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -12,23 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.client import Client, ClosedError, DeadlineError, QueueConsumer
+from anabranch.client import BucketLostError, Client, ClosedError, DeadlineError, QueueConsumer
 from anabranch.core.errors import InvalidInputError
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.devkit.kafka.settings import Differences
-from support.topic_cluster import MISSED_SOON, Body, TopicCluster, run_on, topic_cluster
-from support.waiting import until
-
-pytestmark = pytest.mark.integration
-
-_WAIT_S = 40.0
-
-
-def run(cluster: TopicCluster, body: Body, segments: int = 2) -> None:
-    async def named(cluster: TopicCluster, client: Client, topic: str) -> None:
-        await body(cluster, client, f"topic://{topic}")
-
-    run_on(cluster, named, segments)
+from support.topic_cluster import MISSED_SOON, TopicCluster, run_on, topic_cluster
+from support.waiting import WAIT_S, until
 
 
 async def send(client: Client, topic: str, first: int, count: int, pause_s: float = 0.0) -> None:
@@ -53,87 +42,87 @@ async def work(consumer: QueueConsumer, seen: Counter[int], until: Callable[[], 
         assert consumer.acknowledge(message)
 
 
-def test_consumers_share_the_messages_and_each_is_processed_once(cluster: TopicCluster) -> None:
-    async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
-        await send(client, topic, 0, 2_000)  # before anybody subscribes: from the beginning
-        consumers = [await client.subscribe_queue(topic, "jobs") for _ in range(2)]
-        seen: Counter[int] = Counter()
-        await asyncio.gather(*(work(each, seen, lambda: len(seen) == 2_000) for each in consumers))
-        assert set(seen.values()) == {1}
-        for each in consumers:
-            await each.close()
-        async with await client.subscribe_queue(topic, "jobs") as late:
-            with pytest.raises(DeadlineError):
-                await late.receive(1.0)
-
-    run(cluster, body)
-
-
-def test_released_messages_come_again_and_rejected_ones_do_not(cluster: TopicCluster) -> None:
-    async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
-        await send(client, topic, 0, 2)
-        async with await client.subscribe_queue(topic, "jobs") as consumer:
-            came = []
-            for _ in range(3):  # what was released may come again before the other comes at all
-                message = await consumer.receive(_WAIT_S)
-                came.append((message.value, message.delivery_count))
-                match came[-1]:
-                    case (b"0", 1):
-                        assert consumer.release(message)
-                    case (b"0", _):
-                        assert consumer.acknowledge(message)
-                    case _:
-                        assert consumer.reject(message)
-            assert sorted(came) == [(b"0", 1), (b"0", 2), (b"1", 1)]
-            with pytest.raises(DeadlineError):
-                await consumer.receive(0.5)
-
-    run(cluster, body)
+@pytest.mark.parametrize("segments", [2])
+async def test_consumers_share_the_messages_and_each_is_processed_once(
+    client: Client, topic: str
+) -> None:
+    await send(client, topic, 0, 2_000)  # before anybody subscribes: from the beginning
+    consumers = [await client.subscribe_queue(topic, "jobs") for _ in range(2)]
+    seen: Counter[int] = Counter()
+    await asyncio.gather(*(work(each, seen, lambda: len(seen) == 2_000) for each in consumers))
+    assert set(seen.values()) == {1}
+    for each in consumers:
+        await each.close()
+    async with await client.subscribe_queue(topic, "jobs") as late:
+        with pytest.raises(DeadlineError):
+            await late.receive(1.0)
 
 
-def test_what_a_closed_consumer_did_not_settle_goes_to_another(cluster: TopicCluster) -> None:
-    async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
-        await send(client, topic, 0, 100)
-        one = await client.subscribe_queue(topic, "jobs")
-        batch = await one.receive_many(_WAIT_S)
-        done = {int(message.value) for message in batch[: len(batch) // 2]}
-        for message in batch[: len(batch) // 2]:
-            one.acknowledge(message)
-        await one.close()
-        assert not one.acknowledge(batch[-1])
-        seen: Counter[int] = Counter()
-        async with await client.subscribe_queue(topic, "jobs") as two:
-            await work(two, seen, lambda: len(seen) == 100 - len(done))
-        assert seen == Counter(set(range(100)) - done)
-
-    run(cluster, body)
-
-
-def test_the_lock_is_what_kafka_says_and_another_one_is_refused(cluster: TopicCluster) -> None:
-    async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
-        with pytest.raises(InvalidInputError, match=r"lock_s is 0.5, and Kafka's .* is 30000"):
-            await client.subscribe_queue(topic, "jobs", lock_s=0.5)
-        async with await client.subscribe_queue(topic, "jobs", lock_s=30.0) as consumer:
-            with pytest.raises(DeadlineError):
-                await consumer.receive(0.1)
-
-    run(cluster, body)
+@pytest.mark.parametrize("segments", [2])
+async def test_released_messages_come_again_and_rejected_ones_do_not(
+    client: Client, topic: str
+) -> None:
+    await send(client, topic, 0, 2)
+    async with await client.subscribe_queue(topic, "jobs") as consumer:
+        came = []
+        for _ in range(3):  # what was released may come again before the other comes at all
+            message = await consumer.receive(WAIT_S)
+            came.append((message.value, message.delivery_count))
+            match came[-1]:
+                case (b"0", 1):
+                    assert consumer.release(message)
+                case (b"0", _):
+                    assert consumer.acknowledge(message)
+                case _:
+                    assert consumer.reject(message)
+        assert sorted(came) == [(b"0", 1), (b"0", 2), (b"1", 1)]
+        with pytest.raises(DeadlineError):
+            await consumer.receive(0.5)
 
 
+@pytest.mark.parametrize("segments", [2])
+async def test_what_a_closed_consumer_did_not_settle_goes_to_another(
+    client: Client, topic: str
+) -> None:
+    await send(client, topic, 0, 100)
+    one = await client.subscribe_queue(topic, "jobs")
+    batch = await one.receive_many(WAIT_S)
+    done = {int(message.value) for message in batch[: len(batch) // 2]}
+    for message in batch[: len(batch) // 2]:
+        one.acknowledge(message)
+    await one.close()
+    assert not one.acknowledge(batch[-1])
+    seen: Counter[int] = Counter()
+    async with await client.subscribe_queue(topic, "jobs") as two:
+        await work(two, seen, lambda: len(seen) == 100 - len(done))
+    assert seen == Counter(set(range(100)) - done)
+
+
+@pytest.mark.parametrize("segments", [2])
+async def test_the_lock_is_what_kafka_says_and_another_one_is_refused(
+    client: Client, topic: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=r"lock_s is 0.5, and Kafka's .* is 30000"):
+        await client.subscribe_queue(topic, "jobs", lock_s=0.5)
+    async with await client.subscribe_queue(topic, "jobs", lock_s=30.0) as consumer:
+        with pytest.raises(DeadlineError):
+            await consumer.receive(0.1)
+
+
+@pytest.mark.long
 def test_a_queue_follows_splits_and_merges_and_leaves_what_is_drained(
     topic_prefix: str, tmp_path: Path
 ) -> None:
     async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
-        name = topic.removeprefix("topic://")
         consumers = [await client.subscribe_queue(topic, "jobs") for _ in range(2)]
         seen: Counter[int] = Counter()
         tasks = [asyncio.create_task(work(each, seen, lambda: False)) for each in consumers]
         sending = asyncio.create_task(send(client, topic, 0, 2_000, 0.002))
         for _ in range(2):
-            await cluster.split_any(name)
-            await cluster.merge_last(name)
+            await cluster.split_any(topic)
+            await cluster.merge_last(topic)
         await sending
-        deadline = time.monotonic() + 3 * _WAIT_S
+        deadline = time.monotonic() + 3 * WAIT_S
         while len(seen) < 2_000 or any(len(each.segments) > 1 for each in consumers):
             assert time.monotonic() < deadline, (len(seen), [c.segments for c in consumers])
             await asyncio.sleep(0.02)
@@ -159,9 +148,10 @@ def test_a_queue_follows_splits_and_merges_and_leaves_what_is_drained(
         EmbeddedKafka(tmp_path / "kafka", differences=short) as kafka,
         topic_cluster(kafka, topic_prefix, tmp_path) as running,
     ):
-        run(running, body, segments=1)
+        run_on(running, body)
 
 
+@pytest.mark.long
 def test_a_consumer_does_not_notice_that_its_controller_is_killed(
     kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
 ) -> None:
@@ -178,32 +168,33 @@ def test_a_consumer_does_not_notice_that_its_controller_is_killed(
         controller = watch.layout.controller_url
         sending = asyncio.create_task(send(client, topic, 0, 2_000, 0.003))
         seen: list[int] = []
-        for message in [await consumer.receive(_WAIT_S) for _ in range(200)]:
+        for message in [await consumer.receive(WAIT_S) for _ in range(200)]:
             seen.append(int(message.value))
             consumer.acknowledge(message)
         served = consumer.buckets
         cluster.node_at(controller).kill()
         while len(seen) < 2_000:
-            message = await consumer.receive(_WAIT_S)
+            message = await consumer.receive(WAIT_S)
             seen.append(int(message.value))
-            assert consumer.acknowledge(message)
+            consumer.acknowledge(message)
         await sending
         assert consumer.buckets == served
         assert sorted(seen) == list(range(2_000))
         # Nodes may name the dead one until another one has its bundles.
-        await cluster.split_any(topic.removeprefix("topic://"))
+        await cluster.split_any(topic)
         await send(client, topic, 2_000, 200)
         parts = set()
         for _ in range(200):
-            message = await consumer.receive(_WAIT_S)
+            message = await consumer.receive(WAIT_S)
             parts.add(message.segment_id)
             consumer.acknowledge(message)
         assert parts == {1, 2}
 
     with topic_cluster(kafka, topic_prefix, tmp_path, *MISSED_SOON, *session) as running:
-        run(running, body, segments=1)
+        run_on(running, body)
 
 
+@pytest.mark.long
 def test_a_consumer_that_reaches_no_controller_stops_and_goes_on_when_it_does(
     kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -216,28 +207,29 @@ def test_a_consumer_that_reaches_no_controller_stops_and_goes_on_when_it_does(
         await send(client, topic, 0, 100)
         consumer = await client.subscribe(topic, "billing", "one")
         for _ in range(50):
-            consumer.acknowledge(await consumer.receive(_WAIT_S))
+            consumer.acknowledge(await consumer.receive(WAIT_S))
         await consumer.flush()
-        held = await consumer.receive(_WAIT_S)
+        held = await consumer.receive(WAIT_S)
         pids = [node.pid for node in cluster.nodes if node.pid]
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
         try:
-            deadline = time.monotonic() + _WAIT_S
+            deadline = time.monotonic() + WAIT_S
             while consumer.buckets:
                 assert time.monotonic() < deadline
                 await asyncio.sleep(0.01)
-            assert not consumer.acknowledge(held)
+            with pytest.raises(BucketLostError, match="no controller answered"):
+                consumer.acknowledge(held)
             with pytest.raises(DeadlineError):
                 await consumer.receive(0.5)  # though some of it had been read already
         finally:
             for pid in pids:
                 os.kill(pid, signal.SIGCONT)
-        again = [await consumer.receive(_WAIT_S) for _ in range(50)]
+        again = [await consumer.receive(WAIT_S) for _ in range(50)]
         assert held.value in {message.value for message in again}
         time.sleep(4.0)  # noqa: ASYNC251 - work that keeps the event loop from running
         consumer.acknowledge(again[-1])
         await until(lambda: "loop_blocked" in caplog.text)
 
     with topic_cluster(kafka, topic_prefix, tmp_path, *session) as running:
-        run(running, body)
+        run_on(running, body, segments=2)

@@ -11,21 +11,16 @@ from typing import Any
 import pytest
 
 from anabranch.client import Client, Message, QueueConsumer, StreamConsumer
-from anabranch.client._consumer.group_offsets import GroupOffsets
-from support.topic_cluster import TopicCluster, run_on
-from support.waiting import until
-
-pytestmark = pytest.mark.integration
-
-_RECEIVE_S = 60.0
-_BACKLOG_S = 60.0
+from anabranch.client._consumer.group_offsets import Answers, GroupOffsets
+from support.topic_cluster import TopicCluster
+from support.waiting import WAIT_S, until
 
 
 async def received(consumer: StreamConsumer, count: int) -> list[bytes]:
     """The next messages, each acknowledged."""
     found: list[bytes] = []
     for _ in range(count):
-        message: Message = await consumer.receive(_RECEIVE_S)
+        message: Message = await consumer.receive(WAIT_S)
         consumer.acknowledge(message)
         found.append(message.value or b"")
     return found
@@ -33,7 +28,7 @@ async def received(consumer: StreamConsumer, count: int) -> list[bytes]:
 
 async def backlog(cluster: TopicCluster, topic: str, expected: int) -> None:
     """Waits for it: what is told may be some seconds old."""
-    deadline = time.monotonic() + _BACKLOG_S
+    deadline = time.monotonic() + WAIT_S
     found: dict[str, Any] = {}
     while time.monotonic() < deadline:
         stats = await cluster.call("GET", f"{topic}/stats")
@@ -49,49 +44,46 @@ def values(first: int, end: int) -> list[bytes]:
     return [b"%d" % number for number in range(first, end)]
 
 
-def test_a_consumer_goes_on_where_its_subscription_was_put(cluster: TopicCluster) -> None:
-    async def body(nodes: TopicCluster, client: Client, topic: str) -> None:
-        seek = f"{topic}/subscriptions/billing/seek"
-        consumer = await client.subscribe(topic, "billing")
-        producer = await client.create_producer(topic)
-        now = round(time.time() * 1000)
-        for number in range(10):
-            await producer.send(b"%d" % number, "key", event_time_ms=now + number)
-        await nodes.split(topic, 0)
-        for number in range(10, 20):
-            await producer.send(b"%d" % number, "key", event_time_ms=now + number)
-        assert await received(consumer, 20) == values(0, 20)
-        await backlog(nodes, topic, 0)
+async def test_a_consumer_goes_on_where_its_subscription_was_put(
+    cluster: TopicCluster, client: Client, topic: str
+) -> None:
+    seek = f"{topic}/subscriptions/billing/seek"
+    consumer = await client.subscribe(topic, "billing")
+    producer = await client.create_producer(topic)
+    now = round(time.time() * 1000)
+    for number in range(10):
+        await producer.send(b"%d" % number, "key", event_time_ms=now + number)
+    await cluster.split(topic, 0)
+    for number in range(10, 20):
+        await producer.send(b"%d" % number, "key", event_time_ms=now + number)
+    assert await received(consumer, 20) == values(0, 20)
+    await backlog(cluster, topic, 0)
 
-        await nodes.call("POST", seek, params={"position": "earliest"})
-        assert await received(consumer, 20) == values(0, 20)
-        await nodes.call("POST", seek, params={"timestamp": now + 7})
-        await backlog(nodes, topic, 13)
-        assert await received(consumer, 13) == values(7, 20)
-        await nodes.call("POST", seek, params={"timestamp": now + 15})
-        assert await received(consumer, 2) == values(15, 17)
-        await nodes.call("POST", f"{topic}/subscriptions/billing/skip-all")
-        await backlog(nodes, topic, 0)
-        await producer.send(b"20", "key")
-        assert await received(consumer, 1) == values(20, 21)
-
-    run_on(cluster, body)
+    await cluster.call("POST", seek, params={"position": "earliest"})
+    assert await received(consumer, 20) == values(0, 20)
+    await cluster.call("POST", seek, params={"timestamp": now + 7})
+    await backlog(cluster, topic, 13)
+    assert await received(consumer, 13) == values(7, 20)
+    await cluster.call("POST", seek, params={"timestamp": now + 15})
+    assert await received(consumer, 2) == values(15, 17)
+    await cluster.call("POST", f"{topic}/subscriptions/billing/skip-all")
+    await backlog(cluster, topic, 0)
+    await producer.send(b"20", "key")
+    assert await received(consumer, 1) == values(20, 21)
 
 
-def test_a_consumer_follows_two_seeks_the_second_of_which_comes_while_it_asks_for_its_position(
-    cluster: TopicCluster, monkeypatch: pytest.MonkeyPatch
+async def test_a_consumer_follows_a_second_seek_that_comes_while_it_asks_for_its_position(
+    cluster: TopicCluster, monkeypatch: pytest.MonkeyPatch, client: Client, topic: str
 ) -> None:
     committed, close = GroupOffsets.committed, GroupOffsets.close
     asking: list[GroupOffsets] = []
     closed = threading.Event()
 
-    async def slow(
-        group: GroupOffsets, places: Iterable[tuple[str, int]]
-    ) -> dict[tuple[str, int], int]:
+    async def slow(group: GroupOffsets, places: Iterable[tuple[str, int]]) -> Answers[int]:
         asking.append(group)
         found = await committed(group, places)
         if group is asking[0]:
-            await until(closed.is_set, _RECEIVE_S)
+            await until(closed.is_set, WAIT_S)
         return found
 
     def noted(group: GroupOffsets) -> None:
@@ -99,58 +91,51 @@ def test_a_consumer_follows_two_seeks_the_second_of_which_comes_while_it_asks_fo
         if asking and group is asking[0]:
             closed.set()
 
-    async def body(nodes: TopicCluster, client: Client, topic: str) -> None:
-        seek = f"{topic}/subscriptions/billing/seek"
-        producer = await client.create_producer(topic)
-        now = round(time.time() * 1000)
-        for number in range(20):
-            await producer.send(b"%d" % number, "key", event_time_ms=now + number)
-        consumer = await client.subscribe(topic, "billing")
-        assert await received(consumer, 3) == values(0, 3)
-        monkeypatch.setattr(GroupOffsets, "committed", slow)
-        monkeypatch.setattr(GroupOffsets, "close", noted)
-        await nodes.call("POST", seek, params={"timestamp": now + 5})
-        await until(lambda: bool(asking), _RECEIVE_S)
-        await nodes.call("POST", seek, params={"timestamp": now + 9})
-        assert await received(consumer, 11) == values(9, 20)
-        assert closed.is_set()
-        await consumer.close()
-
-    run_on(cluster, body)
+    seek = f"{topic}/subscriptions/billing/seek"
+    producer = await client.create_producer(topic)
+    now = round(time.time() * 1000)
+    for number in range(20):
+        await producer.send(b"%d" % number, "key", event_time_ms=now + number)
+    consumer = await client.subscribe(topic, "billing")
+    assert await received(consumer, 3) == values(0, 3)
+    monkeypatch.setattr(GroupOffsets, "committed", slow)
+    monkeypatch.setattr(GroupOffsets, "close", noted)
+    await cluster.call("POST", seek, params={"timestamp": now + 5})
+    await until(lambda: bool(asking), WAIT_S)
+    await cluster.call("POST", seek, params={"timestamp": now + 9})
+    assert await received(consumer, 11) == values(9, 20)
+    assert closed.is_set()
+    await consumer.close()
 
 
 async def settled(queue: QueueConsumer, count: int) -> list[bytes]:
     """The next messages of a queue, each acknowledged, in the order of their numbers."""
     found: list[bytes] = []
     while len(found) < count:
-        message = await queue.receive(_RECEIVE_S)
+        message = await queue.receive(WAIT_S)
         assert queue.acknowledge(message)
         found.append(message.value or b"")
     return sorted(found, key=int)
 
 
-def test_a_queue_begins_where_it_is_told_and_is_put_elsewhere_while_nobody_consumes_it(
-    cluster: TopicCluster,
+async def test_a_queue_begins_where_it_is_told_and_is_put_elsewhere_while_nobody_consumes_it(
+    cluster: TopicCluster, client: Client, topic: str
 ) -> None:
-    async def body(nodes: TopicCluster, client: Client, topic: str) -> None:
-        producer = await client.create_producer(topic)
-        now = round(time.time() * 1000)
-        for number in range(10):
-            await producer.send(b"%d" % number, f"k{number}", event_time_ms=now + number)
-        await nodes.split(topic, 0)
-        for number in range(10, 20):
-            await producer.send(b"%d" % number, f"k{number}", event_time_ms=now + number)
-        await (await client.subscribe_queue(topic, "jobs", start="latest")).close()
-        for number in range(20, 24):
-            await producer.send(b"%d" % number, f"k{number}", event_time_ms=now + number)
-        await nodes.split_any(topic)  # its children are read from their beginning
-        for number in range(24, 30):
-            await producer.send(b"%d" % number, f"k{number}", event_time_ms=now + number)
-        async with await client.subscribe_queue(topic, "jobs") as queue:
-            assert await settled(queue, 10) == values(20, 30)
-        seek = f"{topic}/subscriptions/jobs/seek"
-        await nodes.call("POST", seek, params={"timestamp": now + 20})
-        async with await client.subscribe_queue(topic, "jobs") as queue:
-            assert await settled(queue, 10) == values(20, 30)
-
-    run_on(cluster, body)
+    producer = await client.create_producer(topic)
+    now = round(time.time() * 1000)
+    for number in range(10):
+        await producer.send(b"%d" % number, f"k{number}", event_time_ms=now + number)
+    await cluster.split(topic, 0)
+    for number in range(10, 20):
+        await producer.send(b"%d" % number, f"k{number}", event_time_ms=now + number)
+    await (await client.subscribe_queue(topic, "jobs", start="latest")).close()
+    for number in range(20, 24):
+        await producer.send(b"%d" % number, f"k{number}", event_time_ms=now + number)
+    await cluster.split_any(topic)  # its children are read from their beginning
+    for number in range(24, 30):
+        await producer.send(b"%d" % number, f"k{number}", event_time_ms=now + number)
+    async with await client.subscribe_queue(topic, "jobs") as queue:
+        assert await settled(queue, 10) == values(20, 30)
+    await cluster.call("POST", f"{topic}/subscriptions/jobs/seek", params={"timestamp": now + 20})
+    async with await client.subscribe_queue(topic, "jobs") as queue:
+        assert await settled(queue, 10) == values(20, 30)

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
-from anabranch.wire.kafka import producer_state, protocol
+from anabranch.wire.kafka import producer_state
 from support.quiet import QUIET
+from support.waiting import WAIT_S
 
-pytestmark = pytest.mark.integration
-
-_WAIT_S = 60.0
 _ANSWER_S = 8.0  # also of a machine that stands still
 
 
@@ -27,7 +24,7 @@ def _leader(kafka: EmbeddedKafka) -> tuple[str, int]:
 def _make(kafka: EmbeddedKafka, topic: str) -> None:
     admin = AdminClient({**QUIET, "bootstrap.servers": kafka.bootstrap_servers})
     for future in admin.create_topics([NewTopic(topic, 2, 1)]).values():
-        future.result(_WAIT_S)
+        future.result(WAIT_S)
 
 
 def _send(kafka: EmbeddedKafka, topic: str, count: int) -> int:
@@ -44,10 +41,10 @@ def _send(kafka: EmbeddedKafka, topic: str, count: int) -> int:
     )
     for _ in range(count):
         producer.produce(topic, b"same", b"key", partition=1)
-        assert producer.flush(_WAIT_S) == 0
+        assert producer.flush(WAIT_S) == 0
     told.clear()
     while not told:
-        producer.poll(_WAIT_S)
+        producer.poll(WAIT_S)
     return int(json.loads(told[-1])["eos"]["producer_id"])
 
 
@@ -56,30 +53,10 @@ def test_the_leader_counts_each_producer_by_itself(kafka: EmbeddedKafka, topic_p
     _make(kafka, topic)
     first, second = _send(kafka, topic, 3), _send(kafka, topic, 5)
 
-    states = producer_state.ask(_leader(kafka), (topic, 1), 8, {}, _WAIT_S)
+    states = producer_state.ask(_leader(kafka), (topic, 1), 8, {}, WAIT_S)
     assert {state.producer_id: state.last_sequence + 1 for state in states} == {first: 3, second: 5}
     assert all(state.epoch == 0 for state in states)
-    assert producer_state.ask(_leader(kafka), (topic, 0), 0, {}, _WAIT_S) == []
-
-
-def test_a_partition_that_is_not_there_is_said_to_be_unknown(
-    kafka: EmbeddedKafka, topic_prefix: str
-) -> None:
-    with pytest.raises(protocol.KafkaProtocolError, match="error 3"):
-        producer_state.ask(_leader(kafka), (f"{topic_prefix}none", 0), 0, {}, _WAIT_S)
-
-
-@pytest.mark.parametrize(
-    ("security", "can"),
-    [
-        ({}, True),
-        ({"security.protocol": "SSL", "ssl.certificate.location": "me.pem"}, True),
-        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}, False),
-        ({"security.protocol": "ssl", "ssl.keystore.location": "x.p12"}, False),
-    ],
-)
-def test_who_cannot_be_asked_is_known_beforehand(security: dict[str, str], can: bool) -> None:
-    assert protocol.can_ask(security) is can
+    assert producer_state.ask(_leader(kafka), (topic, 0), 0, {}, WAIT_S) == []
 
 
 def test_a_new_topic_is_waited_for_until_its_leader_leads(
@@ -88,10 +65,5 @@ def test_a_new_topic_is_waited_for_until_its_leader_leads(
     for number in range(5):
         topic = f"{topic_prefix}t{number}"
         _make(kafka, topic)
-        producer_state.await_leading(_leader(kafka), topic, [0, 1], {}, _WAIT_S)
-        assert producer_state.ask(_leader(kafka), (topic, 0), 0, {}, _WAIT_S) == []
-
-
-def test_the_wait_for_a_leader_has_an_end(kafka: EmbeddedKafka, topic_prefix: str) -> None:
-    with pytest.raises(TimeoutError, match="does not lead"):
-        producer_state.await_leading(_leader(kafka), f"{topic_prefix}none", [0], {}, _ANSWER_S)
+        producer_state.await_leading(_leader(kafka), topic, [0, 1], {}, WAIT_S)
+        assert producer_state.ask(_leader(kafka), (topic, 0), 0, {}, WAIT_S) == []

@@ -6,16 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import msgspec
 import pytest
 
 from anabranch.client import Client, QueueConsumer, StreamConsumer, SubscriptionError
 from anabranch.client._topics.nodes import NodeConnection
-from support.topic_cluster import TopicCluster, run_on
+from support.topic_cluster import TopicCluster
+from support.waiting import WAIT_S
 
-pytestmark = pytest.mark.integration
-
-_WAIT_S = 60.0
 _COUNT = 10
 _GONE = "was deleted"
 
@@ -32,7 +29,7 @@ async def received(consumer: Either, count: int) -> set[bytes]:
     """The next messages, each acknowledged."""
     found = set()
     for _ in range(count):
-        message = await consumer.receive(_WAIT_S)
+        message = await consumer.receive(WAIT_S)
         if isinstance(consumer, QueueConsumer):
             consumer.acknowledge(message)  # type: ignore[arg-type]  # its own
         else:
@@ -67,54 +64,32 @@ async def sent(client: Client, topic: str) -> set[bytes]:
 
 
 @pytest.mark.parametrize("kind", ["STREAM", "QUEUE"])
-def test_a_consumer_of_a_deleted_subscription_is_told_so(cluster: TopicCluster, kind: str) -> None:
-    async def body(nodes: TopicCluster, client: Client, topic: str) -> None:
-        consumer = await subscribed(client, topic, kind)
-        receiving = asyncio.create_task(consumer.receive(_WAIT_S))
-        await nodes.call("DELETE", f"{topic}/subscriptions/billing?force=true")
-        with pytest.raises(SubscriptionError, match=_GONE):
-            await receiving
-        assert (await nodes.call("GET", f"{topic}/stats"))["subscriptions"] == {}
-        await consumer.close()
-
-    run_on(cluster, body)
+async def test_a_consumer_of_a_deleted_subscription_is_told_so(
+    cluster: TopicCluster, kind: str, client: Client, topic: str
+) -> None:
+    consumer = await subscribed(client, topic, kind)
+    receiving = asyncio.create_task(consumer.receive(WAIT_S))
+    await cluster.call("DELETE", f"{topic}/subscriptions/billing?force=true")
+    with pytest.raises(SubscriptionError, match=_GONE):
+        await receiving
+    assert (await cluster.call("GET", f"{topic}/stats"))["subscriptions"] == {}
+    await consumer.close()
 
 
 @pytest.mark.parametrize("kind", ["STREAM", "QUEUE"])
-@pytest.mark.parametrize("made_again", [False, True])
-def test_a_consumer_that_was_away_does_not_take_another_subscription_for_its_own(
-    cluster: TopicCluster, kind: str, made_again: bool
+async def test_a_consumer_that_was_away_does_not_take_another_subscription_for_its_own(
+    cluster: TopicCluster, kind: str, client: Client, topic: str
 ) -> None:
-    async def body(nodes: TopicCluster, client: Client, topic: str) -> None:
-        values = await sent(client, topic)
-        consumer = await subscribed(client, topic, kind)
-        assert await received(consumer, _COUNT) == values
-        path = f"{topic}/subscriptions/billing"
-        async with away(consumer):
-            await nodes.call("DELETE", f"{path}?force=true")
-            if made_again:
-                await nodes.call("PUT", path, params={"type": kind})
-        with pytest.raises(SubscriptionError, match=_GONE):
-            await consumer.receive(_WAIT_S)
-        found = (await nodes.call("GET", f"{topic}/stats"))["subscriptions"]
-        assert set(found) == ({"billing"} if made_again else set())
-        await consumer.close()
-        async with await subscribed(client, topic, kind) as other:
-            assert await received(other, _COUNT) == values
-
-    run_on(cluster, body)
-
-
-def test_a_queues_consumer_does_not_go_on_in_another_group(cluster: TopicCluster) -> None:
-    async def body(nodes: TopicCluster, client: Client, topic: str) -> None:
-        consumer = await client.subscribe_queue(topic, "billing")
-        given = consumer._core.assignment
-        assert given is not None
-        other = msgspec.structs.replace(given, sequence=given.sequence + 1, group_id="another")
-        consumer._core.on_assignment(other, consumer._now())
-        consumer._changed()
-        with pytest.raises(SubscriptionError, match=_GONE):
-            await consumer.receive(_WAIT_S)
-        await consumer.close()
-
-    run_on(cluster, body)
+    values = await sent(client, topic)
+    consumer = await subscribed(client, topic, kind)
+    assert await received(consumer, _COUNT) == values
+    path = f"{topic}/subscriptions/billing"
+    async with away(consumer):
+        await cluster.call("DELETE", f"{path}?force=true")
+        await cluster.call("PUT", path, params={"type": kind})
+    with pytest.raises(SubscriptionError, match=_GONE):
+        await consumer.receive(WAIT_S)
+    assert set((await cluster.call("GET", f"{topic}/stats"))["subscriptions"]) == {"billing"}
+    await consumer.close()
+    async with await subscribed(client, topic, kind) as other:
+        assert await received(other, _COUNT) == values

@@ -8,12 +8,10 @@ import time
 
 import pytest
 
-from anabranch.client import Client, sync
-from support.topic_cluster import TopicCluster, run_on
+from anabranch.client import sync
+from support.topic_cluster import TopicCluster
+from support.waiting import WAIT_S
 
-pytestmark = pytest.mark.integration
-
-_WAIT_S = 40.0
 _COUNT = 50
 
 
@@ -30,14 +28,13 @@ def _script(url: str, topic: str) -> None:
 
         assert {each.value for each in client.peek(topic, _COUNT, start="earliest")} == wanted
         assert [each.value for each in client.peek(topic, 1)] == [b"%d" % (_COUNT - 1)]
-        later = client.peek(topic, start=last.timestamp_ms + 1, timeout_s=_WAIT_S)
-        assert later == []
+        assert client.peek(topic, start=last.timestamp_ms + 1, timeout_s=WAIT_S) == []
 
         stream = client.subscribe(topic, "stream", "one")
         received = list(itertools.islice(stream, _COUNT))
         assert {message.value for message in received} == wanted
-        assert stream.acknowledge(received[-1])
-        assert stream.acknowledge_all()
+        stream.acknowledge(received[-1])
+        stream.acknowledge_all()
         stream.flush()
         stream.close()
         assert list(stream) == []
@@ -60,13 +57,13 @@ def _script(url: str, topic: str) -> None:
         with client.subscribe_checkpoint(topic, "files", position_of=position_of) as positions:
             seen: set[bytes] = set()
             while seen != wanted:
-                seen |= set(positions.receive_many(timeout_s=_WAIT_S).values())
-            assert positions.saved(positions.checkpoint())
+                seen |= set(positions.receive_many(timeout_s=WAIT_S).values())
+            positions.saved(positions.checkpoint())
             assert set(asked) == set(positions.buckets)
 
 
-def test_a_script_produces_iterates_and_settles_without_asyncio(cluster: TopicCluster) -> None:
-    async def body(cluster: TopicCluster, _: Client, topic: str) -> None:
-        await asyncio.to_thread(_script, cluster.url, f"topic://{topic}")
-
-    run_on(cluster, body, segments=2)
+@pytest.mark.parametrize("segments", [2])
+async def test_a_script_produces_iterates_and_settles_without_asyncio(
+    cluster: TopicCluster, topic: str
+) -> None:
+    await asyncio.to_thread(_script, cluster.url, f"topic://{topic}")

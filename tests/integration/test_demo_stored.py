@@ -3,7 +3,6 @@
 from typing import Any
 
 import msgspec
-import pytest
 
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.segments.admin import SegmentAdmin, SegmentSettings
@@ -11,9 +10,7 @@ from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.devkit.demo.messages import TraceMessage
 from anabranch.devkit.demo.stored import stored
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
-
-pytestmark = pytest.mark.integration
-DEADLINE_S = 60.0
+from support.waiting import WAIT_S
 
 
 def test_all_messages_of_all_segments_are_found_parents_first(
@@ -22,7 +19,7 @@ def test_all_messages_of_all_segments_are_found_parents_first(
     connection = KafkaConnection(kafka.bootstrap_servers)
     topics = [SegmentTopic(f"{topic_prefix}segment-{number}", 2) for number in (2, 10, 11)]
     admin = SegmentAdmin(connection, SegmentSettings())
-    admin.create(topics, DEADLINE_S)
+    admin.create(topics, WAIT_S)
     admin.close()
     producer = connection.producer()
     messages = [TraceMessage(number, "k", number) for number in range(6)]
@@ -30,7 +27,7 @@ def test_all_messages_of_all_segments_are_found_parents_first(
         topic = topics[message.number // 2]
         body = msgspec.json.encode({"message": message})
         producer.produce(topic.name, body, partition=message.number % 2)
-    assert producer.flush(DEADLINE_S) == 0
+    assert producer.flush(WAIT_S) == 0
     stats: dict[str, Any] = {
         "segments": {
             topic.name.rpartition("-")[2]: {"kafkaTopic": topic.name, "entryBuckets": 2}
@@ -40,6 +37,6 @@ def test_all_messages_of_all_segments_are_found_parents_first(
     found = stored(connection, stats)
     assert [one.message for one in found] == messages
     assert [(one.segment_id, one.bucket, one.offset) for one in found] == [
-        *((2, 0, 0), (2, 1, 0), (10, 0, 0), (10, 1, 0), (11, 0, 0), (11, 1, 0)),
+        *((2, 0, 0), (2, 1, 0), (10, 0, 0), (10, 1, 0), (11, 0, 0), (11, 1, 0))
     ]
     assert stored(connection, {"segments": {}}) == []

@@ -9,8 +9,6 @@ from support.channel import until
 from support.processes import START_S_MAX, await_gone, dev, free_ports, run
 from support.topic_cluster import MISSED_SOON
 
-pytestmark = pytest.mark.integration
-
 
 def look_up(url: str, topic: str) -> str:
     """Asks again while a bundle has no owner: it may have been given to a node that was killed."""
@@ -26,13 +24,14 @@ def look_up(url: str, topic: str) -> str:
     return str(answers[-1].json()["httpUrl"])
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "how", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.long)]
+)
 def test_dev_serves_and_leaves_no_process_however_it_ends(
     how: signal.Signals, tmp_path: Path
 ) -> None:
     with dev(tmp_path, nodes=2) as running:
-        ready = running.await_line("ready")
-        assert "2 nodes" in ready
+        assert "2 nodes" in running.await_line("ready")
         urls = [running.url(number) for number in range(2)]
         assert look_up(urls[0], "t") == look_up(urls[1], "t")
         had = running.end(how)
@@ -54,21 +53,11 @@ def pid_in(line: str) -> int:
     return int(line.partition("process ")[2].partition(",")[0])
 
 
-def test_dev_goes_on_where_the_last_one_stopped_and_starts_nodes_again_that_are_killed(
-    tmp_path: Path,
-) -> None:
-    with dev(tmp_path, nodes=1, settings=MISSED_SOON) as running:
-        running.await_line("ready")
-        created = httpx.put(
-            f"{running.url(0)}/admin/v2/namespaces/public/kept", timeout=START_S_MAX
-        )
-        assert created.status_code == 204
+@pytest.mark.long
+def test_dev_starts_nodes_again_that_are_killed(tmp_path: Path) -> None:
     with dev(tmp_path, nodes=2, settings=MISSED_SOON) as running:
         running.await_line("ready")
-        listed = httpx.get(f"{running.url(1)}/admin/v2/namespaces/public", timeout=START_S_MAX)
-        assert "public/kept" in listed.json()
-        line = running.await_line("node-0")
-        os.kill(pid_in(line), signal.SIGKILL)
+        os.kill(pid_in(running.await_line("node-0")), signal.SIGKILL)
         assert "started again in" in running.await_line("node-0 has ended (status -9")
         owner = look_up(running.url(1), "t")
         assert owner in (running.url(0), running.url(1))  # until the silence is long enough
@@ -97,11 +86,3 @@ def test_dev_is_told_of_a_wrong_setting_before_kafka_is_started(tmp_path: Path) 
     assert found.returncode == 2
     assert "nope" in found.stderr
     assert not folder.exists()
-
-
-def test_a_node_is_told_of_every_setting_that_is_wrong(tmp_path: Path) -> None:
-    found = run("node", "--set", "leaseMillis=soon", "--set", "nope=1")
-    assert found.returncode == 2
-    assert "leaseMillis" in found.stderr
-    assert "nope" in found.stderr
-    assert "Traceback" not in found.stderr

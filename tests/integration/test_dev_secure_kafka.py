@@ -21,11 +21,8 @@ from support.processes import HOST, Dev, dev, run
 from support.quiet import QUIET
 from support.waiting import WAIT_S
 
-pytestmark = pytest.mark.integration
-
 TOPIC = "topic://public/default/orders"
 REFUSED = KafkaError.TOPIC_AUTHORIZATION_FAILED
-ANSWER_S = 60.0
 
 
 class Someone:
@@ -41,14 +38,14 @@ class Someone:
         def end(error: KafkaError | None, _: Message) -> None:
             ended.append(0 if error is None else error.code())
 
-        producer = Producer({**self.told, "message.timeout.ms": int(ANSWER_S * 1000)})
+        producer = Producer({**self.told, "message.timeout.ms": int(WAIT_S * 1000)})
         producer.produce(topic, b"by itself", partition=0, on_delivery=end)
-        producer.flush(ANSWER_S)
+        producer.flush(WAIT_S)
         return ended[0]
 
     def look(self, topic: str) -> int:
         """The error's number by which Kafka tells of the topic; 0: it tells."""
-        error = AdminClient(self.told).list_topics(topic, ANSWER_S).topics[topic].error
+        error = AdminClient(self.told).list_topics(topic, WAIT_S).topics[topic].error
         return 0 if error is None else error.code()
 
     def read(self, topic: str) -> bytes | None:
@@ -92,7 +89,7 @@ def asks_for_a_certificate(port: int, authority: Path) -> None:
     """Fails unless whoever shows none is disconnected before it can say anything."""
     context = ssl.create_default_context(cafile=str(authority))
     with (
-        socket.create_connection((HOST, port), ANSWER_S) as plain,
+        socket.create_connection((HOST, port), WAIT_S) as plain,
         pytest.raises(ssl.SSLError, match=r"(?i)certificate"),
         context.wrap_socket(plain, server_hostname=HOST) as secured,
     ):
@@ -113,7 +110,7 @@ def test_kafka_refuses_whom_nothing_was_granted(tmp_path: Path) -> None:
         master = Someone(running.kafka, read_properties(folder / "admin.properties"))
         with admin_of(running, folder) as admin:
             admin.scalable_topics.create_scalable_topic(TOPIC)
-            known = AdminClient(master.told).list_topics(timeout=ANSWER_S).topics
+            known = AdminClient(master.told).list_topics(timeout=WAIT_S).topics
             (segment,) = (name for name in known if name.startswith("anabranch.segment."))
             assert ada.is_refused(segment)
             admin.namespaces.grant_permission_on_namespace(
@@ -128,7 +125,7 @@ def test_kafka_refuses_whom_nothing_was_granted(tmp_path: Path) -> None:
             assert ada.is_refused(segment)
         node = AdminClient(Someone(running.kafka, read_properties(folder / "node.properties")).told)
         with pytest.raises(KafkaException) as refused:
-            node.create_topics([NewTopic("others", 1, 1)])["others"].result(ANSWER_S)
+            node.create_topics([NewTopic("others", 1, 1)])["others"].result(WAIT_S)
         assert refused.value.args[0].code() == REFUSED
         lines = (tmp_path / "data" / "kafka" / "server.properties").read_text().splitlines()
         (listeners,) = (line for line in lines if line.startswith("listeners="))
@@ -146,6 +143,7 @@ def test_kafka_refuses_whom_nothing_was_granted(tmp_path: Path) -> None:
             AdminClient(told).list_topics(timeout=5.0)
 
 
+@pytest.mark.long
 def test_a_cluster_without_starts_in_the_shell_of_one_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,28 +17,22 @@ from confluent_kafka.cimpl import NewTopic
 from anabranch.devkit import ports
 from anabranch.devkit.kafka.diagnosis import KafkaStartError
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
-from anabranch.jars.artifacts import Artifact, committed
-from anabranch.jars.cache import resolve
-from anabranch.jars.errors import ChecksumMismatchError
 from support.processes import descendants
 from support.quiet import QUIET
-
-pytestmark = pytest.mark.integration
-
-_DEADLINE_S = 60.0
+from support.waiting import WAIT_S
 
 
 def _create_topic(kafka: EmbeddedKafka, topic: str) -> None:
     admin = AdminClient({**QUIET, "bootstrap.servers": kafka.bootstrap_servers})
     for future in admin.create_topics([NewTopic(topic, 1, 1)]).values():
-        future.result(_DEADLINE_S)
+        future.result(WAIT_S)
 
 
 def _produce(kafka: EmbeddedKafka, topic: str, values: Sequence[bytes]) -> None:
     producer = Producer({**QUIET, "bootstrap.servers": kafka.bootstrap_servers, "acks": "all"})
     for value in values:
         producer.produce(topic, value)
-    assert producer.flush(_DEADLINE_S) == 0
+    assert producer.flush(WAIT_S) == 0
 
 
 def _consume(kafka: EmbeddedKafka, topic: str, count: int) -> list[bytes | None]:
@@ -47,40 +41,14 @@ def _consume(kafka: EmbeddedKafka, topic: str, count: int) -> list[bytes | None]
     )
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
-        messages = consumer.consume(count, _DEADLINE_S)
+        messages = consumer.consume(count, WAIT_S)
     finally:
         consumer.close()
     assert [message.error() for message in messages] == [None] * count
     return [message.value() for message in messages]
 
 
-def test_a_record_makes_the_round_trip(kafka: EmbeddedKafka, topic_prefix: str) -> None:
-    topic = f"{topic_prefix}wal"
-    _create_topic(kafka, topic)
-
-    _produce(kafka, topic, [b"one", b"two"])
-
-    assert _consume(kafka, topic, 2) == [b"one", b"two"]
-
-
-def test_data_and_port_outlive_a_stop_and_a_crash(tmp_path: Path) -> None:
-    with EmbeddedKafka(tmp_path) as kafka:
-        address = kafka.bootstrap_servers
-        _create_topic(kafka, "kept")
-        _produce(kafka, "kept", [b"before the stop"])
-        kafka.stop()
-        assert not kafka.is_running
-
-        kafka.start()
-        _produce(kafka, "kept", [b"before the crash"])
-        kafka.kill()
-        kafka.start()
-
-        assert kafka.bootstrap_servers == address
-        # Kafka promises acknowledged records to outlive its process: they are in the page cache.
-        assert _consume(kafka, "kept", 2) == [b"before the stop", b"before the crash"]
-
-
+@pytest.mark.long
 def test_a_machine_that_stands_still_for_some_seconds_leaves_kafka_its_only_broker(
     tmp_path: Path,
 ) -> None:
@@ -97,9 +65,8 @@ def test_a_machine_that_stands_still_for_some_seconds_leaves_kafka_its_only_brok
         assert "Fencing broker" not in kafka.log_file.read_text()
 
 
-# Told to, it stops its supervisor, which then cannot end Kafka, and dies.
 _PARENT = """
-import os, signal, sys, threading
+import sys, threading
 from pathlib import Path
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 
@@ -107,12 +74,8 @@ kafka = EmbeddedKafka(Path(sys.argv[1]))
 starter = threading.Thread(target=kafka.start)
 starter.start()
 starter.join()
-supervisor = kafka._supervisor.pid
-print(kafka.bootstrap_servers, supervisor, sep="\\n", flush=True)
-if sys.stdin.readline():
-    os.kill(supervisor, signal.SIGSTOP)
-    os.waitpid(supervisor, os.WUNTRACED)
-    os.kill(os.getpid(), signal.SIGKILL)
+print(kafka.bootstrap_servers, flush=True)
+sys.stdin.readline()
 """
 _ANOTHER_KAFKA = "Another Kafka runs on this data directory: stop it, or name another directory"
 
@@ -129,11 +92,11 @@ def test_it_ends_with_a_parent_that_is_killed_but_not_with_the_thread_that_start
         assert parent.stdout is not None
         host, port = parent.stdout.readline().split(":")
         # The thread has ended by now; a parent-death signal would have followed it.
-        socket.create_connection((host, int(port)), _DEADLINE_S).close()
+        socket.create_connection((host, int(port)), WAIT_S).close()
 
         os.kill(parent.pid, signal.SIGKILL)
 
-    deadline = time.monotonic() + _DEADLINE_S
+    deadline = time.monotonic() + WAIT_S
     while not ports.is_free(host, int(port)):
         assert time.monotonic() < deadline, "Kafka outlives its parent"
         time.sleep(0.05)
@@ -166,42 +129,6 @@ def test_a_data_directory_has_one_kafka(kafka: EmbeddedKafka, topic_prefix: str)
     assert _consume(kafka, topic, 1) == [b"after the refusal"]
 
 
-def test_a_data_directory_is_free_when_kafka_has_ended_not_when_its_parent_has(
-    tmp_path: Path,
-) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", _PARENT, str(tmp_path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as parent:
-        assert parent.stdout is not None
-        host, port = parent.stdout.readline().split(":")
-        supervisor = int(parent.stdout.readline())
-        parent.communicate("die\n")
-    assert parent.returncode == -signal.SIGKILL
-    second = EmbeddedKafka(tmp_path)
-
-    try:
-        with pytest.raises(KafkaStartError, match=f"^{_ANOTHER_KAFKA}"):
-            second.start()
-        socket.create_connection((host, int(port)), _DEADLINE_S).close()
-    finally:
-        os.kill(supervisor, signal.SIGCONT)
-
-    # From now on Kafka ends: every start is refused by the lock until one succeeds.
-    deadline = time.monotonic() + _DEADLINE_S
-    while not second.is_running:
-        try:
-            second.start()
-        except KafkaStartError as error:
-            if not str(error).startswith(_ANOTHER_KAFKA):
-                raise
-            assert time.monotonic() < deadline, "the lock outlives Kafka"
-            time.sleep(0.05)
-    second.stop()
-
-
 def test_a_start_that_fails_shows_the_end_of_the_log(tmp_path: Path) -> None:
     kafka = EmbeddedKafka(tmp_path)
     (tmp_path / "log").mkdir()
@@ -211,22 +138,3 @@ def test_a_start_that_fails_shows_the_end_of_the_log(tmp_path: Path) -> None:
         kafka.start()
 
     assert not kafka.is_running
-
-
-def test_jars_with_another_checksum_are_refused(tmp_path: Path) -> None:
-    jars = resolve("kafka")
-    artifacts = committed("kafka")
-    changed = [*artifacts[:-1], _with_digest_of_nothing(artifacts[-1])]
-
-    def copy_from_cache(wanted: Sequence[Artifact], folder: Path) -> None:
-        for jar in jars:
-            (folder / jar.name).symlink_to(jar)
-
-    with pytest.raises(ChecksumMismatchError, match=str(artifacts[-1])):
-        resolve("kafka", cache_dir=tmp_path, artifacts=changed, fetch=copy_from_cache)
-
-    assert [path.name for path in (tmp_path / "jars").iterdir()] == ["lock"]
-
-
-def _with_digest_of_nothing(artifact: Artifact) -> Artifact:
-    return Artifact(artifact.organisation, artifact.name, artifact.version, "0" * 64)

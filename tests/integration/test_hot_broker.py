@@ -20,10 +20,10 @@ from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.devkit.nodes import NodeProcess
 from support.alternation import Alternation, Send
 from support.processes import run
-from support.topic_cluster import TEST_S, TopicCluster, topic_cluster
+from support.topic_cluster import TopicCluster, topic_cluster
 from support.waiting import eventually, until
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.long
 
 _CYCLES_MAX = 3
 _KEYS = 2
@@ -70,20 +70,16 @@ def history(nodes: TopicCluster) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_hot_broker_is_relieved_within_three_cycles_and_clients_notice_nothing(
+async def test_a_hot_broker_is_relieved_within_three_cycles_and_clients_notice_nothing(
     nodes: TopicCluster,
 ) -> None:
-    async def test() -> None:
-        hot = nodes.nodes[0]
-        scene = HotBroker(nodes.nodes, hot, "public/hot", "public/quiet")
-        try:
-            await scene.create()
-            async with Client(nodes.url) as near, Client(nodes.url) as far:
-                await relieved(nodes, scene, near, far)
-        finally:
-            await scene.close()
-
-    asyncio.run(asyncio.wait_for(test(), TEST_S))
+    scene = HotBroker(nodes.nodes, nodes.nodes[0], "public/hot", "public/quiet")
+    try:
+        await scene.create()
+        async with Client(nodes.url) as near, Client(nodes.url) as far:
+            await relieved(nodes, scene, near, far)
+    finally:
+        await scene.close()
 
 
 async def relieved(nodes: TopicCluster, scene: HotBroker, near: Client, far: Client) -> None:

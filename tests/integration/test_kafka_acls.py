@@ -8,19 +8,13 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import (
-    Consumer,
-    KafkaError,
-    Message,
-    Producer,
-    TopicPartition,
-)
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from anabranch.broker.cli.node.acls import show_acls
 from anabranch.broker.node import Node
@@ -34,34 +28,32 @@ from anabranch.core.topics.kafka_names import kafka_topic, segments_head
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.kafka_cluster import KafkaCluster
 from support.memory_cluster import until
+from support.opening import Opening
 from support.quiet import QUIET
 from support.secured_kafka import LIMITED, NODE, SecuredKafka, rights_of_a_leader
+from support.there import there
 from support.tokens import secret_file
-
-pytestmark = pytest.mark.integration
+from support.waiting import WAIT_S
 
 HOME = Namespace("acme/shop")
 TOPIC = "acme/shop/orders"
 WHO = f"User:{LIMITED}"
-WAIT_S = 60.0
 DENIED = ("TOPIC_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED")
-
-
-@pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
-    with SecuredKafka(tmp_path_factory.mktemp("acls")) as kafka:
-        yield kafka
 
 
 class Scene:
     """Nodes that may do the least, and a client of Kafka's own that may do what was granted."""
 
-    def __init__(self, secured: SecuredKafka, cluster: KafkaCluster, settings: Settings) -> None:
-        self.secured = secured
+    def __init__(
+        self, secured_kafka: SecuredKafka, cluster: KafkaCluster, settings: Settings
+    ) -> None:
+        self.secured = secured_kafka
         self.cluster = cluster
         self.settings = settings
         self.prefix = settings.topic_prefix
-        self.rules = KafkaAcls(KafkaConnection(secured.open_at))  # as anybody's who may do all
+        self.rules = KafkaAcls(
+            KafkaConnection(secured_kafka.open_at)
+        )  # as anybody's who may do all
 
     @property
     def node(self) -> Node:
@@ -89,14 +81,12 @@ class Scene:
 
     def segment(self, topic: str) -> str:
         """The Kafka topic of its newest active segment."""
-        found = self.node.runtime.view.topic(topic)
-        assert found is not None
+        found = there(self.node.runtime.view.topic(topic))
         part = [each for each in found.segments if each.is_active][-1]
         return kafka_topic(self.prefix, topic, found.incarnation, part)
 
     async def split(self, topic: str) -> None:
-        found = self.node.runtime.view.topic(topic)
-        assert found is not None
+        found = there(self.node.runtime.view.topic(topic))
         first = next(each for each in found.segments if each.is_active)
         await (await self.at(topic)).operations.topics.split(topic, first.segment_id)
 
@@ -174,102 +164,91 @@ class Scene:
 
 @asynccontextmanager
 async def scene(
-    secured: SecuredKafka, prefix: str, folder: Path, count: int = 1, **settings: object
+    secured_kafka: SecuredKafka, prefix: str, folder: Path, count: int
 ) -> AsyncIterator[Scene]:
-    await asyncio.to_thread(lambda: secured.allow(*rights_of_a_leader(prefix), user=NODE))
-    cluster = KafkaCluster(secured, prefix, folder)
+    await asyncio.to_thread(lambda: secured_kafka.allow(*rights_of_a_leader(prefix), user=NODE))
+    cluster = KafkaCluster(secured_kafka, prefix, folder)
     named = {
-        "kafkaPropertiesFile": str(secured.properties_file(secured.security(NODE))),
+        "kafkaPropertiesFile": str(secured_kafka.properties_file(secured_kafka.security(NODE))),
         "authenticationEnabled": True,
         "authenticationProviders": "token",
         "tokenSecretKey": secret_file(folder),
         "authorizationEnabled": True,
         "kafkaAclsEnabled": True,
         "kafkaAclsIntervalSeconds": 1,
-        **settings,
     }
     try:
         for _ in range(count):
             await cluster.start(cluster.settings(**named))
         await cluster.agreed()
-        yield Scene(secured, cluster, cluster.settings(**named))
+        yield Scene(secured_kafka, cluster, cluster.settings(**named))
     finally:
         await asyncio.gather(*(node.close() for node in cluster.nodes))
 
 
-def test_who_may_produce_can_on_kafka_also_after_a_split_and_not_once_it_is_revoked(
-    secured: SecuredKafka, topic_prefix: str, tmp_path: Path
+@pytest.fixture
+def count() -> int:
+    """So many nodes."""
+    return 1
+
+
+@pytest.fixture
+def now(secured_kafka: SecuredKafka, topic_prefix: str, tmp_path: Path, count: int) -> Opening:
+    return Opening(lambda: scene(secured_kafka, topic_prefix, tmp_path, count))
+
+
+async def test_who_may_produce_can_on_kafka_also_after_a_split_and_not_once_it_is_revoked(
+    now: Scene,
 ) -> None:
-    async def body() -> None:
-        async with scene(secured, topic_prefix, tmp_path) as now:
-            await now.make(TOPIC)
-            await now.make("acme/shop/others")
-            await now.said(now.write, TOPIC, DENIED[0])
-            await now.grant(TOPIC, "produce")
-            await now.said(now.write, TOPIC, "")
-            assert await asyncio.to_thread(now.read, now.segment(TOPIC)) == DENIED[0]
-            other = now.segment("acme/shop/others")
-            assert await asyncio.to_thread(now.write, other) == DENIED[0]
-            before = now.found()
-            await now.split(TOPIC)
-            # At once, and by no rule of its own.
-            assert await asyncio.to_thread(now.write, now.segment(TOPIC)) == ""
-            assert now.found() == before
-            await now.node.operations.permissions.revoke(TOPIC, LIMITED)
-            await now.said(now.write, TOPIC, DENIED[0])
-            await until(lambda: not now.found(), WAIT_S)
-
-    asyncio.run(body())
+    await now.make(TOPIC)
+    await now.make("acme/shop/others")
+    await now.said(now.write, TOPIC, DENIED[0])
+    await now.grant(TOPIC, "produce")
+    await now.said(now.write, TOPIC, "")
+    assert await asyncio.to_thread(now.read, now.segment(TOPIC)) == DENIED[0]
+    assert await asyncio.to_thread(now.write, now.segment("acme/shop/others")) == DENIED[0]
+    before = now.found()
+    await now.split(TOPIC)
+    # At once, and by no rule of its own.
+    assert await asyncio.to_thread(now.write, now.segment(TOPIC)) == ""
+    assert now.found() == before
+    await now.node.operations.permissions.revoke(TOPIC, LIMITED)
+    await now.said(now.write, TOPIC, DENIED[0])
+    await until(lambda: not now.found(), WAIT_S)
 
 
-def test_who_may_consume_can_read_and_use_groups_and_not_write(
-    secured: SecuredKafka, topic_prefix: str, tmp_path: Path
-) -> None:
-    async def body() -> None:
-        async with scene(secured, topic_prefix, tmp_path) as now:
-            await now.make(TOPIC)
-            await now.grant(HOME, "consume", "produce")
-            await now.said(now.write, TOPIC, "")
-            await now.grant(HOME, "consume")
-            await now.said(now.read, TOPIC, "")
-            await now.said(now.write, TOPIC, DENIED[0])
-            # A topic that is made later is covered from the start.
-            await now.make("acme/shop/later")
-            allowed = await asyncio.to_thread(now.write, now.segment("acme/shop/later"))
-            assert allowed == DENIED[0]
-            group = f"{now.prefix}subscription.acme.shop.orders.billing.1"
-            segment = now.segment(TOPIC)
-            assert await asyncio.to_thread(now.join_group, group, segment) == ""
-            elsewhere = f"{now.prefix}subscription.acme.store.orders.billing.1"
-            assert await asyncio.to_thread(now.join_group, elsewhere, segment) == DENIED[1]
-
-    asyncio.run(body())
+async def test_who_may_consume_can_read_and_use_groups_and_not_write(now: Scene) -> None:
+    await now.make(TOPIC)
+    await now.grant(HOME, "consume", "produce")
+    await now.said(now.write, TOPIC, "")
+    await now.grant(HOME, "consume")
+    await now.said(now.read, TOPIC, "")
+    await now.said(now.write, TOPIC, DENIED[0])
+    # A topic that is made later is covered from the start.
+    await now.make("acme/shop/later")
+    assert await asyncio.to_thread(now.write, now.segment("acme/shop/later")) == DENIED[0]
+    group = f"{now.prefix}subscription.acme.shop.orders.billing.1"
+    segment = now.segment(TOPIC)
+    assert await asyncio.to_thread(now.join_group, group, segment) == ""
+    elsewhere = f"{now.prefix}subscription.acme.store.orders.billing.1"
+    assert await asyncio.to_thread(now.join_group, elsewhere, segment) == DENIED[1]
 
 
-def test_a_topic_whose_name_begins_as_another_one_s_is_not_let_in_by_it(
-    secured: SecuredKafka, topic_prefix: str, tmp_path: Path
-) -> None:
+async def test_a_topic_whose_name_begins_as_another_one_s_is_not_let_in_by_it(now: Scene) -> None:
     inner = f"{TOPIC}.eu"
-
-    async def body() -> None:
-        async with scene(secured, topic_prefix, tmp_path) as now:
-            await now.make(TOPIC)
-            await now.grant(TOPIC, "produce")
-            await now.said(now.write, TOPIC, "")
-            await now.make(inner)
-            # Seen to before there was the Kafka topic, and nobody lost a right by it.
-            assert await asyncio.to_thread(now.write, now.segment(inner)) == DENIED[0]
-            assert await asyncio.to_thread(now.write, now.segment(TOPIC)) == ""
-            await now.split(TOPIC)  # whose children need rules of their own by now
-            assert await asyncio.to_thread(now.write, now.segment(TOPIC)) == ""
-            assert not any(each.is_prefix for each in now.found() if each.resource == "TOPIC")
-            await now.node.operations.topics.delete(inner)
-            await now.said(now.write, TOPIC, "")
-            await until(
-                lambda: all(each.is_prefix for each in now.found()) and bool(now.found()), WAIT_S
-            )
-
-    asyncio.run(body())
+    await now.make(TOPIC)
+    await now.grant(TOPIC, "produce")
+    await now.said(now.write, TOPIC, "")
+    await now.make(inner)
+    # Seen to before there was the Kafka topic, and nobody lost a right by it.
+    assert await asyncio.to_thread(now.write, now.segment(inner)) == DENIED[0]
+    assert await asyncio.to_thread(now.write, now.segment(TOPIC)) == ""
+    await now.split(TOPIC)  # whose children need rules of their own by now
+    assert await asyncio.to_thread(now.write, now.segment(TOPIC)) == ""
+    assert not any(each.is_prefix for each in now.found() if each.resource == "TOPIC")
+    await now.node.operations.topics.delete(inner)
+    await now.said(now.write, TOPIC, "")
+    await until(lambda: all(each.is_prefix for each in now.found()) and bool(now.found()), WAIT_S)
 
 
 def shown(out: str) -> dict[str, Any]:
@@ -279,70 +258,56 @@ def shown(out: str) -> dict[str, Any]:
     return dict(json.loads(found[0]))
 
 
-def test_what_is_changed_by_hand_is_put_right_and_what_is_not_ours_stays(
-    secured: SecuredKafka,
-    topic_prefix: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+async def test_what_is_changed_by_hand_is_put_right_and_what_is_not_ours_stays(
+    now: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
     topic = AclResource.TOPIC
-
-    async def body() -> None:
-        async with scene(secured, topic_prefix, tmp_path) as now:
-            foreign = (
-                Acl(WHO, topic, "elsewhere.", True, "READ"),
-                Acl(WHO, topic, now.prefix, True, "DESCRIBE_CONFIGS"),
-                Acl(WHO, topic, segments_head(now.prefix), True, "DESCRIBE_CONFIGS"),
-                Acl("Group:staff", topic, f"{segments_head(now.prefix)}acme.", True, "READ"),
-            )
-            strange = Acl(WHO, topic, f"{segments_head(now.prefix)}acme.", True, "READ")
-            now.rules.carry_out(AclDifference(missing=(*foreign, strange)), WAIT_S)
-            await now.make(TOPIC)
-            await now.grant(TOPIC, "produce")
-            await now.said(now.write, TOPIC, "")
-            await until(lambda: strange not in now.found(), WAIT_S)
-            ours = now.found() - set(foreign)
-            now.rules.carry_out(AclDifference(revoked=tuple(ours), missing=(strange,)), WAIT_S)
-            await until(lambda: now.found() - set(foreign) == ours, WAIT_S)
-            await now.said(now.write, TOPIC, "")
-            assert set(foreign) <= now.rules.find(WAIT_S)
-            now.rules.carry_out(AclDifference(revoked=foreign), WAIT_S)
-            assert await asyncio.to_thread(show_acls, now.settings, as_json=True) == 0
-            told = shown(capsys.readouterr().out)
-            assert (told["wanted"], told["missing"], told["surplus"]) == (len(ours), [], [])
-            assert told["remedy"] == []
-
-    asyncio.run(body())
+    foreign = (
+        Acl(WHO, topic, "elsewhere.", True, "READ"),
+        Acl(WHO, topic, now.prefix, True, "DESCRIBE_CONFIGS"),
+        Acl(WHO, topic, segments_head(now.prefix), True, "DESCRIBE_CONFIGS"),
+        Acl("Group:staff", topic, f"{segments_head(now.prefix)}acme.", True, "READ"),
+    )
+    strange = Acl(WHO, topic, f"{segments_head(now.prefix)}acme.", True, "READ")
+    now.rules.carry_out(AclDifference(missing=(*foreign, strange)), WAIT_S)
+    await now.make(TOPIC)
+    await now.grant(TOPIC, "produce")
+    await now.said(now.write, TOPIC, "")
+    await until(lambda: strange not in now.found(), WAIT_S)
+    ours = now.found() - set(foreign)
+    now.rules.carry_out(AclDifference(revoked=tuple(ours), missing=(strange,)), WAIT_S)
+    await until(lambda: now.found() - set(foreign) == ours, WAIT_S)
+    await now.said(now.write, TOPIC, "")
+    assert set(foreign) <= now.rules.find(WAIT_S)
+    now.rules.carry_out(AclDifference(revoked=foreign), WAIT_S)
+    assert await asyncio.to_thread(show_acls, now.settings, as_json=True) == 0
+    told = shown(capsys.readouterr().out)
+    assert (told["wanted"], told["missing"], told["surplus"]) == (len(ours), [], [])
+    assert told["remedy"] == []
 
 
-def test_the_next_leader_does_what_the_last_one_could_not(
-    secured: SecuredKafka,
-    topic_prefix: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.long
+@pytest.mark.parametrize("count", [2])
+async def test_the_next_leader_does_what_the_last_one_could_not(
+    now: Scene, secured_kafka: SecuredKafka, capsys: pytest.CaptureFixture[str]
 ) -> None:
     alter = ("cluster", "kafka-cluster", "ALTER")
-
-    async def body() -> None:
-        async with scene(secured, topic_prefix, tmp_path, count=2) as now:
-            await now.make(TOPIC)
-            first = now.leader
-            secured.forbid(alter, user=NODE)
-            try:
-                await now.grant(TOPIC, "produce")
-                await until(lambda: any("Alter" in said for said in first.operations.concerns()))
-                assert await asyncio.to_thread(show_acls, now.settings, as_json=False) == 1
-                told = capsys.readouterr().out
-                assert f"missing  {WHO} WRITE TOPIC {segments_head(now.prefix)}acme.shop." in told
-                assert "the leader puts that right" in told
-                await now.cluster.crash(first)
-            finally:
-                secured.allow(alter, user=NODE)
-            await now.said(now.write, TOPIC, "")
-            assert now.leader is not first
-            assert not [said for said in now.leader.operations.concerns() if "ACL" in said]
-
-    asyncio.run(body())
+    await now.make(TOPIC)
+    first = now.leader
+    secured_kafka.forbid(alter, user=NODE)
+    try:
+        await now.grant(TOPIC, "produce")
+        await until(lambda: any("Alter" in said for said in first.operations.concerns()))
+        assert await asyncio.to_thread(show_acls, now.settings, as_json=False) == 1
+        told = capsys.readouterr().out
+        assert f"missing  {WHO} WRITE TOPIC {segments_head(now.prefix)}acme.shop." in told
+        assert "the leader puts that right" in told
+        await now.cluster.crash(first)
+    finally:
+        secured_kafka.allow(alter, user=NODE)
+    await now.said(now.write, TOPIC, "")
+    assert now.leader is not first
+    assert not [said for said in now.leader.operations.concerns() if "ACL" in said]
 
 
 def test_a_kafka_that_asks_nobody_for_rights_is_named(kafka: EmbeddedKafka) -> None:

@@ -10,85 +10,69 @@ import pytest
 
 from anabranch.client import Client, DeliveryError, Producer
 from support.secured_kafka import LIMITED, SecuredKafka, rights_of_a_node
-from support.topic_cluster import TEST_S, TopicCluster, topic_cluster
-from support.waiting import until
-
-pytestmark = pytest.mark.integration
-
-_WAIT_S = 60.0
+from support.topic_cluster import TopicCluster, topic_cluster
+from support.waiting import WAIT_S, until
 
 
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
-    with SecuredKafka(tmp_path_factory.mktemp("rights")) as kafka:
-        yield kafka
-
-
-@pytest.fixture(scope="module")
-def prefix(secured: SecuredKafka) -> str:
+def prefix(secured_kafka: SecuredKafka) -> str:
     name = "limited."
-    secured.allow(*rights_of_a_node(name))
+    secured_kafka.allow(*rights_of_a_node(name))
     return name
 
 
 @pytest.fixture(scope="module")
 def nodes(
-    secured: SecuredKafka, prefix: str, tmp_path_factory: pytest.TempPathFactory
+    secured_kafka: SecuredKafka, prefix: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[TopicCluster]:
     folder = tmp_path_factory.mktemp("nodes")
-    file = secured.properties_file(secured.security(LIMITED))
-    with topic_cluster(secured, prefix, folder, f"kafkaPropertiesFile={file}") as running:
+    file = secured_kafka.properties_file(secured_kafka.security(LIMITED))
+    with topic_cluster(secured_kafka, prefix, folder, f"kafkaPropertiesFile={file}") as running:
         yield running
 
 
-def test_without_the_right_to_create_a_split_is_given_up_and_with_it_done(
-    secured: SecuredKafka, prefix: str, nodes: TopicCluster
+async def test_without_the_right_to_create_a_split_is_given_up_and_with_it_done(
+    secured_kafka: SecuredKafka, prefix: str, nodes: TopicCluster
 ) -> None:
-    async def body() -> None:
-        topic, other = "public/default/kept", "public/default/other"
-        create = ("topics", prefix, "CREATE")
-        await nodes.create(topic)
-        secured.forbid(create)
-        for refused in (nodes.split(topic, 0), nodes.create(other)):
-            with pytest.raises(AssertionError, match=r"undone.*Authorization failed.*Create"):
-                await refused
-        assert await nodes.active(topic) == [0]
-        secured.allow(create)
-        await nodes.split_any(topic)
-        assert len(await nodes.active(topic)) == 2
-        await nodes.create(other)
-
-    asyncio.run(body())
+    topic, other = "public/default/kept", "public/default/other"
+    create = ("topics", prefix, "CREATE")
+    await nodes.create(topic)
+    secured_kafka.forbid(create)
+    for refused in (nodes.split(topic, 0), nodes.create(other)):
+        with pytest.raises(AssertionError, match=r"undone.*Authorization failed.*Create"):
+            await refused
+    assert await nodes.active(topic) == [0]
+    secured_kafka.allow(create)
+    await nodes.split_any(topic)
+    assert len(await nodes.active(topic)) == 2
+    await nodes.create(other)
 
 
-def test_without_the_right_to_alter_a_seal_waits_for_it_and_says_so(
-    secured: SecuredKafka, prefix: str, nodes: TopicCluster
+async def test_without_the_right_to_alter_a_seal_waits_for_it_and_says_so(
+    secured_kafka: SecuredKafka, prefix: str, nodes: TopicCluster
 ) -> None:
-    async def body() -> None:
-        topic = "public/default/waiting"
-        alter = ("topics", prefix, "ALTER_CONFIGS")
-        await nodes.create(topic)
-        async with Client(nodes.url, kafka=secured.security()) as client:
-            producer = await client.create_producer(topic)
-            await producer.send(b"before", "key")
-            secured.forbid(alter)
-            split = asyncio.create_task(nodes.split(topic, 0))
-            await until(lambda: producer.layout.is_leaving(0), _WAIT_S)
-            said = ""
-            while "AlterConfigs" not in said:
-                said = str((await nodes.call("GET", f"{topic}/stats"))["lastFailure"])
-                await asyncio.sleep(0.05)
-            assert "refused to seal topic" in said
-            secured.allow(alter)
-            await split
-            assert (await producer.send(b"after", "key")).segment_id in (1, 2)
-
-    asyncio.run(asyncio.wait_for(body(), TEST_S))
+    topic = "public/default/waiting"
+    alter = ("topics", prefix, "ALTER_CONFIGS")
+    await nodes.create(topic)
+    async with Client(nodes.url, kafka=secured_kafka.security()) as client:
+        producer = await client.create_producer(topic)
+        await producer.send(b"before", "key")
+        secured_kafka.forbid(alter)
+        split = asyncio.create_task(nodes.split(topic, 0))
+        await until(lambda: producer.layout.is_leaving(0), WAIT_S)
+        said = ""
+        while "AlterConfigs" not in said:
+            said = str((await nodes.call("GET", f"{topic}/stats"))["lastFailure"])
+            await asyncio.sleep(0.05)
+        assert "refused to seal topic" in said
+        secured_kafka.allow(alter)
+        await split
+        assert (await producer.send(b"after", "key")).segment_id in (1, 2)
 
 
 async def _sent_at_last(producer: Producer, value: bytes) -> None:
     """Sends it until it is taken: the client of Kafka remembers a refusal for a while."""
-    deadline = time.monotonic() + _WAIT_S
+    deadline = time.monotonic() + WAIT_S
     while True:
         try:
             await producer.send(value, "key")
@@ -99,25 +83,22 @@ async def _sent_at_last(producer: Producer, value: bytes) -> None:
             return
 
 
-def test_a_client_without_a_right_is_told_which_topic_and_goes_on_with_it(
-    secured: SecuredKafka, prefix: str, nodes: TopicCluster
+async def test_a_client_without_a_right_is_told_which_topic_and_goes_on_with_it(
+    secured_kafka: SecuredKafka, prefix: str, nodes: TopicCluster
 ) -> None:
-    async def body() -> None:
-        topic = "public/default/read-only"
-        write = ("topics", prefix, "WRITE")
-        await nodes.create(topic)
-        async with Client(nodes.url, kafka=secured.security(LIMITED)) as client:
-            producer = await client.create_producer(topic)
-            secured.forbid(write)
-            try:
-                with pytest.raises(DeliveryError, match=r"[Aa]uthorization failed"):
-                    await producer.send(b"0", "key")
-            finally:
-                secured.allow(write)
-            await _sent_at_last(producer, b"1")
-            shown = await client.peek(topic, timeout_s=_WAIT_S)  # it has no right on any group
-            assert [message.value for message in shown] == [b"1"]
-            async with await client.subscribe_queue(topic, "queue") as queue:
-                assert (await queue.receive(_WAIT_S)).value == b"1"
-
-    asyncio.run(asyncio.wait_for(body(), TEST_S))
+    topic = "public/default/read-only"
+    write = ("topics", prefix, "WRITE")
+    await nodes.create(topic)
+    async with Client(nodes.url, kafka=secured_kafka.security(LIMITED)) as client:
+        producer = await client.create_producer(topic)
+        secured_kafka.forbid(write)
+        try:
+            with pytest.raises(DeliveryError, match=r"[Aa]uthorization failed"):
+                await producer.send(b"0", "key")
+        finally:
+            secured_kafka.allow(write)
+        await _sent_at_last(producer, b"1")
+        shown = await client.peek(topic, timeout_s=WAIT_S)  # it has no right on any group
+        assert [message.value for message in shown] == [b"1"]
+        async with await client.subscribe_queue(topic, "queue") as queue:
+            assert (await queue.receive(WAIT_S)).value == b"1"

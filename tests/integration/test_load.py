@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,9 +15,8 @@ from anabranch.client import Client, DeadlineError
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.load_watch import LoadWatch, load_watch
 from support.quiet import QUIET
-from support.topic_cluster import MISSED_SOON, TopicCluster, run_on, topic_cluster
-
-pytestmark = pytest.mark.integration
+from support.there import there
+from support.topic_cluster import TopicCluster, topic_cluster
 
 _SIZE = 400
 QUICK = (
@@ -40,7 +38,7 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def nodes(
+def cluster(
     kafka: EmbeddedKafka, prefix: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[TopicCluster]:
     with topic_cluster(kafka, prefix, tmp_path_factory.mktemp("nodes"), *QUICK) as running:
@@ -119,64 +117,32 @@ class Plain:
             await reader
 
 
-def test_a_segment_that_nobody_uses_is_known_to_be_at_rest_and_not_told_of_again(
-    nodes: TopicCluster, watch: LoadWatch
+@pytest.mark.long
+async def test_plain_kafka_clients_are_seen_and_a_steady_load_is_written_once(
+    cluster: TopicCluster, watch: LoadWatch, client: Client, topic: str
 ) -> None:
-    async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
-        await watch.until(lambda: watch.of(topic) is not None, "the load is written")
-        await watch.for_s(3.0)
-        (load,) = watch.written(topic)
-        assert load is not None
-        assert load.rates == (0.0, 0.0, 0.0, 0.0)
-        assert load.estimated == (False, False)
+    plain = Plain(cluster.kafka, await kafka_topic(cluster, topic))
 
-    run_on(nodes, body)
+    def about(rate: float) -> bool:
+        load = watch.of(topic)
+        return load is not None and abs(load.msg_rate_in - rate) < 0.3 * rate
 
+    def is_read() -> bool:
+        load = watch.of(topic)
+        return (
+            load is not None and abs(load.msg_rate_out - 200) < 60 and load.bytes_rate_out_estimated
+        )
 
-def test_a_plain_kafka_producer_is_seen_and_a_steady_one_is_written_once(
-    nodes: TopicCluster, watch: LoadWatch
-) -> None:
-    async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
-        plain = Plain(cluster.kafka, await kafka_topic(cluster, topic))
-
-        def about(rate: float) -> bool:
-            load = watch.of(topic)
-            return load is not None and abs(load.msg_rate_in - rate) < 0.3 * rate
-
-        async with plain.writing(200):
-            await watch.until(lambda: about(200.0), "the rate is written")
-            await watch.until_quiet(topic, 4.0)
-            load = watch.of(topic)
-            assert load is not None
-            assert load.bytes_rate_in == pytest.approx(load.msg_rate_in * _SIZE, rel=0.25)
-            assert load.bytes_rate_in_estimated
-            assert load.msg_rate_out == 0.0
-        await watch.until(lambda: watch.of(topic).msg_rate_in == 0.0, "it came to rest")  # type: ignore[union-attr]
-
-    run_on(nodes, body)
-
-
-@pytest.mark.parametrize("ours", [True, False], ids=["a subscription's group", "a foreign group"])
-def test_a_plain_kafka_consumer_is_seen(nodes: TopicCluster, watch: LoadWatch, ours: bool) -> None:
-    async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
-        plain = Plain(cluster.kafka, await kafka_topic(cluster, topic))
-        group = f"stranger.{topic.replace('/', '.')}"
-        if ours:
-            await cluster.call("PUT", f"{topic}/subscriptions/billing")
-            stats: dict[str, Any] = await cluster.call("GET", f"{topic}/stats")
-            group = stats["subscriptions"]["billing"]["groupId"]
-
-        def read() -> bool:
-            load = watch.of(topic)
-            return load is not None and abs(load.msg_rate_out - 200) < 60
-
-        async with plain.writing(200), plain.reading(group):
-            await watch.until(read, "what is read is written")
-            load = watch.of(topic)
-            assert load is not None
-            assert load.bytes_rate_out_estimated
-
-    run_on(nodes, body)
+    async with plain.writing(200):
+        await watch.until(lambda: about(200.0), "the rate is written")
+        await watch.until_quiet(topic, 4.0)
+        load = there(watch.of(topic))
+        assert load.bytes_rate_in == pytest.approx(load.msg_rate_in * _SIZE, rel=0.25)
+        assert load.bytes_rate_in_estimated
+        assert load.msg_rate_out == 0.0
+        async with plain.reading("stranger"):
+            await watch.until(is_read, "what is read is written")
+    await watch.until(lambda: watch.of(topic).msg_rate_in == 0.0, "it came to rest")  # type: ignore[union-attr]
 
 
 async def steady(producer: Any, a_second: int, until: asyncio.Event) -> None:
@@ -191,110 +157,49 @@ async def steady(producer: Any, a_second: int, until: asyncio.Event) -> None:
         await asyncio.sleep(0.01)
 
 
-def test_what_the_sdk_writes_and_reads_is_known_exactly_and_survives_a_move_of_the_controller(
-    nodes: TopicCluster, watch: LoadWatch
+async def test_what_the_sdk_writes_and_reads_is_known_exactly_and_survives_a_move_of_the_controller(
+    cluster: TopicCluster, watch: LoadWatch, client: Client, topic: str
 ) -> None:
-    async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
-        over = asyncio.Event()
-        producer = await client.create_producer(topic)
-        stream = await client.subscribe(topic, "billing")
-        queue = await client.subscribe_queue(topic, "jobs")
+    over = asyncio.Event()
+    producer = await client.create_producer(topic)
+    stream = await client.subscribe(topic, "billing")
+    queue = await client.subscribe_queue(topic, "jobs")
 
-        async def read_stream() -> None:
-            while not over.is_set():
-                with contextlib.suppress(DeadlineError):
-                    stream.acknowledge(await stream.receive_many(timeout_s=0.2))
+    async def read_stream() -> None:
+        while not over.is_set():
+            with contextlib.suppress(DeadlineError):
+                stream.acknowledge(await stream.receive_many(timeout_s=0.2))
 
-        async def read_queue() -> None:
-            while not over.is_set():
-                with contextlib.suppress(DeadlineError):
-                    await queue.receive_many(timeout_s=0.2)
-                    queue.acknowledge_all()
+    async def read_queue() -> None:
+        while not over.is_set():
+            with contextlib.suppress(DeadlineError):
+                await queue.receive_many(timeout_s=0.2)
+                queue.acknowledge_all()
 
-        def exact() -> bool:
-            load = watch.of(topic)
-            return (
-                load is not None
-                and load.estimated == (False, False)
-                and abs(load.msg_rate_in - 200) < 70
-                and abs(load.msg_rate_out - 400) < 140
-            )
+    def exact() -> bool:
+        load = watch.of(topic)
+        return (
+            load is not None
+            and load.estimated == (False, False)
+            and abs(load.msg_rate_in - 200) < 70
+            and abs(load.msg_rate_out - 400) < 140
+        )
 
-        running = [
-            asyncio.create_task(each)
-            for each in (steady(producer, 200, over), read_stream(), read_queue())
-        ]
-        try:
-            await watch.until(exact, "all that is written and read is known")
-            load = watch.of(topic)
-            assert load is not None
-            assert load.bytes_rate_in == pytest.approx(load.msg_rate_in * _SIZE, rel=0.05)
-            assert load.bytes_rate_out == pytest.approx(load.msg_rate_out * _SIZE, rel=0.05)
-            await cluster.unload()
-            count = len(watch.written(topic))
-            await watch.for_s(6.0)
-            after = watch.written(topic)[count:]
-            assert all(each is not None and each.msg_rate_in > 100 for each in after)
-            await watch.until(exact, "it is known exactly again")
-        finally:
-            over.set()
-            await asyncio.gather(*running)
-
-    run_on(nodes, body)
-
-
-def test_the_load_of_an_sdk_producer_alone_is_no_estimate_once_it_has_reported(
-    kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
-) -> None:
-    async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
-        over = asyncio.Event()
-        running = asyncio.create_task(steady(await client.create_producer(topic), 20, over))
-        with load_watch(cluster.kafka, topic_prefix) as watch:
-
-            def is_written() -> bool:
-                load = watch.of(topic)
-                return (
-                    load is not None and load.msg_rate_in > 15 and not load.bytes_rate_in_estimated
-                )
-
-            # Without regard to how late a report may be, it would be an estimate for good.
-            try:
-                await watch.until(is_written, "the rate is written, and is no estimate")
-            finally:
-                over.set()
-                await running
-
-    slow = ("scalableTopicLoadReportIntervalSeconds=2", "scalableTopicLoadWindowSeconds=5")
-    with topic_cluster(kafka, topic_prefix, tmp_path, *QUICK[2:], *slow) as running:
-        run_on(running, body)
-
-
-def test_a_load_survives_the_death_of_the_node_that_measures_it(
-    kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
-) -> None:
-    async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
-        plain = Plain(cluster.kafka, await kafka_topic(cluster, topic))
-        with load_watch(cluster.kafka, topic_prefix) as watch:
-
-            def steady() -> bool:
-                load = watch.of(topic)
-                return load is not None and abs(load.msg_rate_in - 200) < 60
-
-            async with plain.writing(200):
-                await watch.until(steady, "the rate is written")
-                await watch.until_quiet(topic, 4.0)
-                layout = (await client.watch(topic)).layout
-                await asyncio.to_thread(cluster.node_at(layout.controller_url).kill)
-                count = len(watch.written(topic))
-                await watch.for_s(15.0)  # the other node notices after 7.5 s, and measures
-                for load in watch.written(topic)[count:]:
-                    assert load is not None
-                    assert load.msg_rate_in > 100
-                await watch.until(steady, "the other node tells the rate")
-            await watch.until(
-                lambda: watch.written(topic)[-1].msg_rate_in == 0.0,  # type: ignore[union-attr]
-                "the other node says that it ended",
-            )
-
-    with topic_cluster(kafka, topic_prefix, tmp_path, *QUICK, *MISSED_SOON) as running:
-        run_on(running, body)
+    running = [
+        asyncio.create_task(each)
+        for each in (steady(producer, 200, over), read_stream(), read_queue())
+    ]
+    try:
+        await watch.until(exact, "all that is written and read is known")
+        load = there(watch.of(topic))
+        assert load.bytes_rate_in == pytest.approx(load.msg_rate_in * _SIZE, rel=0.05)
+        assert load.bytes_rate_out == pytest.approx(load.msg_rate_out * _SIZE, rel=0.05)
+        await cluster.unload()
+        count = len(watch.written(topic))
+        await watch.for_s(6.0)
+        after = watch.written(topic)[count:]
+        assert all(each is not None and each.msg_rate_in > 100 for each in after)
+        await watch.until(exact, "it is known exactly again")
+    finally:
+        over.set()
+        await asyncio.gather(*running)

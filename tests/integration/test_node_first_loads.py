@@ -19,18 +19,15 @@ from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.channel import until
 from support.kafka_cluster import kafka_cluster
 
-pytestmark = pytest.mark.integration
-
 # Later than any test ends, so that nobody tells a load but the test.
 _NEVER = {"loadBalancerReportUpdateMinIntervalMillis": 600_000}
-_TOPIC = "persistent://public/default/first"
 _LATE = "balance.loads_not_read"
 
 
-def test_a_node_that_serves_knows_what_the_others_have_told(
+async def test_a_node_that_serves_knows_what_the_others_have_told(
     kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
 ) -> None:
-    async def body() -> None:
+    with capture_logs() as lines:
         async with kafka_cluster(kafka, topic_prefix, tmp_path, 1, **_NEVER) as cluster:
             (first,) = cluster.nodes
             broker = first.settings.broker_id
@@ -50,13 +47,10 @@ def test_a_node_that_serves_knows_what_the_others_have_told(
             known = later.operations.balance.board.of(broker)  # at once: nothing is waited for
             assert known is not None
             assert known.load.weighted_max_ema == 0.5
-
-    with capture_logs() as lines:
-        asyncio.run(body())
     assert _LATE not in [line["event"] for line in lines]
 
 
-def test_a_node_serves_though_kafka_does_not_give_the_loads_and_says_so_once(
+async def test_a_node_serves_though_kafka_does_not_give_the_loads_and_says_so_once(
     kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = threading.Event()
@@ -67,14 +61,13 @@ def test_a_node_serves_though_kafka_does_not_give_the_loads_and_says_so_once(
 
     monkeypatch.setattr(KafkaBrokerLoads, "poll", slow)
 
-    async def body() -> None:
+    with capture_logs() as lines:
         async with kafka_cluster(kafka, topic_prefix, tmp_path, 1, **_NEVER) as cluster:
             (node,) = cluster.nodes
             assert len(node.operations.balance.board) == 0
-            located = await node.operations.lookups.lookup(*parse_topic(_TOPIC))
+            located = await node.operations.lookups.lookup(
+                *parse_topic("persistent://public/default/first")
+            )
             assert located.broker == node.settings.broker_id
             given.set()  # Kafka answers at last, and what it gives is taken in
-
-    with capture_logs() as lines:
-        asyncio.run(body())
     assert [line["event"] for line in lines].count(_LATE) == 1

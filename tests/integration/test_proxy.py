@@ -16,13 +16,10 @@ import pytest
 
 from anabranch.client import Client, Producer
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
-from support.processes import run as command
 from support.proxy_process import ProxyProcess, proxy_process
 from support.topic_cluster import MISSED_SOON, TEST_S, TopicCluster, topic_cluster
 from support.traffic import Traffic, stored, wrong
 from support.waiting import eventually, until
-
-pytestmark = pytest.mark.integration
 
 TOPIC = "public/default/behind"
 _KEYS = [b"key-%d" % number for number in range(50)]
@@ -100,26 +97,6 @@ async def controller_of(proxy: ProxyProcess, topic: str) -> str:
     return ""
 
 
-def test_administration_goes_through_either_proxy(
-    cluster: TopicCluster, proxies: list[ProxyProcess]
-) -> None:
-    one, two = proxies
-    tenants = command("tenants", "create", "acme", "--url", one.web_url)
-    assert tenants.returncode == 0, tenants.stderr
-    made = command("namespaces", "create", "acme/shop", "--url", two.web_url)
-    assert made.returncode == 0, made.stderr
-    created = command(
-        "topics", "create", "acme/shop/orders", "--segments", "2", "--url", two.web_url
-    )
-    assert created.returncode == 0, created.stderr
-    split = command("topics", "split", "acme/shop/orders", "0", "--url", one.web_url)
-    assert split.returncode == 0, split.stderr
-    found = command("lookup", "topic://acme/shop/orders", "--url", one.web_url)
-    assert one.web_url in found.stdout, found.stdout
-    doctor = command("doctor", "--url", one.web_url)
-    assert "reaches" in doctor.stdout, doctor.stdout
-
-
 class Flow:
     """Messages of a producer, and what a consumer was given of them."""
 
@@ -161,10 +138,10 @@ async def flowing(proxies: list[ProxyProcess], topic: str, kafka: str) -> AsyncI
         await asyncio.gather(receiving, return_exceptions=True)
         kept = await asyncio.to_thread(stored, kafka, flow.producer.layout)
     assert wrong(kept, sent) == []
-    once = {key: list(dict.fromkeys(values)) for key, values in received.items()}
-    assert wrong(once, sent) == []
+    assert wrong({key: list(dict.fromkeys(values)) for key, values in received.items()}, sent) == []
 
 
+@pytest.mark.long
 def test_nothing_is_lost_when_proxies_are_killed_until_one_is_left(
     cluster: TopicCluster, tmp_path: Path
 ) -> None:
@@ -190,18 +167,17 @@ def test_nothing_is_lost_when_proxies_are_killed_until_one_is_left(
         asyncio.run(asyncio.wait_for(body(proxies), TEST_S))
 
 
-def test_nothing_is_lost_and_keys_keep_their_order_when_a_session_s_node_is_killed(
+async def test_nothing_is_lost_and_keys_keep_their_order_when_a_session_s_node_is_killed(
     cluster: TopicCluster, proxies: list[ProxyProcess]
 ) -> None:
-    async def body() -> None:
+    with connections_noted() as ports:
         await rest(
             proxies[0], "PUT", f"/admin/v2/scalable/{TOPIC}", params={"numInitialSegments": 2}
         )
         await rest(proxies[1], "GET", f"/lookup/v2/topic/topic/{TOPIC}")
         async with flowing(proxies, TOPIC, cluster.kafka) as flow:
             victim = await controller_of(proxies[0], TOPIC)
-            node = next(each for each in cluster.nodes if each.broker_id == victim)
-            node.kill()
+            next(each for each in cluster.nodes if each.broker_id == victim).kill()
             before = flow.count
 
             async def split() -> bool:
@@ -215,9 +191,6 @@ def test_nothing_is_lost_and_keys_keep_their_order_when_a_session_s_node_is_kill
             await eventually(split)
             await until(lambda: len(flow.producer.layout.segments) == 4)
             await until(lambda: flow.count > before + 200)
-
-    with connections_noted() as ports:
-        asyncio.run(asyncio.wait_for(body(), TEST_S))
     allowed = {port_of(url) for each in proxies for url in (each.web_url, each.service_url)}
     allowed |= {port_of(each) for each in cluster.kafka.split(",")}
     assert ports <= allowed, f"connected to {ports - allowed}, which are no proxy's nor Kafka's"
@@ -228,9 +201,11 @@ def test_a_proxy_that_is_stopped_sends_its_clients_to_another_and_ends_cleanly(
     cluster: TopicCluster, proxies: list[ProxyProcess]
 ) -> None:
     async def body() -> None:
+        topic = "public/default/left"
+        await cluster.create(topic)
         async with Client(url_of(proxies)) as client:
-            producer = await client.create_producer(TOPIC)
-            consumer = await client.subscribe(TOPIC, "other", "only")
+            producer = await client.create_producer(topic)
+            consumer = await client.subscribe(topic, "other", "only")
             await producer.send(b"before", "k")
             assert await asyncio.to_thread(proxies[0].stop) == 0, proxies[0].text()
             await producer.send(b"after", "k")

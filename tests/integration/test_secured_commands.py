@@ -25,8 +25,6 @@ from anabranch.core.security.table import COMMANDS
 from anabranch.devkit.demo.load_wave import SETTINGS
 from support.processes import COMMAND, DEV_SETTINGS, HOST, START_S_MAX, Dev, dev, run
 
-pytestmark = pytest.mark.integration
-
 TOPIC: Final = "acme/shop/orders"
 # Each command once and in an order in which each finds what it needs; BROKER is a node's id.
 STEPS: Final = f"""
@@ -71,6 +69,9 @@ topics split {TOPIC} 0
 topics merge {TOPIC} 2 3
 topics rebucket {TOPIC} 1 4
 topics relocate {TOPIC} 5
+segments strays {TOPIC} 0
+segments abort-transaction {TOPIC} 0 --yes
+segments restore {TOPIC} 5 --yes
 topics unload {TOPIC}
 namespaces unload acme/shop
 bundles unload acme/shop 0x80000000_0xbfffffff
@@ -110,6 +111,8 @@ OFFLINE: Final = {
 # What is refused for another reason than who asks: this Kafka has one broker.
 REFUSED: Final = {
     "topics relocate": "segments can lie nowhere else",
+    "segments abort-transaction": "no transaction holds it back",
+    "segments restore": "is not lost",
     "kafka drain": "segments can lie nowhere else",
     "kafka undrain": "is not drained",
 }
@@ -138,15 +141,7 @@ class Cluster(NamedTuple):
             made = run("dev-role", role, "--data-dir", str(data))
             assert made.returncode == 0, made.stderr
             changed = exports(data / "security" / "roles" / f"{role}.sh")
-        return subprocess.run(
-            [*COMMAND, *words],
-            env={**os.environ, **self.environment, **changed},
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            timeout=START_S_MAX,
-            check=False,
-        )
+        return run(*words, **{**self.environment, **changed})
 
 
 def exports(file: Path) -> dict[str, str]:
@@ -162,8 +157,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     settings = (*DEV_SETTINGS, *SETTINGS, patient)
     with dev(folder, nodes=2, settings=settings, flags=("--secure",)) as running:
         running.await_line("ready: 2 nodes")
-        found = exports(folder / "data" / "security" / "environment.sh")
-        yield Cluster(running, folder, found)
+        yield Cluster(running, folder, exports(folder / "data" / "security" / "environment.sh"))
 
 
 def name_of(line: str) -> str:
@@ -176,16 +170,7 @@ def invoked(line: str, environment: Mapping[str, str | None]) -> tuple[int, str]
     their connections to its end.
     """
     if name_of(line) in APARTLY:
-        told = {name: value for name, value in environment.items() if value is not None}
-        ended = subprocess.run(
-            [*COMMAND, *shlex.split(line)],
-            input="one\n",
-            env={**os.environ, **told},
-            capture_output=True,
-            text=True,
-            timeout=START_S_MAX,
-            check=False,
-        )
+        ended = run(*shlex.split(line), lines="one\n", **environment)
         return ended.returncode, ended.stdout + ended.stderr
     words = shlex.split(line)
     done = CliRunner().invoke(cli, words, env=environment, standalone_mode=False)
@@ -207,6 +192,7 @@ def test_every_command_is_tried() -> None:
     assert not set(tried) & (APART | OFFLINE)
 
 
+@pytest.mark.long
 def test_every_command_asks_a_secured_cluster_as_the_environment_says(
     secured: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,6 +222,7 @@ def test_every_command_asks_a_secured_cluster_as_the_environment_says(
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.long
 def test_topics_are_watched_on_a_secured_cluster(secured: Cluster) -> None:
     made = secured.run_as("", "topics", "create", "public/default/watched")
     assert made.returncode == 0, made.stderr
@@ -253,19 +240,27 @@ def test_topics_are_watched_on_a_secured_cluster(secured: Cluster) -> None:
         assert watching.wait(START_S_MAX) == 0
 
 
-def demo_words(secured: Cluster) -> tuple[str, ...]:
+@pytest.mark.long
+@pytest.mark.spark
+def test_the_log_of_a_secured_cluster_is_archived_and_audited(secured: Cluster) -> None:
+    where = ("--archive-dir", str(secured.folder / "archive"))
+    for words in (("archive", "--once", *where), ("archive", "--list"), ("audit", *where)):
+        done = secured.run_as("", *words)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.long
+def test_the_demo_s_load_is_for_who_may_make_its_tenants(secured: Cluster) -> None:
     urls = ",".join(f"https://{HOST}:{secured.dev.port + number}" for number in range(2))
     servers = secured.environment["ANABRANCH_BOOTSTRAP_SERVERS"]
-    return ("demo", "--nodes", urls, "--bootstrap-servers", servers, "--duration", "45")
-
-
-def made_by_the_superuser(secured: Cluster) -> None:
-    """Has the demo make its tenants, and ends it where its load has begun."""
-    environment = {**os.environ, **secured.environment}
+    words = ("demo", "--nodes", urls, "--bootstrap-servers", servers, "--duration", "45")
+    refused = secured.run_as("eve", *words)
+    assert refused.returncode == 1, refused.stdout + refused.stderr
+    assert "anabranch tenants create TENANT --admin-role ROLE" in refused.stderr
     with subprocess.Popen(
-        [*COMMAND, *demo_words(secured)],
-        env=environment,
-        cwd=secured.folder,
+        [*COMMAND, *words],
+        env={**os.environ, **secured.environment},
+        cwd=secured.folder,  # it writes a report there
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -279,29 +274,6 @@ def made_by_the_superuser(secured: Cluster) -> None:
         process.send_signal(signal.SIGINT)
         told += process.communicate(timeout=START_S_MAX)[0]
     assert any(LOAD_BEGINS in line for line in told), "".join(told)
-
-
-def test_the_demo_s_load_is_for_who_may_have_it_alone(secured: Cluster) -> None:
-    refused = secured.run_as("eve", *demo_words(secured))
-    assert refused.returncode == 1, refused.stdout + refused.stderr
-    assert "anabranch tenants create TENANT --admin-role ROLE" in refused.stderr
-    made_by_the_superuser(secured)
     # What is there now she may not see, and it is not said that it is.
-    hidden = secured.run_as("eve", *demo_words(secured))
+    hidden = secured.run_as("eve", *words)
     assert (hidden.returncode, hidden.stderr) == (1, refused.stderr)
-    # Who administers the tenants needs no more, once they are there.
-    for tenant in ("planning", "deployment", "libraries", "documents", "testing", "services"):
-        named = secured.run_as("", "tenants", "update", tenant, "--admin-role", "ada")
-        assert named.returncode == 0, named.stderr
-    done = secured.run_as("ada", *demo_words(secured))
-    assert "every message arrived once and in its key's order" in done.stdout, done.stderr
-    assert ", 0 failed, " in done.stdout
-    assert "topics that nodes answer differently: 0" in done.stdout
-
-
-@pytest.mark.spark
-def test_the_log_of_a_secured_cluster_is_archived_and_audited(secured: Cluster) -> None:
-    where = ("--archive-dir", str(secured.folder / "archive"))
-    for words in (("archive", "--once", *where), ("archive", "--list"), ("audit", *where)):
-        done = secured.run_as("", *words)
-        assert done.returncode == 0, done.stdout + done.stderr

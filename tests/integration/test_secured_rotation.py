@@ -6,7 +6,7 @@ import asyncio
 import logging
 import shutil
 import ssl
-from collections.abc import Callable, Coroutine
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,29 +19,22 @@ from anabranch.wire.errors import AuthenticationError
 from support.authority import Authority, Issued
 from support.rotation import Clients, Follower, Rotating, clients_of, rotating, signed
 from support.secured_proxy import PROXY, READER
-from support.topic_cluster import TEST_S
 from support.waiting import eventually, until
 from support.wire import HOST
 
-pytestmark = pytest.mark.integration
-
 NOT_TAKEN = "security.file_not_taken"
-SUCCESSOR = "successor"
 INTERRUPTED = {"consumer.session_interrupted", "consumer.refused", "watch.lost", "watch.failing"}
 
-Body = Callable[[Rotating], Coroutine[None, None, None]]
 
-
-def run(kafka: EmbeddedKafka, prefix: str, folder: Path, body: Body) -> None:
-    """Runs a test on a cluster of its own."""
-
-    async def test(running: Rotating) -> None:
-        await running.furnish()
-        await asyncio.wait_for(body(running), TEST_S)
-
-    with rotating(kafka, prefix, folder) as running:
-        asyncio.run(test(running))
-        for text in running.texts:
+@pytest.fixture
+def running(
+    kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> Iterator[Rotating]:
+    """A cluster of the test's own."""
+    with caplog.at_level(logging.INFO, "anabranch"), rotating(kafka, topic_prefix, tmp_path) as it:
+        asyncio.run(it.furnish())
+        yield it
+        for text in it.texts:
             assert "Traceback" not in text
 
 
@@ -93,10 +86,10 @@ async def is_refused(running: Rotating, shown: str) -> None:
         await eventually(does)
 
 
-def test_a_new_certificate_is_shown_to_new_connections_and_no_open_one_notices(
-    kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+async def test_a_new_certificate_is_shown_to_new_connections_and_no_open_one_notices(
+    running: Rotating, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def rotate(running: Rotating, clients: Clients, second: Authority) -> None:
+    async def rotate(clients: Clients, second: Authority) -> None:
         # Whoever of the clients connected anew would not trust it: who goes on has not done that.
         later = second.issue("later", server=True)
         running.put(later)
@@ -117,36 +110,32 @@ def test_a_new_certificate_is_shown_to_new_connections_and_no_open_one_notices(
         await all_show(running, other)
         await clients.go_on()
 
-    async def body(running: Rotating) -> None:
-        first, second = running.around.authority, Authority(tmp_path / "second")
-        old = tmp_path / "old.pem"
-        shutil.copy(first.file, old)
-        running.trust(first, second)
-        shown = Token(signed(READER, "people"))
-        async with clients_of(running, old, {"direct": shown, "proxied": shown}) as clients:
-            await clients.go_on()
-            caplog.clear()
-            await rotate(running, clients, second)
-            assert not events(caplog) & INTERRUPTED
-            tls = Tls(ca_file=second.file)
-            async with Client(running.url, tls=tls, credentials=shown) as newcomer:
-                follower = Follower(newcomer, "later")
-                await clients.all_is_right(follower)
-                await follower.stop()
-
-    with caplog.at_level(logging.INFO, "anabranch"):
-        run(kafka, topic_prefix, tmp_path, body)
+    first, second = running.around.authority, Authority(tmp_path / "second")
+    old = tmp_path / "old.pem"
+    shutil.copy(first.file, old)
+    running.trust(first, second)
+    shown = Token(signed(READER, "people"))
+    async with clients_of(running, old, {"direct": shown, "proxied": shown}) as clients:
+        await clients.go_on()
+        caplog.clear()
+        await rotate(clients, second)
+        assert not events(caplog) & INTERRUPTED
+        async with Client(running.url, tls=Tls(ca_file=second.file), credentials=shown) as newcomer:
+            follower = Follower(newcomer, "later")
+            await clients.all_is_right(follower)
+            await follower.stop()
 
 
-def test_tokens_of_a_new_key_take_the_place_of_the_old_ones(
-    kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.long
+async def test_tokens_of_a_new_key_take_the_place_of_the_old_ones(
+    running: Rotating, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     old, new = signed(READER, "people"), signed(READER, "later")
     file = tmp_path / "reader.token"
     file.write_text(old)
     current = [old]
 
-    async def rotate(running: Rotating, clients: Clients) -> None:
+    async def rotate(clients: Clients) -> None:
         await running.taken("keys", lambda: running.set_keys("people", "proxies", "later"))
         for shown in (old, new):
             for connection in await let_in(running, shown):
@@ -170,45 +159,10 @@ def test_tokens_of_a_new_key_take_the_place_of_the_old_ones(
             await left(connection)
         await clients.go_on()
 
-    async def body(running: Rotating) -> None:
-        shown = {"direct": Token(file), "proxied": Token(lambda: current[0])}
-        authority = running.around.authority.file
-        async with clients_of(running, authority, shown) as clients:
-            await clients.go_on()
-            caplog.clear()
-            await rotate(running, clients)
-            assert not events(caplog) & INTERRUPTED
-            await clients.all_is_right()
-
-    with caplog.at_level(logging.INFO, "anabranch"):
-        run(kafka, topic_prefix, tmp_path, body)
-
-
-def test_another_role_takes_the_place_of_one_whose_rights_go(
-    kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
-) -> None:
-    """A connection is one role's: so each ends, and what it was for goes on by another one."""
-    old, new = signed(READER, "people"), signed(SUCCESSOR, "later")
-    file = tmp_path / "reader.token"
-    file.write_text(old)
-    current = [old]
-
-    async def body(running: Rotating) -> None:
-        await running.grant(SUCCESSOR)
-        await running.taken("keys", lambda: running.set_keys("people", "proxies", "later"))
-        shown = {"direct": Token(file), "proxied": Token(lambda: current[0])}
-        authority = running.around.authority.file
-        async with clients_of(running, authority, shown) as clients:
-            await clients.go_on()
-            held = await let_in(running, old)
-            file.write_text(new)
-            current[:] = [new]
-            running.around.set_token(signed(PROXY, "later"))
-            running.set_keys("later")
-            await until(lambda: not any(each.is_open for each in held))
-            await clients.go_on()
-            await running.revoke(READER, kid="later")
-            await clients.go_on()
-            await clients.all_is_right()
-
-    run(kafka, topic_prefix, tmp_path, body)
+    shown = {"direct": Token(file), "proxied": Token(lambda: current[0])}
+    async with clients_of(running, running.around.authority.file, shown) as clients:
+        await clients.go_on()
+        caplog.clear()
+        await rotate(clients)
+        assert not events(caplog) & INTERRUPTED
+        await clients.all_is_right()

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import resource
 import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -32,12 +33,12 @@ from support import channel
 from support.local_topic import local_topic
 from support.quiet import QUIET
 from support.several_brokers import leaders, under_load
-from support.topic_cluster import TEST_S, TopicCluster, run_on, topic_cluster
-from support.waiting import until
+from support.topic_cluster import TEST_S, TopicCluster, topic_cluster
+from support.transactions import COUNT, begun, end
+from support.waiting import WAIT_S, until
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.long
 
-_WAIT_S = 60.0
 _MANY = 500
 
 
@@ -48,17 +49,14 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBrokers]:
 
 
 @pytest.fixture(scope="module")
-def nodes(
-    request: pytest.FixtureRequest,
-    brokers: KafkaBrokers,
-    tmp_path_factory: pytest.TempPathFactory,
+def cluster(
+    brokers: KafkaBrokers, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[TopicCluster]:
-    """Two nodes with so many copies of everything, of which so many must be in sync."""
-    copies, in_sync = request.param
+    """Two nodes with two copies of everything, of which one must be in sync."""
     folder = tmp_path_factory.mktemp("nodes")
     settings = (
-        f"replicationFactor={copies}",
-        f"minInsyncReplicas={in_sync}",
+        "replicationFactor=2",
+        "minInsyncReplicas=1",
         "scalableTopicEntryBucketBudget=8",  # four for each of a split's children
     )
     with topic_cluster(brokers, f"{folder.name}.", folder, *settings) as running:
@@ -67,8 +65,7 @@ def nodes(
 
 def await_missed(kafka: str, number: int) -> None:
     """Returns once Kafka knows that this broker is gone."""
-    admin = AdminClient({**QUIET, "bootstrap.servers": kafka})
-    known = partial(admin.list_topics, timeout=_WAIT_S)
+    known = partial(AdminClient({**QUIET, "bootstrap.servers": kafka}).list_topics, timeout=WAIT_S)
     channel.until(lambda: number not in known().brokers, f"broker {number} is missed")
 
 
@@ -77,73 +74,55 @@ def test_a_share_group_is_set_up_once_every_broker_knows(brokers: KafkaBrokers) 
     admin = SegmentAdmin(connection, SegmentSettings())
     user = connection.admin()
     numbers = range(1, len(brokers.brokers) + 1)
-    for group in (f"group-{turn}" for turn in range(10)):
-        admin.start_share_groups([group], _WAIT_S)
+    for group in (f"group-{turn}" for turn in range(5)):
+        admin.start_share_groups([group], WAIT_S)
         asked = ConfigResource(ConfigResource.Type.GROUP, group)
         of = [ConfigResource(ConfigResource.Type.BROKER, str(each)) for each in numbers]
         told = [user.describe_configs([each, asked])[asked] for each in of]  # each tells its own
-        values = [each.result(_WAIT_S)["share.auto.offset.reset"].value for each in told]
+        values = [each.result(WAIT_S)["share.auto.offset.reset"].value for each in told]
         assert values == ["earliest"] * len(numbers), group
-    victim = brokers.numbered(3)
-    victim.kill()
-    try:  # Kafka soon misses it, and nobody waits for it any more
-        admin.start_share_groups(["late"], _WAIT_S)
-    finally:
-        victim.start()
     admin.close()
 
 
-@pytest.mark.parametrize("maker", ["node", "sdk"])
-def test_a_question_to_a_broker_that_is_away_waits_in_peace(
-    brokers: KafkaBrokers, maker: str
-) -> None:
-    """librdkafka's threads otherwise wake each other some 400,000 times a second meanwhile."""
-    user = (
-        KafkaConnection(brokers.bootstrap_servers).admin()
-        if maker == "node"
-        else AdminClient({**ADMIN, **QUIET, "bootstrap.servers": brokers.bootstrap_servers})
-    )
-    asked = ConfigResource(ConfigResource.Type.BROKER, "3")
-    user.describe_configs([asked])[asked].result(_WAIT_S)
-    victim = brokers.numbered(3)
-    victim.kill()
-    try:
-        before = _switches()
-        with pytest.raises(KafkaException):
-            user.describe_configs([asked], request_timeout=2.0)[asked].result(_WAIT_S)
-        assert _switches() - before < 20_000
-    finally:
-        victim.start()
-
-
-def test_a_leader_that_is_away_keeps_nobody_else_s_end_back_and_waits_in_peace_too(
+def test_questions_to_a_broker_that_is_away_wait_in_peace_and_keep_no_other_answer_back(
     brokers: KafkaBrokers, topic_prefix: str
 ) -> None:
+    """librdkafka's threads otherwise wake each other some 400,000 times a second meanwhile."""
     topic = f"{topic_prefix}t"
     connection = KafkaConnection(brokers.bootstrap_servers)
-    user = connection.admin()
-    new = NewTopic(topic, 2, replica_assignment=[[1], [3]])
-    user.create_topics([new])[topic].result(_WAIT_S)
+    sdk = AdminClient({**ADMIN, **QUIET, "bootstrap.servers": brokers.bootstrap_servers})
+    node = connection.admin()
+    node.create_topics([NewTopic(topic, 2, replica_assignment=[[1], [3]])])[topic].result(WAIT_S)
     places = [(topic, 0), (topic, 1)]
     asker = PartitionOffsets(connection)
+    asked = ConfigResource(ConfigResource.Type.BROKER, "3")
+    admin = SegmentAdmin(connection, SegmentSettings())
 
     def told() -> list[bool]:
         answers = asker.ask_each(places, LATEST, 2.0)
         return [isinstance(answers[place], PartitionOffset) for place in places]
 
     channel.until(lambda: all(told()), "both are led")
+    for user in (node, sdk):
+        user.describe_configs([asked])[asked].result(WAIT_S)
     victim = brokers.numbered(3)
     victim.kill()
     try:
+        for user in (node, sdk):
+            before = _switches()
+            with pytest.raises(KafkaException):
+                user.describe_configs([asked], request_timeout=2.0)[asked].result(WAIT_S)
+            assert _switches() - before < 20_000
         before = _switches()
-        asked = asker.ask(places, LATEST, 2.0)[places[1]]
-        assert isinstance(asked, KafkaError)
+        assert isinstance(asker.ask(places, LATEST, 2.0)[places[1]], KafkaError)
         assert _switches() - before < 20_000
         channel.until(lambda: told() == [True, False], "the other one's is told")
+        admin.start_share_groups(["late"], WAIT_S)  # which waits for nobody who is missed
     finally:
         victim.start()
     channel.until(lambda: all(told()), "it is told again")
     asker.close()
+    admin.close()
 
 
 def _switches() -> int:
@@ -157,43 +136,72 @@ def test_only_the_leader_of_a_whole_partition_is_believed_on_what_it_holds(
     """A follower answers as well, by what it has copied so far."""
     topic = f"{topic_prefix}t"
     user = AdminClient({**QUIET, "bootstrap.servers": brokers.bootstrap_servers})
-    user.create_topics([NewTopic(topic, 1, 2)])[topic].result(_WAIT_S)
+    user.create_topics([NewTopic(topic, 1, 2)])[topic].result(WAIT_S)
     writer = KafkaProducer(
         {**QUIET, "bootstrap.servers": brokers.bootstrap_servers, "enable.idempotence": True}
     )
     for number in range(3):
         writer.produce(topic, b"%d" % number)
-    assert writer.flush(_WAIT_S) == 0
-    place = user.list_topics(topic, timeout=_WAIT_S).topics[topic].partitions[0]
+    assert writer.flush(WAIT_S) == 0
+    place = user.list_topics(topic, timeout=WAIT_S).topics[topic].partitions[0]
 
     def asked(broker: int, end: int) -> list[int]:
         host, _, port = brokers.numbered(broker).bootstrap_servers.partition(":")
-        states = producer_state.ask((host, int(port)), (topic, 0), end, {}, _WAIT_S)
+        states = producer_state.ask((host, int(port)), (topic, 0), end, {}, WAIT_S)
         return [each.last_sequence for each in states]
 
     assert asked(place.leader, 3) == [2]
     for broker in {1, 2, 3} - {place.leader}:
         with pytest.raises(OSError, match="moves to another leader"):
             asked(broker, 3)
-    with pytest.raises(OSError, match="stands at 3, and not at its sealed end, 4"):
+    with pytest.raises(OSError, match="stands at 3, before its sealed end, 4"):
         asked(place.leader, 4)
 
 
-@pytest.mark.parametrize("nodes", [(1, 1), (2, 1)], indirect=True, ids=["one copy", "two copies"])
-def test_segments_on_several_brokers_split_and_merge_under_load(nodes: TopicCluster) -> None:
-    async def body(nodes: TopicCluster, client: Client, topic: str) -> None:
-        async def disturb(producer: Producer) -> None:
-            first = producer.layout.segments[0].kafka_topic
-            assert len(set(leaders(nodes.kafka, first).values())) == 3
-            await nodes.split(topic, 0)
-            await nodes.split(topic, 1)
-            await nodes.merge(topic, 3, 4)
-            await nodes.split(topic, 2)
-            await until(lambda: len(producer.layout.segments) == 8)
+async def test_segments_on_several_brokers_split_and_merge_under_load(
+    cluster: TopicCluster, client: Client, topic: str
+) -> None:
+    async def disturb(producer: Producer) -> None:
+        first = producer.layout.segments[0].kafka_topic
+        assert len(set(leaders(cluster.kafka, first).values())) == 3
+        await cluster.split(topic, 0)
+        await cluster.split(topic, 1)
+        await cluster.merge(topic, 3, 4)
+        await cluster.split(topic, 2)
+        await until(lambda: len(producer.layout.segments) == 8)
 
-        await under_load(nodes.kafka, client, topic, disturb, repeats=False)
+    await under_load(cluster.kafka, client, topic, disturb, repeats=False)
 
-    run_on(nodes, body)
+
+async def test_transactions_over_several_brokers_end_after_a_seal_by_hand_and_by_their_producer(
+    cluster: TopicCluster, client: Client, topic: str
+) -> None:
+    (segment,) = (await client.watch(topic)).layout.active
+    places = leaders(cluster.kafka, segment.kafka_topic)
+    assert set(places.values()) == {1, 2, 3}
+    consumer = await client.subscribe(topic, "billing")
+    producer = await client.create_producer(topic)
+    held = {}
+    for buckets in (tuple(places), tuple(places)[::-1]):
+        held[buckets] = await asyncio.to_thread(begun, cluster.kafka, segment.kafka_topic, *buckets)
+    await cluster.split(topic, 0)
+    await producer.send(b"of a child", "key")
+    stats = await cluster.call("GET", f"{topic}/stats")
+    found = stats["segments"]["0"]["openTransactions"]
+    of = {buckets: f"{segment.kafka_topic}.{buckets}" for buckets in held}
+    assert Counter(each["transactionalId"] for each in found) == dict.fromkeys(
+        of.values(), len(places)
+    )
+    committed, aborted = held
+    (number,) = {each["producerId"] for each in found if each["transactionalId"] == of[aborted]}
+    await cluster.call("POST", f"{topic}/segments/0/abort-transaction/{number}")
+    await asyncio.to_thread(end, held[committed], commits=True)
+    taken = []
+    for _ in range(COUNT * len(places) + 1):
+        message = await consumer.receive(WAIT_S)
+        consumer.acknowledge(message)
+        taken.append(message.value)
+    assert taken[-1] == b"of a child"
 
 
 class HalfSealed:
@@ -207,44 +215,31 @@ class HalfSealed:
         def held(sealer: Sealer, places: Sequence[tuple[str, int]], deadline: Deadline) -> bool:
             refused = probe(sealer, places, deadline)
             self.reached.set()
-            assert self.go_on.wait(_WAIT_S)
+            assert self.go_on.wait(WAIT_S)
             return refused
 
         monkeypatch.setattr(Sealer, "_probe", held)
 
 
-@pytest.mark.parametrize(
-    ("copies", "in_sync", "number"), [(2, 1, 2), (2, 2, 3)], ids=["one", "all"]
-)
 def test_a_broker_is_killed_in_the_middle_of_a_seal(
-    brokers: KafkaBrokers,
-    topic_prefix: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    copies: int,
-    in_sync: int,
-    number: int,
+    brokers: KafkaBrokers, topic_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    victim = brokers.numbered(number)
+    victim = brokers.numbered(2)
     seal = HalfSealed(monkeypatch)
-    settings = {
-        "replicationFactor": copies,
-        "minInsyncReplicas": in_sync,
-        "scalableTopicEntryBucketBudget": 8,
-    }
+    settings = {"replicationFactor": 2, "minInsyncReplicas": 1, "scalableTopicEntryBucketBudget": 8}
 
     async def test() -> None:
         async with local_topic(brokers, topic_prefix, tmp_path, 1, **settings) as at:
 
             async def disturb(producer: Producer) -> None:
                 splitting = asyncio.create_task(at.node.operations.topics.split(at.topic, 0))
-                assert await asyncio.to_thread(seal.reached.wait, _WAIT_S)
+                assert await asyncio.to_thread(seal.reached.wait, WAIT_S)
                 await asyncio.to_thread(victim.kill)
                 seal.go_on.set()
-                await asyncio.to_thread(await_missed, brokers.bootstrap_servers, number)
+                await asyncio.to_thread(await_missed, brokers.bootstrap_servers, 2)
                 await asyncio.to_thread(victim.start)
                 await asyncio.gather(splitting, return_exceptions=True)
-                await until(lambda: len(producer.layout.segments) == 3, _WAIT_S)
+                await until(lambda: len(producer.layout.segments) == 3, WAIT_S)
 
             async with Client(at.node.settings.service_url) as client:
                 await under_load(brokers.bootstrap_servers, client, at.topic, disturb, repeats=True)
@@ -266,10 +261,10 @@ def test_a_broker_that_reads_at_once_of_the_seal_and_that_it_leads_stores_nothin
 
     def create(name: str, places: list[list[int]]) -> None:
         new = NewTopic(name, len(places), replica_assignment=places)
-        user.create_topics([new])[name].result(_WAIT_S)
+        user.create_topics([new])[name].result(WAIT_S)
 
     def known() -> PartitionMetadata:
-        return user.list_topics(topic, timeout=_WAIT_S).topics[topic].partitions[0]
+        return user.list_topics(topic, timeout=WAIT_S).topics[topic].partitions[0]
 
     create(topic, [[3, leader]])  # the first one leads, and again when it is told to
     late.kill()
@@ -285,24 +280,21 @@ def test_a_broker_that_reads_at_once_of_the_seal_and_that_it_leads_stores_nothin
     sealer = Sealer(connection, connection.admin())
     with closing(sealer), closing(connection.consumer()) as reader, ThreadPoolExecutor(1) as pool:
         create(f"{topic_prefix}before", [[3]] * _MANY)  # for some time it reads of nothing else
-        deadline = Deadline(connection, _WAIT_S, lambda: None)
+        deadline = Deadline(connection, WAIT_S, lambda: None)
         sealing = pool.submit(sealer.seal, [SegmentTopic(topic, 1)], deadline)
         channel.until(lambda: is_refused(writer, topic), "the leader refuses")
         place = TopicPartition(topic, 0)
-        moved = user.elect_leaders(ElectionType.PREFERRED, [place]).result(_WAIT_S)
-        assert moved[place] is None
+        assert user.elect_leaders(ElectionType.PREFERRED, [place]).result(WAIT_S)[place] is None
         create(f"{topic_prefix}meanwhile", [[3]] * _MANY)
         channel.until(lambda: known().leader == 3, "the late one leads")
         channel.until(lambda: is_refused(writer, topic), "it refuses, too")
-        assert sealing.result(_WAIT_S) == {
-            topic: (reader.get_watermark_offsets(place, _WAIT_S)[1],)
-        }
+        assert sealing.result(WAIT_S) == {topic: (reader.get_watermark_offsets(place, WAIT_S)[1],)}
 
 
 def is_refused(writer: KafkaProducer, topic: str) -> bool:
     """Whether Kafka refuses an append for its size."""
     answers: list[KafkaError | None] = []
     writer.produce(topic, b"late", on_delivery=lambda error, _: answers.append(error))
-    assert writer.flush(_WAIT_S) == 0
+    assert writer.flush(WAIT_S) == 0
     (answer,) = answers
     return answer is not None and answer.code() == KafkaError.MSG_SIZE_TOO_LARGE

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from anabranch.channel.codec import encode_entity
+from anabranch.channel.kafka.topics import Topics
 from anabranch.core.log.records import PolicyOp, scope_of
 from anabranch.core.topics.kafka_names import kafka_topic
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
@@ -32,13 +33,12 @@ from support.history import BROKERS, mixed
 from support.kafka_history import append, name_archive, publish, put_snapshot, trim
 from support.local_audit import OF_ROLES, OF_TOPICS
 from support.quiet import QUIET
-from support.role_history import asked, lets_all_through, must, of_roles, policy
 from support.setting_history import override_change
 from support.topic_history import ORDERS, topic_of, topical
 
 NEWER = b"\xc3\x01" + b"\x07" * 40
 
-pytestmark = [pytest.mark.spark, pytest.mark.integration]
+pytestmark = pytest.mark.spark
 
 
 def _violated(summary: Summary) -> list[CheckName]:
@@ -49,11 +49,13 @@ def _options(kafka: EmbeddedKafka, prefix: str) -> AuditOptions:
     return AuditOptions(kafka.bootstrap_servers, topic_prefix=prefix)
 
 
-def _archive_options(options: AuditOptions) -> ArchiveOptions:
-    assert options.archive_dir is not None
-    return ArchiveOptions(
-        options.bootstrap_servers, options.archive_dir, topic_prefix=options.topic_prefix
-    )
+def _archived(
+    spark: SparkSession, kafka: EmbeddedKafka, topics: Topics, folder: Path
+) -> AuditOptions:
+    """Archives the log in a folder, as the archive `log` that its history registers."""
+    name_archive(kafka, topics, folder, "log")
+    archive_once(spark, ArchiveOptions(kafka.bootstrap_servers, folder, topic_prefix=topics.prefix))
+    return AuditOptions(kafka.bootstrap_servers, topic_prefix=topics.prefix, archive_dir=folder)
 
 
 def test_a_sound_log_passes_every_check(
@@ -73,32 +75,10 @@ def test_a_sound_log_passes_every_check(
     assert _violated(summary) == [], table(summary)
     (digests,) = (check for check in summary.checks if check.name is CheckName.DIGESTS)
     assert digests.note == "1 heartbeats of no known schema are left out"
-    assert summary.records == history.next_offset
-    assert summary.log.horizon == history.next_offset
+    assert (summary.records, summary.log.horizon) == (history.next_offset, history.next_offset)
     unlooked = {c.name for c in summary.checks if c.result is CheckResult.NOT_APPLICABLE}
     assert unlooked == OF_TOPICS | OF_ROLES, table(summary)
-    found = json.loads(summary.json())
-    assert found["sound"] is True
-
-
-def test_a_role_s_history_is_told_of_a_log_in_which_somebody_had_no_right(
-    spark: SparkSession, kafka: EmbeddedKafka, topic_prefix: str
-) -> None:
-    history = of_roles(lets_all_through)
-    must(asked(history, "eve", policy(history)))
-    publish(kafka, topic_prefix, history)
-    options = msgspec.structs.replace(_options(kafka, topic_prefix), who="eve")
-    summary = audit(spark, options)
-    # The audit folds by the rule, so what was let through changes nothing there.
-    assert _violated(summary) == []
-    assert [each.verdict for each in summary.role_events] == ["NOT_PERMITTED"]
-    assert "eve, by offset and time:" in table(summary)
-    ada = audit(spark, msgspec.structs.replace(options, who="ada")).role_events
-    assert [each.text.partition(" on ")[0] for each in ada] == [
-        "may consume, scale",
-        f"asked for topic POLICY topic:{ORDERS}",
-    ]
-    assert [each.verdict for each in ada] == ["", "ACCEPTED"]
+    assert json.loads(summary.json())["sound"] is True
 
 
 def test_a_sound_log_of_topics_passes_and_kafka_is_asked_about_its_segments(
@@ -132,9 +112,7 @@ def test_an_archive_and_the_rest_of_the_wal_are_one_log(
     history = mixed(rounds=2)
     history.registers("log")
     topics = publish(kafka, topic_prefix, history, history.snapshot())
-    options = msgspec.structs.replace(_options(kafka, topic_prefix), archive_dir=tmp_path / "log")
-    name_archive(kafka, topics, tmp_path / "log", "log")
-    archive_once(spark, _archive_options(options))
+    options = _archived(spark, kafka, topics, tmp_path / "log")
     later = history.next_offset
     name = history.units()[0]
     history.transfer(name, history.elsewhere(name))
@@ -158,9 +136,7 @@ def test_a_log_that_is_trimmed_while_it_is_read_is_read_again(
     history = mixed()
     history.registers("log")
     topics = publish(kafka, topic_prefix, history, history.snapshot())
-    options = msgspec.structs.replace(_options(kafka, topic_prefix), archive_dir=tmp_path / "log")
-    name_archive(kafka, topics, tmp_path / "log", "log")
-    archive_once(spark, _archive_options(options))
+    options = _archived(spark, kafka, topics, tmp_path / "log")
     owner, name = {
         "before its times are read": (inputs, "_times"),
         "before it is replayed": (audit_module, "_examine"),
@@ -177,25 +153,23 @@ def test_a_log_that_is_trimmed_while_it_is_read_is_read_again(
     monkeypatch.setattr(owner, name, trimmed)
     summary = audit(spark, options)
     assert _violated(summary) == [], table(summary)
-    assert begun == [0, history.next_offset]
-    assert summary.records == history.next_offset
+    assert (begun, summary.records) == ([0, history.next_offset], history.next_offset)
 
 
+@pytest.mark.long
 def test_a_record_that_archive_and_wal_hold_differently_is_found(
     spark: SparkSession, kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
 ) -> None:
     history, other = mixed(), mixed()
     history.registers("log")
     topics = publish(kafka, topic_prefix, history)
-    options = msgspec.structs.replace(_options(kafka, topic_prefix), archive_dir=tmp_path / "log")
     unreadable = next(e for e in other.entries if e.schema is None)
     place = other.entries.index(unreadable)
     other.entries[place] = msgspec.structs.replace(unreadable, value=b"other garbage")
     other.registers("log")
     others = publish(kafka, f"{topic_prefix}other.", other)
-    elsewhere = msgspec.structs.replace(options, topic_prefix=f"{topic_prefix}other.")
-    name_archive(kafka, others, tmp_path / "log", "log")
-    archive_once(spark, _archive_options(elsewhere))
+    elsewhere = _archived(spark, kafka, others, tmp_path / "log")
+    options = msgspec.structs.replace(elsewhere, topic_prefix=topic_prefix)
     with pytest.raises(AuditError, match="of another log"):
         audit(spark, options)
     name_archive(kafka, topics, tmp_path / "log", "log")  # as if it were of this one
@@ -204,15 +178,14 @@ def test_a_record_that_archive_and_wal_hold_differently_is_found(
     assert "hold different records" in summary.checks[0].witnesses[0].text
 
 
+@pytest.mark.long
 def test_a_gap_between_archive_and_log_is_told_and_accuses_nobody(
     spark: SparkSession, kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
 ) -> None:
     history = mixed()
     history.registers("log")
     topics = publish(kafka, topic_prefix, history)
-    options = msgspec.structs.replace(_options(kafka, topic_prefix), archive_dir=tmp_path / "log")
-    name_archive(kafka, topics, tmp_path / "log", "log")
-    archive_once(spark, _archive_options(options))
+    options = _archived(spark, kafka, topics, tmp_path / "log")
     archived = history.next_offset
     history.fail(BROKERS[1], BROKERS[0])
     begins, taken = history.next_offset, history.snapshot()
@@ -239,8 +212,7 @@ def test_a_trimmed_log_without_archive_is_replayed_from_its_snapshot(
     taken = history.snapshot()
     history.fail(BROKERS[1], BROKERS[0])
     history.beat(BROKERS[0])
-    topics = publish(kafka, topic_prefix, history, taken)
-    trim(kafka, topics, taken.horizon.next_offset - 5)
+    trim(kafka, publish(kafka, topic_prefix, history, taken), taken.horizon.next_offset - 5)
     summary = audit(spark, _options(kafka, topic_prefix))
     assert _violated(summary) == [], table(summary)
     assert summary.log.from_snapshot
@@ -248,24 +220,17 @@ def test_a_trimmed_log_without_archive_is_replayed_from_its_snapshot(
     assert int(summary.digest, 16) == history.state.digest
 
 
-def test_a_trimmed_log_with_nothing_after_its_snapshot_is_not_called_sound(
-    spark: SparkSession, kafka: EmbeddedKafka, topic_prefix: str
-) -> None:
-    history = mixed()
-    topics = publish(kafka, topic_prefix, history, history.snapshot())
-    trim(kafka, topics, history.next_offset - 5)
-    with pytest.raises(AuditError, match=r"nothing of .*wal can be replayed.*--archive-dir"):
-        audit(spark, _options(kafka, topic_prefix))
-
-
-def test_a_trimmed_log_that_nothing_stands_for_cannot_be_audited(
+def test_a_trimmed_log_that_cannot_be_replayed_is_not_called_sound(
     spark: SparkSession, kafka: EmbeddedKafka, topic_prefix: str
 ) -> None:
     history = mixed()
     topics = publish(kafka, topic_prefix, history)
     trim(kafka, topics, 10)
     with pytest.raises(AuditError, match="name the directory of the archive"):
-        audit(spark, _options(kafka, topic_prefix))
+        audit(spark, _options(kafka, topic_prefix))  # no snapshot stands for what is gone
+    put_snapshot(kafka, topics, history.snapshot())
+    with pytest.raises(AuditError, match=r"nothing of .*wal can be replayed.*--archive-dir"):
+        audit(spark, _options(kafka, topic_prefix))  # and nothing comes after this one
 
 
 def test_a_cluster_that_is_not_there_is_named(

@@ -25,7 +25,7 @@ from anabranch.spark_replay.backtest.traces import SAMPLE, TraceDefaults, read_t
 from anabranch.spark_replay.report.charts import Bins
 from support.processes import START_S_MAX
 
-pytestmark = [pytest.mark.spark, pytest.mark.integration]
+pytestmark = pytest.mark.spark
 
 _POLICIES = {"default": AutoScalePolicy(), "off": AutoScalePolicy(enabled=False)}
 
@@ -42,15 +42,13 @@ def _csv(path: Path, *lines: str) -> Path:
 
 def _command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs it in that folder."""
-    command = [sys.executable, "-m", "anabranch.broker.cli", "backtest", *arguments]
-    environment = os.environ | {"PYTHONWARNINGS": "ignore"}
     return subprocess.run(
-        command,
+        [sys.executable, "-m", "anabranch.broker.cli", "backtest", *arguments],
         capture_output=True,
         text=True,
         check=False,
         timeout=300,
-        env=environment,
+        env=os.environ | {"PYTHONWARNINGS": "ignore"},
         cwd=folder,
     )
 
@@ -98,6 +96,7 @@ def test_the_command_compares_policies_and_names_what_it_leaves_out(tmp_path: Pa
     assert set(tmp_path.iterdir()) == {load, json_path, html_path}
 
 
+@pytest.mark.long
 def test_the_sample_is_replayed_when_no_load_is_named(spark: SparkSession) -> None:
     found = backtest(spark, BacktestOptions(mean_rate=2_000.0), _POLICIES, {})
     assert not found.topic_faults
@@ -112,12 +111,10 @@ def test_the_sample_is_replayed_when_no_load_is_named(spark: SparkSession) -> No
 
 
 def test_spark_comes_to_what_each_topic_alone_comes_to(spark: SparkSession) -> None:
-    first_ms = 1425254400000
     plan = BacktestPlan(
-        _POLICIES, Rules(consumers=3), Bins(first_ms, 3_600_000, 24 * 28), mean_rate=6_000
+        _POLICIES, Rules(consumers=3), Bins(1425254400000, 3_600_000, 24 * 28), mean_rate=6_000
     )
-    assumed = TraceDefaults(500.0, 2.0)
-    load = read_traces(spark, [SAMPLE], assumed).where("topic like 'functions/%'")
+    load = read_traces(spark, [SAMPLE], TraceDefaults(500.0, 2.0)).where("topic like 'functions/%'")
     found = {each.topic: each for each in replayed(spark, load, plan)}
     frame = pd.read_parquet(SAMPLE)
     frame["bytes_rate_in"] = frame["msg_rate_in"] * 500
@@ -153,24 +150,12 @@ def test_parquet_with_all_columns_is_taken_as_it_is(spark: SparkSession, tmp_pat
     assert found.total("default").actions == {"consumer-count": 2}
 
 
-@pytest.mark.parametrize(
-    ("header", "what"),
-    [
-        ("topic,time,msgs", "has no column msg_rate_in; it has topic, time, msgs"),
-        ("topic,msg_rate_in", "has no column time"),
-        ("msg_rate_in,when", "has no column topic, time"),
-    ],
-)
-def test_a_load_without_its_columns_is_refused(
-    spark: SparkSession, tmp_path: Path, header: str, what: str
-) -> None:
-    file = tmp_path / "load.csv"
-    file.write_text(f"{header}\n1,2,3\n", encoding="utf-8")
-    with pytest.raises(InvalidInputError, match=what):
+def test_what_is_no_load_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    file = tmp_path / "others.csv"
+    file.write_text("msg_rate_in,when\n1,2\n", encoding="utf-8")
+    lacking = "has no column topic, time; it has msg_rate_in, when"
+    with pytest.raises(InvalidInputError, match=lacking):
         backtest(spark, BacktestOptions([file]), _POLICIES, {})
-
-
-def test_what_is_no_load_at_all_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     text = tmp_path / "load.txt"
     text.write_text("nothing")
     with pytest.raises(InvalidInputError, match=r"neither Parquet nor a file whose name ends"):
@@ -183,13 +168,7 @@ def test_what_is_no_load_at_all_is_refused(spark: SparkSession, tmp_path: Path) 
         backtest(spark, BacktestOptions([only_bad]), _POLICIES, {})
 
 
-def test_a_missing_file_is_said_before_spark_is_started(tmp_path: Path) -> None:
-    answer = _command(tmp_path, "--load", "none.parquet")
-    assert answer.returncode == 2
-    assert "there is no load in" in answer.stderr
-    assert "Traceback" not in answer.stderr
-
-
+@pytest.mark.long
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_a_command_that_is_interrupted_has_told_where_it_is_and_leaves_no_folder(
     how: signal.Signals, tmp_path: Path

@@ -15,7 +15,7 @@ from anabranch.spark_replay.balance.replay import BalanceReplay, ReplayRules
 from anabranch.spark_replay.balance.run import SAMPLE, bins_of, read_recording
 from anabranch.spark_replay.balance.variants import parse_variants
 
-pytestmark = [pytest.mark.spark, pytest.mark.integration]
+pytestmark = pytest.mark.spark
 
 _VARY = "loadBalancerBrokerLoadTargetStd=0.25,0.1"
 _STEP_S = 20.0

@@ -21,7 +21,7 @@ from support.kafka_history import append, name_archive, publish
 from support.processes import COMMAND
 from support.spark_cluster import BARE_PYTHON, SparkCluster, SparkWorker, spark_cluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.integration, pytest.mark.timeout(1_800)]
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 _WAIT_S = 1_000.0
 _TRANSFERS = 1_500
@@ -87,8 +87,7 @@ def test_an_audit_of_a_cluster_s_archive_survives_a_worker_and_says_what_a_local
     command = _command(cluster, "audit", *log, *place, "--json", str(report))
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
-        victim = _holder_of_the_log(cluster, process)
-        victim.kill()
+        _holder_of_the_log(cluster, process).kill()
         assert process.poll() is None, "it had ended before the worker was killed"
         said, _ = process.communicate(timeout=_WAIT_S)
     finally:

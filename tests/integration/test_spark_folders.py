@@ -19,7 +19,7 @@ from support.channel import registry
 from support.history import mixed
 from support.kafka_history import append, make_topics, publish
 
-pytestmark = [pytest.mark.spark, pytest.mark.integration]
+pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
@@ -56,39 +56,33 @@ def test_an_archive_by_a_url_of_hadoop_s_goes_on_and_is_audited(
     assert (found.records, found.log.archived_until) == (until + 20, until + 20)
 
 
-@pytest.mark.parametrize("as_url", [False, True], ids=["path", "url"])
 def test_a_folder_of_this_machine_is_that_whatever_hadoop_s_default_is(
-    spark: SparkSession,
-    kafka: EmbeddedKafka,
-    topic_prefix: str,
-    place: str,
-    tmp_path: Path,
-    *,
-    as_url: bool,
+    spark: SparkSession, kafka: EmbeddedKafka, topic_prefix: str, place: str, tmp_path: Path
 ) -> None:
     folder = tmp_path / "of this machine#1"
     history = mixed()
-    publish(kafka, topic_prefix, history)
+    topics = publish(kafka, topic_prefix, history)
     conf = spark.sparkContext._jsc.hadoopConfiguration()
     before = conf.get("fs.defaultFS")
     conf.set("fs.defaultFS", place.removesuffix("/archives/river"))
     try:
-        named = f"file://{folder}" if as_url else folder
-        options = ArchiveOptions(kafka.bootstrap_servers, named, topic_prefix=topic_prefix)
+        options = ArchiveOptions(kafka.bootstrap_servers, folder, topic_prefix=topic_prefix)
         until = archive_once(spark, options)
         assert until == history.next_offset + 1
-        found = audit(spark, AuditOptions(kafka.bootstrap_servers, {}, topic_prefix, named))
+        append(kafka, topics, [msgspec.structs.replace(history.entries[0], offset=until)])
+        by_url = msgspec.structs.replace(options, archive_dir=f"file://{folder}")
+        assert archive_once(spark, by_url) == until + 1
+        found = audit(spark, AuditOptions(kafka.bootstrap_servers, {}, topic_prefix, folder))
     finally:
         conf.set("fs.defaultFS", before)
-    assert found.log.archived_until == until
+    assert found.log.archived_until == until + 1
     assert list(folder.glob("*.parquet"))
 
 
 def test_an_archive_of_another_log_is_known_there_too(
     spark: SparkSession, kafka: EmbeddedKafka, topic_prefix: str, place: str
 ) -> None:
-    topics = make_topics(kafka, topic_prefix)
-    append(kafka, topics, mixed().entries)
+    append(kafka, make_topics(kafka, topic_prefix), mixed().entries)
     options = ArchiveOptions(kafka.bootstrap_servers, place, topic_prefix=topic_prefix)
     archive_once(spark, options)
     make_topics(kafka, f"{topic_prefix}other.")

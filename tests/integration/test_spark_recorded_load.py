@@ -24,7 +24,7 @@ from support.kafka_history import append, make_topics
 from support.quiet import QUIET
 from support.topic_history import ORDERS, create, reshape, topic_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.integration]
+pytestmark = pytest.mark.spark
 
 _MINUTE = 60_000
 _FIRST_MS = START_MS // _MINUTE * _MINUTE
@@ -39,8 +39,7 @@ def _load(rate: float) -> LoadRecord:
 def _write(kafka: EmbeddedKafka, topics: Topics, written: list[Written]) -> None:
     admin = AdminClient({**QUIET, "bootstrap.servers": kafka.bootstrap_servers})
     recorded = {"message.timestamp.type": "CreateTime", "retention.ms": "-1"}
-    new = NewTopic(topics.load, 1, 1, config=recorded)
-    admin.create_topics([new])[topics.load].result(30)
+    admin.create_topics([NewTopic(topics.load, 1, 1, config=recorded)])[topics.load].result(30)
     producer = Producer({**QUIET, "bootstrap.servers": kafka.bootstrap_servers})
     for at_ms, key, load in written:
         value = None if load is None else encode_load(load)
@@ -113,8 +112,7 @@ def test_recorded_loads_lie_where_their_segments_lay(
         (row.time_ms - _FIRST_MS) // _MINUTE: (row.msg_rate_in, row.hash_start)
         for row in read_recorded(spark, folders[0], None, 60).collect()
     }
-    assert sums[0] == (9_000.0, None)
-    assert sums[3] == (8_000 + 9_000 + 30, None)
+    assert (sums[0], sums[3]) == ((9_000.0, None), (8_000 + 9_000 + 30, None))
 
     with pytest.raises(InvalidInputError, match=r"no load of any segment: is it the log's archive"):
         read_recorded(spark, folders[1], None, 60)

@@ -35,7 +35,7 @@ from support.many_topics import start_with_topics
 from support.processes import EVENLY, HOST
 from support.proxy_process import proxy_process
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.long
 
 HOME: Final = "public/default"
 SMALL_RECEIVE_BUFFER: Final = 4_096
@@ -149,8 +149,7 @@ def node(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Iter
         for name in ("owner", "onlooker")
     )
     try:
-        connection = KafkaConnection(kafka.bootstrap_servers)
-        start_with_topics(owner, connection, prefix, NAMES)
+        start_with_topics(owner, KafkaConnection(kafka.bootstrap_servers), prefix, NAMES)
         onlooker.start()
         await_ready([onlooker])
         yield onlooker
@@ -170,8 +169,7 @@ class Asker:
         """Connects, shakes hands, and sends the request."""
         if not reads:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_RECEIVE_BUFFER)
-        loop = asyncio.get_running_loop()
-        await loop.sock_connect(self._socket, address)
+        await asyncio.get_running_loop().sock_connect(self._socket, address)
         await self._send(pb.CommandConnect(client_version="load", protocol_version=21))
         assert (await self.answer()).type == pb.BaseCommand.CONNECTED
         asked = pb.CommandGetTopicsOfNamespace(request_id=1, namespace=HOME)
@@ -253,10 +251,7 @@ def askers(*patterns: str | None) -> Iterator[list[Asker]]:
 
 async def become_known(server: Server) -> None:
     """As many clients as there will be ask for little, and one of each pattern for a list."""
-    with (
-        askers(*[NO_TOPIC] * LOAD.connections) as many,
-        askers(*PATTERNS, *PATTERNS) as readers,
-    ):
+    with askers(*[NO_TOPIC] * LOAD.connections) as many, askers(*PATTERNS, *PATTERNS) as readers:
         for each in many:
             await each.ask(server.address)
         for each in many:

@@ -21,6 +21,8 @@ _PROSE: Final = r"[ (=f\[]\"[^\"]*[a-z}>],? [a-z{<][^\"]*\""
 _FOR_PEOPLE: Final = (r"\b_log\.", r"raise \w+Error\(", _PROSE)
 # A mutant that a strict type checker refuses is noticed, as `make test` runs one.
 _TYPES: Final = (sys.executable, "-m", "mypy", "--output", "json", "--no-error-summary")
+# A property tries the same few examples for each mutant, so that chance kills none.
+_SAME_EACH_TIME: Final = ("-p", "no:cacheprovider", "--first-seed=1", "--budget=0")
 # They look at the repository as it is, not as it is mutated.
 _NOT_OF_THE_CODE: Final = ("test_docs.py", "test_house_rules.py")
 
@@ -64,7 +66,7 @@ def _configuration(target: Target, tests: Iterable[str]) -> str:
             f"do_not_mutate = {listed(f'src/anabranch/{each}' for each in target.but)}",
             f"do_not_mutate_patterns = {listed(_FOR_PEOPLE)}",
             f"pytest_add_cli_args_test_selection = {listed(tests)}",
-            'pytest_add_cli_args = ["-p", "no:cacheprovider"]',
+            f"pytest_add_cli_args = {listed(_SAME_EACH_TIME)}",
             "use_git_change_detection = false",
             f"type_check_command = {listed([*_TYPES, *_packages(target)])}",
             "[tool.pytest.ini_options]",

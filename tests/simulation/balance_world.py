@@ -13,13 +13,7 @@ from collections.abc import Iterable
 from random import Random
 from typing import Final
 
-from anabranch.core.balance.broker_load import (
-    FRESH,
-    BrokerLoadData,
-    LoadSample,
-    report_due,
-    updated,
-)
+from anabranch.core.balance import broker_load
 from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData, top_bundles
 from anabranch.core.balance.policies import NO_POLICIES
 from anabranch.core.balance.settings import BalanceSettings
@@ -47,6 +41,7 @@ from simulation.scheduler import ViolationError
 STEP_S: Final = 2.0
 EPOCH_MS: Final = 1_700_000_000_000
 NAMESPACE: Final = "public/default"
+MEAN_LOAD: Final = 0.4  # of a node
 CAPACITY: Final = 100e6  # bytes a second of one node
 MANAGER: Final = "simulated"
 
@@ -73,19 +68,19 @@ class Machine:
         self.paused_until = 0.0
         self.entries: list[Folded] = []
         self.beats: list[Heartbeat] = []
-        self.load: BrokerLoadData = FRESH
-        self.reported: BrokerLoadData = FRESH
+        self.load: broker_load.BrokerLoadData = broker_load.FRESH
+        self.reported: broker_load.BrokerLoadData = broker_load.FRESH
 
 
 class BalanceWorld:
     """One run. `traffic` has what each bundle takes in a second."""
 
-    def __init__(self, seed: int, nodes: int, bundles: int, mean_load: float = 0.4) -> None:
+    def __init__(self, seed: int, nodes: int, bundles: int) -> None:
         self.rng = Random(seed)
         self.now = 0.0
         self.replica = MemoryReplica()
         self.machines = [Machine(f"b{number}:8080") for number in range(nodes)]
-        self.loads: dict[str, BrokerLoadData] = {}
+        self.loads: dict[str, broker_load.BrokerLoadData] = {}
         self.top: dict[str, TopBundlesLoadData] = {}
         self.rounds: list[Round] = []
         self.faults = Counter[str]()
@@ -96,7 +91,6 @@ class BalanceWorld:
         self._ids = 0
         self._bundles = bundles
         self.traffic: dict[str, float] = {}
-        self._mean_load = mean_load
 
     @property
     def now_ms(self) -> int:
@@ -115,7 +109,7 @@ class BalanceWorld:
         self.run(20)
         names = [name for name, _ in live_bundles(self.replica, NAMESPACE)]
         weights = [self.rng.lognormvariate(0.0, 1.0) for _ in names]
-        share = self._mean_load * CAPACITY * len(self.machines) / sum(weights)
+        share = MEAN_LOAD * CAPACITY * len(self.machines) / sum(weights)
         self.traffic = {name: each * share for name, each in zip(names, weights, strict=True)}
         brokers = [machine.broker for machine in self.machines]
         few = brokers[: max(1, len(brokers) // 10)]
@@ -154,7 +148,7 @@ class BalanceWorld:
         )
         machine.core = NodeCore(settings, self.replica, self.new_id)
         machine.entries, machine.beats = [], []
-        machine.load = machine.reported = FRESH
+        machine.load = machine.reported = broker_load.FRESH
         self._carry_out(machine, machine.core.joined(self.now))
 
     # --- time ---------------------------------------------------------------------------
@@ -235,13 +229,13 @@ class BalanceWorld:
     def _report(self, machine: Machine) -> None:
         owned = self.owned(machine.broker)
         total = sum(owned.values())
-        sample = LoadSample(
+        sample = broker_load.LoadSample(
             bandwidth_in=ResourceUsage(total, CAPACITY),
             msg_throughput_in=total,
             bundle_count=len(owned),
         )
-        machine.load = updated(machine.load, sample, SETTINGS, self.now_ms)
-        if report_due(machine.load, machine.reported, SETTINGS, self.now_ms):
+        machine.load = broker_load.updated(machine.load, sample, SETTINGS, self.now_ms)
+        if broker_load.report_due(machine.load, machine.reported, SETTINGS, self.now_ms):
             machine.reported = _stamped(machine.load, self.now_ms)
             machine.load = machine.reported
             self.loads[machine.broker] = machine.reported
@@ -338,6 +332,6 @@ class BalanceWorld:
             raise ViolationError(f"{twice[0]} is served by several nodes")
 
 
-def _stamped(load: BrokerLoadData, now_ms: int) -> BrokerLoadData:
+def _stamped(load: broker_load.BrokerLoadData, now_ms: int) -> broker_load.BrokerLoadData:
     fields = {name: getattr(load, name) for name in load.__struct_fields__}
-    return BrokerLoadData(**fields | {"reported_at_ms": now_ms})
+    return broker_load.BrokerLoadData(**fields | {"reported_at_ms": now_ms})

@@ -6,21 +6,16 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from anabranch.client import (
-    Checkpoint,
-    CheckpointConsumer,
-    ClientError,
-    ConsumerSettings,
-    TopicLayout,
-)
+from anabranch import client as sdk
 from anabranch.client._consumer.assignment import Holding
 from anabranch.client._consumer.consumer import Membership
 from anabranch.client._consumer.core import ConsumerCore
+from anabranch.client._consumer.group_offsets import Answers
 from anabranch.client._consumer.stream import OrderedConsumer
 from anabranch.core.errors import AnabranchError
 from anabranch.core.subscriptions.subscription import SubscriptionKind
 from simulation.checkpoint_sink import Sink
-from simulation.consumers import SETTLE_S, Consumer, Reader
+from simulation.consumers import Consumer, Reader
 from simulation.scheduler import ViolationError
 from simulation.segment_store import Message, Place
 from simulation.watch import Watch
@@ -38,19 +33,19 @@ SAVE_S = 0.4
 class _Bare(OrderedConsumer):
     """What a checkpoint consumer builds upon, without Kafka and a session: those are simulated."""
 
-    def __init__(self, membership: Any, settings: ConsumerSettings) -> None:
+    def __init__(self, membership: Any, settings: sdk.ConsumerSettings) -> None:
         self.topic = membership.watch.topic
         self._watch = membership.watch
-        self._core = ConsumerCore(settings.settle_timeout_s)
+        self._core = ConsumerCore(settings.settle_s)
 
     def _changed(self) -> None:
         pass
 
-    def _layout_changed(self, layout: TopicLayout) -> None:
+    def _layout_changed(self, layout: sdk.TopicLayout) -> None:
         pass
 
 
-class _Own(CheckpointConsumer, _Bare):
+class _Own(sdk.CheckpointConsumer, _Bare):
     """The product's."""
 
 
@@ -61,13 +56,14 @@ class _Ranges:
         self._consumer = consumer
         self._number = number
 
-    async def ranges(self, places: Iterable[Place]) -> dict[Place, tuple[int, int]]:
+    async def ranges(self, places: Iterable[Place]) -> Answers[tuple[int, int]]:
         consumer, asked = self._consumer, list(places)
         while self._number in consumer.core.fetches:
             found = await consumer.asked(lambda: consumer.ends(asked))
             if found and None not in found[0]:
-                return {place: (0, end or 0) for place, end in zip(asked, found[0], strict=True)}
-        raise ClientError("it is not read any more")
+                ends = zip(asked, found[0], strict=True)
+                return Answers({place: (0, end or 0) for place, end in ends}, {})
+        raise sdk.ClientError("it is not read any more")
 
 
 class CheckpointReader(Consumer):
@@ -89,7 +85,7 @@ class CheckpointReader(Consumer):
         anywhere: Any = None
         watch: Any = self._watch
         membership = Membership(anywhere, watch, {}, self.subscription, self.name, no_producer)
-        settings = ConsumerSettings(settle_timeout_s=SETTLE_S)
+        settings = sdk.ConsumerSettings(settle_timeout_s=self._world.plan.settle_s)
         if self._sink.whole:
             self._own = _Own(membership, settings, self._stored_checkpoint())
         else:
@@ -97,14 +93,14 @@ class CheckpointReader(Consumer):
         self._own._now = self.local_now
         return self._own._core
 
-    def _stored_checkpoint(self) -> Checkpoint | None:
+    def _stored_checkpoint(self) -> sdk.Checkpoint | None:
         topic = self._world.cluster.checks.truth.topic(self.topic)
         if topic is None or not self._sink.positions:
             return None
         found: dict[int, dict[int, int]] = {}
         for (segment_id, bucket), offset in self._sink.positions.items():
             found.setdefault(segment_id, {})[bucket] = offset
-        return Checkpoint(topic.incarnation, found)
+        return sdk.Checkpoint(topic.incarnation, found)
 
     async def _position_of(self, segment_id: int, bucket: int) -> int | None:
         while True:
@@ -176,7 +172,7 @@ class CheckpointReader(Consumer):
         self._fresh = []
         self._store(checkpoint, messages)
 
-    def _store(self, checkpoint: Checkpoint, messages: list[Message]) -> None:
+    def _store(self, checkpoint: sdk.Checkpoint, messages: list[Message]) -> None:
         """Until it is known to be stored."""
         stored = partial(self._stored, checkpoint, messages)
         life = self.life
@@ -185,10 +181,10 @@ class CheckpointReader(Consumer):
             partial(self._sink.store, checkpoint, messages),
         )
 
-    def _stored(self, checkpoint: Checkpoint, messages: list[Message], in_time: bool) -> None:
+    def _stored(self, checkpoint: sdk.Checkpoint, messages: list[Message], in_time: bool) -> None:
         if in_time:
             self._saving = False
-            self._own.saved(checkpoint)
+            self._own.note_saved(checkpoint)
             self.wake()
         else:
             self._store(checkpoint, messages)

@@ -8,6 +8,7 @@ import msgspec
 
 from anabranch.core.bundles.guards import session_open
 from anabranch.core.bundles.unit import IN_FLIGHT, LEADERSHIP, Move, Unit, UnitState
+from anabranch.core.log.digests import Digest
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import ClusterSettings, Record, SessionChange, TopicChange, UnitMove
 from anabranch.core.log.replica import MemoryReplica
@@ -76,7 +77,7 @@ class Checks:
         if replica.digest != self._digests[replica.next_offset]:
             raise ViolationError(f"the view of {process.name} differs at {replica.next_offset}")
 
-    def digest_at(self, next_offset: int) -> int:
+    def digest_at(self, next_offset: int) -> Digest:
         return self._digests[next_offset]
 
     def appended(self, folded: Folded) -> None:
@@ -121,8 +122,8 @@ class Checks:
             return
         aim = self._aims.get(record.proposal_id)
         if isinstance(aim, Subscription) and isinstance(before, Subscription):
-            # A prune takes marks back, which is no change of the subscription itself.
-            before = msgspec.structs.replace(before, drained=aim.drained)
+            # A prune takes marks back and leaves ends: no change of the subscription itself.
+            before = msgspec.structs.replace(before, drained=aim.drained, positions=aim.positions)
         if aim is not None and aim != before:
             raise ViolationError(f"{record} was meant for {aim} and met {before}")
         given = (before.state, before.broker) if isinstance(before, Unit) else None

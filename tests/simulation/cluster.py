@@ -50,11 +50,16 @@ class Cluster:
         ]
         self.world: World | None = None
         self._records: dict[int, Record | None] = {}
-        self._appended_ms: list[int] = []  # by offset
+        self.entries: list[Entry] = []  # all that was ever appended, trimmed or not
 
     def log_ms(self) -> int:
         """The log's clock."""
         return EPOCH_MS + round(self.sched.now * 1000)
+
+    @property
+    def next_offset(self) -> int:
+        """The offset that the next entry gets."""
+        return len(self.entries)
 
     def record_at(self, entry: Entry) -> Record | None:
         """The record of an entry, decoded once for all readers."""
@@ -64,8 +69,8 @@ class Cluster:
 
     def read_up_to_ms(self, process: Process) -> int:
         """When the oldest entry was appended that the process has not read, or now."""
-        unread = self._appended_ms[process.replica.next_offset :]
-        return unread[0] if unread else self.log_ms()
+        unread = self.entries[process.replica.next_offset :]
+        return unread[0].timestamp_ms if unread else self.log_ms()
 
     # --- the network --------------------------------------------------------------------
 
@@ -107,7 +112,7 @@ class Cluster:
 
     def _append(self, key: bytes, value: bytes, schema: bytes | None) -> None:
         entry = self.wal.append_raw(key, value, schema)
-        self._appended_ms.append(entry.timestamp_ms)
+        self.entries.append(entry)
         record = self.record_at(entry)
         before = self.checks.truth.entities.get(record.key) if record is not None else None
         folded = self.checks.truth.read(record, entry.offset, entry.timestamp_ms)

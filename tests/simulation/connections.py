@@ -63,8 +63,7 @@ class Connection:
             host = self._world.hosts.get(self.process.name)
             closed = partial(host.closed, self.number) if host is not None else None
             if closed is not None:
-                life = self._lives[1]
-                later = partial(self.process.run_in, life, closed)
+                later = partial(self.process.run_in, self._lives[1], closed)
                 self._world.sched.after(rng.uniform(0.0, 0.5), later)
         elif not by_consumer:
             lost = partial(self._consumer.run_in, self._lives[0], self._lost)
@@ -74,8 +73,7 @@ class Connection:
         self._consumer.disconnected(self)
 
     def _arrival(self) -> float:
-        now = self._world.sched.now
-        return max(now, self._consumer.cut_until) + self._world.store.latency_s()
+        return max(self._world.sched.now, self._consumer.cut_until) + self._world.store.latency_s()
 
     def _arrive_up(self, action: Action) -> None:
         self._ups.append(action)

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from anabranch.broker.topics.subscriptions.consumers import ConsumerRequest
+from anabranch.channel.kafka.offsets import EARLIEST, LATEST
 from anabranch.client._consumer.assignment import Assignment, Holding
 from anabranch.client._consumer.core import ConsumerCore
 from anabranch.core.subscriptions.subscription import SubscriptionKind
@@ -20,10 +21,10 @@ if TYPE_CHECKING:
 
 ACT_S = 0.2
 ANSWER_S = 1.0  # a question that is not answered by then is asked elsewhere
-SETTLE_S = 2.0
 TURN_S_MAX = 0.05  # until a task runs that was woken up
 AT_ONCE = 4  # messages delivered in one go
 CLOSE_S = 8.0
+BACK_MS = 10_000  # how far back a subscription is put at most
 
 
 class Reader:
@@ -52,6 +53,7 @@ class Consumer(Life):
         self.cut_until = 0.0
         self.core: ConsumerCore
         self._lapses = 0  # of former lives
+        self._start_ms = EARLIEST
         self._world = world
         self._rate = rate
         self._epoch_s = 0.0
@@ -73,7 +75,7 @@ class Consumer(Life):
         self._act_planned = False
 
     def _made_core(self) -> ConsumerCore:
-        return ConsumerCore(SETTLE_S)
+        return ConsumerCore(self._world.plan.settle_s)
 
     @property
     def group(self) -> str:
@@ -139,6 +141,10 @@ class Consumer(Life):
             for holding in self.core.holdings.values()
             if holding.is_held
         }
+
+    @property
+    def is_paused(self) -> bool:
+        return self._stop.is_on
 
     @property
     def lapses(self) -> int:
@@ -232,6 +238,7 @@ class Consumer(Life):
             group_id=order.group_id,
             holdings=order.holdings,
             drained=order.drained,
+            start_ms=self._start_ms,
         )
         connection.up(lambda: self._world.hosts[process.name].subscribe(connection, asked))
 
@@ -326,6 +333,7 @@ class Consumer(Life):
         partition = self._world.store.partitions.get(reader.place)
         if partition is None or reader.offset is None:
             return
+        reader.offset = max(reader.offset, partition.begin)
         fresh = partition.messages[reader.offset : reader.offset + AT_ONCE]
         for message in fresh:
             holding = self.core.may_deliver(number, now)
@@ -376,3 +384,22 @@ class Consumer(Life):
             self._world.checks.confirmed(group, holding, end)
             self.core.on_committed(holding, end, self.local_now())
         self.wake()
+
+
+class LateReader(Consumer):
+    """Its subscription is made in the midst of a run, again whenever it was deleted, and begins
+    anywhere. It reads now and then only.
+    """
+
+    def start(self) -> None:
+        if self.alive:
+            return
+        now_ms, rng = self._world.cluster.log_ms(), self._sched.rng
+        self._start_ms = rng.choice((EARLIEST, LATEST, now_ms - rng.randrange(BACK_MS)))
+        super().start()
+        self._sched.after(rng.uniform(1.0, 10.0), partial(self._rest, self.life))
+
+    def _rest(self, life: int) -> None:
+        if self.life == life:
+            self.close()
+            self._sched.after(self._sched.rng.uniform(CLOSE_S, 20.0), self.start)

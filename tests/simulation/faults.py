@@ -80,8 +80,7 @@ class Weather:
 
     def _crash(self, victim: Process, *, quick: bool) -> None:
         victim.crash(keeps_disk=self._sched.chance(0.5))
-        delay_s = self._jitter_s() if quick else self._duration_s()
-        self._sched.after(delay_s, victim.start)
+        self._sched.after(self._jitter_s() if quick else self._duration_s(), victim.start)
 
     def _revive(self, victim: Process) -> None:
         if victim.leaves:

@@ -1,4 +1,4 @@
-"""What Kafka forgets of subscriptions, simulated, against the product's own `TopicSurveys`."""
+"""What Kafka forgets, positions and unread messages, against the product's own `TopicSurveys`."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 LOOK_S = 0.7
 LOOK_S_MAX = 8.0
 KEPT_S = 6.0  # longer than a session and the margin after it
+REMOVED_MS_MAX = 5_000  # how old messages are that retention takes
 
 
 class _Keeping(TopicSurveys):
@@ -62,7 +63,14 @@ class Keepers:
         nobody: Any = None
         kept = Retention(math.inf, math.inf, math.inf)
         self._keeping = _Keeping(
-            access, consumers, positions, nobody, kept, LOOK_S, process.local_now
+            access,
+            consumers,
+            positions,
+            nobody,
+            kept,
+            LOOK_S,
+            process.local_now,
+            lambda *_: None,
         )
         self._keeping._log = structlog.wrap_logger(structlog.ReturnLogger(), processors=[])
         self._looking: set[str] = set()
@@ -91,6 +99,8 @@ class Keepers:
 class Forgetting:
     """Kafka forgets, now and then, positions that the log has had for a while.
 
+    And its retention takes messages, read or not.
+
     It keeps one for a day at least, so whoever serves a bucket then was granted it with what the
     log has: a grant from before that has long lapsed.
     """
@@ -104,6 +114,18 @@ class Forgetting:
         """Goes on to the end of the run, when the faults are over, too."""
         if self._world.plan.forgets:
             self._world.sched.after(interval_s(), partial(self._forget, interval_s))
+        if self._world.plan.removes:
+            self._world.sched.after(interval_s(), partial(self._remove, interval_s))
+
+    def _remove(self, interval_s: Callable[[], float]) -> None:
+        if self._world.faults_over:
+            return
+        self._world.sched.after(interval_s(), partial(self._remove, interval_s))
+        rng, store = self._world.sched.rng, self._world.store
+        full = [p for p, each in store.partitions.items() if each.begin < len(each.messages)]
+        if full:
+            old_ms = rng.randrange(REMOVED_MS_MAX)
+            store.remove(rng.choice(full), self._world.cluster.log_ms() - old_ms)
 
     def _forget(self, interval_s: Callable[[], float]) -> None:
         self._world.sched.after(interval_s(), partial(self._forget, interval_s))

@@ -117,25 +117,6 @@ class ListChecks:
         if told_hash not in self.hashes(selection, first, last):
             raise ViolationError(f"{selection} was never what a node told of it")
 
-    def walked(self, selection: TopicSelection, names: list[str], first: int, last: int) -> None:
-        """Nodes told these, in parts, while their views were between these places of the log."""
-        if names != sorted(set(names)):
-            raise ViolationError(f"a walk through {selection} met a topic twice, or not in order")
-        begins = [at for at, _ in self._topics]
-        low, high = bisect_right(begins, first) - 1, bisect_right(begins, last)
-        lists = [_names(found, selection_of(selection)) for _, found in self._topics[low:high]]
-        told = {name.rpartition("://")[2] for name in names}
-        missing = frozenset.intersection(*lists) - told
-        if missing:
-            raise ViolationError(
-                f"a walk through {selection} missed {min(missing)}, which was there throughout"
-            )
-        strange = told - frozenset.union(*lists)
-        if strange:
-            raise ViolationError(
-                f"a walk through {selection} met {min(strange)}, which was not there"
-            )
-
 
 def _names(topics: _Topics, selection: Selection) -> frozenset[str]:
     selector = Selector(selection)

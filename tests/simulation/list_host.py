@@ -7,24 +7,19 @@ Megabytes are kilobytes here: a simulated namespace has dozens of topics.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import SimpleNamespace
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
 
 from anabranch.broker.binary.handlers import open_sessions
 from anabranch.broker.binary.listing import topic_lists
 from anabranch.broker.configuration import Configuration
 from anabranch.broker.errors import UnavailableError
-from anabranch.broker.http.routes.topic_names import PIECE_BYTES, names_response
 from anabranch.broker.proposals import Proposals
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings import Settings
 from anabranch.broker.topics.lists import TopicLists
-from anabranch.broker.topics.operations import TopicOperations
 from anabranch.client._topics.topic_list import bare_name
 from anabranch.core.bundles.propose import Actor
 from anabranch.core.effects import NodeSettings
@@ -32,7 +27,6 @@ from anabranch.core.errors import AnabranchError
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import Record
 from anabranch.core.log.state import StateReader
-from anabranch.core.names import parse_namespace
 from anabranch.core.settings.override import OVERRIDES_PREFIX
 from anabranch.core.topic_lists.selection import Selection
 from anabranch.core.topic_lists.semaphore import SemaphoreLimits
@@ -45,7 +39,6 @@ from anabranch.wire.server.server import WireServer
 from simulation.event_loop import SimulatedLoop
 from simulation.list_plan import HOME
 from simulation.process import Process
-from simulation.watched_semaphore import WatchedSemaphore
 
 if TYPE_CHECKING:
     from simulation.list_world import ListWorld
@@ -65,6 +58,12 @@ def scaled(limits: DualMemoryLimits) -> DualMemoryLimits:
         return msgspec.structs.replace(side, permits_max=side.permits_max // SCALE)
 
     return DualMemoryLimits(heap=small(limits.heap), direct=small(limits.direct))
+
+
+def in_use(limiter: AsyncDualMemoryLimiter) -> list[int]:
+    """Of each kind the permits that did not come back, or else who waits for some."""
+    sides = [limiter.side(each)._core for each in LimitType]
+    return [side._held or side.queue_size for side in sides]
 
 
 class _Core:
@@ -178,10 +177,6 @@ class ListHost:
         self.configuration = Configuration(anything, own)
         current = self.configuration.current
         self.limiter = AsyncDualMemoryLimiter(scaled(current.now.topic_list_limits))
-        self.sides = {
-            each: WatchedSemaphore.put_into(self.limiter.side(each), self._process, self._world)
-            for each in LimitType
-        }
         current.subscribe(lambda now: self.limiter.configure(scaled(now.topic_list_limits)))
         service: Any = _Service(runtime)
         access: Any = _Access()
@@ -191,19 +186,9 @@ class ListHost:
         serves = open_sessions(topic_lists(access, self.lists, self.limiter, slices))
         self.server = WireServer(serves, "simulated", WIRE_LIMITS)
 
-    async def names(self, wanted: Mapping[str, str], limit: int | None, after: str) -> Response:
-        """A node's answer to who asks for names by HTTP. Raises OperationError."""
-        asked: Any = SimpleNamespace(_runtime=self._runtime, lists=self.lists)
-        find = await TopicOperations.names(
-            asked, parse_namespace(HOME), wanted.items(), self.limiter
-        )
-        request = Request({"type": "http", "path": HOME, "query_string": b"", "headers": []})
-        small = PIECE_BYTES // SCALE
-        return await names_response(find, self.limiter, request, limit, after, {}, small)
-
     def limiter_limits(self) -> DualMemoryLimits:
         """Those that its limiter goes by."""
-        heap, direct = (self.sides[each].limits for each in LimitType)
+        heap, direct = (self.limiter.side(each).limits for each in LimitType)
         return DualMemoryLimits(heap=heap, direct=direct)
 
     @staticmethod
@@ -228,8 +213,7 @@ class ListHost:
                 self._runtime.reconfigure()
             for entry in found:
                 self._runtime.proposals.folded(entry)
-            touched = {key.removeprefix(_TOPIC) for key in keys if key.startswith(_TOPIC)}
-            topics = sorted(touched)
+            topics = sorted({key.removeprefix(_TOPIC) for key in keys if key.startswith(_TOPIC)})
             if topics:
                 for listener in self._service.listeners:
                     listener(topics, [])

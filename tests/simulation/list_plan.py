@@ -53,7 +53,6 @@ class ListPlan(msgspec.Struct, frozen=True):
     busy: float  # the share of turns of an event loop that come late
     clock_rates: tuple[float, ...]
     proxied: int  # followers behind a proxy, and with them who takes lists, and who never reads
-    walkers: int  # clients that walk through lists by HTTP
 
 
 def draw_lists(rng: random.Random) -> ListPlan:
@@ -73,7 +72,6 @@ def draw_lists(rng: random.Random) -> ListPlan:
         busy=rng.choice((0.0, 0.02, 0.2)),
         clock_rates=tuple(rng.uniform(0.99, 1.01) for _ in range(16)),
         proxied=rng.choice((0, 0, 3, 6)),
-        walkers=rng.choice((0, 1, 3)),
     )
 
 

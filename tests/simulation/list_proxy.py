@@ -14,11 +14,10 @@ from anabranch.broker.proxy.lists.shared import SharedLists
 from anabranch.broker.proxy.nodes.known import KnownNodes
 from anabranch.broker.proxy.parts import SharedParts
 from anabranch.broker.settings.proxy import load_proxy_settings
-from anabranch.wire.memory.limiter import AsyncDualMemoryLimiter, LimitType
+from anabranch.wire.memory.limiter import AsyncDualMemoryLimiter
 from simulation.list_clients import Follower, ListClient, Lister, Mute
 from simulation.list_host import WIRE_LIMITS, scaled
 from simulation.list_plan import SELECTIONS
-from simulation.watched_semaphore import WatchedSemaphore
 
 if TYPE_CHECKING:
     from simulation.list_world import ListWorld
@@ -33,7 +32,7 @@ class ListProxy(ListClient):
 
     name = PROXY
     server: ProxyServer
-    sides: dict[LimitType, WatchedSemaphore]
+    limiter: AsyncDualMemoryLimiter
 
     def __init__(self, world: ListWorld, number: int) -> None:
         super().__init__(world, number)
@@ -60,16 +59,12 @@ class ListProxy(ListClient):
             "maxTopicListInFlightDirectMemSizeMB": MEMORY,
         }
         settings = load_proxy_settings(None, {}, own)
-        limiter = AsyncDualMemoryLimiter(scaled(settings.topic_list_limits))
-        self.sides = {
-            each: WatchedSemaphore.put_into(limiter.side(each), self, self._world)
-            for each in LimitType
-        }
-        self.lists = SharedLists(limiter)
+        self.limiter = AsyncDualMemoryLimiter(scaled(settings.topic_list_limits))
+        self.lists = SharedLists(self.limiter)
         shared = SharedParts(
             KnownNodes(settings, self.local_now),
             ProxyAddresses(settings.web_url, settings.service_url),
-            limiter,
+            self.limiter,
             self.lists,
             ProxyCounts(),
             security=None,

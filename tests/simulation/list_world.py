@@ -24,10 +24,9 @@ from simulation.cluster import Cluster
 from simulation.event_loop import SimulatedLoop, simulated_loop
 from simulation.list_checks import Answering, ListChecks, selection_of
 from simulation.list_clients import SLACK_S, Follower, ListClient, Lister, Mute
-from simulation.list_host import UNREAD_S, WIRE_LIMITS, ListHost
+from simulation.list_host import UNREAD_S, WIRE_LIMITS, ListHost, in_use
 from simulation.list_plan import CHANGES, HOME, LIMITS, SELECTIONS, ListPlan
 from simulation.list_proxy import PORT, PROXY, ListProxy, behind_proxy
-from simulation.list_walkers import Walker
 from simulation.process import Process
 from simulation.repeatable import Faults
 from simulation.scheduler import ViolationError
@@ -49,14 +48,13 @@ class ListWorld:
         self.checks = ListChecks(self)
         self.hosts: dict[str, ListHost] = {}
         self.by_name = [each for each in SELECTIONS if not each.properties]
-        self.by_property = [each for each in SELECTIONS if not each.pattern]
         self.names = [
             f"{HOME}/{('orders', 'bills')[number % 2]}-{number}" for number in range(plan.topics)
         ]
         self.url = "pulsar://" + ",".join(_host_of(each) for each in cluster.processes)
         # Two waits for heap and one for direct memory, behind who does not read.
         self.answered_within_s = 3 * _TIMEOUT_MS_MAX / 1000 + UNREAD_S + SLACK_S
-        self.overridden = self.refused = self.turned_away = self.timed_out = 0
+        self.overridden = self.refused = self.turned_away = 0
         self._wires: dict[Wire, tuple[ListClient, Process | ListProxy, int]] = {}
         self._own: dict[str, Settings] = {}
         self._clock = 0.0
@@ -70,7 +68,6 @@ class ListWorld:
             *self.followers,
             *(Lister(self, next(self._numbers)) for _ in range(plan.listers)),
             *(Mute(self, next(self._numbers)) for _ in range(plan.mute)),
-            *(Walker(self, next(self._numbers)) for _ in range(plan.walkers)),
         ]
         self.proxies: list[ListProxy] = []
         if plan.proxied:
@@ -165,8 +162,7 @@ class ListWorld:
         wire.join(ours, theirs)
         self._wires[wire] = (client, process, client.life)
         ours.protocol = make()
-        accept = partial(node.loop.call, partial(self._accept, node, theirs))
-        theirs._in_life(accept)
+        theirs._in_life(partial(node.loop.call, partial(self._accept, node, theirs)))
         ours.protocol.connection_made(ours)
         return ours.protocol
 
@@ -267,8 +263,7 @@ class ListWorld:
             return
         topic = core.state.topic(name)
         if topic is None:
-            blue = self.sched.chance(0.5)
-            properties = ("team", "blue") if blue else ("team", "red")
+            properties = ("team", "blue") if self.sched.chance(0.5) else ("team", "red")
             first = initial_segments(1, 1)
             host.propose(name, TopicMove.CREATE, segments=first, properties=properties)
         elif topic.state is TopicState.STABLE:
@@ -369,19 +364,16 @@ class ListWorld:
             failures = client.loop.failures if client.life else []
             if failures:
                 raise ViolationError(f"{client} met a fault: {failures[0]}")
-        self._look_at_servers(now)
+        self._look_at_servers()
         self._look_at_wires(now)
 
-    def _look_at_servers(self, now: float) -> None:
+    def _look_at_servers(self) -> None:
         for process in self._servers():
             host = process if isinstance(process, ListProxy) else self.hosts.get(process.name)
             if host is None or not process.alive:
                 continue
             if host.loop.failures:
                 raise ViolationError(f"{process.name} met a fault: {host.loop.failures[0]}")
-            if now > self._paused_until.get(process.name, 0.0) + LOOK_S:
-                for side in host.sides.values():
-                    side.check()
 
     def _look_at_wires(self, now: float) -> None:
         for wire, (client, process, _) in list(self._wires.items()):
@@ -405,11 +397,11 @@ class ListWorld:
             if follower.known != self.checks.selected(selection_of(follower.selection)):
                 found.append(f"{follower} does not have the list of {follower.selection}")
         for name, host in self.hosts.items():
-            held = [side.outstanding or len(side.queue) for side in host.sides.values()]
+            held = in_use(host.limiter)
             if any(held):
                 found.append(f"{name} still gives lists: {held}")
         for proxy in self.proxies:
-            held = [side.outstanding or len(side.queue) for side in proxy.sides.values()]
+            held = in_use(proxy.limiter)
             if any(held) or len(proxy.lists):
                 found.append(f"{proxy} still gives lists: {held}, {len(proxy.lists)}")
         return found
@@ -419,8 +411,7 @@ class ListWorld:
         for process in self.cluster.processes:
             if not process.alive:
                 continue
-            host = self.hosts[process.name]
-            for selection, kept in host.kept():
+            for selection, kept in self.hosts[process.name].kept():
                 if kept != self.checks.selected(selection):
                     raise ViolationError(f"{process.name} keeps another list of {selection}")
 
@@ -430,11 +421,9 @@ class ListWorld:
             "changes": sum(each.changes for each in self.followers),
             "proxied": sum(each.changes for each in self.followers if each.is_proxied),
             "lists": self.checks.taken,
-            "walked": sum(each.walked for each in self.clients if isinstance(each, Walker)),
             "turned_away": self.turned_away,
             "overridden": self.overridden,
             "refused": self.refused,
-            "timed_out": self.timed_out,
             "mute": sum(each.put_off for each in self.clients if isinstance(each, Mute)),
         }
 

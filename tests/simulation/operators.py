@@ -17,6 +17,7 @@ from anabranch.core.topics.layout import SegmentLayout, initial_segments
 from anabranch.core.topics.propose import topic_change
 from anabranch.core.topics.segment import SegmentInfo
 from anabranch.core.topics.topic import Operation, ScalableTopic, TopicMove, TopicState
+from simulation.consumers import BACK_MS
 from simulation.process import Process
 from simulation.topic_plan import draw_override
 
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from simulation.topic_world import TopicWorld
 
 HOME = "public/default"
+LATE = "late"  # a subscription that comes and goes
 ACTIVE_MAX = 6  # segments of one topic, so that splits do not go on for ever
-BACK_MS = 10_000  # how far a seek goes back at most
 
 
 class Operators:
@@ -88,11 +89,12 @@ class Operators:
         if name in self._world.passing and what < 0.4:
             self._propose(process, name, topic, TopicMove.DELETE)
             return
-        known = process.core.state.subscription(name, "s0")
-        if name in self._world.passing and what < 0.6 and known is not None:
+        gone, until = ("s0", 0.6) if name in self._world.passing else (LATE, 0.2)
+        known = process.core.state.subscription(name, gone)
+        if what < until and known is not None:
             actor, new_id = process.core.actor(), process.new_id()
             delete = SubscriptionOp.DELETE
-            process.append(subscription_change(actor, name, topic, "s0", known, delete, new_id))
+            process.append(subscription_change(actor, name, topic, gone, known, delete, new_id))
             return
         if self._plan.overrides and what > 0.9:
             self._override(process, name, topic)

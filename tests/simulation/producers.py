@@ -89,8 +89,7 @@ class Producer(Life):
 
     def make(self, incarnation: int, segment: Segment, bucket: int) -> Writer:
         plan = self._world.plan
-        count = writers_of(segment.info.buckets, plan.kafka_brokers)
-        number = (segment.segment_id, bucket % count)
+        number = (segment.segment_id, bucket % writers_of(segment.info.buckets, plan.kafka_brokers))
         if number not in self._clients:
             self._clients[number] = Client(self._world.new_number(), self._world.store, self)
         return Writer(incarnation, segment, bucket, self._clients[number], plan.kafka_copies)
@@ -144,8 +143,7 @@ class Producer(Life):
         layout = self._world.layout_heard_of(self.topic)
         if layout is None:
             return
-        delay_s = self._world.store.latency_s()
-        self.later(delay_s, partial(self._heard, layout))
+        self.later(self._world.store.latency_s(), partial(self._heard, layout))
 
     def _heard(self, layout: TopicLayout) -> None:
         if self._sender is None:

@@ -77,8 +77,7 @@ class QueueReader(Consumer):
         self._queue.follow_drained()
         self._queue.group_id = self._queue.group_id or self.group
         if self._queue.group_id and self._close_by is None:
-            wanted = dict(self._queue.segments(self._watch.layout))
-            self._wanted = tuple(sorted(wanted))
+            self._wanted = tuple(sorted(dict(self._queue.segments(self._watch.layout))))
 
     def _work(self, now: float) -> None:
         """The application settles one message after the other."""

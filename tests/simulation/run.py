@@ -1,4 +1,4 @@
-"""Runs one seed: `PYTHONPATH=tests .venv/bin/python -m simulation.run --seed 123 --trace`."""
+"""Runs a seed: `PYTHONPATH=tests .venv/bin/python -m simulation.run --world topics --seed 7`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 
 import msgspec
 
+from simulation.audits import accuse_nobody
 from simulation.clients import Clients
 from simulation.cluster import Cluster
 from simulation.faults import Weather
@@ -19,6 +20,7 @@ from simulation.scheduler import Scheduler, ViolationError
 from simulation.topic_plan import draw_topics, with_topics
 from simulation.topic_world import TopicWorld
 
+WORLDS = ("cluster", "topics", "lists", "roles")
 REST_WITHIN_S = 60.0  # after the faults; see docs/simulation.md
 START_WITHIN_S = 2.0
 
@@ -26,6 +28,7 @@ START_WITHIN_S = 2.0
 class Report(msgspec.Struct, frozen=True):
     """What came of one seed."""
 
+    world: str
     seed: int
     violation: str  # "" for none
     fingerprint: str
@@ -36,46 +39,37 @@ class Report(msgspec.Struct, frozen=True):
     accepted: dict[str, int]
     rejected: dict[str, int]
     busiest_second: int
-    world: str = ""  # the option that a run with topics, lists of them, or roles has
-    seen: dict[str, int] = {}  # what happened there
+    seen: dict[str, int] = {}  # what happened to topics, lists of them, or roles
     trace: tuple[str, ...] = ()
 
     def explain(self) -> str:
         """The violation, and how to see it again."""
-        options = f"{self.world} --trace".strip()
-        command = f"PYTHONPATH=tests .venv/bin/python -m simulation.run --seed {self.seed}"
-        return f"seed {self.seed}: {self.violation}\nreplay: {command} {options}"
+        command = "PYTHONPATH=tests .venv/bin/python -m simulation.run"
+        again = f"{command} --world {self.world} --seed {self.seed} --trace"
+        return f"seed {self.seed}: {self.violation}\nagain: {again}"
 
 
-def simulate(
-    seed: int,
-    *,
-    topics: bool = False,
-    lists: bool = False,
-    roles: bool = False,
-    keep_trace: bool = False,
-) -> Report:
+def simulate(seed: int, world: str, *, keep_trace: bool = False) -> Report:
     """One run from start to rest: of a cluster, and of scalable topics in it, of lists of them, or
     of roles that ask for things at brokers that ask who may.
     """
-    if not lists:
-        option = "--topics" if topics else "--roles" if roles else ""
-        return _simulate(seed, option, None, keep_trace)
+    if world != "lists":
+        return _simulate(seed, world, None, keep_trace)
     with repeatable(seed) as faults:
-        return _simulate(seed, "--lists", faults, keep_trace)
+        return _simulate(seed, world, faults, keep_trace)
 
 
-def _simulate(seed: int, option: str, lists: Faults | None, keep_trace: bool) -> Report:
+def _simulate(seed: int, named: str, faults: Faults | None, keep_trace: bool) -> Report:
     sched = Scheduler(seed, keep_trace=keep_trace)
     plan = draw(sched.rng)
     world: TopicWorld | ListWorld | RoleWorld | None = None
-    if option == "--topics":
+    if named == "topics":
         cluster = Cluster(sched, with_topics(plan, sched.rng))
         world = TopicWorld(cluster, draw_topics(sched.rng))
-    elif lists is not None:
+    elif faults is not None:
         cluster = Cluster(sched, with_lists(plan, sched.rng))
-        world = ListWorld(cluster, draw_lists(sched.rng), lists)
-    elif option == "--roles":
+        world = ListWorld(cluster, draw_lists(sched.rng), faults)
+    elif named == "roles":
         cluster = Cluster(sched, plan, (ROOT,))
         world = RoleWorld(cluster, seed)
     else:
@@ -93,6 +87,7 @@ def _simulate(seed: int, option: str, lists: Faults | None, keep_trace: bool) ->
     except ViolationError as found:
         violation = f"at {sched.now:.3f} s: {found}"
     return Report(
+        world=named,
         seed=seed,
         violation=violation,
         fingerprint=sched.fingerprint,
@@ -103,7 +98,6 @@ def _simulate(seed: int, option: str, lists: Faults | None, keep_trace: bool) ->
         accepted=cluster.checks.accepted,
         rejected=cluster.checks.rejected,
         busiest_second=cluster.checks.busiest_second,
-        world=option,
         seen=world.seen() if world is not None else {},
         trace=tuple(sched.trace or ()),
     )
@@ -119,6 +113,7 @@ def _come_to_rest(cluster: Cluster) -> None:
     cluster.checks.views_agree()
     if cluster.world is not None:
         cluster.world.judge()
+    accuse_nobody(cluster)
 
 
 def _unsettled(cluster: Cluster) -> list[str]:
@@ -129,19 +124,10 @@ def _unsettled(cluster: Cluster) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Simulate one cluster from one seed.")
     parser.add_argument("--seed", type=int, required=True)
-    worlds = parser.add_mutually_exclusive_group()
-    worlds.add_argument("--topics", action="store_true", help="with scalable topics")
-    worlds.add_argument("--lists", action="store_true", help="with lists of topics")
-    worlds.add_argument("--roles", action="store_true", help="with roles that ask for things")
+    parser.add_argument("--world", choices=WORLDS, required=True)
     parser.add_argument("--trace", action="store_true", help="print every event that mattered")
     options = parser.parse_args()
-    report = simulate(
-        options.seed,
-        topics=options.topics,
-        lists=options.lists,
-        roles=options.roles,
-        keep_trace=options.trace,
-    )
+    report = simulate(options.seed, options.world, keep_trace=options.trace)
     for line in report.trace:
         sys.stdout.write(line + "\n")
     shown = msgspec.structs.replace(report, trace=())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -45,6 +45,12 @@ class _Keeper:
     ) -> dict[Place, int]:
         return {place: self._at(place, timestamp_ms) for place in places}
 
+    def told_offsets(
+        self, places: Iterable[Place], timestamp_ms: int, deadline_s: float
+    ) -> dict[Place, int]:
+        there = (place for place in places if place in self._store.partitions)
+        return self.offsets(there, timestamp_ms, deadline_s)
+
     def committed(self, group: str, places: Iterable[Place], deadline_s: float) -> dict[Place, int]:
         known = self._store.committed
         return {place: known[group, place] for place in places if (group, place) in known}
@@ -63,8 +69,8 @@ class _Keeper:
             raise KafkaUnreachableError(f"{place} does not exist")
         end = len(partition.messages)
         if timestamp_ms in (EARLIEST, LATEST):
-            return end if timestamp_ms == LATEST else 0
-        found = bisect_left(partition.times_ms, timestamp_ms)
+            return end if timestamp_ms == LATEST else partition.begin
+        found = max(partition.begin, bisect_left(partition.times_ms, timestamp_ms))
         return found if found < end else -1
 
 
@@ -100,6 +106,15 @@ class Positions:
             late_s_max=TIMEOUT_S / 2,
         )
         return await answer
+
+    async def first_offsets(self, places: Iterable[Place]) -> Mapping[Place, int]:
+        wanted = list(places)
+        try:
+            return await self.ask(
+                lambda keeper, left_s: keeper.told_offsets(wanted, EARLIEST, left_s), TIMEOUT_S
+            )
+        except UnavailableError:
+            return {}
 
 
 class Seeks:

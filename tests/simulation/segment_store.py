@@ -7,6 +7,7 @@ Where there are copies, one whose broker has not obeyed yet may come to lead, fo
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from enum import Enum, unique
 from functools import partial
@@ -15,15 +16,8 @@ from zlib import crc32
 
 import msgspec
 
+from anabranch.core.topics import tasks
 from anabranch.core.topics.kafka_names import kafka_topic
-from anabranch.core.topics.tasks import (
-    DeleteSegments,
-    MakeSegments,
-    SealSegments,
-    Task,
-    TaskDone,
-    TaskFailed,
-)
 from simulation.process import Process
 from simulation.scheduler import Action
 
@@ -72,10 +66,11 @@ class Answer(Enum):
 class Partition:
     """One bucket of one segment."""
 
-    __slots__ = ("copies_obey", "last", "messages", "owners", "sealed", "times_ms")
+    __slots__ = ("begin", "copies_obey", "last", "messages", "owners", "sealed", "times_ms")
 
     def __init__(self) -> None:
-        self.messages: list[Message] = []
+        self.messages: list[Message] = []  # with those that retention has removed
+        self.begin = 0  # the first offset that retention has left
         self.times_ms: list[int] = []
         # For each message its producer, with the epoch and the number.
         self.owners: list[tuple[int, int, int]] = []
@@ -188,6 +183,13 @@ class SegmentStore:
         # Kafka takes a connection's requests in order, and soon: none overtakes a later one.
         self.call(done, act, late_s_max=TIMEOUT_S / 2)
 
+    def remove(self, place: Place, before_ms: int) -> None:
+        """Retention takes what is older, read or not."""
+        partition = self.partitions[place]
+        begin = max(partition.begin, bisect_left(partition.times_ms, before_ms))
+        self._world.checks.removed(partition.messages[partition.begin : begin])
+        partition.begin = begin
+
     def position(
         self, group: str, place: Place, otherwise: int, done: Callable[[int | None], None]
     ) -> None:
@@ -201,17 +203,20 @@ class SegmentStore:
     # --- controllers ----------------------------------------------------------------------
 
     def carry_out(
-        self, process: Process, task: Task, done: Callable[[TaskDone | TaskFailed], None]
+        self,
+        process: Process,
+        task: tasks.Task,
+        done: Callable[[tasks.TaskDone | tasks.TaskFailed], None],
     ) -> None:
         """Does what a controller's task says, one request after another, while it lives."""
         life = process.life
 
-        def end(result: TaskDone | TaskFailed) -> None:
+        def end(result: tasks.TaskDone | tasks.TaskFailed) -> None:
             process.run_in(life, partial(done, result))
 
-        refuses = isinstance(task, MakeSegments) and not self._world.faults_over
+        refuses = isinstance(task, tasks.MakeSegments) and not self._world.faults_over
         if refuses and self._sched.chance(self._world.plan.kafka_refuses):
-            refused = TaskFailed("Kafka refuses to make the topic", for_good=True)
+            refused = tasks.TaskFailed("Kafka refuses to make the topic", for_good=True)
             self._sched.after(self.latency_s(), partial(end, refused))
             return
         steps = self._steps(task)
@@ -220,32 +225,32 @@ class SegmentStore:
             if in_time:
                 process.run_in(life, go_on)
             else:
-                end(TaskFailed("Kafka did not answer"))
+                end(tasks.TaskFailed("Kafka did not answer"))
 
         def go_on() -> None:
             step = next(steps, None)
             if step is None:
-                done(TaskDone(self._ends(task)))
+                done(tasks.TaskDone(self._ends(task)))
             else:
                 self.call(answered, step)
 
         # Not at once: who asked is still at work.
         self._sched.after(0.0, partial(process.run_in, life, go_on))
 
-    def _steps(self, task: Task) -> Iterator[Action]:
+    def _steps(self, task: tasks.Task) -> Iterator[Action]:
         places = self._places(task)
-        if isinstance(task, SealSegments):
+        if isinstance(task, tasks.SealSegments):
             for topic in dict.fromkeys(topic for topic, _ in places):
                 yield partial(self._seal, [place for place in places if place[0] == topic])
             for place in places:
                 while not self._is_sealed(place):
                     yield lambda: None  # a probe that was not refused, or a copy that lags
             return
-        change = self._delete if isinstance(task, DeleteSegments) else self._make
+        change = self._delete if isinstance(task, tasks.DeleteSegments) else self._make
         for place in places:
             yield partial(change, place)
 
-    def _places(self, task: Task) -> list[Place]:
+    def _places(self, task: tasks.Task) -> list[Place]:
         return [
             (kafka_topic("", task.topic, task.incarnation, part), bucket)
             for part in task.segments
@@ -301,8 +306,8 @@ class SegmentStore:
             return True
         return partition.sealed and (partition.copies_obey or self._world.plan.kafka_copies == 1)
 
-    def _ends(self, task: Task) -> tuple[int, ...]:
-        if not isinstance(task, SealSegments):
+    def _ends(self, task: tasks.Task) -> tuple[int, ...]:
+        if not isinstance(task, tasks.SealSegments):
             return ()
         found = (self.partitions.get(place) for place in self._places(task))
         return tuple(len(each.messages) if each is not None else 0 for each in found)

@@ -11,14 +11,16 @@ CYCLE_STEPS = 3  # a shedding interval
 CYCLES_MAX = 60  # after the load stands still: cool-down and hits let every seventh one act
 
 
-@pytest.mark.parametrize(("seed", "nodes", "bundles"), [(1, 20, 2_000), (2, 100, 10_000)])
+@pytest.mark.parametrize(
+    ("seed", "nodes", "bundles"),
+    [(1, 20, 2_000), pytest.param(2, 100, 10_000, marks=pytest.mark.long)],
+)
 def test_deviation_comes_under_its_target_once_the_load_stands_still(
     seed: int, nodes: int, bundles: int
 ) -> None:
     world = BalanceWorld(seed, nodes, bundles)
     world.begin()
-    began = world.deviation()
-    assert began > SETTINGS.broker_load_target_std
+    assert world.deviation() > SETTINGS.broker_load_target_std
     for _ in range(25):
         world.change_loads()
         world.disturb()
@@ -32,20 +34,16 @@ def test_deviation_comes_under_its_target_once_the_load_stands_still(
         world.run(CYCLE_STEPS)
         world.check_owners()
         cycles += 1
-    moves = sum(map(len, world.moved.values()))
-    assert moves > 0
+    assert sum(map(len, world.moved.values())) > 0
     world.run(CYCLE_STEPS * 20)
     assert world.deviation() <= SETTINGS.broker_load_target_std, "and it stays there"
     world.check_owners()
 
 
-@pytest.mark.parametrize("sent", [0, 1, 3])
-def test_a_leader_that_goes_in_the_middle_of_a_cycle_leaves_the_rest_to_the_next_one(
-    sent: int,
-) -> None:
+def test_a_leader_that_goes_in_the_middle_of_a_cycle_leaves_the_rest_to_the_next_one() -> None:
     world = BalanceWorld(7, 10, 500)
     world.begin()
-    world.crash_after = sent
+    world.crash_after = 1
     leaders = {leader_of(world.replica)[0]}
     for _ in range(60):
         world.run(CYCLE_STEPS)

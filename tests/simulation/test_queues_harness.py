@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
 from anabranch.client import TopicLayout
 from anabranch.client._queue import drain
 from anabranch.client._queue.core import QueueCore
-from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
 from faults.planted import BUGS
-from simulation.planted import stormy, violation_found
-from simulation.segment_store import Place
-from simulation.share_groups import ShareGroup, _Share
+from simulation.planted import noticed, stormy
 
 pytestmark = pytest.mark.simulation
+
+violation_found = partial(noticed, "topics")
 
 QUEUES = {
     "topics": 1,
@@ -28,24 +28,10 @@ QUEUES = {
 }
 
 
-def test_a_consumer_that_takes_a_short_silence_for_the_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_consumer_that_takes_a_short_silence_for_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     stormy(monkeypatch, **QUEUES)
     monkeypatch.setattr(drain, "LOCKS", 0.1)
-    violation_found("is called drained by a queue")
-
-
-def test_a_locked_message_that_counts_as_settled_when_kafka_is_asked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    stormy(monkeypatch, **QUEUES, forgets=True, queue_told=True)
-
-    def told(self: ShareGroup, place: Place) -> tuple[int, int]:
-        return self._shares.get(place, _Share()).fresh, -1
-
-    monkeypatch.setattr(ShareGroup, "told", told)
-    violation_found("is called drained by a queue")
+    violation_found("is called drained by a queue", first_seed=2)
 
 
 def test_a_consumer_that_reads_no_sealed_segments(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,20 +47,3 @@ def test_what_is_not_settled_in_time_and_accepted(monkeypatch: pytest.MonkeyPatc
     stormy(monkeypatch, **QUEUES)
     BUGS["unsettled-accepted"].plant(monkeypatch.setattr)
     violation_found("was accepted, and nobody has done with it")
-
-
-def test_a_controller_that_forgets_a_consumer_with_its_connection(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Kafka keeps messages for it yet, or it takes some itself."""
-    closed = SubscriptionCoordinator.closed
-
-    def forget(self: SubscriptionCoordinator, name: str, connection: int, now: float) -> None:
-        closed(self, name, connection, now)
-        if self._is_queue:
-            self._current.pop(name, None)
-
-    faults = ("crash", "pause", "cut")
-    stormy(monkeypatch, **QUEUES, client_faults=faults, client_fault_interval_s=0.5, slow_work=0.3)
-    monkeypatch.setattr(SubscriptionCoordinator, "closed", forget)
-    violation_found("is called drained by a queue")

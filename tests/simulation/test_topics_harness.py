@@ -2,71 +2,56 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 import pytest
 
-from anabranch.broker.topics.controllers.service import TopicService
 from anabranch.broker.topics.subscriptions import consumers
-from anabranch.client import Segment
-from anabranch.client._consumer.assignment import Holding
-from anabranch.client._consumer.core import ConsumerCore
-from anabranch.client._producer.partition_writer import PartitionWriter
-from anabranch.client._producer.router import Router
-from anabranch.core.hashing import hash32
+from anabranch.client._consumer.assignment import Holding, Phase
 from anabranch.core.log.state import StateReader
 from anabranch.core.subscriptions import admission, instances
 from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
-from anabranch.core.subscriptions.timing import Timing
 from anabranch.core.topics import controller
 from anabranch.core.topics import evolve as topic_fold
 from anabranch.core.topics.guards import CHILDREN_FIT, PRUNABLE
 from anabranch.core.topics.layout import SegmentLayout
 from anabranch.core.topics.machine import LAYOUTS
 from anabranch.core.topics.segment import SegmentInfo
-from anabranch.core.topics.tasks import DeleteSegments, SealSegments, next_task
+from anabranch.core.topics.tasks import DeleteSegments, next_task
 from anabranch.core.topics.topic import ScalableTopic
 from faults.planted import BUGS
-from simulation import producers
+from simulation.handler_checks import HandlerChecks
 from simulation.kafka_client import Writer
-from simulation.planted import quiet, stormy, violation_found
+from simulation.planted import noticed, quiet, stormy
 from simulation.segment_store import SegmentStore
+from simulation.topic_checks import TopicChecks
 from support.state_machines import without
 
 pytestmark = pytest.mark.simulation
 
+violation_found = partial(noticed, "topics")
+
+
+@pytest.mark.parametrize(
+    ("bug", "first_seed", "found"),
+    [
+        ("doubt-forgotten", 7, ["was stored twice"]),
+        ("doubt-taken-for-stored", 2, ["was stored out of order"]),
+        ("serves-unanswered", 45, ["both serve"]),
+        ("drained-early", 2, ["is called drained by", "is called drained, and"]),
+        ("child-opened-early", 2, ["works on it", "right after", "was stored"]),
+        ("granted-unreleased", 1, ["both serve"]),
+    ],
+)
+def test_what_is_planted_in_containers_is_found_here(
+    monkeypatch: pytest.MonkeyPatch, bug: str, first_seed: int, found: list[str]
+) -> None:
+    BUGS[bug].plant(monkeypatch.setattr)
+    violation_found(*found, first_seed=first_seed)
+
 
 # --- producers ------------------------------------------------------------------------------
-
-
-def test_a_producer_that_sends_again_what_is_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
-    BUGS["doubt-forgotten"].plant(monkeypatch.setattr)
-    violation_found("was stored twice", first_seed=7)
-
-
-def test_a_producer_that_takes_what_is_in_doubt_for_stored(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    BUGS["doubt-taken-for-stored"].plant(monkeypatch.setattr)
-    violation_found("was stored out of order")
-
-
-def test_a_producer_that_does_not_wait_for_what_it_sent_before(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def hasty(self: Router[PartitionWriter], key: bytes) -> PartitionWriter:
-        return self._writer(*self._place_at(hash32(key)))
-
-    monkeypatch.setattr(Router, "route", hasty)
-    violation_found("was stored out of order")
-
-
-def test_a_producer_that_moves_because_sealing_is_announced(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """So it was: who had heard wrote to the child while others still wrote to the parent."""
-    shared_by_all(monkeypatch)
-    BUGS["moves-when-announced"].plant(monkeypatch.setattr)
-    violation_found("which had been acknowledged when it was sent")
 
 
 def test_a_producer_that_begins_in_the_child_while_its_parent_is_sealed(
@@ -74,20 +59,7 @@ def test_a_producer_that_begins_in_the_child_while_its_parent_is_sealed(
 ) -> None:
     shared_by_all(monkeypatch)
     BUGS["begins-in-child"].plant(monkeypatch.setattr)
-    violation_found("which had been acknowledged when it was sent")
-
-
-def test_a_refused_bucket_that_is_taken_for_its_whole_segment(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Kafka's brokers obey a seal each at its own time."""
-
-    def rash(self: Router[PartitionWriter], part: Segment, _bucket: int) -> bool:
-        return any(part.segment_id == segment_id for _, segment_id, _ in self._left)
-
-    shared_by_all(monkeypatch)
-    monkeypatch.setattr(Router, "_has_left", rash)
-    violation_found("was stored out of order", "which had been acknowledged when it was sent")
+    violation_found("which had been acknowledged when it was sent", first_seed=1)
 
 
 def test_a_producer_that_leaves_at_a_refusal_though_there_are_copies(
@@ -106,7 +78,7 @@ def test_a_seal_that_asks_no_copies(monkeypatch: pytest.MonkeyPatch) -> None:
 
     shared_by_all(monkeypatch, kafka_copies=2)
     monkeypatch.setattr(SegmentStore, "_is_sealed", is_sealed)
-    violation_found("is committed as sealed at")
+    violation_found("is committed as sealed at", first_seed=1)
 
 
 def shared_by_all(monkeypatch: pytest.MonkeyPatch, kafka_copies: int = 1) -> None:
@@ -132,56 +104,25 @@ def shared_by_all(monkeypatch: pytest.MonkeyPatch, kafka_copies: int = 1) -> Non
     quiet(monkeypatch)
 
 
-def test_one_writer_for_all_buckets_where_kafka_has_several_brokers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """What is in doubt at a broker that seals later is sent again under a new epoch (0011)."""
-    stormy(
-        monkeypatch,
-        kafka_brokers=3,
-        kafka_fails=0.1,
-        client_faults=(),
-        topics=1,
-        passing_topics=0,
-        segments=1,
-        bucket_budget=6,
-        operation_interval_s=0.3,
-        producers=6,
-        sends_per_s=20.0,
-        keys=6,
-        hot_key=0.0,
-        consumers=1,
-    )
-    quiet(monkeypatch)
-    monkeypatch.setattr(producers, "writers_of", lambda buckets, brokers: 1)
-    violation_found("was stored twice", first_seed=15)
-
-
 # --- consumers ------------------------------------------------------------------------------
 
 
-def test_a_consumer_that_releases_before_it_has_committed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_consumer_that_releases_before_it_has_committed(monkeypatch: pytest.MonkeyPatch) -> None:
     def release(self: Holding, now: float) -> None:
         if self.settled(now):
             self.phase = type(self.phase).RELEASED
 
     monkeypatch.setattr(Holding, "release_if_settled", release)
-    violation_found("had acknowledged and released it")
+    violation_found("had acknowledged and released it", first_seed=2)
 
 
-def test_a_consumer_that_serves_on_without_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    lapses_at = ConsumerCore._lapses_at
-    monkeypatch.setattr(ConsumerCore, "_lapses_at", lambda self: lapses_at(self) + 3.0)
-    violation_found("both serve", first_seed=38)
+def test_a_handler_that_is_not_told_before_its_bucket_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def end(self: Holding, phase: Phase) -> None:
+        self.phase = phase
 
-
-def test_a_consumer_that_calls_drained_what_is_not_committed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    BUGS["drained-early"].plant(monkeypatch.setattr)
-    violation_found("is called drained by", "is called drained, and")
+    stormy(monkeypatch, slow_work=0.2, settle_s=2.0, consumers=3)
+    monkeypatch.setattr(Holding, "_end", end)
+    violation_found("works on it")
 
 
 def test_drains_of_a_deleted_subscription_that_count_for_the_next(
@@ -194,27 +135,19 @@ def test_drains_of_a_deleted_subscription_that_count_for_the_next(
     violation_found("is called drained by", first_seed=28)
 
 
+@pytest.mark.parametrize("others", [{}, {"late": True, "forgets": True, "removes": True}])
+def test_a_drain_before_its_time_that_the_audit_alone_looks_for(
+    monkeypatch: pytest.MonkeyPatch, others: dict[str, object]
+) -> None:
+    """Whatever else the log or retention excuses."""
+    BUGS["drained-early"].plant(monkeypatch.setattr)
+    stormy(monkeypatch, checkpoints=False, consumers=2, operation_interval_s=0.3, **others)
+    monkeypatch.setattr(TopicChecks, "_must_be_consumed", lambda *_: None)
+    monkeypatch.setattr(HandlerChecks, "begins", lambda *_: None)
+    violation_found("the audit accuses by segments")
+
+
 # --- the coordinator ------------------------------------------------------------------------
-
-
-def test_segments_given_out_before_what_is_above_them_is_drained(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    BUGS["child-opened-early"].plant(monkeypatch.setattr)
-    violation_found("right after", "was stored")
-
-
-def test_buckets_granted_while_another_may_serve_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    BUGS["granted-unreleased"].plant(monkeypatch.setattr)
-    violation_found("both serve")
-
-
-def test_a_controller_that_takes_a_silent_consumer_for_gone_too_soon(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    too_soon = property(lambda self: self.session_timeout_s * 0.6)
-    monkeypatch.setattr(Timing, "lapse_s", too_soon)
-    violation_found("both serve", first_seed=15)
 
 
 def test_a_new_controller_that_takes_consumers_for_idle(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,34 +157,16 @@ def test_a_new_controller_that_takes_consumers_for_idle(monkeypatch: pytest.Monk
         begin(self, number, now, known=True)  # type: ignore[arg-type]
 
     monkeypatch.setattr(instances.Instance, "__init__", idle)
-    violation_found("both serve", first_seed=16)
-
-
-def test_a_controller_that_remembers_what_it_knew_before_another_took_over(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    reconcile = TopicService.reconcile
-
-    def keeping(self: TopicService, name: str, *, idle: bool = True) -> None:
-        if self.controller(name) is not None:
-            reconcile(self, name, idle=idle)
-
-    often = ("crash", "close", "restart")
-    stormy(monkeypatch, consumers=4, client_faults=often, client_fault_interval_s=0.4)
-    monkeypatch.setattr(TopicService, "_discard", lambda self, unit: None)
-    monkeypatch.setattr(TopicService, "_forget", lambda self, name: None)
-    monkeypatch.setattr(TopicService, "reconcile", keeping)
-    violation_found("both serve", first_seed=109)
+    violation_found("both serve", first_seed=18)
 
 
 def test_a_second_process_registered_under_a_name_while_the_first_may_serve(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The next controller knows of the second one only."""
-    faults = ("pause", "twin")
-    stormy(monkeypatch, consumers=1, client_faults=faults, client_fault_interval_s=0.7)
+    stormy(monkeypatch, consumers=1, client_faults=("pause", "twin"), client_fault_interval_s=0.7)
     monkeypatch.setattr(SubscriptionCoordinator, "is_lapsing", lambda self, name, instance: False)
-    violation_found("both serve", first_seed=10)
+    violation_found("both serve", first_seed=13)
 
 
 def test_drained_segments_that_are_never_logged(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,11 +175,6 @@ def test_drained_segments_that_are_never_logged(monkeypatch: pytest.MonkeyPatch)
 
 
 # --- the layout -----------------------------------------------------------------------------
-
-
-def test_a_seal_that_is_not_probed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SegmentStore, "_is_sealed", lambda self, place: True)
-    violation_found("is committed as sealed at")
 
 
 def test_segments_that_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,7 +191,7 @@ def test_children_that_do_not_cover_their_parent(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(SegmentLayout, "split_children", gap)
     monkeypatch.setattr(topic_fold, "_CASES", without(LAYOUTS, CHILDREN_FIT))
-    violation_found("do not tile the ring")
+    violation_found("do not tile the ring", first_seed=1)
 
 
 def test_segments_deleted_that_are_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,16 +213,7 @@ def test_segments_pruned_that_somebody_has_to_read(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(controller, "prunable", all_sealed)
     monkeypatch.setattr(topic_fold, "_CASES", without(LAYOUTS, PRUNABLE))
-    violation_found("")
-
-
-def test_an_operation_that_nobody_goes_on_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forgetful(state: StateReader, name: str, topic: ScalableTopic) -> object:
-        task = next_task(state, name, topic)
-        return None if isinstance(task, SealSegments) else task
-
-    monkeypatch.setattr(controller, "next_task", forgetful)
-    violation_found("not at rest")
+    violation_found("", first_seed=3)
 
 
 def test_a_fold_of_topics_that_depends_on_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:

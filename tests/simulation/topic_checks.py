@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from anabranch.client._consumer.assignment import Holding, Phase
 from anabranch.core.hashing import bucket_of, hash32, segment_hash
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import SubscriptionChange, TopicChange
+from anabranch.core.subscriptions.draining import unread
 from anabranch.core.subscriptions.subscription import SubscriptionKind, SubscriptionOp
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
 from anabranch.core.topics.segment import SegmentInfo, tile
 from anabranch.core.topics.topic import ScalableTopic, TopicMove, TopicState
+from simulation.handler_checks import HandlerChecks
 from simulation.scheduler import ViolationError
 from simulation.seek_checks import SeekChecks
 from simulation.segment_store import Message, Place
@@ -41,9 +43,11 @@ class TopicChecks:
     def __init__(self, world: TopicWorld) -> None:
         self._world = world
         self.seeks = SeekChecks(world)
+        self.handlers = HandlerChecks()
         self._segments: dict[str, tuple[str, SegmentInfo]] = {}  # by Kafka topic
         self.stored: dict[str, int] = {}  # key -> its last message in Kafka
         self._given_up: set[Message] = set()  # nobody can tell whether they are stored
+        self._removed: set[Message] = set()  # by retention
         # Group and key: the last message delivered, and from where.
         self.delivered_up_to: dict[tuple[str, str], tuple[int, Place]] = {}
         # By Kafka group, not by name: a subscription made again is another one.
@@ -151,7 +155,7 @@ class TopicChecks:
             for bucket, end in enumerate(part.end_offsets):
                 start = starts.get((segment_id, bucket), 0)
                 committed = store.committed.get((group, (name, bucket)), start)
-                if committed < end:
+                if unread(end, committed, store.partitions[name, bucket].begin):
                     raise ViolationError(
                         f"{name} is called drained by {group}, which has committed {committed} "
                         f"of {end} of bucket {bucket}"
@@ -187,11 +191,21 @@ class TopicChecks:
         """How many messages that is."""
         return len(self._given_up)
 
+    def removed(self, messages: Iterable[Message]) -> None:
+        """Retention has taken them: whoever has not read them need not."""
+        self._removed.update(messages)
+
+    @property
+    def removed_count(self) -> int:
+        """How many messages that is."""
+        return len(self._removed)
+
     def skipped(self, key: str, before: int, group: str = "") -> int:
         """Up to where a key's messages need not be there: to be stored, or for a group to read."""
         while True:
             following = Message(key, before + 1)
-            if following not in self._given_up and not self.seeks.may_lack(group, following):
+            gone = following in self._given_up or following in self._removed
+            if not gone and not self.seeks.may_lack(group, following):
                 return before
             before += 1
 
@@ -237,14 +251,15 @@ class TopicChecks:
             raise ViolationError(f"{consumer} delivers {message} of {place} without serving it")
         who = consumer.group
         self.seeks.delivered(who, message)
+        # What a topic held when it was deleted is never delivered, and who is late begins anywhere.
+        whole = (consumer.topic, consumer.subscription) in self._world.subscriptions
         if is_shared(message.key):
-            self._world.shared.delivered(who, message)
+            if whole:
+                self._world.shared.delivered(who, message)
             self._delivered_at(consumer, holding, place, offset, message)
             return
         key = (who, message.key)
         before, source = self.delivered_up_to.get(key, (0, place))
-        # What a topic held when it was deleted is never delivered.
-        whole = consumer.topic in self._world.lasting
         ahead = whole and message.sequence > self.skipped(message.key, before, who) + 1
         behind = message.sequence <= before and source != place
         if ahead or behind:
@@ -261,6 +276,8 @@ class TopicChecks:
     ) -> bool:
         """Whether what lies there was delivered before, which it must be excused for."""
         who = consumer.group
+        origin = self.seeks.origin(who)
+        self.handlers.begins(origin, message.key, consumer, holding, offset + 1)
         former = self._readings.get((who, place, offset))
         if former is not None:
             self.redelivered += 1
@@ -309,7 +326,7 @@ class TopicChecks:
                 got = sink.applied(key) if sink is not None else got
                 if key.startswith(f"{topic}|") and self.skipped(key, got, group) < last:
                     found.append(f"{subscription} has {key} up to {got} of {last}")
-            if not self._world.plan.seeks:
+            if not self._world.plan.seeks and not self._world.plan.removes:
                 found += self._world.shared.unread(group, topic)
         for (name, subscription), queue in self._world.queues.items():
             layout = self._world.cluster.checks.truth.topic(name)

@@ -18,6 +18,8 @@ from anabranch.broker.binary.forms import assignment_form
 from anabranch.broker.errors import DeadlineExceededError, UnavailableError
 from anabranch.broker.proposals import Proposals
 from anabranch.broker.runtime import Runtime
+from anabranch.broker.settings import load_settings
+from anabranch.broker.settings.current import CurrentSettings
 from anabranch.broker.topics.controllers.access import TopicAccess
 from anabranch.broker.topics.controllers.service import TopicService
 from anabranch.broker.topics.subscriptions.consumers import (
@@ -253,7 +255,8 @@ class TopicHost:
         positions: Any = Positions(world, process)
         self._seeks = Seeks(world, process, positions)
         self._proposals = runtime.proposals = _Proposals(process, self._seeks.proposed)
-        access = TopicAccess(runtime, nowhere, service)
+        settings = CurrentSettings(load_settings(None, {}, {}))
+        access = TopicAccess(runtime, nowhere, service, settings)
         starts = StartPositionFinder(access, positions)
         self._consumers = _Consumers(process, access, starts)
         self._seeks.begins(access, self._consumers, starts)

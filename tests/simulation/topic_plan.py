@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import msgspec
@@ -25,7 +26,7 @@ CLIENT_FAULTS = (
 )
 
 SETTINGS = ControllerSettings(
-    timing=Timing(grace_s=8.0, session_timeout_s=4.0, settle_s=2.0),
+    timing=Timing(grace_s=8.0, session_timeout_s=4.0),
     retention_s=2.0,
     doubt_s=8.0,  # in which its producers settle
     retry_s=0.5,
@@ -64,9 +65,12 @@ class TopicPlan(msgspec.Struct, frozen=True):
     shared_keys: int = 0  # of each topic that lasts, written to by all its producers
     forgets: bool = False  # Kafka forgets positions that the log has
     checkpoints: bool = False  # the last subscription's consumers keep their positions
-    many: bool = False  # a consumer over all topics
     queue_consumers: int = 0  # of a queue subscription of the first topic; 0 for none
+    slow_work_s: float = 4.0  # at most
+    settle_s: float = math.inf  # that consumers have for it, once a bucket is to move
     queue_told: bool = False  # Kafka tells nodes how far a queue is, where they look
+    late: bool = False  # a subscription of the first topic that comes and goes, and begins anywhere
+    removes: bool = False  # Kafka's retention takes messages that nobody has read
 
 
 def draw_topics(rng: random.Random) -> TopicPlan:
@@ -108,11 +112,15 @@ def draw_topics(rng: random.Random) -> TopicPlan:
         forgets=own.random() < 0.4,
         shared_keys=own.choice((0, 1, 3)),
         queue_consumers=own.choice((0, 0, 0, 0, 1, 3)),
-        many=own.random() < 0.3,
     )
     if drawn.kafka_brokers > 1:
         drawn = msgspec.structs.replace(drawn, kafka_copies=own.choice((1, 2)))
-    drawn = msgspec.structs.replace(drawn, queue_told=own.random() < 0.7)
+    drawn = msgspec.structs.replace(drawn, queue_told=own.random() < 0.7, late=own.random() < 0.4)
+    if drawn.forgets and not drawn.checkpoints and not drawn.queue_consumers:
+        drawn = msgspec.structs.replace(drawn, removes=own.random() < 0.6)
+    drawn = msgspec.structs.replace(
+        drawn, settle_s=own.choice((2.0, math.inf)), slow_work_s=own.choice((4.0, 12.0))
+    )
     if drawn.shared_keys and drawn.producers == 1:
         return msgspec.structs.replace(drawn, producers=2)
     return drawn

@@ -11,13 +11,13 @@ from anabranch.core.log.outcome import Folded
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.topics.guards import controller_of
 from anabranch.core.topics.kafka_names import kafka_group
+from simulation.audits import Auditor
 from simulation.checkpoint_consumers import CheckpointReader
 from simulation.checkpoint_sink import Sink
 from simulation.cluster import Cluster
-from simulation.consumers import Consumer
+from simulation.consumers import Consumer, LateReader
 from simulation.forgetting import Forgetting
-from simulation.many_reader import FAULTS, SUBSCRIPTION, ManyReader
-from simulation.operators import HOME, Operators
+from simulation.operators import HOME, LATE, Operators
 from simulation.process import Process
 from simulation.producers import Producer
 from simulation.queue_consumers import QueueReader
@@ -45,6 +45,7 @@ class TopicWorld:
         self.shared = SharedKeys(self)
         self.scale_checks = ScaleChecks(self)
         self.unserved_checks = UnservedChecks(self)
+        self.auditor = Auditor(self)
         self.loads = Loads(self)
         self.operators = Operators(self)
         self.forgetting = Forgetting(self)
@@ -80,10 +81,11 @@ class TopicWorld:
         ]
         self.regulars = list(self.consumers)
         self.consumers += self.twins
-        self.many = [ManyReader(self, next(rates)) for _ in range(plan.many)]
-        for each in self.many:
-            self.consumers += each.parts.values()
-            self.subscriptions += [(topic, SUBSCRIPTION) for topic in self.lasting]
+        self.late = [
+            LateReader(self, self.lasting[0], LATE, f"c{each}", next(rates))
+            for each in range(2 if plan.late else 0)
+        ]
+        self.consumers += self.late
         self.producers = [
             Producer(self, topic, f"w{each}")
             for topic in self.topics
@@ -135,6 +137,7 @@ class TopicWorld:
         """A record was judged; the truth has it."""
         if folded.outcome.verdict is Verdict.ACCEPTED:
             self.checks.folded(folded)
+            self.auditor.folded(folded)
             self.scale_checks.folded(folded)
 
     def stored(self, place: Place) -> None:
@@ -145,7 +148,7 @@ class TopicWorld:
     def working_s(self) -> float:
         """How long an application works on a message."""
         if not self.faults_over and self.sched.chance(self.plan.slow_work):
-            return self.sched.rng.uniform(0.2, 4.0)
+            return self.sched.rng.uniform(0.2, self.plan.slow_work_s)
         return self.sched.rng.uniform(0.0, 0.02)
 
     # --- what clients are told ------------------------------------------------------------
@@ -160,15 +163,6 @@ class TopicWorld:
         holder = controller_of(process.replica, topic)[1] if process is not None else ""
         found = [each for each in self.cluster.processes if each.name == holder and each.alive]
         return found[0] if found else None
-
-    def topics_heard_of(self) -> list[str] | None:
-        """Which topics are open, as some broker knows them."""
-        process = self._anybody()
-        if process is None:
-            return None
-        state = process.replica
-        found = [(name, state.topic(name)) for name in self.topics]
-        return [name for name, topic in found if topic is not None and topic.is_open]
 
     def layout_heard_of(self, name: str) -> TopicLayout | None:
         """What some broker knows of a topic's layout."""
@@ -189,12 +183,15 @@ class TopicWorld:
         self.sched.after(LOOK_S, self._watch)
         self.sched.after(0.5, self.operators.operate)
         self.forgetting.start(lambda: self.sched.rng.expovariate(1.0))
+        for consumer in self.late:
+            self.sched.after(self.sched.rng.uniform(5.0, 20.0), consumer.start)
         self.sched.after(1.0, self._begin)
         self.sched.after(self._next_fault_s(), self._strike)
         self.sched.at(self.cluster.plan.faults_end_s, self._clear)
 
     def _watch(self) -> None:
         self.unserved_checks.look()
+        self.auditor.look()
         self.sched.after(LOOK_S, self._watch)
 
     def _begin(self) -> None:
@@ -203,8 +200,6 @@ class TopicWorld:
         if not self._began:
             for consumer in self.regulars:
                 consumer.start()
-            for each in self.many:
-                each.start()
         self._began = True
         if all(truth.subscription(*each) for each in (*self.subscriptions, *self.queues)):
             for producer in self.producers:
@@ -224,9 +219,6 @@ class TopicWorld:
         if not self._began or not self.plan.client_faults:
             return
         rng = self.sched.rng
-        if self.many and rng.random() < 0.2:
-            self.many[0].strike(rng.choice(FAULTS), rng.choice((0.5, 3.0, 5.0)) + rng.random())
-            return
         kind = rng.choice(self.plan.client_faults)
         duration_s = rng.choice((0.5, 3.0, 4.0, 4.5, 5.0, 7.0, 9.0)) + rng.random()
         if kind.startswith("producer"):
@@ -270,8 +262,6 @@ class TopicWorld:
         for consumer in self.regulars:
             consumer.cut_until = 0.0
             consumer.resume()
-        for each in self.many:
-            each.calm()
         self._revive()
 
     def _revive(self) -> None:
@@ -296,11 +286,12 @@ class TopicWorld:
             "queued": sum(each.deliveries for each in self.queues.values()),
             "seeks": self.checks.seeks.finished,
             "forgotten": self.forgetting.forgotten,
+            "removed": self.checks.removed_count,
+            "audited_drains": self.auditor.drains,
             "failed_seeks": self.checks.seeks.failed,
             "answers": self.shared.answers,
+            "stopped": self.checks.handlers.stopped,
             "lapses": sum(each.lapses for each in self.consumers),
-            "joined": sum(each.joined for each in self.many),
-            "left": sum(each.left for each in self.many),
             **self.scale_checks.counts,
         }
 
@@ -322,6 +313,4 @@ class TopicWorld:
             if not each.is_idle and (each.topic in self.lasting or truth.topic(each.topic))
         ]
         found += [f"{each} is not alive" for each in self.regulars if not each.alive]
-        for each in self.many:
-            found += each.unsettled()
         return found or self.checks.unread() or self.scale_checks.unfinished()

@@ -56,7 +56,7 @@ class UnservedChecks:
             place
             for each in there
             for place, holding in each.serving().items()
-            if holding.phase is Phase.SERVING
+            if holding.phase is Phase.SERVING or holding.in_flight  # somebody works on it
         }
         found: set[tuple[str, Place]] = set()
         for part in assignable(topic.layout, known.drained):

@@ -186,8 +186,7 @@ class Wire:
 
     def ended(self, end: End) -> None:
         """The other side hears of it, behind what was sent."""
-        when = max(end._arrives_at, self.arrival())
-        self.sched.at(when, partial(self._told, end.other))
+        self.sched.at(max(end._arrives_at, self.arrival()), partial(self._told, end.other))
 
     def _told(self, other: End) -> None:
         other._ended_there = True

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from support.secured import ROOT, SecuredNode, bearer, tokens_alone
+from support.secured import ROOT, SecuredNode, bearer, secured_node, tokens_alone
 
 ADMIN: Final = "/admin/v2"
 TOPIC: Final = f"{ADMIN}/scalable/acme/shop/orders"
@@ -14,7 +16,6 @@ ON_NAMESPACE: Final = {"consumer": ["consume"], "viewer": ["view"], "scaler": ["
 ON_TOPIC: Final = {"producer": ["produce"]}
 BOSS: Final = "boss"
 STRANGER: Final = "stranger"
-ROLES: Final = (ROOT, BOSS, *ON_NAMESPACE, *ON_TOPIC, STRANGER, "")
 
 
 def settings(folder: Path) -> dict[str, object]:
@@ -27,8 +28,15 @@ def settings(folder: Path) -> dict[str, object]:
     )
 
 
-async def furnished(node: SecuredNode) -> None:
+@asynccontextmanager
+async def furnished_node(folder: Path) -> AsyncIterator[SecuredNode]:
     """A tenant with an administrator, a namespace, a topic, and what is granted on them."""
+    async with secured_node(**settings(folder)) as node:
+        await _furnish(node)
+        yield node
+
+
+async def _furnish(node: SecuredNode) -> None:
     root = bearer(ROOT)
     tenant = {"adminRoles": [BOSS], "allowedClusters": ["standalone"]}
     assert (await node.ask("PUT", f"{ADMIN}/tenants/acme", root, tenant)).status_code == 204

@@ -18,10 +18,9 @@ from confluent_kafka import KafkaError, Message, Producer
 from anabranch.client import StreamConsumer, TopicLayout
 from anabranch.devkit.causality import CausalityViolation, Span, turned_round
 from support.quiet import QUIET
-from support.waiting import eventually, until
+from support.waiting import WAIT_S, eventually, until
 
 Send = Callable[[bytes, str], Awaitable[object]]
-_ANSWER_S = 60.0
 
 
 class Alternation:
@@ -92,11 +91,20 @@ class Alternation:
 class PlainSender:
     """A client of Kafka that appends to a key's active segment, as the newest layout has it.
 
-    What is refused goes on once the layout names another segment: it knows of no seals.
+    What is refused goes on once the layout names another segment: it knows of no seals. With a
+    `transactional_id`, each message is a transaction.
     """
 
-    def __init__(self, bootstrap_servers: str, layout: Callable[[], TopicLayout]) -> None:
-        self._producer = Producer({**QUIET, "bootstrap.servers": bootstrap_servers, "linger.ms": 0})
+    def __init__(
+        self, bootstrap_servers: str, layout: Callable[[], TopicLayout], transactional_id: str = ""
+    ) -> None:
+        settings = {**QUIET, "bootstrap.servers": bootstrap_servers, "linger.ms": 0}
+        if transactional_id:
+            settings["transactional.id"] = transactional_id
+        self._producer = Producer(settings)
+        self._transacts = bool(transactional_id)
+        if self._transacts:
+            self._producer.init_transactions(WAIT_S)
         self._layout = layout
         self._turn = threading.Lock()  # who flushes may be given what another one waits for
 
@@ -106,7 +114,7 @@ class PlainSender:
         async def is_stored() -> bool:
             return await asyncio.to_thread(self._append, value, key) is None
 
-        await eventually(is_stored, _ANSWER_S)
+        await eventually(is_stored, WAIT_S)
 
     def _append(self, value: bytes, key: str) -> KafkaError | None:
         part, bucket = self._layout().place(key)
@@ -116,8 +124,14 @@ class PlainSender:
             answers.append(error)
 
         with self._turn:
+            if self._transacts:
+                self._producer.begin_transaction()
             self._producer.produce(part.kafka_topic, value, key, bucket, on_delivery=done)
-            self._producer.flush(_ANSWER_S)
+            self._producer.flush(WAIT_S)
+            if self._transacts and answers[0] is None:
+                self._producer.commit_transaction(WAIT_S)
+            elif self._transacts:
+                self._producer.abort_transaction(WAIT_S)
         return answers[0]
 
     def close(self) -> None:

@@ -12,15 +12,19 @@ Answer = tuple[int, dict[str, str], object]
 
 
 @contextlib.contextmanager
-def node(answer: Callable[[str, str], Answer]) -> Iterator[str]:
+def node(
+    answer: Callable[[str, str], Answer], shown: list[str | None] | None = None
+) -> Iterator[str]:
     """The address of a server that answers a verb and a path with status, headers and a body.
 
-    Bodies are JSON, but for bytes.
+    Bodies are JSON, but for bytes. `shown` gets the header Authorization of each request first.
     """
 
     class Handler(BaseHTTPRequestHandler):
         def _any(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            if shown is not None:
+                shown.append(self.headers.get("Authorization"))
             status, headers, body = answer(self.command, self.path)
             data = body if isinstance(body, bytes) else b""
             if body is not None and not isinstance(body, bytes):

@@ -49,22 +49,16 @@ class Authority:
         self.file.write_bytes(self.pem)
 
     def issue(
-        self,
-        name: str,
-        *,
-        names: tuple[str, ...] = (),
-        host: str = "127.0.0.1",
-        ends: timedelta = HOUR,
-        server: bool = False,
+        self, name: str, *, host: str = "127.0.0.1", ends: timedelta = HOUR, server: bool = False
     ) -> Issued:
-        """A certificate of this common name (or of `names`), for a server at `host` or a client."""
+        """A certificate of this common name, for a server at `host` or a client."""
         key = ec.generate_private_key(ec.SECP256R1())
-        subject = [x509.NameAttribute(NameOID.COMMON_NAME, each) for each in names or (name,)]
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         usage = ExtendedKeyUsageOID.SERVER_AUTH if server else ExtendedKeyUsageOID.CLIENT_AUTH
         now = datetime.now(UTC)
         built = (
             x509.CertificateBuilder()
-            .subject_name(x509.Name(subject))
+            .subject_name(subject)
             .issuer_name(self._name)
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
@@ -89,11 +83,10 @@ class Authority:
         return context
 
 
-def tls_settings(server: Issued, trusted: Path | None = None, **more: object) -> dict[str, object]:
+def tls_settings(server: Issued, **more: object) -> dict[str, object]:
     """The settings of a node that has this certificate, on free ports or those that are given."""
-    files = {
+    return {
         "tlsCertificateFilePath": str(server.certificate),
         "tlsKeyFilePath": str(server.key),
-        **({"tlsTrustCertsFilePath": str(trusted)} if trusted else {}),
+        **more,
     }
-    return {**files, **more}

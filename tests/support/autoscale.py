@@ -77,9 +77,8 @@ def decided(
     demand: Mapping[str, Demand] | None = None,
     policy: AutoScalePolicy = POLICY,
     last: LastActions = NEVER,
-    now_ms: int = NOW_MS,
 ) -> Decision:
-    return decide(layout, load or {}, demand or {}, policy, now_ms, last)
+    return decide(layout, load or {}, demand or {}, policy, NOW_MS, last)
 
 
 def ago(**seconds: float) -> LastActions:
@@ -87,10 +86,9 @@ def ago(**seconds: float) -> LastActions:
     return LastActions(**{f"{name}_ms": NOW_MS - round(s * 1000) for name, s in seconds.items()})
 
 
-def one_hash(buckets: int = 1) -> SegmentLayout:
+def one_hash() -> SegmentLayout:
     """Segment 0 of one hash, segment 1 of all others."""
-    parts = [new_segment(0, 0, 0, buckets), new_segment(1, 1, RING16_END, buckets)]
-    return SegmentLayout(0, 2, parts)
+    return SegmentLayout(0, 2, [new_segment(0, 0, 0, 1), new_segment(1, 1, RING16_END, 1)])
 
 
 def quiet(decision: Decision, blocked: Blocked | None = None) -> str:
@@ -98,6 +96,14 @@ def quiet(decision: Decision, blocked: Blocked | None = None) -> str:
     assert isinstance(decision, NoAction), decision
     assert decision.blocked is blocked, decision
     return decision.why
+
+
+def acts_or_says(
+    found: Decision, kind: type[Decision], acts: bool, why: str, blocked: Blocked | None = None
+) -> None:
+    """It acts so, or does nothing and says why."""
+    assert isinstance(found, kind) is acts
+    assert acts or why in quiet(found, blocked)
 
 
 def split(decision: Decision) -> tuple[int, Reason]:

@@ -10,18 +10,12 @@ from anabranch.core.autoscale.policy import AutoScalePolicy, checked_override, o
 from anabranch.core.autoscale.schedule import AutoScaleSettings, Evaluation
 from anabranch.core.log.records import PolicyOp, TopicChange
 from anabranch.core.subscriptions.subscription import SubscriptionKind, SubscriptionOp
-from anabranch.core.topics.controller import (
-    ControllerEffect,
-    ControllerSettings,
-    Evaluated,
-    Propose,
-    RunTask,
-    TopicController,
-)
+from anabranch.core.topics import controller
 from anabranch.core.topics.segment import SegmentInfo
 from anabranch.core.topics.tasks import SealSegments, Task, TaskDone, TaskFailed
 from anabranch.core.topics.topic import Operation, ScalableTopic, TopicMove
 from support.autoscale import POLICY
+from support.there import there
 from support.world import FIRST, TOPIC, A, World
 
 INTERVAL_S = 60.0
@@ -50,14 +44,14 @@ class Scene:
         self.tasks: list[Task] = []  # for Kafka
         self.loads: dict[int, SegmentLoad] | None = {}  # None: not read yet
         self.loads_asked: list[tuple[str, int]] = []
-        self.settings = ControllerSettings(
+        self.settings = controller.ControllerSettings(
             auto_scale=AutoScaleSettings(policy, INTERVAL_S), retention_s=1e9
         )
         self.controller = self.fresh()
 
-    def fresh(self) -> TopicController:
+    def fresh(self) -> controller.TopicController:
         """A controller that knows only what the log says."""
-        return TopicController(
+        return controller.TopicController(
             TOPIC,
             self.world.replica,
             self.settings,
@@ -91,10 +85,7 @@ class Scene:
     # --- who asks for what ----------------------------------------------------------------
 
     def join(
-        self,
-        *consumers: str,
-        name: str = "sub",
-        kind: SubscriptionKind = SubscriptionKind.STREAM,
+        self, *consumers: str, name: str = "sub", kind: SubscriptionKind = SubscriptionKind.STREAM
     ) -> None:
         if self.world.replica.subscription(TOPIC, name) is None:
             self.world.must(self.world.subscription(SubscriptionOp.CREATE, name, kind=kind))
@@ -118,14 +109,18 @@ class Scene:
 
     # --- what the controller does -----------------------------------------------------------
 
-    def look(self) -> list[ControllerEffect]:
+    def look(self) -> list[controller.ControllerEffect]:
         effects = self.controller.reconcile(self.now, self.world.now_ms)
-        self.tasks += [each.task for each in effects if isinstance(each, RunTask)]
+        self.tasks += [each.task for each in effects if isinstance(each, controller.RunTask)]
         return effects
 
     def evaluation(self) -> Evaluation | None:
         """What comes of one look, whose proposals are lost."""
         return next(iter(evaluations(self.look())), None)
+
+    def evaluated(self) -> Evaluation:
+        """What comes of one look, which has to evaluate."""
+        return there(self.evaluation())
 
     def begin(self) -> TopicChange:
         """The one operation that comes of one look, and that is logged."""
@@ -153,25 +148,25 @@ class Scene:
                 return found
             found += evaluations(effects)
             for effect in effects:
-                if isinstance(effect, Propose):
+                if isinstance(effect, controller.Propose):
                     self.world.must(effect.record)
         raise AssertionError("the controller does not come to rest")
 
-    def _answer(self, task: Task, failure: TaskFailed | None) -> list[ControllerEffect]:
+    def _answer(self, task: Task, failure: TaskFailed | None) -> list[controller.ControllerEffect]:
         ends: tuple[int, ...] = ()
         if isinstance(task, SealSegments):
             ends = (0,) * sum(part.buckets for part in task.segments)
         result = failure or TaskDone(ends)
         effects = self.controller.finished(task, result, self.now, self.world.now_ms)
-        self.tasks += [each.task for each in effects if isinstance(each, RunTask)]
+        self.tasks += [each.task for each in effects if isinstance(each, controller.RunTask)]
         return effects
 
 
-def evaluations(effects: Iterable[ControllerEffect]) -> list[Evaluation]:
-    return [each.evaluation for each in effects if isinstance(each, Evaluated)]
+def evaluations(effects: Iterable[controller.ControllerEffect]) -> list[Evaluation]:
+    return [each.evaluation for each in effects if isinstance(each, controller.Evaluated)]
 
 
-def begins(effects: Iterable[ControllerEffect]) -> list[TopicChange]:
+def begins(effects: Iterable[controller.ControllerEffect]) -> list[TopicChange]:
     """The operations that are proposed."""
-    records = [each.record for each in effects if isinstance(each, Propose)]
+    records = [each.record for each in effects if isinstance(each, controller.Propose)]
     return [each for each in records if isinstance(each, TopicChange)]

@@ -26,8 +26,7 @@ class Outbox:
 
     def newest(self) -> dict[str, Any]:
         """What a reader would have."""
-        newest = dict(self.written)
-        return {key: record for key, record in newest.items() if record is not None}
+        return {key: record for key, record in dict(self.written).items() if record is not None}
 
 
 def use(cpu: float) -> Resources:

@@ -44,7 +44,6 @@ def sheds(
     """The balancer moves a bundle, all the way."""
     owner = history.unit(name).broker
     record = history.move(name, Move.RELEASE, FIRST, broker=to)
-    choice = (grounds,) if grounds else ()
-    history.accepted(replace(record, cause=cause, choice=choice))
+    history.accepted(replace(record, cause=cause, choice=(grounds,) if grounds else ()))
     history.accepted(history.move(name, Move.HAND_OVER, owner))
     history.own(name)

@@ -90,10 +90,9 @@ class Shedding:
             self._candidates[name + PORT] = Candidate(name + PORT, version, "this", load)
 
     def _report(self, broker: str, listed: list[str]) -> None:
-        amounts = [each.split("=") for each in listed]
         bundles = {
             bundle_name(name): BundleLoad(msg_throughput_in=float(amount) * MB)
-            for name, amount in amounts
+            for name, amount in [each.split("=") for each in listed]
         }
         self._top[broker] = TopBundlesLoadData(tuple(bundles.items()), NOW_MS)
         self._owners.update(dict.fromkeys(bundles, broker))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -85,17 +84,14 @@ class Client:
             WAIT_S,
         )
 
-    async def reports_until(self, held: Held) -> None:
-        async with asyncio.timeout(WAIT_S):
-            while self.held != held:
-                await self.report()
-                await asyncio.sleep(0.02)
+    async def report_refused(self) -> RefusedError:
+        """Reports in vain."""
+        with pytest.raises(RefusedError) as refused:
+            await self.report()
+        return refused.value
 
     async def leave(self) -> None:
         await self._connection.request(pb.CommandScalableTopicUnsubscribe(consumer_id=7), WAIT_S)
-
-    def cut(self) -> None:
-        self._connection.abort("the test cuts it")
 
 
 def _buckets(held: Held) -> list[pb.SegmentBuckets]:

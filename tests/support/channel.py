@@ -19,16 +19,15 @@ from anabranch.core.bundles.unit import Move
 from anabranch.core.log.records import Record, UnitMove
 from support.quiet import QUIET
 from support.topic_cluster import Servers
-
-DEADLINE_S = 60.0
+from support.waiting import WAIT_S
 
 
 def until(done: Callable[[], bool], what: str) -> None:
     """Calls `done`, which waits a little by itself, until it is true."""
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + WAIT_S
     while not done():
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {DEADLINE_S:.0f} s: {what}")
+            raise AssertionError(f"not within {WAIT_S:.0f} s: {what}")
 
 
 def move(number: int) -> UnitMove:
@@ -75,7 +74,7 @@ def produce_raw(
     """Writes what a stranger, or another release, might."""
     producer = Producer({**QUIET, "bootstrap.servers": connection.bootstrap_servers})
     producer.produce(topic, value, key, headers=headers or [])  # type: ignore[arg-type]
-    assert producer.flush(DEADLINE_S) == 0
+    assert producer.flush(WAIT_S) == 0
 
 
 def produce_raw_many(connection: KafkaConnection, topic: str, values: Iterable[bytes]) -> None:
@@ -83,7 +82,7 @@ def produce_raw_many(connection: KafkaConnection, topic: str, values: Iterable[b
     producer = Producer({**QUIET, "bootstrap.servers": connection.bootstrap_servers})
     for value in values:
         producer.produce(topic, value)
-    assert producer.flush(DEADLINE_S) == 0
+    assert producer.flush(WAIT_S) == 0
 
 
 def commit(kafka: Servers, group: str, topic: str, *offsets: int) -> None:

@@ -8,18 +8,12 @@ from typing import Any
 from anabranch.core.log.records import SubscriptionChange, TopicCause, TopicChange
 from anabranch.core.subscriptions.propose import subscription_change
 from anabranch.core.subscriptions.subscription import SubscriptionOp
-from anabranch.core.topics.controller import (
-    ControllerEffect,
-    ControllerSettings,
-    Propose,
-    RunTask,
-    SendAssignment,
-    TopicController,
-)
+from anabranch.core.topics import controller
 from anabranch.core.topics.layout import initial_segments
 from anabranch.core.topics.propose import topic_change
 from anabranch.core.topics.tasks import Task, TaskDone, TaskFailed
 from anabranch.core.topics.topic import Operation, ScalableTopic, TopicMove, TopicState
+from support.there import there
 from support.world import A, World
 
 NAME = "public/default/orders"
@@ -36,14 +30,13 @@ class Scene:
         self.acts = True
         self.leaving: dict[int, tuple[int, ...]] = {}  # segments on drained brokers of Kafka
         self.controller = self.fresh()
-        first = initial_segments(segments)
-        self.must(self.change(TopicMove.CREATE, segments=first))
+        self.must(self.change(TopicMove.CREATE, segments=initial_segments(segments)))
 
-    def fresh(self) -> TopicController:
-        return TopicController(
+    def fresh(self) -> controller.TopicController:
+        return controller.TopicController(
             NAME,
             self.world.replica,
-            ControllerSettings(retention_s=0.0, doubt_s=0.0),
+            controller.ControllerSettings(retention_s=0.0, doubt_s=0.0),
             lambda: self.world.actor(A),
             lambda now: self.acts,
             self.world.new_id,
@@ -52,9 +45,7 @@ class Scene:
 
     @property
     def topic(self) -> ScalableTopic:
-        topic = self.world.replica.topic(NAME)
-        assert topic is not None
-        return topic
+        return there(self.world.replica.topic(NAME))
 
     def state(self) -> TopicState:
         return self.topic.state
@@ -67,32 +58,33 @@ class Scene:
         children = self.topic.layout.split_children(segment_id)
         self.must(
             self.change(
-                TopicMove.BEGIN,
-                operation=Operation.SPLIT,
-                parents=(segment_id,),
-                segments=children,
+                TopicMove.BEGIN, operation=Operation.SPLIT, parents=(segment_id,), segments=children
             )
         )
 
     def must(self, record: TopicChange | SubscriptionChange) -> None:
         self.world.must(record)
 
-    def look(self) -> list[ControllerEffect]:
+    def look(self) -> list[controller.ControllerEffect]:
         return self.controller.reconcile(self.now, self.world.now_ms)
 
     def task(self) -> Task:
         """The one thing that the controller wants done in Kafka."""
-        (run,) = [each for each in self.look() if isinstance(each, RunTask)]
+        (run,) = [each for each in self.look() if isinstance(each, controller.RunTask)]
         return run.task
 
-    def answer(self, task: Task, result: TaskDone | TaskFailed) -> list[ControllerEffect]:
+    def answer(
+        self, task: Task, result: TaskDone | TaskFailed
+    ) -> list[controller.ControllerEffect]:
         return self.take(self.controller.finished(task, result, self.now, self.world.now_ms))
 
-    def take(self, effects: Iterable[ControllerEffect]) -> list[ControllerEffect]:
+    def take(
+        self, effects: Iterable[controller.ControllerEffect]
+    ) -> list[controller.ControllerEffect]:
         """Folds what is proposed; returns the rest."""
-        rest: list[ControllerEffect] = []
+        rest: list[controller.ControllerEffect] = []
         for effect in effects:
-            if isinstance(effect, Propose):
+            if isinstance(effect, controller.Propose):
                 self.must(effect.record)  # type: ignore[arg-type]
             else:
                 rest.append(effect)
@@ -100,15 +92,14 @@ class Scene:
 
     def pushes(self) -> dict[int, list[int]]:
         """By connection, the segments that consumers are told of now."""
-        pushes = [each for each in self.look() if isinstance(each, SendAssignment)]
+        pushes = [each for each in self.look() if isinstance(each, controller.SendAssignment)]
         return {each.connection: [s for s, _ in each.assignment.shares] for each in pushes}
 
     def causes(self, what: TopicMove | SubscriptionOp) -> list[TopicCause]:
         """Why the log has it."""
-        records = [record for record, _ in self.world.log]
         return [
             record.cause
-            for record in records
+            for record, _ in self.world.log
             if (isinstance(record, TopicChange) and record.move is what)
             or (isinstance(record, SubscriptionChange) and record.op is what)
         ]
@@ -128,12 +119,17 @@ class Scene:
         self.must(subscription_change(actor, NAME, self.topic, name, before, op, new_id, **fields))
 
 
+def finish_split(scene: Scene) -> None:
+    """Kafka makes the children and seals the parent, whose first bucket has one message."""
+    scene.answer(scene.task(), TaskDone())
+    scene.answer(scene.task(), TaskDone(end_offsets=(1, 0, 0, 0)))
+
+
 def split_with_a_consumer() -> Scene:
     scene = Scene()
     scene.open()
     scene.subscribe(SubscriptionOp.CREATE)
     scene.join("sub", "c", 1, 11)
     scene.begin_split()
-    scene.answer(scene.task(), TaskDone())
-    scene.answer(scene.task(), TaskDone(end_offsets=(1, 0, 0, 0)))
+    finish_split(scene)
     return scene

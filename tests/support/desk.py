@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
+from anabranch.core.subscriptions import subscription
 from anabranch.core.subscriptions.coordinator import ConsumerAssignment, SubscriptionCoordinator
 from anabranch.core.subscriptions.instances import Bucket
 from anabranch.core.subscriptions.propose import change_due
-from anabranch.core.subscriptions.subscription import (
-    NOBODY,
-    Subscription,
-    SubscriptionKind,
-    SubscriptionOp,
-)
 from anabranch.core.subscriptions.timing import Timing
 from anabranch.core.topics.layout import SegmentLayout
 
 Buckets = tuple[Bucket, ...]
 TIMING = Timing(grace_s=60, session_timeout_s=10)
 WHOLE = SegmentLayout.initial(1, bucket_budget=2)
-EMPTY = Subscription(1, SubscriptionKind.STREAM, 0, (), (), (), 0, 0, "p")
+EMPTY = subscription.Subscription(1, subscription.SubscriptionKind.STREAM, 0, (), (), (), 0, 0, "p")
 
 
 class Desk:
     """A coordinator, the state that it is shown, and what each connection was last sent."""
 
-    def __init__(self, layout: SegmentLayout = WHOLE, before: Subscription = EMPTY) -> None:
+    def __init__(
+        self, layout: SegmentLayout = WHOLE, before: subscription.Subscription = EMPTY
+    ) -> None:
         self.layout, self.subscription = layout, before
         self.coordinator = SubscriptionCoordinator(TIMING)
         self.has: dict[int, tuple[tuple[int, tuple[int, ...]], ...]] = {}
@@ -61,15 +58,15 @@ class Desk:
         self.subscription = self.subscription.without_consumer(name)
         self.show()
 
-    def log(self) -> SubscriptionOp | None:
+    def log(self) -> subscription.SubscriptionOp | None:
         """What the log must hear next is logged, as its fold does."""
         due = change_due(self.coordinator, self.now)
         if due is None:
             return None
         known, name = self.subscription, due.fields.get("consumer", "")
-        if due.op is SubscriptionOp.LAPSED:
-            self.subscription = known.with_consumer(name, NOBODY)
-        elif due.op is SubscriptionOp.LEAVE:
+        if due.op is subscription.SubscriptionOp.LAPSED:
+            self.subscription = known.with_consumer(name, subscription.NOBODY)
+        elif due.op is subscription.SubscriptionOp.LEAVE:
             self.subscription = known.without_consumer(name)
         self.show()
         return due.op

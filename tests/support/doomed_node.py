@@ -20,13 +20,9 @@ from anabranch.channel.segments.sealing import Sealer
 class Point(Enum):
     """What is logged or done in Kafka when the node ends."""
 
-    BEGIN_LOGGED = (SegmentAdmin, "create", False)
-    CHILDREN_MADE = (SegmentAdmin, "create", True)
     SEALING_LOGGED = (SegmentAdmin, "seal", False)
     LIMIT_SET = (Sealer, "_configure", True)
     ONE_PARTITION_REFUSES = (Sealer, "_probe", True)
-    ENDS_KNOWN = (SegmentAdmin, "seal", True)
-    REMOVAL_LOGGED = (SegmentAdmin, "delete", False)
     TOPICS_DELETED = (SegmentAdmin, "delete", True)
     RESET_LOGGED = (SegmentAdmin, "delete_groups", False)
 

@@ -7,28 +7,33 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Self
+from typing import Any, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
+from anabranch.client import Client
 from anabranch.core.hashing import bucket_starts
 from anabranch.core.topics.kafka_names import kafka_topic
 from anabranch.core.topics.layout import SegmentLayout
 from anabranch.core.topics.segment import SegmentInfo
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand
-from anabranch.wire.server.server import Peer, Routes, WireServer, serve
+from anabranch.wire.server.server import Peer, Routes, serve
 from support.quiet import QUIET
+from support.tcp_proxy import TcpProxy
+from support.waiting import WAIT_S
 
-_DEADLINE_S = 60.0
 _YET_TO_LEAD = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 
 
 class HandMadeTopic:
-    """`prefix`: of Kafka topics; `bootstrap`: Kafka for the test; `advertised`: for its clients."""
+    """`prefix`: of Kafka topics; `bootstrap`: Kafka for the test; `advertised`: for its clients.
+
+    It has a `client` of its own.
+    """
 
     def __init__(
         self,
@@ -45,41 +50,34 @@ class HandMadeTopic:
         self.children: tuple[SegmentInfo, ...] = ()
         self.parents: tuple[int, ...] = ()
         self.sealing = False
-        self.deleted = False
-        self.known = True
         self.max_message_bytes = 1_048_588
         self._bootstrap = bootstrap
         self._advertised = advertised or bootstrap
         self._admin = AdminClient({**QUIET, "bootstrap.servers": bootstrap})
         self._watchers: dict[tuple[Peer, int], None] = {}
-        self._servers: list[WireServer] = []
 
     async def __aenter__(self) -> Self:
         await self.make(self.layout.active)
-        await self.open_node()
+        self._server = await serve(self._session, host="127.0.0.1")
+        self.client = Client(self.url)
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        for server in self._servers:
-            await server.stop()
+    async def __aexit__(self, *raised: Any) -> None:
+        try:
+            await self.client.__aexit__(*raised)
+        finally:
+            await self._server.stop()
 
     # --- nodes --------------------------------------------------------------------------
 
-    async def open_node(self) -> WireServer:
-        self._servers.append(await serve(self._session, host="127.0.0.1"))
-        return self._servers[-1]
-
-    async def stop_node(self, index: int) -> None:
-        await self._servers.pop(index).stop()
-
     @property
     def url(self) -> str:
-        return "pulsar://" + ",".join(f"127.0.0.1:{server.port}" for server in self._servers)
+        return f"pulsar://127.0.0.1:{self._server.port}"
 
     def _session(self, peer: Peer) -> Routes:
         async def lookup(command: BaseCommand) -> None:
             asked = command.scalableTopicLookup
-            if asked.topic != f"topic://{self.name}" or not self.known:
+            if asked.topic != f"topic://{self.name}":
                 peer.send(
                     pb.CommandScalableTopicUpdate(
                         session_id=asked.session_id,
@@ -106,7 +104,6 @@ class HandMadeTopic:
             incarnation=1,
             sealing=self.sealing,
             max_message_bytes=self.max_message_bytes,
-            deleted=self.deleted,
         )
         return pb.CommandScalableTopicUpdate(session_id=session_id, dag=dag)
 
@@ -139,7 +136,7 @@ class HandMadeTopic:
         kept = {"retention.ms": "-1"}  # like a segment's: event times may be as old as they like
         topics = [NewTopic(self.kafka_topic(part), part.buckets, 1, config=kept) for part in parts]
         for future in self._admin.create_topics(topics).values():
-            await asyncio.to_thread(future.result, _DEADLINE_S)
+            await asyncio.to_thread(future.result, WAIT_S)
 
     def begin(self, parents: tuple[int, ...], children: tuple[SegmentInfo, ...]) -> None:
         self.parents, self.children = parents, children
@@ -162,6 +159,22 @@ class HandMadeTopic:
             ends[part.segment_id] = await asyncio.to_thread(self.ends, part)
         return ends
 
+    def stored(self) -> int:
+        """How many records its segments have."""
+        return sum(sum(self.ends(part)) for part in self.layout.segments.values())
+
+    async def split_unanswered(self, proxy: TcpProxy) -> dict[int, tuple[int, ...]]:
+        """Seals segment 0 for two children while the proxy holds Kafka's answers, which are lost
+        then: what was sent meanwhile is in doubt. Returns the end offsets.
+        """
+        children = self.layout.split_children(0)
+        self.begin((0,), children)
+        await self.make(children)
+        ends = await self.seal()
+        proxy.cut()
+        proxy.let_answers_through()
+        return ends
+
     async def set_limit(self, part: SegmentInfo, limit: int) -> None:
         await self.configure(part, "max.message.bytes", str(limit))
 
@@ -171,7 +184,7 @@ class HandMadeTopic:
             ConfigResource.Type.TOPIC, self.kafka_topic(part), incremental_configs=[entry]
         )
         for future in self._admin.incremental_alter_configs([resource]).values():
-            await asyncio.to_thread(future.result, _DEADLINE_S)
+            await asyncio.to_thread(future.result, WAIT_S)
 
     def commit(self, ends: dict[int, tuple[int, ...]]) -> None:
         epoch = self.layout.epoch + 1
@@ -213,7 +226,7 @@ class HandMadeTopic:
         def refused() -> bool:
             # The time is out of bounds: Kafka would refuse this even if the topic were not sealed.
             probe.produce(topic, b"", partition=bucket, timestamp=2**62, on_delivery=done)
-            probe.flush(_DEADLINE_S)
+            probe.flush(WAIT_S)
             return codes[-1] == KafkaError.MSG_SIZE_TOO_LARGE
 
         while not refused():
@@ -260,7 +273,7 @@ class HandMadeTopic:
     def _read(self, reader: Consumer, part: SegmentInfo, bucket: int, end: int) -> list[Message]:
         messages: list[Message] = []
         reader.assign([TopicPartition(self.kafka_topic(part), bucket, 0)])
-        deadline = time.monotonic() + _DEADLINE_S
+        deadline = time.monotonic() + WAIT_S
         while len(messages) < end:
             assert time.monotonic() < deadline, f"{len(messages)} of {end} messages are to be read"
             for message in reader.consume(min(10_000, end - len(messages)), 1.0):
@@ -281,10 +294,10 @@ class HandMadeTopic:
 
 def _end(reader: Consumer, place: TopicPartition) -> int:
     """The end of a partition, whose leader may be yet to lead if it is new."""
-    deadline = time.monotonic() + _DEADLINE_S
+    deadline = time.monotonic() + WAIT_S
     while True:
         try:
-            return reader.get_watermark_offsets(place, _DEADLINE_S)[1]
+            return reader.get_watermark_offsets(place, WAIT_S)[1]
         except KafkaException as error:
             if error.args[0].code() not in _YET_TO_LEAD or time.monotonic() > deadline:
                 raise

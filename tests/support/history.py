@@ -7,42 +7,27 @@ have written. `now_ms` is the log's clock; every append moves it on a little.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
-from anabranch.channel.codec import (
-    Horizon,
-    encode_entity,
-    encode_record,
-    schema_header,
-)
+from anabranch.channel.codec import Horizon, encode_entity, encode_record, schema_header
 from anabranch.channel.log.entries import Entry
 from anabranch.channel.snapshots.state_sums import StateSums
 from anabranch.core.archives.archive import ArchiveOp
 from anabranch.core.bundles import propose
 from anabranch.core.bundles.propose import Actor
-from anabranch.core.bundles.unit import LEADERSHIP, Move, Unit, UnitState
+from anabranch.core.bundles.unit import Move, Unit, UnitState
+from anabranch.core.log import records
 from anabranch.core.log.digests import to_hex
 from anabranch.core.log.fold import evolve
 from anabranch.core.log.outcome import Folded, Outcome
-from anabranch.core.log.records import (
-    ArchiveChange,
-    Cause,
-    ClusterSettings,
-    NamespaceChange,
-    PolicyOp,
-    Record,
-    SessionChange,
-    SessionOp,
-    TenantChange,
-    UnitMove,
-    session_key,
-)
 from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.log.state import StateReader, leader_of
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.sessions.lease import Heartbeat
+from support.there import there
+from support.world import Versioned
 
 START_MS: Final = 1_760_000_000_000
 LEASE_MS: Final = 4_000
@@ -51,7 +36,8 @@ HEARTBEAT_MS: Final = 500
 BROKERS: Final = ("b1:8080", "b2:8080", "b3:8080")
 DEFAULT: Final = "public/default"
 
-Rule = Callable[[StateReader, Record, int, int], Outcome]
+_Change = TypeVar("_Change")
+Rule = Callable[[StateReader, records.Record, int, int], Outcome]
 
 
 class SnapshotTaken(msgspec.Struct, frozen=True):
@@ -59,6 +45,11 @@ class SnapshotTaken(msgspec.Struct, frozen=True):
 
     values: dict[str, bytes]
     horizon: Horizon
+
+    @property
+    def rows(self) -> list[tuple[bytes, bytes | None]]:
+        """As they are read from the topic."""
+        return [(key.encode(), value) for key, value in self.values.items()]
 
 
 class History:
@@ -90,7 +81,7 @@ class History:
         self._ids += 1
         return f"proposal-{self._ids:08d}"
 
-    def append(self, record: Record) -> Verdict:
+    def append(self, record: records.Record) -> Verdict:
         """Appends a proposal and folds it; answers what became of it."""
         self.now_ms += self.step_ms
         offset = self.next_offset
@@ -103,7 +94,7 @@ class History:
         self.folded.append(Folded(offset, self.now_ms, record, outcome))
         return outcome.verdict
 
-    def accepted(self, record: Record | None) -> None:
+    def accepted(self, record: records.Record | None) -> None:
         """Appends a proposal that must win."""
         if record is None:
             raise AssertionError("there is nothing to propose")
@@ -128,14 +119,16 @@ class History:
 
     def registers(self, archive: str) -> None:
         """An archive of the log is registered."""
-        self.accepted(ArchiveChange(self.new_id(), archive, ArchiveOp.REGISTER, 1, "archive"))
+        self.accepted(
+            records.ArchiveChange(self.new_id(), archive, ArchiveOp.REGISTER, 1, "archive")
+        )
 
     # --- the cluster --------------------------------------------------------------------
 
     def found(self, brokers: Sequence[str] = BROKERS, bundles: int = 4) -> None:
         """The cluster's first records: its settings, a session for each broker, a leader."""
         self.accepted(
-            ClusterSettings(
+            records.ClusterSettings(
                 proposal_id=self.new_id(),
                 cluster="standalone",
                 version=1,
@@ -155,22 +148,20 @@ class History:
         leader, epoch = leader_of(self.state)
         return Actor(broker, self.sessions.get(broker, 0), epoch if leader == broker else 0)
 
-    def join(self, broker: str) -> None:
+    def join(self, broker: str, **fields: Any) -> None:
         """A broker opens a session."""
-        before = self.state.session(broker)
-        version = (before.version if before else 0) + 1
-        self.accepted(
-            SessionChange(
-                proposal_id=self.new_id(),
-                broker=broker,
-                op=SessionOp.OPEN,
-                version=version,
-                actor=broker,
-                session=0,
-                cause=Cause.START_UP,
-            )
+        opened = self.next_of(
+            records.SessionChange,
+            self.state.session(broker),
+            actor=broker,
+            session=0,
+            broker=broker,
+            op=records.SessionOp.OPEN,
+            cause=records.Cause.START_UP,
+            **fields,
         )
-        self.sessions[broker] = version
+        self.accepted(opened)
+        self.sessions[broker] = opened.version
 
     def lead(self, broker: str) -> None:
         """A broker takes leadership that is free or whose holder is gone."""
@@ -178,9 +169,6 @@ class History:
 
     def expire(self, broker: str, by: str, evidence_ms: int) -> None:
         """A broker's session is ended by another."""
-        before = self.state.session(broker)
-        if before is None:
-            raise AssertionError(f"{session_key(broker)} does not exist")
         self.accepted(
             propose.expiry(self.state, self.actor(by), broker, evidence_ms, self.new_id())
         )
@@ -207,32 +195,31 @@ class History:
         session = self.state.session(broker)
         return session is not None and session.open
 
+    def next_of(
+        self, kind: type[_Change], before: Versioned | None, actor: str = BROKERS[0], **fields: Any
+    ) -> _Change:
+        """The record by which a broker makes the next version of what was there before."""
+        wanted = {
+            "proposal_id": self.new_id(),
+            "version": before.version + 1 if before else 1,
+            "actor": actor,
+            "session": self.sessions.get(actor, 0),
+        }
+        return kind(**{**wanted, **fields})
+
     def tenant(self, name: str) -> None:
         """A new tenant."""
         self.accepted(
-            TenantChange(
-                proposal_id=self.new_id(),
-                tenant=name,
-                op=PolicyOp.CREATE,
-                version=1,
-                actor=BROKERS[0],
-                session=self.sessions[BROKERS[0]],
-            )
+            self.next_of(records.TenantChange, None, tenant=name, op=records.PolicyOp.CREATE)
         )
 
-    def namespace(self, name: str, bundles: int = 4, op: PolicyOp = PolicyOp.CREATE) -> None:
+    def namespace(
+        self, name: str, bundles: int = 4, op: records.PolicyOp = records.PolicyOp.CREATE
+    ) -> None:
         """A new namespace, or the end of one."""
-        before = self.state.namespace(name)
+        before, count = self.state.namespace(name), bundles if op is records.PolicyOp.CREATE else 0
         self.accepted(
-            NamespaceChange(
-                proposal_id=self.new_id(),
-                namespace=name,
-                op=op,
-                version=(before.version if before else 0) + 1,
-                actor=BROKERS[0],
-                session=self.sessions[BROKERS[0]],
-                bundles=bundles if op is PolicyOp.CREATE else 0,
-            )
+            self.next_of(records.NamespaceChange, before, namespace=name, op=op, bundles=count)
         )
 
     # --- units --------------------------------------------------------------------------
@@ -246,10 +233,7 @@ class History:
         ]
 
     def unit(self, name: str) -> Unit:
-        found = self.state.unit(name)
-        if found is None:
-            raise AssertionError(f"{name} does not exist")
-        return found
+        return there(self.state.unit(name), name)
 
     def move(
         self,
@@ -260,7 +244,7 @@ class History:
         broker: str = "",
         children: tuple[str, ...] = (),
         evidence: int = 0,
-    ) -> UnitMove:
+    ) -> records.UnitMove:
         """A proposal for a unit's next version."""
         return propose.move(
             self.actor(by),
@@ -268,7 +252,7 @@ class History:
             self.state.unit(name),
             what,
             self.new_id(),
-            Cause.UNKNOWN,
+            records.Cause.UNKNOWN,
             broker=broker,
             children=children,
             evidence=evidence,
@@ -347,7 +331,7 @@ def mixed(rule: Rule = evolve, rounds: int = 1) -> History:
         history.tenant(tenant)
         history.namespace(f"{tenant}/orders")
         history.namespace(f"{tenant}/gone", 2)
-        history.namespace(f"{tenant}/gone", op=PolicyOp.DELETE)
+        history.namespace(f"{tenant}/gone", op=records.PolicyOp.DELETE)
     homes = (DEFAULT, "acme/orders", "globex/orders")
     for home in homes:
         for number, name in enumerate(history.units(home)):
@@ -375,12 +359,6 @@ def _round(history: History, home: str) -> None:
     history.unload(second)
     history.assign(second, other)
     history.split(first)
-
-
-def leaders_epoch(history: History) -> int:
-    """The epoch of the leader at the end."""
-    unit = history.state.unit(LEADERSHIP)
-    return unit.version if unit else 0
 
 
 def ready(rule: Rule = evolve) -> History:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -9,8 +11,10 @@ import httpx
 
 from anabranch.broker.http.app import create_server
 from anabranch.broker.http.server import bind
-from support import steady
+from support import routes_read_once
 from support.memory_cluster import WAIT_S, MemoryCluster, MemoryNode, memory_cluster
+
+routes_read_once.install()
 
 
 class HttpNode:
@@ -24,6 +28,10 @@ class HttpNode:
     def id(self) -> str:
         return self.node.id
 
+    @property
+    def cluster(self) -> MemoryCluster:
+        return self.node.cluster
+
 
 @asynccontextmanager
 async def serving(node: MemoryNode) -> AsyncIterator[HttpNode]:
@@ -34,7 +42,8 @@ async def serving(node: MemoryNode) -> AsyncIterator[HttpNode]:
         await server.start()
         try:
             url = f"http://127.0.0.1:{port}"
-            async with httpx.AsyncClient(base_url=url, timeout=WAIT_S) as client:
+            # Without TLS no authorities of this machine have to be loaded.
+            async with httpx.AsyncClient(base_url=url, timeout=WAIT_S, verify=False) as client:
                 yield HttpNode(node, client)
         finally:
             await server.stop()
@@ -42,18 +51,40 @@ async def serving(node: MemoryNode) -> AsyncIterator[HttpNode]:
 
 PATIENT = {"heartbeatIntervalMillis": 50, "leaseMillis": 4_000, "livenessTimeoutMillis": 6_000}
 
-Test = Callable[[list[HttpNode], MemoryCluster], Awaitable[None]]
+
+@asynccontextmanager
+async def http_nodes(
+    count: int = 1, **settings: object
+) -> AsyncIterator[tuple[list[HttpNode], MemoryCluster]]:
+    """That many nodes."""
+    async with (
+        memory_cluster(count, **{**PATIENT, **settings}) as cluster,
+        AsyncExitStack() as stack,
+    ):
+        yield [await stack.enter_async_context(serving(node)) for node in cluster.nodes], cluster
 
 
-def with_http(test: Test, count: int = 1, **settings: object) -> None:
-    """Runs a test on that many nodes."""
+Test = Callable[..., Awaitable[None]]
 
-    async def body() -> None:
-        async with (
-            memory_cluster(count, **{**PATIENT, **settings}) as cluster,
-            AsyncExitStack() as stack,
-        ):
-            nodes = [await stack.enter_async_context(serving(node)) for node in cluster.nodes]
-            await test(nodes, cluster)
 
-    steady.run(body())
+def on_nodes(count: int = 1, **settings: object) -> Callable[[Test], Test]:
+    """Runs the decorated test on that many nodes.
+
+    It gets its `nodes`, the first one as `node`, and the `cluster` if it names them; pytest gives
+    the rest.
+    """
+
+    def decorated(test: Test) -> Test:
+        wanted = inspect.signature(test).parameters
+
+        @functools.wraps(test)
+        async def on_them(**fixtures: object) -> None:
+            async with http_nodes(count, **settings) as (nodes, cluster):
+                ours = {"node": nodes[0], "nodes": nodes, "cluster": cluster}
+                await test(**fixtures, **{name: ours[name] for name in wanted if name in ours})
+
+        left = [each for name, each in wanted.items() if name not in ("node", "nodes", "cluster")]
+        on_them.__signature__ = inspect.Signature(left)  # type: ignore[attr-defined]  # pytest's
+        return on_them
+
+    return decorated

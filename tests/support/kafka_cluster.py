@@ -17,6 +17,7 @@ from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.devkit.ports import free_port
 from support.memory_cluster import until
 from support.topic_cluster import Servers
+from support.waiting import WAIT_S
 
 HOST = "127.0.0.1"
 # Short, so that a node that is gone is soon missed, but longer than a machine stands still: else a
@@ -24,7 +25,6 @@ HOST = "127.0.0.1"
 TIMES = {"heartbeatIntervalMillis": 200, "leaseMillis": 6_000, "livenessTimeoutMillis": 7_500}
 # Nodes of one machine all have its load: chance must not say where bundles go.
 EVENLY = {"loadBalancerAverageResourceUsageDifferenceThresholdPercentage": 1000}
-WAIT_S = 60.0
 
 
 class KafkaCluster:

@@ -10,12 +10,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from anabranch.channel.codec import (
-    HORIZON_KEY,
-    SCHEMA_HEADER,
-    encode_heartbeat,
-    encode_horizon,
-)
+from anabranch.channel.codec import HORIZON_KEY, SCHEMA_HEADER, encode_heartbeat, encode_horizon
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.topics import Topics, topic_id
 from anabranch.channel.log.entries import Entry
@@ -24,8 +19,7 @@ from anabranch.spark_replay.archive.folders import LocalFolder
 from anabranch.spark_replay.archive.identity import ArchiveIdentity, write_identity
 from support.history import History, SnapshotTaken
 from support.quiet import QUIET
-
-_DEADLINE_S = 60.0
+from support.waiting import WAIT_S
 
 
 def make_topics(kafka: EmbeddedKafka, prefix: str) -> Topics:
@@ -40,7 +34,7 @@ def make_topics(kafka: EmbeddedKafka, prefix: str) -> Topics:
         NewTopic(topics.brokers, 1, 1, config=compact),
     ]
     for future in admin.create_topics(wanted).values():
-        future.result(_DEADLINE_S)
+        future.result(WAIT_S)
     return topics
 
 
@@ -57,7 +51,7 @@ def append(kafka: EmbeddedKafka, topics: Topics, entries: Iterable[Entry]) -> No
             headers=[(SCHEMA_HEADER, entry.schema)] if entry.schema else [],
         )
         producer.poll(0)
-    if producer.flush(_DEADLINE_S):
+    if producer.flush(WAIT_S):
         raise AssertionError("Kafka did not take the history")
 
 
@@ -75,55 +69,46 @@ def publish(
         beats.produce(
             topics.brokers, encode_heartbeat(beat), beat.broker.encode(), 0, timestamp=log_ms
         )
-    if beats.flush(_DEADLINE_S):
+    if beats.flush(WAIT_S):
         raise AssertionError("Kafka did not take the heartbeats")
-    writer = Producer(
-        {
-            **QUIET,
-            "bootstrap.servers": kafka.bootstrap_servers,
-            "transactional.id": topics.compactor_id,
-        }
-    )
-    writer.init_transactions(_DEADLINE_S)
-    writer.begin_transaction()
+    writer = _in_transaction(kafka, topics)
     writer.produce(topics.snapshot, b"nobody reads this", b"tenant:aborted", 0)
-    writer.flush(_DEADLINE_S)
-    writer.abort_transaction(_DEADLINE_S)
+    writer.flush(WAIT_S)
+    writer.abort_transaction(WAIT_S)
     if snapshot is not None:
         put_snapshot(kafka, topics, snapshot)
     return topics
 
 
+def _in_transaction(kafka: EmbeddedKafka, topics: Topics) -> Producer:
+    place = {**QUIET, "bootstrap.servers": kafka.bootstrap_servers}
+    writer = Producer({**place, "transactional.id": topics.compactor_id})
+    writer.init_transactions(WAIT_S)
+    writer.begin_transaction()
+    return writer
+
+
 def put_snapshot(kafka: EmbeddedKafka, topics: Topics, snapshot: SnapshotTaken) -> None:
     """Writes it as a compactor would."""
-    writer = Producer(
-        {
-            **QUIET,
-            "bootstrap.servers": kafka.bootstrap_servers,
-            "transactional.id": topics.compactor_id,
-        }
-    )
-    writer.init_transactions(_DEADLINE_S)
-    writer.begin_transaction()
+    writer = _in_transaction(kafka, topics)
     for key, value in snapshot.values.items():
         writer.produce(topics.snapshot, value, key.encode(), 0)
     writer.produce(topics.snapshot, encode_horizon(snapshot.horizon), HORIZON_KEY.encode(), 0)
-    writer.commit_transaction(_DEADLINE_S)
+    writer.commit_transaction(WAIT_S)
     _until_visible(kafka, topics.snapshot)
 
 
 def name_archive(kafka: EmbeddedKafka, topics: Topics, folder: Path, archive: str) -> None:
     """Lets the archive to be made in a folder be the one that a history has registered."""
     folder.mkdir(parents=True, exist_ok=True)
-    connection = KafkaConnection(kafka.bootstrap_servers)
-    log_id = topic_id(connection, topics.wal, _DEADLINE_S)
+    log_id = topic_id(KafkaConnection(kafka.bootstrap_servers), topics.wal, WAIT_S)
     write_identity(LocalFolder(folder), ArchiveIdentity(archive, log_id, 0))
 
 
 def _until_visible(kafka: EmbeddedKafka, topic: str) -> None:
     """Kafka answers a commit before readers of what is committed can see it."""
     place = TopicPartition(topic, 0)
-    deadline = time.monotonic() + _DEADLINE_S
+    deadline = time.monotonic() + WAIT_S
     ends: set[int] = set()
     while len(ends) != 1:
         if time.monotonic() > deadline:
@@ -138,7 +123,7 @@ def _until_visible(kafka: EmbeddedKafka, topic: str) -> None:
                     "isolation.level": level,
                 }
             )
-            ends.add(consumer.get_watermark_offsets(place, timeout=_DEADLINE_S)[1])
+            ends.add(consumer.get_watermark_offsets(place, timeout=WAIT_S)[1])
             consumer.close()
 
 
@@ -146,4 +131,4 @@ def trim(kafka: EmbeddedKafka, topics: Topics, up_to: int) -> None:
     """Deletes the WAL before an offset."""
     admin = AdminClient({**QUIET, "bootstrap.servers": kafka.bootstrap_servers})
     for future in admin.delete_records([TopicPartition(topics.wal, 0, up_to)]).values():
-        future.result(_DEADLINE_S)
+        future.result(WAIT_S)

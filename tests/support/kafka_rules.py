@@ -7,12 +7,7 @@ from typing import Final
 
 from hypothesis import strategies as st
 
-from anabranch.core.log.records import (
-    namespace_key,
-    subscription_key,
-    tenant_key,
-    topic_key,
-)
+from anabranch.core.log.records import namespace_key, subscription_key, tenant_key, topic_key
 from anabranch.core.log.state import Change, Entity, IndexedState
 from anabranch.core.security.acls import Acl, AclResource
 from anabranch.core.security.permission import Permission, permission_key

@@ -2,42 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from anabranch.broker.topics.operations import TopicOperations
-from anabranch.channel.kafka.offsets import EARLIEST
+from anabranch.channel.kafka.offsets import EARLIEST, Place
 from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind
-from support import steady
-from support.http import PATIENT
-from support.memory_cluster import MemoryCluster, MemoryNode, memory_cluster
+from support.binary import reachable
+from support.memory_cluster import MemoryCluster, MemoryNode
 
 NAME = "public/default/orders"
 NOW = {"scalableTopicRetentionSeconds": 0}  # what all have read may go at once
 
 
-def run(test: Callable[[MemoryCluster, MemoryNode], Awaitable[None]], **settings: object) -> None:
+@dataclass(frozen=True)
+class KeptTopic:
+    """The topic's node, and its segment in Kafka."""
+
+    node: MemoryNode
+    kafka: str
+
+    @property
+    def cluster(self) -> MemoryCluster:
+        return self.node.cluster
+
+    @property
+    def topics(self) -> TopicOperations:
+        return self.node.operations.topics
+
+    @property
+    def billing(self) -> Subscription:
+        return self.topics.consumers.known(NAME, "billing")
+
+    @property
+    def groups(self) -> dict[str, dict[Place, int]]:
+        """What consumer groups have committed."""
+        return self.cluster.positions.groups
+
+    @property
+    def begins(self) -> dict[Place, int]:
+        """Where partitions begin whose first messages were deleted."""
+        return self.cluster.positions.begins
+
+    def group(self, subscription: str = "billing") -> str:
+        """A subscription's Kafka group."""
+        known = self.topics.consumers.known(NAME, subscription)
+        return self.topics.access.group_id(NAME, subscription, known)
+
+    def drained(self) -> tuple[int, ...]:
+        return self.billing.drained
+
+    async def made(
+        self, kind: SubscriptionKind = SubscriptionKind.STREAM, start: int = EARLIEST
+    ) -> str:
+        """The Kafka group of a new subscription."""
+        await self.topics.consumers.create(NAME, "billing", kind, start)
+        return self.group()
+
+    async def look(self) -> None:
+        """The node looks at what is kept of the topic."""
+        await self.topics.surveys.look(NAME)
+
+
+@asynccontextmanager
+async def kept_topic(**settings: object) -> AsyncIterator[KeptTopic]:
     """A node that has a topic of one segment with 10 records in each of 4 buckets."""
-    given = {"brokerServicePort": 7000, "scalableTopicAutoScaleEnabled": False, **settings}
-
-    async def body() -> None:
-        async with memory_cluster(1, **PATIENT, **given) as cluster:
-            (node,) = cluster.nodes
-            await node.operations.topics.create(NAME, 1, {})
-            (kafka,) = cluster.segments.ends
-            cluster.segments.ends[kafka] = [10, 10, 10, 10]
-            await test(cluster, node)
-
-    steady.run(body())
-
-
-async def made(
-    node: MemoryNode, kind: SubscriptionKind = SubscriptionKind.STREAM, start: int = EARLIEST
-) -> str:
-    """The Kafka group of a new subscription."""
-    topics = node.operations.topics
-    await topics.consumers.create(NAME, "billing", kind, start)
-    return topics.access.group_id(NAME, "billing", billing(topics))
-
-
-def billing(topics: TopicOperations) -> Subscription:
-    return topics.consumers.known(NAME, "billing")
+    async with reachable(1, **{"scalableTopicAutoScaleEnabled": False, **settings}) as cluster:
+        (node,) = cluster.nodes
+        await node.operations.topics.create(NAME, 1, {})
+        (kafka,) = cluster.segments.ends
+        cluster.segments.ends[kafka] = [10, 10, 10, 10]
+        yield KeptTopic(node, kafka)

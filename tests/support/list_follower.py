@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from anabranch.broker.binary.sessions import sessions
@@ -13,9 +13,7 @@ from anabranch.wire.client import ClientConnection
 from anabranch.wire.connection import ConnectionLimits
 from anabranch.wire.memory.limiter import LimitType
 from anabranch.wire.server.server import Peer, WireServer
-from support import steady
-from support.http import PATIENT
-from support.memory_cluster import WAIT_S, MemoryCluster, MemoryNode, memory_cluster
+from support.memory_cluster import WAIT_S, MemoryNode, until
 from support.wire import connected, serving
 
 HOME = "public/default"
@@ -42,6 +40,18 @@ class Follower:
         """The node's side of its connection."""
         (peer,) = self.server.peers
         return peer
+
+    @property
+    def updates(self) -> Sequence[pb.CommandScalableTopicUpdate]:
+        """What it is told of layouts."""
+        return [each.scalableTopicUpdate for each in self.pushed]
+
+    def watch_layout(self, topic: str, session: int = 1) -> None:
+        self.connection.send(pb.CommandScalableTopicLookup(session_id=session, topic=topic))
+
+    async def got(self, count: int) -> pb.CommandScalableTopicUpdate:
+        await until(lambda: len(self.pushed) >= count)
+        return self.updates[count - 1]
 
     def take(self, command: BaseCommand) -> None:
         self.pushed.append(command)
@@ -71,10 +81,10 @@ class Follower:
         return answer.getTopicsOfNamespaceResponse
 
     async def watch(
-        self, number: int = 1, pattern: str = ".*", known: str = "", namespace: str = HOME
+        self, number: int = 1, pattern: str = ".*", known: str = ""
     ) -> pb.CommandWatchTopicListSuccess:
         asked = pb.CommandWatchTopicList(
-            watcher_id=number, namespace=namespace, topics_pattern=pattern, topics_hash=known
+            watcher_id=number, namespace=HOME, topics_pattern=pattern, topics_hash=known
         )
         answer = (await self.connection.request(asked, WAIT_S)).watchTopicListSuccess
         if not known or known != answer.topics_hash:
@@ -106,16 +116,6 @@ async def follower_of(
     ):
         follower.connection, follower.server = connection, server
         yield follower
-
-
-def run(
-    test: Callable[[MemoryCluster], Awaitable[None]], count: int = 1, **settings: object
-) -> None:
-    async def body() -> None:
-        async with memory_cluster(count, **{**PATIENT, **settings}) as cluster:
-            await test(cluster)
-
-    steady.run(body())
 
 
 async def make(node: MemoryNode, *names: str, **properties: str) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from anabranch.broker.proxy.lists.shared import Told
-from anabranch.broker.settings.proxy import ProxySettings, load_proxy_settings
 from anabranch.core.security.principal import Principal
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
@@ -18,8 +17,7 @@ from anabranch.wire.memory.limiter import LimitType
 from anabranch.wire.memory.shared import frame_head
 from anabranch.wire.server.admission import AdmittedPeer, Visitor
 from anabranch.wire.server.server import Peer, Routes
-from support import steady
-from support.proxied import HOST, RunningProxy, running_proxy
+from support.proxied import RunningProxy, before_port, running_proxy
 from support.wire import Raw, raw, serving
 
 _LIMITS = ConnectionLimits(unsent_bytes_max=4 * LIST_FRAME_BYTES_MAX, unread_s_max=3_600)
@@ -146,7 +144,7 @@ async def listed(**changes: object) -> AsyncIterator[tuple[RunningProxy, Listing
     node = ListingNode()
     async with (
         serving(node.open_session, _LIMITS) as server,
-        running_proxy(_settings(server.port, changes)) as proxy,
+        running_proxy(before_port(server.port, **changes)) as proxy,
     ):
         if "authenticationEnabled" in changes:
             server.admission = node.believing
@@ -156,28 +154,8 @@ async def listed(**changes: object) -> AsyncIterator[tuple[RunningProxy, Listing
 @asynccontextmanager
 async def before_another(proxy: RunningProxy) -> AsyncIterator[RunningProxy]:
     """A proxy that takes this one for its node."""
-    async with running_proxy(_settings(proxy.port, {})) as outer:
+    async with running_proxy(before_port(proxy.port)) as outer:
         yield outer
-
-
-def _settings(port: int, changes: dict[str, object]) -> ProxySettings:
-    first = {
-        "brokerServiceURL": f"pulsar://{HOST}:{port}",
-        "advertisedAddress": HOST,
-        "bindAddress": HOST,
-    }
-    return load_proxy_settings(None, {}, {**first, **changes})
-
-
-Test = Callable[[RunningProxy, ListingNode], Awaitable[None]]
-
-
-def run(test: Test, **changes: object) -> None:
-    async def body() -> None:
-        async with listed(**changes) as (proxy, node):
-            await test(proxy, node)
-
-    steady.run(body())
 
 
 @asynccontextmanager
@@ -187,7 +165,7 @@ async def client_of(proxy: RunningProxy, token: str = "") -> AsyncIterator[Raw]:
             hello = pb.CommandConnect(client_version="raw", protocol_version=15)
             hello.auth_method_name, hello.auth_data = "token", token.encode()
             client.send(commands.envelope(hello))
-            assert (await answer(client)).type == BaseCommand.CONNECTED
+            await client.welcomed()
         else:
             await client.handshake()
         yield client
@@ -207,12 +185,6 @@ def held(proxy: RunningProxy) -> tuple[int, int]:
     limiter = proxy.proxy.shared.limiter
     heap, direct = (limiter.side(each).acquired for each in LimitType)
     return heap, direct
-
-
-async def answer(client: Raw) -> BaseCommand:
-    found = await client.answer()
-    assert found is not None
-    return found
 
 
 async def deaf(stack: AsyncExitStack, proxy: RunningProxy, count: int) -> list[Raw]:

@@ -9,10 +9,9 @@ from contextlib import contextmanager
 
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.topics import Topics
-from anabranch.channel.load.loads import KafkaLoads, LoadChange, LoadTable, SegmentKey
+from anabranch.channel.load.loads import KafkaLoads, LoadChange, LoadTable
 from anabranch.core.autoscale.load import SegmentLoad
-
-WAIT_S = 60.0
+from support.waiting import WAIT_S
 
 
 class LoadWatch:
@@ -44,9 +43,9 @@ class LoadWatch:
             if (place.topic, place.segment_id) == (topic, segment_id)
         ]
 
-    async def until(self, holds: Callable[[], bool], what: str, timeout_s: float = WAIT_S) -> None:
+    async def until(self, holds: Callable[[], bool], what: str) -> None:
         """Reads until it is so; fails the test when it is not in time."""
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + WAIT_S
         while not holds():
             assert time.monotonic() < deadline, f"not in time: {what}"
             await asyncio.to_thread(self.poll)
@@ -69,10 +68,6 @@ class LoadWatch:
             return loop.time() - since >= seconds
 
         await self.until(is_quiet, f"nothing is written for {seconds:g} s")
-
-    def write(self, place: SegmentKey, load: None) -> None:
-        """As a node would."""
-        self.loads.write({place: load})
 
 
 @contextmanager

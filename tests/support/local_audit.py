@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from anabranch.channel.log.entries import Entry
+from anabranch.core.effects import BrokerState
 from anabranch.core.log.fold import evolve
 from anabranch.core.log.records import scope_of
+from anabranch.core.sessions.lease import Heartbeat
 from anabranch.spark_replay.audit.checks.cluster.settings import SettingFault
 from anabranch.spark_replay.audit.checks.log.digests import Claim
 from anabranch.spark_replay.audit.checks.log.offsets import Chunk
@@ -22,7 +24,7 @@ from anabranch.spark_replay.audit.replay import (
     Rule,
     part_of,
 )
-from anabranch.spark_replay.audit.tally import CheckName
+from anabranch.spark_replay.audit.tally import CheckName, CheckTally
 from anabranch.spark_replay.audit.verdict import AuditFindings, CheckResult, Context, judged
 from support.history import History, SnapshotTaken
 
@@ -38,8 +40,19 @@ OF_SETTINGS: Final = frozenset({CheckName.SETTINGS})
 OF_ROLES: Final = frozenset({CheckName.PERMISSIONS})
 
 
+class Audited(Protocol):
+    """A log that was never trimmed, and the heartbeats with their times: a `History`'s, or more."""
+
+    @property
+    def entries(self) -> Sequence[Entry]: ...
+    @property
+    def beats(self) -> Sequence[tuple[Heartbeat, int]]: ...
+    @property
+    def next_offset(self) -> int: ...
+
+
 def audited(
-    history: History,
+    history: Audited,
     *,
     rule: Rule = evolve,
     parts: int = 3,
@@ -61,7 +74,8 @@ def audited(
     times: dict[str, list[int]] = {}
     last_ms: dict[str, int] = {}
     for beat, log_ms in history.beats:
-        times.setdefault(f"{beat.broker} {beat.session}", []).append(log_ms)
+        if beat.state != BrokerState.SAFE.value:
+            times.setdefault(f"{beat.broker} {beat.session}", []).append(log_ms)
         last_ms[beat.broker] = log_ms
     plan = ReplayPlan(
         parts=parts,
@@ -140,7 +154,19 @@ def not_applicable(findings: AuditFindings) -> set[CheckName]:
     return {c.name for c in findings.checks if c.result is CheckResult.NOT_APPLICABLE}
 
 
+def only(history: History, name: CheckName, text: str, **how: Any) -> None:
+    """Fails unless this check of an audit, and no other, finds something, and says this of it."""
+    findings = audited(history, **how)
+    assert violated(findings) == [name]
+    assert text in witness(findings, name)
+
+
 def witness(findings: AuditFindings, name: CheckName) -> str:
     """What a check says of the first violation that it found."""
     check = next(check for check in findings.checks if check.name is name)
     return check.witnesses[0].text
+
+
+def told(tally: CheckTally) -> list[tuple[int, str]]:
+    """Offset and words of each violation that a check has found."""
+    return [(found.offset, found.text) for found in tally.witnesses]

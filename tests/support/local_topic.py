@@ -17,10 +17,11 @@ from anabranch.devkit.ports import free_port
 from anabranch.wire.server.server import serve
 from support import doomed_node
 from support.doomed_node import Point
-from support.kafka_cluster import HOST, WAIT_S, KafkaCluster
+from support.kafka_cluster import HOST, KafkaCluster
 from support.memory_cluster import until
 from support.node_process import NodeProcess, node_process
 from support.topic_cluster import Servers
+from support.waiting import WAIT_S
 
 
 class LocalTopic:
@@ -37,8 +38,7 @@ class LocalTopic:
         """The doomed node, which controls the topic."""
         settings = self._cluster.settings(brokerServicePort=0)
         # Beside the file are modules named like those of the standard library.
-        command = (sys.executable, "-P", doomed_node.__file__, point.name)
-        context = node_process(settings, command)
+        context = node_process(settings, (sys.executable, "-P", doomed_node.__file__, point.name))
         process = await asyncio.to_thread(context.__enter__)
         try:
             await until(lambda: process.id in self.node.operations.brokers(), WAIT_S)
@@ -76,8 +76,7 @@ async def local_topic(
     cluster = KafkaCluster(kafka, prefix, folder)
     port = free_port(HOST)
     node = await cluster.start(cluster.settings(brokerServicePort=port, **settings))
-    routes = sessions(node.operations, node.settings)
-    wire = await serve(routes, host=HOST, port=port)
+    wire = await serve(sessions(node.operations, node.settings), host=HOST, port=port)
     try:
         await cluster.agreed()
         await node.operations.topics.create(LocalTopic.topic, segments, {})

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import urllib.request
 from collections.abc import Sequence
-from typing import Final
 
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.devkit.nodes import NodeProcess, await_ready
 from anabranch.devkit.topics_on_log import append_topics
-
-_WAIT_S: Final = 60.0
+from support.waiting import WAIT_S
 
 
 def start_with_topics(
@@ -25,7 +23,7 @@ def start_with_topics(
     await_ready([node])
     for number in range(100):  # some fall into each bundle of the namespace
         path = f"/lookup/v2/topic/persistent/{home}/any-{number}"
-        urllib.request.urlopen(f"{node.url}{path}", timeout=_WAIT_S).close()
+        urllib.request.urlopen(f"{node.url}{path}", timeout=WAIT_S).close()
     node.kill()
     topics = append_topics(connection, prefix, node.broker_id, names, 1)
     node.start()

@@ -98,7 +98,7 @@ class MemoryNode:
             ),
         )
         self.operations = Operations(self.runtime, settings, parts)
-        self._cluster = cluster
+        self.cluster = cluster
 
     @property
     def id(self) -> str:
@@ -110,12 +110,12 @@ class MemoryNode:
                 self.failing -= 1
                 done(self.failure)
             elif self.connected:
-                self._cluster.append(record)
+                self.cluster.append(record)
                 done(None)
 
     def _publish(self, beat: Heartbeat, acked: Callable[[Heartbeat], None]) -> None:
         if self.connected:
-            self._cluster.publish(beat)
+            self.cluster.publish(beat)
             acked(beat)
 
     async def _ask_end(self) -> int:
@@ -123,11 +123,11 @@ class MemoryNode:
             raise KafkaUnreachableError("Kafka did not answer in time")
         self.asked_ends += 1
         await asyncio.sleep(0)
-        return len(self._cluster.entries)
+        return len(self.cluster.entries)
 
     def pump(self) -> None:
         if self.connected and not self.is_behind:
-            fresh = self._cluster.entries[self.view.next_offset :]
+            fresh = self.cluster.entries[self.view.next_offset :]
             if fresh:
                 self.runtime.received(fresh)
 
@@ -160,14 +160,24 @@ class MemoryCluster:
         await until(lambda: node.runtime.has_lease)
         return node
 
+    async def controller(self, topic: str = "public/default/orders") -> MemoryNode:
+        """The node that looks after a topic."""
+        located = await self.nodes[0].operations.topics.access.find_controller(topic)
+        return next(node for node in self.nodes if node.id == located.broker)
+
+    async def create(self, segments: int = 1) -> MemoryNode:
+        """The topic public/default/orders; its controller."""
+        node = await self.controller()
+        await node.operations.topics.create("public/default/orders", segments, {})
+        return node
+
     @property
     def log_ms(self) -> int:
         """Now, by the log's clock."""
         return round((self._loop.time() + self.ahead_s) * 1000)
 
     def append_raw(self, key: bytes, value: bytes) -> None:
-        entry = Entry(len(self.entries), self.log_ms, key, value, None)
-        self.entries.append(entry)
+        self.entries.append(Entry(len(self.entries), self.log_ms, key, value, None))
         for node in self.nodes:
             self._loop.call_soon(node.pump)
 

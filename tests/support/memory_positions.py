@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
+from anabranch.broker.topics.subscriptions.open_transactions import HeldBucket
 from anabranch.channel.errors import KafkaUnreachableError
 from anabranch.channel.kafka.offsets import EARLIEST, LATEST, Place
 from support.memory_segments import MemorySegments
@@ -24,6 +25,7 @@ class MemoryPositions:
         self.told = True  # whether Kafka can be told where a share group begins
         self.silent: set[str] = set()  # groups that it gets no answer for
         self.members: set[str] = set()  # groups that plain consumers are members of
+        self.transactions: list[HeldBucket] = []
         self.calls: list[str] = []
         self.hold = threading.Event()  # clear it to make all answers wait
         self.hold.set()
@@ -35,6 +37,11 @@ class MemoryPositions:
         found = {place: self._at(place, timestamp_ms) for place in places}
         self._begin("offsets")
         return found
+
+    def told_offsets(
+        self, places: Iterable[Place], timestamp_ms: int, deadline_s: float
+    ) -> dict[Place, int]:
+        return {place: self._at(place, timestamp_ms) for place in places}  # nothing holds it
 
     def committed(self, group: str, places: Iterable[Place], deadline_s: float) -> dict[Place, int]:
         known = self.groups.get(group, {})
@@ -75,6 +82,17 @@ class MemoryPositions:
     def has_members(self, group: str, deadline_s: float) -> bool:
         self._begin("has_members")
         return group in self.members
+
+    def open_transactions(self, ends: Mapping[Place, int], deadline_s: float) -> list[HeldBucket]:
+        self._begin("open_transactions")
+        return [each for each in self.transactions if each.place in ends]
+
+    def abort_transactions(
+        self, found: Sequence[HeldBucket], sealed_ms: int, now_ms: int, deadline_s: float
+    ) -> list[str]:
+        self._begin("abort_transactions")
+        self.transactions = [each for each in self.transactions if each not in found]
+        return []
 
     def close(self) -> None:
         """Nothing is open."""

@@ -6,8 +6,9 @@ import threading
 from collections.abc import Iterable, Sequence
 
 from anabranch.channel.errors import SegmentExistsError
-from anabranch.channel.segments.sealing import SegmentTopic
+from anabranch.channel.segments.sealing import SEAL, SegmentTopic
 from anabranch.core.placement.room import Room
+from anabranch.core.topics.findings import KafkaTopic
 from support.waiting import WAIT_S
 
 
@@ -18,6 +19,8 @@ class MemorySegments:
         self.partitions: dict[str, int] = {}
         self.ends: dict[str, list[int]] = {}  # records by partition
         self.sealed: set[str] = set()
+        self.settings: dict[str, dict[str, str]] = {}  # by topic, that somebody else has set
+        self.ids: dict[str, str] = {}  # of topics that were made anew
         self.deleted_groups: set[str] = set()
         self.share_groups: set[str] = set()
         self.retained: set[str] = set()  # whose settings were set anew
@@ -57,8 +60,31 @@ class MemorySegments:
         self._begin("seal")
         if self.denied_seal is not None:
             raise self.denied_seal
-        self.sealed.update(topic.name for topic in topics)
-        return {topic.name: tuple(self.ends[topic.name]) for topic in topics}
+        there = [topic.name for topic in topics if topic.name in self.partitions]
+        self.sealed.update(there)
+        for name in there:
+            self.settings.pop(name, None)
+        return {
+            topic.name: tuple(self.ends[topic.name] if topic.name in there else ())
+            or (0,) * topic.partitions
+            for topic in topics
+        }
+
+    def look(self, topics: Sequence[str], deadline_s: float) -> dict[str, KafkaTopic | None]:
+        """Asked again and again: no call that tests count."""
+        return {name: self._told(name) for name in topics}
+
+    def _told(self, name: str) -> KafkaTopic | None:
+        if name not in self.partitions:
+            return None
+        settings = {**({} if name not in self.sealed else SEAL), **self.settings.get(name, {})}
+        return KafkaTopic(self.ids.get(name, "first"), self.partitions[name], settings)
+
+    def strays(
+        self, topic: str, ends: Sequence[int], deadline_s: float, most: int
+    ) -> dict[int, list[int]]:
+        found = {n: range(end, self.ends[topic][n])[:most] for n, end in enumerate(ends)}
+        return {number: list(offsets) for number, offsets in found.items() if offsets}
 
     def retain(self, topics: Iterable[str], deadline_s: float) -> None:
         self._begin("retain")

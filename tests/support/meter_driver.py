@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from anabranch.core.autoscale.load import LoadRecord, Rates
 from anabranch.core.autoscale.meter import SegmentMeter
+from support.there import there
 
 WINDOW_S = 60.0
 STEP_S = 10.0
@@ -29,9 +32,15 @@ class MeterDriver:
         self.total = total
         self.written: list[LoadRecord] = []
 
+    @classmethod
+    def newborn(cls, **fields: Any) -> MeterDriver:
+        """Of a segment that is made at this moment."""
+        driver = cls(**fields)
+        driver.begin(age_s=0.0)
+        return driver
+
     def begin(self, age_s: float | None = None) -> None:
-        began = None if age_s is None else self.now - age_s
-        self.meter.sample(self.now, self.total, began)
+        self.meter.sample(self.now, self.total, None if age_s is None else self.now - age_s)
         self._write()
 
     def step(self, came: int = 0, told: int = 0, read: int = 0, committed: int = 0) -> None:
@@ -47,6 +56,10 @@ class MeterDriver:
         self.meter.sample(self.now, self.total, None)
         self._write()
 
+    def steps(self, count: int, **traffic: int) -> None:
+        for _ in range(count):
+            self.step(**traffic)
+
     def _write(self) -> None:
         news = self.meter.news(THRESHOLD, self.negligible, self.cold)
         if news is not None:
@@ -54,6 +67,4 @@ class MeterDriver:
 
     @property
     def load(self) -> LoadRecord:
-        load = self.meter.load()
-        assert load is not None
-        return load
+        return there(self.meter.load())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 
 import httpx
@@ -25,7 +25,6 @@ from anabranch.broker.settings.proxy import (
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.client import ClientConnection, connect
 from anabranch.wire.server.server import WireServer
-from support import steady
 from support.http import PATIENT
 from support.memory_cluster import WAIT_S, MemoryCluster, MemoryNode, memory_cluster, until
 
@@ -55,9 +54,12 @@ class ServedNode:
     async def shut_http(self) -> None:
         await self._http.stop()
 
-    async def die(self) -> None:
+    def cut_links(self) -> None:
         for peer in list(self.wire.peers):
-            peer.abort("the node has died")
+            peer.abort("the link is cut")
+
+    async def die(self) -> None:
+        self.cut_links()
         await self._tls.stop()
         await self.wire.stop()
         await self._http.stop()
@@ -96,19 +98,28 @@ async def served_node(
                 await security.stop()
 
 
-def settings_of(nodes: list[ServedNode], **changes: object) -> ProxySettings:
-    return load_proxy_settings(
-        None,
-        {},
-        {
-            "advertisedAddress": HOST,
-            "bindAddress": HOST,
-            "brokerWebServiceURL": "http://" + ",".join(node.web for node in nodes),
-            "webServicePort": 0,
-            "servicePort": 0,
-            **changes,
-        },
-    )
+async def create_topic(
+    nodes: list[ServedNode], segments: int = 2, topic: str = "public/default/orders"
+) -> ServedNode:
+    """The node that looks after it."""
+    found = await nodes[0].node.cluster.controller(topic)
+    await found.operations.topics.create(topic, segments, {})
+    return next(each for each in nodes if each.node is found)
+
+
+def before_nodes(*web: str, **changes: object) -> ProxySettings:
+    """Of a proxy before nodes with these addresses, host:port, of HTTP."""
+    return _here(brokerWebServiceURL="http://" + ",".join(web), **changes)
+
+
+def before_port(binary: int, **changes: object) -> ProxySettings:
+    """Of a proxy before one node, of which it knows the binary port."""
+    return _here(brokerServiceURL=f"pulsar://{HOST}:{binary}", **changes)
+
+
+def _here(**given: object) -> ProxySettings:
+    here = {"advertisedAddress": HOST, "bindAddress": HOST, "webServicePort": 0, "servicePort": 0}
+    return load_proxy_settings(None, {}, {**here, **given})
 
 
 class RunningProxy:
@@ -136,8 +147,7 @@ class RunningProxy:
 
 @asynccontextmanager
 async def running_proxy(settings: ProxySettings) -> AsyncIterator[RunningProxy]:
-    anywhere = settings.model_copy(update={WEB: 0, BINARY: 0})
-    with hold_ports(anywhere, PROXY_PORTS) as held:
+    with hold_ports(settings.model_copy(update={WEB: 0, BINARY: 0}), PROXY_PORTS) as held:
         settings = held.settings
         proxy = Proxy(settings)
         await proxy.start(held.sockets)
@@ -148,26 +158,27 @@ async def running_proxy(settings: ProxySettings) -> AsyncIterator[RunningProxy]:
             await proxy.stop()
 
 
-Test = Callable[[RunningProxy, list[ServedNode], MemoryCluster], Awaitable[None]]
+@asynccontextmanager
+async def served_nodes(
+    count: int, changes: Mapping[str, object] | None = None
+) -> AsyncIterator[list[ServedNode]]:
+    """That many nodes, which know each other."""
+    async with memory_cluster(0) as cluster, AsyncExitStack() as stack:
+        nodes = [
+            await stack.enter_async_context(served_node(cluster, number, **(changes or {})))
+            for number in range(1, count + 1)
+        ]
+        await until(lambda: all(len(n.node.operations.brokers()) == count for n in nodes))
+        await until(lambda: all(n.node.operations.leader() for n in nodes))
+        yield nodes
 
 
-def with_proxy(
-    test: Test, count: int = 2, node_changes: dict[str, object] | None = None, **changes: object
-) -> None:
-    """Runs a test on a proxy before that many nodes; the settings of either kind may change."""
-
-    async def body() -> None:
-        async with memory_cluster(0) as cluster, AsyncExitStack() as stack:
-            nodes = [
-                await stack.enter_async_context(
-                    served_node(cluster, number, **(node_changes or {}))
-                )
-                for number in range(1, count + 1)
-            ]
-            await until(lambda: all(len(n.node.operations.brokers()) == count for n in nodes))
-            await until(lambda: all(n.node.operations.leader() for n in nodes))
-            settings = settings_of(nodes, **changes)
-            proxy = await stack.enter_async_context(running_proxy(settings))
-            await test(proxy, nodes, cluster)
-
-    steady.run(body())
+@asynccontextmanager
+async def proxied(
+    count: int = 2, node_changes: Mapping[str, object] | None = None, **changes: object
+) -> AsyncIterator[tuple[RunningProxy, list[ServedNode]]]:
+    """A proxy before that many nodes; the settings of either kind may change."""
+    async with served_nodes(count, node_changes) as nodes:
+        settings = before_nodes(*(node.web for node in nodes), **changes)
+        async with running_proxy(settings) as proxy:
+            yield proxy, nodes

@@ -10,11 +10,7 @@ from hypothesis import strategies as st
 
 from anabranch.core.archives.archive import ArchiveOp
 from anabranch.core.bundles.unit import LEADERSHIP, Move, Unit, UnitState
-from anabranch.core.log.records import (
-    PolicyOp,
-    Record,
-    SessionOp,
-)
+from anabranch.core.log.records import PolicyOp, Record, SessionOp
 from anabranch.core.log.state import leader_of
 from anabranch.core.names import namespace_of, tenant_of
 from anabranch.core.policies.policy import PolicyKind
@@ -27,11 +23,12 @@ from anabranch.core.topics.topic import Operation, ScalableTopic, TopicMove
 from support.topics import random_positions
 from support.world import A, B, C, World
 
-TENANTS = ("public", "acme", "a/b")
-NAMESPACES = ("public/default", "public/x", "acme/y", "acme/a b")
-TOPICS = ("public/default/t", "public/x/t", "acme/y/t")
+# Some begin as others do, or as keys of another kind do.
+TENANTS = ("public", "acme", "leadership", "a/b")
+NAMESPACES = ("public/default", "public/x", "acme/y", "acme/y-2", "leadership/x", "acme/a b")
+TOPICS = ("public/default/t", "public/default/t.b", "acme/y/t", "acme/y-2/t")
 BROKERS = (A, B, C, "nobody")
-ROLES = ("ada", "bob", "root")
+ROLES = ("ada", "ada:b", "root")
 
 
 def random_record(world: World, rng: random.Random) -> Record | None:
@@ -68,7 +65,11 @@ def _random_record(world: World, rng: random.Random) -> Record | None:
         bundles = rng.choice((0, 1, 2, 3))
         home, op = rng.choice(NAMESPACES), rng.choice(list(PolicyOp))
         group = rng.choice(("", "", "apart", "no group"))
-        return world.namespace(home, op, broker, bundles=bundles, anti_affinity=group)
+        own = rng.choice(((), (), (1, -1, -1), (-1, 1, 1), (9,)))
+        limit = rng.choice((0, 0, 1))
+        return world.namespace(
+            home, op, broker, bundles=bundles, anti_affinity=group, limits=own, limit=limit
+        )
     if what < 0.6:
         return random_topic_record(world, rng)
     if what < 0.67:
@@ -120,7 +121,7 @@ def random_permission_record(world: World, rng: random.Random, broker: str) -> R
 
 def random_topic_record(world: World, rng: random.Random) -> Record:
     """On a topic or one of its subscriptions, mostly by its controller."""
-    name = rng.choice((TOPICS[0], TOPICS[0], *TOPICS))
+    name = rng.choice((*TOPICS[:1] * 4, *TOPICS))
     home = namespace_of(name)
     unit, actor = controller_of(world.replica, name)
     if rng.random() < 0.8:  # first what a topic needs
@@ -148,9 +149,8 @@ def likely_moves(topic: ScalableTopic | None) -> list[TopicMove]:
         return [TopicMove.CREATE]
     moves = [TopicMove(move) for (state, move) in LAYOUTS.table if state is topic.state]
     idle = {TopicMove.CLEAR: not topic.garbage, TopicMove.PRUNE: not has_sealed_root(topic)}
-    rare = (TopicMove.DELETE, TopicMove.UPDATE, TopicMove.ABORT)
-    often = [move for move in moves if not idle.get(move) and move not in rare]
-    return [*moves, *often * 4]
+    rare = (TopicMove.DELETE, TopicMove.UPDATE, TopicMove.ABORT, TopicMove.LOST)
+    return [*moves, *[move for move in moves if not idle.get(move) and move not in rare] * 4]
 
 
 def has_sealed_root(topic: ScalableTopic) -> bool:
@@ -163,15 +163,15 @@ def topic_fields(
     """What would be accepted, now and then spoilt."""
     spoilt = rng.random() < 0.1
     if move is TopicMove.CREATE:
-        return {"segments": initial_segments(rng.choice((1, 2, 3)))[spoilt:]}
+        parts = initial_segments(rng.choice((1, 2, 3)))[spoilt:]
+        return {"segments": parts, "limit": rng.choice((0, 0, 1))}
     if topic is None:
         return {}
     layout = topic.layout
     sealed = [part.segment_id for part in topic.segments if not part.is_active]
     match move:
         case TopicMove.BEGIN if len(layout.active) > 1 and rng.random() < 0.4:
-            pair = [part.segment_id for part in layout.active[:2]]
-            made = layout.merge_children(*pair)
+            made = layout.merge_children(*[part.segment_id for part in layout.active[:2]])
             operation = Operation.SPLIT if spoilt else Operation.MERGE
             return {"operation": operation, "parents": made[0].parent_ids, "segments": made}
         case TopicMove.BEGIN if rng.random() < 0.2:
@@ -188,6 +188,10 @@ def topic_fields(
             return {"end_offsets": tuple(rng.randrange(9) for _ in range(count))}
         case TopicMove.PRUNE:
             return {"segment_ids": tuple(sealed[: rng.choice((1, 1, 2))])}
+        case TopicMove.LOST if sealed:
+            lost = rng.choice(sealed)
+            ends = layout.segment(lost).end_offsets
+            return {"segment_ids": (lost,), "end_offsets": ends[spoilt:]}
         case TopicMove.CLEAR:
             return {"segment_ids": tuple(p.segment_id for p in topic.garbage) or (9,) * spoilt}
         case TopicMove.UPDATE:
@@ -238,6 +242,8 @@ def random_subscription_record(
     tells_dead_letters = op in (SubscriptionOp.CREATE, SubscriptionOp.DEAD_LETTER)
     if tells_dead_letters and rng.random() < (0.5 if is_queue else 0.1):
         fields |= {"dead_letter": f"{name}-{subscription}-DLQ", "deliveries_max": rng.randrange(11)}
+    if op in (SubscriptionOp.CREATE, SubscriptionOp.JOIN):
+        fields["limit"] = rng.choice((0, 0, 0, 1))
     if rng.random() < 0.05:
         fields["incarnation"] = 0
     return world.subscription(op, subscription, actor, name, **fields)

@@ -8,15 +8,7 @@ import msgspec
 
 from anabranch.core.log.fold import evolve
 from anabranch.core.log.outcome import Outcome
-from anabranch.core.log.records import (
-    Cause,
-    PermissionChange,
-    PolicyOp,
-    Record,
-    SessionChange,
-    SessionOp,
-    TenantChange,
-)
+from anabranch.core.log.records import PermissionChange, PolicyOp, Record, TenantChange
 from anabranch.core.log.state import StateReader
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.topics.topic import TopicMove
@@ -28,50 +20,22 @@ ORDERS: Final = f"{DEFAULT}/orders"
 
 def authorizing(history: History, broker: str, *superusers: str) -> None:
     """The broker's next session, in which it asks."""
-    before = history.state.session(broker)
-    version = (before.version if before else 0) + 1
-    opened = SessionChange(
-        proposal_id=history.new_id(),
-        broker=broker,
-        op=SessionOp.OPEN,
-        version=version,
-        actor=broker,
-        session=0,
-        cause=Cause.START_UP,
-        authorizes=True,
-        superusers=superusers,
-    )
-    history.accepted(opened)
-    history.sessions[broker] = version
+    history.join(broker, authorizes=True, superusers=superusers)
 
 
 def grant(history: History, scope: str, role: str, *actions: str) -> PermissionChange:
     """The record that lets the role do this there; nothing, if nothing is named."""
     before = history.state.permission(scope, role)
     op = PolicyOp.CREATE if before is None else PolicyOp.UPDATE
-    return PermissionChange(
-        proposal_id=history.new_id(),
-        scope=scope,
-        role=role,
-        op=op if actions else PolicyOp.DELETE,
-        version=(before.version if before else 0) + 1,
-        actor=BROKERS[0],
-        session=history.sessions[BROKERS[0]],
-        actions=actions,
-    )
+    op = op if actions else PolicyOp.DELETE
+    return history.next_of(PermissionChange, before, scope=scope, role=role, op=op, actions=actions)
 
 
 def administered(history: History, tenant: str, *roles: str) -> TenantChange:
     """The record that says who administers the tenant."""
     before = history.state.tenant(tenant)
-    return TenantChange(
-        proposal_id=history.new_id(),
-        tenant=tenant,
-        op=PolicyOp.UPDATE,
-        version=(before.version if before else 0) + 1,
-        actor=BROKERS[0],
-        session=history.sessions[BROKERS[0]],
-        admin_roles=roles,
+    return history.next_of(
+        TenantChange, before, tenant=tenant, op=PolicyOp.UPDATE, admin_roles=roles
     )
 
 

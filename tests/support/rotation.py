@@ -20,27 +20,22 @@ import httpx
 from anabranch.access import Tls, Token
 from anabranch.client import Client, Message
 from anabranch.devkit.ports import free_port
+from support import secured_proxy
 from support.authority import Authority, Issued
 from support.kafka_cluster import KafkaCluster
 from support.node_process import NodeProcess, node_process
 from support.proxy_process import ProxyProcess, proxy_process
-from support.secured_proxy import (
-    ADMIN,
-    BOSS,
-    PEOPLE,
-    PROXIES,
-    READER,
-    ROOT,
-    Surroundings,
-    furnished,
-)
 from support.tokens import jwk, key_set, token
 from support.topic_cluster import Servers
 from support.traffic import Traffic, wrong
 from support.waiting import WAIT_S, until
 from support.wire import HOST, hang_up
 
-SECRETS: Final = {"people": PEOPLE, "proxies": PROXIES, "later": b"l" * 64}
+SECRETS: Final = {
+    "people": secured_proxy.PEOPLE,
+    "proxies": secured_proxy.PROXIES,
+    "later": b"l" * 64,
+}
 _TOPIC: Final = "topic://acme/shop/orders"
 _OPEN: Final = "brokerServicePort", "webServicePortTls", "brokerServicePortTls"
 
@@ -53,7 +48,9 @@ def signed(role: str, kid: str) -> str:
 class Rotating:
     """The running cluster, and its files."""
 
-    def __init__(self, around: Surroundings, nodes: list[NodeProcess], proxy: ProxyProcess) -> None:
+    def __init__(
+        self, around: secured_proxy.Surroundings, nodes: list[NodeProcess], proxy: ProxyProcess
+    ) -> None:
         self.around = around
         self.nodes = nodes
         self.proxy = proxy
@@ -76,13 +73,13 @@ class Rotating:
         """Returns once every process has one more such line than before."""
         await until(lambda: all(a > b for a, b in zip(self.told(*words), before, strict=True)))
 
-    def put(self, issued: Issued, *, key: Path | None = None) -> None:
-        """Nodes and proxy have this certificate from now on, and its key unless another is named.
+    def put(self, issued: Issued) -> None:
+        """Nodes and proxy have this certificate from now on, and its key.
 
         The two are not replaced at the same instant.
         """
         _replace(self.around.server.certificate, issued.certificate.read_bytes())
-        _replace(self.around.server.key, (key or issued.key).read_bytes())
+        _replace(self.around.server.key, issued.key.read_bytes())
 
     def set_keys(self, *kids: str) -> None:
         """Tokens of these keys count alone."""
@@ -101,28 +98,19 @@ class Rotating:
         return "pulsar+ssl://" + ",".join(f"{HOST}:{port}" for port in ports)
 
     async def ask(
-        self, method: str, path: str, role: str = ROOT, json: object = None, *, kid: str = "people"
+        self, method: str, path: str, role: str = secured_proxy.ROOT, json: object = None
     ) -> httpx.Response:
-        """Asks the proxy over HTTP, with a token by that key."""
-        headers = {"Authorization": f"Bearer {signed(role, kid)}"} if role else {}
-        context = self.around.authority.client()
-        async with httpx.AsyncClient(verify=context, timeout=WAIT_S) as http:
+        """Asks the proxy over HTTP."""
+        headers = {"Authorization": f"Bearer {signed(role, 'people')}"} if role else {}
+        async with httpx.AsyncClient(verify=self.around.authority.client(), timeout=WAIT_S) as http:
             url = f"{self.proxy.web_url_tls}{path}"
             return await http.request(method, url, headers=headers, json=json)
 
     async def furnish(self) -> None:
         """Makes the topic, which the reader may produce to, too."""
-        await furnished(self.ask)
-        await self.grant(READER)
-
-    async def grant(self, role: str, *, kid: str = "people") -> None:
-        """Lets a role produce and consume; the token that says so is by that key."""
-        answer = await self.ask("POST", _rights(role), BOSS, ["produce", "consume"], kid=kid)
-        assert answer.status_code == 204, answer.text
-
-    async def revoke(self, role: str, *, kid: str) -> None:
-        """Takes that away."""
-        answer = await self.ask("DELETE", _rights(role), BOSS, kid=kid)
+        await secured_proxy.furnished(self.ask)
+        rights = f"{secured_proxy.ADMIN}/namespaces/acme/shop/permissions/{secured_proxy.READER}"
+        answer = await self.ask("POST", rights, secured_proxy.BOSS, ["produce", "consume"])
         assert answer.status_code == 204, answer.text
 
     def trust(self, *authorities: Authority) -> None:
@@ -141,10 +129,6 @@ class Rotating:
         return found
 
 
-def _rights(role: str) -> str:
-    return f"{ADMIN}/namespaces/acme/shop/permissions/{role}"
-
-
 def _replace(file: Path, content: bytes) -> None:
     """As whoever is careful does: a reader finds the one or the other."""
     beside = file.with_name(f"{file.name}.new")
@@ -155,7 +139,7 @@ def _replace(file: Path, content: bytes) -> None:
 @contextmanager
 def rotating(kafka: Servers, prefix: str, folder: Path) -> Iterator[Rotating]:
     """The processes, while the block runs; each looks at its files all the time."""
-    around = Surroundings(folder)
+    around = secured_proxy.Surroundings(folder)
     eager = {"tlsCertRefreshCheckDurationSec": 0.1}
     cluster = KafkaCluster(kafka, prefix, folder)
     settings = [

@@ -7,7 +7,6 @@ from typing import Any
 import httpx
 
 from support.http import HttpNode
-from support.memory_cluster import MemoryCluster
 
 HOME = "/admin/v2/scalable/public/default"
 TOPIC = f"{HOME}/orders"
@@ -51,13 +50,14 @@ async def billing(node: HttpNode) -> dict[str, Any]:
     return found
 
 
-async def split_with_records(node: HttpNode, cluster: MemoryCluster) -> list[str]:
+async def split_with_records(node: HttpNode) -> list[str]:
     """Kafka topics: of a sealed parent, 5 records in each bucket, and of two children, 3."""
     await created(node)
-    (parent,) = cluster.segments.ends
-    cluster.segments.ends[parent] = [5, 5, 5, 5]
+    ends = node.cluster.segments.ends
+    (parent,) = ends
+    ends[parent] = [5, 5, 5, 5]
     assert (await node.http.post(f"{TOPIC}/split/0")).status_code == 204
-    topics = list(cluster.segments.ends)
+    topics = list(ends)
     for child in topics[1:]:
-        cluster.segments.ends[child] = [3, 3]
+        ends[child] = [3, 3]
     return topics

@@ -142,7 +142,7 @@ class SealableKafka:
         self.probes.append(probe)
         at = self._at(topic, partition)
         at.probes += 1
-        sealed = at.settings.get("max.message.bytes") == "0" and at.probes > at.obeys_after
+        sealed = at.settings.get("max.message.bytes") == "78" and at.probes > at.obeys_after
         code = KafkaError.MSG_SIZE_TOO_LARGE if sealed else KafkaError.INVALID_TIMESTAMP
         if "write" in self.refused:
             code = KafkaError.TOPIC_AUTHORIZATION_FAILED

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -19,7 +19,6 @@ from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.server.server import WireServer
-from support import steady
 from support.http import PATIENT
 from support.memory_cluster import WAIT_S, MemoryCluster, MemoryNode, memory_cluster
 from support.tokens import secret_file, token
@@ -48,11 +47,12 @@ class SecuredNode:
 
     @asynccontextmanager
     async def connect(
-        self, method: str = "", data: bytes = b"", **more: object
+        self, method: str = "", data: bytes = b"", *, refreshes: bool = True, **more: object
     ) -> AsyncIterator[Raw]:
         """A connection that has sent its CONNECT; its answer is to be read."""
         async with raw(self.wire.port) as client:
             hello = pb.CommandConnect(client_version="anabranch", protocol_version=21)
+            hello.feature_flags.supports_auth_refresh = refreshes
             if method:
                 hello.auth_method_name = method
             if data:
@@ -101,8 +101,7 @@ async def secured(node: MemoryNode) -> AsyncIterator[SecuredNode]:
         server = create_server(node.operations, node.settings, node.metrics, held, security)
         await server.start()
         routes = sessions(node.operations, node.settings, security.guard)
-        limits = node.settings.wire_limits
-        one.wire = WireServer(routes, "test", limits, security.admission)
+        one.wire = WireServer(routes, "test", node.settings.wire_limits, security.admission)
         await one.wire.listen(binary)
         try:
             yield one
@@ -113,25 +112,20 @@ async def secured(node: MemoryNode) -> AsyncIterator[SecuredNode]:
             await security.stop()
 
 
-def with_secured(
-    test: Callable[[SecuredNode, MemoryCluster], Awaitable[None]], **settings: object
-) -> None:
-    """Runs a test on one node with these settings."""
-
-    async def body() -> None:
-        async with (
-            memory_cluster(1, **{**PATIENT, **settings}) as cluster,
-            secured(cluster.nodes[0]) as node,
-        ):
-            await test(node, cluster)
-
-    steady.run(body())
+@asynccontextmanager
+async def secured_node(**settings: object) -> AsyncIterator[SecuredNode]:
+    """One node with these settings."""
+    async with (
+        memory_cluster(1, **{**PATIENT, **settings}) as cluster,
+        secured(cluster.nodes[0]) as node,
+    ):
+        yield node
 
 
-async def answer_to(client: Raw, command: object) -> BaseCommand | None:
+async def answer_to(client: Raw, command: object) -> BaseCommand:
     """What comes back for one command."""
     client.send(commands.envelope(command))  # type: ignore[arg-type]  # each is a message
-    return await client.answer()
+    return await client.told()
 
 
 def records(cluster: MemoryCluster) -> list[Record]:

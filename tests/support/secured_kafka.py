@@ -28,18 +28,14 @@ from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.devkit.kafka.settings import HOST, Differences
 from support.quiet import QUIET
 from support.tcp_proxy import TcpProxy
+from support.waiting import WAIT_S
 
 # Who may do everything, and who only what an ACL says.
 MASTER: Final = "master"
 LIMITED: Final = "limited"
 NODE: Final = "node"  # likewise
 SCRAM: Final = "SCRAM-SHA-512"
-PASSWORDS: Final = {
-    MASTER: "open-sesame-71",
-    LIMITED: "little-key-72",
-    NODE: "harbour-gate-74",
-}
-_WAIT_S: Final = 60.0
+PASSWORDS: Final = {MASTER: "open-sesame-71", LIMITED: "little-key-72", NODE: "harbour-gate-74"}
 
 _KINDS: Final = {
     "topics": ResourceType.TOPIC,
@@ -67,8 +63,7 @@ def rights_of_a_node(prefix: str) -> list[Right]:
 
 def rights_of_a_leader(prefix: str) -> list[Right]:
     """All that a node may need: to know racks, and to make ACLs of grants (`kafkaAclsEnabled`)."""
-    needed = ("DESCRIBE_CONFIGS", "ALTER", "DESCRIBE")
-    of_cluster = (("cluster", CLUSTER, each) for each in needed)
+    of_cluster = (("cluster", CLUSTER, each) for each in ("DESCRIBE_CONFIGS", "ALTER", "DESCRIBE"))
     return [*rights_of_a_node(prefix), *of_cluster]
 
 
@@ -141,7 +136,7 @@ class SecuredKafka:
         admin = self._admin()
         allowed = [AclBinding(*_rule(right, user)) for right in rights]
         for future in admin.create_acls(allowed).values():
-            future.result(_WAIT_S)
+            future.result(WAIT_S)
         self._await(rights, user, are_there=True)
 
     def forbid(self, *rights: Right, user: str = LIMITED) -> None:
@@ -149,7 +144,7 @@ class SecuredKafka:
         admin = self._admin()
         allowed = [AclBindingFilter(*_rule(right, user)) for right in rights]
         for future in admin.delete_acls(allowed).values():
-            future.result(_WAIT_S)
+            future.result(WAIT_S)
         self._await(rights, user, are_there=False)
 
     def _await(self, rights: Sequence[Right], user: str, *, are_there: bool) -> None:
@@ -157,7 +152,7 @@ class SecuredKafka:
         admin = self._admin()
         for right in rights:
             asked = AclBindingFilter(*_rule(right, user))
-            while bool(admin.describe_acls(asked).result(_WAIT_S)) is not are_there:
+            while bool(admin.describe_acls(asked).result(WAIT_S)) is not are_there:
                 time.sleep(0.01)
 
     def _tell_passwords(self) -> None:
@@ -170,7 +165,7 @@ class SecuredKafka:
         ]
         admin = self._admin()
         for future in admin.alter_user_scram_credentials(told).values():
-            future.result(_WAIT_S)
+            future.result(WAIT_S)
 
     def _admin(self) -> AdminClient:
         return AdminClient({**QUIET, "bootstrap.servers": self.open_at})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -13,10 +13,9 @@ from anabranch.access import Tls, TlsFiles, Token
 from anabranch.broker.settings.proxy import ProxySettings, load_proxy_settings
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.client import ClientConnection, connect
-from support import steady
 from support.authority import Authority, tls_settings
-from support.memory_cluster import WAIT_S, MemoryCluster, memory_cluster, until
-from support.proxied import HOST, RunningProxy, ServedNode, running_proxy, served_node
+from support.memory_cluster import WAIT_S
+from support.proxied import HOST, RunningProxy, ServedNode, running_proxy, served_nodes
 from support.tokens import jwk, key_set, token
 
 ADMIN: Final = "/admin/v2"
@@ -117,10 +116,9 @@ class SecuredProxy:
         self, role: str, on_push: Callable[[BaseCommand], None] = lambda _: None
     ) -> AsyncIterator[ClientConnection]:
         tls = TlsFiles(Tls(ca_file=self.around.authority.file))
-        port = self.settings.service_port_tls or 0
         client = await connect(
             HOST,
-            port,
+            self.settings.service_port_tls or 0,
             on_push=on_push,
             timeout_s=WAIT_S,
             tls=tls,
@@ -138,9 +136,7 @@ async def secured_proxy(
 ) -> AsyncIterator[SecuredProxy]:
     async with running_proxy(around.of_proxy(nodes, **changes)) as running:
         http = httpx.AsyncClient(
-            base_url=running.settings.web_url_tls,
-            verify=around.authority.client(),
-            timeout=WAIT_S,
+            base_url=running.settings.web_url_tls, verify=around.authority.client(), timeout=WAIT_S
         )
         async with http:
             yield SecuredProxy(running, around, http)
@@ -151,9 +147,8 @@ Ask = Callable[[str, str, str, object], Awaitable[httpx.Response]]
 
 async def furnished(ask: Ask) -> None:
     """A tenant with an administrator; a reader of one namespace, which has a topic."""
-    tenant = {"adminRoles": [BOSS], "allowedClusters": ["standalone"]}
     for method, path, role, body in (
-        ("PUT", "/tenants/acme", ROOT, tenant),
+        ("PUT", "/tenants/acme", ROOT, {"adminRoles": [BOSS], "allowedClusters": ["standalone"]}),
         ("PUT", "/namespaces/acme/shop", BOSS, None),
         ("PUT", "/namespaces/acme/secret", BOSS, None),
         ("PUT", "/scalable/acme/shop/orders", BOSS, None),
@@ -164,34 +159,17 @@ async def furnished(ask: Ask) -> None:
         assert answer.status_code == 204, (path, answer.text)
 
 
-Test = Callable[[SecuredProxy, list[ServedNode], MemoryCluster], Awaitable[None]]
-
-
-def with_secured_proxy(
-    test: Test,
-    folder: Path,
-    count: int = 2,
-    of_nodes: Mapping[str, object] | None = None,
-    **changes: object,
-) -> None:
-    """Runs a test on a furnished cluster of that many nodes.
+@asynccontextmanager
+async def furnished_proxy(
+    folder: Path, count: int = 2, of_nodes: Mapping[str, object] | None = None, **changes: object
+) -> AsyncIterator[tuple[SecuredProxy, list[ServedNode]]]:
+    """A proxy before a furnished cluster of that many nodes.
 
     `of_nodes`: settings of theirs, besides; `changes` are of the proxy.
     """
-
-    async def body() -> None:
-        around = Surroundings(folder)
-        given = {**around.of_nodes, **(of_nodes or {})}
-        async with memory_cluster(0) as cluster, AsyncExitStack() as stack:
-            nodes = [
-                await stack.enter_async_context(served_node(cluster, number, **given))
-                for number in range(1, count + 1)
-            ]
-            await until(lambda: all(len(n.node.operations.brokers()) == count for n in nodes))
-            await until(lambda: all(n.node.operations.leader() for n in nodes))
-            named = ",".join(node.web_tls for node in nodes)
-            proxy = await stack.enter_async_context(secured_proxy(around, named, **changes))
+    around = Surroundings(folder)
+    async with served_nodes(count, {**around.of_nodes, **(of_nodes or {})}) as nodes:
+        named = ",".join(node.web_tls for node in nodes)
+        async with secured_proxy(around, named, **changes) as proxy:
             await furnished(proxy.ask)
-            await test(proxy, nodes, cluster)
-
-    steady.run(body())
+            yield proxy, nodes

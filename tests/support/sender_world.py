@@ -71,8 +71,7 @@ class Producer:
 
     def wait(self, until_over: ExitStack) -> None:
         """Somebody waits for what was sent so far."""
-        barrier = until_over.enter_context(self.sender.barrier())
-        self.waits.append((barrier, set(self.unsettled)))
+        self.waits.append((until_over.enter_context(self.sender.barrier()), set(self.unsettled)))
 
     # --- what the sender has done -----------------------------------------------------------
 
@@ -210,8 +209,7 @@ class Stranger:
         """One message, which is there and acknowledged, or refused and forgotten."""
         position = hash32(key)
         part = self._world.layout.find_active_segment(segment_hash(position))
-        bucket = bucket_of(position, part.buckets)
-        target = self._world.partitions[part.segment_id, bucket]
+        target = self._world.partitions[part.segment_id, bucket_of(position, part.buckets)]
         if target.sealed:
             return
         self._sent += 1
@@ -293,8 +291,7 @@ class SenderWorld:
             self.children = self.layout.merge_children(*self.parents)
         elif what < 0.6:
             self.parents = (active[at].segment_id,)
-            buckets = active[at].buckets % 5 + 1
-            self.children = self.layout.rebucket_children(*self.parents, buckets)
+            self.children = self.layout.rebucket_children(*self.parents, active[at].buckets % 5 + 1)
         elif len(active) < 8:
             self.parents = (active[at].segment_id,)
             self.children = self.layout.split_children(*self.parents)

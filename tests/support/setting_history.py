@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anabranch.core.log.records import PolicyOp, SettingChange
-from support.history import BROKERS, History
+from support.history import History
 
 NAME = "lookupTimeoutMillis"
 
@@ -13,12 +13,4 @@ def override_change(
 ) -> SettingChange:
     """The next change of a setting's override, as a node proposes it."""
     before = history.state.override(name)
-    return SettingChange(
-        proposal_id=history.new_id(),
-        name=name,
-        op=op,
-        version=(before.version if before else 0) + 1,
-        actor=BROKERS[0],
-        session=history.sessions[BROKERS[0]],
-        value=value,
-    )
+    return history.next_of(SettingChange, before, name=name, op=op, value=value)

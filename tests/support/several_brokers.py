@@ -8,13 +8,12 @@ from collections.abc import Awaitable, Callable
 
 from confluent_kafka.admin import AdminClient
 
-from anabranch.client import Client, ClosedError, DeadlineError, Producer, StreamConsumer
+from anabranch import client as sdk
 from support.quiet import QUIET
 from support.traffic import Traffic, stored, wrong
-from support.waiting import until
+from support.waiting import WAIT_S, until
 
 _KEYS = [b"key-%d" % number for number in range(120)]
-_WAIT_S = 60.0
 _LINGERS_MS = (0, 5, 50)
 _PAUSE_S = 0.004
 
@@ -25,7 +24,7 @@ class Reading:
     `repeats`: what comes again is left out, since it was not committed in time; else it counts.
     """
 
-    def __init__(self, consumer: StreamConsumer, *, repeats: bool) -> None:
+    def __init__(self, consumer: sdk.StreamConsumer, *, repeats: bool) -> None:
         self.received: dict[bytes, list[bytes]] = defaultdict(list)
         self._repeats = repeats
         self._seen: set[tuple[bytes, bytes]] = set()
@@ -36,9 +35,9 @@ class Reading:
         while True:
             try:
                 batch = await self._consumer.receive_many(timeout_s=0.2)
-            except DeadlineError:
+            except sdk.DeadlineError:
                 continue
-            except ClosedError:
+            except sdk.ClosedError:
                 return
             for message in batch:
                 key, value = message.key or b"", bytes(message.value)
@@ -50,7 +49,7 @@ class Reading:
     async def all_of(self, sent: dict[bytes, list[bytes]]) -> dict[bytes, list[bytes]]:
         """What was received once that was as much as was sent; ends the consumer."""
         total = sum(map(len, sent.values()))
-        await until(lambda: len(self._seen) >= total or self._task.done(), _WAIT_S)
+        await until(lambda: len(self._seen) >= total or self._task.done(), WAIT_S)
         await self._consumer.close()
         await self._task
         return dict(self.received)
@@ -59,19 +58,26 @@ class Reading:
 def leaders(kafka: str, topic: str) -> dict[int, int]:
     """Which broker leads each partition."""
     admin = AdminClient({**QUIET, "bootstrap.servers": kafka})
-    found = admin.list_topics(topic, timeout=_WAIT_S).topics[topic].partitions
+    found = admin.list_topics(topic, timeout=WAIT_S).topics[topic].partitions
     return {number: each.leader for number, each in found.items()}
 
 
-Disturb = Callable[[Producer], Awaitable[None]]
+Disturb = Callable[[sdk.Producer], Awaitable[None]]
 
 
 async def under_load(
-    kafka: str, client: Client, topic: str, disturb: Disturb, *, repeats: bool
+    kafka: str,
+    client: sdk.Client,
+    topic: str,
+    disturb: Disturb,
+    *,
+    repeats: bool,
+    keeps: bool = True,
 ) -> None:
     """Several producers and a consumer while that goes on; then everything is compared.
 
-    `repeats`: whether the consumer may be given something again.
+    `repeats`: whether the consumer may be given something again. `keeps`: whether Kafka has what
+    was read until the end.
     """
     producers = [await client.create_producer(topic, linger_ms=linger) for linger in _LINGERS_MS]
     reading = Reading(await client.subscribe(topic, "billing"), repeats=repeats)
@@ -83,6 +89,11 @@ async def under_load(
     sent: dict[bytes, list[bytes]] = {}
     for each in traffic:
         sent |= await each.stop()
-    layout = producers[0].layout
-    assert wrong(await asyncio.to_thread(stored, kafka, layout), sent) == []
+
+    def newest() -> sdk.TopicLayout:
+        return max((each.layout for each in producers), key=lambda each: each.age)
+
+    await until(lambda: not newest().children)
+    if keeps:
+        assert wrong(await asyncio.to_thread(stored, kafka, newest()), sent) == []
     assert wrong(await reading.all_of(sent), sent) == []

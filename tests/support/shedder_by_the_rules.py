@@ -38,6 +38,7 @@ class RulesShedder:
     def __init__(self, settings: RulesSettings) -> None:
         self.settings = settings
         self.hits = 0
+        self.is_tied = False  # a bundle is as large as what is to move, but for rounding
 
     def call(self, store: list[RulesBroker]) -> list[tuple[str, str, str]]:
         decisions: list[tuple[str, str, str]] = []
@@ -104,8 +105,7 @@ class RulesShedder:
     def _exchange(
         self, giver: RulesBroker, taker: RulesBroker
     ) -> tuple[float, float, list[tuple[str, str, str]]]:
-        offload = (giver.load - taker.load) / 2
-        target = giver.throughput * offload / giver.load
+        target = giver.throughput * (giver.load - taker.load) / 2 / giver.load
         cursor = list(taker.top)
         out = gain = 0.0
         remaining = len(giver.top)
@@ -116,6 +116,7 @@ class RulesShedder:
             if amount == 0:
                 continue
             marked: list[tuple[str, float]] = []
+            self.is_tied |= math.isclose(out - gain + amount, target)
             if out - gain + amount > target:
                 found = False
                 above = giver.throughput - out + gain - amount

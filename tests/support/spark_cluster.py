@@ -21,6 +21,8 @@ from typing import Final
 from anabranch.devkit.kafka import supervisor
 from anabranch.jars.ivy import pyspark_jars
 from support.processes import await_gone, descendants
+from support.there import there
+from support.waiting import WAIT_S
 
 BARE_PYTHON: Final = str(
     Path(sys.base_prefix, "bin", f"python{sys.version_info[0]}.{sys.version_info[1]}")
@@ -29,7 +31,6 @@ BARE_PYTHON: Final = str(
 # more than they give back.
 SHORT_LIVED_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _HOST: Final = "127.0.0.1"
-_WAIT_S: Final = 120.0
 _MASTER: Final = re.compile(r"Starting Spark master at (spark://\S+)")
 
 
@@ -86,9 +87,7 @@ class SparkCluster:
         self.workers: list[SparkWorker] = []
         try:
             until(lambda: _MASTER.search(self._log.read_text()) is not None, self._log)
-            match = _MASTER.search(self._log.read_text())
-            assert match is not None
-            self.master = match[1]
+            self.master = there(_MASTER.search(self._log.read_text()))[1]
             for number in range(2):
                 self.workers.append(SparkWorker(folder / f"worker-{number}", self.master))
             for worker in self.workers:
@@ -115,7 +114,7 @@ def spark_cluster(folder: Path) -> Iterator[SparkCluster]:
 
 def until(holds: Callable[[], bool], log: Path) -> None:
     """Waits for what a process brings about; fails with its log when that takes too long."""
-    deadline = time.monotonic() + _WAIT_S
+    deadline = time.monotonic() + WAIT_S
     while not holds():
         assert time.monotonic() < deadline, log.read_text()
         time.sleep(0.01)

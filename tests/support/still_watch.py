@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from msgspec.structs import replace
 
 from anabranch.client import LayoutWatch, Producer, ProducerSettings, Segment, TopicLayout
+from anabranch.client._consumer.consumer import Membership
 from anabranch.client._topics.nodes import Nodes
 from anabranch.core.topics.layout import SegmentLayout
 
@@ -22,17 +26,16 @@ class StillWatch(LayoutWatch):
         return self._still
 
 
+def layout_of(plain: SegmentLayout, servers: str = "", **fields: Any) -> TopicLayout:
+    """A topic's layout; segment 0 is the Kafka topic t0."""
+    segments = {each: Segment(part, f"t{each}") for each, part in plain.segments.items()}
+    first = TopicLayout("public/default/orders", 1, 1, segments, bootstrap_servers=servers)
+    return replace(first, **fields)
+
+
 async def lone_producer(servers: str, settings: ProducerSettings) -> Producer:
     """A started producer of one segment with four buckets, the partitions of the Kafka topic t0."""
-    plain = SegmentLayout.initial(1, 4)
-    layout = TopicLayout(
-        "public/default/orders",
-        incarnation=1,
-        epoch=1,
-        segments={each: Segment(part, f"t{each}") for each, part in plain.segments.items()},
-        bootstrap_servers=servers,
-    )
-    producer = Producer(StillWatch(layout), {}, settings)
+    producer = Producer(StillWatch(layout_of(SegmentLayout.initial(1, 4), servers)), {}, settings)
     await producer.start()
     return producer
 
@@ -40,3 +43,12 @@ async def lone_producer(servers: str, settings: ProducerSettings) -> Producer:
 async def no_producer(topic: str, _settings: object) -> NoReturn:
     """For consumers that have nothing to put aside."""
     raise AssertionError(f"a producer of {topic} is asked for")
+
+
+def lone_member(
+    subscription: str, consumer: str = "", produce: Callable[..., Any] = no_producer
+) -> Membership:
+    """Of the topic public/default/orders, whose nodes are nowhere."""
+    nodes = Nodes("pulsar://127.0.0.1:1")
+    watch = LayoutWatch(nodes, "topic://public/default/orders")
+    return Membership(nodes, watch, {}, subscription, consumer, produce)

@@ -25,6 +25,11 @@ from support.wire import HOST, Raw, lookups
 SLOW_S = 60.0
 
 
+def counted(handshakes: Handshakes) -> dict[str, int]:
+    """The refusals that there were, by their reasons."""
+    return {kind: count for kind, count in handshakes.refused.items() if count}
+
+
 class TlsPort:
     """The two ports of a node with TLS."""
 

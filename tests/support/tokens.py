@@ -31,8 +31,8 @@ def public_file(folder: Path, key: Any = RSA_KEY, *, pem: bool = True) -> str:
     return str(file)
 
 
-def public_pem(key: Any = RSA_KEY) -> bytes:
-    pem: bytes = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+def public_pem() -> bytes:
+    pem: bytes = RSA_KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     return pem
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from anabranch.core.log.fold import evolve
 from anabranch.core.log.records import PolicyOp, SubscriptionChange, TopicChange
@@ -15,24 +17,33 @@ from anabranch.core.topics.propose import topic_change
 from anabranch.core.topics.segment import SegmentInfo
 from anabranch.core.topics.topic import Operation, ScalableTopic, TopicMove
 from support.history import BROKERS, DEFAULT, History, Rule
+from support.there import there
 
 ORDERS: Final = f"{DEFAULT}/orders"
 BILLING: Final = "billing"
+Spoil = Callable[[ScalableTopic], ScalableTopic]
 
 
 def topic_of(history: History, name: str = ORDERS) -> ScalableTopic:
     """The topic as it stands."""
-    found = history.state.topic(name)
-    if found is None:
-        raise AssertionError(f"{name} does not exist")
-    return found
+    return there(history.state.topic(name), name)
 
 
-def controlled(history: History, name: str = ORDERS, broker: str = BROKERS[0]) -> None:
+def with_part(number: int, **fields: Any) -> Spoil:
+    """Another form of one segment."""
+
+    def spoil(topic: ScalableTopic) -> ScalableTopic:
+        parts = (replace(p, **fields) if p.segment_id == number else p for p in topic.segments)
+        return replace(topic, segments=tuple(parts))
+
+    return spoil
+
+
+def controlled(history: History, name: str = ORDERS) -> None:
     """The bundle of the topic's name gets an owner."""
     bundle, owner = controller_of(history.state, name)
     if not owner:
-        history.assign(bundle, broker)
+        history.assign(bundle, BROKERS[0])
 
 
 def topic_move(
@@ -40,8 +51,7 @@ def topic_move(
 ) -> TopicChange:
     """A proposal for a topic's next version, by its controller unless `by` says otherwise."""
     actor = history.actor(by or controller_of(history.state, name)[1])
-    before = history.state.topic(name)
-    return topic_change(actor, name, before, move, history.new_id(), **fields)
+    return topic_change(actor, name, history.state.topic(name), move, history.new_id(), **fields)
 
 
 def subscription_move(
@@ -49,11 +59,10 @@ def subscription_move(
     op: SubscriptionOp,
     subscription: str = BILLING,
     name: str = ORDERS,
-    by: str = "",
     **fields: Any,
 ) -> SubscriptionChange:
     """The same for a subscription of the topic, which must exist."""
-    actor = history.actor(by or controller_of(history.state, name)[1])
+    actor = history.actor(controller_of(history.state, name)[1])
     before = history.state.subscription(name, subscription)
     return subscription_change(
         actor, name, topic_of(history, name), subscription, before, op, history.new_id(), **fields
@@ -68,6 +77,14 @@ def create(
     first = initial_segments(segments, segments * buckets)
     history.accepted(topic_move(history, TopicMove.CREATE, name, segments=first, **fields))
     history.accepted(topic_move(history, TopicMove.OPEN, name))
+
+
+def created(rule: Rule = evolve, buckets: int = 1) -> History:
+    """A cluster with a topic of two segments."""
+    history = History(rule)
+    history.found()
+    create(history, buckets=buckets)
+    return history
 
 
 def begin(history: History, parents: Sequence[int], name: str = ORDERS, buckets: int = 0) -> None:
@@ -96,8 +113,7 @@ def commit(history: History, name: str = ORDERS, end_offset: int = 100) -> None:
     """The operation under way is brought to its end; every partition ends at the same offset."""
     history.accepted(topic_move(history, TopicMove.SEALING, name))
     topic = topic_of(history, name)
-    partitions = sum(topic.layout.segment(each).buckets for each in topic.parents)
-    ends = (end_offset,) * partitions
+    ends = (end_offset,) * sum(topic.layout.segment(each).buckets for each in topic.parents)
     history.accepted(topic_move(history, TopicMove.COMMIT, name, end_offsets=ends))
 
 
@@ -122,11 +138,7 @@ def subscribe(
 
 
 def join(
-    history: History,
-    consumer: str,
-    instance: int,
-    subscription: str = BILLING,
-    name: str = ORDERS,
+    history: History, consumer: str, instance: int, subscription: str = BILLING, name: str = ORDERS
 ) -> None:
     """A consumer's process registers under its name."""
     op = SubscriptionOp.JOIN
@@ -158,9 +170,9 @@ def delete(history: History, name: str = ORDERS) -> None:
     history.accepted(topic_move(history, TopicMove.REMOVE, name))
 
 
-def topical(rule: Rule = evolve, rounds: int = 1) -> History:
+def topical(rounds: int = 1) -> History:
     """A history with something of everything that happens to topics, in two tenants."""
-    history = History(rule)
+    history = History()
     history.found()
     history.tenant("acme")
     history.namespace("acme/orders", 2)

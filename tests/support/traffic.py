@@ -14,8 +14,8 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from anabranch.client import Producer, TopicLayout
 from support.quiet import QUIET
+from support.waiting import WAIT_S
 
-_WAIT_S: Final = 60.0
 _BATCH: Final = 5_000
 
 
@@ -45,13 +45,13 @@ def stored(
     try:
         for segment_id in sorted(layout.segments):
             part = layout.segments[segment_id]
-            reader.list_topics(part.kafka_topic, _WAIT_S)  # who leads: else it looks in a second
+            reader.list_topics(part.kafka_topic, WAIT_S)  # who leads: else it looks in a second
             places = [
                 TopicPartition(part.kafka_topic, bucket, 0) for bucket in range(part.info.buckets)
             ]
-            missing = sum(reader.get_watermark_offsets(place, _WAIT_S)[1] for place in places)
+            missing = sum(reader.get_watermark_offsets(place, WAIT_S)[1] for place in places)
             reader.assign(places)
-            deadline = time.monotonic() + _WAIT_S
+            deadline = time.monotonic() + WAIT_S
             while missing > 0:
                 if time.monotonic() > deadline:
                     at = [f"{each.partition}: {each.offset}" for each in reader.position(places)]
@@ -101,6 +101,14 @@ def wrong(found: Mapping[bytes, list[bytes]], sent: Mapping[bytes, list[bytes]])
             if isinstance(each, Stored) and bytes(each) in odd
         ]
     return said
+
+
+async def post(producer: Producer, numbers: range, sent: dict[bytes, list[bytes]]) -> None:
+    """Sends the numbers with forty keys, and notes them as sent."""
+    for number in numbers:
+        key, value = b"key-%d" % (number % 40), b"%d" % number
+        await producer.post(value, key)
+        sent.setdefault(key, []).append(value)
 
 
 class Traffic:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
+import pytest
 import uvloop
 
 from anabranch.wire import anabranch_pb2 as pb
@@ -13,9 +15,11 @@ from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.client import ClientConnection, connect
 from anabranch.wire.connection import ConnectionLimits
+from anabranch.wire.errors import RefusedError
 from anabranch.wire.framing import FRAME_BYTES_MAX, FrameDecoder, encode_frame
 from anabranch.wire.server.server import OpenSession, Peer, Routes, WireServer, serve
 from support import steady
+from support.there import there
 from support.waiting import WAIT_S as WAIT_S
 
 HOST = "127.0.0.1"
@@ -90,15 +94,22 @@ class Raw:
                     return None
                 self._decoder.feed(chunk)
 
+    async def told(self) -> BaseCommand:
+        """The next command, which comes before the end."""
+        return there(await self.answer())
+
+    async def welcomed(self) -> None:
+        """Whatever it has shown, it is let in."""
+        command = await self.told()
+        assert command.type == BaseCommand.CONNECTED, command
+
     def send(self, command: BaseCommand | bytes) -> None:
         data = command if isinstance(command, bytes) else command.SerializePartialToString()
         self.writer.write(encode_frame(data))
 
     async def handshake(self) -> None:
         self.send(commands.envelope(pb.CommandConnect(client_version="raw", protocol_version=15)))
-        answer = await self.answer()
-        assert answer is not None
-        assert answer.type == BaseCommand.CONNECTED
+        await self.welcomed()
 
 
 @asynccontextmanager
@@ -108,6 +119,20 @@ async def raw(port: int, frame_bytes_max: int = FRAME_BYTES_MAX) -> AsyncIterato
         yield Raw(reader, writer, frame_bytes_max)
     finally:
         await hang_up(writer)
+
+
+def error_of(command: BaseCommand) -> int:
+    """What it is refused with; -1 where it is not."""
+    payload: Any = commands.payload_of(command)
+    may_refuse = payload is not None and "error" in payload.DESCRIPTOR.fields_by_name
+    return int(payload.error) if may_refuse and payload.HasField("error") else -1
+
+
+async def is_refused(asked: Awaitable[object], code: int, said: str | None = None) -> None:
+    """Fails unless what is asked is refused with this code and, somewhere, these words."""
+    with pytest.raises(RefusedError, match=said) as refused:
+        await asked
+    assert refused.value.code == code
 
 
 async def hang_up(writer: asyncio.StreamWriter) -> None:
@@ -120,7 +145,7 @@ async def hang_up(writer: asyncio.StreamWriter) -> None:
         await writer.wait_closed()
 
 
-def run(test: Callable[[], Coroutine[None, None, None]]) -> None:
-    """On both event loops: nodes run on uvloop, clients on whichever their program has."""
-    steady.run(test())
-    uvloop.run(test())
+# The event loops of a test: nodes run on uvloop, clients on whichever their program has.
+on_asyncio = pytest.mark.loops.with_args(steady.run)
+on_uvloop = pytest.mark.loops.with_args(uvloop.run)
+on_both_loops = pytest.mark.loops.with_args(steady.run, uvloop.run)

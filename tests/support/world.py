@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from anabranch.core.archives.archive import ArchiveOp
 from anabranch.core.bundles.propose import Actor
@@ -32,6 +32,7 @@ from anabranch.core.subscriptions.subscription import Subscription, Subscription
 from anabranch.core.topics.layout import initial_segments
 from anabranch.core.topics.segment import SegmentInfo
 from anabranch.core.topics.topic import Operation, ScalableTopic, TopicMove
+from support.there import there
 
 A, B, C = "a:8080", "b:8080", "c:8080"
 FIRST = "public/default"
@@ -39,6 +40,9 @@ WHOLE = "0x00000000_0xffffffff"
 UNIT = f"{FIRST}/{WHOLE}"  # the only bundle of a cluster that starts with one
 TOPIC = f"{FIRST}/orders"  # falls into UNIT, as every topic does
 HALVES = ("0x00000000_0x7fffffff", "0x7fffffff_0xffffffff")
+
+_Change = TypeVar("_Change")
+
 
 SETTINGS = ClusterSettings(
     proposal_id="settings",
@@ -50,6 +54,13 @@ SETTINGS = ClusterSettings(
     liveness_timeout_ms=6000,
     default_bundles=1,
 )
+
+
+class Versioned(Protocol):
+    """What the log makes versions of."""
+
+    @property
+    def version(self) -> int: ...
 
 
 class World:
@@ -90,22 +101,13 @@ class World:
     # --- state --------------------------------------------------------------------------
 
     def unit(self, name: str = UNIT) -> Unit:
-        unit = self.replica.unit(name)
-        if unit is None:
-            raise AssertionError(f"there is no unit {name}")
-        return unit
+        return there(self.replica.unit(name), name)
 
     def scalable(self, name: str = TOPIC) -> ScalableTopic:
-        topic = self.replica.topic(name)
-        if topic is None:
-            raise AssertionError(f"there is no topic {name}")
-        return topic
+        return there(self.replica.topic(name), name)
 
     def subscribed(self, name: str = "sub", on: str = TOPIC) -> Subscription:
-        subscription = self.replica.subscription(on, name)
-        if subscription is None:
-            raise AssertionError(f"there is no subscription {name} of {on}")
-        return subscription
+        return there(self.replica.subscription(on, name), f"{on}/{name}")
 
     def actor(self, broker: str) -> Actor:
         session = self.replica.session(broker)
@@ -116,43 +118,18 @@ class World:
     # --- records ------------------------------------------------------------------------
 
     def session(self, broker: str, op: SessionOp, by: str = "", **fields: Any) -> SessionChange:
-        before = self.replica.session(broker)
-        actor = self.actor(by or broker)
-        wanted = {
-            "proposal_id": self.new_id(),
-            "broker": broker,
-            "op": op,
-            "version": (before.version if before else 0) + 1,
-            "actor": actor.broker,
-            "session": 0 if op is SessionOp.OPEN else actor.session,
-            "epoch": actor.epoch,
-        }
-        return SessionChange(**{**wanted, **fields})
+        before, epoch = self.replica.session(broker), self.actor(by or broker).epoch
+        wanted = {"broker": broker, "op": op, "epoch": epoch}
+        wanted |= {"session": 0} if op is SessionOp.OPEN else {}
+        return self._next(SessionChange, before, by or broker, wanted | fields)
 
     def move(self, what: Move, by: str, unit: str = UNIT, **fields: Any) -> UnitMove:
-        before, actor = self.replica.unit(unit), self.actor(by)
-        wanted = {
-            "proposal_id": self.new_id(),
-            "unit": unit,
-            "move": what,
-            "version": (before.version if before else 0) + 1,
-            "actor": actor.broker,
-            "session": actor.session,
-            "epoch": actor.epoch,
-        }
-        return UnitMove(**{**wanted, **fields})
+        wanted = {"unit": unit, "move": what, "epoch": self.actor(by).epoch}
+        return self._next(UnitMove, self.replica.unit(unit), by, wanted | fields)
 
     def tenant(self, name: str, op: PolicyOp, by: str = A, **fields: Any) -> TenantChange:
-        before, actor = self.replica.tenant(name), self.actor(by)
-        wanted = {
-            "proposal_id": self.new_id(),
-            "tenant": name,
-            "op": op,
-            "version": (before.version if before else 0) + 1,
-            "actor": actor.broker,
-            "session": actor.session,
-        }
-        return TenantChange(**{**wanted, **fields})
+        wanted = {"tenant": name, "op": op}
+        return self._next(TenantChange, self.replica.tenant(name), by, wanted | fields)
 
     def archive(self, name: str, op: ArchiveOp) -> ArchiveChange:
         """What would be accepted, unless a registered one is registered or another one retired."""
@@ -161,88 +138,49 @@ class World:
         return ArchiveChange(self.new_id(), name, op, version, "archive")
 
     def namespace(self, name: str, op: PolicyOp, by: str = A, **fields: Any) -> NamespaceChange:
-        before, actor = self.replica.namespace(name), self.actor(by)
-        wanted = {
-            "proposal_id": self.new_id(),
-            "namespace": name,
-            "op": op,
-            "version": (before.version if before else 0) + 1,
-            "actor": actor.broker,
-            "session": actor.session,
-            "bundles": 1 if op is PolicyOp.CREATE else 0,
-        }
-        return NamespaceChange(**{**wanted, **fields})
+        wanted = {"namespace": name, "op": op, "bundles": 1 if op is PolicyOp.CREATE else 0}
+        return self._next(NamespaceChange, self.replica.namespace(name), by, wanted | fields)
 
     def placement(
         self, kind: PolicyKind, name: str, op: PolicyOp, by: str = A, **fields: Any
     ) -> PlacementPolicyChange:
-        before, actor = self.replica.placement(kind, name), self.actor(by)
-        wanted = {
-            "proposal_id": self.new_id(),
-            "kind": kind,
-            "name": name,
-            "op": op,
-            "version": (before.version if before else 0) + 1,
-            "actor": actor.broker,
-            "session": actor.session,
-        }
-        return PlacementPolicyChange(**{**wanted, **fields})
+        before, wanted = self.replica.placement(kind, name), {"kind": kind, "name": name, "op": op}
+        return self._next(PlacementPolicyChange, before, by, wanted | fields)
 
     def setting(self, name: str, op: PolicyOp, by: str = A, **fields: Any) -> SettingChange:
-        before, actor = self.replica.override(name), self.actor(by)
-        wanted = {
-            "proposal_id": self.new_id(),
-            "name": name,
-            "op": op,
-            "version": (before.version if before else 0) + 1,
-            "actor": actor.broker,
-            "session": actor.session,
-        }
-        return SettingChange(**{**wanted, **fields})
+        wanted = {"name": name, "op": op}
+        return self._next(SettingChange, self.replica.override(name), by, wanted | fields)
 
     def permission(
         self, scope: str, role: str, op: PolicyOp, by: str = A, **fields: Any
     ) -> PermissionChange:
-        before, actor = self.replica.permission(scope, role), self.actor(by)
-        wanted = {
-            "proposal_id": self.new_id(),
-            "scope": scope,
-            "role": role,
-            "op": op,
-            "version": (before.version if before else 0) + 1,
-            "actor": actor.broker,
-            "session": actor.session,
-        }
-        return PermissionChange(**{**wanted, **fields})
+        before, wanted = self.replica.permission(scope, role), {"scope": scope, "role": role}
+        return self._next(PermissionChange, before, by, {**wanted, "op": op, **fields})
 
     def topic(self, move: TopicMove, by: str = A, name: str = TOPIC, **fields: Any) -> TopicChange:
-        before, actor = self.replica.topic(name), self.actor(by)
-        wanted = {
-            "proposal_id": self.new_id(),
-            "topic": name,
-            "move": move,
-            "version": (before.version if before else 0) + 1,
-            "actor": actor.broker,
-            "session": actor.session,
-        }
-        return TopicChange(**{**wanted, **fields})
+        wanted = {"topic": name, "move": move}
+        return self._next(TopicChange, self.replica.topic(name), by, wanted | fields)
 
     def subscription(
         self, op: SubscriptionOp, name: str = "sub", by: str = A, on: str = TOPIC, **fields: Any
     ) -> SubscriptionChange:
         topic, before = self.replica.topic(on), self.replica.subscription(on, name)
+        wanted = {"topic": on, "incarnation": topic.incarnation if topic else 0}
+        wanted |= {"subscription": name, "op": op}
+        return self._next(SubscriptionChange, before, by, wanted | fields)
+
+    def _next(
+        self, kind: type[_Change], before: Versioned | None, by: str, fields: dict[str, Any]
+    ) -> _Change:
+        """The record that makes the next version of what was there before."""
         actor = self.actor(by)
         wanted = {
             "proposal_id": self.new_id(),
-            "topic": on,
-            "incarnation": topic.incarnation if topic else 0,
-            "subscription": name,
-            "op": op,
-            "version": (before.version if before else 0) + 1,
+            "version": before.version + 1 if before else 1,
             "actor": actor.broker,
             "session": actor.session,
         }
-        return SubscriptionChange(**{**wanted, **fields})
+        return kind(**{**wanted, **fields})
 
     def begin(
         self,
@@ -288,8 +226,7 @@ class World:
 
     def opened(self, segments: int = 2, by: str = A, name: str = TOPIC) -> None:
         """From nothing to STABLE; `by` must hold the bundle of the topic's name."""
-        parts = initial_segments(segments)
-        self.must(self.topic(TopicMove.CREATE, by, name, segments=parts))
+        self.must(self.topic(TopicMove.CREATE, by, name, segments=initial_segments(segments)))
         self.must(self.topic(TopicMove.OPEN, by, name))
 
     def committed(
@@ -297,14 +234,13 @@ class World:
         operation: Operation,
         children: tuple[SegmentInfo, ...],
         by: str = A,
-        name: str = TOPIC,
         end_offsets: tuple[int, ...] | None = None,
     ) -> None:
         """From STABLE to STABLE through all steps of an operation; the ends are 0 by default."""
-        self.must(self.begin(operation, children, by, name))
-        self.must(self.topic(TopicMove.SEALING, by, name))
-        topic = self.scalable(name)
+        self.must(self.begin(operation, children, by))
+        self.must(self.topic(TopicMove.SEALING, by))
+        topic = self.scalable()
         ends = end_offsets
         if ends is None:
             ends = (0,) * sum(topic.layout.segment(each).buckets for each in topic.parents)
-        self.must(self.topic(TopicMove.COMMIT, by, name, end_offsets=ends))
+        self.must(self.topic(TopicMove.COMMIT, by, end_offsets=ends))

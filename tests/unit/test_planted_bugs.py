@@ -21,12 +21,7 @@ from anabranch.broker.runtime import Runtime
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.deadline import Deadline
 from anabranch.channel.segments.sealing import SegmentTopic
-from anabranch.client._consumer.assignment import (
-    AssignedSegment,
-    Assignment,
-    Holding,
-    SegmentBucket,
-)
+from anabranch.client._consumer import assignment
 from anabranch.client._consumer.core import ConsumerCore
 from anabranch.client._producer.partition_writer import PartitionWriter, PendingMessage
 from anabranch.client._producer.sender import Sender
@@ -49,7 +44,7 @@ from support.sealable_kafka import Partition, SealableKafka
 from support.sender_world import SenderWorld
 from support.world import A, B, C, World
 
-PLACE: Final = SegmentBucket(1, 0)
+PLACE: Final = assignment.SegmentBucket(1, 0)
 
 
 def lapsed() -> Lease:
@@ -139,8 +134,7 @@ def sealing(parent_used: bool) -> int:
 
 
 def refused() -> PartitionWriter:
-    world = SenderWorld(Random(0), 1)
-    (producer,) = world.producers
+    (producer,) = SenderWorld(Random(0), 1).producers
     writer = producer.sender.router.route(b"key")
     message = PendingMessage(b"key", b"value")
     producer.append(writer, message)
@@ -158,13 +152,12 @@ def settled() -> int:
     sender: Sender[PartitionWriter] = Sender(
         SenderWorld(Random(0), 1).pushed(), cast(Any, effects), 1.0
     )
-    writer = refused()
-    sender.resolved(writer, [])
+    sender.resolved(refused(), [])
     return len(stored)
 
 
-def held(end_offset: int | None = None) -> Holding:
-    holding = Holding(PLACE, "t", end_offset)
+def held(end_offset: int | None = None) -> assignment.Holding:
+    holding = assignment.Holding(PLACE, "t", end_offset)
     holding.begin(0)
     holding.deliver(2)
     return holding
@@ -173,8 +166,8 @@ def held(end_offset: int | None = None) -> Holding:
 def consuming() -> ConsumerCore:
     core = ConsumerCore(1.0)
     order = core.begin_subscribe(0.0)
-    segment = AssignedSegment(PLACE.segment_id, "t", (PLACE.bucket,))
-    core.on_subscribed(order.number, Assignment(1, 1, 1, "group", 10.0, (segment,)), 0.0)
+    segment = assignment.AssignedSegment(PLACE.segment_id, "t", (PLACE.bucket,))
+    core.on_subscribed(order.number, assignment.Assignment(1, 1, 1, "group", 10.0, (segment,)), 0.0)
     holding = core.holdings[PLACE]
     holding.begin(0)
     holding.deliver(2)
@@ -247,8 +240,7 @@ def test_a_process_is_run_with_its_bug(
     monkeypatch.setattr("sys.argv", ["planted.py"])
     with pytest.raises(SystemExit) as ended:
         planted.main("nothing", "anabranch.broker.cli", "--version")
-    assert ended.value.code == 0
-    assert planting == ["routes-kept"]
+    assert (ended.value.code, planting) == (0, ["routes-kept"])
     assert "anabranch" in capsys.readouterr().out
 
 

@@ -6,13 +6,14 @@ the log holds, a node goes on: what it cannot use, it leaves out and says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
 from anabranch.broker.errors import ConflictError, PreconditionError
 from anabranch.broker.logging import get_logger
+from anabranch.broker.proposals import Refusals
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings import Settings
 from anabranch.broker.settings.current import CurrentSettings
@@ -127,9 +128,11 @@ class Configuration:
                 return self._change(name, PolicyOp.CREATE, 1, value)
             return self._change(name, PolicyOp.UPDATE, before.version + 1, value)
 
-        full = PreconditionError(
-            f"{OVERRIDES_MAX} settings are overridden, which is all there may be: unset some"
-        )
+        def full() -> PreconditionError:
+            return PreconditionError(
+                f"{OVERRIDES_MAX} settings are overridden, which is all there may be: unset some"
+            )
+
         await self._settle(build, {Verdict.TOO_MANY_OVERRIDES: full})
         if name in self.current.ignored:
             raise ConflictError(
@@ -167,11 +170,7 @@ class Configuration:
         except InvalidInputError as error:
             raise PreconditionError(str(error)) from None
 
-    async def _settle(
-        self,
-        build: Callable[[], SettingChange | None],
-        refusals: Mapping[Verdict, Exception | None],
-    ) -> None:
+    async def _settle(self, build: Callable[[], SettingChange | None], refusals: Refusals) -> None:
         timeout_s = max(_WAIT_S_MIN, self.current.now.operation_timeout_s)
         await self._proposals.settle(build, refusals, self._proposals.deadline(timeout_s))
 

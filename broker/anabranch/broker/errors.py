@@ -82,6 +82,6 @@ def stopping() -> UnavailableError:
 
 
 def listed(things: Sequence[object]) -> str:
-    """For a sentence: the first ten, and how many more there are."""
+    """For a sentence: the first ten, none at length, and how many more there are."""
     more = f" and {len(things) - _LISTED_MAX} more" if len(things) > _LISTED_MAX else ""
-    return ", ".join(map(str, things[:_LISTED_MAX])) + more
+    return ", ".join(f"{each!s:.255}" for each in things[:_LISTED_MAX]) + more

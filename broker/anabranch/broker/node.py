@@ -42,6 +42,7 @@ from anabranch.broker.startup import (
     segment_settings,
 )
 from anabranch.broker.topics.build import TopicParts
+from anabranch.broker.topics.controllers.keeper import KafkaSegments
 from anabranch.broker.topics.controllers.worker import uncovered
 from anabranch.broker.topics.placement import KafkaPlacement
 from anabranch.broker.topics.subscriptions.queue_positions import KafkaPositions
@@ -56,7 +57,7 @@ from anabranch.channel.load.soft_state import SoftStateTopic
 from anabranch.channel.log.end import KafkaLogEnd
 from anabranch.channel.log.entries import Entry, append_records
 from anabranch.channel.log.kafka_log import KafkaLogReader, KafkaLogWriter
-from anabranch.channel.segments.admin import SegmentAdmin
+from anabranch.channel.segments.admin import lived_by
 from anabranch.channel.segments.survey import BrokerSurveyor
 from anabranch.channel.snapshots.compactor import Compactor
 from anabranch.core.errors import AnabranchError
@@ -179,13 +180,14 @@ class Node:
         table, loads = self._table, self._loads
         segments = segment_settings(self.settings)
         return TopicParts(
-            lambda: SegmentAdmin(self._connection, segments),
+            lambda: KafkaSegments(self._connection, segments),
             lambda: KafkaPositions(self._connection),
             lambda topic, incarnation: (
                 table.segments(topic, incarnation) if loads.is_whole else None
             ),
             placement,
             uncovered if acls is None else acls.cover,
+            lived_by(segments),
         )
 
     def _listen(self, heartbeats: KafkaHeartbeats, writer: KafkaLogWriter) -> None:

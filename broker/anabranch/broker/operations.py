@@ -8,6 +8,7 @@ says why. Queries answer from this node's view at once.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
@@ -24,6 +25,7 @@ from anabranch.broker.errors import (
     PreconditionError,
     no_namespace,
 )
+from anabranch.broker.limits import TenantLimits
 from anabranch.broker.load.build import traffic_inbox
 from anabranch.broker.metrics.topic_lists import TopicListPrefix, measured_limiter
 from anabranch.broker.permissions import RolePermissions
@@ -80,6 +82,7 @@ class Operations:
         self.configuration = Configuration(runtime, settings)
         current = self._settings = self.configuration.current
         self.lookups = LookupService(runtime, current)
+        self.limits = TenantLimits(runtime, current)
         self.tenancy = Tenancy(runtime, current)
         self.placements = PlacementPolicies(runtime, current)
         self.permissions = RolePermissions(runtime, current)
@@ -163,15 +166,13 @@ class Operations:
         limit = asyncio.Semaphore(_TOGETHER_MAX)
 
         async def one(name: str) -> None:
+            # A bundle that was split meanwhile is there no more; that is as good as unloaded.
             async with limit:
-                await self.unload(name)
+                with contextlib.suppress(PreconditionError):
+                    await self.unload(name)
 
         names = [name for name, _ in live_bundles(self._runtime.view, ns)]
-        ends = await asyncio.gather(*(one(name) for name in names), return_exceptions=True)
-        for end in ends:
-            # A bundle that was split meanwhile is there no more; that is as good as unloaded.
-            if isinstance(end, BaseException) and not isinstance(end, PreconditionError):
-                raise end
+        await asyncio.gather(*(one(name) for name in names))
 
     async def split(
         self, unit: str, positions: Sequence[int] = (), unload: bool = False
@@ -223,10 +224,12 @@ class Operations:
             before = self._bundle(unit)
             return propose.release(actor, unit, before, target, new_id, Cause.OPERATOR)
 
-        left = ConflictError(
-            "Not allowed unload namespace bundle to inactive destination broker: "
-            f"{target} has just left"
-        )
+        def left() -> ConflictError:
+            return ConflictError(
+                "Not allowed unload namespace bundle to inactive destination broker: "
+                f"{target} has just left"
+            )
+
         record = await self._proposals.settle(
             build,
             {Verdict.TARGET_UNKNOWN: left},

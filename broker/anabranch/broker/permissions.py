@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from anabranch.broker.errors import NotFoundError, PreconditionError, no_namespace
+from anabranch.broker.proposals import Refusals
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings.current import CurrentSettings
 from anabranch.core.log.records import Cause, PermissionChange, PolicyOp
@@ -58,10 +59,12 @@ class RolePermissions:
                 return None
             return self._change(scope, role, PolicyOp.UPDATE, before.version + 1, actions)
 
-        full = PreconditionError(
-            f"{PERMISSIONS_MAX} roles have something granted on {scope}, which is all there may "
-            "be: revoke some, or let more people share a role"
-        )
+        def full() -> PreconditionError:
+            return PreconditionError(
+                f"{PERMISSIONS_MAX} roles have something granted on {scope}, which is all there "
+                "may be: revoke some, or let more people share a role"
+            )
+
         await self._settle(build, {Verdict.TOO_MANY_PERMISSIONS: full, **self._gone(scope)})
 
     async def revoke(self, scope: str, role: str) -> None:
@@ -70,21 +73,18 @@ class RolePermissions:
         Raises NotFoundError where nothing is, so that a wrong name is not taken for done.
         """
         check_role(role)
-        nothing = NotFoundError(f"nothing is granted to {role} on {scope} itself")
 
         def build() -> PermissionChange:
             self._must_be_there(scope)
             before = self._runtime.view.permission(scope, role)
             if before is None:
-                raise nothing
+                raise NotFoundError(f"nothing is granted to {role} on {scope} itself")
             return self._change(scope, role, PolicyOp.DELETE, before.version + 1)
 
         await self._settle(build, {Verdict.UNKNOWN_PERMISSION: None, **self._gone(scope)})
 
     async def _settle(
-        self,
-        build: Callable[[], PermissionChange | None],
-        refusals: Mapping[Verdict, Exception | None],
+        self, build: Callable[[], PermissionChange | None], refusals: Refusals
     ) -> None:
         deadline = self._proposals.deadline(self._settings.now.operation_timeout_s)
         await self._proposals.settle(build, refusals, deadline)
@@ -104,12 +104,12 @@ class RolePermissions:
             return NotFoundError(f"Scalable topic not found: {full_name(scope)}")
         return no_namespace(scope)
 
-    def _gone(self, scope: str) -> dict[Verdict, Exception | None]:
+    def _gone(self, scope: str) -> Refusals:
         """What a change ends in when what it is on has gone meanwhile."""
         home = scope_resource(scope).namespace
         return {
-            Verdict.UNKNOWN_NAMESPACE: self._missing(home),
-            Verdict.UNKNOWN_TOPIC: self._missing(scope),
+            Verdict.UNKNOWN_NAMESPACE: lambda: self._missing(home),
+            Verdict.UNKNOWN_TOPIC: lambda: self._missing(scope),
         }
 
     def _change(

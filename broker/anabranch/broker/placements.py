@@ -7,7 +7,13 @@ from typing import Any
 
 import msgspec
 
-from anabranch.broker.errors import ConflictError, NotFoundError, PreconditionError, no_namespace
+from anabranch.broker.errors import (
+    ConflictError,
+    NotFoundError,
+    PreconditionError,
+    listed,
+    no_namespace,
+)
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings.current import CurrentSettings
 from anabranch.core.balance.policies import IsolationPolicy, Standing, policies_of
@@ -21,6 +27,7 @@ from anabranch.core.policies.policy import (
     check_group,
     check_name,
 )
+from anabranch.core.tenants.propose import namespace_change
 
 _WORDS = {
     PolicyKind.ISOLATION: "NamespaceIsolationPolicy",
@@ -78,7 +85,7 @@ class PlacementPolicies:
         unknown = [each for each in members if self._runtime.view.session(each) is None]
         if unknown:
             raise PreconditionError(
-                f"brokers {', '.join(unknown)} have never been in this cluster: GET "
+                f"brokers {listed(unknown)} have never been in this cluster: GET "
                 "/admin/v2/brokers lists those that serve now"
             )
         await self._set(PolicyKind.DOMAIN, name, brokers=members)
@@ -132,11 +139,8 @@ class PlacementPolicies:
             name=name,
             op=op,
             version=version,
-            actor=actor.broker,
-            session=actor.session,
-            principal=actor.principal,
-            proxied_by=actor.proxied_by,
             cause=Cause.OPERATOR,
+            **actor.signature(),
             **fields,
         )
 
@@ -175,21 +179,14 @@ class PlacementPolicies:
             actor, info = self._proposals.actor(), self._runtime.namespace(ns)
             if info.anti_affinity == group:
                 return None
-            return NamespaceChange(
-                proposal_id=self._proposals.new_id(),
-                namespace=ns,
-                op=PolicyOp.UPDATE,
-                version=info.version + 1,
-                actor=actor.broker,
-                session=actor.session,
-                principal=actor.principal,
-                proxied_by=actor.proxied_by,
-                cause=Cause.OPERATOR,
-                auto_scale=info.auto_scale,
-                anti_affinity=group,
+            proposal_id = self._proposals.new_id()
+            return namespace_change(
+                actor, ns, info, PolicyOp.UPDATE, proposal_id, anti_affinity=group
             )
 
-        gone = no_namespace(ns)
+        def gone() -> NotFoundError:
+            return no_namespace(ns)
+
         await self._proposals.settle(
             build,
             {Verdict.UNKNOWN_NAMESPACE: gone, Verdict.UNKNOWN_TENANT: gone},

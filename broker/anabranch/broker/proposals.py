@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import math
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 from typing import Any, Final, TypeVar
 
@@ -51,6 +51,8 @@ _REFUSALS: Final = (NotFoundError, ForbiddenError, ConflictError, PreconditionEr
 RACES_MAX: Final = 8  # lost one after another before a request gives up
 APPEND_AGAIN_S: Final = 0.25
 
+# By verdict, the error that a request ends in, made when it is raised; None: that is no error.
+Refusals = dict[Verdict, Callable[[], Exception] | None]
 OnAppended = Callable[[Exception | None], None]
 Append = Callable[[Sequence[tuple[Record, OnAppended]]], None]
 AskEnd = Callable[[], Awaitable[int]]
@@ -105,7 +107,7 @@ class Proposals:
     async def settle(
         self,
         build: Callable[[], _R | None],
-        refusals: Mapping[Verdict, Exception | None],
+        refusals: Refusals,
         deadline: float,
         ready: Callable[[], Awaitable[object]] | None = None,
     ) -> _R | None:
@@ -127,10 +129,10 @@ class Proposals:
             if verdict is Verdict.ACCEPTED:
                 return record
             if verdict in refusals:
-                refusal = refusals[verdict]
-                if refusal is None:
+                refuse = refusals[verdict]
+                if refuse is None:
                     return None
-                raise refusal
+                raise refuse()
             if verdict is Verdict.NOT_PERMITTED:
                 raise not_permitted(key)
             if verdict is Verdict.SESSION_OVER:
@@ -237,25 +239,30 @@ class Proposals:
         Raises UnavailableError when the end is not reached in the time of a lease.
         """
         began = clock.now()
-        lease = self._core.lease
         try:
             return await ask()
         except _REFUSALS as error:
-            if self.log_end.read_at >= began or not lease.holds(clock.now()):
+            if self.log_end.read_at >= began or not await self._has_read(began, error.reason):
                 raise
-            refusal = error
+        return await ask()
+
+    async def _has_read(self, since: float, refusal: str) -> bool:
+        """True once all is folded that the log held then; False without a lease."""
+        lease = self._core.lease
+        if not lease.holds(clock.now()):
+            return False
         try:
             async with asyncio.timeout(self._core.settings.lease_s):
-                await self.log_end.reached(began)
+                await self.log_end.reached(since)
         except (TimeoutError, AnabranchError) as error:
             if not lease.holds(clock.now()):
-                raise refusal from None
+                return False
             why = str(error) or "it has not folded so far"
             raise UnavailableError(
-                f"{refusal.reason}, as far as this node has read the log, and it could not read "
-                f"the rest: {why}; try again, or ask another node"
+                f"{refusal}, as far as this node has read the log, and it could not read the rest: "
+                f"{why}; try again, or ask another node"
             ) from None
-        return await ask()
+        return True
 
 
 def not_permitted(key: str) -> ForbiddenError:
@@ -304,7 +311,10 @@ class LogEnd:
                 await asyncio.wait([reading])  # who is cancelled does not end it for others
             if reading is None or reading.cancelled():
                 raise stopping()
-            reading.result()
+            try:
+                reading.result()
+            finally:
+                del reading  # or it, its error and this frame were a circle
 
     def stop(self) -> None:
         """Whoever waits, or comes, is told that this node stops."""

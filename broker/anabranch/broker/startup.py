@@ -13,7 +13,7 @@ from anabranch.broker.snapshots.fault import fault_of_snapshot
 from anabranch.channel.codec import Horizon
 from anabranch.channel.errors import LogTrimmedError
 from anabranch.channel.heartbeats import KafkaHeartbeats
-from anabranch.channel.kafka.connection import KafkaConnection, read_properties
+from anabranch.channel.kafka.connection import KAFKA_S_MAX, KafkaConnection, read_properties
 from anabranch.channel.kafka.topics import Topics, TopicSettings, ensure_topics, topic_id
 from anabranch.channel.log.kafka_log import KafkaLogReader
 from anabranch.channel.segments.admin import SegmentSettings
@@ -23,7 +23,6 @@ from anabranch.core.sessions.lease import Heartbeat
 from anabranch.projections.errors import SnapshotDamagedError, ViewLogError
 from anabranch.projections.view import View
 
-_KAFKA_S_MAX: Final = 10.0
 _BATCH_MAX: Final = 5_000
 _POLL_S: Final = 0.5
 _QUIET_S_MAX: Final = 5.0  # without an entry though the log goes on: the rest are gaps
@@ -41,7 +40,7 @@ def connect(settings: Settings) -> KafkaConnection:
 def prepare_topics(settings: Settings, connection: KafkaConnection) -> Topics:
     """The cluster's topics, made if they are missing, checked if not."""
     topics = Topics(settings.topic_prefix)
-    made = ensure_topics(connection, topics, topic_settings(settings), _KAFKA_S_MAX)
+    made = ensure_topics(connection, topics, topic_settings(settings), KAFKA_S_MAX)
     if made:
         _log.info("topics.made", topics=made)
     return topics
@@ -105,7 +104,7 @@ class CatchUp:
         began = time.monotonic()
         view = open_view(self._path)
         try:
-            found = topic_id(self._connection, self._topics.wal, _KAFKA_S_MAX)
+            found = topic_id(self._connection, self._topics.wal, KAFKA_S_MAX)
             if self._log_id not in ("", found):
                 raise ViewLogError(self._path, self._log_id, found, self._topics.wal)
             view.belong_to(found, self._topics.wal)
@@ -174,7 +173,7 @@ class CatchUp:
             self._connection, self._topics.wal, view.next_offset, passed_over=self._passed_over
         )
         try:
-            _, end = reader.offsets(_KAFKA_S_MAX)
+            _, end = reader.offsets(KAFKA_S_MAX)
             heard = time.monotonic()
             while view.next_offset < end:
                 entries = reader.poll(_BATCH_MAX, _POLL_S)
@@ -183,7 +182,7 @@ class CatchUp:
                         view.read_batch(entries)
                     heard = time.monotonic()
                 elif time.monotonic() - heard > _QUIET_S_MAX:
-                    reader.offsets(_KAFKA_S_MAX)  # Kafka is there: nothing is left to read
+                    reader.offsets(KAFKA_S_MAX)  # Kafka is there: nothing is left to read
                     break
         except BaseException:
             reader.close()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from anabranch.broker.errors import ConflictError, NotFoundError, PreconditionError
+from anabranch.broker.errors import ConflictError, NotFoundError, PreconditionError, listed
+from anabranch.broker.limits import RoomForOne, TenantLimits
+from anabranch.broker.proposals import Refusals
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings.current import CurrentSettings
 from anabranch.core.errors import InvalidInputError
@@ -13,7 +16,9 @@ from anabranch.core.log.verdicts import Verdict
 from anabranch.core.names import Namespace, tenant_of
 from anabranch.core.ring import even_ranges
 from anabranch.core.security.principal import check_role
-from anabranch.core.tenants.tenant import Tenant
+from anabranch.core.tenants.limits import TenantLimit
+from anabranch.core.tenants.propose import namespace_change
+from anabranch.core.tenants.tenant import NamespaceInfo, Tenant
 
 
 class Tenancy:
@@ -24,6 +29,7 @@ class Tenancy:
         self._runtime = runtime
         self._cluster = settings.own.cluster_name
         self._settings = settings
+        self._limits = TenantLimits(runtime, settings)
 
     def tenants(self) -> list[str]:
         return list(self._runtime.view.tenants())
@@ -65,18 +71,23 @@ class Tenancy:
         await self._settle(build)
 
     async def delete_tenant(self, name: str) -> None:
-        busy = ConflictError(f"The tenant {name} still has active namespaces; delete them first")
+        def busy() -> ConflictError:
+            return ConflictError(
+                f"The tenant {name} still has active namespaces; delete them first"
+            )
 
         def build() -> Record:
             version = self.tenant(name).version + 1
             if list(self._runtime.view.namespaces(name)):
-                raise busy
+                raise busy()
             return self._tenant_change(name, PolicyOp.DELETE, version)
 
         await self._settle(build, {Verdict.TENANT_BUSY: busy})
 
     async def create_namespace(self, ns: Namespace, bundles: int = 0) -> None:
         """`bundles` of 0 stands for defaultNumberOfNamespaceBundles."""
+        what = TenantLimit.MAX_NAMESPACES_PER_TENANT
+        room = RoomForOne(self._limits, what, f"tenant {tenant_of(ns)}")
         number = bundles or self._settings.now.default_number_of_namespace_bundles
         try:
             even_ranges(number)
@@ -87,17 +98,20 @@ class Tenancy:
             self.tenant(tenant_of(ns))
             if self._runtime.view.namespace(ns) is not None:
                 raise ConflictError(f"Namespace {ns} already exists")
-            return self._namespace_change(ns, PolicyOp.CREATE, 1, number)
+            limit = room.taken(self._runtime.view.namespaces(tenant_of(ns)))
+            return self._namespace_change(ns, None, PolicyOp.CREATE, bundles=number, limit=limit)
 
-        gone = NotFoundError(f"Tenant {tenant_of(ns)} does not exist")
-        await self._settle(build, {Verdict.UNKNOWN_TENANT: gone})
+        def gone() -> NotFoundError:
+            return NotFoundError(f"Tenant {tenant_of(ns)} does not exist")
+
+        await self._settle(build, {Verdict.UNKNOWN_TENANT: gone, Verdict.LIMIT_REACHED: room.full})
 
     async def delete_namespace(self, ns: Namespace) -> bool:
         """False when one of its bundles was owned or moving."""
 
         def build() -> Record:
             info = self._runtime.namespace(ns)
-            return self._namespace_change(ns, PolicyOp.DELETE, info.version + 1)
+            return self._namespace_change(ns, info, PolicyOp.DELETE)
 
         return await self._settle(build, {Verdict.NAMESPACE_BUSY: None}) is not None
 
@@ -111,13 +125,11 @@ class Tenancy:
         unknown = [cluster for cluster in allowed_clusters if cluster != self._cluster]
         if unknown:
             raise PreconditionError(
-                f"Clusters [{', '.join(unknown)}] do not exist: this one is {self._cluster}"
+                f"Clusters [{listed(unknown)}] do not exist: this one is {self._cluster}"
             )
 
     async def _settle(
-        self,
-        build: Callable[[], Record],
-        refusals: Mapping[Verdict, Exception | None] | None = None,
+        self, build: Callable[[], Record], refusals: Refusals | None = None
     ) -> Record | None:
         deadline = self._proposals.deadline(self._settings.now.operation_timeout_s)
         return await self._proposals.settle(build, refusals or {}, deadline)
@@ -146,18 +158,7 @@ class Tenancy:
         )
 
     def _namespace_change(
-        self, ns: Namespace, op: PolicyOp, version: int, bundles: int = 0
+        self, ns: Namespace, before: NamespaceInfo | None, op: PolicyOp, **fields: Any
     ) -> NamespaceChange:
         actor = self._proposals.actor()
-        return NamespaceChange(
-            proposal_id=self._proposals.new_id(),
-            namespace=ns,
-            op=op,
-            version=version,
-            actor=actor.broker,
-            session=actor.session,
-            principal=actor.principal,
-            proxied_by=actor.proxied_by,
-            bundles=bundles,
-            cause=Cause.OPERATOR,
-        )
+        return namespace_change(actor, ns, before, op, self._proposals.new_id(), **fields)

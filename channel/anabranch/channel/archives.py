@@ -19,7 +19,7 @@ from anabranch.channel.errors import (
     LogTrimmedError,
     UnreadableError,
 )
-from anabranch.channel.kafka.connection import KafkaConnection, close_consumer
+from anabranch.channel.kafka.connection import KAFKA_S_MAX, KafkaConnection, close_consumer
 from anabranch.channel.kafka.topics import Topics
 from anabranch.channel.log.entries import Entry, append_record, read_until
 from anabranch.channel.log.kafka_log import KafkaLogReader, KafkaLogWriter
@@ -30,7 +30,6 @@ from anabranch.core.errors import AnabranchError
 from anabranch.core.log.records import ArchiveChange
 from anabranch.core.log.verdicts import Verdict
 
-_KAFKA_S_MAX: Final = 10.0
 _ATTEMPTS_MAX: Final = 5
 _KEYS: Final = archive_key("").encode()
 
@@ -112,7 +111,7 @@ class ArchiveRegistry:
 
     def _follow(self, reader: KafkaLogReader) -> dict[str, Verdict]:
         """Folds what there is; the verdicts of the proposals met."""
-        _, end = reader.offsets(_KAFKA_S_MAX)
+        _, end = reader.offsets(KAFKA_S_MAX)
         verdicts: dict[str, Verdict] = {}
         doing = f"to read {self._topics.wal}"
         for entries in read_until(reader, end, partial(self._connection.unreachable, doing)):
@@ -198,7 +197,7 @@ class ArchiveRegistry:
 
 
 def archive_mark(
-    connection: KafkaConnection, topics: Topics, archive: str, timeout_s: float = _KAFKA_S_MAX
+    connection: KafkaConnection, topics: Topics, archive: str, timeout_s: float = KAFKA_S_MAX
 ) -> int | None:
     """The first WAL offset that the archive does not hold yet; None when it has said nothing.
 

@@ -75,6 +75,10 @@ def _without_group(fields: Fields) -> Fields:
     return {**fields, "anti_affinity": ""}
 
 
+def _without_limits(fields: Fields) -> Fields:
+    return {**fields, "limits": ()}
+
+
 def _without_choice(fields: Fields) -> Fields:
     return {**fields, "choice": ()}
 
@@ -108,11 +112,16 @@ def _by_nobody(fields: Fields) -> Fields:
     return {**fields, "principal": ""}
 
 
+def _without_ids(fields: Fields) -> Fields:
+    return {**fields, "topic_ids": ()}
+
+
 def _without_sums(fields: Fields) -> Fields:
     return {**fields, "keys": -1, "check": 0, "form": 0}
 
 
-# What no proxy asked for is written as the release before does, which then reads it too.
+# What no proxy asked for, and no limit bounds, is written as the release before does, which then
+# reads it too.
 _RECORDS: Final = SchemaSet(
     (
         stored_family("unit-move", UnitMove, {1: _without_choice, 2: _by_nobody}, plain=3),
@@ -129,8 +138,15 @@ _RECORDS: Final = SchemaSet(
         stored_family(
             "topic-change",
             TopicChange,
-            {1: _with_override, 2: _counting_each, 3: _off_no_broker, 4: _by_nobody},
-            plain=5,
+            {
+                1: _with_override,
+                2: _counting_each,
+                3: _off_no_broker,
+                4: _by_nobody,
+                5: _without_ids,
+                6: _without_ids,
+            },
+            plain=7,
         ),
         stored_family(
             "subscription-change",
@@ -159,9 +175,17 @@ _ENTITIES: Final = SchemaSet(
         stored_family("session", Session, {1: _asking_nobody}),
         stored_family("cluster", Cluster, {}),
         stored_family("tenant", Tenant, {}),
-        stored_family("namespace-info", NamespaceInfo, {1: _with_override, 2: _without_group}),
+        stored_family(
+            "namespace-info",
+            NamespaceInfo,
+            {1: _with_override, 2: _without_group, 3: _without_limits},
+        ),
         stored_family("archive", Archive, {}),
-        stored_family("scalable-topic", ScalableTopic, {1: _with_clocks, 2: _off_no_broker}),
+        stored_family(
+            "scalable-topic",
+            ScalableTopic,
+            {1: _with_clocks, 2: _off_no_broker, 3: _as_it_was},
+        ),
         stored_family("subscription", Subscription, {1: _with_positions, 2: _without_dead_letters}),
         stored_family("placement-policy", PlacementPolicy, {}),
         stored_family("setting-override", SettingOverride, {}),

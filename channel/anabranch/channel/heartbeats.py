@@ -18,7 +18,12 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from anabranch.channel.codec import decode_heartbeat, encode_heartbeat
 from anabranch.channel.errors import KafkaRefusedError, NewerSchemaError, UnreadableError
-from anabranch.channel.kafka.connection import KafkaConnection, ProducerHealth, close_consumer
+from anabranch.channel.kafka.connection import (
+    KAFKA_S_MAX,
+    KafkaConnection,
+    ProducerHealth,
+    close_consumer,
+)
 from anabranch.channel.kafka.topics import Topics
 from anabranch.channel.log.kafka_log import is_passing, offsets
 from anabranch.channel.passed_over import PassedOver
@@ -30,7 +35,6 @@ OnAcked = Callable[[Heartbeat], None]
 _DELIVERY_TIMEOUT_MS: Final = 2_000
 _QUEUE_MAX: Final = 100
 _BATCH_MAX: Final = 1_000
-_START_S_MAX: Final = 10.0
 _CLOSE_S_MAX: Final = 1.0
 _log = structlog.get_logger()
 
@@ -54,7 +58,7 @@ class KafkaHeartbeats:
         )
         self._consumer = connection.consumer(is_polled=True, auto_offset_reset="latest")
         try:
-            _, end = offsets(connection, self._consumer, self._topic, _START_S_MAX)
+            _, end = offsets(connection, self._consumer, self._topic, KAFKA_S_MAX)
         except BaseException:
             self.close()
             raise

@@ -35,8 +35,22 @@ class Policies(Answer, frozen=True):
     bundles: BundlesData
     replication_clusters: list[str] = msgspec.field(name="replication_clusters")
     scalable_topic_auto_scale_policy: AutoScaleOverride = {}  # what it overrides
+    # Its own limits; None where the cluster's setting counts, 0 for any number.
+    max_topics_per_namespace: int | None = msgspec.field(
+        name="max_topics_per_namespace", default=None
+    )
+    max_subscriptions_per_topic: int | None = msgspec.field(
+        name="max_subscriptions_per_topic", default=None
+    )
+    max_consumers_per_subscription: int | None = msgspec.field(
+        name="max_consumers_per_subscription", default=None
+    )
 
 
+_LIMIT: Final = msgspec.json.Decoder(int | None).decode
+_TOPICS: Final = "maxTopicsPerNamespace"
+_SUBSCRIPTIONS: Final = "maxSubscriptionsPerTopic"
+_CONSUMERS: Final = "maxConsumersPerSubscription"
 _POLICIES: Final = msgspec.json.Decoder(Policies).decode
 
 
@@ -137,3 +151,48 @@ class Namespaces(Resource[TransportT]):
     def remove_scalable_topic_auto_scale_policy(self, namespace: str) -> Call[None]:
         """Lets the nodes' settings apply to the namespace again."""
         return Call("DELETE", _policy(namespace), nothing)
+
+    @RestMethod
+    def get_max_topics_per_namespace(self, namespace: str) -> Call[int | None]:
+        """How many scalable topics the namespace may have, if it says so itself."""
+        return Call("GET", home(namespace, _TOPICS), _LIMIT)
+
+    @RestMethod
+    def set_max_topics_per_namespace(self, namespace: str, limit: int) -> Call[None]:
+        """Says how many scalable topics the namespace may have; 0 for any number."""
+        return Call("POST", home(namespace, _TOPICS), nothing, body=limit)
+
+    @RestMethod
+    def remove_max_topics_per_namespace(self, namespace: str) -> Call[None]:
+        """Lets the cluster's setting count in the namespace again."""
+        return Call("DELETE", home(namespace, _TOPICS), nothing)
+
+    @RestMethod
+    def get_max_subscriptions_per_topic(self, namespace: str) -> Call[int | None]:
+        """How many subscriptions each topic of the namespace may have, if it says so itself."""
+        return Call("GET", home(namespace, _SUBSCRIPTIONS), _LIMIT)
+
+    @RestMethod
+    def set_max_subscriptions_per_topic(self, namespace: str, limit: int) -> Call[None]:
+        """Says how many subscriptions each topic of the namespace may have; 0 for any number."""
+        return Call("POST", home(namespace, _SUBSCRIPTIONS), nothing, body=limit)
+
+    @RestMethod
+    def remove_max_subscriptions_per_topic(self, namespace: str) -> Call[None]:
+        """Lets the cluster's setting count in the namespace again."""
+        return Call("DELETE", home(namespace, _SUBSCRIPTIONS), nothing)
+
+    @RestMethod
+    def get_max_consumers_per_subscription(self, namespace: str) -> Call[int | None]:
+        """How many consumers each subscription in the namespace may have, if it says so itself."""
+        return Call("GET", home(namespace, _CONSUMERS), _LIMIT)
+
+    @RestMethod
+    def set_max_consumers_per_subscription(self, namespace: str, limit: int) -> Call[None]:
+        """Says how many consumers each subscription in the namespace may have; 0 for any number."""
+        return Call("POST", home(namespace, _CONSUMERS), nothing, body=limit)
+
+    @RestMethod
+    def remove_max_consumers_per_subscription(self, namespace: str) -> Call[None]:
+        """Lets the cluster's setting count in the namespace again."""
+        return Call("DELETE", home(namespace, _CONSUMERS), nothing)

@@ -94,7 +94,22 @@ class LoadStats(Answer, frozen=True):
     estimated: list[str]  # which of the byte rates are estimates
 
 
-class SegmentStats(Answer, frozen=True):
+class OpenTransaction(Answer, frozen=True):
+    """A transaction of Kafka that keeps a sealed segment from being read to its end."""
+
+    bucket: int
+    start_offset: int
+    producer_id: int | None  # None: `unknown` says why
+    producer_epoch: int | None
+    last_write_ms: int | None
+    transactional_id: str  # empty where no coordinator tells of it
+    state: str
+    started_ms: int | None
+    timeout_ms: int | None
+    unknown: str
+
+
+class SegmentStats(Answer, frozen=True, kw_only=True):
     """One segment in a topic's statistics."""
 
     hash_range: HashRange
@@ -104,16 +119,19 @@ class SegmentStats(Answer, frozen=True):
     entry_buckets: int  # partitions of that topic
     kafka_leaders: list[int | None]  # brokers of Kafka; empty: not known, or there is one
     kafka_replicas: list[int]
+    findings: list[str]  # what somebody else has made of its Kafka topic
     load: LoadStats | None  # None before it had any
+    open_transactions: list[OpenTransaction] = []
 
 
-class SegmentDetail(SegmentStats, frozen=True):
+class SegmentDetail(SegmentStats, frozen=True, kw_only=True):
     """One segment's statistics by themselves."""
 
     segment_id: int
     parent_ids: list[int]
     child_ids: list[int]
     subscriptions: dict[str, int | None]  # the backlog of each here; None: not known
+    open_transactions_unknown: str = ""  # why; empty when they are known
 
 
 class ConsumerStats(Answer, frozen=True):
@@ -183,3 +201,4 @@ class TopicStats(Answer, frozen=True):
     operation: str  # NONE, SPLIT, MERGE, REBUCKET or RELOCATE
     last_failure: str
     auto_scale: AutoScaleStats
+    open_transactions_unknown: str = ""  # why; empty when they are known

@@ -86,6 +86,17 @@ class ScalableTopics(Resource[TransportT]):
         return Call("GET", _topic(topic, "segments", segment_id, "stats"), _SEGMENT)
 
     @RestMethod
+    def abort_transaction(self, topic: str, segment_id: int, producer_id: int) -> Call[None]:
+        """Ends what a producer of Kafka has open in a sealed segment; the producer is kept out."""
+        where = _topic(topic, "segments", segment_id, "abort-transaction", producer_id)
+        return Call("POST", where, nothing)
+
+    @RestMethod
+    def restore_segment(self, topic: str, segment_id: int) -> Call[None]:
+        """Goes on without a segment whose Kafka topic is gone; what it held is lost."""
+        return Call("POST", _topic(topic, "segments", segment_id, "restore"), nothing)
+
+    @RestMethod
     def delete_scalable_topic(self, topic: str) -> Call[None]:
         """Deletes a topic with its subscriptions, segments and messages; its consumers are told."""
         return Call("DELETE", _topic(topic), nothing)

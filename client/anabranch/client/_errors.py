@@ -72,6 +72,10 @@ class DeliveryError(ClientError):
     """A message was not delivered, and will not be."""
 
 
+class SegmentMissingError(DeliveryError):
+    """Kafka does not have the topic of the message's segment: somebody has deleted it."""
+
+
 class UnknownOutcomeError(DeliveryError):
     """Whether Kafka has the message cannot be told any more. It is not sent again."""
 
@@ -84,16 +88,16 @@ class SubscriptionError(ClientError):
     """The subscription is of another kind, or was deleted."""
 
 
-class DeadLetterError(ClientError):
-    """A message could not be put aside; the queue consumer is over, before Kafka discards it."""
-
-
 class DeserializationError(ClientError, ValueError):
     """A key's or value's deserializer refused it. The message can be acknowledged all the same."""
 
 
 class DecryptionError(DeserializationError):
     """A consumer's `decrypt` failed, or gave no bytes. The message can be acknowledged."""
+
+
+class BucketLostError(ClientError):
+    """What is acknowledged was taken from this consumer before; the message says why, and which."""
 
 
 class SessionLapsedError(ClientError):

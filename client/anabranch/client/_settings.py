@@ -24,8 +24,8 @@ Deserializer = Callable[[Any, Any], Any]  # of bytes, and the context that confl
 EARLIEST: Final = -2  # in the place of a time, as in Kafka's protocol and ours
 LATEST: Final = -1
 _TIME_MAX: Final = 2**62
-# Without snappy, by which a sealed segment tells what comes too late (docs/decisions/0012).
-_COMPRESSIONS: Final = ("none", "gzip", "lz4", "zstd")
+# Without gzip, by which a sealed segment tells what comes too late (docs/decisions/0012).
+_COMPRESSIONS: Final = ("none", "snappy", "lz4", "zstd")
 _LINGER_MS_MAX: Final = 60_000
 _COUNT_MAX: Final = 2**31 - 1
 _BYTES_MAX: Final = 2**63 - 1
@@ -228,23 +228,29 @@ class ConsumerSettings(ReceivingSettings, frozen=True, kw_only=True):
     """How a stream or checkpoint consumer works; raises InvalidInputError.
 
     `settle_timeout_s`: how long a bucket that another consumer is to have waits for the messages
-    that the application was given and has not acknowledged; then they are delivered again, there.
+    that the application was given and has not acknowledged; then they are revoked, and delivered
+    again, there. Without it the bucket waits as long as the session lasts.
     `commit_again_s`: how often what is committed is committed once more; Kafka forgets what nobody
     has committed for `offsets.retention.minutes`, 7 days by default, however much it is in use.
     """
 
     commit_interval_s: float = 0.1
     commit_again_s: float = 6 * 3600.0
-    settle_timeout_s: float = 30.0
+    settle_timeout_s: float | None = None
     read: ReadSettings = ReadSettings()
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_not_negative("commit_interval_s", self.commit_interval_s)
         _check_positive("commit_again_s", self.commit_again_s)
-        _check_not_negative("settle_timeout_s", self.settle_timeout_s)
+        _check_not_negative("settle_timeout_s", self.settle_s)
         if not isinstance(self.read, ReadSettings):
             raise InvalidInputError(f"read must be ReadSettings: {self.read!r}")
+
+    @property
+    def settle_s(self) -> float:
+        """`settle_timeout_s`; infinite without one."""
+        return math.inf if self.settle_timeout_s is None else self.settle_timeout_s
 
 
 class ConsumerOptions(ReceivingOptions, total=False):
@@ -252,7 +258,7 @@ class ConsumerOptions(ReceivingOptions, total=False):
 
     commit_interval_s: float
     commit_again_s: float
-    settle_timeout_s: float
+    settle_timeout_s: float | None
     read: ReadSettings
 
 

@@ -268,6 +268,11 @@ class QueueConsumer(_TopicConsumer[queue.QueueConsumer, QueueMessage]):
         """What the subscription has; None for no dead letters."""
         return self._part.dead_letter
 
+    @property
+    def dead_letters_waiting(self) -> int:
+        """As that of the asynchronous one."""
+        return self._part.dead_letters_waiting
+
 
 class StreamTopicsConsumer(_TopicsConsumer[many.StreamTopicsConsumer, Message]):
     """A stream consumer over many topics; made by `Client.subscribe_topics`."""

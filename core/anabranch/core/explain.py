@@ -125,6 +125,12 @@ def _favourable(topic: ScalableTopic | None, move: TopicMove) -> list[dict[str, 
         case TopicMove.PRUNE:
             roots = [part.segment_id for part in topic.segments if not part.parent_ids]
             return [{"segment_ids": (each,)} for each in roots]
+        case TopicMove.LOST:
+            return [
+                {"segment_ids": (part.segment_id,), "end_offsets": part.end_offsets}
+                for part in topic.segments
+                if not part.is_active
+            ] or [{}]
         case TopicMove.CLEAR:
             return [{"segment_ids": tuple(part.segment_id for part in topic.garbage)}]
         case _:

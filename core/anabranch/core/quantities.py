@@ -145,7 +145,9 @@ def plain_form(name: str, value: object, known: frozenset[str]) -> tuple[str, ob
     if isinstance(value, str) and not _is_number(value):
         return plain, measure.read(value)
     if unnamed and value is not None:
-        raise InvalidInputError(f"{value!r} has no unit: write {value}s, or name it {plain}")
+        raise InvalidInputError(
+            f"{value!r:.200} has no unit: write {value!s:.200}s, or name it {plain}"
+        )
     return plain, value
 
 

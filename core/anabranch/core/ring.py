@@ -18,6 +18,7 @@ from anabranch.core.names import Namespace
 
 RING_END = 0xFFFF_FFFF
 BUNDLES_MAX = 65_536  # of one namespace at its creation: one log record creates them all
+CUTS_MAX = 1_024  # of a bundle by one split: one log record names all parts
 
 _RANGE = re.compile(r"0x([0-9a-f]{8})_0x([0-9a-f]{8})")
 

@@ -188,6 +188,15 @@ class PortAccount(Generic[Member]):
         if not use.stranger.members:
             del self._strangers[use.stranger.key]
 
+    def sharers(self, member: Member) -> tuple[Hashable, ...]:
+        """For whom counts what a member takes: its address, or itself where that is exempt, and its
+        role; nobody where it is gone.
+        """
+        use = self._uses.get(member)
+        if use is None:
+            return ()
+        return (use.stranger, use.role) if use.role is not None else (use.stranger,)
+
     def watches_of(self, member: Member) -> int:
         """How many one has."""
         use = self._uses.get(member)

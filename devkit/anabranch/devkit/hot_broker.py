@@ -105,7 +105,11 @@ class HotBroker:
         self.quiet_topics = {str(part): _topic_of(quiet_home, part) for part in quiet}
         self._others = others
         self._http = httpx.AsyncClient(
-            base_url=hot.url, timeout=_ANSWER_S_MAX, follow_redirects=True
+            base_url=hot.url,
+            timeout=_ANSWER_S_MAX,
+            follow_redirects=True,
+            # A connection that idles may be closed just as a request goes out.
+            limits=httpx.Limits(max_keepalive_connections=0),
         )
 
     @property

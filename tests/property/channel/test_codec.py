@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -19,31 +20,12 @@ from anabranch.channel.codec import Horizon
 from anabranch.channel.errors import UnreadableError
 from anabranch.channel.load.balance_records import BrokerLoadRecord, TopBundlesRecord
 from anabranch.channel.registry import PREFIX_LENGTH, SchemaFamily, SchemaSet
-from anabranch.core.archives.archive import Archive
 from anabranch.core.autoscale.load import LoadRecord
 from anabranch.core.bundles.unit import Unit
-from anabranch.core.cluster.settings import Cluster
-from anabranch.core.log.records import (
-    ArchiveChange,
-    ClusterSettings,
-    NamespaceChange,
-    PermissionChange,
-    PlacementPolicyChange,
-    SessionChange,
-    SettingChange,
-    SubscriptionChange,
-    TenantChange,
-    TopicChange,
-    UnitMove,
-)
-from anabranch.core.policies.policy import PlacementPolicy
-from anabranch.core.security.permission import Permission
+from anabranch.core.log.records import Record
+from anabranch.core.log.state import Entity
 from anabranch.core.sessions.lease import Heartbeat
 from anabranch.core.sessions.session import Session
-from anabranch.core.settings.override import SettingOverride
-from anabranch.core.subscriptions.subscription import Subscription
-from anabranch.core.tenants.tenant import NamespaceInfo, Tenant
-from anabranch.core.topics.topic import ScalableTopic
 
 
 class Colour(IntEnum):
@@ -103,44 +85,9 @@ BASKET_SCHEMA = _record(
     numbers=LONGS_SCHEMA,
 )
 BASKETS = SchemaSet([SchemaFamily("basket", Basket, {1: BASKET_SCHEMA})])
-RECORDS: dict[type[Any], str] = {
-    UnitMove: "unit-move",
-    SessionChange: "session-change",
-    ClusterSettings: "cluster-settings",
-    TenantChange: "tenant-change",
-    NamespaceChange: "namespace-change",
-    TopicChange: "topic-change",
-    SubscriptionChange: "subscription-change",
-    ArchiveChange: "archive-change",
-    PlacementPolicyChange: "placement-policy-change",
-    SettingChange: "setting-change",
-    PermissionChange: "permission-change",
-}
-ENTITIES: dict[type[Any], str] = {
-    Unit: "unit",
-    Session: "session",
-    Cluster: "cluster",
-    Tenant: "tenant",
-    NamespaceInfo: "namespace-info",
-    ScalableTopic: "scalable-topic",
-    Subscription: "subscription",
-    Archive: "archive",
-    PlacementPolicy: "placement-policy",
-    SettingOverride: "setting-override",
-    Permission: "permission",
-}
-NEWEST: dict[type[Any], str] = {
-    **RECORDS,
-    **ENTITIES,
-    Horizon: "horizon",
-    Heartbeat: "heartbeat",
-    LoadRecord: "segment-load",
-    BrokerLoadRecord: "broker-load",
-    TopBundlesRecord: "top-bundles",
-}
-CODECS: dict[type[Any], tuple[Any, Any]] = {
-    **dict.fromkeys(RECORDS, (codec.encode_record, codec.decode_record)),
-    **dict.fromkeys(ENTITIES, (codec.encode_entity, codec.decode_entity)),
+CODECS: dict[Any, tuple[Any, Any]] = {
+    **dict.fromkeys(get_args(Record), (codec.encode_record, codec.decode_record)),
+    **dict.fromkeys(get_args(Entity), (codec.encode_entity, codec.decode_entity)),
     Horizon: (codec.encode_horizon, codec.decode_horizon),
     Heartbeat: (codec.encode_heartbeat, codec.decode_heartbeat),
     LoadRecord: (codec.encode_load, codec.decode_load),
@@ -151,9 +98,13 @@ CODECS: dict[type[Any], tuple[Any, Any]] = {
 LONGS = st.integers(-(2**63), 2**63 - 1) | st.integers(-200, 200)
 ADDED: dict[type[Any], tuple[str, ...]] = {
     Heartbeat: ("web_url_tls", "service_url_tls"),
-    **{kind: ("proxied_by",) for kind in RECORDS if "principal" in kind.__struct_fields__},
+    **{
+        kind: tuple(n for n in ("proxied_by", "limit", "limits") if n in kind.__struct_fields__)
+        for kind in get_args(Record)
+        if "principal" in kind.__struct_fields__
+    },
 }
-"""What the newest version alone has; without it, the one before is written."""
+"""What newer versions alone have; without any of it, the newest one before them is written."""
 TEXTS = st.text(max_size=20) | st.text("b", min_size=60, max_size=300)
 
 
@@ -183,11 +134,14 @@ def _schema(value: Any) -> Any:
     kind = type(value)
     if kind is Basket:
         return BASKET_SCHEMA
-    files = SCHEMAS.glob(f"{NEWEST[kind]}.*.avsc")
-    versions = sorted(files, key=lambda file: int(file.name.split(".")[1]))
-    added = ADDED.get(kind, ())
-    is_plain = bool(added) and not any(getattr(value, name) for name in added)
-    return json.loads(versions[-2 if is_plain else -1].read_text())
+    words = re.findall("[A-Z][a-z]+", kind.__name__.removesuffix("Record"))
+    name = "segment-load" if kind is LoadRecord else "-".join(words).lower()
+    versions = sorted(SCHEMAS.glob(f"{name}.*.avsc"), key=lambda file: int(file.name.split(".")[1]))
+    added = {name for name in ADDED.get(kind, ()) if not getattr(value, name)}
+    found = [json.loads(file.read_text()) for file in reversed(versions)]
+    if added != set(ADDED.get(kind, ())):
+        return found[0]
+    return next(each for each in found if not added & {field["name"] for field in each["fields"]})
 
 
 def _plain(value: Any) -> Any:

@@ -10,12 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from anabranch.core.strangers import (
-    AccountLimits,
-    PortAccount,
-    PortRefusal,
-    stranger_of,
-)
+from anabranch.core.strangers import AccountLimits, PortAccount, PortRefusal, stranger_of
 
 ADDRESSES = ("a", "b", "c")
 ROLES = ("", "ada", "bob")
@@ -160,6 +155,8 @@ class Clients(RuleBasedStateMachine):
         assert self.account.connections == len(self.address) <= 7
         assert self.account.strangers == len(set(self.address.values()))
         assert self.account.roles == len(set(self.role.values()))
+        sharers = {each for member in self.address for each in self.account.sharers(member)}
+        assert len(sharers) == self.account.strangers + self.account.roles
         assert self.account.watches == self.watches.total() <= 9
         assert self.account.memory == self.memory.total() <= 90
         for member in self.address:
@@ -170,8 +167,7 @@ class Clients(RuleBasedStateMachine):
         for member in list(self.address):
             self.account.leave(member)
         found = self.account
-        counts = (found.connections, found.strangers, found.watches, found.memory)
-        assert counts == (0, 0, 0, 0)
+        assert (found.connections, found.strangers, found.watches, found.memory) == (0, 0, 0, 0)
         kept = (found._uses, found._strangers, found._ungreeted, found._roles)
         assert not any(kept)  # of those who have left
 

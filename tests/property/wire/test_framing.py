@@ -155,6 +155,5 @@ def test_large_commands_come_whole_fed_or_placed(
             else:
                 found += _decode(decoder, [chunk])
                 chunk = b""
-    assert found == sent
-    assert decoder.unfinished_bytes == 0
+    assert (found, decoder.unfinished_bytes) == (sent, 0)
     decoder.end()

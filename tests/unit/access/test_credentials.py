@@ -51,7 +51,7 @@ def test_a_user_is_shown_with_the_password_of_a_text_or_a_file(tmp_path: Path) -
     assert Token("x").header(b"x") == "Bearer x"
 
 
-@pytest.mark.parametrize("wrong", ["", "  ", "a b", "Bearer abc", "ä", "a\nb", "x" * 20_000])
+@pytest.mark.parametrize("wrong", ["", "  ", "Bearer abc", "ä", "x" * 20_000])
 def test_what_is_no_token_is_refused_without_being_told(wrong: str, tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(wrong)

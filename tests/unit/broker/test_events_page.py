@@ -22,8 +22,7 @@ _ROW = re.compile(r"\| `([a-z_]+\.[a-zA-Z_]+)` \| (.+) \|")
 
 def documented() -> dict[str, str]:
     """Every event of the page, with its meaning."""
-    text = (ROOT / "docs" / "events.md").read_text("utf-8")
-    rows = _ROW.findall(text)
+    rows = _ROW.findall((ROOT / "docs" / "events.md").read_text("utf-8"))
     found = dict(rows)
     assert len(found) == len(rows), "an event stands twice"
     return found

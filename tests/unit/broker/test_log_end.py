@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 
 import httpx
 import pytest
@@ -18,10 +18,10 @@ from anabranch.core.errors import AnabranchError
 from anabranch.core.names import Namespace
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import clock
-from support import steady
-from support.binary import client_of
-from support.http import PATIENT, HttpNode, with_http
-from support.memory_cluster import WAIT_S, MemoryCluster, MemoryNode, memory_cluster, until
+from support.binary import client_of, one_node, reachable
+from support.circles import nothing_left_in_a_circle
+from support.http import HttpNode, http_nodes
+from support.memory_cluster import WAIT_S, until
 from support.scalable import HOME, TOPIC, created, refused
 
 NAME = "public/default/orders"
@@ -39,28 +39,8 @@ async def decided(node: HttpNode, request: Awaitable[httpx.Response]) -> httpx.R
     return await asyncio.wait_for(asking, WAIT_S)
 
 
-async def by_others(cluster: MemoryCluster, node: HttpNode) -> MemoryNode:
-    """The controller of the topic; the node, which is another one, is behind from now on."""
-    other = cluster.nodes[0] if node.node is not cluster.nodes[0] else cluster.nodes[1]
-    located = await other.operations.topics.access.find_controller(NAME)
-    await until(lambda: node.node.view.next_offset == len(cluster.entries))
-    return next(each for each in cluster.nodes if each.id == located.broker)
-
-
-def test_a_topic_that_another_node_has_just_made_is_there() -> None:
-    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
-        owner = await by_others(cluster, nodes[0])
-        node = next(each for each in nodes if each.node is not owner)
-        node.node.is_behind = True
-        await owner.operations.topics.create(NAME, 2, {})
-        answer = await decided(node, node.http.get(TOPIC))
-        assert (answer.status_code, answer.json()["nextSegmentId"]) == (200, 2)
-
-    with_http(test, 2)
-
-
-def test_a_request_with_a_body_is_decided_again_and_carried_out_once() -> None:
-    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+async def test_a_request_with_a_body_is_decided_again_and_carried_out_once() -> None:
+    async with http_nodes(2) as (nodes, _):
         first, behind = nodes
         behind.node.is_behind = True
         tenant = {"adminRoles": [], "allowedClusters": ["standalone"]}
@@ -68,31 +48,15 @@ def test_a_request_with_a_body_is_decided_again_and_carried_out_once() -> None:
         body = {"bundles": {"numBundles": 3}}
         made = await decided(behind, behind.http.put(f"{SPACES}/acme/shop", json=body))
         assert made.status_code == 204, made.text
-        bundles = (await first.http.get(f"{SPACES}/acme/shop/bundles")).json()
-        assert bundles["numBundles"] == 3
+        assert (await first.http.get(f"{SPACES}/acme/shop/bundles")).json()["numBundles"] == 3
         refused(await behind.http.put(f"{SPACES}/acme/shop", json=body), 409, "already exists")
 
-    with_http(test, 2)
 
+async def test_what_is_there_is_told_at_once_and_what_is_not_costs_few_questions() -> None:
+    async def missing() -> None:
+        raise NotFoundError("there is none")
 
-def test_a_conflict_that_another_node_has_just_removed_is_none() -> None:
-    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
-        first, behind = nodes
-        tenant = {"adminRoles": [], "allowedClusters": ["standalone"]}
-        assert (await first.http.put(f"{TENANTS}/acme", json=tenant)).status_code == 204
-        assert (await first.http.put(f"{SPACES}/acme/shop", json={})).status_code == 204
-        await until(lambda: behind.node.view.namespace("acme/shop") is not None)
-        refused(await behind.http.delete(f"{TENANTS}/acme"), 409, "active namespaces")
-        behind.node.is_behind = True
-        assert (await first.http.delete(f"{SPACES}/acme/shop")).status_code == 204
-        gone = await decided(behind, behind.http.delete(f"{TENANTS}/acme"))
-        assert gone.status_code == 204, gone.text
-
-    with_http(test, 2)
-
-
-def test_what_is_there_is_told_at_once_and_what_is_not_costs_few_questions() -> None:
-    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+    async with http_nodes() as (nodes, _):
         node = nodes[0]
         await created(node)
         before = node.node.asked_ends
@@ -106,32 +70,25 @@ def test_what_is_there_is_told_at_once_and_what_is_not_costs_few_questions() -> 
         assert 1 <= node.node.asked_ends - before <= 2
         refused(await node.http.get(f"{HOME}/none"), 404, "not found")
 
-    async def missing() -> None:
-        raise NotFoundError("there is none")
 
-    with_http(test)
-
-
-def test_a_node_in_safe_mode_tells_what_it_has_and_marks_it() -> None:
-    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+async def test_a_node_in_safe_mode_tells_what_it_has_and_marks_it() -> None:
+    async with http_nodes(leaseMillis=2_000, livenessTimeoutMillis=3_000) as (nodes, _):
         node = nodes[0]
         node.node.connected = False
         # Until its lease has lapsed it cannot know, and says so.
-        answer = await node.http.get(TOPIC)
+        with nothing_left_in_a_circle():
+            answer = await node.http.get(TOPIC)
         refused(answer, 503, "could not read the rest: Kafka did not answer in time")
         assert answer.headers["retry-after"] == "1"
         await until(lambda: not node.node.runtime.has_lease)
         asked = node.node.asked_ends
         answer = await node.http.get(TOPIC)
         refused(answer, 404, "Scalable topic not found")
-        assert answer.headers["x-anabranch-stale"] == "true"
-        assert node.node.asked_ends == asked
-
-    with_http(test, leaseMillis=2_000, livenessTimeoutMillis=3_000)
+        assert (answer.headers["x-anabranch-stale"], node.node.asked_ends) == ("true", asked)
 
 
-def test_every_route_of_a_node_decides_its_refusals_at_the_end_of_the_log() -> None:
-    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+async def test_every_route_of_a_node_decides_its_refusals_at_the_end_of_the_log() -> None:
+    async with http_nodes() as (_, cluster):
         node = cluster.nodes[0]
         api = create_api(node.operations, node.settings, node.metrics)
         served = [route for route in api.routes if isinstance(route, APIRoute)]
@@ -142,24 +99,13 @@ def test_every_route_of_a_node_decides_its_refusals_at_the_end_of_the_log() -> N
         assert sum(map(len, parts)) > 40
         assert all(isinstance(route, DecidingRoute) for routes in parts for route in routes)
 
-    with_http(test)
-
 
 # --- the same by the binary protocol ----------------------------------------------------------
 
 
-def run(test: Callable[[MemoryCluster], Awaitable[None]], count: int = 2) -> None:
-    async def body() -> None:
-        async with memory_cluster(count, **PATIENT, brokerServicePort=7000) as cluster:
-            await test(cluster)
-
-    steady.run(body())
-
-
-def test_a_watch_and_a_look_up_find_what_another_node_has_just_made() -> None:
-    async def test(cluster: MemoryCluster) -> None:
-        located = await cluster.nodes[0].operations.topics.access.find_controller(NAME)
-        owner = next(each for each in cluster.nodes if each.id == located.broker)
+async def test_a_watch_and_a_look_up_find_what_another_node_has_just_made() -> None:
+    async with reachable(2) as cluster:
+        owner = await cluster.controller()
         behind = next(each for each in cluster.nodes if each is not owner)
         behind.is_behind = True
         await owner.operations.topics.create(NAME, 1, {})
@@ -183,8 +129,6 @@ def test_a_watch_and_a_look_up_find_what_another_node_has_just_made() -> None:
             answer = await asyncio.wait_for(answering, WAIT_S)
             assert answer.lookupTopicResponse.response == pb.CommandLookupTopicResponse.Connect
 
-    run(test)
-
 
 # --- the mechanism ------------------------------------------------------------------------------
 
@@ -204,9 +148,8 @@ def decided_by(
     return calls, operations.decided(ask)
 
 
-def test_a_refusal_stands_when_its_request_has_read_back_a_record_of_its_own() -> None:
-    async def test(cluster: MemoryCluster) -> None:
-        node = cluster.nodes[0]
+async def test_a_refusal_stands_when_its_request_has_read_back_a_record_of_its_own() -> None:
+    async with one_node() as node:
         calls: list[int] = []
 
         async def ask() -> None:
@@ -218,27 +161,24 @@ def test_a_refusal_stands_when_its_request_has_read_back_a_record_of_its_own() -
             await node.operations.decided(ask)
         assert (calls, node.asked_ends) == ([0], 0)
 
-    run(test, 1)
 
-
-def test_only_what_a_newer_record_could_overturn_is_decided_again() -> None:
-    async def test(cluster: MemoryCluster) -> None:
+async def test_only_what_a_newer_record_could_overturn_is_decided_again() -> None:
+    async with reachable(1) as cluster:
         operations = cluster.nodes[0].operations
         calls, asking = decided_by(operations, UnavailableError("no lease"), None)
         with pytest.raises(UnavailableError, match="no lease"):
             await asking
         assert calls == [0]
-        calls, asking = decided_by(operations, NotFoundError("not yet"), None)
-        assert await asking == 2
+        for refusal in (NotFoundError("not yet"), ConflictError("still there")):
+            _, asking = decided_by(operations, refusal, None)
+            assert await asking == 2
         calls, asking = decided_by(operations, NotFoundError("not yet"), NotFoundError("never"))
         with pytest.raises(NotFoundError, match="never"):
             await asking
 
-    run(test, 1)
 
-
-def test_who_cannot_read_so_far_in_a_leases_time_says_that_it_is_not_known() -> None:
-    async def test(cluster: MemoryCluster) -> None:
+async def test_who_cannot_read_so_far_in_a_leases_time_says_that_it_is_not_known() -> None:
+    async with reachable(1) as cluster:
         node = cluster.nodes[0]
         node.is_behind = True
         cluster.append_raw(b"x", b"not a record")
@@ -248,64 +188,44 @@ def test_who_cannot_read_so_far_in_a_leases_time_says_that_it_is_not_known() -> 
         with pytest.raises(NotFoundError):  # the next one is answered again
             await decided_by(node.operations, NotFoundError("there is none"))[1]
 
-    run(test, 1)
+
+async def test_a_question_that_was_put_before_does_not_do() -> None:
+    asked: list[asyncio.Future[int]] = []
+
+    async def ask() -> int:
+        asked.append(asyncio.get_running_loop().create_future())
+        return await asked[-1]
+
+    folded = 0
+    end = LogEnd(ask, lambda: folded)
+    first = asyncio.create_task(end.reached(clock.now()))
+    await until(lambda: len(asked) == 1)
+    late = [asyncio.create_task(end.reached(clock.now())) for _ in range(3)]
+    await asyncio.sleep(0)
+    asked[0].set_result(5)
+    await asyncio.sleep(0)
+    assert not first.done()
+    folded = 5
+    end.folded()
+    await first
+    await until(lambda: len(asked) == 2)  # one for all who came later
+    assert not any(each.done() for each in late)
+    asked[1].set_result(5)
+    await asyncio.gather(*late)
+    assert len(asked) == 2
+    failing = asyncio.create_task(end.reached(clock.now() + 1e-6))
+    await until(lambda: len(asked) == 3)
+    asked[2].set_exception(ConnectionError("gone"))
+    with pytest.raises(ConnectionError):
+        await failing
+    end.stop()
 
 
-def test_a_question_that_was_put_before_does_not_do() -> None:
-    async def body() -> None:
-        asked: list[asyncio.Future[int]] = []
+async def test_who_waits_when_the_node_stops_is_told_to_ask_another() -> None:
+    async def refusing() -> None:
+        raise NotFoundError("there is none")
 
-        async def ask() -> int:
-            asked.append(asyncio.get_running_loop().create_future())
-            return await asked[-1]
-
-        folded = 0
-        end = LogEnd(ask, lambda: folded)
-        first = asyncio.create_task(end.reached(clock.now()))
-        await until(lambda: len(asked) == 1)
-        late = [asyncio.create_task(end.reached(clock.now())) for _ in range(3)]
-        await asyncio.sleep(0)
-        asked[0].set_result(5)
-        await asyncio.sleep(0)
-        assert not first.done()
-        folded = 5
-        end.folded()
-        await first
-        await until(lambda: len(asked) == 2)  # one for all who came later
-        assert not any(each.done() for each in late)
-        asked[1].set_result(5)
-        await asyncio.gather(*late)
-        assert len(asked) == 2
-        failing = asyncio.create_task(end.reached(clock.now() + 1e-6))
-        await until(lambda: len(asked) == 3)
-        asked[2].set_exception(ConnectionError("gone"))
-        with pytest.raises(ConnectionError):
-            await failing
-        end.stop()
-
-    steady.run(body())
-
-
-def test_who_comes_once_the_node_has_stopped_asks_nothing_and_is_told_so() -> None:
-    async def body() -> None:
-        asked = 0
-
-        async def ask() -> int:
-            nonlocal asked
-            asked += 1
-            return 0
-
-        end = LogEnd(ask, lambda: 0)
-        end.stop()
-        with pytest.raises(UnavailableError, match="this node is stopping; ask another"):
-            await end.reached(clock.now())
-        assert asked == 0
-
-    steady.run(body())
-
-
-def test_who_waits_when_the_node_stops_is_told_to_ask_another() -> None:
-    async def test(cluster: MemoryCluster) -> None:
+    async with reachable(1) as cluster:
         node = cluster.nodes[0]
         node.is_behind = True
         cluster.append_raw(b"x", b"not a record")
@@ -314,8 +234,7 @@ def test_who_waits_when_the_node_stops_is_told_to_ask_another() -> None:
         node.runtime.proposals.log_end.stop()
         with pytest.raises(UnavailableError, match="this node is stopping; ask another"):
             await asking
-
-    async def refusing() -> None:
-        raise NotFoundError("there is none")
-
-    run(test, 1)
+        asked = node.asked_ends
+        with pytest.raises(UnavailableError, match="this node is stopping; ask another"):
+            await node.operations.decided(refusing)
+        assert node.asked_ends == asked, "whoever comes afterwards asks nothing"

@@ -41,110 +41,98 @@ def unexpected(error: Exception) -> None:
     pytest.fail(f"the feed failed: {error}")
 
 
-def test_a_feed_delivers_everything_in_order_and_never_runs_far_ahead() -> None:
-    async def body() -> None:
-        polled = 0
-        got: list[int] = []
-        ahead: list[int] = []
-        done = asyncio.Event()
+async def test_a_feed_delivers_everything_in_order_and_never_runs_far_ahead() -> None:
+    polled = 0
+    got: list[int] = []
+    ahead: list[int] = []
+    done = asyncio.Event()
 
-        def poll() -> Sequence[int]:
-            nonlocal polled
-            polled += 1
-            return [polled]
+    def poll() -> Sequence[int]:
+        nonlocal polled
+        polled += 1
+        return [polled]
 
-        def deliver(items: Sequence[int]) -> None:
-            ahead.append(polled - items[0])
-            got.extend(items)
-            if len(got) == 500:
-                done.set()
+    def deliver(items: Sequence[int]) -> None:
+        ahead.append(polled - items[0])
+        got.extend(items)
+        if len(got) == 500:
+            done.set()
 
-        feed = Feed("test", poll, deliver, unexpected)
-        feed.start()
-        await asyncio.wait_for(done.wait(), WAIT_S)
-        feed.stop()
-        assert await asyncio.to_thread(feed.join, WAIT_S)
-        assert got[:500] == list(range(1, 501))
-        assert max(ahead) <= 5
-
-    asyncio.run(body())
+    feed = Feed("test", poll, deliver, unexpected)
+    feed.start()
+    await asyncio.wait_for(done.wait(), WAIT_S)
+    feed.stop()
+    assert await asyncio.to_thread(feed.join, WAIT_S)
+    assert got[:500] == list(range(1, 501))
+    assert max(ahead) <= 5
 
 
-def test_what_is_not_taken_comes_again_before_what_follows_and_others_have_their_turn() -> None:
-    async def body() -> None:
-        numbers = count()
-        got: list[int] = []
-        turns: list[int] = []  # how many items had been taken at each turn of somebody else
-        done = asyncio.Event()
+async def test_what_is_not_taken_comes_again_first_and_others_have_their_turn() -> None:
+    numbers = count()
+    got: list[int] = []
+    turns: list[int] = []  # how many items had been taken at each turn of somebody else
+    done = asyncio.Event()
 
-        def poll() -> Sequence[int]:
-            return [next(numbers) for _ in range(3)]
+    def poll() -> Sequence[int]:
+        return [next(numbers) for _ in range(3)]
 
-        def deliver(items: Sequence[int]) -> Sequence[int]:
-            asyncio.get_running_loop().call_soon(lambda: turns.append(len(got)))
-            got.append(items[0])
-            if len(got) == 300:
-                done.set()
-            return items[1:]
+    def deliver(items: Sequence[int]) -> Sequence[int]:
+        asyncio.get_running_loop().call_soon(lambda: turns.append(len(got)))
+        got.append(items[0])
+        if len(got) == 300:
+            done.set()
+        return items[1:]
 
-        feed = Feed("test", poll, deliver, unexpected)
-        feed.start()
-        await asyncio.wait_for(done.wait(), WAIT_S)
-        feed.stop()
-        assert await asyncio.to_thread(feed.join, WAIT_S)
-        assert got[:300] == list(range(300))
-        # Between the parts of one batch; the next batch may stand in the loop's queue already.
-        assert {taken for taken in range(1, 300) if taken % 3} <= set(turns)
-
-    asyncio.run(body())
+    feed = Feed("test", poll, deliver, unexpected)
+    feed.start()
+    await asyncio.wait_for(done.wait(), WAIT_S)
+    feed.stop()
+    assert await asyncio.to_thread(feed.join, WAIT_S)
+    assert got[:300] == list(range(300))
+    # Between the parts of one batch; the next batch may stand in the loop's queue already.
+    assert {taken for taken in range(1, 300) if taken % 3} <= set(turns)
 
 
 @pytest.mark.parametrize("where", ["poll", "deliver"])
-def test_a_feed_that_fails_says_so_once_and_ends(where: str) -> None:
-    async def body() -> None:
-        failures: list[Exception] = []
-        failed = asyncio.Event()
+async def test_a_feed_that_fails_says_so_once_and_ends(where: str) -> None:
+    failures: list[Exception] = []
+    failed = asyncio.Event()
 
-        def poll() -> Sequence[int]:
-            if where == "poll":
-                raise OSError("gone")
-            return [1]
-
-        def deliver(items: Sequence[int]) -> None:
+    def poll() -> Sequence[int]:
+        if where == "poll":
             raise OSError("gone")
+        return [1]
 
-        def told(error: Exception) -> None:
-            failures.append(error)
-            failed.set()
+    def deliver(items: Sequence[int]) -> None:
+        raise OSError("gone")
 
-        feed = Feed("test", poll, deliver, told)
-        feed.start()
-        await asyncio.wait_for(failed.wait(), WAIT_S)
-        assert await asyncio.to_thread(feed.join, WAIT_S)
-        await asyncio.sleep(0)
-        assert [str(error) for error in failures] == ["gone"]
+    def told(error: Exception) -> None:
+        failures.append(error)
+        failed.set()
 
-    asyncio.run(body())
+    feed = Feed("test", poll, deliver, told)
+    feed.start()
+    await asyncio.wait_for(failed.wait(), WAIT_S)
+    assert await asyncio.to_thread(feed.join, WAIT_S)
+    await asyncio.sleep(0)
+    assert [str(error) for error in failures] == ["gone"]
 
 
-def test_a_feed_that_is_stopped_delivers_nothing_more() -> None:
-    async def body() -> None:
-        release = threading.Event()
-        got: list[int] = []
+async def test_a_feed_that_is_stopped_delivers_nothing_more() -> None:
+    release = threading.Event()
+    got: list[int] = []
 
-        def poll() -> Sequence[int]:
-            release.wait(WAIT_S)
-            return [1]
+    def poll() -> Sequence[int]:
+        release.wait(WAIT_S)
+        return [1]
 
-        feed = Feed("test", poll, got.extend, unexpected)
-        feed.start()
-        feed.stop()
-        release.set()
-        assert await asyncio.to_thread(feed.join, WAIT_S)
-        await asyncio.sleep(0)
-        assert got == []
-
-    asyncio.run(body())
+    feed = Feed("test", poll, got.extend, unexpected)
+    feed.start()
+    feed.stop()
+    release.set()
+    assert await asyncio.to_thread(feed.join, WAIT_S)
+    await asyncio.sleep(0)
+    assert got == []
 
 
 # --- the digest alarm -----------------------------------------------------------------------
@@ -261,12 +249,6 @@ def test_log_lines_as_text_quote_what_would_be_ambiguous(lines: io.StringIO) -> 
     assert line.count("\n") == 1
 
 
-def test_lines_below_the_level_are_left_out(lines: io.StringIO) -> None:
-    configure_logging(load_settings(None, {}, {"logLevel": "warning"}), lines)
-    get_logger(broker="a:1").info("decision.own")
-    assert lines.getvalue() == ""
-
-
 def test_a_node_does_not_end_with_the_reader_of_its_log(lines: io.StringIO) -> None:
     read, write = os.pipe()
     os.close(read)
@@ -322,7 +304,7 @@ def test_kafka_properties_are_lines_of_name_and_value(tmp_path: Path) -> None:
     assert read_properties(None) == {}
 
 
-def test_a_malformed_property_is_named_by_its_line_and_not_repeated(tmp_path: Path) -> None:
+def test_what_is_no_property_of_security_is_refused_and_not_repeated(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text("a=b\nsecret\n")
     with pytest.raises(InvalidInputError, match="line 2, is not name=value") as caught:
@@ -330,10 +312,6 @@ def test_a_malformed_property_is_named_by_its_line_and_not_repeated(tmp_path: Pa
     assert "secret" not in str(caught.value)
     with pytest.raises(InvalidInputError, match="cannot be read"):
         read_properties(tmp_path / "absent")
-
-
-def test_a_property_that_is_not_about_security_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "client.properties"
     file.write_text("linger.ms=5\n")
     settings = load_settings(None, {}, {"kafkaPropertiesFile": str(file)})
     with pytest.raises(InvalidInputError, match=r"'linger\.ms' is not a security property"):

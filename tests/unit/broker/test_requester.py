@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Final, get_args
+from typing import Final
 
 import httpx
 import msgspec
@@ -14,15 +13,11 @@ from structlog.testing import capture_logs
 from anabranch.broker.cli.cluster.log import sentence
 from anabranch.broker.proposals import not_permitted
 from anabranch.broker.requester import asked_by, principal
-from anabranch.channel.codec import encode_record
 from anabranch.core.bundles.unit import Move
 from anabranch.core.log.records import (
-    ArchiveChange,
     Cause,
-    ClusterSettings,
     PolicyOp,
     Record,
-    SessionChange,
     SubscriptionChange,
     TenantChange,
     TopicChange,
@@ -30,11 +25,10 @@ from anabranch.core.log.records import (
 )
 from anabranch.core.security.principal import Principal
 from anabranch.core.topics.topic import TopicMove
-from support import steady
 from support.asking import asking
+from support.binary import reachable
 from support.binary_consumer import client_of
-from support.http import PATIENT
-from support.memory_cluster import MemoryCluster, memory_cluster, until
+from support.memory_cluster import MemoryCluster, until
 
 ADA: Final = "ada"
 GATE: Final = "gate"
@@ -62,15 +56,6 @@ CHANGES: Final = (
 """What is asked for by REST, one after the other."""
 
 
-def run(test: Callable[[MemoryCluster], Awaitable[None]]) -> None:
-    async def body() -> None:
-        named = {**PATIENT, "brokerServicePort": 7000, "scalableTopicAutoScaleEnabled": False}
-        async with memory_cluster(1, **named) as cluster:
-            await test(cluster)
-
-    steady.run(body())
-
-
 def records(cluster: MemoryCluster) -> list[Record]:
     return [record for entry in cluster.entries if (record := entry.record()) is not None]
 
@@ -83,19 +68,18 @@ async def ask(
     assert answer.status_code == 204, (path, answer.text)
 
 
-@pytest.mark.parametrize("who", [ADA, ""])
-def test_what_is_asked_for_by_rest_names_who_asked_and_what_follows_does_not(who: str) -> None:
-    async def test(cluster: MemoryCluster) -> None:
+@pytest.mark.parametrize(("who", "by"), [(ADA, ""), ("", ""), (ADA, GATE)])
+async def test_what_is_asked_for_by_rest_names_who_asked_and_no_more(who: str, by: str) -> None:
+    async with reachable(scalableTopicAutoScaleEnabled=False) as cluster:
         async with asking(cluster.nodes[0]) as client:
             for method, path, body in CHANGES:
                 before = len(records(cluster))
-                await ask(client, who, method, path, body)
-                mine = [each for each in records(cluster)[before:] if named(each) == ADA]
-                assert len(mine) == (1 if who else 0), path
-            stable = f"{ADMIN}/scalable/acme/shop/orders"
-            assert (await client.get(stable)).json()["epoch"] == 1
+                await ask(client, who, method, path, body, by)
+                told = [names(each) for each in records(cluster)[before:]]
+                assert [each for each in told if any(each)] == ([(who, by)] if who else []), path
+            assert (await client.get(f"{ADMIN}/scalable/acme/shop/orders")).json()["epoch"] == 1
         found = records(cluster)
-        kinds = {type(record) for record in found if named(record) == ADA}
+        kinds = {type(record) for record in found if names(record) == (ADA, by)}
         assert len(kinds) == (7 if who else 0)
         # What the controller and the bundle's owner did next, they did by themselves.
         moves = [record for record in found if isinstance(record, TopicChange)]
@@ -106,16 +90,14 @@ def test_what_is_asked_for_by_rest_names_who_asked_and_what_follows_does_not(who
         assert {each.move for each in units if each.principal} == ({Move.RELEASE} if who else set())
         assert {each.move for each in units} > {Move.ASSIGN, Move.OWN}
 
-    run(test)
+
+def names(record: Record) -> tuple[str, str]:
+    """The principal, and the proxy by which it asked."""
+    return getattr(record, "principal", ""), getattr(record, "proxied_by", "")
 
 
-def named(record: Record) -> str:
-    found: str = getattr(record, "principal", "")
-    return found
-
-
-def test_requests_that_are_answered_together_keep_their_own_principals() -> None:
-    async def test(cluster: MemoryCluster) -> None:
+async def test_requests_that_are_answered_together_keep_their_own_principals() -> None:
+    async with reachable(scalableTopicAutoScaleEnabled=False) as cluster:
         async with asking(cluster.nodes[0]) as client:
             names = [f"t{number}" for number in range(8)]
             asked = (ask(client, name, "PUT", f"/tenants/{name}", TENANT) for name in names)
@@ -124,11 +106,10 @@ def test_requests_that_are_answered_together_keep_their_own_principals() -> None
         assert {each.tenant: each.principal for each in made} == {name: name for name in names}
         assert principal() == ""
 
-    run(test)
 
+async def test_a_consumer_is_on_the_log_for_whose_connection_it_has() -> None:
+    async with reachable(scalableTopicAutoScaleEnabled=False) as cluster:
 
-def test_a_consumer_of_the_binary_protocol_is_on_the_log_for_whose_connection_it_has() -> None:
-    async def test(cluster: MemoryCluster) -> None:
         def changes() -> list[tuple[str, str, str, str]]:
             return [
                 (each.op.name, each.consumer, each.principal, each.proxied_by)
@@ -159,26 +140,9 @@ def test_a_consumer_of_the_binary_protocol_is_on_the_log_for_whose_connection_it
             ("LEAVE", "c", ADA, GATE),
         ]
 
-    run(test)
 
-
-def test_what_is_asked_for_by_a_proxy_names_both_and_what_follows_neither() -> None:
-    async def test(cluster: MemoryCluster) -> None:
-        async with asking(cluster.nodes[0]) as client:
-            for method, path, body in CHANGES:
-                before = len(records(cluster))
-                await ask(client, ADA, method, path, body, GATE)
-                found = [
-                    tuple(getattr(each, name, "") for name in ("principal", "proxied_by"))
-                    for each in records(cluster)[before:]
-                ]
-                assert [named for named in found if any(named)] == [(ADA, GATE)], path
-
-    run(test)
-
-
-def test_a_decision_is_told_with_whoever_asked_and_their_proxy() -> None:
-    async def test(cluster: MemoryCluster) -> None:
+async def test_a_decision_is_told_with_whoever_asked_and_their_proxy() -> None:
+    async with reachable(scalableTopicAutoScaleEnabled=False) as cluster:
         async with asking(cluster.nodes[0]) as client:
             with capture_logs() as logged:
                 for who, by, name in (("", "", "a"), (ADA, "", "b"), (ADA, GATE, "c")):
@@ -193,8 +157,6 @@ def test_a_decision_is_told_with_whoever_asked_and_their_proxy() -> None:
             "tenant:b": {"principal": ADA},
             "tenant:c": {"principal": ADA, "proxied_by": GATE},
         }
-
-    run(test)
 
 
 def test_who_is_refused_by_the_log_is_told_of_the_proxy_too() -> None:
@@ -213,17 +175,3 @@ def test_a_line_of_the_log_names_the_principal_where_there_is_one() -> None:
     record = msgspec.structs.replace(record, proxied_by=GATE)
     told = "CREATE tenant:acme  (version 1, by b1:80 for ada through gate, operator)"
     assert sentence(record) == told
-
-
-def test_nobody_can_ask_for_a_session_the_cluster_or_an_archive() -> None:
-    without = {SessionChange, ClusterSettings, ArchiveChange}
-    for kind in get_args(Record):
-        for field in ("principal", "proxied_by"):
-            assert (field in kind.__struct_fields__) is (kind not in without), kind
-
-
-def test_a_record_of_nobody_is_one_byte_longer_than_before_there_were_principals() -> None:
-    record = TenantChange("p", "acme", PolicyOp.CREATE, 1, "b1:80", 1)
-    assert encode_record(record)[-1:] == b"\0"
-    asked = msgspec.structs.replace(record, principal=ADA)
-    assert len(encode_record(asked)) == len(encode_record(record)) + len(ADA)

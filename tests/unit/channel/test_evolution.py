@@ -105,11 +105,7 @@ def _to_grams(fields: dict[str, Any]) -> dict[str, Any]:
     return {**{k: v for k, v in fields.items() if k != "kilos"}, "grams": fields["kilos"] * 1000}
 
 
-def _to_regions(fields: dict[str, Any]) -> dict[str, Any]:
-    return {**fields, "regions": ("everywhere",)}
-
-
-STEPS = {1: _to_grams, 2: _to_regions}
+STEPS = {1: _to_grams, 2: lambda fields: {**fields, "regions": ("everywhere",)}}
 FRUITS = SchemaSet([SchemaFamily("fruit", Fruit, VERSIONS, STEPS)])
 
 
@@ -146,14 +142,6 @@ def test_an_old_version_cannot_hold_an_enum_member_that_came_later() -> None:
         ({1: VERSIONS[1], 3: VERSIONS[3]}, STEPS, "every version"),
         (VERSIONS, {1: _to_grams}, "one step"),
         ({**VERSIONS, 3: _schema(3, name="string", taste=ALL, grams="long")}, STEPS, "differ"),
-        (
-            {
-                **VERSIONS,
-                3: _schema(3, name="string", taste=SOUR_SWEET, grams="long", regions=REGIONS),
-            },
-            STEPS,
-            "schema and enum differ",
-        ),
         ({**VERSIONS, 2: VERSIONS[1]}, STEPS, "fingerprint of another"),
     ],
 )
@@ -203,29 +191,11 @@ def test_the_records_in_an_array_are_taken_to_their_newest_form_too() -> None:
         bowls.decode(prefix_of(BOWLS[1]) + compile_encoder(BOWLS[1])([(_OldSeed(2, 7),)]))
 
 
-class Table(msgspec.Struct, frozen=True):
-    bowls: tuple[Bowl, ...]
-    name: str = ""
-
-
-def test_records_in_records_of_an_array_are_taken_to_their_newest_form_too() -> None:
-    bowl = _bowl(1, ALL, sizes={"type": "array", "items": "long"})
-    one = _schema(1, bowls={"type": "array", "items": bowl}) | {"name": "Table"}
-    two = _schema(2, bowls={"type": "array", "items": bowl}, name="string")
-    two |= {"name": "Table"}
-    steps = {1: lambda fields: {**fields, "name": "oak"}}
-    tables = SchemaSet([SchemaFamily("table", Table, {1: one, 2: two}, steps)])
-    bowls = (Bowl((Seed(Taste.SWEET, (7,)), Seed(Taste.BITTER, ()))), Bowl(()))
-    old = prefix_of(one) + compile_encoder(one)([bowls])
-    assert tables.decode(old) == Table(bowls, "oak")
-
-
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
         (_bowl(1, SOUR_SWEET, sizes={"type": "array", "items": "long"}), "schema and enum differ"),
         (_bowl(1, ALL, size="long"), "bowl/1.seeds and Seed differ"),
-        (_bowl(1, ALL, sizes="bytes"), "'bytes' is not one of"),
         (_bowl(1, ALL, sizes={"type": "array", "items": "bytes"}), "is not one of"),
         (_schema(1, seeds={"type": "array", "items": _schema(1) | {"name": "Seed"}}), "no fields"),
     ],
@@ -256,23 +226,15 @@ def test_a_newer_schema_stops_the_reader_and_says_to_upgrade(header: bytes) -> N
     ("key", "value", "header"),
     [
         (KEY, None, b"unit-move/3"),
-        (None, codec.encode_record(MOVE), b"unit-move/3"),
-        (KEY, b"", b"unit-move/3"),
         (KEY, b"\xc3\x01", b"unit-move/3"),
         (KEY, NEWER, b"unit-move/3"),  # a version that we know, damaged
-        (KEY, NEWER, b"unit-move/4"),
-        (KEY, NEWER, b"unit-move"),
         (KEY, NEWER, b"unit-move/\xb2"),
-        (KEY, NEWER, b"/3"),
         (KEY, NEWER, b"no-such-type/1"),  # no release announces its types so
-        (KEY, NEWER, b"layout-change/12 log/4"),
         (KEY, NEWER, b"unit-move/3 x unit-move/5"),
         (KEY, NEWER, b"unit-move/" + b"9" * 10_000),
-        (KEY, b"not ours at all", b"unit-move/5"),
         (KEY, codec.encode_record(MOVE) + b"\0", b"unit-move/5"),  # damaged, not newer
         (KEY, codec.encode_record(MOVE)[:-1], b"unit-move/5"),
         (b"another/key/0x00000000_0x40000000", codec.encode_record(MOVE), b"unit-move/3"),
-        (b"\xff", codec.encode_record(MOVE), b"unit-move/3"),
     ],
 )
 def test_bytes_of_no_known_schema_are_unreadable_and_stop_nobody(

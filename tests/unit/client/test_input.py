@@ -9,46 +9,31 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 
-from anabranch.client import (
-    CheckpointConsumer,
-    Client,
-    ConsumerSettings,
-    LayoutWatch,
-    ProducerSettings,
-    QueueSettings,
-    ReadSettings,
-)
-from anabranch.client._consumer.consumer import Membership
+from anabranch import client as sdk
 from anabranch.client._kafka_options import CONSUMER
 from anabranch.client._producer.messages import event_time, header_pairs
-from anabranch.client._topics.nodes import Nodes
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
-from support.still_watch import no_producer
-
-_URL = "pulsar://127.0.0.1:1"
+from support.still_watch import lone_member
 
 
 @pytest.mark.parametrize(
     ("kafka", "says"),
     [
         ("security.protocol=ssl", "mapping"),
-        ({5: "x"}, "5 cannot be set"),
         ({"acks": "0"}, "'acks' cannot be set"),
         ({"bootstrap.servers": "x:1"}, "cannot be set"),
-        ({"client.id": None}, "NoneType"),
         ({"client.id": ["a"]}, "list"),
         ({"security.protocol": "telepathy"}, "security.protocol"),
-        ({"ssl.no.such.thing": "x"}, "ssl.no.such.thing"),
         ({"security.protocol": "ssl", "ssl.ca.location": "/no/such/file"}, "ssl.ca.location"),
     ],
 )
 def test_kafka_properties_that_cannot_be_are_refused_at_once(kafka: Any, says: str) -> None:
     with pytest.raises(InvalidInputError, match=says):
-        Client(_URL, kafka=kafka)
+        sdk.Client("pulsar://127.0.0.1:1", kafka=kafka)
 
 
-@pytest.mark.parametrize("given", [-1, 2**63, 2**70, 1.5, "1", b"1", None, True, float("nan")])
+@pytest.mark.parametrize("given", [-1, 2**63, 1.5, "1", True])
 def test_an_event_time_that_cannot_be_is_refused(given: Any) -> None:
     with pytest.raises(InvalidInputError, match="event_time_ms"):
         event_time(given)
@@ -68,13 +53,10 @@ def test_an_event_time_too_far_in_the_future_is_refused() -> None:
         "abc",
         [("a",)],
         [("a", b"b", b"c")],
-        [5],
         {"a": 1},
-        {"a": None},
         {5: b"x"},
         {"ab": b"the producer's own"},
         {"a": "\ud800"},
-        {"\ud800": b"x"},
     ],
 )
 def test_headers_that_cannot_be_are_refused(given: Any) -> None:
@@ -83,51 +65,32 @@ def test_headers_that_cannot_be_are_refused(given: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
-    [
-        {"linger_ms": "5"},
-        {"linger_ms": float("nan")},
-        {"linger_ms": True},
-        {"buffer_messages_max": None},
-        {"delivery_timeout_s": "long"},
-        *({"buffer_messages_max": each} for each in (0, 1.5, 1e6, "100", True)),
-        *({"buffer_bytes_max": each} for each in (0, 1e6, "64 MiB")),
-        {"key_serializer": b"json"},
-        {"value_serializer": "json"},
-        {"count_batches": "yes"},
-        {"compression": 5},
-        {"encrypt": "aes"},
-        {"encrypt": b"key"},
-    ],
-)
-def test_settings_of_a_wrong_type_are_refused(given: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInputError, match=next(iter(given))):
-        ProducerSettings(**given)
-
-
-@pytest.mark.parametrize(
     ("settings", "given"),
     [
-        *((ReadSettings, {"bytes_max": each}) for each in (0, 2**63, 1e6, "64 MiB", True, None)),
-        *((ReadSettings, {"batch_messages_max": each}) for each in (-1, 1_000_001, 1.5)),
-        *((ReadSettings, {"buffered_messages_max": each}) for each in (0, "many")),
-        *((ReadSettings, {"queued_messages_min": each}) for each in (0, 10_000_001, 1.5)),
-        *((ReadSettings, {"fetch_wait_ms": each}) for each in (-1, 300_001, 0.5)),
-        *((ConsumerSettings, {"commit_interval_s": each}) for each in (-1, math.nan, "1", None)),
-        *((ConsumerSettings, {"commit_again_s": each}) for each in (0, math.nan, "1")),
-        *((ConsumerSettings, {"settle_timeout_s": each}) for each in (-1, math.nan, True)),
-        *((ConsumerSettings, {"subscribe_timeout_s": each}) for each in (-1, math.nan)),
-        *((ConsumerSettings, {"read": each}) for each in (None, 64 * 1024 * 1024)),
-        *((QueueSettings, {"messages_max": each}) for each in (0, 0.5, 1.5, 2**31, "1", True)),
-        *((QueueSettings, {"lock_s": each}) for each in (0, math.nan, "30")),
-        *((QueueSettings, {"subscribe_timeout_s": each}) for each in (-1, math.nan, "30")),
-        *((each, {"key_deserializer": "json"}) for each in (ConsumerSettings, QueueSettings)),
-        *((each, {"value_deserializer": b"{}"}) for each in (ConsumerSettings, QueueSettings)),
+        *((sdk.ReadSettings, {"bytes_max": each}) for each in (0, 2**63, True)),
+        *((sdk.ReadSettings, {"batch_messages_max": each}) for each in (-1, 1_000_001, 1.5)),
+        *((sdk.ReadSettings, {"queued_messages_min": each}) for each in (0, 10_000_001, 1.5)),
+        *((sdk.ReadSettings, {"fetch_wait_ms": each}) for each in (-1, 300_001, 0.5)),
+        *((sdk.ConsumerSettings, {"commit_interval_s": each}) for each in (-1, math.nan, "1")),
+        *((sdk.ConsumerSettings, {"commit_again_s": each}) for each in (0, math.nan, "1")),
+        *((sdk.ConsumerSettings, {"settle_timeout_s": each}) for each in (-1, math.nan, "1")),
+        *((sdk.ConsumerSettings, {"read": each}) for each in (None, 64 * 1024 * 1024)),
+        *((sdk.QueueSettings, {"messages_max": each}) for each in (0, 1.5, 2**31)),
+        *((sdk.QueueSettings, {"subscribe_timeout_s": each}) for each in (-1, math.nan, "30")),
+        (sdk.ConsumerSettings, {"key_deserializer": "json"}),
+        (sdk.ConsumerSettings, {"value_deserializer": b"{}"}),
+        (sdk.QueueSettings, {"key_deserializer": "json"}),
+        (sdk.QueueSettings, {"value_deserializer": b"{}"}),
+        (sdk.ProducerSettings, {"linger_ms": "5"}),
+        (sdk.ProducerSettings, {"delivery_timeout_s": "long"}),
+        *((sdk.ProducerSettings, {"buffer_messages_max": each}) for each in (0, 1.5, True)),
+        (sdk.ProducerSettings, {"key_serializer": b"json"}),
+        (sdk.ProducerSettings, {"count_batches": "yes"}),
+        (sdk.ProducerSettings, {"compression": 5}),
+        (sdk.ProducerSettings, {"encrypt": "aes"}),
     ],
 )
-def test_settings_of_consumers_that_cannot_be_are_refused(
-    settings: Any, given: dict[str, Any]
-) -> None:
+def test_settings_that_cannot_be_are_refused(settings: Any, given: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError, match=next(iter(given))):
         settings(**given)
 
@@ -143,16 +106,18 @@ def test_settings_of_consumers_that_cannot_be_are_refused(
 )
 def test_kafkas_client_takes_what_read_settings_take(given: dict[str, int]) -> None:
     nowhere = {"bootstrap.servers": "127.0.0.1:1", "group.id": "billing", "log_level": 0}
-    Consumer({**CONSUMER, **ReadSettings(**given).kafka(), **nowhere}).close()
+    Consumer({**CONSUMER, **sdk.ReadSettings(**given).kafka(), **nowhere}).close()
 
 
-@pytest.mark.parametrize("settings", [ConsumerSettings, QueueSettings])
+@pytest.mark.parametrize("settings", [sdk.ConsumerSettings, sdk.QueueSettings])
 def test_a_decrypt_that_cannot_be_called_is_refused(settings: Any) -> None:
     with pytest.raises(InvalidInputError, match=r"decrypt must be callable.*: bytes"):
         settings.of(None, {"decrypt": b"key"})
 
 
-@pytest.mark.parametrize("settings", [ProducerSettings, ConsumerSettings, QueueSettings])
+@pytest.mark.parametrize(
+    "settings", [sdk.ProducerSettings, sdk.ConsumerSettings, sdk.QueueSettings]
+)
 def test_settings_are_checked_again_with_every_change(settings: Any) -> None:
     base = settings()
     assert settings.of(None, {}) == settings.of(base, {}) == base
@@ -160,16 +125,12 @@ def test_settings_are_checked_again_with_every_change(settings: Any) -> None:
         settings.of(base, {"linger_s": 1})
     with pytest.raises(InvalidInputError, match=f"settings must be {settings.__name__}: dict"):
         settings.of({}, {})
-    changed = {"delivery_timeout_s": "1"} if settings is ProducerSettings else {"decrypt": 5}
+    changed = {"delivery_timeout_s": "1"} if settings is sdk.ProducerSettings else {"decrypt": 5}
     with pytest.raises(InvalidInputError, match=next(iter(changed))):
         settings.of(base, changed)
 
 
 def test_what_is_no_checkpoint_is_refused() -> None:
-    nodes = Nodes(_URL)
-    watch = LayoutWatch(nodes, "topic://public/default/orders")
     stored: Any = b'{"incarnation":1}'
     with pytest.raises(InvalidInputError, match="checkpoint must be a Checkpoint: bytes"):
-        CheckpointConsumer(
-            Membership(nodes, watch, {}, "lake", "", no_producer), ConsumerSettings(), stored
-        )
+        sdk.CheckpointConsumer(lone_member("lake"), sdk.ConsumerSettings(), stored)

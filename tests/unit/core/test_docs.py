@@ -22,8 +22,7 @@ PAGE = (ROOT / "docs" / "state-machine.md").read_text()
 
 def test_the_pictures_are_drawn_from_the_machines() -> None:
     nouns = (SESSIONS, TENANTS, NAMESPACES, LAYOUTS, SUBSCRIPTIONS)
-    kept = (PLACEMENTS, OVERRIDES, PERMISSIONS)
-    for machine in (BUNDLES, LEADING, *nouns, *kept):
+    for machine in (BUNDLES, LEADING, *nouns, PLACEMENTS, OVERRIDES, PERMISSIONS):
         picture = machine.mermaid()
         assert f"```mermaid\n{picture}```\n" in PAGE, f"paste this:\n{picture}"
 

@@ -8,6 +8,7 @@ from anabranch.core.bundles.unit import LEADERSHIP, Move, UnitState
 from anabranch.core.effects import BrokerState, Halt
 from anabranch.core.log.records import SessionChange, SessionOp, UnitMove
 from support.stage import Actor, Stage, request, settings_for, state_of, two_nodes
+from support.there import there
 from support.world import HALVES, UNIT, A, B, C
 
 
@@ -19,9 +20,7 @@ def test_a_drain_gives_everything_away_and_ends_cleanly() -> None:
     assert owner.halted is not None
     assert owner.halted.clean
     assert first.acts_on(UNIT)
-    session = first.replica.session(B)
-    assert session is not None
-    assert not session.open
+    assert not there(first.replica.session(B)).open
 
 
 def test_a_draining_leader_resigns_first() -> None:
@@ -104,9 +103,7 @@ def test_a_leave_that_was_lost_is_proposed_again() -> None:
     assert again.proposal_id != lost.proposal_id
     assert owner.halted is not None
     assert owner.halted.clean
-    session = first.replica.session(B)
-    assert session is not None
-    assert not session.open
+    assert not there(first.replica.session(B)).open
 
 
 @pytest.mark.parametrize("is_taken", [False, True])

@@ -9,38 +9,35 @@ import pytest
 
 from anabranch.devkit.dashboards import DASHBOARDS as MODELS
 from anabranch.devkit.dashboards.grafana import Dashboard
-from support.queries import (
-    DASHBOARDS,
-    exported,
-    named_in,
-    of_alerts,
-    of_dashboards,
-    wrong,
-)
+from support import queries
 
 
 def test_the_files_are_those_that_make_dashboards_writes() -> None:
     """If this fails: `make dashboards`."""
-    written = {file.name: file.read_text("utf-8") for file in DASHBOARDS.glob("*.json")}
+    written = {file.name: file.read_text("utf-8") for file in queries.DASHBOARDS.glob("*.json")}
     assert written == {f"{each.name}.json": each.json() for each in MODELS}
 
 
 def test_each_query_of_a_dashboard_names_metrics_and_labels_that_there_are() -> None:
-    found = of_dashboards()
+    found = queries.of_dashboards()
     assert len(found) > 60
-    assert list(wrong(found, exported())) == []
+    assert list(queries.wrong(found, queries.exported())) == []
 
 
 def test_each_query_of_an_alert_names_metrics_and_labels_that_there_are() -> None:
-    found = of_alerts()
+    found = queries.of_alerts()
     assert len(found) > 30
-    assert list(wrong(found, exported())) == []
+    assert list(queries.wrong(found, queries.exported())) == []
 
 
 def test_every_metric_is_on_a_dashboard() -> None:
-    shown = {each.metric for query in of_dashboards().values() for each in named_in(query)}
+    shown = {
+        each.metric
+        for query in queries.of_dashboards().values()
+        for each in queries.named_in(query)
+    }
     families = {re.sub(r"_(bucket|sum|count)$", "", metric) for metric in shown}
-    known = {re.sub(r"_(bucket|sum|count)$", "", metric) for metric in exported()}
+    known = {re.sub(r"_(bucket|sum|count)$", "", metric) for metric in queries.exported()}
     beside = {
         "anabranch_load_segments",
         "anabranch_load_records",
@@ -58,13 +55,13 @@ def test_a_legend_names_labels_that_its_lines_have(dashboard: Dashboard) -> None
             of_aggregate = {label.strip() for group in kept for label in group.split(",")}
             plain = query.promql.replace("$__rate_interval", "5m")
             of_metric = set.intersection(
-                *(set(exported()[each.metric]) for each in named_in(plain))
+                *(set(queries.exported()[each.metric]) for each in queries.named_in(plain))
             )
             assert named <= (of_aggregate if kept else of_metric), panel.title
 
 
 def test_panels_lie_beside_each_other() -> None:
-    for file in DASHBOARDS.glob("*.json"):
+    for file in queries.DASHBOARDS.glob("*.json"):
         taken: set[tuple[int, int]] = set()
         for panel in json.loads(file.read_text("utf-8"))["panels"]:
             place = panel["gridPos"]
@@ -90,4 +87,4 @@ def test_panels_lie_beside_each_other() -> None:
     ],
 )
 def test_a_query_that_asks_for_what_there_is_not_is_found(query: str, told: str) -> None:
-    assert any(told in each for each in wrong({"here": query}, exported()))
+    assert any(told in each for each in queries.wrong({"here": query}, queries.exported()))

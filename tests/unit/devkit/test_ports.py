@@ -9,5 +9,4 @@ COUNT = 1_000  # of 20,000: by chance alone some would come again
 
 
 def test_a_port_that_was_given_out_is_not_given_out_again_soon() -> None:
-    ports = [free_port(HOST) for _ in range(COUNT)]
-    assert len(set(ports)) == COUNT
+    assert len({free_port(HOST) for _ in range(COUNT)}) == COUNT

@@ -22,6 +22,7 @@ _NODE: Final = 'job="anabranch",instance="n1"'
 _OTHER: Final = 'job="anabranch",instance="n2"'
 _TOPIC: Final = 'topic="a/b/c"'
 _OF: Final = f'{_TOPIC},subscription="s"'
+_SEGMENT: Final = f'{_OF},segment="4"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +40,10 @@ class Case:
     firing: int = 1
 
 
-def _each(metric: str, labels: str, loud: str, quiet: str) -> tuple[dict[str, str], dict[str, str]]:
-    return {f"{metric}{{{labels}}}": loud}, {f"{metric}{{{labels}}}": quiet}
+def _one(alert: str, minute: int, metric: str, loud: str, quiet: str, labels: str = _NODE) -> Case:
+    """Of an alert that looks at one series."""
+    series = f"{metric}{{{labels}}}"
+    return Case(alert, minute, {series: loud}, {series: quiet})
 
 
 _PROXY: Final = 'job="proxies",instance="p1"'
@@ -49,6 +52,16 @@ _KNOWN: Final = "anabranch_proxy_nodes"
 _LAG: Final = "anabranch_fold_lag_records"
 _PROPOSALS: Final = "anabranch_proposal_seconds_bucket"
 _HAND_OVERS: Final = "anabranch_hand_over_seconds_bucket"
+_LAPSES: Final = "anabranch_session_lapses_total"
+_SNAPSHOTS: Final = "anabranch_snapshots_total"
+_UNSERVED: Final = "pulsar_scalable_topic_buckets_unserved"
+_FOUND: Final = "anabranch_segment_findings"
+_WITHHELD: Final = "pulsar_scalable_topic_buckets_withheld"
+_BACKLOG: Final = "anabranch_subscription_backlog_messages"
+_EXPIRES: Final = "anabranch_subscription_expires_in_seconds"
+_LETTERS: Final = "anabranch_dead_letters_waiting"
+_ROUND: Final = "anabranch_load_round_seconds"
+_EXIT: Final = "anabranch_audit_exit_status"
 _SHOWN: Final = "anabranch_archive_next_offset"
 _BEHIND: Final = "anabranch_archive_behind_records"
 _SPLITS: Final = "pulsar_scalable_topic_auto_splits_total"
@@ -58,6 +71,23 @@ _FULL: Final = "pulsar_scalable_topic_split_suppressed_max_segments_total"
 
 _LISTS: Final = ("pulsar_broker_topic_list_heap", "pulsar_proxy_topic_list_direct")
 _CLUSTER: Final = 'job="anabranch",instance="n1",cluster="river"'
+
+
+def _of(
+    alert: str, minute: int, series: tuple[str, str], loud: tuple[str, str], quiet: tuple[str, str]
+) -> Case:
+    """Of an alert that compares two series."""
+    fires, silent = (dict(zip(series, values, strict=True)) for values in (loud, quiet))
+    return Case(alert, minute, fires, silent)
+
+
+_LEADS: Final = (f"anabranch_is_leader{{{_NODE}}}", f"anabranch_is_leader{{{_OTHER}}}")
+_BROKERS: Final = (f"anabranch_brokers{{{_NODE}}}", f"anabranch_brokers{{{_OTHER}}}")
+_PROXIED: Final = (f"{_REACHED}{{{_PROXY}}}", f"{_KNOWN}{{{_PROXY}}}")
+_HORIZON: Final = ("anabranch_log_next_offset", "anabranch_snapshot_horizon_offset")
+_ARCHIVED: Final = (f'{_BEHIND}{{archive="a"}}', f'{_SHOWN}{{archive="a"}}')
+_CHANGED: Final = (f"{_SPLITS}{{{_TOPIC}}}", f"{_MERGES}{{{_TOPIC}}}")
+_AUDITED: Final = ("anabranch_audit_finished_timestamp_seconds", "anabranch_audit_interval_seconds")
 
 
 def _lists(
@@ -118,67 +148,19 @@ _TOPIC_LISTS: Final = (
         },
         0,
     ),
-    Case(
-        "AnabranchTopicListQueueFills",
-        2,
-        {},
-        {
-            f"{_LISTS[0]}_queue_size{{{_CLUSTER}}}": "9x12",
-            f"{_LISTS[0]}_queue_max_size{{{_CLUSTER}}}": "0x12",
-        },
-        0,
-    ),
-    # Both kinds of one instance are told.
-    Case(
-        "AnabranchTopicListsTimeOut",
-        8,
-        {
-            f"pulsar_broker_topic_list_{each}_timeout_total{{{_CLUSTER}}}": "0+18x32"
-            for each in ("heap", "direct")
-        },
-        {},
-        2,
-    ),
 )
 CASES: Final = (
     *_TOPIC_LISTS,
-    Case("AnabranchNodeDown", 2, *_each("up", _NODE, "1 1 0x8", "1 1 1 1 1 1 1 0x1")),
-    Case("AnabranchNotServing", 2, *_each("anabranch_serving", _NODE, "1 0x8", "0 0 1x8")),
-    Case(
-        "AnabranchNoLeader",
-        2,
-        {f"anabranch_is_leader{{{_NODE}}}": "0x8", f"anabranch_is_leader{{{_OTHER}}}": "1 0x8"},
-        {f"anabranch_is_leader{{{_NODE}}}": "0x8", f"anabranch_is_leader{{{_OTHER}}}": "1x8"},
-    ),
+    _one("AnabranchNodeDown", 2, "up", "1 1 0x8", "1 1 1 1 1 1 1 0x1"),
+    _one("AnabranchNotServing", 2, "anabranch_serving", "1 0x8", "0 0 1x8"),
+    _of("AnabranchNoLeader", 2, _LEADS, ("0x8", "1 0x8"), ("0x8", "1x8")),
     Case("AnabranchNoLeader", 2, {}, {f"anabranch_is_leader{{{_NODE}}}": "0 1x8"}),
-    Case(
-        "AnabranchTwoLeaders",
-        2,
-        {f"anabranch_is_leader{{{_NODE}}}": "1x8", f"anabranch_is_leader{{{_OTHER}}}": "0 1x8"},
-        {f"anabranch_is_leader{{{_NODE}}}": "1x8", f"anabranch_is_leader{{{_OTHER}}}": "1 0x8"},
-    ),
-    Case(
-        "AnabranchNodesDisagree",
-        3,
-        {f"anabranch_brokers{{{_NODE}}}": "3x12", f"anabranch_brokers{{{_OTHER}}}": "3 2x12"},
-        {f"anabranch_brokers{{{_NODE}}}": "3 2x12", f"anabranch_brokers{{{_OTHER}}}": "3 3 2x12"},
-    ),
-    Case(
-        "AnabranchSessionLapsed",
-        3,
-        *_each("anabranch_session_lapses_total", _NODE, "4x6 5x6", "4x12"),
-    ),
-    Case(
-        "AnabranchSessionLapsesOften",
-        20,
-        *_each("anabranch_session_lapses_total", _NODE, "0+0.1x80", "0x40 1x40"),
-    ),
-    Case("AnabranchConcern", 3, *_each("anabranch_concerns", _NODE, "0 1x12", "1 0x12")),
-    Case(
-        "AnabranchConnectionsRefused",
-        5,
-        *_each("anabranch_http_refused_total", _NODE, "0+3x20", "0+0.5x20"),
-    ),
+    _of("AnabranchTwoLeaders", 2, _LEADS, ("1x8", "0 1x8"), ("1x8", "1 0x8")),
+    _of("AnabranchNodesDisagree", 3, _BROKERS, ("3x12", "3 2x12"), ("3 2x12", "3 3 2x12")),
+    _one("AnabranchSessionLapsed", 3, _LAPSES, "4x6 5x6", "4x12"),
+    _one("AnabranchSessionLapsesOften", 20, _LAPSES, "0+0.1x80", "0x40 1x40"),
+    _one("AnabranchConcern", 3, "anabranch_concerns", "0 1x12", "1 0x12"),
+    _one("AnabranchConnectionsRefused", 5, "anabranch_http_refused_total", "0+3x20", "0+0.5x20"),
     Case(
         "AnabranchClientsRefused",
         5,
@@ -188,14 +170,9 @@ CASES: Final = (
             f'anabranch_wire_refusals_total{{{_NODE},reason="idle"}}': "0+9x20",
         },
     ),
-    Case("AnabranchProxyDown", 2, *_each("up", _PROXY, "1 0x8", "1x9")),
-    Case("AnabranchProxyReachesNobody", 2, *_each(_REACHED, _PROXY, "3 0x8", "1x9")),
-    Case(
-        "AnabranchProxyMissesNodes",
-        7,
-        {f"{_REACHED}{{{_PROXY}}}": "2x28", f"{_KNOWN}{{{_PROXY}}}": "3x28"},
-        {f"{_REACHED}{{{_PROXY}}}": "2 3x28", f"{_KNOWN}{{{_PROXY}}}": "3x28"},
-    ),
+    _one("AnabranchProxyDown", 2, "up", "1 0x8", "1x9", _PROXY),
+    _one("AnabranchProxyReachesNobody", 2, _REACHED, "3 0x8", "1x9", _PROXY),
+    _of("AnabranchProxyMissesNodes", 7, _PROXIED, ("2x28", "3x28"), ("2 3x28", "3x28")),
     Case(  # of which the page tells
         "AnabranchProxyMissesNodes",
         7,
@@ -203,18 +180,10 @@ CASES: Final = (
         {f"{_REACHED}{{{_PROXY}}}": "0x28", f"{_KNOWN}{{{_PROXY}}}": "3x28"},
         0,
     ),
-    Case("AnabranchDigestMismatch", 1, *_each("anabranch_digest_mismatch_total", _NODE, "1", "0")),
-    Case(
-        "AnabranchUnreadableRecords",
-        3,
-        *_each("anabranch_unreadable_records_total", _NODE, "2x6 3x6", "2x12"),
-    ),
-    Case("AnabranchFoldLags", 4, *_each(_LAG, _NODE, "500x16", "0x4 500 0x11")),
-    Case(
-        "AnabranchAppendsFail",
-        3,
-        *_each("anabranch_append_failures_total", _NODE, "0+1x12", "0x6 1x6"),
-    ),
+    _one("AnabranchDigestMismatch", 1, "anabranch_digest_mismatch_total", "1", "0"),
+    _one("AnabranchUnreadableRecords", 3, "anabranch_unreadable_records_total", "2x6 3x6", "2x12"),
+    _one("AnabranchFoldLags", 4, _LAG, "500x16", "0x4 500 0x11"),
+    _one("AnabranchAppendsFail", 3, "anabranch_append_failures_total", "0+1x12", "0x6 1x6"),
     Case(
         "AnabranchProposalsSlow",
         12,
@@ -222,11 +191,7 @@ CASES: Final = (
         | {f'{_PROPOSALS}{{{_NODE},le="{le}"}}': "0x48" for le in ("1", "2.5")},
         {f'{_PROPOSALS}{{{_NODE},le="{le}"}}': "0+9x48" for le in ("1", "2.5", "5", "+Inf")},
     ),
-    Case(
-        "AnabranchSnapshotsFail",
-        10,
-        *_each("anabranch_snapshots_total", f'{_NODE},result="failed"', "0x4 1x40", "7x44"),
-    ),
+    _one("AnabranchSnapshotsFail", 10, _SNAPSHOTS, "0x4 1x40", "7x44", f'{_NODE},result="failed"'),
     Case(
         "AnabranchSnapshotsFail",
         10,
@@ -234,28 +199,12 @@ CASES: Final = (
         {'anabranch_snapshots_total{result="written"}': "0+1x44"},
         0,
     ),
-    Case(
-        "AnabranchSnapshotIsOld",
-        12,
-        {"anabranch_log_next_offset": "200000x48", "anabranch_snapshot_horizon_offset": "5x48"},
-        {
-            "anabranch_log_next_offset": "200000x48",
-            "anabranch_snapshot_horizon_offset": "190000x48",
-        },
+    _of("AnabranchSnapshotIsOld", 12, _HORIZON, ("200000x48", "5x48"), ("200000x48", "190000x48")),
+    _of(
+        "AnabranchArchiveStandsStill", 40, _ARCHIVED, ("0+3x160", "50x160"), ("0+3x160", "0+1x160")
     ),
-    Case(
-        "AnabranchArchiveStandsStill",
-        40,
-        {f'{_BEHIND}{{archive="a"}}': "0+3x160", f'{_SHOWN}{{archive="a"}}': "50x160"},
-        {f'{_BEHIND}{{archive="a"}}': "0+3x160", f'{_SHOWN}{{archive="a"}}': "0+1x160"},
-    ),
-    Case(
-        "AnabranchArchiveStandsStill",
-        40,
-        {f'{_BEHIND}{{archive="a"}}': "9x160", f'{_SHOWN}{{archive="a"}}': "50x160"},
-        {f'{_BEHIND}{{archive="a"}}': "0x160", f'{_SHOWN}{{archive="a"}}': "50x160"},
-    ),
-    Case("AnabranchArchiveBehind", 20, *_each(_BEHIND, 'archive="a"', "200000x80", "9000x80")),
+    _of("AnabranchArchiveStandsStill", 40, _ARCHIVED, ("9x160", "50x160"), ("0x160", "50x160")),
+    _one("AnabranchArchiveBehind", 20, _BEHIND, "200000x80", "9000x80", 'archive="a"'),
     Case(
         "AnabranchNoArchive",
         70,
@@ -276,7 +225,7 @@ CASES: Final = (
             f'anabranch_lookups_total{{{_NODE},outcome="deadline"}}': "0+0.1x40",
         },
     ),
-    Case("AnabranchLookupsWait", 5, *_each("anabranch_waiting_lookups", _NODE, "50x20", "50 2x20")),
+    _one("AnabranchLookupsWait", 5, "anabranch_waiting_lookups", "50x20", "50 2x20"),
     Case(
         "AnabranchHandOversSlow",
         20,
@@ -284,41 +233,16 @@ CASES: Final = (
         | {f'{_HAND_OVERS}{{{_NODE},le="{le}"}}': "0x80" for le in ("1", "5")},
         {f'{_HAND_OVERS}{{{_NODE},le="{le}"}}': "0+9x80" for le in ("1", "5", "10", "+Inf")},
     ),
-    Case(
-        "AnabranchBucketsUnserved",
-        2,
-        *_each("pulsar_scalable_topic_buckets_unserved", f'{_OF},segment="4"', "2x8", "0x8"),
-    ),
-    Case(
-        "AnabranchBucketsWithheld",
-        12,
-        *_each(
-            "pulsar_scalable_topic_buckets_withheld", f'{_OF},segment="4"', "1x48", "1x8 0 1x39"
-        ),
-    ),
-    Case("AnabranchSplitsSuppressed", 15, *_each(_FULL, _TOPIC, "0+1x60", "5x60")),
-    Case("AnabranchMergesSuppressed", 65, *_each(_DEEP, _TOPIC, "0+1x260", "5x260")),
-    Case(
-        "AnabranchTopicFlaps",
-        30,
-        {f"{_SPLITS}{{{_TOPIC}}}": "0+0.1x120", f"{_MERGES}{{{_TOPIC}}}": "0+0.1x120"},
-        {f"{_SPLITS}{{{_TOPIC}}}": "0+0.1x120", f"{_MERGES}{{{_TOPIC}}}": "1x120"},
-    ),
-    Case(
-        "AnabranchBacklogGrows",
-        35,
-        *_each("anabranch_subscription_backlog_messages", _OF, "0+900x140", "90000-90x140"),
-    ),
-    Case(
-        "AnabranchSubscriptionExpires",
-        10,
-        *_each("anabranch_subscription_expires_in_seconds", _OF, "8000-15x40", "200000-15x40"),
-    ),
-    Case(
-        "AnabranchLoadMeasuredSlowly",
-        12,
-        *_each("anabranch_load_round_seconds", _NODE, "12x48", "12x8 0.4 12x39"),
-    ),
+    _one("AnabranchBucketsUnserved", 2, _UNSERVED, "2x8", "0x8", _SEGMENT),
+    _one("AnabranchSegmentChanged", 2, _FOUND, "1x8", "0x8", 'topic="t",finding="missing"'),
+    _one("AnabranchBucketsWithheld", 12, _WITHHELD, "1x48", "1x8 0 1x39", _SEGMENT),
+    _one("AnabranchSplitsSuppressed", 15, _FULL, "0+1x60", "5x60", _TOPIC),
+    _one("AnabranchMergesSuppressed", 65, _DEEP, "0+1x260", "5x260", _TOPIC),
+    _of("AnabranchTopicFlaps", 30, _CHANGED, ("0+0.1x120", "0+0.1x120"), ("0+0.1x120", "1x120")),
+    _one("AnabranchBacklogGrows", 35, _BACKLOG, "0+900x140", "90000-90x140", _OF),
+    _one("AnabranchSubscriptionExpires", 10, _EXPIRES, "8000-15x40", "200000-15x40", _OF),
+    _one("AnabranchDeadLettersWait", 5, _LETTERS, "2x20", "0x20", _OF),
+    _one("AnabranchLoadMeasuredSlowly", 12, _ROUND, "12x48", "12x8 0.4 12x39"),
     Case(
         "AnabranchAuditViolation",
         1,
@@ -326,22 +250,9 @@ CASES: Final = (
         {'anabranch_audit_violations{check="seals"}': "0"},
         firing=2,
     ),
-    Case("AnabranchAuditGap", 1, *_each("anabranch_audit_exit_status", "", "3", "0")),
-    Case(
-        "AnabranchAuditFails", 12, *_each("anabranch_audit_exit_status", "", "2x48", "2x8 0 2x39")
-    ),
-    Case(
-        "AnabranchAuditIsOld",
-        40,
-        {
-            "anabranch_audit_finished_timestamp_seconds": "0x160",
-            "anabranch_audit_interval_seconds": "300x160",
-        },
-        {
-            "anabranch_audit_finished_timestamp_seconds": "0+15x160",
-            "anabranch_audit_interval_seconds": "300x160",
-        },
-    ),
+    _one("AnabranchAuditGap", 1, _EXIT, "3", "0", ""),
+    _one("AnabranchAuditFails", 12, _EXIT, "2x48", "2x8 0 2x39", ""),
+    _of("AnabranchAuditIsOld", 40, _AUDITED, ("0x160", "300x160"), ("0+15x160", "300x160")),
     # The first one hangs, or whoever audits is started again and again before one has ended.
     Case(
         "AnabranchAuditIsOld",
@@ -353,7 +264,7 @@ CASES: Final = (
         },
     ),
     Case("AnabranchAuditIsOld", 29, {}, {"anabranch_audit_interval_seconds": "300x160"}, 0),
-    Case("AnabranchAuditIsOld", 10, *_each("up", 'job="audits"', "0x40", "1x40")),
+    _one("AnabranchAuditIsOld", 10, "up", "0x40", "1x40", 'job="audits"'),
 )
 
 
@@ -368,14 +279,13 @@ def _series(values: dict[str, str]) -> list[dict[str, str]]:
 
 
 def _tests(case: Case) -> list[dict[str, Any]]:
-    told = ((case.fires, case.firing), (case.silent, 0))
     return [
         {
             "interval": _STEP,
             "input_series": _series(series),
             "promql_expr_test": [_firing(case.alert, case.minute, times)],
         }
-        for series, times in told
+        for series, times in ((case.fires, case.firing), (case.silent, 0))
     ]
 
 
@@ -412,10 +322,7 @@ def test_every_alert_fires_when_it_should_and_only_then(tmp_path: Path) -> None:
     files = [str(_written(tmp_path, number, case)) for number, case in enumerate(CASES)]
     tmp_path.chmod(0o755)  # promtool of the image is somebody else
     answer = subprocess.run(
-        [*_promtool(tmp_path), "test", "rules", *files],
-        capture_output=True,
-        text=True,
-        check=False,
+        [*_promtool(tmp_path), "test", "rules", *files], capture_output=True, text=True, check=False
     )
     assert answer.returncode == 0, answer.stdout + answer.stderr
     assert answer.stdout.count("SUCCESS") == len(CASES)

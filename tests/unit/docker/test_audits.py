@@ -35,7 +35,6 @@ if status != 2:
 sys.exit(status)
 """
 _FAILS: Final = "raise RuntimeError('of a bug, with the status of an audit that found something')"
-_IS_KILLED: Final = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"
 _HANGS: Final = "import signal\nprint('auditing', flush=True)\nsignal.pause()"
 
 
@@ -85,7 +84,7 @@ def _await_an_end(running: subprocess.Popen[str]) -> None:
     assert any("an audit ended with status" in line for line in said)
 
 
-def test_a_verdict_is_shown_with_its_page(tmp_path: Path) -> None:
+def test_a_verdict_is_shown_with_its_page_by_metrics_that_are_documented(tmp_path: Path) -> None:
     with _service(tmp_path, _AUDIT, "1", _REPORT) as (url, running):
         _await_an_end(running)
         found = _metrics(url)
@@ -96,35 +95,20 @@ def test_a_verdict_is_shown_with_its_page(tmp_path: Path) -> None:
         assert _values(found["anabranch_audits"]) == {("1",): 1}
         assert _page(f"{url}/") == "<h1>the page</h1>"
         assert _page(f"{url}/audit.json") == _REPORT
-
-
-def test_docs_containers_names_every_metric_of_it(tmp_path: Path) -> None:
-    with _service(tmp_path, _AUDIT, "0", _REPORT) as (url, running):
-        _await_an_end(running)
-        shown = {_row(each) for each in _metrics(url).values() if each.samples}
-    assert shown == set(documented("containers.md"))
-
-
-def test_an_audit_that_could_not_run_says_nothing_of_the_log(tmp_path: Path) -> None:
-    (tmp_path / "audit.json").write_text('{"of": "an earlier one"}')
-    with _service(tmp_path, _AUDIT, "2", _REPORT) as (url, running):
-        _await_an_end(running)
-        found = _metrics(url)
-        assert _values(found["anabranch_audit_exit_status"]) == {(): 2}
-        assert _values(found["anabranch_audit_violations"]) == {}
-        assert _page(f"{url}/audit.json") == '{"of": "an earlier one"}'
+        shown = {_row(each) for each in found.values() if each.samples}
+        assert shown == set(documented("containers.md")), "the page names every metric of it"
 
 
 @pytest.mark.parametrize(
     "audit",
     [
-        pytest.param((_IS_KILLED,), id="killed"),
+        pytest.param((_AUDIT, "2", _REPORT), id="could not run"),
         pytest.param((_FAILS,), id="failed"),
         pytest.param((_AUDIT, "0", '{"records": 7'), id="half a report"),
         pytest.param((_AUDIT, "137", _REPORT), id="killed behind a report"),
     ],
 )
-def test_an_audit_that_did_not_come_to_its_end_could_not_run(
+def test_an_audit_that_did_not_come_to_its_end_says_nothing_of_the_log(
     tmp_path: Path, audit: tuple[str, ...]
 ) -> None:
     (tmp_path / "audit.json").write_text('{"of": "an earlier one"}')

@@ -13,13 +13,13 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from anabranch.broker.settings import load_settings
-from support import steady
 from support.authority import Authority
-from support.http import HttpNode, with_http
-from support.memory_cluster import MemoryCluster, until
+from support.http import http_nodes
+from support.memory_cluster import until
 from support.metrics_page import ROOT
-from support.secured import SecuredNode, tokens_alone, with_secured
+from support.secured import secured_node, tokens_alone
 from support.tls_port import tls_port
+from support.waiting import eventually
 
 _CHECK: Final = ROOT / "docker" / "health.py"
 
@@ -36,72 +36,67 @@ async def _is_healthy(environment: Mapping[str, str]) -> bool:
     return done.returncode == 0
 
 
-@pytest.mark.parametrize(
-    "environment",
-    [
-        {"ANABRANCH_WEB_SERVICE_PORT": "{0}"},
-        {"ANABRANCH_WEBSERVICEPORT": "{0}"},
-        {"ANABRANCH_webServicePort": "{0}"},
-        {"ANABRANCH_WEB_SERVICE_PORT": "{0}", "ANABRANCH_BIND_ADDRESS": "127.0.0.1"},
-        {
-            "ANABRANCH_WEB_SERVICE_HOST": "10.0.0.1",  # of another service, on some platforms
-            "ANABRANCH_WEB_SERVICE_PORT": "1",
-            "ANABRANCH_webServicePort": "{0}",
-        },
-    ],
+async def _becomes_healthy(environment: Mapping[str, str]) -> None:
+    """Once the machine has time for it: the check gives a node two seconds."""
+    await eventually(lambda: _is_healthy(environment))
+
+
+ENVIRONMENTS: Final[tuple[dict[str, str], ...]] = (
+    {"ANABRANCH_WEBSERVICEPORT": "{0}"},
+    {"ANABRANCH_webServicePort": "{0}"},
+    {"ANABRANCH_WEB_SERVICE_PORT": "{0}", "ANABRANCH_BIND_ADDRESS": "127.0.0.1"},
+    {
+        "ANABRANCH_WEB_SERVICE_HOST": "10.0.0.1",  # of another service, on some platforms
+        "ANABRANCH_WEB_SERVICE_PORT": "1",
+        "ANABRANCH_webServicePort": "{0}",
+    },
 )
-def test_the_port_is_found_as_the_node_finds_it(environment: Mapping[str, str]) -> None:
-    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
+
+
+async def test_the_port_is_found_as_the_node_finds_it() -> None:
+    async with http_nodes() as (nodes, _):
         port = nodes[0].http.base_url.port
-        told = {name: value.format(port) for name, value in environment.items()}
-        assert load_settings(None, told, {}).web_service_port == port
-        assert await _is_healthy(told)
+        for environment in ENVIRONMENTS:
+            told = {name: value.format(port) for name, value in environment.items()}
+            assert load_settings(None, told, {}).web_service_port == port
+            await _becomes_healthy(told)
 
-    with_http(test)
 
-
-def test_a_node_that_runs_and_does_not_serve_is_not_healthy() -> None:
-    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
+async def test_a_node_that_runs_and_does_not_serve_is_not_healthy() -> None:
+    async with http_nodes(leaseMillis=2_000, livenessTimeoutMillis=3_000) as (nodes, _):
         told = {"ANABRANCH_WEB_SERVICE_PORT": str(nodes[0].http.base_url.port)}
-        assert await _is_healthy(told)
+        await _becomes_healthy(told)
         nodes[0].node.connected = False
         await until(lambda: not nodes[0].node.runtime.has_lease)
         assert not await _is_healthy(told)
-
-    with_http(test, leaseMillis=2_000, livenessTimeoutMillis=3_000)
-
-
-def test_nobody_at_the_port_is_not_healthy() -> None:
-    assert not asyncio.run(_is_healthy({"ANABRANCH_WEB_SERVICE_PORT": "1"}))
+        assert not await _is_healthy({"ANABRANCH_WEB_SERVICE_PORT": "1"}), "nobody is there"
 
 
-def test_a_node_that_asks_who_comes_is_healthy_all_the_same(tmp_path: Path) -> None:
-    async def test(secured: SecuredNode, _: MemoryCluster) -> None:
+async def test_a_node_that_asks_who_comes_is_healthy_all_the_same(tmp_path: Path) -> None:
+    async with secured_node(**tokens_alone(tmp_path)) as secured:
         assert (await secured.ask("GET", "/admin/v2/brokers/health")).status_code == 401
-        assert await _is_healthy({"ANABRANCH_WEB_SERVICE_PORT": str(secured.http.base_url.port)})
-
-    with_secured(test, **tokens_alone(tmp_path))
+        await _becomes_healthy({"ANABRANCH_WEB_SERVICE_PORT": str(secured.http.base_url.port)})
 
 
 @pytest.mark.parametrize("required", [False, True], ids=["anybody", "certified"])
-def test_where_there_is_only_tls_it_is_asked_by_that(tmp_path: Path, *, required: bool) -> None:
+async def test_where_there_is_only_tls_that_is_asked(tmp_path: Path, *, required: bool) -> None:
     authority = Authority(tmp_path)
     node = authority.issue("node", host="10.0.0.1", server=True)  # its name outside
     own = authority.issue("own")
 
-    async def test() -> None:
-        trusted = authority.file if required else None
-        async with tls_port(node, trusted, app=_ready, required=required) as port:
-            told = {
-                "ANABRANCH_WEB_SERVICE_PORT": "",
-                "ANABRANCH_WEB_SERVICE_PORT_TLS": str(port.web_port),
-            }
-            assert await _is_healthy(told) is not required
-            told["ANABRANCH_BROKER_CLIENT_CERTIFICATE_FILE_PATH"] = str(own.certificate)
-            told["ANABRANCH_brokerClientKeyFilePath"] = str(own.key)
-            assert await _is_healthy(told)
-
-    steady.run(test())
+    trusted = authority.file if required else None
+    async with tls_port(node, trusted, app=_ready, required=required) as port:
+        told = {
+            "ANABRANCH_WEB_SERVICE_PORT": "",
+            "ANABRANCH_WEB_SERVICE_PORT_TLS": str(port.web_port),
+        }
+        if required:
+            assert not await _is_healthy(told)
+        else:
+            await _becomes_healthy(told)
+        told["ANABRANCH_BROKER_CLIENT_CERTIFICATE_FILE_PATH"] = str(own.certificate)
+        told["ANABRANCH_brokerClientKeyFilePath"] = str(own.key)
+        await _becomes_healthy(told)
 
 
 async def _ready(scope: Scope, _receive: Receive, send: Send) -> None:

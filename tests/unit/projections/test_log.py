@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,22 +11,7 @@ from anabranch.projections import view as views
 from anabranch.projections.errors import ViewLogError
 from anabranch.projections.store import Family
 from anabranch.projections.view import View
-from support.history import History, mixed
-
-
-@pytest.fixture
-def log() -> History:
-    return mixed()
-
-
-@pytest.fixture
-def view(tmp_path: Path) -> Iterator[View]:
-    with View.open(tmp_path / "view") as opened:
-        yield opened
-
-
-def pairs(log: History) -> list[tuple[bytes, bytes | None]]:
-    return [(key.encode(), value) for key, value in log.snapshot().values.items()]
+from support.history import History
 
 
 def test_an_empty_view_adopts_the_log_it_is_given_and_keeps_it(
@@ -39,7 +23,7 @@ def test_an_empty_view_adopts_the_log_it_is_given_and_keeps_it(
         view.read_batch(log.entries[:10])
     with View.open(tmp_path) as view:
         assert view.log_id == "id-1"
-        view.load_snapshot([pairs(log)], lambda: log.snapshot().horizon)
+        view.load_snapshot([log.snapshot().rows], lambda: log.snapshot().horizon)
         assert view.log_id == "id-1"
     with View.open(tmp_path) as view:
         view.belong_to("id-1", "a.wal")
@@ -70,8 +54,7 @@ def test_a_batch_of_many_changes_is_folded_in_parts(
     folded = []
     parts = 0
     while part := view.read_batch(log.entries):
-        changed = {key for fold in part[:-1] for key, _ in fold.outcome.changes}
-        assert len(changed) < 5
+        assert len({key for fold in part[:-1] for key, _ in fold.outcome.changes}) < 5
         assert view.next_offset == part[-1].offset + 1
         folded += part
         parts += 1

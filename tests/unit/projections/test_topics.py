@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from anabranch.core.log.state import StateQueries
@@ -27,12 +24,6 @@ def log() -> History:
     return history
 
 
-@pytest.fixture
-def view(tmp_path: Path) -> Iterator[View]:
-    with View.open(tmp_path / "view") as opened:
-        yield opened
-
-
 def told(state: StateQueries) -> dict[str, object]:
     names = [name for home in TENANTS_TOPICS for name in state.topics(home)]
     return {
@@ -50,20 +41,9 @@ def test_a_log_of_topics_is_judged_alike_however_it_is_cut(
     folded = []
     while part := view.read_batch(log.entries[view.next_offset : view.next_offset + size]):
         folded += part
-    assert folded == log.folded
-    assert view.digest == log.state.digest
+    assert (folded, view.digest) == (log.folded, log.state.digest)
     assert told(view) == told(log.state)
     assert list(view.restless_topics()) == [ORDERS]
-
-
-def test_a_snapshot_brings_the_topics_and_what_is_to_be_done_for_them(
-    view: View, log: History
-) -> None:
-    taken = log.snapshot()
-    rows: list[tuple[bytes, bytes | None]] = [(k.encode(), v) for k, v in taken.values.items()]
-    view.load_snapshot([rows, [(b"topic:public/default/gone", None)]], lambda: taken.horizon)
-    assert told(view) == told(log.state)
-    assert dict(view.freeze().everything()) == dict(rows)
 
 
 def test_a_bundle_that_was_split_in_the_same_batch_has_the_topics_of_its_half(view: View) -> None:

@@ -13,39 +13,14 @@ import pytest
 from anabranch.channel.codec import Horizon
 from anabranch.channel.errors import NewerSchemaError
 from anabranch.channel.log.entries import Entry
-from anabranch.core.bundles.unit import UnitState
-from anabranch.core.log.digests import to_hex
 from anabranch.core.log.state import Change
 from anabranch.core.log.verdicts import Verdict
-from anabranch.core.ring import RING_END
-from anabranch.projections.errors import (
-    ViewDamagedError,
-    ViewError,
-    ViewFormatError,
-    ViewLockedError,
-    ViewOffsetError,
-)
+from anabranch.projections import errors
 from anabranch.projections.meta import META_KEY
 from anabranch.projections.store import Family, new_batch
 from anabranch.projections.view import View
-from support.history import BROKERS, DEFAULT, History, mixed
+from support.history import BROKERS, History, mixed
 from support.waiting import WAIT_S
-
-
-@pytest.fixture
-def log() -> History:
-    return mixed()
-
-
-@pytest.fixture
-def view(tmp_path: Path) -> Iterator[View]:
-    with View.open(tmp_path / "view") as opened:
-        yield opened
-
-
-def pairs(log: History) -> list[tuple[bytes, bytes | None]]:
-    return [(key.encode(), value) for key, value in log.snapshot().values.items()]
-
 
 # --- the fold -------------------------------------------------------------------------------
 
@@ -67,13 +42,6 @@ def test_an_unreadable_entry_is_rejected_and_takes_its_place(view: View, log: Hi
     assert (view.next_offset, view.digest) == (offset + 2, digest)
 
 
-def test_entries_delivered_again_are_left_out(view: View, log: History) -> None:
-    view.read_batch(log.entries)
-    assert view.read_batch(log.entries) == []
-    assert view.read_batch(log.entries[-3:]) == []
-    assert view.digest == log.state.digest
-
-
 def test_gaps_between_offsets_are_allowed(view: View) -> None:
     log = History()
     log.found()
@@ -91,7 +59,7 @@ def test_a_record_of_a_newer_schema_stops_the_view_where_it_was(view: View, log:
     newer = Entry(11, 1, b"x", b"\xc3\x01" + bytes(12), b"unit-move/99")
     with pytest.raises(NewerSchemaError, match="upgrade"):
         view.read_batch([log.entries[10], newer])
-    with pytest.raises(ViewError, match="start the node again"):
+    with pytest.raises(errors.ViewError, match="start the node again"):
         view.read_batch(log.entries[10:])
     path = view.path
     view.close()
@@ -99,60 +67,21 @@ def test_a_record_of_a_newer_schema_stops_the_view_where_it_was(view: View, log:
         assert again.next_offset == 10
 
 
-def test_a_deleted_parent_and_its_children_share_the_ring(view: View) -> None:
-    log = History()
-    log.found(bundles=1)
-    (whole,) = log.units()
-    log.assign(whole, BROKERS[0])
-    log.split(whole)
-    low, high = log.units()
-    log.split(low)
-    view.read_batch(log.entries)
-    names = [name for name, _ in view.bundles(DEFAULT)]
-    assert names == sorted([whole, low, high, *log.units()[:2]])
-    for where in (0, 0x3FFFFFFF, 0x40000000, 0x7FFFFFFF, 0x80000000, RING_END):
-        found = view.bundle_at(DEFAULT, where)
-        assert found == log.state.bundle_at(DEFAULT, where)
-        assert found is not None
-        assert found[1].state is not UnitState.DELETED
-    assert view.bundle_at("public/defaul", 0) is None
-    assert view.bundle_at("public/defaulu", RING_END) is None
-
-
 # --- its place in the log -------------------------------------------------------------------
-
-
-def test_a_restart_goes_on_where_the_view_stopped(tmp_path: Path, log: History) -> None:
-    with View.open(tmp_path) as view:
-        view.read_batch(log.entries[:50])
-    with View.open(tmp_path) as view:
-        assert view.next_offset == 50
-        view.read_batch(log.entries[50:])
-        assert view.digest == log.state.digest
 
 
 def test_an_older_snapshot_is_refused_and_changes_nothing(view: View, log: History) -> None:
     view.read_batch(log.entries)
-    with pytest.raises(ViewOffsetError, match="is at"):
-        view.load_snapshot([pairs(log)], lambda: Horizon(3, "0" * 32))
+    with pytest.raises(errors.ViewOffsetError, match="is at"):
+        view.load_snapshot([log.snapshot().rows], lambda: Horizon(3, "0" * 32))
     assert view.next_offset == len(log.entries)
     assert view.digest == log.state.digest
 
 
 def test_a_horizon_that_the_view_has_not_reached_is_refused(view: View, log: History) -> None:
     view.read_batch(log.entries[:30])
-    with pytest.raises(ViewOffsetError, match="read the log first"):
+    with pytest.raises(errors.ViewOffsetError, match="read the log first"):
         view.horizon_reached(31)
-
-
-def test_what_a_snapshot_holds_is_clean_afterwards(view: View, log: History) -> None:
-    view.read_batch(log.entries)
-    view.horizon_reached(20)
-    assert view.horizon == 20
-    late = {key for fold in log.folded if fold.offset >= 20 for key, _ in fold.outcome.changes}
-    assert {key.decode() for key, _ in view.freeze().changes()} == late
-    view.horizon_reached(view.next_offset)
-    assert list(view.freeze().changes()) == []
 
 
 def test_a_frozen_view_shows_its_offset_while_the_view_goes_on(view: View, log: History) -> None:
@@ -169,32 +98,11 @@ def test_a_frozen_view_shows_its_offset_while_the_view_goes_on(view: View, log: 
 # --- bulk loading ---------------------------------------------------------------------------
 
 
-def test_a_bulk_load_takes_the_horizon_s_word(view: View, log: History) -> None:
-    taken = log.snapshot()
-    view.load_snapshot([pairs(log)], lambda: taken.horizon)
-    assert to_hex(view.digest) == taken.horizon.digest
-    assert view.next_offset == view.horizon == taken.horizon.next_offset
-    assert view.timestamp_ms == taken.horizon.timestamp_ms
-
-
-def test_a_bulk_load_replaces_all_that_was_there(view: View, log: History) -> None:
-    view.read_batch(log.entries)
-    other = History()
-    other.found(("z:1",), bundles=2)
-    value = other.snapshot()
-    place = Horizon(10_000, value.horizon.digest)
-    view.load_snapshot([pairs(other)], lambda: place)
-    assert [name for name, _ in view.sessions()] == ["z:1"]
-    assert len(list(view.bundles(DEFAULT))) == 2
-    assert view.unit_count(BROKERS[0]) == 0
-    assert list(view.units_of(BROKERS[1])) == []
-
-
 def test_a_bulk_load_that_fails_leaves_the_view_as_it_was(view: View, log: History) -> None:
     view.read_batch(log.entries)
 
     def breaks_off() -> Iterator[list[tuple[bytes, bytes | None]]]:
-        yield pairs(log)
+        yield log.snapshot().rows
         raise ConnectionError("Kafka is gone")
 
     with pytest.raises(ConnectionError):
@@ -222,7 +130,7 @@ def test_listeners_hear_of_changes_once_they_are_stored(view: View, log: History
     assert dict(heard[0][1]) == dict(log.folded[0].outcome.changes)
     view.read_batch(log.entries[:1])
     assert len(heard) == 1
-    view.load_snapshot([pairs(log)], lambda: log.snapshot().horizon)
+    view.load_snapshot([log.snapshot().rows], lambda: log.snapshot().horizon)
     assert heard[1] == (len(log.entries), ())
     view.unsubscribe(listen)
     view.read_batch([Entry(view.next_offset, 1, None, None)])
@@ -233,15 +141,8 @@ def test_listeners_hear_of_changes_once_they_are_stored(view: View, log: History
 
 
 def test_a_folder_in_use_is_refused(view: View) -> None:
-    with pytest.raises(ViewLockedError, match="another process"):
+    with pytest.raises(errors.ViewLockedError, match="another process"):
         View.open(view.path)
-
-
-def test_a_closed_view_lets_the_next_one_in(tmp_path: Path) -> None:
-    view = View.open(tmp_path)
-    view.close()
-    view.close()
-    View.open(tmp_path).close()
 
 
 def test_a_folder_of_another_format_says_what_to_do(tmp_path: Path) -> None:
@@ -249,7 +150,7 @@ def test_a_folder_of_another_format_says_what_to_do(tmp_path: Path) -> None:
         batch = new_batch()
         batch.put(META_KEY, b"\xfejunk", view._store.families[Family.META])
         view._store.write(batch)
-    with pytest.raises(ViewFormatError, match=r"has format 254.*delete the folder"):
+    with pytest.raises(errors.ViewFormatError, match=r"has format 254.*delete the folder"):
         View.open(tmp_path)
 
 
@@ -257,13 +158,13 @@ def test_damaged_files_say_what_to_do(tmp_path: Path, log: History) -> None:
     with View.open(tmp_path) as view:
         view.read_batch(log.entries)
     (tmp_path / "view-000000" / "CURRENT").write_text("nonsense\n")
-    with pytest.raises(ViewDamagedError, match="delete the folder"):
+    with pytest.raises(errors.ViewDamagedError, match="delete the folder"):
         View.open(tmp_path)
 
 
 def test_a_file_where_the_folder_should_be_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "view").write_text("")
-    with pytest.raises(ViewDamagedError, match="cannot be read or written"):
+    with pytest.raises(errors.ViewDamagedError, match="cannot be read or written"):
         View.open(tmp_path / "view")
 
 

@@ -7,11 +7,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.core.errors import InvalidInputError
-from anabranch.spark_replay.kafka_options import java_properties, spark_options
-
-
-def test_without_security_only_the_servers_are_named() -> None:
-    assert spark_options("a:1,b:2", {}) == {"kafka.bootstrap.servers": "a:1,b:2"}
+from anabranch.spark_replay.kafka_options import java_properties
 
 
 @pytest.mark.parametrize(
@@ -27,8 +23,7 @@ def test_a_login_becomes_a_jaas_line_with_quotes_escaped(mechanism: str, module:
             "sasl.password": 'a"b\\c',
         }
     )
-    assert java["security.protocol"] == "SASL_SSL"
-    assert java["sasl.mechanism"] == mechanism
+    assert (java["security.protocol"], java["sasl.mechanism"]) == ("SASL_SSL", mechanism)
     assert java["sasl.jaas.config"] == (
         f'org.apache.kafka.common.security.{module} required username="me" password="a\\"b\\\\c";'
     )

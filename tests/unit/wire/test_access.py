@@ -19,13 +19,13 @@ from anabranch.wire.errors import AuthenticationError, ConnectError, TlsError, T
 from anabranch.wire.server.admission import AdmittedPeer, Visitor
 from anabranch.wire.server.server import WireServer
 from support.authority import Authority
-from support.memory_cluster import MemoryCluster
-from support.secured import SecuredNode, bearer, tokens_alone, users_file, with_secured
+from support.secured import SecuredNode, bearer, secured_node, tokens_alone, users_file
 from support.tls_port import tls_port
 from support.tokens import token
 from support.waiting import WAIT_S, until
-from support.wire import HOST, no_routes, run
+from support.wire import HOST, no_routes, on_both_loops
 
+_SOON_S = 8  # when a token expires, and yet not before it was shown
 SDK_S = 3.0  # the least that a part of a client waits for an answer to its CONNECT
 
 
@@ -38,25 +38,24 @@ async def left(connection: ClientConnection) -> str:
     return await connection.closed
 
 
-def test_a_token_or_a_password_lets_a_client_in(tmp_path: Path) -> None:
+async def test_a_token_or_a_password_lets_a_client_in(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(token("eve"))
 
-    async def test(node: SecuredNode, _: MemoryCluster) -> None:
+    users = users_file(tmp_path, bob="secret")
+    settings = tokens_alone(tmp_path, basicAuthConf=users, authenticationProviders="token,basic")
+
+    async with secured_node(**settings) as node:
         for shown in (Token(token("ada")), Token(file), Basic("bob", "secret")):
             await left(await joined(node, shown))
         assert node.security.authenticator.admitted == {"token": 2, "basic": 1}
 
-    users = users_file(tmp_path, bob="secret")
-    settings = tokens_alone(tmp_path, basicAuthConf=users, authenticationProviders="token,basic")
-    with_secured(test, **settings)
 
-
-def test_who_is_refused_is_told_why_and_what_to_do(tmp_path: Path) -> None:
+async def test_who_is_refused_is_told_why_and_what_to_do(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(token("ada", seconds=-60))
 
-    async def test(node: SecuredNode, _: MemoryCluster) -> None:
+    async with secured_node(**tokens_alone(tmp_path)) as node:
         expired = token("ada", seconds=-60)
         for shown, remedy in (
             (None, "Show who you are"),
@@ -69,12 +68,8 @@ def test_who_is_refused_is_told_why_and_what_to_do(tmp_path: Path) -> None:
                 await joined(node, shown)
             assert expired not in str(refused.value)
 
-    with_secured(test, **tokens_alone(tmp_path))
 
-
-def test_who_has_guessed_hears_why_and_is_to_wait_where_nothing_was_looked_at(
-    tmp_path: Path,
-) -> None:
+async def test_who_has_guessed_hears_why_or_is_to_wait_unheard(tmp_path: Path) -> None:
     """Within the time that the SDK has for it, however often the address was wrong."""
     wrong = Token(token("ada", b"w" * 64))
 
@@ -85,20 +80,17 @@ def test_who_has_guessed_hears_why_and_is_to_wait_where_nothing_was_looked_at(
             return error
         raise AssertionError("it was let in")
 
-    async def test(node: SecuredNode, _: MemoryCluster) -> None:
+    async with secured_node(**tokens_alone(tmp_path)) as node:
         for _try in range(FREE_TRIES):
             assert isinstance(await refused(node), AuthenticationError)
         found = await asyncio.gather(*(refused(node) for _ in range(2 * WAITING_MAX)))
-        looked_at = [each for each in found if isinstance(each, AuthenticationError)]
-        assert len(looked_at) == WAITING_MAX
+        assert len([each for each in found if isinstance(each, AuthenticationError)]) == WAITING_MAX
         others = [each for each in found if isinstance(each, TurnedAwayError)]
         assert {each.code for each in others} == {ServerError.TooManyRequests}
         assert all("try again in a minute" in str(each) for each in others)
 
-    with_secured(test, **tokens_alone(tmp_path))
 
-
-def test_who_cannot_be_judged_now_is_to_come_again(tmp_path: Path) -> None:
+async def test_who_cannot_be_judged_now_is_to_come_again(tmp_path: Path) -> None:
     """As there is no key to be had: nothing is wrong with what is shown."""
     settings = {
         "authenticationEnabled": True,
@@ -108,14 +100,11 @@ def test_who_cannot_be_judged_now_is_to_come_again(tmp_path: Path) -> None:
         "tokenAudience": "them",
     }
 
-    async def test(node: SecuredNode, _: MemoryCluster) -> None:
+    async with secured_node(**settings) as node:
         with pytest.raises(TurnedAwayError, match="no key to verify tokens") as busy:
             await joined(node, Token(token("ada", kid="one")))
         assert busy.value.code == ServerError.ServiceNotReady
-        answer = await node.ask("GET", "/admin/v2/tenants", bearer("ada"))
-        assert answer.status_code == 503
-
-    with_secured(test, **settings)
+        assert (await node.ask("GET", "/admin/v2/tenants", bearer("ada"))).status_code == 503
 
 
 class _Thinking:
@@ -129,37 +118,35 @@ class _Thinking:
         return AdmittedPeer(visitor.principal)
 
 
-def test_whom_a_node_cannot_judge_in_time_is_not_told_that_it_said_nothing() -> None:
-    async def test() -> None:
-        limits = ConnectionLimits(handshake_s_max=0.2)
-        server = WireServer(no_routes, "test", limits, _Thinking())
-        with bind(HOST, 0) as held:
-            await server.listen(held)
-            with pytest.raises(TurnedAwayError, match="brokerHandshakeTimeoutMillis") as late:
-                await connect(HOST, server.port, timeout_s=WAIT_S, credentials=Token(token()))
-            await server.stop()
-        assert late.value.code == ServerError.ServiceNotReady
-
-    run(test)
+@on_both_loops
+async def test_whom_a_node_cannot_judge_in_time_is_not_told_that_it_said_nothing() -> None:
+    server = WireServer(no_routes, "test", ConnectionLimits(handshake_s_max=0.2), _Thinking())
+    with bind(HOST, 0) as held:
+        await server.listen(held)
+        with pytest.raises(TurnedAwayError, match="brokerHandshakeTimeoutMillis") as late:
+            await connect(HOST, server.port, timeout_s=WAIT_S, credentials=Token(token()))
+        await server.stop()
+    assert late.value.code == ServerError.ServiceNotReady
 
 
-def test_what_has_expired_is_asked_for_once_more(tmp_path: Path) -> None:
+async def test_what_has_expired_is_asked_for_once_more(tmp_path: Path) -> None:
     made = iter([token("ada", seconds=-60), token("ada")])
 
-    async def test(node: SecuredNode, _: MemoryCluster) -> None:
+    async with secured_node(**tokens_alone(tmp_path)) as node:
         await left(await joined(node, Token(lambda: next(made))))
-
-    with_secured(test, **tokens_alone(tmp_path))
     assert next(made, None) is None
 
 
-def test_a_challenge_is_answered_with_a_new_token_on_the_same_connection(tmp_path: Path) -> None:
+async def test_a_challenge_is_answered_with_a_new_token(tmp_path: Path) -> None:
     shown: list[str] = []
 
-    async def test(node: SecuredNode, _: MemoryCluster) -> None:
+    async with secured_node(**tokens_alone(tmp_path)) as node:
+
         async def fetched() -> str:
             await asyncio.sleep(0)
-            shown.append(token("ada", seconds=3 if len(shown) < 2 else 3_600, count=len(shown)))
+            shown.append(
+                token("ada", seconds=_SOON_S if len(shown) < 2 else 3_600, count=len(shown))
+            )
             return shown[-1]
 
         connection = await joined(node, Token(fetched))
@@ -168,38 +155,33 @@ def test_a_challenge_is_answered_with_a_new_token_on_the_same_connection(tmp_pat
         assert len(shown) == 3
         await left(connection)
 
-    with_secured(test, **tokens_alone(tmp_path))
 
-
-def test_a_challenge_that_cannot_be_answered_ends_the_connection(tmp_path: Path) -> None:
+async def test_a_challenge_that_cannot_be_answered_ends_the_connection(tmp_path: Path) -> None:
     file = tmp_path / "token"
-    file.write_text(token("ada", seconds=3))
+    file.write_text(token("ada", seconds=_SOON_S))
 
-    async def test(node: SecuredNode, _: MemoryCluster) -> None:
+    async with secured_node(**tokens_alone(tmp_path)) as node:
         connection = await joined(node, Token(file))
         file.unlink()
         async with asyncio.timeout(WAIT_S):
             assert "cannot be read" in await asyncio.shield(connection.closed)
-        same = await joined(node, Token(token("ada", seconds=3)))
+        same = await joined(node, Token(token("ada", seconds=_SOON_S)))
         async with asyncio.timeout(WAIT_S):
             await asyncio.shield(same.closed)
 
-    with_secured(test, **tokens_alone(tmp_path))
 
-
-def test_whoever_makes_the_token_has_the_time_of_a_connection(tmp_path: Path) -> None:
+async def test_whoever_makes_the_token_has_the_time_of_a_connection(tmp_path: Path) -> None:
     async def never() -> str:
         await asyncio.Event().wait()
         return ""
 
-    async def test(node: SecuredNode, _: MemoryCluster) -> None:
+    async with secured_node(**tokens_alone(tmp_path)) as node:
         with pytest.raises(CredentialsError, match=r"within 0\.05 s"):
             await connect(HOST, node.wire.port, timeout_s=0.05, credentials=Token(never))
 
-    with_secured(test, **tokens_alone(tmp_path))
 
-
-def test_tls_is_spoken_with_who_is_trusted_and_nobody_else(tmp_path: Path) -> None:
+@on_both_loops
+async def test_tls_is_spoken_with_who_is_trusted_and_nobody_else(tmp_path: Path) -> None:
     authority, other = Authority(tmp_path / "one"), Authority(tmp_path / "other")
     server = authority.issue("server", server=True)
     elsewhere = authority.issue("elsewhere", server=True, host="127.0.0.2")
@@ -212,46 +194,39 @@ def test_tls_is_spoken_with_who_is_trusted_and_nobody_else(tmp_path: Path) -> No
         assert answer.lookupTopicResponse.brokerServiceUrl == "a"
         await left(connection)
 
-    async def test() -> None:
-        async with tls_port(server) as port:
+    async with tls_port(server) as port:
+        await look_up(port.binary_port, trusting)
+        with pytest.raises(TlsError, match=r"not trusted.*ca_file, --tls-ca"):
+            await look_up(port.binary_port, TlsFiles(Tls(ca_file=other.file)))
+        with pytest.raises(TlsError, match="not trusted"):
+            await look_up(port.binary_port, TlsFiles(Tls()))
+        with pytest.raises(ConnectError, match=r"brokerServicePortTls with pulsar\+ssl"):
+            await look_up(port.binary_port, None)
+    async with tls_port(elsewhere) as port:
+        with pytest.raises(TlsError, match=r"not for 127\.0\.0\.1"):
             await look_up(port.binary_port, trusting)
-            with pytest.raises(TlsError, match=r"not trusted.*ca_file, --tls-ca"):
-                await look_up(port.binary_port, TlsFiles(Tls(ca_file=other.file)))
-            with pytest.raises(TlsError, match="not trusted"):
-                await look_up(port.binary_port, TlsFiles(Tls()))
-            with pytest.raises(ConnectError, match=r"brokerServicePortTls with pulsar\+ssl"):
-                await look_up(port.binary_port, None)
-        async with tls_port(elsewhere) as port:
-            with pytest.raises(TlsError, match=r"not for 127\.0\.0\.1"):
-                await look_up(port.binary_port, trusting)
-            anyhow = Tls(ca_file=authority.file, dangerously_accept_any_host_name=True)
-            await look_up(port.binary_port, TlsFiles(anyhow))
-        async with tls_port(old) as port:
-            with pytest.raises(TlsError, match="has expired"):
-                await look_up(port.binary_port, trusting)
-
-    run(test)
+        anyhow = Tls(ca_file=authority.file, dangerously_accept_any_host_name=True)
+        await look_up(port.binary_port, TlsFiles(anyhow))
+    async with tls_port(old) as port:
+        with pytest.raises(TlsError, match="has expired"):
+            await look_up(port.binary_port, trusting)
 
 
-def test_a_client_shows_its_certificate_where_it_has_to(tmp_path: Path) -> None:
+@on_both_loops
+async def test_a_client_shows_its_certificate_where_it_has_to(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     server, own = authority.issue("server", server=True), authority.issue("ada")
     shown = Tls(ca_file=authority.file, certificate_file=own.certificate, key_file=own.key)
 
-    async def test() -> None:
-        async with tls_port(server, authority.file, required=True) as port:
-            await left(await connect(HOST, port.binary_port, tls=TlsFiles(shown)))
-            with pytest.raises(ConnectError, match="certificate"):
-                await connect(HOST, port.binary_port, tls=TlsFiles(Tls(ca_file=authority.file)))
-
-    run(test)
+    async with tls_port(server, authority.file, required=True) as port:
+        await left(await connect(HOST, port.binary_port, tls=TlsFiles(shown)))
+        with pytest.raises(ConnectError, match="certificate"):
+            await connect(HOST, port.binary_port, tls=TlsFiles(Tls(ca_file=authority.file)))
 
 
-def test_a_port_without_tls_is_told_apart(tmp_path: Path) -> None:
+async def test_a_port_without_tls_is_told_apart(tmp_path: Path) -> None:
     trusting = TlsFiles(Tls(ca_file=Authority(tmp_path / "one").file))
 
-    async def test(node: SecuredNode, _: MemoryCluster) -> None:
+    async with secured_node(**tokens_alone(tmp_path)) as node:
         with pytest.raises(ConnectError, match=r"TLS|closed|reset"):
             await connect(HOST, node.wire.port, timeout_s=WAIT_S, tls=trusting)
-
-    with_secured(test, **tokens_alone(tmp_path))

@@ -33,8 +33,7 @@ def test_the_committed_code_is_what_the_proto_file_gives(tmp_path: Path) -> None
 
 def test_each_type_has_the_number_of_its_field() -> None:
     types = set(BaseCommand.Type.values())
-    fields = {f.number for f in BaseCommand.DESCRIPTOR.fields if f.message_type is not None}
-    assert fields <= types
+    assert {f.number for f in BaseCommand.DESCRIPTOR.fields if f.message_type is not None} <= types
 
 
 def test_what_the_protocol_did_not_have_is_optional_and_from_1000_on() -> None:
@@ -77,19 +76,6 @@ def test_a_client_of_the_plain_protocol_reads_over_what_it_does_not_know() -> No
         dag.ClearField(field)
     assert plain.SerializeToString().startswith(b"\x08\x01\x12")
     assert dag.SerializeToString() == b"\x08\x03"
-
-
-def test_types_that_no_one_knows_have_a_number_for_a_name() -> None:
-    command = commands.parse(b"\x08\x57")
-    assert commands.type_of(command) == 87
-    assert commands.name_of(87) == "command 87"
-    assert commands.request_id_of(command) == commands.NO_REQUEST
-
-
-def test_the_request_id_of_a_foreign_command_is_found() -> None:
-    subscribe = BaseCommand(type=BaseCommand.SUBSCRIBE)
-    subscribe.subscribe.request_id = 12
-    assert commands.request_id_of(commands.parse(subscribe.SerializeToString())) == 12
 
 
 def test_what_a_command_lacks_is_named() -> None:

@@ -9,122 +9,98 @@ import pytest
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.connection import ConnectionLimits
-from anabranch.wire.errors import (
-    ConnectionLostError,
-    RefusedError,
-    RequestTimeoutError,
-)
+from anabranch.wire.errors import ConnectionLostError, RefusedError, RequestTimeoutError
 from anabranch.wire.server.server import Peer, Routes
 from support.waiting import until
-from support.wire import WAIT_S, connected, lookups, run, serving
+from support.wire import WAIT_S, connected, is_refused, lookups, on_both_loops, serving
+
+pytestmark = on_both_loops
 
 
-def test_what_a_route_refuses_reaches_the_request_that_asked() -> None:
-    async def test() -> None:
-        def routes(_peer: Peer) -> Routes:
-            async def refuse(_command: BaseCommand) -> None:
-                raise RefusedError(pb.TopicNotFound, "no such topic")
+async def test_what_a_route_refuses_reaches_the_request_that_asked() -> None:
+    def routes(_peer: Peer) -> Routes:
+        async def refuse(_command: BaseCommand) -> None:
+            raise RefusedError(pb.TopicNotFound, "no such topic")
 
-            return {BaseCommand.LOOKUP: refuse}
+        return {BaseCommand.LOOKUP: refuse}
 
-        async with serving(routes) as server, connected(server) as client:
-            with pytest.raises(RefusedError, match="no such topic") as refused:
-                await client.request(pb.CommandLookupTopic(topic="t"), WAIT_S)
-            assert refused.value.code == pb.TopicNotFound
-            assert client.is_open
-
-    run(test)
+    async with serving(routes) as server, connected(server) as client:
+        asked = client.request(pb.CommandLookupTopic(topic="t"), WAIT_S)
+        await is_refused(asked, pb.TopicNotFound, "no such topic")
+        assert client.is_open
 
 
-def test_a_fault_in_a_route_is_an_answer_and_the_connection_lives_on() -> None:
-    async def test() -> None:
-        def routes(peer: Peer) -> Routes:
-            async def fault(command: BaseCommand) -> None:
-                if command.lookupTopic.topic == "bad":
-                    raise ZeroDivisionError
-                await lookups(peer)[BaseCommand.LOOKUP](command)
+async def test_a_fault_in_a_route_is_an_answer_and_the_connection_lives_on() -> None:
+    def routes(peer: Peer) -> Routes:
+        async def fault(command: BaseCommand) -> None:
+            if command.lookupTopic.topic == "bad":
+                raise ZeroDivisionError
+            await lookups(peer)[BaseCommand.LOOKUP](command)
 
-            return {BaseCommand.LOOKUP: fault}
+        return {BaseCommand.LOOKUP: fault}
 
-        async with serving(routes) as server, connected(server) as client:
-            with pytest.raises(RefusedError, match="LOOKUP met a fault in the node"):
-                await client.request(pb.CommandLookupTopic(topic="bad"), WAIT_S)
-            await client.request(pb.CommandLookupTopic(topic="good"), WAIT_S)
-
-    run(test)
+    async with serving(routes) as server, connected(server) as client:
+        with pytest.raises(RefusedError, match="LOOKUP met a fault in the node"):
+            await client.request(pb.CommandLookupTopic(topic="bad"), WAIT_S)
+        await client.request(pb.CommandLookupTopic(topic="good"), WAIT_S)
 
 
-def test_an_error_within_an_answer_is_raised_like_any_other() -> None:
-    async def test() -> None:
-        def routes(peer: Peer) -> Routes:
-            async def subscribe(command: BaseCommand) -> None:
-                peer.send(
-                    pb.CommandScalableTopicSubscribeResponse(
-                        request_id=command.scalableTopicSubscribe.request_id,
-                        error=pb.ConsumerBusy,
-                        message="the name is in use",
-                    )
+async def test_an_error_within_an_answer_is_raised_like_any_other() -> None:
+    def routes(peer: Peer) -> Routes:
+        async def subscribe(command: BaseCommand) -> None:
+            peer.send(
+                pb.CommandScalableTopicSubscribeResponse(
+                    request_id=command.scalableTopicSubscribe.request_id,
+                    error=pb.ConsumerBusy,
+                    message="the name is in use",
                 )
-
-            return {BaseCommand.SCALABLE_TOPIC_SUBSCRIBE: subscribe}
-
-        async with serving(routes) as server, connected(server) as client:
-            asked = pb.CommandScalableTopicSubscribe(
-                topic="t",
-                subscription="s",
-                consumer_name="c",
-                consumer_id=1,
-                consumer_type=pb.STREAM,
             )
-            with pytest.raises(RefusedError, match="the name is in use") as refused:
-                await client.request(asked, WAIT_S)
-            assert refused.value.code == pb.ConsumerBusy
 
-    run(test)
+        return {BaseCommand.SCALABLE_TOPIC_SUBSCRIBE: subscribe}
 
-
-def test_a_request_without_an_answer_ends_at_its_deadline() -> None:
-    async def test() -> None:
-        def routes(_peer: Peer) -> Routes:
-            async def silent(_command: BaseCommand) -> None:
-                """Never answers."""
-
-            return {BaseCommand.LOOKUP: silent}
-
-        async with serving(routes) as server, connected(server) as client:
-            with pytest.raises(RequestTimeoutError, match="no answer"):
-                await client.request(pb.CommandLookupTopic(topic="t"), 0.01)
-            assert client.is_open
-
-    run(test)
+    async with serving(routes) as server, connected(server) as client:
+        asked = pb.CommandScalableTopicSubscribe(
+            topic="t", subscription="s", consumer_name="c", consumer_id=1, consumer_type=pb.STREAM
+        )
+        await is_refused(client.request(asked, WAIT_S), pb.ConsumerBusy, "the name is in use")
 
 
-def test_requests_under_way_end_with_the_connection_and_so_do_their_routes() -> None:
-    async def test() -> None:
-        began, cancelled = asyncio.Event(), asyncio.Event()
+async def test_a_request_without_an_answer_ends_at_its_deadline() -> None:
+    def routes(_peer: Peer) -> Routes:
+        async def silent(_command: BaseCommand) -> None:
+            """Never answers."""
 
-        def routes(_peer: Peer) -> Routes:
-            async def stuck(_command: BaseCommand) -> None:
-                began.set()
-                try:
-                    await asyncio.Event().wait()
-                finally:
-                    cancelled.set()
+        return {BaseCommand.LOOKUP: silent}
 
-            return {BaseCommand.LOOKUP: stuck}
+    async with serving(routes) as server, connected(server) as client:
+        with pytest.raises(RequestTimeoutError, match="no answer"):
+            await client.request(pb.CommandLookupTopic(topic="t"), 0.01)
+        assert client.is_open
 
-        async with serving(routes) as server, connected(server) as client:
-            asked = asyncio.create_task(client.request(pb.CommandLookupTopic(topic="t"), WAIT_S))
-            await began.wait()
-            await server.stop()
-            with pytest.raises(ConnectionLostError):
-                await asked
-            assert cancelled.is_set()
-            assert not client.is_open
-            with pytest.raises(ConnectionLostError):
-                await client.request(pb.CommandLookupTopic(topic="t"), WAIT_S)
 
-    run(test)
+async def test_requests_under_way_end_with_the_connection_and_so_do_their_routes() -> None:
+    began, cancelled = asyncio.Event(), asyncio.Event()
+
+    def routes(_peer: Peer) -> Routes:
+        async def stuck(_command: BaseCommand) -> None:
+            began.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled.set()
+
+        return {BaseCommand.LOOKUP: stuck}
+
+    async with serving(routes) as server, connected(server) as client:
+        asked = asyncio.create_task(client.request(pb.CommandLookupTopic(topic="t"), WAIT_S))
+        await began.wait()
+        await server.stop()
+        with pytest.raises(ConnectionLostError):
+            await asked
+        assert cancelled.is_set()
+        assert not client.is_open
+        with pytest.raises(ConnectionLostError):
+            await client.request(pb.CommandLookupTopic(topic="t"), WAIT_S)
 
 
 class Work:
@@ -145,73 +121,63 @@ class Work:
         return {BaseCommand.LOOKUP: count}
 
 
-def test_commands_beyond_what_a_connection_may_have_under_way_wait_their_turn() -> None:
-    async def test() -> None:
-        work = Work()
-        async with (
-            serving(work.routes, ConnectionLimits(requests_max=3)) as server,
-            connected(server) as client,
-        ):
-            asked = [
-                asyncio.create_task(client.request(pb.CommandLookupTopic(topic="t"), WAIT_S))
-                for _ in range(50)
-            ]
-            await until(lambda: work.running == 3, WAIT_S)
-            work.may_end.set()
-            await asyncio.gather(*asked)
-            assert work.most == 3
-
-    run(test)
+async def test_commands_beyond_what_a_connection_may_have_under_way_wait_their_turn() -> None:
+    work = Work()
+    async with (
+        serving(work.routes, ConnectionLimits(requests_max=3)) as server,
+        connected(server) as client,
+    ):
+        asked = [
+            asyncio.create_task(client.request(pb.CommandLookupTopic(topic="t"), WAIT_S))
+            for _ in range(50)
+        ]
+        await until(lambda: work.running == 3, WAIT_S)
+        work.may_end.set()
+        await asyncio.gather(*asked)
+        assert work.most == 3
 
 
-def test_long_commands_beyond_a_frame_s_room_wait_their_turn_and_count_as_memory() -> None:
-    async def test() -> None:
-        work = Work()
-        limits = ConnectionLimits(received_frame_bytes_max=100_000)
-        async with serving(work.routes, limits) as server, connected(server) as client:
-            asked = [
-                asyncio.create_task(
-                    client.request(pb.CommandLookupTopic(topic="t" * 30_000), WAIT_S)
-                )
-                for _ in range(20)
-            ]
-            await until(lambda: work.running == 4, WAIT_S)
-            assert 120_000 < server.gate.memory < 300_000
-            work.may_end.set()
-            await asyncio.gather(*asked)
-            assert work.most == 4
-            await until(lambda: server.gate.memory == 0, WAIT_S)
-
-    run(test)
+async def test_long_commands_beyond_a_frame_s_room_wait_their_turn_and_count_as_memory() -> None:
+    work = Work()
+    limits = ConnectionLimits(received_frame_bytes_max=100_000)
+    async with serving(work.routes, limits) as server, connected(server) as client:
+        asked = [
+            asyncio.create_task(client.request(pb.CommandLookupTopic(topic="t" * 15_000), WAIT_S))
+            for _ in range(20)
+        ]
+        await until(lambda: work.running == 4, WAIT_S)
+        assert 120_000 < server.gate.memory < 300_000
+        work.may_end.set()
+        await asyncio.gather(*asked)
+        assert work.most == 4
+        (peer,) = server.peers
+        assert peer.unfinished_bytes == 0, "no PING has to come for it to be counted anew"
+        await until(lambda: server.gate.memory == 0, WAIT_S)
 
 
-def test_what_holds_a_connection_holds_it_until_it_is_over_itself() -> None:
-    async def test() -> None:
-        peers: list[Peer] = []
-        served = 0
+async def test_what_holds_a_connection_holds_it_until_it_is_over_itself() -> None:
+    peers: list[Peer] = []
+    served = 0
 
-        def routes(peer: Peer) -> Routes:
-            peers.append(peer)
+    def routes(peer: Peer) -> Routes:
+        peers.append(peer)
 
-            async def serve(command: BaseCommand) -> None:
-                nonlocal served
-                served += 1
-                if served == 1:
-                    peer.hold("the node behind is slow")
-                    peer.hold("it owes too many answers")
-                await lookups(peer)[BaseCommand.LOOKUP](command)
+        async def serve(command: BaseCommand) -> None:
+            nonlocal served
+            served += 1
+            if served == 1:
+                peer.hold("the node behind is slow")
+                peer.hold("it owes too many answers")
+            await lookups(peer)[BaseCommand.LOOKUP](command)
 
-            return {BaseCommand.LOOKUP: serve}
+        return {BaseCommand.LOOKUP: serve}
 
-        async with serving(routes) as server, connected(server) as client:
-            await client.request(pb.CommandLookupTopic(topic="t"), WAIT_S)
-            await until(lambda: not peers[0]._running, WAIT_S)
-            second = asyncio.create_task(client.request(pb.CommandLookupTopic(topic="t"), WAIT_S))
-            peers[0].go_on("it owes too many answers")
-            peers[0].go_on("something else")
-            assert peers[0]._holds == {"the node behind is slow"}
-            assert served == 1
-            peers[0].go_on("the node behind is slow")
-            await second
-
-    run(test)
+    async with serving(routes) as server, connected(server) as client:
+        await client.request(pb.CommandLookupTopic(topic="t"), WAIT_S)
+        await until(lambda: not peers[0]._running, WAIT_S)
+        second = asyncio.create_task(client.request(pb.CommandLookupTopic(topic="t"), WAIT_S))
+        peers[0].go_on("it owes too many answers")
+        peers[0].go_on("something else")
+        assert (peers[0]._holds, served) == ({"the node behind is slow"}, 1)
+        peers[0].go_on("the node behind is slow")
+        await second

@@ -372,6 +372,14 @@ class ScalableAssignedSegment(_message.Message):
     start_offsets: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, segment_id: _Optional[int] = ..., hash_start: _Optional[int] = ..., hash_end: _Optional[int] = ..., segment_topic: _Optional[str] = ..., bucket_ranges: _Optional[_Iterable[_Union[IntRange, _Mapping]]] = ..., kafka_topic: _Optional[str] = ..., buckets: _Optional[_Iterable[int]] = ..., end_offsets: _Optional[_Iterable[int]] = ..., start_offsets: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class ScalablePrunedSegment(_message.Message):
+    __slots__ = ("segment_id", "end_offsets")
+    SEGMENT_ID_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    segment_id: int
+    end_offsets: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, segment_id: _Optional[int] = ..., end_offsets: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class DeadLetterPolicy(_message.Message):
     __slots__ = ("topic", "deliveries_max")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -381,7 +389,7 @@ class DeadLetterPolicy(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., deliveries_max: _Optional[int] = ...) -> None: ...
 
 class ScalableConsumerAssignment(_message.Message):
-    __slots__ = ("layout_epoch", "segments", "incarnation", "group_id", "session_timeout_ms", "bootstrap_servers", "sequence", "dead_letter")
+    __slots__ = ("layout_epoch", "segments", "incarnation", "group_id", "session_timeout_ms", "bootstrap_servers", "sequence", "dead_letter", "pruned")
     LAYOUT_EPOCH_FIELD_NUMBER: _ClassVar[int]
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -390,6 +398,7 @@ class ScalableConsumerAssignment(_message.Message):
     BOOTSTRAP_SERVERS_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTER_FIELD_NUMBER: _ClassVar[int]
+    PRUNED_FIELD_NUMBER: _ClassVar[int]
     layout_epoch: int
     segments: _containers.RepeatedCompositeFieldContainer[ScalableAssignedSegment]
     incarnation: int
@@ -398,7 +407,8 @@ class ScalableConsumerAssignment(_message.Message):
     bootstrap_servers: str
     sequence: int
     dead_letter: DeadLetterPolicy
-    def __init__(self, layout_epoch: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[ScalableAssignedSegment, _Mapping]]] = ..., incarnation: _Optional[int] = ..., group_id: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., bootstrap_servers: _Optional[str] = ..., sequence: _Optional[int] = ..., dead_letter: _Optional[_Union[DeadLetterPolicy, _Mapping]] = ...) -> None: ...
+    pruned: _containers.RepeatedCompositeFieldContainer[ScalablePrunedSegment]
+    def __init__(self, layout_epoch: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[ScalableAssignedSegment, _Mapping]]] = ..., incarnation: _Optional[int] = ..., group_id: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., bootstrap_servers: _Optional[str] = ..., sequence: _Optional[int] = ..., dead_letter: _Optional[_Union[DeadLetterPolicy, _Mapping]] = ..., pruned: _Optional[_Iterable[_Union[ScalablePrunedSegment, _Mapping]]] = ...) -> None: ...
 
 class CommandScalableTopicSubscribe(_message.Message):
     __slots__ = ("request_id", "topic", "subscription", "consumer_name", "consumer_id", "consumer_type", "holdings", "drained", "group_id", "instance", "start", "dead_letter")
@@ -457,18 +467,20 @@ class CommandScalableTopicUnsubscribe(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., consumer_id: _Optional[int] = ...) -> None: ...
 
 class CommandScalableConsumerReport(_message.Message):
-    __slots__ = ("request_id", "consumer_id", "released", "drained", "also_kept")
+    __slots__ = ("request_id", "consumer_id", "released", "drained", "also_kept", "dead_letters_waiting")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
     RELEASED_FIELD_NUMBER: _ClassVar[int]
     DRAINED_FIELD_NUMBER: _ClassVar[int]
     ALSO_KEPT_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTERS_WAITING_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     consumer_id: int
     released: _containers.RepeatedCompositeFieldContainer[SegmentBuckets]
     drained: _containers.RepeatedCompositeFieldContainer[SegmentBuckets]
     also_kept: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, request_id: _Optional[int] = ..., consumer_id: _Optional[int] = ..., released: _Optional[_Iterable[_Union[SegmentBuckets, _Mapping]]] = ..., drained: _Optional[_Iterable[_Union[SegmentBuckets, _Mapping]]] = ..., also_kept: _Optional[_Iterable[int]] = ...) -> None: ...
+    dead_letters_waiting: int
+    def __init__(self, request_id: _Optional[int] = ..., consumer_id: _Optional[int] = ..., released: _Optional[_Iterable[_Union[SegmentBuckets, _Mapping]]] = ..., drained: _Optional[_Iterable[_Union[SegmentBuckets, _Mapping]]] = ..., also_kept: _Optional[_Iterable[int]] = ..., dead_letters_waiting: _Optional[int] = ...) -> None: ...
 
 class CommandCloseConsumer(_message.Message):
     __slots__ = ("consumer_id", "request_id", "reason")

@@ -113,6 +113,7 @@ class ClientConnection(Connection):
             self._waiting.pop(number, None)
             if answer.done() and not answer.cancelled():
                 answer.exception()  # who gave up in this very moment has not looked at it
+            del answer  # or it, its error and this frame were a circle
         _raise_error(command)
         return command
 
@@ -214,7 +215,6 @@ async def connect(
         feature_flags=FeatureFlags(
             supports_scalable_topics=True,
             reads_kafka=True,
-            supports_auth_refresh=credentials is not None,
         ),
     )
     return await join(
@@ -264,6 +264,7 @@ async def _show(
             "it has to be quicker"
         ) from None
     hello.auth_method_name, hello.auth_data = credentials.method, shown
+    hello.feature_flags.supports_auth_refresh = True
     return shown
 
 
@@ -281,6 +282,7 @@ async def _joined(
     where = f"{host}:{port}"
     connection: _ConnectionT | None = None
     made: list[_ConnectionT] = []
+    welcome: _ConnectionT | None = None
 
     def factory() -> asyncio.BaseProtocol:
         made.append(make())
@@ -298,6 +300,7 @@ async def _joined(
             connection = made[-1]
             connection.send(hello)
             await connection.welcomed
+        welcome = connection
     except TimeoutError:
         what = "does not answer CONNECT" if connection else "cannot be reached"
         raise ConnectError(f"{where} {what} within {timeout_s:g} s") from None
@@ -313,11 +316,11 @@ async def _joined(
     except ConnectionLostError as error:
         raise _no_node(where, host, error, connection, tls) from None
     finally:
-        for each in made:  # also where the time was over before it was handed out
-            if not _is_welcome(each):
+        for each in made:  # whoever is cancelled as the welcome comes would never close it
+            if each is not welcome:
                 each.welcomed.cancel()  # nobody waits for it, so no error is to be put there
                 each.abort("the handshake was given up")
-    return connection
+    return welcome
 
 
 def _no_node(
@@ -341,11 +344,6 @@ def _no_node(
         "node's brokerServicePort, or of its brokerServicePortTls with pulsar+ssl://, not one of "
         "Kafka or of HTTP"
     )
-
-
-def _is_welcome(connection: ClientConnection) -> bool:
-    done = connection.welcomed
-    return done.done() and not done.cancelled() and done.exception() is None
 
 
 def _raise_error(command: BaseCommand) -> None:

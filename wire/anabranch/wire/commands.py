@@ -112,17 +112,29 @@ def is_sound(command: BaseCommand) -> bool:
 def lacking(command: BaseCommand) -> str:
     """What the command must have and has not (or with a value that is not known here); "" if none.
 
+    Of what others lack that stand in it, the first is named: there may be thousands.
+
     >>> lacking(BaseCommand(type=BaseCommand.LOOKUP))
     'lookupTopic'
     """
     name: Any = _PAYLOADS.get(type_of(command))
     if name is not None and not command.HasField(name):
         return str(name)
-    if command.IsInitialized():
-        return ""
-    anything: Any = command  # the stub lacks the next method
-    missing: list[str] = anything.FindInitializationErrors()
-    return ", ".join(name for name in missing if name != "type")
+    return "" if command.IsInitialized() else _lacking(command)
+
+
+def _lacking(message: Any, path: str = "") -> str:
+    needed = [field.name for field in message.DESCRIPTOR.fields if field.is_required]
+    missing = [path + name for name in needed if not message.HasField(name)]
+    missing = [each for each in missing if each != "type"]
+    if missing:
+        return ", ".join(missing)
+    for field, held in message.ListFields():
+        if field.message_type is not None:
+            for each in held if field.is_repeated else (held,):
+                if not each.IsInitialized():
+                    return _lacking(each, f"{path}{field.name}.")
+    return ""
 
 
 def _texts(form: Any) -> Any:

@@ -18,6 +18,17 @@ class FrameSizeError(FrameError):
     """A frame that says it is larger than what is taken."""
 
 
+class ExcessError(WireError):
+    """A client's command with more in it than is taken, which is why it was not parsed.
+
+    `head`: as much of it as says which request that is.
+    """
+
+    def __init__(self, reason: str, head: bytes) -> None:
+        super().__init__(reason)
+        self.head = head
+
+
 class ConnectError(WireError):
     """No connection came about: nobody answers there, or what answers speaks something else."""
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+_LENGTH_DELIMITED: Final = 2
+
 
 def varint(number: int) -> bytes:
     """A number that is not negative.
@@ -15,3 +19,13 @@ def varint(number: int) -> bytes:
         number >>= 7
     out.append(number)
     return bytes(out)
+
+
+def nested(field: int, message: bytes) -> bytes:
+    """A serialized message as that field of another one."""
+    return before_nested(field, len(message)) + message
+
+
+def before_nested(field: int, size: int) -> bytes:
+    """What stands before a message of that size there."""
+    return varint(field << 3 | _LENGTH_DELIMITED) + varint(size)

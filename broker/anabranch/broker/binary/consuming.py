@@ -10,6 +10,7 @@ from anabranch.broker.binary.forms import ClientSettings, assignment_form, bucke
 from anabranch.broker.binary.guarding import open_right
 from anabranch.broker.binary.handlers import code_of
 from anabranch.broker.errors import OperationError, PreconditionError
+from anabranch.broker.limits import ConsumersFullError
 from anabranch.broker.security.guard import AccessGuard
 from anabranch.broker.security.open_rights import UNASKED
 from anabranch.broker.topics.subscriptions.changes import DeadLetterPolicies, DeadLetterSettings
@@ -40,6 +41,7 @@ from anabranch.wire.anabranch_pb2 import (
     ServerError,
 )
 from anabranch.wire.commands import NO_REQUEST
+from anabranch.wire.entries import can_be_named
 from anabranch.wire.errors import FrameError, RefusedError
 from anabranch.wire.server.server import OpenSession, Peer, Routes
 
@@ -54,6 +56,7 @@ _TIME_MAX: Final = 2**62
 _INSTANCE_MAX: Final = 2**63 - 1  # the log's numbers have a sign
 _CODES: Final[dict[type[AnabranchError], ServerError]] = {
     ConsumerNameTakenError: ServerError.ConsumerBusy,
+    ConsumersFullError: ServerError.ConsumerBusy,
     SessionOverError: ServerError.ConsumerNotFound,
     SubscriptionGoneError: ServerError.SubscriptionNotFound,
 }
@@ -101,6 +104,11 @@ class _Link:
                 self.refusal = why
 
     def _send(self, form: ScalableConsumerAssignment) -> None:
+        count = sum(len(each.buckets) for each in form.segments)
+        if not can_be_named(len(form.segments), count):
+            raise FrameError(
+                f"a consumer's reports cannot name {count} buckets of {len(form.segments)} segments"
+            )
         if self._request_id is None:
             update = CommandScalableTopicAssignmentUpdate(
                 consumer_id=self._consumer_id, assignment=form
@@ -214,6 +222,7 @@ class _Client:
             topic = self.view.topic(session.asked.topic)
             released, drained = buckets_of(said.released, topic), buckets_of(said.drained, topic)
             due = self._consumers.report(session, released, drained)
+            self._consumers.note_waiting(session, said.dead_letters_waiting)
         except AnabranchError as error:
             raise RefusedError(_code(error), str(error)) from error
         kept = [each for each in said.also_kept[:_ALSO_KEPT_MAX] if self._keeps(each)]

@@ -14,7 +14,7 @@ from anabranch.core.hashing import RING16, bucket_starts
 from anabranch.core.names import full_name
 from anabranch.core.subscriptions.coordinator import ConsumerAssignment
 from anabranch.core.subscriptions.instances import Bucket
-from anabranch.core.subscriptions.subscription import Subscription
+from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic, segment_topic
 from anabranch.core.topics.segment import SegmentInfo
 from anabranch.core.topics.topic import ScalableTopic, TopicState
@@ -22,15 +22,16 @@ from anabranch.wire.anabranch_pb2 import (
     IntRange,
     ScalableAssignedSegment,
     ScalableConsumerAssignment,
+    ScalablePrunedSegment,
     ScalableTopicDAG,
     SegmentBrokerAddress,
     SegmentBuckets,
     SegmentInfoProto,
     SegmentState,
 )
+from anabranch.wire.entries import ENTRIES_MAX
 
 _DAGS_MAX: Final = 256
-_FEW: Final = 10_000
 _ADDRESSED_MAX: Final = 500  # segments
 
 
@@ -141,6 +142,12 @@ def assignment_form(
         form.dead_letter.topic = full_name(known.dead_letter)
         form.dead_letter.deliveries_max = known.deliveries_max
     parts = {part.segment_id: part for part in topic.segments}
+    there = {*parts, *(part.segment_id for part in topic.children)}
+    form.pruned.extend(
+        ScalablePrunedSegment(segment_id=each.segment_id, end_offsets=each.offsets)
+        for each in known.positions
+        if known.kind is SubscriptionKind.CHECKPOINT and each.segment_id not in there
+    )
     starts = {each.segment_id: each.offsets for each in known.positions}
     for segment_id, buckets in assignment.shares:
         part = parts.get(segment_id)
@@ -171,11 +178,12 @@ def bucket_ranges(part: SegmentInfo) -> Iterator[IntRange]:
 
 def buckets_of(forms: Sequence[SegmentBuckets], topic: ScalableTopic | None) -> tuple[Bucket, ...]:
     """Segment ids and buckets, one by one. Raises PreconditionError for more than there can be."""
-    count = sum(len(form.buckets) for form in forms)
-    if max(count, len(forms)) > _FEW:  # of what was pruned meanwhile there may be some
-        most = max(_FEW, sum(part.buckets for part in topic.segments) if topic else 0)
-        if max(count, len(forms)) > most:
-            raise PreconditionError(
-                f"{count} buckets of {len(forms)} segments are named; at most {most} are looked at"
-            )
-    return tuple((form.segment_id, bucket) for form in forms for bucket in form.buckets)
+    most = max(ENTRIES_MAX, sum(part.buckets for part in topic.segments) if topic else 0)
+    found: list[Bucket] = []
+    for form in forms:
+        segment_id, buckets = form.segment_id, form.buckets
+        if len(found) + len(buckets) > most:  # of what was pruned meanwhile there may be some
+            raise PreconditionError(f"more than {most} buckets are named: no more are looked at")
+        # A plain list is gone through in half the time.
+        found += [(segment_id, bucket) for bucket in buckets[:]]
+    return tuple(found)

@@ -116,7 +116,7 @@ def going_on(
     finally:
         right.close()
     if gone:
-        raise gone[0]
+        raise gone.pop()  # kept here, it would be a circle with this frame
 
 
 async def _refuse(

@@ -35,7 +35,8 @@ from anabranch.wire.anabranch_pb2 import (
     ServerError,
 )
 from anabranch.wire.errors import RefusedError, WireError
-from anabranch.wire.server.server import KAFKA_CLIENTS, OpenSession, Peer, Route, Routes
+from anabranch.wire.server.refusals import KAFKA_CLIENTS
+from anabranch.wire.server.server import OpenSession, Peer, Route, Routes
 
 Before = Callable[[Route, int, Peer], Route]
 May = Callable[[Peer, BaseCommand], bool]

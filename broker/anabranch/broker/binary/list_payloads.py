@@ -27,7 +27,8 @@ from anabranch.wire.anabranch_pb2 import (
     ScalableTopicsSnapshot,
 )
 from anabranch.wire.memory.limiter import AsyncDualMemoryLimiter
-from anabranch.wire.memory.shared import SharedPayload, nested
+from anabranch.wire.memory.shared import SharedPayload
+from anabranch.wire.varint import nested
 
 _KEPT_MAX: Final = 256
 _IDLE_BYTES_MAX: Final = 16 << 20  # of all that nobody is sent at the moment

@@ -28,6 +28,7 @@ from anabranch.broker.security.guard import AccessGuard
 from anabranch.broker.security.open_rights import UNASKED, OpenRight
 from anabranch.broker.topics.controllers.access import TopicAccess
 from anabranch.broker.topics.kept_list import KeptList
+from anabranch.broker.topics.list_shares import Sharers
 from anabranch.broker.topics.lists import INITIAL_BYTES, TopicLists
 from anabranch.core.errors import AnabranchError
 from anabranch.core.names import Namespace, parse_namespace
@@ -135,10 +136,9 @@ class _Listing:
                 names = serving.payloads.names(kept, Form.RESPONSE) if answer.changed else None
                 await self._send(answer, names, right)
 
-    async def _kept(self, home: Namespace, selection: Selection) -> KeptList:
-        serving = self._serving
-        async with serving.limiter.held(INITIAL_BYTES, LimitType.HEAP_MEMORY):
-            return await serving.lists.of(home, selection)
+    async def _kept(self, home: Namespace, of: Selection, sharers: Sharers = ()) -> KeptList:
+        async with self._serving.limiter.held(INITIAL_BYTES, LimitType.HEAP_MEMORY):
+            return await self._serving.lists.of(home, of, sharers)
 
     async def _send(
         self, answer: _Answer, payload: SharedPayload | None, right: OpenRight = UNASKED
@@ -231,7 +231,7 @@ class _Listing:
             self._serving.access.must_be_enabled()
             home, selection = parse_namespace(namespace), select()
             async with self._turn:
-                kept = await self._kept(home, selection)
+                kept = await self._kept(home, selection, self._peer.sharers)
                 if self._opening.get(key) is not mark:
                     return  # it was closed, or opened anew, while it waited
                 self._drop(key)
@@ -266,7 +266,7 @@ class _Listing:
 
     def _follow(self, watch: _Watch) -> None:
         self._watches[watch.key] = watch
-        self._serving.lists.watch(watch.kept, watch.wake)
+        self._serving.lists.watch(watch.kept, watch.wake, self._peer.sharers)
 
     async def _tell_snapshot(self, watch: _Watch, known_hash: str = "") -> None:
         answer = CommandWatchScalableTopicsUpdate(
@@ -413,7 +413,7 @@ class _Listing:
         kept, now = watch.kept, watch
         try:
             if kept.is_over:
-                kept = await self._kept(kept.home, kept.selection)
+                kept = await self._kept(kept.home, kept.selection, self._peer.sharers)
             if self._watches.get(watch.key) is not watch:
                 return
             now = self._allowed(watch.key, kept, watch.opening)

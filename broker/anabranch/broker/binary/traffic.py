@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from typing import Final
 
-from anabranch.broker.errors import NotFoundError, PreconditionError
+from anabranch.broker.errors import NotFoundError
 from anabranch.broker.load.traffic import ReportedTraffic, TrafficReport, TrafficReports
 from anabranch.broker.requester import requester
 from anabranch.broker.security.guard import AccessGuard
 from anabranch.broker.topics.controllers.access import TopicAccess
-from anabranch.core.names import full_name, parse_scalable_topic
+from anabranch.core.names import parse_scalable_topic
 from anabranch.core.security.actions import CONSUMING, PRODUCING
 from anabranch.core.security.resources import topic_resource
 from anabranch.core.topics.topic import ScalableTopic
@@ -20,8 +19,6 @@ from anabranch.wire.anabranch_pb2 import (
     SegmentTraffic,
 )
 from anabranch.wire.server.server import OpenSession, Peer, Routes
-
-_FEW: Final = 10_000
 
 
 def traffic_reports(
@@ -40,7 +37,6 @@ def traffic_reports(
             found = access.topic(topic)
             if found.incarnation != said.incarnation:
                 raise NotFoundError(f"{said.topic} was deleted, or made again")
-            _check_count(len(said.segments), access, topic, found)
             believed = _believed(said.segments, topic, guard)
             taken = tuple(_known(believed, access, topic, found))
             reports.take(
@@ -55,18 +51,6 @@ def traffic_reports(
         return {BaseCommand.SCALABLE_TRAFFIC_REPORT: report}
 
     return open_session
-
-
-def _check_count(count: int, access: TopicAccess, name: str, topic: ScalableTopic) -> None:
-    """Raises PreconditionError for more entries than a client can have something to say of."""
-    if count <= _FEW:  # of what was pruned meanwhile there may be some
-        return
-    subscriptions = sum(1 for _ in access.runtime.view.subscriptions(name))
-    most = max(_FEW, len(topic.segments) * (1 + subscriptions))
-    if count > most:
-        raise PreconditionError(
-            f"the report on {full_name(name)} has {count} entries; at most {most} are looked at"
-        )
 
 
 def _believed(

@@ -17,9 +17,8 @@ from anabranch.core.balance.settings import NAMES, BalanceSettings, SplitAlgorit
 from anabranch.core.balance.splitting import TopicLoad, boundaries, hottest_bundle
 from anabranch.core.log.state import live_bundles
 from anabranch.core.names import Namespace, full_name
-from anabranch.core.ring import HashRange, split_bundle_name, topic_hash
+from anabranch.core.ring import CUTS_MAX, HashRange, split_bundle_name, topic_hash
 
-CUTS_MAX: Final = 1_024  # all children are named in one record
 _AT_ONCE: Final = 200  # topics looked at before others have their turn
 
 

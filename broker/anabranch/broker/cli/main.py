@@ -36,6 +36,7 @@ _COMMANDS: Final = {
     "kafka": (".cluster.kafka", "Kafka's brokers, and what drains them: brokers, drain ..."),
     "explain": (".cluster.queries", "Say what may become of a bundle or a topic now."),
     "topics": (".topics.commands", "Scalable topics: create, show, split, merge, produce ..."),
+    "segments": (".topics.segments", "Single segments: strays, restore, abort-transaction."),
     "policy": (".topics.policy", "When topics split and merge by themselves: show, set."),
     "balance": (".cluster.balance", "The load balancer: show, plan, history, record."),
     "log": (".cluster.log", "Read the log: `log tail`."),

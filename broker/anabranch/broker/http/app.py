@@ -23,6 +23,7 @@ from anabranch.broker.http.routes import (
     bundles,
     configuration,
     kafka,
+    limits,
     namespaces,
     permissions,
     placements,
@@ -64,12 +65,13 @@ def create_api(
     api.state.guard = guard
     api.router.route_class = DecidingRoute
     answer_errors(api)
-    limits = settings.http_limits
-    api.add_middleware(GuardMiddleware, limits=limits)
+    http_limits = settings.http_limits
+    api.add_middleware(GuardMiddleware, limits=http_limits)
     api.include_router(reads.router(operations))
     api.include_router(tenants.router(operations, settings))
     api.include_router(placements.router(operations, cluster))
     api.include_router(namespaces.router(operations, cluster))
+    api.include_router(limits.router(operations.limits))
     api.include_router(permissions.router(operations.permissions))
     api.include_router(bundles.router(operations))
     api.include_router(bundle_backlogs.router(operations))

@@ -53,6 +53,8 @@ _PULSARS_OWN: Final = tuple(
     f"/admin/{rest}/"
     for rest in ("v2/persistent", "v2/non-persistent", "v2/schemas", "v3/transactions")
 )
+_NAMED_MAX: Final = 5  # of all that is wrong with a request
+_REASON_MAX: Final = 3_000  # characters: some repeat names that were sent
 _METHODS: Final = ("DELETE", "GET", "POST", "PUT")
 
 Responses = dict[int | str, dict[str, Any]]
@@ -67,7 +69,7 @@ def problems(*statuses: int) -> Responses:
 def refusal(status: int, reason: str, headers: dict[str, str] | None = None) -> JSONResponse:
     """The answer to a request that is not served."""
     # A reason may repeat half a character that was sent, which JSON text cannot hold.
-    told = reason.encode("utf-8", "replace").decode()
+    told = reason[:_REASON_MAX].encode("utf-8", "replace").decode()
     return JSONResponse({"reason": told}, status_code=status, headers=headers)
 
 
@@ -116,12 +118,15 @@ def answer(error: Exception) -> JSONResponse:
 
 async def _malformed(_: Request, error: Exception) -> JSONResponse:
     if not isinstance(error, RequestValidationError):
-        raise error
+        return answer(error)
     if isinstance(error.body, bytes):  # FastAPI did not even try to read it as JSON
         return refusal(415, "the body must be JSON: send it with Content-Type: application/json")
     # What is not of a path's type names nothing; neither does an unknown word of a fixed few.
-    nothing = any(found["loc"][0] == "path" or found["type"] == "enum" for found in error.errors())
-    said = "; ".join(_sentence(found) for found in error.errors())
+    wrong = error.errors()
+    nothing = any(found["loc"][0] == "path" or found["type"] == "enum" for found in wrong)
+    said = "; ".join(map(_sentence, wrong[:_NAMED_MAX]))
+    if len(wrong) > _NAMED_MAX:
+        said += f"; and {len(wrong) - _NAMED_MAX} more are wrong"
     return refusal(HTTPStatus.NOT_FOUND if nothing else HTTPStatus.BAD_REQUEST, said)
 
 
@@ -133,7 +138,7 @@ def _sentence(found: dict[str, Any]) -> str:
     if found["type"] == "json_invalid":
         why = found.get("ctx", {}).get("error", "it ends too early")
         return f"the body is not JSON (at character {place[-1]}): {why}; send valid JSON"
-    names = ".".join(str(part) for part in place[1:])
+    names = ".".join(f"{part!s:.100}" for part in place[1:])
     where = _PLACES.get(str(place[0]), "the body")
     what = f"{where} {names!r}" if names else where
     match found["type"]:
@@ -147,7 +152,7 @@ def _sentence(found: dict[str, Any]) -> str:
 
 async def _routing(request: Request, error: Exception) -> JSONResponse:
     if not isinstance(error, HTTPException):
-        raise error
+        return answer(error)
     path, method = request.url.path, request.method
     if error.status_code == HTTPStatus.NOT_FOUND and path.startswith(_PULSARS_OWN):
         reason = (

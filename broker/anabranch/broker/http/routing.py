@@ -6,9 +6,12 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
 
 from anabranch.broker.errors import OperationError
+from anabranch.broker.http.bodies import BODIES, ORDINARY, LimitedRequest
 from anabranch.broker.http.senders import host_of, principal_of
 from anabranch.broker.security.guard import AccessGuard
 from anabranch.core import names
@@ -26,17 +29,18 @@ class DecidingRoute(APIRoute):
     """
 
     def get_route_handler(self) -> Handler:
-        handle = super().get_route_handler()
+        handle = _freed(super().get_route_handler())
         requests = {method: f"{method} {self.path_format}" for method in self.methods or ()}
         missing = requests.values() - REST.keys()
         if missing:
             raise KeyError(missing)  # a new route needs a row in the table
 
-        async def decided(request: Request) -> Response:
+        async def decided(given: Request) -> Response:
+            asked = requests[given.method]
+            request = LimitedRequest(given.scope, given.receive, BODIES.get(asked, ORDINARY))
             guard: AccessGuard | None = request.app.state.guard
             if guard is None:
                 return await _decided(request, lambda: handle(request))
-            asked = requests[request.method]
             principal, rule = principal_of(request.scope), guard.rule_of(asked)
             on = resource_of(rule, request.path_params)
 
@@ -55,6 +59,19 @@ class DecidingRoute(APIRoute):
                 raise
 
         return decided
+
+
+def _freed(handle: Handler) -> Handler:
+    """FastAPI keeps what it raises in a variable: it would be a circle with the body's frame."""
+
+    async def freed(request: Request) -> Response:
+        try:
+            return await handle(request)
+        except (RequestValidationError, HTTPException) as error:
+            error.__cause__ = error.__context__ = None
+            raise error.with_traceback(None)  # noqa: B904 - it is the same
+
+    return freed
 
 
 async def _decided(request: Request, ask: Callable[[], Awaitable[Response]]) -> Response:

@@ -96,7 +96,9 @@ class AclReconciler:
         """What was granted before this offset of the log counts on Kafka; 0: not known here."""
         if self._known is None:
             return 0
-        return self._reached if self._since is not None else self._runtime.view.next_offset
+        # While rules differ, Kafka is being told: nothing later than before counts there yet.
+        is_told = self._since is None and not self.differing
+        return self._runtime.view.next_offset if is_told else self._reached
 
     # --- what is wanted -----------------------------------------------------------------
 

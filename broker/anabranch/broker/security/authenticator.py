@@ -46,12 +46,8 @@ _NO_GUESSES: Final = (
 _log = get_logger()
 
 
-class _WrongError(Exception):
-    """What was shown is wrong, which is noted."""
-
-    def __init__(self, refusal: CredentialsError) -> None:
-        super().__init__()
-        self.refusal = refusal
+class _WrongError(CredentialsError):
+    """What was shown is wrong, which is noted before it has to wait."""
 
 
 class Admitted(msgspec.Struct, frozen=True):
@@ -140,8 +136,8 @@ class Authenticator:
                 )
             found = self._known(provider, shown) or await self._tried(provider, shown, host)
             admitted = self._as(found, provider.method, original)
-        except _WrongError as error:  # it was noted before it had to wait
-            raise error.refusal from None
+        except _WrongError:
+            raise
         except CredentialsError as error:
             self.note(error, shown.method, host)
             raise
@@ -165,7 +161,7 @@ class Authenticator:
             self.note(error, shown.method, host)
             if stranger and error.kind not in _NO_GUESSES:
                 wait_s = self._guesses.was_wrong(stranger, clock.now())
-            refusal = error
+            kind, reason = error.kind, error.reason
         else:
             self._remember(provider, shown, found)
             return found
@@ -173,7 +169,7 @@ class Authenticator:
             if stranger:  # also of who is gone meanwhile: else leaving would make guessing quick
                 asyncio.get_running_loop().call_later(wait_s, self._guesses.end, stranger)
         await asyncio.sleep(answer_s(wait_s))
-        raise _WrongError(refusal)
+        raise _WrongError(kind, reason)
 
     def _provider(self, shown: Credentials) -> Provider | None:
         return next((each for each in self.providers if each.takes(shown)), None)

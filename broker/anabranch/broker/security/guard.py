@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, Self
 
 from anabranch.broker.errors import (
     ForbiddenError,
@@ -42,6 +42,11 @@ class _GuardError(OperationError):
 
     kind = ""
     told: Mapping[str, object] = {}
+
+    def telling(self, told: Mapping[str, object]) -> Self:
+        """Itself, to be raised at once: kept in a variable, it would be a circle with its frame."""
+        self.told = told
+        return self
 
 
 class _DeniedError(_GuardError, ForbiddenError):
@@ -114,9 +119,7 @@ class AccessGuard:
         if found is not None:
             return found
         why = "who asks for somebody else must be a proxy by proxyRoles, and they none"
-        denied = _DeniedError(why)
-        denied.told = _told(principal, str(on), why)
-        raise denied
+        raise _DeniedError(why).telling(_told(principal, str(on), why))
 
     def has_turn(self, principal: Principal) -> bool:
         """Whether the role may ask once more just now; then that counts."""
@@ -133,9 +136,8 @@ class AccessGuard:
             f"{principal.role} asks for more than {self._rate} things in a second, which is "
             "maxRequestsPerSecondPerPrincipal"
         )
-        error = _TooOftenError(f"{why}; try again in {max(wait_s, 0.001):.3f} s", wait_s)
-        error.told = _told(principal, "", why)
-        raise error
+        said = f"{why}; try again in {max(wait_s, 0.001):.3f} s"
+        raise _TooOftenError(said, wait_s).telling(_told(principal, "", why))
 
     def _wait_s(self, principal: Principal) -> float:
         role = principal.role
@@ -160,12 +162,8 @@ class AccessGuard:
         lacking = principal.proxied_by if judged is Judgement.PROXY_DENIED else role
         told = _told(principal, str(on), f"{lacking} needs {wanted}")
         if judged is Judgement.HIDDEN:
-            hidden = _HiddenError(f"{on} does not exist, or is not for {role} to see")
-            hidden.told = told
-            raise hidden
-        denied = _DeniedError(self._denial(principal, judged, what, f"{wanted} on {on}"))
-        denied.told = told
-        raise denied
+            raise _HiddenError(f"{on} does not exist, or is not for {role} to see").telling(told)
+        raise _DeniedError(self._denial(principal, judged, what, f"{wanted} on {on}")).telling(told)
 
     def _denial(self, principal: Principal, judged: Judgement, what: str, wanted: str) -> str:
         """Who lacks what, for people, with the remedy."""

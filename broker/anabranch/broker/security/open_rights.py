@@ -119,6 +119,7 @@ class OpenRights:
         if not right.is_open:
             return
         right.is_open = False
+        right.lost = _never  # or it would be a circle with what went on by it
         self._all.remove(right)
         self._doubtful.pop(right, None)
         roles = self._open[right.on.tenant]
@@ -181,16 +182,17 @@ class OpenRights:
     def _judge(self, right: OpenRight) -> None:
         refusal = self._refusal(right)
         if refusal is not None:
+            lost = right.lost
             self.close(right)
             right.is_gone = True
             self._note(right, refusal)
-            right.lost(refusal)
+            lost(refusal)
 
     def _refusal(self, right: OpenRight) -> OperationError | None:
         try:
             self._check(right.principal, right.need, right.on)
         except OperationError as error:
-            return error
+            return error.with_traceback(None)  # whose frames would hold the caller's, and it
         return None
 
     def _note(self, right: OpenRight, refusal: OperationError) -> None:

@@ -15,13 +15,14 @@ from anabranch.core.quantities import plain_form
 
 SettingValue = bool | int | float | str
 TRIED: Final = tuple(NAMES[field] for field in SHEDDING_FIELDS)
+_PROBLEMS_MAX: Final = 10
 _KNOWN: Final = frozenset(NAMES.values())
 
 
 def tried(settings: BalanceFields, given: Mapping[str, object]) -> BalanceFields:
     """The settings with those given in place of their own.
 
-    Raises InvalidInputError that has every problem.
+    Raises InvalidInputError that has every problem, of many the first.
     """
     problems: list[str] = []
     wanted: dict[str, object] = {}
@@ -30,16 +31,18 @@ def tried(settings: BalanceFields, given: Mapping[str, object]) -> BalanceFields
         try:
             name, value = plain_form(written, said, _KNOWN)
         except InvalidInputError as error:
-            problems.append(f"{written}: {error}")
+            problems.append(f"{written:.100}: {error}")
             continue
         if name not in TRIED:
-            problems.append(_unusable(name))
+            problems.append(_unusable(name[:100]))
         elif name in wanted:
             problems.append(f"{name} is given twice, by either of its names")
         elif isinstance(value, bool) and not isinstance(own[name], bool):
             problems.append(f"{name} is {value!r}: it takes no true or false")
         else:
             wanted[name] = value
+        if len(problems) == _PROBLEMS_MAX:
+            raise InvalidInputError("; ".join(problems))
     before = settings.model_dump(by_alias=True, include=set(BalanceFields.model_fields))
     try:
         found = BalanceFields.model_validate({**before, **wanted})

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Final
 
 from anabranch.channel.codec import Horizon, read_state
 from anabranch.channel.errors import NewerSchemaError, UnreadableError
-from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.connection import KAFKA_S_MAX, KafkaConnection
 from anabranch.channel.kafka.topics import Topics
 from anabranch.channel.log.entries import read_until
 from anabranch.channel.log.kafka_log import KafkaLogReader
@@ -22,8 +21,6 @@ from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.log.state import Entity, FoldedState, live_bundles
 from anabranch.core.ring import FULL_RING, split_bundle_name, tiles
 from anabranch.core.tenants.tenant import NamespaceInfo
-
-_KAFKA_S_MAX: Final = 10.0
 
 
 def fault_of_snapshot(
@@ -36,7 +33,7 @@ def fault_of_snapshot(
         connection, topics.wal, next_offset, passed_over=passed_over, to_end=True
     )
     try:
-        first, _ = reader.offsets(_KAFKA_S_MAX)
+        first, _ = reader.offsets(KAFKA_S_MAX)
     finally:
         reader.close()
     if first > 0:

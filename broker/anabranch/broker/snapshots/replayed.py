@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Final
 
 from anabranch.broker.snapshots.fault import snapshot_state
 from anabranch.channel.errors import SnapshotLostError
-from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.connection import KAFKA_S_MAX, KafkaConnection
 from anabranch.channel.kafka.topics import Topics, check_kafka
 from anabranch.channel.log.entries import read_until
 from anabranch.channel.log.kafka_log import KafkaLogReader
 from anabranch.core.log.replica import MemoryReplica
-
-_KAFKA_S_MAX: Final = 10.0
 
 
 def state_before(connection: KafkaConnection, topics: Topics, first_offset: int) -> MemoryReplica:
@@ -35,10 +32,10 @@ def state_now(
     connection: KafkaConnection, topics: Topics, passed_over: frozenset[int]
 ) -> MemoryReplica:
     """The state at the log's end. Raises AnabranchError."""
-    check_kafka(connection, _KAFKA_S_MAX)
+    check_kafka(connection, KAFKA_S_MAX)
     reader = KafkaLogReader(connection, topics.wal, 0, passed_over=passed_over, to_end=True)
     try:
-        first, end = reader.offsets(_KAFKA_S_MAX)
+        first, end = reader.offsets(KAFKA_S_MAX)
     finally:
         reader.close()
     replica = state_before(connection, topics, first)

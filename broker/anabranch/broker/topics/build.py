@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -17,15 +17,21 @@ from anabranch.broker.topics.controllers.elsewhere import OtherNodes
 from anabranch.broker.topics.controllers.service import TopicService
 from anabranch.broker.topics.controllers.worker import Cover, SegmentKeeper, WorkerPool, uncovered
 from anabranch.broker.topics.lists import TopicLists
-from anabranch.broker.topics.metrics import BacklogMetrics, SegmentConsumerMetrics
+from anabranch.broker.topics.metrics import (
+    BacklogMetrics,
+    DeadLetterMetrics,
+    SegmentConsumerMetrics,
+)
 from anabranch.broker.topics.operations import TopicOperations
 from anabranch.broker.topics.placement import KafkaPlacement
 from anabranch.broker.topics.policies import AutoScalePolicies, Limits, fits_clients
+from anabranch.broker.topics.segment_looks import SegmentLooks
 from anabranch.broker.topics.subscriptions.changes import Resets
 from anabranch.broker.topics.subscriptions.consumers import Consumers
 from anabranch.broker.topics.subscriptions.groups import Groups, StartPositionFinder
 from anabranch.broker.topics.subscriptions.positions import Backlogs, OpenPositions, Positions
 from anabranch.broker.topics.subscriptions.surveys import AT_ONCE, TopicSurveys
+from anabranch.broker.topics.transactions import SegmentTransactions
 from anabranch.broker.topics.watches import ControllerFinder, OwnedTopics, Watches
 from anabranch.core.autoscale.schedule import AutoScaleSettings, LoadOf
 from anabranch.core.subscriptions.timing import Timing
@@ -44,6 +50,7 @@ class TopicParts(msgspec.Struct, frozen=True):
     load: LoadOf
     placement: KafkaPlacement
     cover: Cover = uncovered
+    lived_by: Mapping[str, str] = {}  # settings of each segment's Kafka topic
 
 
 def timing(settings: Settings) -> Timing:
@@ -72,7 +79,7 @@ def build_topics(
     runtime: Runtime, lookups: LookupService, current: CurrentSettings, parts: TopicParts
 ) -> TopicOperations:
     """Everything about scalable topics."""
-    settings = current.now
+    settings, limits = current.now, _limits(current.now)
     controllers = ControllerSettings(
         timing=timing(settings),
         auto_scale=_auto_scale(settings),
@@ -81,19 +88,13 @@ def build_topics(
     )
     workers = WorkerPool(parts.open_keeper, settings.topic_prefix, parts.cover)
     service = TopicService(
-        runtime,
-        controllers,
-        settings.topic_prefix,
-        workers,
-        parts.load,
-        fits_clients,
-        parts.placement,
+        *(runtime, controllers, settings.topic_prefix, workers),
+        *(parts.load, fits_clients, parts.placement),
     )
-    access = TopicAccess(runtime, lookups, service, enabled=settings.scalable_topic_enabled)
+    access = TopicAccess(runtime, lookups, service, current)
     finder = ControllerFinder(access)
     watches = Watches(access, finder)
     lists = TopicLists(service)
-    limits = _limits(settings)
     positions = Positions(parts.open_positions)
     beginnings = StartPositionFinder(access, positions)
     groups = Groups(service, positions)
@@ -102,12 +103,13 @@ def build_topics(
     backlogs = Backlogs(positions, settings.topic_prefix)
     owned = OwnedTopics(service)
     service.scaling.owned = owned.names
-    metrics = runtime.metrics
-    metrics.registry.register(service.scaling)
-    metrics.registry.register(
+    looks = SegmentLooks(service, owned, parts.lived_by)
+    registry = runtime.metrics.registry
+    registry.register(looks)
+    registry.register(
         SegmentConsumerMetrics(service.controllers, lambda: runtime.view, owned.names)
     )
-    _count(service, watches, lists)
+    _count(service, watches, lists, consumers)
     surveys = TopicSurveys(
         access,
         consumers,
@@ -117,17 +119,19 @@ def build_topics(
         retention(settings),
         settings.scalable_topic_survey_interval_seconds,
         clock.now,
+        looks.note_ends,
     )
-    metrics.registry.register(
+    registry.register(
         BacklogMetrics(
             lambda: runtime.view, parts.load, owned.names, surveys.seen, surveys.expiry.soon
         )
     )
-    policies = AutoScalePolicies(access, limits.timeout_s)
-    others = OtherNodes(OutgoingAccess(settings, settings.authentication_files_check_seconds))
+    looks.is_retained = surveys.is_retained
+    transactions = SegmentTransactions(access, Positions(parts.open_positions), limits.timeout_s)
     topics = TopicOperations(
-        *(access, consumers, backlogs, resets, surveys, watches, lists, finder, limits, policies),
-        others,
+        *(access, consumers, backlogs, resets, surveys, looks, watches, transactions, lists),
+        *(finder, limits, AutoScalePolicies(access, limits.timeout_s)),
+        OtherNodes(OutgoingAccess(settings, settings.authentication_files_check_seconds)),
     )
 
     def follow(now: Settings) -> None:
@@ -151,9 +155,13 @@ def _limits(settings: Settings) -> Limits:
     )
 
 
-def _count(service: TopicService, watches: Watches, lists: TopicLists) -> None:
+def _count(
+    service: TopicService, watches: Watches, lists: TopicLists, consumers: Consumers
+) -> None:
     """Shows how much this node does for topics."""
     metrics = service.runtime.metrics
+    metrics.registry.register(service.scaling)
+    metrics.registry.register(DeadLetterMetrics(consumers.dead_letters_waiting))
     metrics.gauge(
         "anabranch_topic_controllers",
         "Scalable topics that this node does something for at the moment.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
+from anabranch.broker.topics.list_shares import Sharers
 from anabranch.core.names import Namespace
 from anabranch.core.topic_lists.matching import Effort
 from anabranch.core.topic_lists.selection import Selection, Selector
@@ -23,7 +24,7 @@ class KeptList:
         self.list = TopicList()
         self.is_over = False  # it is not kept up to date any more: ask for it anew
         self.refusal = ""  # why it is over for good, for who follows it
-        self.watchers: dict[Wake, None] = {}
+        self.watchers: dict[Wake, Sharers] = {}
         self.making: asyncio.Task[None] | None = None
         self.askers = 0  # who wait until it is made
         # Of a selection: it has so many changes, of some more maybe a part, and is one that the log

@@ -22,6 +22,13 @@ from anabranch.broker.runtime import FoldingReplica, Runtime
 from anabranch.broker.topics.catching_up import CatchingUp, Slices
 from anabranch.broker.topics.controllers.service import TopicService
 from anabranch.broker.topics.kept_list import KeptList, Wake
+from anabranch.broker.topics.list_shares import (
+    SELECTED_BYTES_MAX,
+    SELECTED_MAX,
+    Key,
+    ListShares,
+    Sharers,
+)
 from anabranch.core.names import Namespace, full_name, namespace_of
 from anabranch.core.topic_lists.matching import DEAR_S, MatchingRound
 from anabranch.core.topic_lists.selection import ALL, Selection
@@ -31,12 +38,7 @@ from anabranch.wire import clock
 INITIAL_BYTES: Final = 1_024  # of heap, before it is known how long a list is
 _UNWATCHED_MAX: Final = 64  # lists that are kept for who may ask again
 _UNWATCHED_BYTES_MAX: Final = 32 << 20  # of them, but for those of whole namespaces
-_SELECTED_MAX: Final = 1_000  # lists of patterns and properties: each change is held against all
-_SELECTED_BYTES_MAX: Final = 128 << 20  # of them
 _DOMAIN_LENGTH: Final = len(full_name(""))
-
-
-_Key = tuple[Namespace, Selection]
 
 
 class TopicLists:
@@ -54,7 +56,8 @@ class TopicLists:
         self._runtime: Runtime = service.runtime
         self._view: FoldingReplica = self._runtime.view
         self._by_home: dict[Namespace, dict[Selection, KeptList]] = {}
-        self._unwatched: OrderedDict[_Key, None] = OrderedDict()  # the one asked for last is last
+        self._unwatched: OrderedDict[Key, None] = OrderedDict()  # the one asked for last is last
+        self._shares = ListShares(self._selected_bytes)
         self._stopped = False
         # One at a time of each kind: what strangers ask for shares one slice of each turn.
         self._whole_turn = asyncio.Lock()
@@ -69,11 +72,13 @@ class TopicLists:
         service.listeners.append(self._changed)
         service.tickers.append(self._check_view)
 
-    async def of(self, home: Namespace, selection: Selection = ALL) -> KeptList:
+    async def of(
+        self, home: Namespace, selection: Selection = ALL, sharers: Sharers = ()
+    ) -> KeptList:
         """The list as it is now. Of a namespace that is not there it is empty.
 
-        Raises PatternError, or OverloadedError where too many are kept, or it takes too long. Who
-        wants it to stay calls `watch` before the next `await`.
+        Raises PatternError, or OverloadedError where too many are kept, or by a sharer followed, or
+        it takes too long. Who wants it to stay calls `watch` before the next `await`.
         """
         came = self._catching_up.number
         if not selection.is_all and selection not in self._by_home.get(home, ()):
@@ -81,6 +86,8 @@ class TopicLists:
                 await asyncio.sleep(0)
         while not self._stopped:
             self._check_view()
+            if not selection.is_all:
+                self._shares.check(sharers, (home, selection))
             kept = self._found(home, selection)
             awaited = kept.making
             if awaited is None and self._catching_up.awaits(kept, came):
@@ -98,16 +105,19 @@ class TopicLists:
                 raise OverloadedError(kept.refusal)
         raise UnavailableError("this node is stopping; ask another one")
 
-    def watch(self, kept: KeptList, wake: Wake) -> None:
+    def watch(self, kept: KeptList, wake: Wake, sharers: Sharers = ()) -> None:
         """`wake` is called in the event loop when the list has changed; it must be quick."""
-        kept.watchers[wake] = None
+        kept.watchers[wake] = sharers = () if kept.selection.is_all else sharers
+        self._shares.take(sharers, (kept.home, kept.selection))
         self._unwatched.pop((kept.home, kept.selection), None)
         self.watch_count += 1
 
     def unwatch(self, kept: KeptList, wake: Wake) -> None:
         """No more calls."""
-        if kept.watchers.pop(wake, self) is self:
+        sharers = kept.watchers.pop(wake, None)
+        if sharers is None:
             return
+        self._shares.give_back(sharers, (kept.home, kept.selection))
         self.watch_count -= 1
         if not kept.watchers and not kept.is_over:
             self._unwatched[kept.home, kept.selection] = None
@@ -149,11 +159,11 @@ class TopicLists:
             for selection, kept in lists.items()
             if not selection.is_all and kept.watchers
         ]
-        if len(sizes) >= _SELECTED_MAX or sum(sizes) > _SELECTED_BYTES_MAX:
+        if len(sizes) >= SELECTED_MAX or sum(sizes) > SELECTED_BYTES_MAX:
             raise OverloadedError(
                 f"this node follows {len(sizes)} patterns and property filters of "
-                f"{sum(sizes) >> 20} MB, and takes {_SELECTED_MAX} of "
-                f"{_SELECTED_BYTES_MAX >> 20} MB; watch the whole namespace, or ask another node"
+                f"{sum(sizes) >> 20} MB, and takes {SELECTED_MAX} of "
+                f"{SELECTED_BYTES_MAX >> 20} MB; watch the whole namespace, or ask another node"
             )
 
     def _forget_some(self) -> None:
@@ -173,9 +183,10 @@ class TopicLists:
                 count, left = count - 1, left - self._selected_bytes(key)
                 self._forget(kept)
 
-    def _selected_bytes(self, key: _Key) -> int:
+    def _selected_bytes(self, key: Key) -> int:
         home, selection = key
-        return 0 if selection.is_all else self._by_home[home][selection].size_bytes
+        kept = None if selection.is_all else self._by_home.get(home, {}).get(selection)
+        return kept.size_bytes if kept is not None else 0
 
     def _forget(self, kept: KeptList) -> None:
         kept.is_over = True

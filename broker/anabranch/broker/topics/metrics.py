@@ -261,6 +261,24 @@ class SegmentConsumerMetrics(Collector):
         return (sharing, withheld, draining, unserved, moved)
 
 
+class DeadLetterMetrics(Collector):
+    """Of the topics that this node is the controller of. Collected in the node's event loop."""
+
+    def __init__(self, waiting: Callable[[], Mapping[tuple[str, str], int]]) -> None:
+        self._waiting = waiting
+
+    def collect(self) -> Iterable[Metric]:
+        waiting = GaugeMetricFamily(
+            "anabranch_dead_letters_waiting",
+            "Messages of a queue that its consumers could not put aside so far.",
+            None,
+            ["topic", "subscription"],
+        )
+        for (topic, subscription), count in sorted(self._waiting().items()):
+            waiting.add_metric([topic, subscription], count)
+        yield waiting
+
+
 class BacklogMetrics(Collector):
     """Of the topics that this node is the controller of. Collected in the node's event loop."""
 

@@ -29,16 +29,19 @@ from anabranch.broker.topics.policies import (
     check_layout,
     check_properties,
 )
+from anabranch.broker.topics.segment_looks import SegmentLooks
 from anabranch.broker.topics.subscriptions.changes import DeadLetterPolicies, Resets
 from anabranch.broker.topics.subscriptions.consumers import Consumers
 from anabranch.broker.topics.subscriptions.positions import Backlogs
 from anabranch.broker.topics.subscriptions.surveys import TopicSurveys
+from anabranch.broker.topics.transactions import SegmentTransactions
 from anabranch.broker.topics.watches import ControllerFinder, Watches
 from anabranch.core.errors import InvalidInputError, UnknownSegmentError
 from anabranch.core.log.records import TopicChange, topic_key
 from anabranch.core.log.verdicts import Verdict
-from anabranch.core.names import Namespace, full_name
+from anabranch.core.names import Namespace, full_name, namespace_of
 from anabranch.core.subscriptions.subscription import Subscription
+from anabranch.core.tenants.limits import TenantLimit
 from anabranch.core.topic_lists.errors import PermitAcquireError
 from anabranch.core.topic_lists.selection import by_properties
 from anabranch.core.topic_lists.sorted_names import SortedNames
@@ -67,7 +70,9 @@ class TopicOperations:
         backlogs: Backlogs,
         resets: Resets,
         surveys: TopicSurveys,
+        looks: SegmentLooks,
         watches: Watches,
+        transactions: SegmentTransactions,
         lists: TopicLists,
         finder: ControllerFinder,
         limits: Limits,
@@ -80,7 +85,9 @@ class TopicOperations:
         self.backlogs = backlogs
         self.resets = resets
         self.surveys = surveys
+        self.looks = looks
         self.watches = watches
+        self.transactions = transactions
         self.lists = lists
         self._finder = finder
         self.limits = limits
@@ -94,14 +101,16 @@ class TopicOperations:
         """Requests go by these from now on; `lookup_s`: how long a consumer's may take."""
         self.limits = limits
         self.consumers.timeout_s = lookup_s
-        for each in (self.resets, self.policies, self.dead_letters):
+        for each in (self.resets, self.policies, self.dead_letters, self.transactions):
             each.timeout_s = limits.timeout_s
 
     async def stop(self) -> None:
         """Ends the thread that works on Kafka, and whatever else runs by itself."""
         await self._finder.stop()
         await self.lists.stop()
+        await self.looks.stop()
         await self.surveys.stop()
+        await self.transactions.stop()
         await self.backlogs.stop()
         self.consumers.groups.stop()
         await self.placement.close()
@@ -173,19 +182,30 @@ class TopicOperations:
         parts = initial_segments(segments, self.limits.bucket_budget, self.limits.buckets_max)
         check_layout(self.access.service.prefix, name, parts)
         deadline = self.deadline()
-        exists = ConflictError(f"Scalable topic already exists: {full_name(name)}")
+
+        def exists() -> ConflictError:
+            return ConflictError(f"Scalable topic already exists: {full_name(name)}")
+
         await self.access.control(name, deadline)
         if self._runtime.view.topic(name) is not None:
-            raise exists
+            raise exists()
         self.access.service.failures.forget(name)  # of a topic of this name that is gone
+        room = self.access.room(TenantLimit.MAX_TOPICS_PER_NAMESPACE, name)
         record = self.access.proposal(
-            name, None, TopicMove.CREATE, segments=parts, properties=properties_flat(properties)
+            name,
+            None,
+            TopicMove.CREATE,
+            segments=parts,
+            properties=properties_flat(properties),
+            limit=room.taken(self._runtime.view.topics(namespace_of(name))),
         )
-        refusals = {**self.access.refusals(name), Verdict.STALE_VERSION: exists}
+        own = {Verdict.STALE_VERSION: exists, Verdict.LIMIT_REACHED: room.full}
+        refusals = {**self.access.refusals(name), **own}
         # A repetition could create what was deleted meanwhile: it is proposed once.
         folded = await self._proposals.propose(record, deadline)
         if folded.outcome.verdict is not Verdict.ACCEPTED:
-            raise refusals.get(folded.outcome.verdict) or UnavailableError("try again")
+            refuse = refusals.get(folded.outcome.verdict)
+            raise refuse() if refuse else UnavailableError("try again")
 
         def done() -> bool:
             topic = self._runtime.view.topic(name)
@@ -248,14 +268,14 @@ class TopicOperations:
 
     async def split(self, name: str, segment_id: int) -> None:
         """Divides a segment in halves. Raises NotFoundError, PreconditionError, ConflictError."""
-        await self._operate(
+        await self.operate(
             name, Operation.SPLIT, (segment_id,), lambda layout: layout.split_children(segment_id)
         )
 
     async def merge(self, name: str, first: int, second: int) -> None:
         """Makes one segment of two neighbours. Raises as `split`."""
         most = self.limits.buckets_max
-        await self._operate(
+        await self.operate(
             name,
             Operation.MERGE,
             (first, second),
@@ -265,7 +285,7 @@ class TopicOperations:
     async def rebucket(self, name: str, segment_id: int, buckets: int) -> None:
         """Replaces a segment by one with another number of entry buckets. Raises as `split`."""
         most = self.limits.buckets_max
-        await self._operate(
+        await self.operate(
             name,
             Operation.REBUCKET,
             (segment_id,),
@@ -284,7 +304,7 @@ class TopicOperations:
         if not off:
             leaders = {each.leader for each in survey.copies(topic.incarnation, segment_id)}
             off = {leader for leader in leaders if leader is not None}
-        await self._operate(
+        await self.operate(
             name,
             Operation.RELOCATE,
             (segment_id,),
@@ -292,7 +312,7 @@ class TopicOperations:
             off=tuple(sorted(off)),
         )
 
-    async def _operate(
+    async def operate(
         self,
         name: str,
         operation: Operation,
@@ -300,6 +320,7 @@ class TopicOperations:
         make: Children,
         **fields: Any,
     ) -> None:
+        """Lets what `make` returns take the place of segments. Raises as `split`."""
         deadline = self.deadline()
         children: tuple[SegmentInfo, ...] = ()
 

@@ -18,8 +18,9 @@ from anabranch.core.autoscale.policy import (
     resolve,
 )
 from anabranch.core.autoscale.schedule import AutoScaleSettings, policy_here
-from anabranch.core.log.records import Cause, NamespaceChange, PolicyOp, TopicChange
+from anabranch.core.log.records import NamespaceChange, PolicyOp, TopicChange
 from anabranch.core.names import Namespace, full_name
+from anabranch.core.tenants.propose import namespace_change
 from anabranch.core.topics.kafka_names import kafka_topic, segment_topic
 from anabranch.core.topics.segment import SegmentInfo
 from anabranch.core.topics.topic import ScalableTopic, TopicMove
@@ -146,19 +147,8 @@ class AutoScalePolicies:
 
         def build() -> NamespaceChange:
             actor, info = self._proposals.actor(), self._runtime.namespace(ns)
-            return NamespaceChange(
-                proposal_id=self._proposals.new_id(),
-                namespace=ns,
-                op=PolicyOp.UPDATE,
-                version=info.version + 1,
-                actor=actor.broker,
-                session=actor.session,
-                principal=actor.principal,
-                proxied_by=actor.proxied_by,
-                cause=Cause.OPERATOR,
-                auto_scale=override_flat(override),
-                anti_affinity=info.anti_affinity,
-            )
+            proposal_id, flat = self._proposals.new_id(), override_flat(override)
+            return namespace_change(actor, ns, info, PolicyOp.UPDATE, proposal_id, auto_scale=flat)
 
         await self._proposals.settle(build, {}, self._proposals.deadline(self.timeout_s))
 

@@ -102,9 +102,9 @@ class KafkaAcls:
                 try:
                     step(acls, self._deadline(deadline_s))
                 except Exception as error:  # noqa: BLE001 - raised below
-                    failed.append(error)
+                    failed = failed or [error]
         if failed:
-            raise failed[0]
+            raise failed.pop()  # kept here, it would be a circle with this frame
 
     # --- steps --------------------------------------------------------------------------
 

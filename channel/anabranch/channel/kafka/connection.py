@@ -78,6 +78,9 @@ _PRODUCER: Final[Mapping[str, Any]] = {
     "enable.idempotence": True,
     "linger.ms": 0,
 }
+# How long whoever starts, a node or a command, waits for an answer of Kafka, which may be just
+# starting too, or load what a coordinator must know first. Its own tools wait for 60 s.
+KAFKA_S_MAX: Final = 30.0
 _STATISTICS_MS: Final = 10_000
 _UNREACHABLE: Final = frozenset(
     {
@@ -180,7 +183,7 @@ class Refusals:
     def check(self) -> None:
         """Raises BrokersForgottenError if a client will never reach Kafka again."""
         if self._forgotten is not None:
-            raise self._forgotten
+            raise self._forgotten.with_traceback(None)
 
     @property
     def starved(self) -> bool:
@@ -315,7 +318,7 @@ class ProducerHealth:
     def check(self) -> None:
         """Raises ProducerLostError if the producer is lost."""
         if self._lost is not None:
-            raise self._lost
+            raise self._lost.with_traceback(None)
 
 
 def close_consumer(consumer: Consumer, timeout_s: float = _CLOSE_S_MAX) -> None:

@@ -90,9 +90,7 @@ class Deadline:
 
     def passing(self, error: KafkaError, doing: str) -> KafkaError:
         """The error itself if it may go away. Raises KafkaRefusedError if it won't."""
-        refused = refusal(error, doing, self._connection.bootstrap_servers)
-        if refused is not None:
-            raise refused
+        must_pass(error, doing, self._connection.bootstrap_servers)
         self._last = error
         return error
 
@@ -103,15 +101,14 @@ class Deadline:
         time.sleep(min(pause_s, self.left_s(doing)))
 
 
-def refusal(error: KafkaError, doing: str, servers: str) -> KafkaRefusedError | None:
-    """The error of ours for what trying again does not mend; None for all else."""
+def must_pass(error: KafkaError, doing: str, servers: str) -> None:
+    """Raises the KafkaRefusedError for what trying again does not mend."""
     code, said = error.code(), error.str()
     if code in _ACCESS:
-        return KafkaAccessError(servers, doing, said)
+        raise KafkaAccessError(servers, doing, said)
     if code == KafkaError.INVALID_REPLICATION_FACTOR:
-        return ReplicasMissingError(servers, doing, said)
+        raise ReplicasMissingError(servers, doing, said)
     if code in _POLICY:
-        return KafkaPolicyError(servers, doing, said)
+        raise KafkaPolicyError(servers, doing, said)
     if code in _OTHERS:
-        return KafkaRefusedError(f"Kafka at {servers} refused {doing}: {said}")
-    return None
+        raise KafkaRefusedError(f"Kafka at {servers} refused {doing}: {said}")

@@ -28,7 +28,7 @@ from anabranch.channel.errors import (
     WrongTopicError,
 )
 from anabranch.channel.kafka.connection import KafkaConnection
-from anabranch.channel.kafka.deadline import refusal
+from anabranch.channel.kafka.deadline import must_pass
 from anabranch.core.errors import AnabranchError, InvalidInputError
 
 _T = TypeVar("_T")
@@ -328,8 +328,8 @@ class _Keeper:
         except KafkaException as error:
             if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
                 return False
-            known = refusal(error.args[0], doing, self._connection.bootstrap_servers)
-            raise known or self._explained(error, doing) from None
+            must_pass(error.args[0], doing, self._connection.bootstrap_servers)
+            raise self._explained(error, doing) from None
         return True
 
     def configs(self, names: list[str]) -> dict[str, dict[str, str]]:

@@ -22,6 +22,7 @@ from anabranch.channel.errors import (
     LogTrimmedError,
 )
 from anabranch.channel.kafka.connection import (
+    KAFKA_S_MAX,
     NO_GROUP,
     KafkaConnection,
     ProducerHealth,
@@ -37,7 +38,6 @@ _QUEUE_MAX: Final = 20_000  # appends in flight: more than a clean-up round, les
 # (but for the next, which librdkafka makes up at once), as one batch that Kafka appends, and every
 # node fetches and folds, at once.
 APPENDS_UNDER_WAY: Final = 1
-_START_S_MAX: Final = 10.0
 _CLOSE_S_MAX: Final = 5.0
 _RETRY_S: Final = 0.05
 # The broker, or librdkafka before it, looks at these before it appends anything, each time anew.
@@ -134,7 +134,7 @@ class KafkaLogReader:
         connection: KafkaConnection,
         topic: str,
         next_offset: int,
-        timeout_s: float = _START_S_MAX,
+        timeout_s: float = KAFKA_S_MAX,
         *,
         passed_over: frozenset[int] = frozenset(),
         to_end: bool = False,

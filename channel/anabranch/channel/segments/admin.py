@@ -36,9 +36,11 @@ from anabranch.channel.kafka.brokers import Racks, living
 from anabranch.channel.kafka.connection import COORDINATOR_S, KafkaConnection
 from anabranch.channel.kafka.deadline import Deadline
 from anabranch.channel.kafka.propagation import await_known
-from anabranch.channel.segments.sealing import Sealer, SegmentTopic, together
+from anabranch.channel.segments.looks import look, strays
+from anabranch.channel.segments.sealing import SEAL, Sealer, SegmentTopic, together
 from anabranch.core.placement.placer import Assignment, Placer, allowed
 from anabranch.core.placement.room import Room
+from anabranch.core.topics.findings import KafkaTopic
 from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
 
 _TOPICS_AT_ONCE: Final = 2_000  # of one request
@@ -70,6 +72,26 @@ class SegmentSettings(msgspec.Struct, frozen=True):
     oldest_ms: int = -1
 
 
+RETENTION: Final = frozenset({"retention.ms", "retention.bytes"})
+
+
+def lived_by(settings: SegmentSettings) -> dict[str, str]:
+    """The settings of its topic without which a segment loses messages, or what they say."""
+    return {
+        "cleanup.policy": "delete",
+        **_kept(settings),
+        "message.timestamp.type": "CreateTime",
+    }
+
+
+def _kept(settings: SegmentSettings) -> dict[str, str]:
+    """Returns how long Kafka keeps messages, whoever has read them."""
+    return {
+        "retention.ms": str(settings.retention_ms),
+        "retention.bytes": str(settings.retention_bytes),
+    }
+
+
 class SegmentAdmin:
     """Makes, seals and deletes what a controller tells it to. To be used by one thread."""
 
@@ -80,6 +102,11 @@ class SegmentAdmin:
         self._sealer = Sealer(connection, self._admin)
         self._racks = Racks(self._admin)
         self._placer = Placer()
+
+    @property
+    def told(self) -> frozenset[str]:
+        """The settings that `look` tells."""
+        return frozenset((*SEAL, *lived_by(self._settings)))
 
     def close(self) -> None:
         """Ends the clients; waits for a bounded time."""
@@ -107,7 +134,8 @@ class SegmentAdmin:
             self._await_leaders(some, deadline)
 
     def start_share_groups(self, groups: Sequence[str], deadline_s: float) -> None:
-        """Lets each share group begin at the first record of whatever it consumes.
+        """Lets each share group begin at the first record of whatever it consumes, and gives it
+        nothing of a transaction that is open or aborted.
 
         Where Kafka has the settings (from 4.3), it also makes known at once who consumes a new
         segment, which by default it collects for a second; and it discards a message only after ten
@@ -115,10 +143,11 @@ class SegmentAdmin:
         """
         deadline = self._deadline(deadline_s, groups)
         earliest = {"share.auto.offset.reset": "earliest"}
-        quick = {**earliest, "share.assignment.interval.ms": "0"}
+        committed = {**earliest, "share.isolation.level": "read_committed"}
+        quick = {**committed, "share.assignment.interval.ms": "0"}
         often = {**quick, "share.delivery.count.limit": "10"}
         for group in groups:  # librdkafka takes one group a call
-            self._set_up_share_group(group, (often, quick, earliest), deadline)
+            self._set_up_share_group(group, (often, quick, committed, earliest), deadline)
             # Whichever leads the group begins it by what it knows then, and by default at the end.
             doing = f"to set up share group {group}"
             await_known(
@@ -173,11 +202,24 @@ class SegmentAdmin:
         deadline = self._deadline(deadline_s, [topic.name for topic in topics])
         return self._sealer.seal(topics, deadline)
 
+    def look(self, topics: Sequence[str], deadline_s: float) -> dict[str, KafkaTopic | None]:
+        """What Kafka has of these; None for none. Of what it does not say, nothing is told."""
+        return look(self._admin, topics, self.told, deadline_s)
+
+    def strays(
+        self, topic: str, ends: Sequence[int], deadline_s: float, most: int
+    ) -> dict[int, list[int]]:
+        """Offsets of messages at or behind these ends, by partition. Raises as `seal`."""
+        found: dict[int, list[int]] = {}
+        for message in strays(self._connection, topic, ends, deadline_s, most):
+            found.setdefault(message.partition() or 0, []).append(message.offset() or 0)
+        return found
+
     def retain(self, topics: Iterable[str], deadline_s: float) -> None:
         """Has Kafka keep messages of those that are there as the settings say now."""
         entries = [
             ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-            for name, value in self._kept().items()
+            for name, value in _kept(self._settings).items()
         ]
         names = list(topics)
         deadline = self._deadline(deadline_s, names)
@@ -324,23 +366,14 @@ class SegmentAdmin:
             num_partitions=partitions,
             **where,
             config={
-                "cleanup.policy": "delete",
-                **self._kept(),
+                **lived_by(settings),
                 "max.message.bytes": str(settings.max_message_bytes),
                 "min.insync.replicas": str(settings.min_insync_replicas),
-                "message.timestamp.type": "CreateTime",
                 "message.timestamp.after.max.ms": str(FUTURE_MS_MAX),
                 "unclean.leader.election.enable": "false",
                 **kept,
             },
         )
-
-    def _kept(self) -> dict[str, str]:
-        """Returns how long Kafka keeps messages, whoever has read them."""
-        return {
-            "retention.ms": str(self._settings.retention_ms),
-            "retention.bytes": str(self._settings.retention_bytes),
-        }
 
     def _await_leaders(self, topics: Sequence[SegmentTopic], deadline: Deadline) -> None:
         waiting = {topic.name: topic.partitions for topic in topics}

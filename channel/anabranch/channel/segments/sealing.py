@@ -1,7 +1,9 @@
 """How a segment is sealed: Kafka is made to refuse every append, and then says where it ends.
 
-`max.message.bytes` of 0 refuses every append. Each partition's leader obeys at a time of its own,
-so each is *probed* until it does. The probe is an append that Kafka stores in no case: its
+`max.message.bytes` of 78 refuses every append of a client, and takes the end of a transaction,
+which Kafka writes by itself: without it a transaction that is open at the seal would stay open, and
+nobody could read beyond its first message. Each partition's leader obeys at a time of its own, so
+each is *probed* until it does. The probe is an append that Kafka stores in no case: its
 time-stamp is too far in the future, for which an open segment refuses it (INVALID_TIMESTAMP), but
 Kafka looks at the size first, and a sealed one refuses it for that (MSG_SIZE_TOO_LARGE).
 
@@ -66,12 +68,19 @@ from anabranch.channel.kafka.offsets import ASKING, LATEST, Answers, PartitionOf
 from anabranch.channel.kafka.propagation import Known, await_known
 from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
 
+_LIMIT: Final = "max.message.bytes"
+# The end of a transaction is a batch of 61 bytes of header and one record of 17 bytes: its length,
+# attributes, two differences, a key of version and type, a value of version and epoch, no headers
+# (KIP-98). Each batch of a client has 80 at least once it is compressed by gzip, whose header and
+# trailer alone have 18. Snappy, also of clients as they are, makes less of what repeats itself.
+_END_BYTES: Final = 61 + 17
 PROBE_HEADER: Final = "anabranch-probe"
 _PROBE_TIMESTAMP_MS: Final = 1 << 55
+SEAL: Final = {_LIMIT: str(_END_BYTES)}  # what makes it one
 _SEALED: Final = {
-    "max.message.bytes": "0",
+    **SEAL,
     # Whose size has been checked is checked again in the lock, unless it is compressed by this.
-    "compression.type": "snappy",
+    "compression.type": "gzip",
     # Without these two Kafka would store the probe while the segment is still open.
     "message.timestamp.type": "CreateTime",
     "message.timestamp.after.max.ms": str(FUTURE_MS_MAX),
@@ -93,6 +102,11 @@ class SegmentTopic(msgspec.Struct, frozen=True):
 
     name: str
     partitions: int
+
+
+def is_sealed(settings: Mapping[str, ConfigEntry]) -> bool:
+    """Whether the settings of a Kafka topic are those of a sealed segment."""
+    return settings[_LIMIT].value == _SEALED[_LIMIT]
 
 
 def together(
@@ -214,7 +228,7 @@ class Sealer:
 
         def has_read(broker: int, topic: str, settings: Mapping[str, ConfigEntry]) -> bool:
             stamps[broker, topic] = settings[_STAMP].value
-            return settings["max.message.bytes"].value == "0"
+            return is_sealed(settings)
 
         def has_obeyed(broker: int, topic: str, settings: Mapping[str, ConfigEntry]) -> bool:
             # Another one's stamp will do, since this broker reads it after it had read of the seal.

@@ -114,7 +114,7 @@ class Compactor:
         compactor last committed; more does no harm. Raises SnapshotFailedError or FencedError.
         """
         if self._failed is not None:
-            raise self._failed
+            raise self._failed.with_traceback(None)
         before = self._horizon.next_offset if self._horizon else 0
         if horizon.next_offset < before:
             raise SnapshotFailedError(
@@ -133,7 +133,7 @@ class Compactor:
         except KafkaException as error:
             fenced = error if error.args[0].code() in _FENCED else self._abort()
             self._failed = self._explained(fenced or error, "commit a snapshot")
-            raise self._failed from None
+            raise self._failed.with_traceback(None) from None
         except BaseException:
             self._abort()
             raise

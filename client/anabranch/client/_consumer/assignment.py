@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
@@ -44,7 +45,11 @@ class AssignedSegment(msgspec.Struct, frozen=True):
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """What the controller grants to one consumer. Sequences of one session ascend."""
+    """What the controller grants to one consumer. Sequences of one session ascend.
+
+    `pruned`: for a checkpoint consumer, by id, the exclusive ends of the last segments that the
+    subscription had drained before the layout let go of them.
+    """
 
     sequence: int
     incarnation: int
@@ -54,6 +59,7 @@ class Assignment(msgspec.Struct, frozen=True):
     segments: tuple[AssignedSegment, ...] = ()
     bootstrap_servers: str = ""
     dead_letter: DeadLetterPolicy | None = None
+    pruned: Mapping[int, tuple[int, ...]] = {}
 
     def places(self) -> dict[SegmentBucket, AssignedSegment]:
         """The granted buckets."""
@@ -97,6 +103,7 @@ class AssignmentReport(msgspec.Struct, frozen=True):
     number: int
     released: tuple[SegmentBucket, ...]
     drained: tuple[SegmentBucket, ...]
+    dead_letters_waiting: int = 0
 
 
 class Phase(enum.Enum):
@@ -108,6 +115,26 @@ class Phase(enum.Enum):
     LOST = "LOST"
 
 
+class Loss(enum.Enum):
+    """Why a bucket is given up or lost, and the remedy where messages come again for it."""
+
+    NOT_HELD = "this consumer does not have it; acknowledge only what it has received"
+    SETTLE_TIMEOUT = (
+        "another consumer was to have it, and settle_timeout_s was over; acknowledge sooner, or "
+        "set no settle_timeout_s"
+    )
+    LAPSED = (
+        "no controller answered for the session time; keep the event loop free (asyncio.to_thread) "
+        "and the nodes within reach"
+    )
+    CLOSED = "this consumer left it; acknowledge before closing, or before the topic is deselected"
+    ANEW = (
+        "the topic or the subscription was made again, or put elsewhere; go on with what is "
+        "received next"
+    )
+    FAILED = "the consumer failed; see what it raises, and make another one"
+
+
 @dataclass(slots=True, eq=False)
 class Holding:
     """A bucket from its grant until it is released or lost. Offsets are exclusive ends.
@@ -117,7 +144,10 @@ class Holding:
     `delivered` is what the application has been given, `acknowledged` what it has done with, and
     `committed` what will not be delivered again; all are None until the position is known.
     Below `reached` Kafka has nothing that was not delivered. `commits_again`: what is committed is
-    to be committed once more, or that is under way.
+    to be committed once more, or that is under way. `loss`: why it is given up or was lost.
+    `listeners` are called in the very step that releases or loses it, before anybody hears of that.
+    `held_back`: where the first open transaction begins that nothing is read beyond, and since when
+    that is so.
     """
 
     place: SegmentBucket
@@ -132,6 +162,9 @@ class Holding:
     reached: int = 0
     settle_by: float = math.inf
     drain_told: bool = False
+    loss: Loss = Loss.NOT_HELD
+    listeners: list[Callable[[], None]] = field(default_factory=list)
+    held_back: tuple[int, float] | None = None
 
     @property
     def partition(self) -> Partition:
@@ -149,6 +182,10 @@ class Holding:
             return False
         return self.acknowledged < self.delivered
 
+    def is_committed(self, end: int) -> bool:
+        """Whether nothing below `end` will be delivered again."""
+        return self.committed is not None and end <= self.committed
+
     @property
     def uncommitted(self) -> bool:
         """Whether something is acknowledged that is not committed."""
@@ -164,8 +201,8 @@ class Holding:
     @property
     def drained(self) -> bool:
         """Whether the segment is sealed and nothing of the bucket will be delivered again."""
-        if self.end_offset is None or self.committed is None:
-            return False
+        if self.end_offset is None or self.committed is None or self.in_flight:
+            return False  # an end may be before what is worked on, where Kafka lost the segment
         return self.committed >= self.end_offset
 
     @property
@@ -188,6 +225,11 @@ class Holding:
         """Whether somebody waits for a commit."""
         return self.is_held and self.to_commit and (self.settled(now) or self.at_end)
 
+    @property
+    def limit(self) -> float:
+        """No message at or behind it is delivered: it is not the segment's."""
+        return math.inf if self.end_offset is None else self.end_offset
+
     def begin(self, offset: int) -> None:
         """Reading starts there, for the first time: everything below is committed."""
         if self.delivered is None:
@@ -206,14 +248,31 @@ class Holding:
 
     def reach(self, offset: int) -> None:
         """Below it Kafka has nothing that was not delivered."""
+        if self.end_offset is not None:
+            offset = min(offset, self.end_offset)
         self.reached = max(self.reached, offset)
         self._skip_removed()
 
+    def held_back_s(self, stable_end: int, now: float) -> float:
+        """For how long an open transaction has been all that keeps the sealed end from being read.
+
+        Kafka gives out nothing from `stable_end` on, where the first one begins.
+        """
+        end, read = self.end_offset, self.delivered
+        if end is None or read is None or not stable_end <= read < end:
+            self.held_back = None
+            return 0.0
+        if self.held_back is None or self.held_back[0] != stable_end:
+            self.held_back = stable_end, now
+        return now - self.held_back[1]
+
     def acknowledge(self, end: int) -> bool:
-        """The application has done with everything below `end`; False if it is not held."""
+        """The application has done with everything below `end`; False if it is lost."""
         if not self.is_held or self.acknowledged is None or self.delivered is None:
-            return False
+            return self.is_committed(end)
         self.acknowledged = max(self.acknowledged, min(end, self.delivered))
+        if self.end_offset == 0:
+            self.committed = self.acknowledged
         self._skip_removed()
         return True
 
@@ -225,17 +284,43 @@ class Holding:
         self.commits_again = False
         return True
 
-    def serve(self, fetch: Fetch) -> None:
-        """It is read again, or for the first time."""
+    def serve(self, fetch: Fetch | None) -> None:
+        """It is read again, or for the first time; None: there is nothing to read."""
         self.phase, self.settle_by, self.fetch = Phase.SERVING, math.inf, fetch
 
-    def settle(self, by: float) -> None:
+    def settle(self, by: float, loss: Loss) -> None:
         """It is to be given up once what was delivered is acknowledged, or by then."""
-        self.phase, self.settle_by = Phase.SETTLING, min(self.settle_by, by)
+        self.phase, self.settle_by, self.loss = Phase.SETTLING, min(self.settle_by, by), loss
 
     def release_if_settled(self, now: float) -> None:
         if self.settled(now) and not self.to_commit:
-            self.phase = Phase.RELEASED
+            self._end(Phase.RELEASED)
+
+    def end_where_it_began(self) -> None:
+        """Nothing of it is delivered any more: it is empty, or lost with its Kafka topic, which
+        takes no commit. Somebody may work on what was delivered.
+        """
+        self.serve(None)
+        self.begin(0)
+        self.committed = self.acknowledged
+        self.commits_again = False
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether more of it was delivered than it holds by now: its Kafka topic was lost."""
+        return self.end_offset == 0 and bool(self.delivered)
+
+    def lose(self, loss: Loss) -> None:
+        """It is another's, or may be soon."""
+        if self.is_held:
+            self.loss = loss
+        self._end(Phase.LOST)
+
+    def _end(self, phase: Phase) -> None:
+        self.phase = phase
+        listeners, self.listeners = self.listeners, []
+        for listener in listeners:
+            listener()
 
     def _skip_removed(self) -> None:
         if self.delivered is not None and not self.in_flight and self.reached > self.delivered:

@@ -11,6 +11,7 @@ from typing import Any, Final, Self
 import msgspec
 
 from anabranch.client._aio import MessageT, Receiving, Tasks
+from anabranch.client._consumer.assignment import Loss
 from anabranch.client._consumer.core import ConsumerCore
 from anabranch.client._consumer.resources import OWN, ConsumerResources
 from anabranch.client._consumer.session import ConsumerSession, Identity
@@ -187,7 +188,7 @@ class Consumer(Receiving[MessageT]):
     def _task_failed(self, error: BaseException) -> None:
         self._failure = self._failure or error
         self._logger.error("consumer.failed", why=repr(error))
-        self._core.give_up()  # nothing is served any more: others shall have the share
+        self._core.give_up(Loss.FAILED)  # nothing is served any more: others shall have the share
         if self._is_committing:
             self._session.stop()  # it may be carried out yet: nobody is to start before it
         elif self._leaving is None:

@@ -12,8 +12,10 @@ The rules, and why no two consumers ever serve one bucket:
 * A bucket is served from the moment an assignment of the controller grants it until a later one
   does not, or until the session lapses. Nothing of it is delivered from that moment on.
 * A bucket taken away is *settling*: what was delivered may still be acknowledged, until all of it
-  is or `settle_s` is over. Once what is acknowledged is committed too, it is *released*: only then
-  may the controller grant it to another.
+  is or `settle_s` is over (infinite: no end). Once what is acknowledged is committed too, it is
+  *released*: only then may the controller grant it to another.
+* Whoever works on what was delivered is told in the step that releases or loses a bucket
+  (`Holding.listeners`), so before the controller can hear of the release, and by `is_held`.
 * A release is final. An assignment that lists a released bucket before the release was answered
   may be older or younger than the release; it is not believed, the consumer subscribes again,
   though a later one may have taken the bucket away: that grant would be released by nobody.
@@ -37,6 +39,7 @@ from anabranch.client._consumer.assignment import (
     AssignmentReport,
     Fetch,
     Holding,
+    Loss,
     Phase,
     SegmentBucket,
     SubscribeOrder,
@@ -47,6 +50,7 @@ KEEP_ALIVES: Final = 6  # reports in the time of a session, so that several may 
 # gives the bucket to another (`LAPSE_MARGIN`), is for the commit itself and for clocks that differ.
 COMMIT_MARGIN: Final = 0.2  # of the session, and
 COMMIT_ROUNDING_S: Final = 1.0  # librdkafka looks only so often whether its patience is over
+TRANSACTION_S: Final = 5.0  # most transactions are over sooner, and nobody need hear of them
 
 
 class ConsumerCore:
@@ -66,6 +70,7 @@ class ConsumerCore:
         self.assignment: Assignment | None = None
         self.needs_subscribe = True
         self.subscribed = False
+        self.dead_letters_waiting = 0  # that could not be put aside; of a queue
         # Somebody else keeps the session, and takes this back, with a word, when that fails: until
         # then no time for it need be waited for here.
         self.is_kept = False
@@ -73,6 +78,8 @@ class ConsumerCore:
         self.lost = False  # something acknowledged was not committed before one of these
         self._holdings: dict[SegmentBucket, Holding] = {}
         self._fetches: dict[int, Holding] = {}
+        # Taken away before all that was delivered was acknowledged, and nobody was told.
+        self._losses: dict[SegmentBucket, Holding] = {}
         self._numbers = itertools.count(1) if numbers is None else numbers
         self._keep_alives = keep_alives
         self._attempt: tuple[int, float] | None = None  # of the subscribe under way: number, time
@@ -82,6 +89,7 @@ class ConsumerCore:
         self._granted: set[SegmentBucket] = set()  # by any assignment since that report
         self._answered_at = -math.inf  # send time of the last that was answered
         self._sent_at = -math.inf
+        self._told_waiting = 0  # of dead letters
         self._closing = False
 
     # The session.
@@ -117,6 +125,7 @@ class ConsumerCore:
         self._attempt_released = ()
         self._answered_at = max(self._answered_at, sent_at)
         self.subscribed, self.needs_subscribe = True, False
+        self._told_waiting = 0
         self._apply(assignment, now)
         early, self._early = self._early, []
         for each in early:
@@ -153,6 +162,7 @@ class ConsumerCore:
             number=next(self._numbers),
             released=tuple(p for p, h in self._holdings.items() if h.phase is Phase.RELEASED),
             drained=tuple(p for p, h in self._holdings.items() if h.drain_untold),
+            dead_letters_waiting=self.dead_letters_waiting,
         )
         self._report, self._granted = (report, now), set()
         self._sent_at = now
@@ -165,6 +175,7 @@ class ConsumerCore:
             return
         (report, sent_at), self._report = self._report, None
         self._answered_at = max(self._answered_at, sent_at)
+        self._told_waiting = report.dead_letters_waiting
         for place in report.released:
             self._forget(self._holdings[place])
             if place in self._granted and not self._closing:
@@ -209,16 +220,37 @@ class ConsumerCore:
         if holding is not None:
             holding.reach(offset)
 
+    def waits_for_transaction(self, fetch: int, stable_end: int, now: float) -> float | None:
+        """For how long the fetch has waited for a transaction, once that is worth telling.
+
+        `stable_end`: Kafka gives out what is below; an open transaction begins there if the sealed
+        end of the bucket lies beyond.
+        """
+        holding = self._fetches.get(fetch)
+        waited_s = 0.0 if holding is None else holding.held_back_s(stable_end, now)
+        return waited_s if waited_s >= TRANSACTION_S else None
+
     def acknowledge(self, holding: Holding, end: int, now: float) -> bool:
         """The application has done with everything below `end`.
 
-        False if the bucket is not held any more: it will be delivered again, by whoever holds it.
+        False if the bucket was taken away before: it will be delivered again, by whoever holds it.
         """
         self._lapse_if_due(now)
         if not holding.acknowledge(end):
+            if self._losses.get(holding.place) is holding:
+                del self._losses[holding.place]
             return False
-        holding.release_if_settled(now)
+        self._release_if_settled(holding, now)
         return True
+
+    def take_losses(self) -> list[Holding]:
+        """What was taken away before all that was delivered of it was acknowledged; each once."""
+        found, self._losses = self._losses, {}
+        return list(found.values())
+
+    def is_held(self, holding: Holding, now: float) -> bool:
+        """Whether nobody else may have it at this instant; it may be asked on any thread."""
+        return holding.is_held and self.is_alive(now)
 
     def commit_again(self) -> None:
         """All that is acknowledged is to be committed once more; none is released before it is."""
@@ -251,7 +283,7 @@ class ConsumerCore:
         """Everything below `end` is committed."""
         self._lapse_if_due(now)
         if holding.commit(end):
-            holding.release_if_settled(now)
+            self._release_if_settled(holding, now)
 
     # The outputs.
 
@@ -274,6 +306,8 @@ class ConsumerCore:
     @property
     def has_news(self) -> bool:
         """Whether a report would say more than that the consumer is there."""
+        if self.dead_letters_waiting != self._told_waiting:
+            return True
         return any(h.phase is Phase.RELEASED or h.drain_untold for h in self._all())
 
     def wake_at(self) -> float:
@@ -290,7 +324,7 @@ class ConsumerCore:
         if self._lapse_if_due(now):
             return True
         for holding in list(self._all()):
-            holding.release_if_settled(now)
+            self._release_if_settled(holding, now)
         return False
 
     def is_alive(self, now: float) -> bool:
@@ -302,13 +336,13 @@ class ConsumerCore:
         self._closing = True
         for holding in list(self._all()):
             if holding.is_held:
-                self._stop(holding, now)
+                self._stop(holding, now, Loss.CLOSED)
         self.tick(now)
 
-    def give_up(self) -> None:
+    def give_up(self, loss: Loss) -> None:
         """Stop serving for good, and do nothing more for what is held."""
         self._closing = True
-        self._lose_all()
+        self._lose_all(loss)
 
     @property
     def holds_nothing(self) -> bool:
@@ -324,14 +358,14 @@ class ConsumerCore:
         before, self.assignment = self.assignment, assignment
         if before is not None and _origin(before) != _origin(assignment):
             for holding in list(self._all()):  # of another topic or subscription of that name
-                self._lose(holding)
+                self._lose(holding, Loss.ANEW)
             self._report = None  # its answer speaks of the former one's buckets
         granted = {} if self._closing else assignment.places()
         self._granted.update(granted)
         for place, holding in list(self._holdings.items()):
             if place not in granted and holding.phase is Phase.SERVING:
-                self._stop(holding, now + self.settle_s)
-                holding.release_if_settled(now)
+                self._stop(holding, now + self.settle_s, Loss.SETTLE_TIMEOUT)
+                self._release_if_settled(holding, now)
         in_report = () if self._report is None else self._report[0].released
         for place, segment in granted.items():
             end = segment.end_offsets[place.bucket] if segment.end_offsets else None
@@ -344,7 +378,10 @@ class ConsumerCore:
             if known is None:
                 known = self._holdings[place] = Holding(place, segment.kafka_topic, end)
             known.end_offset = end
-            if known.fetch is None:
+            if end == 0:  # whether Kafka still has its topic or not
+                self._unfetch(known)
+                known.end_where_it_began()
+            elif known.fetch is None:
                 self._serve(known, segment.start_of(place.bucket))
 
     def _serve(self, holding: Holding, otherwise: int) -> None:
@@ -352,9 +389,15 @@ class ConsumerCore:
         holding.serve(Fetch(number, holding.place, holding.kafka_topic, start, otherwise))
         self._fetches[number] = holding
 
-    def _stop(self, holding: Holding, settle_by: float) -> None:
+    def _stop(self, holding: Holding, settle_by: float, loss: Loss) -> None:
         self._unfetch(holding)
-        holding.settle(settle_by)
+        holding.settle(settle_by, loss)
+
+    def _release_if_settled(self, holding: Holding, now: float) -> None:
+        was_held = holding.is_held
+        holding.release_if_settled(now)
+        if was_held and not holding.is_held and holding.in_flight:
+            self._losses[holding.place] = holding
 
     def _unfetch(self, holding: Holding) -> None:
         if holding.fetch is not None:
@@ -373,19 +416,21 @@ class ConsumerCore:
     def _lapse_if_due(self, now: float) -> bool:
         if now <= self._lapses_at():
             return False
-        self._lose_all()
+        self._lose_all(Loss.LAPSED)
         self.lapses += 1
         self.on_disconnected()
         return True
 
-    def _lose_all(self) -> None:
+    def _lose_all(self, loss: Loss) -> None:
         for holding in list(self._all()):
             self.lost |= holding.uncommitted
-            self._lose(holding)
+            self._lose(holding, loss)
 
-    def _lose(self, holding: Holding) -> None:
+    def _lose(self, holding: Holding, loss: Loss) -> None:
         self._unfetch(holding)
-        holding.phase = Phase.LOST
+        if holding.is_held and holding.in_flight:
+            self._losses[holding.place] = holding
+        holding.lose(loss)
         self._holdings.pop(holding.place, None)
 
     def _forget(self, holding: Holding) -> None:

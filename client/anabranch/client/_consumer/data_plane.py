@@ -42,7 +42,7 @@ from confluent_kafka import (
 )
 
 from anabranch.client._consumer.assignment import Fetch, Partition
-from anabranch.client._consumer.reads import Missing, Read, ReadTrouble, size_of
+from anabranch.client._consumer.reads import Read, ReadTrouble, size_of
 from anabranch.client._kafka_options import CONSUMER, LIBRDKAFKA_LOG, partition_of
 from anabranch.client._settings import ReadSettings
 from anabranch.wire.logging import get_logger
@@ -77,8 +77,7 @@ class DataPlane:
 
     `kafka`: bootstrap servers, security and group. `on_read` is called on the loop when something
     came after `take` had found nothing. `skips_gone`: whether messages that Kafka has no more, and
-    that come next, are passed over; else that is a failure. `missing_s`: for how long a topic may
-    be missing; a new one is unknown to some broker for a while.
+    that come next, are passed over; else that is a failure.
     """
 
     def __init__(
@@ -89,7 +88,6 @@ class DataPlane:
         trouble: ReadTrouble,
         *,
         skips_gone: bool = True,
-        missing_s: float = 30.0,
     ) -> None:
         self._settings = settings
         told = {"error_cb": trouble.heard, "enable.partition.eof": True}
@@ -116,7 +114,7 @@ class DataPlane:
         self._asked: list[TopicPartition] | None = None  # all that is read, once it is asked for
         self._unlooked: list[Partition] = []  # of which it is looked whether they are there
         self._turn = 0
-        self._missing = Missing(missing_s)
+        self._missing: dict[str, None] = {}  # the next to be asked for first
         self._look_at = 0.0
         self._warm: set[str] = set()  # changed by the polling thread only
         self._thread = threading.Thread(target=self._poll, name="anabranch-poll", daemon=True)
@@ -217,7 +215,10 @@ class DataPlane:
                 if messages:
                     self._hand_over(messages)
                 elif time.monotonic() >= self._look_at:
-                    self._look_for_missing()
+                    try:
+                        self._look_for_missing()
+                    finally:
+                        self._look_at = time.monotonic() + _LOOK_S
             except KafkaException as error:
                 self._trouble.note(error.args[0])
                 self._wake.wait(_PARKED_S)
@@ -246,7 +247,7 @@ class DataPlane:
                 if partition is None or numbers[partition] != order:
                     continue
                 del numbers[partition]
-                self._missing.found(partition[0])  # it may be gone for good reason
+                self._missing.pop(partition[0], None)  # it may be gone for good reason
                 self._position.pop(partition)
                 if begun.pop(partition, None) is None:
                     ended.append(TopicPartition(*partition))
@@ -293,23 +294,24 @@ class DataPlane:
             raise KafkaException(error)
 
     def _look_for_missing(self) -> None:
-        """A topic that is not there, and does not come back, ends the reading.
+        """Tells of topics that are not there: that is the trouble of one segment each.
 
         librdkafka says nothing of one that was deleted: it waits for it. So one topic after the
-        other is asked for while nothing comes, those first that were missing.
+        other is asked for while nothing comes, and in turn one of those that were missing.
         """
-        self._look_at = time.monotonic() + _LOOK_S
-        for topic in self._missing.topics or [self._next_topic()]:
+        missing = [next(iter(self._missing))] if self._missing else []
+        for topic in dict.fromkeys([*missing, self._next_topic()]):
             try:
                 self._ask_for_topic(topic)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise
-                self._trouble_of(topic).note(error.args[0])
-                if self._missing.missed(topic, time.monotonic()):
-                    self._trouble_of(topic).fail(f"Kafka has no topic {topic} any more")
+                self._missing.pop(topic, None)  # it is the last one in turn
+                self._missing[topic] = None
+                self._trouble_of(topic).missed(topic)
             else:
-                self._missing.found(topic)
+                self._missing.pop(topic, None)
+                self._trouble_of(topic).found(topic)
 
     def _next_topic(self) -> str:
         """One of those that are read, each in turn, without going through all of them."""
@@ -347,7 +349,7 @@ class DataPlane:
             answer = self._consumer.offsets_for_times(asked, timeout=_ASK_S_MAX)[0]
             if answer.error is None:
                 first = answer.offset
-        if 0 < position != first:  # who begins at the beginning misses nothing
+        if position != first:  # a subscription's beginning is what was there then
             _logger.warning(
                 "consumer.messages_gone",
                 kafka_topic=partition[0],

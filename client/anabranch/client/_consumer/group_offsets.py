@@ -14,14 +14,15 @@ tenth of a session before the bucket can have another consumer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_END,
     Consumer,
+    KafkaError,
     KafkaException,
     TopicPartition,
 )
@@ -34,6 +35,13 @@ _T = TypeVar("_T")
 
 _ASK_S_MAX: Final = 3.0
 _PATIENCE: Final = 0.15  # with the coordinator, and with an answer, in session times
+
+
+class Answers(NamedTuple, Generic[_T]):
+    """What Kafka answers for each partition: what was asked for, or why it refuses that."""
+
+    found: dict[Partition, _T]
+    refused: dict[Partition, KafkaError]
 
 
 def patience_s(session_s: float) -> float:
@@ -61,33 +69,37 @@ class GroupOffsets:
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "anabranch-offsets")
 
-    async def committed(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    async def committed(self, partitions: Iterable[Partition]) -> Answers[int]:
         """The group's committed offsets, where there is one. Raises KafkaException."""
         asked = [TopicPartition(*partition) for partition in partitions]
-        found = await self._ask(lambda: self._client.committed(asked, timeout=_ASK_S_MAX))
-        return {partition: offset for partition, offset in offsets_of(found).items() if offset >= 0}
+        return known_of(await self._ask(lambda: self._client.committed(asked, timeout=_ASK_S_MAX)))
 
-    async def ranges(self, partitions: Iterable[Partition]) -> dict[Partition, tuple[int, int]]:
-        """The first offset that Kafka still has, and the end, exclusive. Raises KafkaException."""
+    async def ranges(self, partitions: Iterable[Partition]) -> Answers[tuple[int, int]]:
+        """The first offset that Kafka still has, and the end, exclusive, of what it gives out.
+
+        That is where the first open transaction begins, if there is one. Raises KafkaException.
+        """
         asked = list(partitions)
         if not asked:
-            return {}
+            return Answers({}, {})
         return await self._ask(lambda: ranges_by(self._client, asked, _ASK_S_MAX))
 
-    async def commit(self, offsets: Mapping[Partition, int], until: float) -> bool:
-        """Commits all of it. False when it could not be begun by then: nothing was done.
+    async def commit(self, offsets: Mapping[Partition, int], until: float) -> Answers[int]:
+        """Commits them. What could not be begun by then is neither found nor refused.
 
         Raises KafkaException; some of it may be committed then.
         """
-        given = [TopicPartition(*partition, offset) for partition, offset in offsets.items()]
 
-        def commit() -> bool:
+        async def commit(some: Mapping[Partition, int]) -> Answers[int]:
+            given = [TopicPartition(*partition, offset) for partition, offset in some.items()]
+            return await self._ask(lambda: commit_now(given))
+
+        def commit_now(given: list[TopicPartition]) -> Answers[int]:
             if self._now() > until:
-                return False
-            offsets_of(self._client.commit(offsets=given, asynchronous=False) or ())
-            return True
+                return Answers({}, {})
+            return answers_of(self._client.commit(offsets=given, asynchronous=False) or ())
 
-        return await self._ask(commit)
+        return await committed_apart(offsets, commit)
 
     def close(self) -> None:
         """Waits for what is under way."""
@@ -100,23 +112,61 @@ class GroupOffsets:
 
 def ranges_by(
     client: Consumer, partitions: Collection[Partition], timeout_s: float
-) -> dict[Partition, tuple[int, int]]:
+) -> Answers[tuple[int, int]]:
     """As `GroupOffsets.ranges`, asked by that client, of any group; waits for the answers."""
 
-    def listed(which: int) -> dict[Partition, int]:
+    def listed(which: int) -> Answers[int]:
         # One request to each broker, unlike asking for watermarks, which takes a partition a time.
         asked = [TopicPartition(*partition, which) for partition in partitions]
-        return offsets_of(client.offsets_for_times(asked, timeout=timeout_s))
+        return answers_of(client.offsets_for_times(asked, timeout=timeout_s))
 
     first, end = listed(OFFSET_BEGINNING), listed(OFFSET_END)
-    return {partition: (first[partition], end[partition]) for partition in partitions}
+    found = {
+        place: (at, end.found[place]) for place, at in first.found.items() if place in end.found
+    }
+    return Answers(found, first.refused | end.refused)
 
 
-def offsets_of(answers: Iterable[TopicPartition]) -> dict[Partition, int]:
-    """What Kafka has answered for each. Raises KafkaException for the first that it refused."""
-    found: dict[Partition, int] = {}
-    for each in answers:
+def answers_of(told: Iterable[TopicPartition]) -> Answers[int]:
+    """What Kafka has answered for each."""
+    answers: Answers[int] = Answers({}, {})
+    for each in told:
         if each.error is not None:
-            raise KafkaException(each.error)
-        found[each.topic, each.partition] = each.offset
-    return found
+            answers.refused[each.topic, each.partition] = each.error
+        else:
+            answers.found[each.topic, each.partition] = each.offset
+    return answers
+
+
+def known_of(told: Iterable[TopicPartition]) -> Answers[int]:
+    """The same, without the partitions of which a group has committed nothing."""
+    found, refused = answers_of(told)
+    return Answers({place: offset for place, offset in found.items() if offset >= 0}, refused)
+
+
+async def committed_apart(
+    offsets: Mapping[Partition, int],
+    commit: Callable[[Mapping[Partition, int]], Awaitable[Answers[int]]],
+) -> Answers[int]:
+    """Commits all together; each topic by itself where Kafka lacks the topic of one.
+
+    librdkafka (2.16) says then that Kafka lacks one, and not which: the others are committed.
+    Raises KafkaException for what is the trouble of all.
+    """
+    try:
+        return await commit(offsets)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise
+        refused = dict.fromkeys(offsets, error.args[0])
+    topics: dict[str, dict[Partition, int]] = {}
+    for place, offset in offsets.items():
+        topics.setdefault(place[0], {})[place] = offset
+    if len(topics) == 1:
+        return Answers({}, refused)
+    answers: Answers[int] = Answers({}, {})
+    for some in topics.values():
+        found, refused = await committed_apart(some, commit)
+        answers.found.update(found)
+        answers.refused.update(refused)
+    return answers

@@ -5,7 +5,7 @@ Wrapping every message would cost as much as reading it, so a batch keeps what l
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
@@ -44,18 +44,31 @@ def _value_reader(settings: ReceivingSettings) -> Deserializer | None:
 
 
 class Source:
-    """Where the messages of one holding come from and how their bytes are read."""
+    """Where the messages of one holding come from and how their bytes are read.
 
-    __slots__ = ("holding", "key_deserializer", "number", "topic", "value_deserializer")
+    `is_held`: whether the holding is its consumer's at this instant, asked on any thread.
+    """
+
+    __slots__ = ("_is_held", "holding", "key_deserializer", "number", "topic", "value_deserializer")
 
     def __init__(
-        self, topic: str, number: int, holding: Holding, settings: ReceivingSettings
+        self,
+        topic: str,
+        number: int,
+        holding: Holding,
+        settings: ReceivingSettings,
+        is_held: Callable[[Holding], bool] = lambda _: True,
     ) -> None:
+        self._is_held = is_held
         self.topic = topic
         self.number = number
         self.holding = holding
         self.key_deserializer = settings.key_deserializer
         self.value_deserializer = _value_reader(settings)
+
+    def is_revoked(self, end: int) -> bool:
+        """Whether it was taken away before everything below `end` was acknowledged for good."""
+        return not self.holding.is_committed(end) and not self._is_held(self.holding)
 
 
 class Message:
@@ -110,6 +123,15 @@ class Message:
     def offset(self) -> int:
         """The place in its bucket."""
         return self._raw.offset() or 0
+
+    @property
+    def is_revoked(self) -> bool:
+        """Whether it was taken from its consumer before it was acknowledged.
+
+        Another consumer may have it by now or soon. Any thread may ask, also while the event loop
+        is kept from running.
+        """
+        return self.source.is_revoked(self.offset + 1)
 
     @property
     def raw(self) -> KafkaMessage:
@@ -169,6 +191,11 @@ class Batch(Sequence[Message]):
     def __iter__(self) -> Iterator[Message]:
         return map(self._wrapped, self.raw)
 
+    @property
+    def is_revoked(self) -> bool:
+        """Whether some of it was taken from its consumer before it was acknowledged."""
+        return any(source.is_revoked(end) for source, end in self.parts())
+
     def values(self) -> list[Any]:
         """The values of all messages. Raises DeserializationError."""
         sources = self._sources.values()
@@ -180,9 +207,10 @@ class Batch(Sequence[Message]):
         """Where one of its messages comes from."""
         return self._sources[partition_of(message)]
 
-    def sources(self) -> dict[int, Source]:
-        """Where its messages come from, by fetch number."""
-        return {s.number: s for s in self._sources.values() if s.number in self.ends}
+    def parts(self) -> list[tuple[Source, int]]:
+        """Where its messages come from, each with the exclusive end of what is in here."""
+        ends = self.ends
+        return [(s, ends[s.number]) for s in self._sources.values() if s.number in ends]
 
     @staticmethod
     def joined(parts: Sequence[Batch]) -> Batch:
@@ -210,3 +238,10 @@ class Batch(Sequence[Message]):
 
     def _wrapped(self, raw: KafkaMessage) -> Message:
         return Message(raw, self._sources[partition_of(raw)])
+
+
+def parts_of(received: Message | Batch) -> list[tuple[Source, int]]:
+    """What stands for all of it: where it comes from, with the exclusive end of each part."""
+    if isinstance(received, Message):
+        return [(received.source, received.offset + 1)]
+    return received.parts()

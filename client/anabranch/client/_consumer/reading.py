@@ -5,27 +5,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
 
 from anabranch.client._aio import Tasks
-from anabranch.client._consumer.assignment import Fetch, Holding
+from anabranch.client._consumer.assignment import Fetch, Holding, Partition
 from anabranch.client._consumer.core import ConsumerCore
 from anabranch.client._consumer.messages import Batch, Source
-from anabranch.client._consumer.reads import Missing, Read, ReadTrouble
+from anabranch.client._consumer.reads import Read, ReadTrouble
 from anabranch.client._consumer.resources import ConsumerResources, Offsets, Plane
 from anabranch.client._kafka_options import in_group, partition_of
 from anabranch.client._settings import ConsumerSettings
 from anabranch.client._topics.layout import TopicLayout
 from anabranch.client._topics.traffic import Taken
 from anabranch.client._topics.watch import LayoutWatch
+from anabranch.core.log_rate_limit import LogRateLimit
+from anabranch.wire.logging import get_logger
 
-LOOK_S: Final = 2.0  # how often is asked whether Kafka removed what a sealed bucket lacks
+LOOK_S: Final = 2.0  # how often is asked why a sealed bucket does not come to its end
+_WAITS_AGAIN_S: Final = 60.0  # so often is told that one waits for a transaction
 _RETRY_S: Final = 0.2
-_MISSING_S: Final = 30.0  # no topic takes so long to be known to all brokers
+_logger = get_logger(__name__)
 
 Positions = Callable[[Offsets, list[Fetch]], Awaitable[dict[int, int]]]
 
@@ -34,7 +36,8 @@ class Reading:
     """Starts and stops fetches. `positions` finds out where to start; it may raise KafkaException.
 
     `on_read` is called when there is something to take, `on_change` when the core knows more, or
-    `trouble` has a failure. `skips_gone` as in `DataPlane`, `on_taken` as in `Taken`.
+    `trouble` has a failure. `is_held` as in `Source`, `skips_gone` as in `DataPlane`, `on_taken` as
+    in `Taken`.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class Reading:
         on_read: Callable[[], None],
         on_change: Callable[[], None],
         *,
+        is_held: Callable[[Holding], bool],
         skips_gone: bool,
         on_taken: Callable[[int, int, int], None],
     ) -> None:
@@ -56,8 +60,8 @@ class Reading:
         self.plane: Plane | None = None
         self.offsets: Offsets | None = None
         self.trouble = ReadTrouble(on_change)
+        self._is_held = is_held
         self._skips_gone = skips_gone
-        self._missing = Missing(_MISSING_S)
         self._core = core
         self._positions = positions
         self._settings = settings
@@ -71,6 +75,7 @@ class Reading:
         self._started: set[int] = set()  # fetches that are started or being started
         self._sources: dict[int, Source] = {}  # of those that are started
         self._look_at: dict[int, float] = {}
+        self._waits = LogRateLimit(_WAITS_AGAIN_S)
         self._former: list[asyncio.Task[None]] = []  # clients of former groups that are closing
 
     def reconcile(self, now: float) -> None:
@@ -82,15 +87,19 @@ class Reading:
         for number in [n for n in self._started if n not in fetches]:
             self._started.discard(number)
             self._look_at.pop(number, None)
-            if self._sources.pop(number, None) is not None:
+            source = self._sources.pop(number, None)
+            if source is not None:
+                self.trouble.found(source.holding.kafka_topic)  # it may be gone for good reason
                 self._taken.ended(number)
                 plane.stop(number)
+                if source.holding.is_cut_short:
+                    self._warn("consumer.segment_lost", source.holding)
         new = [h.fetch for n, h in fetches.items() if n not in self._started and h.fetch]
         if new:
             self._started.update(fetch.number for fetch in new)
             self._tasks.spawn(self._begin(plane, new))
         if self.offsets is not None:
-            self._look_for_removed(self.offsets, now)
+            self._look_for_obstacles(self.offsets, now)
 
     def look_at(self, now: float) -> float:
         """When `reconcile` has something to look at that nothing else tells of."""
@@ -111,10 +120,32 @@ class Reading:
             for partition, number in read.fetches.items()
             if number in self._sources
         }
-        if all(number in self._sources for number in read.ends):
+        ends = {n: e for n, e in read.ends.items() if n in self._sources}
+        beyond = {n: h for n in ends if ends[n] > (h := self._sources[n].holding).limit}
+        if len(ends) == len(read.ends) and not beyond:
             return Batch(read.messages, sources, read.ends)
-        kept = [m for m in read.messages if partition_of(m) in sources]
-        return Batch(kept, sources, {n: e for n, e in read.ends.items() if n in self._sources})
+        for number, holding in beyond.items():
+            _logger.warning(
+                "consumer.strays",
+                kafka_topic=holding.kafka_topic,
+                bucket=holding.place.bucket,
+                end=holding.end_offset,
+                read_to=ends[number],
+            )
+            del ends[number]
+        kept = [
+            message
+            for message in read.messages
+            if (source := sources.get(partition_of(message))) is not None
+            and (message.offset() or 0) < source.holding.limit
+        ]
+        # Up to what is there to be acknowledged; that nothing follows is told by `reached`.
+        numbers = {holding.partition: number for number, holding in beyond.items()}
+        for message in kept:
+            cut = numbers.get(partition_of(message))
+            if cut is not None:
+                ends[cut] = (message.offset() or 0) + 1
+        return Batch(kept, sources, ends)
 
     def _next_read(self) -> Read | None:
         """The next one that has messages."""
@@ -172,11 +203,12 @@ class Reading:
         self._former = [task for task in self._former if not task.done()]
 
     async def _begin(self, plane: Plane, fetches: list[Fetch]) -> None:
-        """Finds out where to start, and starts."""
+        """Finds out where to start, and starts; a segment that Kafka lacks keeps none waiting."""
+        pause_s = _RETRY_S
         while fetches := [f for f in fetches if f.number in self._core.fetches]:
             try:
-                await self._warm_all(plane, {fetch.kafka_topic for fetch in fetches})
-                fresh = [fetch for fetch in fetches if fetch.start is None]
+                known = await self._known(plane, {fetch.kafka_topic for fetch in fetches})
+                fresh = [f for f in fetches if f.start is None and f.kafka_topic in known]
                 found = await self._positions(self.offsets, fresh) if self.offsets and fresh else {}
             except Exception as error:
                 if plane is not self.plane:
@@ -188,52 +220,89 @@ class Reading:
                     return
                 await asyncio.sleep(_RETRY_S)
                 continue
+            starts = {f.number: f.start for f in fetches if f.kafka_topic in known} | found
             for fetch in fetches:
-                self._start(plane, fetch, found.get(fetch.number, fetch.start))
+                if fetch.number in found:
+                    self.trouble.found(fetch.kafka_topic)
+                self._start(plane, fetch, starts.get(fetch.number))
             self._on_change()
-            return
+            fetches = [fetch for fetch in fetches if starts.get(fetch.number) is None]
+            if fetches:
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, LOOK_S)
 
-    async def _warm_all(self, plane: Plane, topics: set[str]) -> None:
-        """Raises KafkaException, for one of a topic that is not there."""
+    async def _known(self, plane: Plane, topics: set[str]) -> set[str]:
+        """Those that Kafka has. Raises KafkaException."""
+        known = set()
         for topic in sorted(topics):
             try:
                 await plane.warm([topic])
             except KafkaException as error:
-                unknown = error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-                if unknown and self._missing.missed(topic, time.monotonic()):
-                    self.trouble.fail(
-                        f"Kafka has had no topic {topic}, a segment of {self._watch.topic}, for "
-                        f"{_MISSING_S:g} s"
-                    )
-                raise
-            self._missing.found(topic)
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+                self.trouble.missed(topic)
+            else:  # which is no sign that Kafka has it now: it is asked once
+                known.add(topic)
+        return known
+
+    def refused(self, partitions: Mapping[Partition, KafkaError], doing: str) -> None:
+        """Kafka does not do so for these partitions alone."""
+        for topic, error in {topic: error for (topic, _), error in partitions.items()}.items():
+            if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                self.trouble.missed(topic)
+            else:
+                self.trouble.note(error, doing)
 
     def _start(self, plane: Plane, fetch: Fetch, start: int | None) -> None:
         holding = self._core.fetches.get(fetch.number)
         if holding is None or start is None:
             return
         self._sources[fetch.number] = Source(
-            self._watch.topic, fetch.number, holding, self._settings
+            self._watch.topic, fetch.number, holding, self._settings, self._is_held
         )
         self._taken.began(fetch.number, fetch.place.segment_id, start)
         self._core.on_position(fetch.number, start)
         plane.start(fetch, start)
 
-    def _look_for_removed(self, offsets: Offsets, now: float) -> None:
-        """Asks what Kafka's retention left of sealed buckets on which nothing happens."""
+    def _look_for_obstacles(self, offsets: Offsets, now: float) -> None:
+        """Asks why nothing happens on sealed buckets: Kafka's retention took it, or a transaction
+        is open.
+        """
         for number, holding in self._core.fetches.items():
             if number not in self._sources or holding.end_offset is None or holding.drained:
                 continue
             if holding.in_flight or now < self._look_at.get(number, 0.0):
                 continue
             self._look_at[number] = now + LOOK_S
-            self._tasks.spawn(self._find_removed(offsets, number, holding))
+            self._tasks.spawn(self._find_obstacle(offsets, number, holding, now))
 
-    async def _find_removed(self, offsets: Offsets, number: int, holding: Holding) -> None:
+    async def _find_obstacle(
+        self, offsets: Offsets, number: int, holding: Holding, now: float
+    ) -> None:
         with contextlib.suppress(KafkaException):  # it is asked again
-            first, _ = (await offsets.ranges([holding.partition]))[holding.partition]
-            self._core.on_reached(number, first)
-            self._on_change()
+            found, refused = await offsets.ranges([holding.partition])
+            self.refused(refused, "to find what is left")
+            for first, stable_end in found.values():
+                self._core.on_reached(number, first)
+                waited_s = self._core.waits_for_transaction(number, stable_end, now)
+                self._tell_wait(holding, waited_s, now)
+                self._on_change()
+
+    def _tell_wait(self, holding: Holding, waited_s: float | None, now: float) -> None:
+        if waited_s is not None and self._waits.due(holding.place, now):
+            end, waited = holding.end_offset, round(waited_s, 1)
+            self._warn("consumer.waits_for_transaction", holding, end=end, waited_s=waited)
+
+    def _warn(self, event: str, holding: Holding, **more: object) -> None:
+        """Of a bucket, and where its consumer stands."""
+        _logger.warning(
+            event,
+            topic=self._watch.topic,
+            segment=holding.place.segment_id,
+            bucket=holding.place.bucket,
+            position=holding.delivered,
+            **more,
+        )
 
     async def _warm_topics(self, plane: Plane, topics: list[str]) -> None:
         with contextlib.suppress(KafkaException):  # it is only a help

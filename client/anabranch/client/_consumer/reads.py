@@ -79,6 +79,8 @@ def is_for_good(error: KafkaError) -> bool:
     return error.code() in _FOR_GOOD
 
 
+_NEW_S: Final = 5.0  # a new topic may be unknown to a broker for a moment
+_GONE_S: Final = 30.0  # no topic takes so long to be known to all brokers
 AGAIN_S: Final = 10.0  # what goes on is told of so often: clients try again many times a second
 _DISTRUST: Final = "certificate verify failed"  # one code is for all that goes wrong with TLS
 
@@ -111,13 +113,32 @@ class ReadTrouble:
         self._said = ""
         self._clock = clock
         self._logged = LogRateLimit(AGAIN_S)
+        self._missing: dict[str, float] = {}  # by Kafka topic, since when
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
 
     @property
     def last(self) -> str:
-        """What Kafka refused or lacked last, for the end of a message; "" when all is well."""
-        return f"; Kafka said last: {self._said}" if self._said else ""
+        """What Kafka refused or lacks, for the end of a message; "" when all is well."""
+        said = f"; Kafka said last: {self._said}" if self._said else ""
+        missing = ", ".join(sorted(self._missing))
+        return f"{said}; Kafka has no topic {missing}, a segment of this one" if missing else said
+
+    def missed(self, kafka_topic: str) -> None:
+        """Kafka does not know the topic of a segment, which keeps no other segment waiting."""
+        now = self._clock()
+        since = self._missing.setdefault(kafka_topic, now)
+        if now - since >= _NEW_S and self._logged.due(("missing", kafka_topic), now):
+            _logger.warning("consumer.topic_missing", kafka_topic=kafka_topic)
+
+    def found(self, kafka_topic: str) -> None:
+        """Kafka knows it."""
+        self._missing.pop(kafka_topic, None)
+
+    def is_gone(self, kafka_topic: str) -> bool:
+        """Whether it has been missing for so long that it is no new one."""
+        now = self._clock()
+        return now - self._missing.get(kafka_topic, now) >= _GONE_S
 
     def well(self) -> None:
         """Kafka did what it was asked for."""
@@ -153,23 +174,3 @@ class ReadTrouble:
             self.failure = KafkaReadError(why)
         with contextlib.suppress(RuntimeError):  # the loop was closed
             self._loop.call_soon_threadsafe(self._on_failure)
-
-
-class Missing:
-    """Since when Kafka does not know a topic: a new one may take a while to be known to all."""
-
-    def __init__(self, patience_s: float) -> None:
-        self._patience_s = patience_s
-        self._since: dict[str, float] = {}
-
-    @property
-    def topics(self) -> list[str]:
-        return list(self._since)
-
-    def missed(self, topic: str, now: float) -> bool:
-        """It is not there; returns whether that is so for good, as far as can be told."""
-        return now - self._since.setdefault(topic, now) >= self._patience_s
-
-    def found(self, topic: str) -> None:
-        """It is there."""
-        self._since.pop(topic, None)

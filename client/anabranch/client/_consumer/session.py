@@ -352,6 +352,7 @@ class ConsumerSession:
                 consumer_id=self._consumer_id,
                 released=_by_segment(report.released),
                 drained=_by_segment(report.drained),
+                dead_letters_waiting=report.dead_letters_waiting or None,
             ),
             min(_ANSWER_S_MAX, session_s / 3),
         )
@@ -408,6 +409,7 @@ def assignment_of(proto: ScalableConsumerAssignment) -> Assignment:
         )
         if proto.HasField("dead_letter")
         else None,
+        pruned={each.segment_id: tuple(each.end_offsets) for each in proto.pruned},
     )
 
 

@@ -15,14 +15,17 @@ import functools
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractAsyncContextManager
 from typing import Final, Self
 
 from confluent_kafka import KafkaException
 
-from anabranch.client._consumer.assignment import Fetch, Holding
+from anabranch.client._consumer import held
+from anabranch.client._consumer.assignment import Fetch, Holding, Loss
 from anabranch.client._consumer.consumer import LEAVE_S_MAX, Consumer, Membership
 from anabranch.client._consumer.core import ConsumerCore
-from anabranch.client._consumer.messages import Batch, Message
+from anabranch.client._consumer.held import Lost, raise_lost
+from anabranch.client._consumer.messages import Batch, Message, parts_of
 from anabranch.client._consumer.reading import Reading
 from anabranch.client._consumer.resources import Offsets
 from anabranch.client._consumer.session import warn_if_blocked
@@ -49,7 +52,7 @@ class OrderedConsumer(Consumer[Message]):
 
     def __init__(self, membership: Membership, settings: ConsumerSettings) -> None:
         resources = membership.resources
-        core = ConsumerCore(settings.settle_timeout_s, resources.numbers(), resources.keep_alives)
+        core = ConsumerCore(settings.settle_s, resources.numbers(), resources.keep_alives)
         super().__init__(membership, core, settings.start_ms)
         self._settings = settings
         self._look_s = resources.look_s
@@ -63,6 +66,7 @@ class OrderedConsumer(Consumer[Message]):
             resources,
             self._readable.set,
             self._changed,
+            is_held=self._is_held,
             skips_gone=self._skips_gone,
             on_taken=functools.partial(self._watch.traffic.read, self.subscription),
         )
@@ -132,9 +136,16 @@ class OrderedConsumer(Consumer[Message]):
                 holding.deliver(end)
         return batch
 
-    def has(self, holding: Holding) -> bool:
-        """Whether it is one of this consumer's, and no former one's."""
-        return self._core.holdings.get(holding.place) is holding
+    def while_held(self, received: Message | Batch) -> AbstractAsyncContextManager[None]:
+        """For `async with`: what stands there is cancelled when the received is taken away.
+
+        That is told before another consumer can have it; BucketLostError is raised in its place.
+        """
+        return held.while_held(received)
+
+    def take_lost(self) -> list[Lost]:
+        """What was taken away before all received of it was acknowledged; each is told once."""
+        return [Lost.of(self.topic, holding) for holding in self._core.take_losses()]
 
     @property
     def in_flight(self) -> bool:
@@ -162,6 +173,7 @@ class OrderedConsumer(Consumer[Message]):
             await self._tasks.cancel()
             await self._reading.close()
             await self._watch.close()
+            self._core.give_up(Loss.CLOSED)
         if not left and self._failure is None:
             raise DeadlineError(
                 f"Kafka did not take the last commits of {self.consumer_name} of {self.topic} in "
@@ -194,17 +206,22 @@ class OrderedConsumer(Consumer[Message]):
 
     # Acknowledging.
 
-    def _acknowledge(self, ends: Iterable[tuple[Holding, int]]) -> bool:
+    def note_acknowledged(self, ends: Iterable[tuple[Holding, int]]) -> list[Lost]:
+        """Everything below these is done with; returns where that comes too late."""
         now = self._now()
-        kept = True
+        lost = []
         for holding, end in ends:
-            kept = self._core.acknowledge(holding, end, now) and kept
+            if not self._core.acknowledge(holding, end, now):
+                lost.append(Lost.of(self.topic, holding))
             if self._is_committing:
                 continue
             if self._commits_rest or self._core.commit_urgent(now, (holding,)):
                 self._commits_rest = False
                 self._poke.set()
-        return kept
+        return lost
+
+    def _is_held(self, holding: Holding) -> bool:
+        return self._core.is_held(holding, self._now())
 
     # Taking.
 
@@ -258,6 +275,7 @@ class OrderedConsumer(Consumer[Message]):
             if self._core.lapses > lapses:  # whoever asked first may have come upon it
                 lapses = self._core.lapses
                 self._logger.warning("consumer.session_lapsed")
+                self._readable.set()
             self._reading.reconcile(now)
             commit_at = self._commit_if_due(now)
             if self._core.report_due(now) or self._core.needs_subscribe:
@@ -296,7 +314,11 @@ class OrderedConsumer(Consumer[Message]):
     async def _commit_now(self, group: Offsets, offsets: list[tuple[Holding, int]]) -> None:
         try:
             await self._commit(group, offsets)
-        except KafkaException as error:
+        except Exception as error:
+            if group is not self._reading.offsets:
+                return  # it was left, and its client is closed
+            if not isinstance(error, KafkaException):
+                raise
             self._reading.trouble.note(error.args[0], "to commit")
             await asyncio.sleep(_RETRY_S)
         finally:
@@ -309,31 +331,31 @@ class StreamConsumer(OrderedConsumer):
 
     An acknowledgement stands for everything before it in the same bucket. It is committed to Kafka
     in the background within `commit_interval_s`, at once where somebody waits for it, and `flush`
-    waits for it. What was not acknowledged is delivered again when a bucket moves or its consumer
-    ends; while all acknowledge in time and no session lapses, no message is delivered twice.
+    waits for it. A bucket moves when all received of it is acknowledged, unless its consumer ends,
+    its session lapses or `settle_timeout_s` is over first: then the rest is delivered again.
     """
 
     _kind = ScalableConsumerType.STREAM
     _skips_gone = True
 
-    def acknowledge(self, received: Message | Batch) -> bool:
+    def acknowledge(self, received: Message | Batch) -> None:
         """Everything up to this message, or this batch, has been processed.
 
-        False if a bucket of it is not this consumer's any more: what was not acknowledged of that
-        will be delivered again, perhaps to another consumer.
+        Raises BucketLostError if a bucket of it was taken away before: what was not acknowledged of
+        that is delivered again, perhaps to another consumer. The rest is acknowledged all the same.
         """
-        if isinstance(received, Message):
-            return self._acknowledge([(received.source.holding, received.offset + 1)])
-        sources = received.sources()
-        return self._acknowledge((sources[n].holding, end) for n, end in received.ends.items())
+        raise_lost(self.note_acknowledged((s.holding, end) for s, end in parts_of(received)))
 
-    def acknowledge_up_to(self, holding: Holding, end: int) -> bool:
-        """Everything of a bucket below that offset has been processed; else as `acknowledge`."""
-        return self._acknowledge([(holding, end)])
+    def acknowledge_all(self) -> None:
+        """Everything that was received so far has been processed.
 
-    def acknowledge_all(self) -> bool:
-        """Everything that was received so far has been processed."""
-        return self._acknowledge(list(self._delivered()))
+        Raises BucketLostError, once, if something of it was taken away before; as `acknowledge`.
+        """
+        raise_lost(self.note_all_acknowledged())
+
+    def note_all_acknowledged(self) -> list[Lost]:
+        """Everything received is done with; returns where that comes too late, each once."""
+        return [*self.note_acknowledged(list(self._delivered())), *self.take_lost()]
 
     async def flush(self, timeout_s: float = 10.0) -> None:
         """Returns once everything that is acknowledged is committed.
@@ -362,14 +384,17 @@ class StreamConsumer(OrderedConsumer):
 
     def _delivered(self) -> Iterator[tuple[Holding, int]]:
         for holding in self._core.holdings.values():
-            if holding.delivered is not None:
+            if holding.is_held and holding.delivered is not None:
                 yield holding, holding.delivered
 
     async def _positions(self, group: Offsets, fetches: list[Fetch]) -> dict[int, int]:
         found = {fetch.partition: fetch.otherwise for fetch in fetches}
-        found |= await group.committed(found)
-        begun = [partition for partition, position in found.items() if position > 0]
-        for partition, (first, end) in (await group.ranges(begun)).items():
+        committed, unknown = await group.committed(found)
+        found = {place: committed.get(place, at) for place, at in found.items()}
+        begun = [place for place, at in found.items() if at > 0 and place not in unknown]
+        ranges, lost = await group.ranges(begun)
+        self._reading.refused(unknown | lost, "to find out where to read")
+        for partition, (first, end) in ranges.items():
             if not first <= found[partition] <= end:
                 # Retention has removed it, or Kafka has lost what it had. What is left is read, and
                 # nothing passed over.
@@ -382,11 +407,25 @@ class StreamConsumer(OrderedConsumer):
                     end=end,
                 )
                 found[partition] = first
-        return {fetch.number: found[fetch.partition] for fetch in fetches}
+        return {
+            fetch.number: found[fetch.partition]
+            for fetch in fetches
+            if fetch.partition not in unknown | lost
+        }
 
     async def _commit(self, group: Offsets, offsets: list[tuple[Holding, int]]) -> None:
         wanted = {holding.partition: end for holding, end in offsets}
-        if await group.commit(wanted, self._core.commits_until()):
-            now = self._now()
-            for holding, end in offsets:
+        committed, refused = await group.commit(wanted, self._core.commits_until())
+        self._reading.refused(refused, "to commit")
+        now = self._now()
+        for holding, end in offsets:
+            # Nothing of a topic that is gone is ever delivered again.
+            gone = holding.partition in refused and self._reading.trouble.is_gone(
+                holding.kafka_topic
+            )
+            if holding.partition in committed:
+                self._reading.trouble.found(holding.kafka_topic)
+            if gone or holding.partition in committed:
                 self._core.on_committed(holding, end, now)
+        if refused:
+            await asyncio.sleep(_RETRY_S)

@@ -165,6 +165,9 @@ class TopicsConsumer(Receiving[MessageT], Generic[ConsumerT, MessageT, SettingsT
     def _went(self, topic: str) -> None:
         """Nothing more of it is to be given out."""
 
+    def _left(self, consumer: ConsumerT) -> None:
+        """It is closed."""
+
     # Topics come and go.
 
     def _list_changed(self, change: ListChange) -> None:
@@ -257,7 +260,7 @@ class TopicsConsumer(Receiving[MessageT], Generic[ConsumerT, MessageT, SettingsT
             opening.cancel()
             await asyncio.wait([opening])
         self._stop_giving(topic)
-        consumer = self._consumers.pop(topic, None)
+        consumer = self._consumers.get(topic)
         try:
             if consumer is not None:
                 async with self._closing_turn:
@@ -267,6 +270,9 @@ class TopicsConsumer(Receiving[MessageT], Generic[ConsumerT, MessageT, SettingsT
             if self._is_closing and topic not in self._gone:  # what is gone has no positions
                 self._close_failure = self._close_failure or error
         finally:
+            if consumer is not None:
+                del self._consumers[topic]
+                self._left(consumer)
             self._has_consumer.discard(topic)
             self._members.closed(topic, self._now())
             self._poke.set()
@@ -290,9 +296,11 @@ class TopicsConsumer(Receiving[MessageT], Generic[ConsumerT, MessageT, SettingsT
         if self._members.state(topic) is MemberState.OPEN:
             self._turns.ready(topic)
             self._readable.set()
+        else:
+            self._settling()
 
     def _settling(self) -> None:
-        """Something was acknowledged: a topic that drains may be settled by it."""
+        """Something was acknowledged, or lost: a topic that drains may be settled by it."""
         if self._members.draining:
             self._poke.set()
 

@@ -98,6 +98,16 @@ class SessionKeeper:
                     self._reported[shared] = now
                     self._reporting.add(shared)
                     self._tasks.spawn(self._report(shared, _PATIENCE * session_s))
+                elif shared in self._reporting:
+                    self._leave_to_themselves(shared, now)
+
+    def _leave_to_themselves(self, shared: object, now: float) -> None:
+        """Keeps those no more that lapse before the next look, unless an answer comes: a report may
+        take longer than they last, and who works for them is to be told in time.
+        """
+        for each in list(self._kept[shared]):
+            if each.core.is_kept and not each.core.is_alive(now + 2 * _LOOK_S):
+                _unkept(each)
 
     async def _report(self, shared: object, timeout_s: float) -> None:
         """Reports all sessions of a connection."""

@@ -27,6 +27,7 @@ milliseconds of processor time.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, TypeVar
@@ -42,7 +43,14 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 
 from anabranch.client._consumer.assignment import Partition
-from anabranch.client._consumer.group_offsets import offsets_of, patience_s, ranges_by
+from anabranch.client._consumer.group_offsets import (
+    Answers,
+    answers_of,
+    committed_apart,
+    known_of,
+    patience_s,
+    ranges_by,
+)
 from anabranch.client._kafka_options import ADMIN, CONSUMER, LIBRDKAFKA_LOG
 from anabranch.wire import clock
 from anabranch.wire.kafka.committed import Committed, CommittedReader
@@ -227,7 +235,7 @@ class OffsetsClient:
 
     async def ranges(
         self, partitions: list[Partition], kafka: Mapping[str, Any]
-    ) -> dict[Partition, tuple[int, int]]:
+    ) -> Answers[tuple[int, int]]:
         """As that of `GroupOffsets`. `kafka`: of any of the groups."""
         if self._asking is None:
             self._asking = Consumer({**CONSUMER, **kafka}, logger=LIBRDKAFKA_LOG)
@@ -279,12 +287,12 @@ class SharedOffsets:
         self._patience_s = 2 * patience_s(session_s)  # with the coordinator and the answer, in all
         self._now = now
 
-    async def committed(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    async def committed(self, partitions: Iterable[Partition]) -> Answers[int]:
         """As that of `GroupOffsets`."""
         places = list(partitions)
         told = await self._client.committed(self._group_id, places)
         if told is not None:
-            return told
+            return Answers(told, {})
         asked = [TopicPartition(*place) for place in places]
 
         def ask() -> list[TopicPartition]:
@@ -294,16 +302,18 @@ class SharedOffsets:
             finally:
                 client.close()
 
-        found = offsets_of(await self._client.call(ask))
-        return {partition: offset for partition, offset in found.items() if offset >= 0}
+        return known_of(await self._client.call(ask))
 
-    async def ranges(self, partitions: Iterable[Partition]) -> dict[Partition, tuple[int, int]]:
+    async def ranges(self, partitions: Iterable[Partition]) -> Answers[tuple[int, int]]:
         """As that of `GroupOffsets`."""
         asked = list(partitions)
-        return await self._client.ranges(asked, self._kafka) if asked else {}
+        return await self._client.ranges(asked, self._kafka) if asked else Answers({}, {})
 
-    async def commit(self, offsets: Mapping[Partition, int], until: float) -> bool:
+    async def commit(self, offsets: Mapping[Partition, int], until: float) -> Answers[int]:
         """As that of `GroupOffsets`."""
+        return await committed_apart(offsets, functools.partial(self._commit, until))
+
+    async def _commit(self, until: float, offsets: Mapping[Partition, int]) -> Answers[int]:
         given = [TopicPartition(*partition, offset) for partition, offset in offsets.items()]
         group = ConsumerGroupTopicPartitions(self._group_id, given)
 
@@ -313,9 +323,7 @@ class SharedOffsets:
             return admin.alter_consumer_group_offsets([group], request_timeout=_NEVER_S)
 
         found = await self._client.ask(commit, self._patience_s)
-        for answer in found.values():
-            offsets_of(answer.topic_partitions)
-        return bool(found)
+        return answers_of(each for answer in found.values() for each in answer.topic_partitions)
 
     def close(self) -> None:
         """Nothing of it is its own."""

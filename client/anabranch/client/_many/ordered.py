@@ -6,13 +6,16 @@ import asyncio
 import functools
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Final, Self, TypeVar
 
 import msgspec
 
+from anabranch.client._consumer import held
 from anabranch.client._consumer.checkpoint import Checkpoint, CheckpointConsumer
 from anabranch.client._consumer.consumer import Membership
-from anabranch.client._consumer.messages import Batch, Message
+from anabranch.client._consumer.held import Lost, raise_lost
+from anabranch.client._consumer.messages import Batch, Message, parts_of
 from anabranch.client._consumer.stream import OrderedConsumer, StreamConsumer
 from anabranch.client._errors import ClientError, ClosedError, DeadlineError, TopicNotFoundError
 from anabranch.client._many.consumer import TopicsConsumer, TopicsSubscription
@@ -31,7 +34,8 @@ class OrderedTopicsConsumer(TopicsConsumer[OrderedT, Message, ConsumerSettings])
     """Receives the messages of each bucket of many topics in order; topics take turns."""
 
     def __init__(self, who: TopicsSubscription, settings: ConsumerSettings) -> None:
-        super().__init__(who, settings, settings.settle_timeout_s)
+        super().__init__(who, settings, settings.settle_s)
+        self._lost: dict[Lost, None] = {}  # of topics that were left, and nobody was told
         self._received = 0
         self._given: dict[str, None] = {}  # topics of which something was given out
 
@@ -90,8 +94,19 @@ class OrderedTopicsConsumer(TopicsConsumer[OrderedT, Message, ConsumerSettings])
                 self._given[topic] = None
         return Batch.joined(parts) if parts else None
 
+    def while_held(self, received: Message | Batch) -> AbstractAsyncContextManager[None]:
+        """As that of the consumer of one topic."""
+        return held.while_held(received)
+
     def _in_flight(self, consumer: OrderedT) -> bool:
         return consumer.in_flight
+
+    def _left(self, consumer: OrderedT) -> None:
+        self._lost |= dict.fromkeys(consumer.take_lost())
+
+    def _take_lost(self) -> list[Lost]:
+        lost, self._lost = list(self._lost), {}
+        return lost
 
     def _make(
         self, membership: Membership, watch: LayoutWatch, settings: ConsumerSettings
@@ -112,39 +127,36 @@ class StreamTopicsConsumer(OrderedTopicsConsumer[StreamConsumer]):
         super().__init__(who, settings)
         self._unflushed: dict[str, None] = {}  # topics of which something was acknowledged
 
-    def acknowledge(self, received: Message | Batch) -> bool:
+    def acknowledge(self, received: Message | Batch) -> None:
         """Everything up to this message, or this batch, has been processed, in its topics.
 
-        False if something of it will be delivered again, perhaps to another consumer.
+        Raises BucketLostError as `StreamConsumer.acknowledge`.
         """
-        if isinstance(received, Message):
-            sources = [(received.source, received.offset + 1)]
-        else:
-            known = received.sources()
-            sources = [(known[number], end) for number, end in received.ends.items()]
-        kept = True
-        for source, end in sources:
+        lost: list[Lost] = []
+        for source, end in parts_of(received):
             consumer = self._consumers.get(source.topic)
-            if consumer is None or not consumer.has(source.holding):
-                kept = False
-                continue
-            self._unflushed[source.topic] = None
-            kept = consumer.acknowledge_up_to(source.holding, end) and kept
+            if consumer is not None:
+                self._unflushed[source.topic] = None
+                lost += consumer.note_acknowledged([(source.holding, end)])
+            elif source.is_revoked(end):  # its topic was left
+                lost.append(Lost.of(source.topic, source.holding))
         self._settling()
-        return kept
+        raise_lost(lost)
 
-    def acknowledge_all(self) -> bool:
-        """Everything that was received so far has been processed."""
+    def acknowledge_all(self) -> None:
+        """Everything that was received so far has been processed.
+
+        Raises BucketLostError as `StreamConsumer.acknowledge_all`.
+        """
         given, self._given = self._given, {}
-        kept = True
+        lost = self._take_lost()
         for topic in given:
             consumer = self._consumers.get(topic)
-            if consumer is None:
-                continue  # it was settled, or its time was over
-            self._unflushed[topic] = None
-            kept = consumer.acknowledge_all() and kept
+            if consumer is not None:
+                self._unflushed[topic] = None
+                lost += consumer.note_all_acknowledged()
         self._settling()
-        return kept
+        raise_lost(lost)
 
     async def flush(self, timeout_s: float = 10.0) -> None:
         """Returns once everything that is acknowledged is committed.
@@ -226,29 +238,33 @@ class CheckpointTopicsConsumer(OrderedTopicsConsumer[CheckpointConsumer]):
         found = {} if self._position_of is not None else dict(self._stored)
         for topic, consumer in self._consumers.items():
             each = consumer.checkpoint()
-            if each.positions:
-                found[topic] = each
+            if each.positions:  # one that is closing does not name all that it had
+                found[topic] = each if topic not in found else each.over(found[topic])
         return TopicsCheckpoint(found)
 
-    def saved(self, checkpoint: TopicsCheckpoint) -> bool:
+    def saved(self, checkpoint: TopicsCheckpoint) -> None:
         """This checkpoint, with what came before it, is stored where a crash does not reach.
 
-        False as that of `CheckpointConsumer`, for any topic; what is of a topic that this consumer
-        has no more, or that was made again, counts for nothing.
+        Raises BucketLostError as that of `CheckpointConsumer`, for any topic; what is saved of one
+        that this consumer has no more, or that was made again, counts for nothing.
         """
-        kept = True
+        lost = self._take_lost()
+        for topic, other in self._consumers.items():
+            if topic not in checkpoint.topics:
+                lost += other.take_lost()
         for topic, each in checkpoint.topics.items():
             consumer = self._consumers.get(topic)
             if consumer is None:
                 continue
             try:
-                kept = consumer.saved(each) and kept
+                lost += consumer.note_saved(each)
             except ClientError:  # of a former topic of this name
                 continue
             known = self._stored.get(topic)
-            self._stored[topic] = each if known is None else each.over(known)
+            stored = each if known is None else each.over(known)
+            self._stored[topic] = consumer.without_removed(stored)
         self._settling()
-        return kept
+        raise_lost(lost)
 
     def _made(
         self, membership: Membership, watch: LayoutWatch, settings: ConsumerSettings
@@ -260,4 +276,5 @@ class CheckpointTopicsConsumer(OrderedTopicsConsumer[CheckpointConsumer]):
             known = None
         asked = self._position_of
         position_of = None if asked is None else functools.partial(asked, watch.topic)
-        return CheckpointConsumer(membership, settings, known, position_of)
+        first = known if asked is None else None  # else what is stored by others is newer
+        return CheckpointConsumer(membership, settings, first, position_of)

@@ -18,7 +18,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from anabranch.client._aio import Tasks
-from anabranch.client._errors import ClientError, DeadlineError
+from anabranch.client._errors import ClientError, DeadlineError, SegmentMissingError
 from anabranch.client._producer import settlement
 from anabranch.client._producer.kafka_writer import (
     DeliveryReport,
@@ -28,6 +28,7 @@ from anabranch.client._producer.kafka_writer import (
     no_room,
 )
 from anabranch.client._producer.messages import Callbacks, DeliveryResult
+from anabranch.client._producer.missing import MissingTopics
 from anabranch.client._producer.partition_writer import PendingMessage
 from anabranch.client._producer.segment_writer import SegmentWriter
 from anabranch.client._producer.sender import Sender
@@ -76,6 +77,9 @@ class Dispatcher:
         self._now = now
         self._look_at = now() + LOOK_S
         self._upkeep = Upkeep(self.sender, self.writers, settings.delivery_timeout_s)
+        self._missing = MissingTopics(
+            self.sender, self.writers, self._tasks.spawn, self._upkeep.give_up, now
+        )
 
     # --- what happens -------------------------------------------------------------------
 
@@ -136,6 +140,8 @@ class Dispatcher:
         writer.broke(error)
         if self.router.layout.deleted:
             self.sender.fail(pending, self.sender.gone())
+        elif partition.lost and error.code() == KafkaError._PURGE_QUEUE:  # it was never sent
+            self.sender.fail(pending, SegmentMissingError(partition.lost))
         else:
             why = delivery_error(error, partition.where, writer.given_up, writer.trouble)
             self.sender.fail(pending, why)
@@ -143,7 +149,7 @@ class Dispatcher:
     def _ready(self, writer: SegmentWriter) -> None:
         """Takes note that a new segment's leaders lead."""
         for partition in writer.partitions:
-            if writer not in self._upkeep.ending:
+            if writer not in self._upkeep.ending and not partition.lost:
                 partition.resume()
                 self.sender.append_held(partition)
         self._finish()
@@ -161,8 +167,9 @@ class Dispatcher:
             self.under_way,
             self._troubled,
         )
-        if writer.readying and not writer.is_ready:
-            partition.pause()  # until `_ready`
+        partition.lost = self._missing.of(partition.topic)
+        if partition.lost or (writer.readying and not writer.is_ready):
+            partition.pause()  # until `_ready`, or until Kafka has the topic again
         return partition
 
     def append(self, partition: KafkaPartitionWriter, message: PendingMessage) -> bool:
@@ -268,6 +275,7 @@ class Dispatcher:
         if now >= self._look_at:
             self._look_at = now + LOOK_S
             self._upkeep.look(now)
+            self._missing.look(now)
         self._finish()
 
     def _take_reports(self) -> None:

@@ -57,6 +57,7 @@ class PartitionWriter:
     where: str = field(default="", init=False)
     open: bool = True
     paused: bool = False  # open, but nothing is appended for now
+    lost: str = ""  # paused, since Kafka does not have the segment's topic: what to tell of that
     proven: bool = False  # Kafka has acknowledged an append, so it knows our sequence
     ready: bool = False  # open, proven, not paused: appends may follow one another
     appended: int = 0

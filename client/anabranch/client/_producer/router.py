@@ -97,9 +97,11 @@ class Router(Generic[WriterT]):
         part, bucket = self._place_at(position)
         for writer in self.leaving:
             if writer.covers(position):
-                # A child may refuse before we hear what became of its parent: the older takes it.
-                older = self._writers.get((self.layout.incarnation, part.segment_id, bucket))
-                if older is None or not older.open or _age(writer) < _age(older):
+                # A child may refuse before we hear what became of its parent, which others' keys
+                # had left: the older takes it, also if nothing was sent there so far.
+                place = (self.layout.incarnation, part.segment_id, bucket)
+                there = self._writers.get(place)
+                if (there is not None and not there.open) or _age(writer) < place[:2]:
                     return writer
                 break
         writer = self._writer(part, bucket)
@@ -138,10 +140,10 @@ class Router(Generic[WriterT]):
             for _ in range(len(self._rotation)):
                 self._turn = (self._turn + 1) % len(self._rotation)
                 writer = self._rotation[self._turn]
-                if writer.open:
+                if writer.open and not writer.lost:
                     return writer
             self._rotation = self._targets()
-        return self.leaving[-1]  # all are leaving
+        return (self.leaving or self._rotation)[-1]  # all are leaving, or lost
 
     def _targets(self) -> list[WriterT]:
         """Buckets that may take a message; those of a child once its parents take none."""

@@ -240,6 +240,19 @@ class SegmentWriter:
         """
         await on_thread(self._await_leaders if self.counts else self._ask, kafka_topic)
 
+    async def lacks(self, kafka_topic: str) -> bool | None:
+        """Whether Kafka says that it has no such topic; None when it says nothing."""
+        return await on_thread(self._lacks, kafka_topic)
+
+    def _lacks(self, kafka_topic: str) -> bool | None:
+        try:
+            error = self._metadata(kafka_topic, _METADATA_S).topics[kafka_topic].error
+        except KafkaException:
+            return None
+        if error is None:
+            return False
+        return True if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART else None
+
     def _ask(self, kafka_topic: str) -> None:
         try:
             # Asked once, librdkafka may have the answer before it looks for a producer id, and then

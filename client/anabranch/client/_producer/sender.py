@@ -43,6 +43,7 @@ from typing import Generic, Protocol
 from anabranch.client._errors import (
     ClientError,
     DeliveryError,
+    SegmentMissingError,
     TopicNotFoundError,
     UnknownOutcomeError,
 )
@@ -102,6 +103,9 @@ class Sender(Generic[WriterT]):
 
     def append(self, message: PendingMessage, writer: WriterT) -> None:
         """The same, by the writer that the message was routed to."""
+        if writer.lost:
+            self.fail(message, SegmentMissingError(writer.lost))
+            return
         if not writer.may_append:
             writer.held.append(message)
             return

@@ -249,6 +249,12 @@ class Upkeep:
             elif not writer.given_up and (now >= at or _all_late(writer, sent_by)):
                 writer.give_up(f"Kafka did not acknowledge it in {self._patience_s:g} s")
 
+    def give_up(self, partition: KafkaPartitionWriter) -> None:
+        """Its segment's topic is gone: nothing of what is under way will be acknowledged."""
+        self.ending[partition.segment_writer] = 0.0
+        self._writers.replace(partition.segment_writer)
+        partition.segment_writer.give_up(partition.lost)
+
     def _begin(self, partition: KafkaPartitionWriter, now: float) -> None:
         writer = partition.segment_writer
         if writer in self.ending:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Self, TypeGuard
 
-from anabranch.client._consumer.assignment import Holding, SegmentBucket
+from anabranch.client._consumer.assignment import Holding, Partition, SegmentBucket
 from anabranch.client._consumer.consumer import Consumer, Membership
 from anabranch.client._consumer.core import ConsumerCore
 from anabranch.client._consumer.messages import Source
@@ -69,7 +69,9 @@ class QueueConsumer(Consumer[QueueMessage]):
         self._order: Sequence[int] = ()  # of what is to be given out of it
         self._given = 0  # of these
         who = (self.topic, self.subscription)
-        self._dead_letters = DeadLetterProducer(who, membership.produce, self._task_failed)
+        self._dead_letters = DeadLetterProducer(
+            who, membership.produce, lambda: self._puts_aside()[0]
+        )
 
     async def start(self) -> Self:
         """Subscribes. Raises as `ConsumerSession.start`, `delivering_of`; InvalidInputError."""
@@ -123,7 +125,7 @@ class QueueConsumer(Consumer[QueueMessage]):
             self._dead_letters.errors.note(message, message.delivery_count, error)
         where, limit = self._puts_aside()
         if where and message.delivery_count >= limit:
-            return self._put(where, message, DeadLetterReason.DELIVERIES)
+            return self._put(message, DeadLetterReason.DELIVERIES)
         if not delay_s:
             return message.delivery.acknowledge(message.index, RELEASE)
         due = min(time.monotonic() + delay_s, message.delivery.hold_until)
@@ -135,7 +137,7 @@ class QueueConsumer(Consumer[QueueMessage]):
             self._dead_letters.errors.note(message, message.delivery_count, error)
         where, _ = self._puts_aside()
         if where:
-            return self._put(where, message, DeadLetterReason.REJECTED)
+            return self._put(message, DeadLetterReason.REJECTED)
         return message.delivery.acknowledge(message.index, REJECT)
 
     @property
@@ -144,6 +146,11 @@ class QueueConsumer(Consumer[QueueMessage]):
         assignment = self._core.assignment
         return None if assignment is None else assignment.dead_letter
 
+    @property
+    def dead_letters_waiting(self) -> int:
+        """How many messages that it has could not be put aside so far: it tries on."""
+        return self._dead_letters.failing
+
     def _puts_aside(self) -> tuple[str, int]:
         """The topic of the dead letters, if there is one, and how often a message is given out."""
         policy = self.dead_letter
@@ -151,8 +158,9 @@ class QueueConsumer(Consumer[QueueMessage]):
             return "", 0
         return policy.topic, limit_of(policy.deliveries_max, self._delivering.count_max)
 
-    def _put(self, where: str, message: QueueMessage, reason: DeadLetterReason) -> bool:
-        return self._dead_letters.put(where, message.delivery, message.index, message, reason)
+    def _put(self, message: QueueMessage, reason: DeadLetterReason) -> bool:
+        count_max = self._delivering.count_max
+        return self._dead_letters.put(message.delivery, message.index, message, reason, count_max)
 
     async def _close(self) -> None:
         """Sends what was settled, releases what was not, and leaves."""
@@ -217,7 +225,7 @@ class QueueConsumer(Consumer[QueueMessage]):
     def _begin(self, delivery: Delivery) -> None:
         segments = dict(self._queue.segments(self._watch.layout))
         self._delivery, self._given = delivery, 0
-        self._order = range(len(delivery.messages))
+        self._order = self._within_ends(delivery)
         self._count(delivery, segments)
         self._forget(delivery, segments)
         where, limit = self._puts_aside()
@@ -225,11 +233,33 @@ class QueueConsumer(Consumer[QueueMessage]):
             return
         counts = [message.delivery_count() or 0 for message in delivery.messages]
         if max(counts, default=0) > limit:
-            for index, count in enumerate(counts):
-                if count > limit:
+            for index in self._order:
+                if counts[index] > limit:
                     message = self._wrapped(self._sources, delivery, index)
-                    self._put(where, message, DeadLetterReason.DELIVERIES)
-            self._order = [index for index, count in enumerate(counts) if count <= limit]
+                    self._put(message, DeadLetterReason.DELIVERIES)
+            self._order = [index for index in self._order if counts[index] <= limit]
+
+    def _within_ends(self, delivery: Delivery) -> Sequence[int]:
+        """Which messages are to be given out: what lies behind a segment's logged end is not."""
+        every = range(len(delivery.messages))
+        ends = self._queue.ends()
+        if delivery.counts.keys().isdisjoint(ends):
+            return every
+        strays: dict[Partition, list[int]] = {}
+        for index, message in enumerate(delivery.messages):
+            topic, bucket = place = partition_of(message)
+            if topic in ends and (message.offset() or 0) >= ends[topic][bucket]:
+                strays.setdefault(place, []).append(index)
+        for (topic, bucket), found in strays.items():
+            end = ends[topic][bucket]
+            read_to = max(delivery.messages[index].offset() or 0 for index in found) + 1
+            self._logger.warning(
+                "consumer.strays", kafka_topic=topic, bucket=bucket, end=end, read_to=read_to
+            )
+            for index in found:
+                delivery.acknowledge(index, REJECT)
+        left_out = {index for found in strays.values() for index in found}
+        return [index for index in every if index not in left_out] if left_out else every
 
     def _count(self, delivery: Delivery, segments: Mapping[str, int]) -> None:
         """For the load of the segments; the sizes are about those of the delivery."""
@@ -285,6 +315,7 @@ class QueueConsumer(Consumer[QueueMessage]):
                 )
             self._reconcile()
             self._queue.follow_drained()
+            self._core.dead_letters_waiting = self._dead_letters.failing
             if self._core.report_due(now) or self._core.needs_subscribe:
                 self._session.poke()
             with contextlib.suppress(TimeoutError):

@@ -45,6 +45,12 @@ class QueueCore:
         for part in (*layout.active, *coming):
             yield part.kafka_topic, part.segment_id
 
+    def ends(self) -> dict[str, tuple[int, ...]]:
+        """Where the buckets of sealed segments end, by Kafka topic."""
+        assignment = self._session.assignment
+        segments = () if assignment is None else assignment.segments
+        return {each.kafka_topic: each.end_offsets for each in segments if each.end_offsets}
+
     def follow_drained(self) -> None:
         """Tells the session what is drained, again after each new one, and what is no more."""
         ends = {n: (h, h.end_offset) for n, h in self._session.fetches.items()}
@@ -53,7 +59,7 @@ class QueueCore:
         for number, (holding, end) in ends.items():
             if end is None:
                 continue
-            if holding.kafka_topic in drained or end == 0:
+            if holding.kafka_topic in drained:
                 self._session.on_position(number, end)
             elif holding.drained:
                 self._session.on_undrained(holding)

@@ -4,7 +4,14 @@ Kafka counts how often it gave a message out, and discards it, untold, when that
 subscription with dead letters has a limit of its own below Kafka's (`core.subscriptions`), and its
 consumers send what has reached it, or was rejected, to another topic, with what is known of it in
 headers. It is acknowledged only when it is stored there: it may come to be there twice, not never.
-What keeps it from being stored ends the consumer, since each further delivery counts.
+
+What is added gives way to the message, which has room in any topic that has the same limit: the
+texts of errors first, in the end all (`additions`).
+
+What cannot be stored ends nothing. It stays locked, so that Kafka counts little, and is tried again
+each second; when the lock is nearly over it is released, and whoever gets it next tries on. After
+the last delivery Kafka discards it all the same: then only this consumer has it, and tries on for
+as long as it lives.
 
 Only the consumer that was told of an error knows it; the attempts of others are told by their
 number, which Kafka keeps.
@@ -13,8 +20,10 @@ number, which Kafka keeps.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import StrEnum, unique
 from typing import Any, Final, Self
 
@@ -23,13 +32,15 @@ from confluent_kafka import Message as KafkaMessage
 
 from anabranch.client._consumer.consumer import Produce
 from anabranch.client._consumer.messages import Message
-from anabranch.client._errors import ClientError, DeadLetterError, MessageTooLargeError
+from anabranch.client._errors import ClientError, MessageTooLargeError
 from anabranch.client._producer.messages import PRODUCER_HEADER
 from anabranch.client._producer.producer import Producer
 from anabranch.client._queue.messages import ACCEPT, RELEASE, Delivery
 from anabranch.client._settings import ProducerSettings
 from anabranch.core.errors import InvalidInputError
+from anabranch.core.log_rate_limit import LogRateLimit
 from anabranch.core.names import full_name
+from anabranch.core.subscriptions.subscription import DELIVERIES_MAX
 from anabranch.wire.logging import get_logger
 
 _PREFIX: Final = "anabranch-dead-letter-"
@@ -37,9 +48,14 @@ _FIELDS: Final = ("topic", "subscription", "segment", "bucket", "offset", "deliv
 _TIME: Final = "event-time-ms"
 _ATTEMPTS: Final = "attempts"
 _ERROR_CHARS_MAX: Final = 500
+_SHORTER: Final = (100, 20)  # characters of an error, where there is no room for all
+_ATTEMPTS_MAX: Final = DELIVERIES_MAX + 1  # as often as Kafka gives a message out
 _KNOWN_MAX: Final = 10_000  # messages whose errors are remembered
 _CLOSE_S_MAX: Final = 5.0
-_STORE_S_MAX: Final = 10.0
+_SEND_S_MAX: Final = 10.0
+_AGAIN_S: Final = 1.0
+_TELL_S: Final = 10.0
+_LONE_BYTES_MAX: Final = 64 * 1024 * 1024
 
 Place = tuple[str, int, int]  # Kafka's topic, partition and offset
 
@@ -120,6 +136,16 @@ class DeadLetter(msgspec.Struct, frozen=True):
         return pairs
 
 
+def additions(letter: DeadLetter) -> Iterator[list[tuple[str, str]]]:
+    """The headers that are added to a letter, then fewer and fewer, where those find no room."""
+    yield letter.headers()
+    if letter.attempts:
+        for chars in _SHORTER:
+            cut = tuple(msgspec.structs.replace(a, error=a.error[:chars]) for a in letter.attempts)
+            yield msgspec.structs.replace(letter, attempts=cut).headers()
+        yield msgspec.structs.replace(letter, attempts=()).headers()
+
+
 class Errors:
     """What an application said of messages that it released; the newest ten thousand."""
 
@@ -133,59 +159,103 @@ class Errors:
         )
         attempt = Attempt(delivery, time.time_ns() // 1_000_000, said[:_ERROR_CHARS_MAX])
         place = _place(message.raw)
-        self._known[place] = (*self._known.pop(place, ()), attempt)
+        self._know(place, (*self._known.pop(place, ()), attempt))
+
+    def forget(self, raw: KafkaMessage) -> tuple[Attempt, ...]:
+        """All that is known of a message, which may be the last time."""
+        return self._known.pop(_place(raw), ())
+
+    def recall(self, raw: KafkaMessage, attempts: tuple[Attempt, ...]) -> None:
+        """It was not the last time."""
+        place = _place(raw)
+        self._know(place, (*attempts, *self._known.pop(place, ())))
+
+    def _know(self, place: Place, attempts: tuple[Attempt, ...]) -> None:
+        if attempts:
+            self._known[place] = attempts[-_ATTEMPTS_MAX:]
         if len(self._known) > _KNOWN_MAX:
             del self._known[next(iter(self._known))]
 
-    def forget(self, raw: KafkaMessage) -> tuple[Attempt, ...]:
-        """All that is known of a message, for the last time."""
-        return self._known.pop(_place(raw), ())
+
+class _Waiting(msgspec.Struct, frozen=True):
+    """A message that is being put aside. `is_last`: Kafka gives it out no more.
+
+    `until`: when somebody else is to try, by `time.monotonic`.
+    """
+
+    delivery: Delivery
+    index: int
+    raw: KafkaMessage
+    letter: DeadLetter
+    is_last: bool
+    until: float
+
+    @property
+    def lone_bytes(self) -> int:
+        """Its size, where nobody but this consumer will have it."""
+        return len(self.raw) if self.until == math.inf else 0
 
 
 class DeadLetterProducer:
     """Puts messages of one consumer's deliveries aside. To be used on its event loop.
 
-    `on_failure` is called with a DeadLetterError when one cannot be stored.
+    `where`: the topic that they go to now; none, while it is not known, or there is none any more.
     """
 
-    def __init__(
-        self,
-        who: tuple[str, str],
-        produce: Produce,
-        on_failure: Callable[[BaseException], None],
-    ) -> None:
+    def __init__(self, who: tuple[str, str], produce: Produce, where: Callable[[], str]) -> None:
         self.errors = Errors()
         self._topic, self._subscription = who
         self._produce = produce
-        self._on_failure = on_failure
-        self._producers: dict[str, Producer] = {}
-        self._making = asyncio.Lock()
-        self._tasks: dict[asyncio.Task[None], tuple[Delivery, int]] = {}
+        self._where = where
+        self._producers: dict[str, asyncio.Task[Producer]] = {}
+        self._tasks: dict[asyncio.Task[None], _Waiting] = {}
+        self._failing: set[Place] = set()
+        self._lone_bytes = 0  # of messages that nobody else will have
+        self._told = LogRateLimit(_TELL_S)
         self._logger = get_logger(__name__).bind(topic=who[0], subscription=who[1])
 
+    @property
+    def failing(self) -> int:
+        """How many messages could not be put aside so far."""
+        return len(self._failing)
+
     def put(
-        self, where: str, delivery: Delivery, index: int, message: Message, reason: DeadLetterReason
+        self,
+        delivery: Delivery,
+        index: int,
+        message: Message,
+        reason: DeadLetterReason,
+        count_max: int,
     ) -> bool:
-        """Stores a message in the topic `where`, then acknowledges it. False: it is not ours."""
+        """Stores a message in the topic, then acknowledges it. False: it is not ours.
+
+        `count_max`: how often Kafka gives it out.
+        """
         if delivery.is_over:
             return False
         if not delivery.hold(index):
             return not delivery.is_over  # it is being put aside
         raw = message.raw
         kind, time_ms = raw.timestamp()
+        deliveries = int(raw.delivery_count() or 1)
         letter = DeadLetter(
             full_name(self._topic),
             self._subscription,
             message.segment_id,
             message.bucket,
             message.offset,
-            int(raw.delivery_count() or 1),
+            deliveries,
             reason,
             int(time_ms) if kind else None,
             self.errors.forget(raw),
         )
-        task = asyncio.create_task(self._store(where, raw, letter), name="dead letter")
-        self._tasks[task] = (delivery, index)
+        is_last = deliveries >= count_max
+        is_kept = is_last and self._lone_bytes < _LONE_BYTES_MAX
+        until = math.inf if is_kept else delivery.hold_until
+        waiting = _Waiting(delivery, index, raw, letter, is_last, until)
+        task = asyncio.create_task(self._store(waiting), name="dead letter")
+        self._lone_bytes += waiting.lone_bytes
+        self._tasks[task] = waiting
         task.add_done_callback(self._stored)
         return True
 
@@ -193,56 +263,97 @@ class DeadLetterProducer:
         """Waits a moment for what is being stored; the rest is released."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_CLOSE_S_MAX)
-        for task in list(self._tasks):
+        making = list(self._producers.values())
+        for task in (*self._tasks, *making):
             task.cancel()
-        for producer in self._producers.values():
-            await producer.abandon()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for made in await asyncio.gather(*making, return_exceptions=True):
+            if isinstance(made, Producer):
+                await made.abandon()
 
-    async def _store(self, where: str, raw: KafkaMessage, letter: DeadLetter) -> None:
-        try:
-            async with asyncio.timeout(_STORE_S_MAX):
-                await self._send(where, raw, letter)
-        except (ClientError, InvalidInputError, TimeoutError) as error:
-            why = str(error) or type(error).__name__
-            raise DeadLetterError(
-                f"message {letter.segment_id}/{letter.bucket} @{letter.offset} of {letter.topic}, "
-                f"delivered {letter.deliveries} times, could not be put aside in "
-                f"{where}: {why}; Kafka discards what is given out too "
-                "often, so the consumer has stopped: mend that topic, and begin again"
-            ) from error
+    async def _store(self, waiting: _Waiting) -> None:
+        """Until it is stored. Raises TimeoutError when somebody else is to try."""
+        left_s = max(0.0, waiting.until - time.monotonic())
+        where = self._where()
+        async with asyncio.timeout(None if left_s == math.inf else left_s):
+            while True:
+                where = self._where() or where
+                try:
+                    await self._send(where, waiting.raw, waiting.letter)
+                except (ClientError, InvalidInputError, TimeoutError) as error:
+                    self._failing.add(_place(waiting.raw))
+                    self._tell(where, waiting, error)
+                else:
+                    return
+                await asyncio.sleep(_AGAIN_S)
 
     async def _send(self, where: str, raw: KafkaMessage, letter: DeadLetter) -> None:
-        producer = await self._producer(where)
         given: Any = raw.headers() or ()
         kept: list[tuple[str, Any]] = [
             (name, content or b"")
             for name, content in given
             if name != PRODUCER_HEADER and not name.startswith(_PREFIX)
         ]
+        made = self._producers.get(where)
+        if made is None:
+            settings = ProducerSettings(linger_ms=1, delivery_timeout_s=_SEND_S_MAX)
+            made = asyncio.ensure_future(self._produce(where, settings))
+            self._producers[where] = made
         try:
-            await producer.send(raw.value(), raw.key(), headers=[*kept, *letter.headers()])
-        except MessageTooLargeError:  # rather without its history than not at all
-            short = msgspec.structs.replace(letter, attempts=())
-            await producer.send(raw.value(), raw.key(), headers=short.headers())
+            producer = await asyncio.shield(made)
+            for added in additions(letter):
+                with contextlib.suppress(MessageTooLargeError):
+                    await producer.send(raw.value(), raw.key(), headers=[*kept, *added])
+                    return
+            await producer.send(raw.value(), raw.key(), headers=kept)
+        except MessageTooLargeError:
+            raise
+        except Exception:
+            if self._producers.get(where) is made:  # the topic may be another one by then
+                del self._producers[where]
+                if made.exception() is None:
+                    await made.result().abandon()
+            raise
+        self._logger.warning("consumer.dead_letter_bare", **_about(raw, letter))
 
-    async def _producer(self, where: str) -> Producer:
-        async with self._making:
-            found = self._producers.get(where)
-            if found is None or found.is_closed:
-                settings = ProducerSettings(linger_ms=1, delivery_timeout_s=_STORE_S_MAX)
-                found = self._producers[where] = await self._produce(where, settings)
-            return found
+    def _tell(self, where: str, waiting: _Waiting, error: Exception) -> None:
+        if times := self._told.due(where, time.monotonic()):
+            self._logger.error(
+                "consumer.dead_letter_failed",
+                dead_letters=where,
+                waiting=self.failing,
+                times=times,
+                why=str(error) or type(error).__name__,
+                **_about(waiting.raw, waiting.letter),
+            )
 
     def _stored(self, task: asyncio.Task[None]) -> None:
-        delivery, index = self._tasks.pop(task)
-        error = None if task.cancelled() else task.exception()
-        if not task.cancelled() and error is None:
-            delivery.acknowledge_held(index, ACCEPT)
+        waiting = self._tasks.pop(task)
+        self._failing.discard(_place(waiting.raw))
+        self._lone_bytes -= waiting.lone_bytes
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error is None:
+            waiting.delivery.acknowledge_held(waiting.index, ACCEPT)
             return
-        delivery.acknowledge_held(index, RELEASE)
-        if error is not None:
-            self._logger.error("consumer.dead_letter_failed", why=str(error))
-            self._on_failure(error)
+        waiting.delivery.acknowledge_held(waiting.index, RELEASE)
+        about = _about(waiting.raw, waiting.letter)
+        if waiting.is_last:
+            self._logger.error("consumer.message_discarded", **about)
+        else:
+            self.errors.recall(waiting.raw, waiting.letter.attempts)
+        if not isinstance(error, asyncio.CancelledError | TimeoutError):
+            self._logger.error("consumer.dead_letter_fault", **about, exc_info=error)
+
+
+def _about(raw: KafkaMessage, letter: DeadLetter) -> dict[str, Any]:
+    """For the log."""
+    return {
+        "kafka_topic": raw.topic(),
+        "bucket": letter.bucket,
+        "offset": letter.offset,
+        "deliveries": letter.deliveries,
+        "reason": letter.reason.value,
+    }
 
 
 def _place(raw: KafkaMessage) -> Place:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, overload
 
@@ -25,9 +26,10 @@ _NONE: Final[Mapping[str, int]] = {}
 
 
 class Delivery:
-    """Settled on the event loop; over once all of it is, or when the reader's thread ends it.
+    """Settled on the event loop; over once all of it was said, or when the reader's thread ends it.
 
-    Of what is acknowledged in time, the end tells the answer: a lock keeps the two apart.
+    Of what is acknowledged in time, the end tells the answer: a lock keeps the two apart. What is
+    held or delayed then stays locked in Kafka, and `freed` tells when and how that ends.
     `hold_until`: when the thread ends it at the latest, by `time.monotonic`.
     """
 
@@ -43,21 +45,26 @@ class Delivery:
         self.size_bytes = size_bytes  # of the values, about
         self.hold_until = hold_until
         self._answers = bytearray(len(messages))
-        self._due: dict[int, float] = {}
-        self._left = len(messages)
+        self._due: dict[int, float] = {}  # after the end: of those that are still locked
+        self._open = len(messages)
+        self._held = 0
         self._over = False
-        self._settled = threading.Event()
         self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
 
     @property
     def is_over(self) -> bool:
-        """Whether its messages are not ours any more: Kafka may give them to others."""
+        """Whether its messages are not the application's to settle any more."""
         return self._over
 
     @property
     def is_settled(self) -> bool:
         """Whether all of it was settled."""
-        return self._left == 0
+        return self._open == 0 and self._held == 0
+
+    def is_revoked(self, index: int) -> bool:
+        """Whether it is over, and Kafka gives this message out again."""
+        return self._over and self._answers[index] not in (ACCEPT, REJECT)
 
     def acknowledge(self, index: int, answer: int) -> bool:
         """Says what becomes of one message. False if that is not ours to say any more."""
@@ -83,26 +90,26 @@ class Delivery:
         with self._lock:
             if self._over or self._answers[index] == HELD:
                 return False
-            if self._answers[index] != _OPEN:
-                self._left += 1
-            self._answers[index] = HELD
+            self._held += 1
+            self._due[index] = self.hold_until
+            self._set(index, HELD)
             return True
 
     def acknowledge_held(self, index: int, answer: int) -> bool:
-        """Says what becomes of a message that was held. As `acknowledge`."""
+        """Says what becomes of a message that was held. False if it was released meanwhile."""
         with self._lock:
-            if self._over:
+            if self._answers[index] != HELD:
                 return False
-            self._answers[index] = _OPEN
+            self._held -= 1
             self._set(index, answer)
             return True
 
     def _set(self, index: int, answer: int) -> None:
         if self._answers[index] == _OPEN:
-            self._left -= 1
+            self._open -= 1
         self._answers[index] = answer
-        if self._left == 0:
-            self._settled.set()
+        if self._open == 0:
+            self._changed.notify_all()
 
     def acknowledge_open(self, count: int, answer: int) -> bool:
         """Says the same of all that is open among the first `count`."""
@@ -110,10 +117,10 @@ class Delivery:
             if self._over:
                 return False
             before = self._answers[:count]
-            self._left -= before.count(_OPEN)
+            self._open -= before.count(_OPEN)
             self._answers[:count] = before.replace(bytes([_OPEN]), bytes([answer]))
-            if self._left == 0:
-                self._settled.set()
+            if self._open == 0:
+                self._changed.notify_all()
             return True
 
     def messages_at(self, indices: Sequence[int]) -> Sequence[KafkaMessage]:
@@ -121,22 +128,58 @@ class Delivery:
         whole = len(indices) == len(self.messages)
         return self.messages if whole else [self.messages[index] for index in indices]
 
+    # For the reader, on its thread.
+
     def wait(self, timeout_s: float) -> bool:
-        """For the reader: whether all was settled in time."""
-        return self._settled.wait(timeout_s)
+        """Whether the application has said in time what becomes of each."""
+        with self._lock:
+            return self._changed.wait_for(lambda: self._open == 0, timeout_s)
+
+    def wait_held(self, timeout_s: float) -> None:
+        """Until nothing is held, but no longer."""
+        with self._lock:
+            self._changed.wait_for(lambda: self._held == 0, timeout_s)
 
     def end(self) -> tuple[Sequence[int], Mapping[int, float]]:
-        """For the reader: the answers, and when to release those that are DELAY.
+        """The answers, and until when those stay locked that are HELD or DELAY.
 
-        From now on nothing is settled any more.
+        From now on nothing is settled any more but what is held.
         """
         with self._lock:
             self._over = True
-            self._answers = self._answers.replace(bytes([_OPEN]), bytes([RELEASE])).replace(
-                bytes([HELD]), bytes([RELEASE])
-            )
-            due = {n: at for n, at in self._due.items() if self._answers[n] == DELAY}
-            return list(self._answers), due
+            self._open = 0
+            self._answers = self._answers.replace(bytes([_OPEN]), bytes([RELEASE]))
+            due = self._due.items()
+            self._due = {n: at for n, at in due if self._answers[n] in (HELD, DELAY)}
+            return list(self._answers), dict(self._due)
+
+    def freed(self) -> list[tuple[int, int]]:
+        """The next ones that stay locked no longer, with their answers; waits for them.
+
+        Nothing once there are no more.
+        """
+        with self._lock:
+            while self._due:
+                now = time.monotonic()
+                found = [n for n, at in self._due.items() if at <= now or self._is_answered(n)]
+                for index in found:
+                    del self._due[index]
+                    if not self._is_answered(index):
+                        self._answers[index] = RELEASE
+                if found:
+                    return [(index, self._answers[index]) for index in found]
+                until = min(self._due.values())
+                self._changed.wait(None if until == math.inf else until - now)
+            return []
+
+    def _is_answered(self, index: int) -> bool:
+        return self._answers[index] not in (HELD, DELAY)
+
+    def free(self) -> None:
+        """Nothing stays locked any more."""
+        with self._lock:
+            self._due = dict.fromkeys(self._due, -math.inf)
+            self._changed.notify_all()
 
 
 class QueueMessage(Message):
@@ -148,6 +191,11 @@ class QueueMessage(Message):
         super().__init__(raw, source)
         self.delivery = delivery
         self.index = index
+
+    @property
+    def is_revoked(self) -> bool:
+        """Whether the time for it is over: Kafka gives it out again, unless it was settled."""
+        return self.delivery.is_revoked(self.index)
 
     @property
     def delivery_count(self) -> int:

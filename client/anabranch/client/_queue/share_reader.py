@@ -25,9 +25,9 @@ What librdkafka's share consumer (2.16, a preview) asks for, and what is made of
   of its own, which the one of the next poll waits for: a backlog took 12 % longer. So that is asked
   for only where something else comes before a poll.
 * Nothing lets a group give a message out again later. So a member that was told to release some
-  after a while keeps those locked meanwhile (it is *parked*): it unsubscribes, which gives its
-  partitions to others at once and leaves it its locks, and the consumer reads on by another member
-  (`ShareReaders`).
+  after a while, or does not hear soon what becomes of some (dead letters), keeps those locked
+  meanwhile (it is *parked*): it unsubscribes, which gives its partitions to others at once and
+  leaves it its locks, and the consumer reads on by another member (`ShareReaders`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ _logger = get_logger(__name__)
 
 _MEMBERS_MAX: Final = 8  # of one consumer
 _POLL_S: Final = 0.02
-_PARKED_S: Final = 0.1
+_REFUSED_S: Final = 0.1
+_HELD_S: Final = 1.0  # how long others wait for a letter: another member takes as long to come
 _CLOSE_S_MAX: Final = 5.0
 _TOLD_MAX: Final = 10  # discarded messages, one by one
 
@@ -99,13 +100,13 @@ class ShareReader:
         self._loop = asyncio.get_running_loop()
         self._wanted: tuple[str, ...] = ()
         self._waiting = 0  # receivers
-        self._lock = threading.Lock()  # of the next two
+        self._lock = threading.Lock()  # of the next three
         self._ready: Delivery | None = None
+        self._parked: Delivery | None = None
         self._asked = False
         self._turn_number = 0  # the thread's, as everything below, and the turns
         self._stopped = False
         self._wake = threading.Event()
-        self._stopping = threading.Event()
         self.trouble = ReadTrouble(on_read)
         self._consumer: ShareConsumer | None = self._member()
         self._thread = threading.Thread(target=self._run, name="anabranch-share", daemon=True)
@@ -143,12 +144,13 @@ class ShareReader:
         False when that is not over after a while: Kafka may lock messages for this consumer yet.
         """
         self._stopped = True
-        self._stopping.set()
         with self._lock:
-            ready = self._ready
+            ready, parked = self._ready, self._parked
         for delivery in (current, ready):
             if delivery is not None:
                 delivery.acknowledge_open(len(delivery.messages), RELEASE)
+        if parked is not None:
+            parked.free()
         self._wake.set()
         await asyncio.to_thread(self._thread.join, _CLOSE_S_MAX)
         if self._thread.is_alive():
@@ -165,7 +167,7 @@ class ShareReader:
                     self._turn()
                 except KafkaException as error:
                     self.trouble.note(error.args[0])
-                    self._wake.wait(_PARKED_S)
+                    self._wake.wait(_REFUSED_S)
         except Exception as error:  # noqa: BLE001 - told to whoever receives
             self.trouble.fault(error)
         finally:
@@ -233,9 +235,11 @@ class ShareReader:
             delivery.acknowledge_open(len(messages), RELEASE)
         self._loop.call_soon_threadsafe(self._on_read)
         in_time = delivery.wait(hold_until - time.monotonic())
+        delivery.wait_held(min(_HELD_S, hold_until - time.monotonic()))
         with self._lock:
             self._turns.untaken, self._ready = self._ready is not None, None
             answers, due = delivery.end()
+            self._parked = delivery if due else None
         if set(answers) == {ACCEPT}:  # as nearly always; this is three times as fast
             collections.deque(map(consumer.acknowledge, messages), maxlen=0)
         else:
@@ -247,28 +251,26 @@ class ShareReader:
         # Before another member reads, whose deliveries are counted, too.
         joins_anew = self._turns.pace.ended(in_time, len(messages), time.monotonic())
         if due:
-            self._park(consumer, messages, due)
+            self._park(consumer, delivery)
         if not in_time:
             _logger.warning("consumer.settled_too_late", messages=answers.count(RELEASE))
         if joins_anew and not self._stopped:
             self._leave()
 
-    def _park(
-        self, consumer: ShareConsumer, messages: Sequence[Message], due: Mapping[int, float]
-    ) -> None:
-        """Keeps these locked until each is due, while others have the partitions."""
+    def _park(self, consumer: ShareConsumer, delivery: Delivery) -> None:
+        """Keeps locked what is held or delayed, while others have the partitions."""
         self._send()
         consumer.unsubscribe()
         self._turns.parked()
         self._parks(True)
+        if self._stopped:  # either we see this, or `close` sees the delivery
+            delivery.free()
         try:
-            for index, at in sorted(due.items(), key=lambda item: item[1]):
-                if at > time.monotonic():
-                    self._send()
-                    self._stopping.wait(at - time.monotonic())
-                consumer.acknowledge(messages[index], AcknowledgeType.RELEASE)
+            while freed := delivery.freed():
+                for index, answer in freed:
+                    consumer.acknowledge(delivery.messages[index], _TYPES[answer])
                 self._turns.unsent = True
-            self._send()
+                self._send()
         finally:
             self._parks(False)
 

@@ -9,7 +9,9 @@ once for each batch.
 from __future__ import annotations
 
 import asyncio
+import bisect
 import contextlib
+import itertools
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
@@ -29,6 +31,7 @@ from anabranch.wire.anabranch_pb2 import (
     ServerError,
 )
 from anabranch.wire.client import connect
+from anabranch.wire.entries import LISTS
 from anabranch.wire.errors import RefusedError, WireError
 from anabranch.wire.logging import get_logger
 
@@ -38,8 +41,8 @@ _INTERVAL_S_MIN: Final = 0.1
 _INTERVAL_S_MAX: Final = 600.0
 _CONNECT_S_MAX: Final = 3.0
 _ANSWER_S_MAX: Final = 5.0
-_SEGMENTS_MAX: Final = 10_000  # of one report
 _LOOKS_PER_S: Final = 5_000  # at topics
+_REPORT: Final = LISTS[BaseCommand.SCALABLE_TRAFFIC_REPORT]["segments"]
 
 _logger = get_logger(__name__)
 
@@ -89,8 +92,8 @@ class TopicTraffic:
                 del self._counters[key]
 
     def news(self) -> list[SegmentTraffic]:
-        """What has changed since the last report that was answered."""
-        return [
+        """What has changed since the last report that was answered, as much as one may name."""
+        news = [
             SegmentTraffic(
                 segment_id=segment_id,
                 subscription=subscription or None,
@@ -101,7 +104,9 @@ class TopicTraffic:
             )
             for (subscription, segment_id), each in self._counters.items()
             if each.messages != each.told_messages
-        ][:_SEGMENTS_MAX]
+        ][: _REPORT.entries]
+        ends = list(itertools.accumulate(each.ByteSize() for each in news))
+        return news[: bisect.bisect_right(ends, _REPORT.size)]
 
     def told(self, news: Iterable[SegmentTraffic], at: float) -> None:
         """This was answered; `at`: when it was asked."""

@@ -378,7 +378,8 @@ def _surplus(facts: _Facts) -> Decision:
     ceiling = policy.max_entry_buckets_per_segment
     buckets = max(wanted, min(ceiling, policy.entry_bucket_budget // facts.count))
     ids = tuple(sorted(part.segment_id for part in facts.active if part.buckets > buckets))
-    if not ids or wanted > ceiling:
+    left = sum(min(part.buckets, buckets) for part in facts.active)
+    if not ids or wanted > ceiling or left < 2 * facts.asked:  # others may have fewer than wanted
         return NoAction(None, "no segment has entry buckets to spare")
     quiet_since_ms = max(facts.demand_since_ms, *msgspec.structs.astuple(facts.last))
     if facts.is_resting(quiet_since_ms, policy.rebucket_down_window_seconds):

@@ -198,12 +198,12 @@ def checked_override(given: Mapping[str, object]) -> Override:
         try:
             name, value = plain_form(written, said, _FIELD_NAMES)
         except InvalidInputError as error:
-            raise InvalidInputError(f"{written}: {error}") from None
+            raise InvalidInputError(f"{written:.100}: {error}") from None
         if name in found:
             raise InvalidInputError(f"{name} is given twice, once without Seconds in its name")
         if name not in OVERRIDE_FIELDS:
             raise InvalidInputError(
-                f"{name!r} is no field of an auto-scale policy; there are "
+                f"{name!r:.100} is no field of an auto-scale policy; there are "
                 + ", ".join(OVERRIDE_FIELDS)
             )
         if value is not None:
@@ -221,7 +221,7 @@ def _checked(name: str, value: object) -> bool | int | float:
             return float(value)
         if value == int(value):
             return int(value)
-    raise InvalidInputError(f"{name} must be {_WORDS[kind]}, got {value!r}")
+    raise InvalidInputError(f"{name} must be {_WORDS[kind]}, got {value!r:.200}")
 
 
 def override_flat(override: Override) -> tuple[str, ...]:

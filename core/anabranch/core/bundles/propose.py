@@ -7,6 +7,7 @@ the fold. Operators' requests that cannot be meant seriously are refused at once
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -34,6 +35,15 @@ class Actor(msgspec.Struct, frozen=True):
     epoch: int = 0
     principal: str = ""
     proxied_by: str = ""
+
+    def signature(self) -> dict[str, Any]:
+        """The fields by which a record says who proposes it."""
+        return {
+            "actor": self.broker,
+            "session": self.session,
+            "principal": self.principal,
+            "proxied_by": self.proxied_by,
+        }
 
 
 def move(

@@ -5,8 +5,8 @@ carries its own id (to be found again when an append's outcome is unknown), the 
 make, and the actor with the session it acts under. Type numbers are stored, never reused.
 
 `principal`: the role of whoever asked the actor for it, "" where it acts by itself. `proxied_by`:
-that of the proxy by which they asked, "" where there is none. Records that nobody can ask for
-(sessions, the cluster's settings, archives) have neither.
+that of the proxy by which they asked, "" for none. Records that nobody can ask for have neither.
+`limit`: how many there may be, with what it adds, as its node has it; 0: any (`tenants.limits`).
 """
 
 from __future__ import annotations
@@ -90,9 +90,7 @@ class SessionOp(IntEnum):
 
 @unique
 class PolicyOp(IntEnum):
-    """What happens to what is there or not: a tenant, a namespace, a placement policy, an override
-    of a setting, a permission.
-    """
+    """What happens to what is there or not, such as a tenant or a permission."""
 
     CREATE = 0
     UPDATE = 1
@@ -201,8 +199,7 @@ class TenantChange(msgspec.Struct, frozen=True, gc=False, tag=4):
 class NamespaceChange(msgspec.Struct, frozen=True, gc=False, tag=5):
     """A namespace is created with all its bundles, changed, or deleted with all of them (type 5).
 
-    UPDATE says all that can be changed. `auto_scale`: what it overrides of the auto-scale policy:
-    name, value, name, value. `anti_affinity`: the group whose namespaces keep apart, "" for none.
+    UPDATE says all that can be changed, as `NamespaceInfo` has it.
     """
 
     proposal_id: str
@@ -217,6 +214,8 @@ class NamespaceChange(msgspec.Struct, frozen=True, gc=False, tag=5):
     anti_affinity: str = ""
     principal: str = ""
     proxied_by: str = ""
+    limit: int = 0
+    limits: tuple[int, ...] = ()
 
     @property
     def key(self) -> str:
@@ -228,10 +227,10 @@ class TopicChange(msgspec.Struct, frozen=True, gc=False, tag=6):
 
     `topic`: `tenant/namespace/name`. `segments`: CREATE: the first layout; BEGIN: the children.
     `parents`: BEGIN: what they replace. `end_offsets`: COMMIT: of every partition of every parent,
-    in the order that BEGIN named them. `segment_ids`: PRUNE, CLEAR. `properties`: CREATE, UPDATE.
-    `auto_scale`: POLICY. `off`: BEGIN: brokers of Kafka that the children shall not lie on, if
-    enough others are there. `counts_changes`: whether the layout's epoch counts it only if it
-    changes the layout; what releases before that rule wrote (versions 1 and 2) counts in any case.
+    in the order that BEGIN named them; LOST, BEGIN of a RESTORE: all before them is lost.
+    `segment_ids`: PRUNE, CLEAR, LOST. `properties`: CREATE, UPDATE. `auto_scale`: POLICY. `off`:
+    BEGIN: brokers that the children shall leave. `topic_ids`: OPEN, COMMIT: Kafka's; "": unknown.
+    `counts_changes`: only if it changes the layout does its epoch count it; versions 1 and 2 do.
     """
 
     proposal_id: str
@@ -251,7 +250,9 @@ class TopicChange(msgspec.Struct, frozen=True, gc=False, tag=6):
     counts_changes: bool = True
     off: tuple[int, ...] = ()
     principal: str = ""
+    topic_ids: tuple[str, ...] = ()
     proxied_by: str = ""
+    limit: int = 0
 
     @property
     def key(self) -> str:
@@ -265,7 +266,7 @@ class SubscriptionChange(msgspec.Struct, frozen=True, gc=False, tag=7):
     `kind`: CREATE. `consumer`: JOIN, LEAVE, LAPSED. `instance`: JOIN, LAPSED: its process.
     `segment_ids`: DRAINED; CREATE, RESET: sealed segments of which nothing is to be read.
     `positions`: CREATE, RESET: where to begin, if not at the first message; POSITIONS: all of them.
-    `dead_letter`, `deliveries_max`: CREATE, DEAD_LETTER: of a queue.
+    `dead_letter`, `deliveries_max`: CREATE, DEAD_LETTER: of a queue. `limit`: CREATE, JOIN.
     """
 
     proposal_id: str
@@ -286,6 +287,7 @@ class SubscriptionChange(msgspec.Struct, frozen=True, gc=False, tag=7):
     deliveries_max: int = 0
     principal: str = ""
     proxied_by: str = ""
+    limit: int = 0
 
     @property
     def key(self) -> str:
@@ -400,8 +402,7 @@ Record = (
 )
 
 CLUSTER_KEY: Final = "cluster"
-# Of keys, before the colon.
-TENANT_KINDS: Final = ("tenant", "namespace", "topic", "subscription", "permission")
+TENANT_KINDS: Final = ("tenant", "namespace", "topic", "subscription", "permission")  # of keys
 
 
 def session_key(broker: str) -> str:

@@ -1,7 +1,8 @@
 """What the fold can answer. The numbers are fixed and stored in statistics and reports.
 
 Precedence: where several reasons apply, the one named first in `Verdict` is given, so that every
-reader, Python or Spark, gives the same one. The guards of every arrow's row are in this order.
+reader, Python or Spark, gives the same one. The guards of every arrow's row are in this order, and
+NOT_PERMITTED is asked last of all.
 """
 
 from __future__ import annotations
@@ -56,3 +57,4 @@ class Verdict(IntEnum):
     UNKNOWN_PERMISSION = 40  # nothing is granted to the role there
     TOO_MANY_PERMISSIONS = 41
     NOT_PERMITTED = 42  # whoever asked for it may not; of what would be accepted otherwise
+    LIMIT_REACHED = 43  # the tenant has as many as it may have

@@ -121,4 +121,4 @@ def expected_load(
 ) -> float:
     """What each partition of the children will carry, if they share their parents' load alike."""
     partitions = sum(part.buckets for part in children)
-    return sum(sane(bytes_of(place)) for place in parents) / max(1, partitions)
+    return sane(sum(sane(bytes_of(place)) for place in parents) / max(1, partitions))

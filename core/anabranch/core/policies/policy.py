@@ -121,8 +121,8 @@ def check_group(name: str) -> None:
     """Checks the name of an anti-affinity group. Raises InvalidInputError."""
     if _NAME.fullmatch(name) is None:
         raise InvalidInputError(
-            f"anti-affinity group {name!r} is not valid: use 1 to 100 letters, digits and . _ -, "
-            "a letter or a digit first"
+            f"anti-affinity group {name!r:.200} is not valid: use 1 to 100 letters, digits and "
+            ". _ -, a letter or a digit first"
         )
 
 

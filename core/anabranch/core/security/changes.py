@@ -65,6 +65,7 @@ _OF_TOPICS: Final = {
     TopicMove.UPDATE: TENANT_ADMIN,
     TopicMove.BEGIN: SCALING,
     TopicMove.POLICY: SCALING,
+    TopicMove.LOST: TENANT_ADMIN,
 }
 
 

@@ -13,6 +13,7 @@ import msgspec
 from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
 from anabranch.core.subscriptions.instances import Bucket
 from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind
+from anabranch.core.tenants.limits import has_room
 
 
 class SubscribeRequest(msgspec.Struct, frozen=True):
@@ -30,7 +31,7 @@ class SubscribeRequest(msgspec.Struct, frozen=True):
 
 @unique
 class AdmissionStep(Enum):
-    """What is to be done next for a consumer; the last five refuse it."""
+    """What is to be done next for a consumer; the last six refuse it."""
 
     CREATE = "propose the subscription"
     JOIN = "propose the consumer's registration"
@@ -40,6 +41,7 @@ class AdmissionStep(Enum):
     OTHER_KIND = "the subscription is of another kind"
     TAKEN = "another process is connected under its name"
     LAPSING = "another process may be serving under its name"
+    FULL = "the queue has as many consumers as it may have"
 
 
 def admit(
@@ -47,8 +49,12 @@ def admit(
     known: Subscription | None,
     group_id: str,
     coordinator: SubscriptionCoordinator | None,
+    consumers_max: int = 0,
 ) -> AdmissionStep:
-    """The next step towards a session. `group_id`: the known subscription's Kafka group."""
+    """The next step towards a session. `group_id`: the known subscription's Kafka group.
+
+    `consumers_max`: of a queue, whose consumers the log does not count; 0 for any number.
+    """
     if wish.group_id and not _lasts(wish, known, group_id):
         return AdmissionStep.DELETED if known is None else AdmissionStep.REPLACED
     if known is None:
@@ -58,7 +64,10 @@ def admit(
     if coordinator is not None and coordinator.is_taken(wish.consumer, wish.instance):
         return AdmissionStep.TAKEN
     if known.kind is SubscriptionKind.QUEUE:
-        return AdmissionStep.OPEN  # its consumers are registered nowhere
+        # Its consumers are registered nowhere: only its controller can count them.
+        connected = coordinator.connected if coordinator is not None else ()
+        fits = wish.consumer in connected or has_room(consumers_max, connected)
+        return AdmissionStep.OPEN if fits else AdmissionStep.FULL
     if coordinator is not None and coordinator.is_lapsing(wish.consumer, wish.instance):
         return AdmissionStep.LAPSING
     return (

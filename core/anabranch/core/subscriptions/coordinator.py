@@ -342,7 +342,7 @@ class SubscriptionCoordinator:
     # --- inside -------------------------------------------------------------------------
 
     def _held(self) -> BucketsInUse:
-        return BucketsInUse([*self._current.values(), *self._former])
+        return BucketsInUse([*self._current.values(), *self._former], self._layout)
 
     def _lost(self, name: str, known: Instance, now: float) -> None:
         known.connection = None

@@ -3,7 +3,7 @@
 Whoever serves a bucket says when it is drained, and the coordinator adds that up. The positions say
 it as well: what a subscription that nobody consumes has committed, up to the end of a sealed
 segment, it will not read again; what a queue has acknowledged Kafka gives to nobody, consumed or
-not.
+not; and what retention has removed nobody can read.
 """
 
 from __future__ import annotations
@@ -12,6 +12,15 @@ from collections.abc import Mapping, Set
 
 from anabranch.core.subscriptions.instances import Bucket
 from anabranch.core.topics.layout import SegmentLayout
+
+
+def unread(end: int, *passed: int) -> int:
+    """Returns how much is left to read of a bucket that ends at `end`, exclusive.
+
+    A subscription need not read what lies before any of `passed`: what its group has committed,
+    where a record of the log has put it, the first offset that Kafka still has.
+    """
+    return max(0, end - max(passed))
 
 
 def drained_segments(layout: SegmentLayout, logged: Set[int], done: Set[Bucket]) -> tuple[int, ...]:
@@ -35,6 +44,6 @@ def drained_by_positions(
         (part.segment_id, bucket)
         for part in layout.segments.values()
         for bucket, end in enumerate(part.end_offsets)
-        if at.get((part.segment_id, bucket), 0) >= end
+        if not unread(end, at.get((part.segment_id, bucket), 0))
     }
     return drained_segments(layout, logged, done)

@@ -12,27 +12,51 @@ from collections.abc import Iterable
 
 from anabranch.core.subscriptions.assignor import Buckets, Shares
 from anabranch.core.subscriptions.instances import Bucket, Instance
+from anabranch.core.topics.layout import SegmentLayout
 
 Granted = tuple[tuple[int, Buckets], ...]  # segment ids and buckets
 
 
 class BucketsInUse:
-    """What may be served now, by anybody: one look at all instances for many buckets."""
+    """What may be served now, by anybody: one look at all instances for many buckets.
 
-    def __init__(self, instances: Iterable[Instance]) -> None:
+    Where a subscription begins anew, it may call drained what somebody works on, or go back to what
+    is above that. So nothing above or below what is left of a former group is given to another.
+    """
+
+    def __init__(self, instances: Iterable[Instance], layout: SegmentLayout | None = None) -> None:
         self._buckets: set[Bucket] = set()
         self._unknown: list[Instance] = []
+        self._layout = layout
+        self._left: list[tuple[Instance, set[int]]] = []  # segments of a former group
+        self._beside: dict[int, list[Instance]] = {}  # who has left what is above or below
         for each in instances:
             if each.holdings is None:
                 self._unknown.append(each)
             else:
                 self._buckets |= each.holdings
+            if each.leaving:
+                self._left.append((each, {segment_id for segment_id, _ in each.leaving}))
 
     def allows(self, bucket: Bucket, asker: Instance | None) -> bool:
         """Whether the asker may serve the bucket: it does already, or nobody else may."""
         if asker is not None and asker.holdings is not None and bucket in asker.holdings:
             return True
-        return bucket not in self._buckets and all(each is asker for each in self._unknown)
+        others = (*self._unknown, *self._former_beside(bucket[0]))
+        return bucket not in self._buckets and all(each is asker for each in others)
+
+    def _former_beside(self, segment_id: int) -> list[Instance]:
+        layout, known = self._layout, self._beside.get(segment_id)
+        if not self._left or layout is None:
+            return []
+        if known is None:
+            above = layout.ancestors(segment_id)
+            known = self._beside[segment_id] = [
+                instance
+                for instance, left in self._left
+                if left & above or any(segment_id in layout.ancestors(each) for each in left)
+            ]
+        return known
 
     def grantable(self, shares: Shares, asker: Instance) -> Granted:
         """Returns what of its target the asker may serve now."""

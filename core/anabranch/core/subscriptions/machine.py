@@ -20,6 +20,7 @@ from anabranch.core.subscriptions.subscription import (
     SubscriptionKind,
     SubscriptionOp,
 )
+from anabranch.core.tenants.limits import TenantLimit, has_room, limit_in_force
 from anabranch.core.topics.guards import CONTROLLER
 from anabranch.core.topics.topic import ScalableTopic, TopicState
 
@@ -60,7 +61,10 @@ def _positions_fit(state: StateReader, before: _Before, record: SubscriptionChan
     ids = [each.segment_id for each in record.positions]
     if len(set(ids)) < len(ids):
         return False
+    known = before.positions if before is not None else ()
     for each in record.positions:
+        if each in known and each.segment_id not in parts:
+            continue  # a checkpoint's, of a segment that was pruned
         part = parts.get(each.segment_id)
         if part is None or len(each.offsets) != part.buckets or min(each.offsets) < 0:
             return False
@@ -87,6 +91,20 @@ def _roots_first(state: StateReader, before: _Before, record: SubscriptionChange
     layout = _topic(state, record).layout
     known = _drained(before, record) | set(record.segment_ids)
     return all(layout.ancestors(each) <= known for each in record.segment_ids)
+
+
+def _has_room(state: StateReader, before: _Before, record: SubscriptionChange) -> bool:
+    what = TenantLimit.MAX_SUBSCRIPTIONS_PER_TOPIC
+    limit = limit_in_force(state, names.namespace_of(record.topic), what, record.limit)
+    return has_room(limit, state.subscriptions(record.topic))
+
+
+def _seats_one_more(state: StateReader, before: _Before, record: SubscriptionChange) -> bool:
+    if before is None or record.consumer in before.consumers:
+        return True
+    what = TenantLimit.MAX_CONSUMERS_PER_SUBSCRIPTION
+    limit = limit_in_force(state, names.namespace_of(record.topic), what, record.limit)
+    return has_room(limit, before.consumers)
 
 
 _NAME_FITS: Final = SubscriptionGuard(
@@ -135,6 +153,17 @@ _ROOTS_FIRST: Final = SubscriptionGuard(
     "everything above the record's segments is drained", _roots_first, Verdict.NOT_DRAINED
 )
 
+_ROOM: Final = SubscriptionGuard(
+    "the topic has fewer subscriptions than the namespace's limit, or else the record's",
+    _has_room,
+    Verdict.LIMIT_REACHED,
+)
+_SEAT: Final = SubscriptionGuard(
+    "the name is registered, or fewer are than the namespace's limit, or else the record's",
+    _seats_one_more,
+    Verdict.LIMIT_REACHED,
+)
+
 _E, _O = Existence, SubscriptionOp
 _FITS: Final = (_PUTS_ASIDE_WELL, CONTROLLER, _TOPIC_OPEN)
 _ANY: Final = (IN_SESSION, *_FITS)
@@ -143,9 +172,14 @@ _HERE: Final = (_E.PRESENT,)
 
 SUBSCRIPTIONS: Final = StateMachine(
     (
-        Arrow(_O.CREATE, (_E.ABSENT,), _E.PRESENT, (IN_SESSION, _NAME_FITS, *_FITS, *_BEGINS)),
+        Arrow(
+            _O.CREATE,
+            (_E.ABSENT,),
+            _E.PRESENT,
+            (IN_SESSION, _NAME_FITS, *_FITS, *_BEGINS, _ROOM),
+        ),
         Arrow(_O.DELETE, _HERE, _E.ABSENT, _ANY),
-        Arrow(_O.JOIN, _HERE, None, (IN_SESSION, _CONSUMER_FITS, *_FITS, _OTHER_PROCESS)),
+        Arrow(_O.JOIN, _HERE, None, (IN_SESSION, _CONSUMER_FITS, *_FITS, _OTHER_PROCESS, _SEAT)),
         Arrow(_O.LEAVE, _HERE, None, (*_ANY, _REGISTERED)),
         Arrow(_O.DRAINED, _HERE, None, (*_ANY, _SEGMENTS_NAMED, _SEALED, _ROOTS_FIRST)),
         Arrow(_O.RESET, _HERE, None, (*_ANY, *_BEGINS)),

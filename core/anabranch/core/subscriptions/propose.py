@@ -32,11 +32,8 @@ def subscription_change(
         subscription=subscription,
         op=op,
         version=(before.version if before is not None else 0) + 1,
-        actor=actor.broker,
-        session=actor.session,
         cause=cause,
-        principal=actor.principal,
-        proxied_by=actor.proxied_by,
+        **actor.signature(),
         **fields,
     )
 

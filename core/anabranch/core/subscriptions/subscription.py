@@ -18,6 +18,9 @@ import msgspec
 # of those is needed to put it aside.
 DELIVERIES_MAX: Final = 9
 DELIVERIES: Final = 5  # Kafka's own limit, unless somebody says otherwise
+# Of how many pruned segments a checkpoint subscription keeps the ends: an old checkpoint is judged
+# by them.
+PRUNED_MAX: Final = 128
 
 
 @unique
@@ -61,7 +64,7 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, array_like=True):
     `consumers`: names with a session, sorted; `instances`: for each, the number of the process that
     serves under it, or NOBODY. `drained`: ids of sealed segments that are still in the layout.
     `positions`: where it goes on in buckets of which its Kafka group knows no position, or none any
-    more.
+    more; of a CHECKPOINT also the ends of the last segments that were pruned.
     `dead_letter`: of a queue: the scalable topic, `tenant/namespace/name`, that takes what was
     delivered `deliveries_max` times in vain; "" and 0 where there is none.
     """
@@ -108,6 +111,24 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, array_like=True):
         drained = tuple(sorted({*self.drained, *segment_ids}))
         left = tuple(each for each in self.positions if each.segment_id not in drained)
         return msgspec.structs.replace(self, drained=drained, positions=left)
+
+    def without_segments(
+        self, gone: Collection[SegmentPositions], left: Collection[int]
+    ) -> Subscription:
+        """Returns it where the layout has these no more, which end there; `left`: ids it has yet.
+
+        >>> new = Subscription(1, SubscriptionKind.CHECKPOINT, 0, (), (), (0,), 0, 0, "")
+        >>> new.without_segments([SegmentPositions(0, (7,))], [1]).positions
+        (SegmentPositions(segment_id=0, offsets=(7,)),)
+        """
+        ids = {each.segment_id for each in gone}
+        drained = tuple(each for each in self.drained if each not in ids)
+        if self.kind is not SubscriptionKind.CHECKPOINT:
+            return msgspec.structs.replace(self, drained=drained)
+        kept = [each for each in self.positions if each.segment_id in left]
+        ended = [each for each in self.positions if each.segment_id not in left]
+        ended = [*ended, *gone][-PRUNED_MAX:]
+        return msgspec.structs.replace(self, drained=drained, positions=(*kept, *ended))
 
     def _with(self, registered: Mapping[str, int]) -> Subscription:
         names = tuple(sorted(registered))

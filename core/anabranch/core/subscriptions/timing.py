@@ -6,21 +6,22 @@ from typing import Final
 
 import msgspec
 
-LAPSE_MARGIN: Final = 1.2  # far more than two clocks differ over a session time
+# A controller's clock for a session runs so much longer than the consumer's own, which begins to
+# count earlier as well: far more than two clocks differ, and time to cancel what works on a bucket.
+LAPSE_MARGIN: Final = 1.2
 
 
 class Timing(msgspec.Struct, frozen=True):
     """Durations in seconds. A consumer must report at least every sixth of `session_timeout_s`.
 
     `drain_after_s`: a segment that is not drained so long after its seal was seen has a backlog,
-    which several consumers read at once from then on; None: never. `settle_s`: how long consumers
-    take to settle what they have, unless told otherwise.
+    which several consumers read at once from then on; None: never. A consumer that is heard has no
+    time in which it must give a bucket up: it alone knows what works on that.
     """
 
     grace_s: float = 60.0  # a registration survives its consumer's absence for this long
     session_timeout_s: float = 10.0  # a consumer serves on without an answer for this long
     drain_after_s: float | None = 2.0
-    settle_s: float = 30.0
 
     @property
     def lapse_s(self) -> float:
@@ -31,16 +32,16 @@ class Timing(msgspec.Struct, frozen=True):
     def unserved_s(self) -> float:
         """Bounds how long nobody serves a bucket while a consumer of the subscription lives.
 
-        Whoever had it is missed after a lapse, and keeps it for the grace; or settles what it has,
-        and is missed meanwhile. The next one may have lapsed, too, unnoticed so far, and the one
-        after that is served for certain only when it is heard again.
+        Whoever had it is missed after a lapse, and keeps it for the grace. The next one may have
+        lapsed, too, unnoticed so far, and the one after that is served for certain only when it is
+        heard again. One that lives and works on what it was given has no bound: that is told.
         """
         return self.urgent_s + 2 * self.lapse_s
 
     @property
     def urgent_s(self) -> float:
-        """Returns how long the grace, or settling, and a lapse keep a bucket from being served."""
-        return max(self.grace_s, self.settle_s) + self.lapse_s
+        """Returns how long the grace and a lapse keep a bucket from being served."""
+        return self.grace_s + self.lapse_s
 
     @property
     def queue_gone_s(self) -> float:

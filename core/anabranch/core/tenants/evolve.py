@@ -68,6 +68,7 @@ def evolve_namespace(
         proposal_id=record.proposal_id,
         auto_scale=record.auto_scale,
         anti_affinity=record.anti_affinity,
+        limits=record.limits,
     )
     return Outcome(Verdict.ACCEPTED, ((record.key, after),))
 

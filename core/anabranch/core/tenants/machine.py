@@ -11,10 +11,11 @@ from anabranch.core.log.records import NamespaceChange, PolicyOp, TenantChange
 from anabranch.core.log.state import StateReader
 from anabranch.core.log.state_machine import Arrow, Existence, Guard, StateMachine
 from anabranch.core.log.verdicts import Verdict
-from anabranch.core.names import is_valid, parse_namespace, tenant
+from anabranch.core.names import Namespace, is_valid, parse_namespace, tenant, tenant_of
 from anabranch.core.policies.policy import check_group, passes
 from anabranch.core.ring import BUNDLES_MAX
 from anabranch.core.sessions.machine import IN_SESSION
+from anabranch.core.tenants.limits import are_limits, has_room
 from anabranch.core.tenants.tenant import NamespaceInfo, Tenant
 
 TenantGuard = Guard[Tenant | None, TenantChange]
@@ -55,6 +56,16 @@ _GROUP_NAMED: Final = NamespaceGuard(
     lambda s, e, r: not r.anti_affinity or passes(check_group, r.anti_affinity),
     Verdict.INVALID_VALUE,
 )
+_LIMITS_FORMED: Final = NamespaceGuard(
+    "the namespace's own limits are numbers, one for each of what it can limit, or there are none",
+    lambda s, e, r: are_limits(r.limits),
+    Verdict.INVALID_VALUE,
+)
+_ROOM: Final = NamespaceGuard(
+    "the tenant has fewer namespaces than the record's limit",
+    lambda s, e, r: has_room(r.limit, s.namespaces(tenant_of(Namespace(r.namespace)))),
+    Verdict.LIMIT_REACHED,
+)
 _UNUSED: Final = NamespaceGuard(
     "the namespace has no scalable topic, and no broker acts for any of its bundles",
     _unused,
@@ -73,8 +84,13 @@ TENANTS: Final = StateMachine(
 
 NAMESPACES: Final = StateMachine(
     (
-        Arrow(_O.CREATE, (_E.ABSENT,), _E.PRESENT, (IN_SESSION, _COUNTABLE)),
-        Arrow(_O.UPDATE, (_E.PRESENT,), _E.PRESENT, (IN_SESSION, _OVERRIDES_FORMED, _GROUP_NAMED)),
+        Arrow(_O.CREATE, (_E.ABSENT,), _E.PRESENT, (IN_SESSION, _COUNTABLE, _ROOM)),
+        Arrow(
+            _O.UPDATE,
+            (_E.PRESENT,),
+            _E.PRESENT,
+            (IN_SESSION, _OVERRIDES_FORMED, _GROUP_NAMED, _LIMITS_FORMED),
+        ),
         Arrow(_O.DELETE, (_E.PRESENT,), _E.ABSENT, (IN_SESSION, _UNUSED)),
     ),
     Existence,

@@ -20,6 +20,7 @@ class NamespaceInfo(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     `auto_scale`: what it overrides of its topics' auto-scale policy: name, value, name, value.
     `anti_affinity`: the group of namespaces whose bundles keep apart, "" for none.
+    `limits`: its own, by `limits.TenantLimit`; none for the cluster's.
     """
 
     version: int
@@ -28,3 +29,4 @@ class NamespaceInfo(msgspec.Struct, frozen=True, gc=False, array_like=True):
     proposal_id: str
     auto_scale: tuple[str, ...] = ()
     anti_affinity: str = ""
+    limits: tuple[int, ...] = ()

@@ -19,6 +19,7 @@ def grouped(text: str) -> str:
     ('(?:orders-.*)', '(?:[)]|cost\\$)')
     """
     at = depth = 0
+    body = text
     while at < len(text):
         if text[at] in "\\[":
             at = _end_of_sign(text, at)
@@ -30,10 +31,10 @@ def grouped(text: str) -> str:
             )
         at += 1
         if at == len(text) and text[at - 1] == "$":
-            text = text[:-1]
+            body = text[:-1]
     if depth:
         raise _unbalanced(text, "a ) is missing", "\\( for a bracket")
-    return f"(?:{text.removeprefix('^')})"  # else a ? at its beginning would be the group's own
+    return f"(?:{body.removeprefix('^')})"  # else a ? at its beginning would be the group's own
 
 
 def _end_of_sign(text: str, at: int) -> int:

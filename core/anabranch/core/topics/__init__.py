@@ -9,6 +9,7 @@
 `propose`: proposals for its next version.
 `controller`: what its controller does, and when.
 `tasks`: what is to be done in Kafka between two records.
+`findings`: what somebody else has made of a segment's Kafka topic.
 `retention`: what is kept, and for how long.
 `kafka_names`: Kafka's names for what belongs to it.
 `entries`: the hashes that an entry holds.
@@ -18,6 +19,7 @@
 __all__ = [
     "controller",
     "entries",
+    "findings",
     "guards",
     "kafka_names",
     "layout",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -15,8 +16,10 @@ from anabranch.core.log.state import Change, StateReader
 from anabranch.core.log.state_machine import Arrow, Case
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.security.evolve import revoked_with
+from anabranch.core.subscriptions.subscription import SegmentPositions
 from anabranch.core.topics.layout import SegmentLayout, entered, without
 from anabranch.core.topics.machine import LAYOUTS
+from anabranch.core.topics.segment import SegmentInfo
 from anabranch.core.topics.topic import (
     LAYOUT_MOVES,
     Operation,
@@ -55,7 +58,7 @@ def evolve_topic(
     after = _moved(topic, case.row, record, offset, timestamp_ms)
     changes: list[Change] = [(record.key, after)]
     if record.move is TopicMove.PRUNE:
-        changes += _undrained(state, record)
+        changes += _pruned(state, topic, record)
     elif after is None:
         changes += [
             (subscription_key(record.topic, name), None)
@@ -106,7 +109,8 @@ def _moved(
                 properties=record.properties,
             )
         case TopicMove.OPEN:
-            return replace(after, opened=record.version)
+            segments = _identified(topic.segments, record.topic_ids)
+            return replace(after, opened=record.version, segments=segments)
         case TopicMove.UPDATE:
             return replace(after, properties=record.properties)
         case TopicMove.POLICY:
@@ -121,6 +125,7 @@ def _moved(
                 next_segment_id=topic.next_segment_id + len(record.segments),
             )
         case TopicMove.COMMIT:
+            after = replace(after, children=_identified(topic.children, record.topic_ids))
             return _committed(after, record.end_offsets, timestamp_ms)
         case TopicMove.ABORT:
             return _at_rest(after, garbage=topic.garbage + topic.children)
@@ -131,8 +136,28 @@ def _moved(
         case TopicMove.CLEAR:
             kept = (part for part in topic.garbage if part.segment_id not in record.segment_ids)
             return replace(after, garbage=tuple(kept))
+        case TopicMove.LOST:
+            return replace(after, segments=tuple(_lost(topic, record.segment_ids)))
         case _:
             return after
+
+
+def _identified(
+    parts: tuple[SegmentInfo, ...], topic_ids: tuple[str, ...]
+) -> tuple[SegmentInfo, ...]:
+    """Returns the segments with the ids of their Kafka topics; as they are where those are not
+    told.
+    """
+    if len(topic_ids) != len(parts):
+        return parts
+    return tuple(replace(part, topic_id=each) for part, each in zip(parts, topic_ids, strict=True))
+
+
+def _lost(topic: ScalableTopic, gone: tuple[int, ...]) -> Iterator[SegmentInfo]:
+    """Returns its segments, of which those that are gone end where they began."""
+    for part in topic.segments:
+        lost = part.segment_id in gone
+        yield replace(part, end_offsets=(0,) * part.buckets) if lost else part
 
 
 def _committed(
@@ -162,13 +187,16 @@ def _at_rest(topic: ScalableTopic, **changes: Any) -> ScalableTopic:
     return replace(topic, operation=Operation.NONE, parents=(), children=(), off=(), **changes)
 
 
-def _undrained(state: StateReader, record: TopicChange) -> list[Change]:
-    """Takes pruned segments out of what subscriptions have drained."""
-    gone = set(record.segment_ids)
-    changes: list[Change] = []
-    for name, subscription in state.subscriptions(record.topic):
-        if gone & set(subscription.drained):
-            left = tuple(each for each in subscription.drained if each not in gone)
-            after = replace(subscription, drained=left)
-            changes.append((subscription_key(record.topic, name), after))
-    return changes
+def _pruned(state: StateReader, topic: ScalableTopic, record: TopicChange) -> list[Change]:
+    """Takes pruned segments out of what subscriptions, all of them, have drained."""
+    ids = set(record.segment_ids)
+    gone = [
+        SegmentPositions(part.segment_id, part.end_offsets)
+        for part in topic.segments
+        if part.segment_id in ids
+    ]
+    left = {part.segment_id for part in topic.segments} - ids
+    return [
+        (subscription_key(record.topic, name), known.without_segments(gone, left))
+        for name, known in state.subscriptions(record.topic)
+    ]

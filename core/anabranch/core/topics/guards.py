@@ -11,6 +11,7 @@ from anabranch.core.log.state_machine import Guard
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.names import full_name, namespace_of
 from anabranch.core.ring import topic_hash
+from anabranch.core.tenants.limits import TenantLimit, has_room, limit_in_force
 from anabranch.core.topics.segment import BUCKETS_MAX, SEGMENTS_MAX, SegmentInfo, SegmentState, tile
 from anabranch.core.topics.topic import Operation, ScalableTopic
 
@@ -65,6 +66,8 @@ def _fit(state: StateReader, topic: ScalableTopic, record: TopicChange) -> bool:
     # The parents must be neighbours, and the children must cover exactly what they covered.
     if not tile(active, start, end) or not tile(children, start, end):
         return False
+    if len(record.end_offsets) not in (0, active[0].buckets):
+        return False
     match record.operation:
         case Operation.SPLIT:
             return len(active) == 1 and len(children) >= 2
@@ -73,7 +76,7 @@ def _fit(state: StateReader, topic: ScalableTopic, record: TopicChange) -> bool:
         case Operation.REBUCKET:
             alone = len(active) == len(children) == 1
             return alone and active[0].buckets != children[0].buckets
-        case Operation.RELOCATE:
+        case Operation.RELOCATE | Operation.RESTORE:
             alone = len(active) == len(children) == 1
             return alone and active[0].buckets == children[0].buckets
         case _:
@@ -98,6 +101,17 @@ def _prunable(state: StateReader, topic: ScalableTopic, record: TopicChange) -> 
     return all(set(ids) <= set(subscription.drained) for _, subscription in subscriptions)
 
 
+def _has_room(state: StateReader, topic: ScalableTopic, record: TopicChange) -> bool:
+    home, what = namespace_of(record.topic), TenantLimit.MAX_TOPICS_PER_NAMESPACE
+    return has_room(limit_in_force(state, home, what, record.limit), state.topics(home))
+
+
+def _as_it_was(state: StateReader, topic: ScalableTopic, record: TopicChange) -> bool:
+    parts = [topic.segment(each) for each in record.segment_ids]
+    ends = [part.end_offsets for part in parts if part is not None and not part.is_active]
+    return len(parts) == 1 and ends == [record.end_offsets] and any(record.end_offsets)
+
+
 CONTROLLER: Final = Guard[Any, Any](  # of subscriptions' records too
     "the actor holds the bundle of the topic's name",
     lambda s, t, r: controller_of(s, r.topic)[1] == r.actor,
@@ -105,6 +119,11 @@ CONTROLLER: Final = Guard[Any, Any](  # of subscriptions' records too
 )
 SEGMENTS_TILE: Final = TopicGuard(
     "the record's segments are a first layout", _tile, Verdict.SEGMENTS_INVALID
+)
+TOPIC_ROOM: Final = TopicGuard(
+    "the namespace has fewer topics than its limit, or else the record's",
+    _has_room,
+    Verdict.LIMIT_REACHED,
 )
 CHILDREN_FIT: Final = TopicGuard(
     "the record's children can take the place of its parents", _fit, Verdict.SEGMENTS_INVALID
@@ -116,6 +135,11 @@ PRUNABLE: Final = TopicGuard(
     "the segments are sealed roots that every subscription has drained",
     _prunable,
     Verdict.NOT_DRAINED,
+)
+LOST_AS_IT_WAS: Final = TopicGuard(
+    "the record names one sealed segment, and where it ended, which was not where it began",
+    _as_it_was,
+    Verdict.SEGMENTS_INVALID,
 )
 GARBAGE_NAMED: Final = TopicGuard(
     "the segments are what waits to be deleted",

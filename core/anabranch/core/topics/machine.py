@@ -14,8 +14,10 @@ from anabranch.core.topics.guards import (
     CONTROLLER,
     ENDS_COMPLETE,
     GARBAGE_NAMED,
+    LOST_AS_IT_WAS,
     PRUNABLE,
     SEGMENTS_TILE,
+    TOPIC_ROOM,
 )
 from anabranch.core.topics.topic import TopicMove, TopicState
 
@@ -24,7 +26,7 @@ _OPEN: Final = (_S.STABLE, _S.PREPARING, _S.SEALING)
 
 LAYOUTS: Final = StateMachine(
     (
-        Arrow(_M.CREATE, (_S.INIT,), _S.CREATING, (CONTROLLER, SEGMENTS_TILE)),
+        Arrow(_M.CREATE, (_S.INIT,), _S.CREATING, (CONTROLLER, SEGMENTS_TILE, TOPIC_ROOM)),
         Arrow(_M.OPEN, (_S.CREATING,), _S.STABLE, (CONTROLLER,)),
         Arrow(_M.BEGIN, (_S.STABLE,), _S.PREPARING, (CONTROLLER, CHILDREN_FIT)),
         Arrow(_M.SEALING, (_S.PREPARING,), _S.SEALING, (CONTROLLER,)),
@@ -34,6 +36,7 @@ LAYOUTS: Final = StateMachine(
         Arrow(_M.CLEAR, _OPEN, None, (CONTROLLER, GARBAGE_NAMED)),
         Arrow(_M.UPDATE, _OPEN, None, (CONTROLLER,)),
         Arrow(_M.POLICY, _OPEN, None, (CONTROLLER,)),
+        Arrow(_M.LOST, _OPEN, None, (CONTROLLER, LOST_AS_IT_WAS)),
         # Not while SEALING: what has begun to be sealed is always committed first.
         Arrow(_M.DELETE, (_S.CREATING, _S.STABLE, _S.PREPARING), _S.DELETING, (CONTROLLER,)),
         Arrow(_M.REMOVE, (_S.DELETING,), _S.INIT, (CONTROLLER,)),

@@ -25,11 +25,8 @@ def topic_change(
         topic=name,
         move=move,
         version=(topic.version if topic is not None else 0) + 1,
-        actor=actor.broker,
-        session=actor.session,
         cause=cause,
-        principal=actor.principal,
-        proxied_by=actor.proxied_by,
+        **actor.signature(),
         **fields,
     )
 

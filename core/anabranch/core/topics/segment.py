@@ -32,7 +32,8 @@ class SegmentInfo(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     `buckets`: how many entry buckets of equal width, which are the partitions of its Kafka topic.
     `sealed_at_epoch`, `sealed_at_ms`: 0 while it is ACTIVE. `end_offsets`: once it is SEALED, the
-    first offset that each partition will never have.
+    first offset that each partition will never have. `topic_id`: of its Kafka topic; "" where Kafka
+    did not tell.
     """
 
     segment_id: int
@@ -47,6 +48,7 @@ class SegmentInfo(msgspec.Struct, frozen=True, gc=False, array_like=True):
     sealed_at_ms: int
     buckets: int
     end_offsets: tuple[int, ...] = ()
+    topic_id: str = ""
 
     @property
     def is_active(self) -> bool:

@@ -36,12 +36,13 @@ class MakeSegments(msgspec.Struct, frozen=True):
 
 class SealSegments(msgspec.Struct, frozen=True):
     """Make Kafka refuse every append to these segments; the answer is their end offsets, by
-    segment and partition, in order.
+    segment and partition, in order. `children`: of which it is to be told which topics they have.
     """
 
     topic: str
     incarnation: int
     segments: tuple[SegmentInfo, ...]
+    children: tuple[SegmentInfo, ...] = ()
 
 
 class DeleteSegments(msgspec.Struct, frozen=True):
@@ -57,9 +58,12 @@ Task = MakeSegments | SealSegments | DeleteSegments
 
 
 class TaskDone(msgspec.Struct, frozen=True):
-    """A task was carried out; `end_offsets` is SealSegments' answer."""
+    """A task was carried out; `end_offsets` is SealSegments' answer. `topic_ids`: by which Kafka
+    knows the topics of new segments, where it tells.
+    """
 
     end_offsets: tuple[int, ...] = ()
+    topic_ids: tuple[str, ...] = ()
 
 
 class TaskFailed(msgspec.Struct, frozen=True):
@@ -80,7 +84,7 @@ def next_task(state: StateReader, name: str, topic: ScalableTopic) -> Task | Non
         case TopicState.SEALING:
             parts = (topic.segment(each) for each in topic.parents)
             parents = tuple(part for part in parts if part is not None)
-            return SealSegments(name, incarnation, parents)
+            return SealSegments(name, incarnation, parents, topic.children)
         case TopicState.DELETING:
             everything = (*topic.segments, *topic.children, *topic.garbage)
             every = ((each, known.created_offset) for each, known in state.subscriptions(name))
@@ -109,7 +113,16 @@ def after_task(
             actor, task.topic, topic, TopicMove.CLEAR, proposal_id, segment_ids=gone
         )
     move = _AFTER[topic.state]
-    return topic_change(actor, task.topic, topic, move, proposal_id, end_offsets=done.end_offsets)
+    ids = done.topic_ids if move in (TopicMove.OPEN, TopicMove.COMMIT) else ()
+    return topic_change(
+        actor,
+        task.topic,
+        topic,
+        move,
+        proposal_id,
+        end_offsets=done.end_offsets,
+        topic_ids=ids,
+    )
 
 
 def prunable(

@@ -3,10 +3,10 @@
 Each accepted record is a version, and those that change the layout (`LAYOUT_MOVES`) are an epoch of
 it, as PIP-468 counts.
 
-Split, merge, rebucket and relocate are one protocol: BEGIN names the children, whose Kafka topics
-are then made; SEALING is the point of no return, after which the parents are sealed in Kafka;
-COMMIT carries their end offsets and makes the new layout. Whoever controls the topic goes on from
-the last record.
+Split, merge, rebucket, relocate and restore are one protocol: BEGIN names the children, whose Kafka
+topics are then made; SEALING is the point of no return, after which the parents are sealed in
+Kafka; COMMIT carries their end offsets and makes the new layout. Whoever controls the topic goes on
+from the last record.
 """
 
 from __future__ import annotations
@@ -49,10 +49,11 @@ class TopicMove(IntEnum):
     DELETE = 9
     REMOVE = 10
     POLICY = 11  # when it may change its segments by itself
+    LOST = 12  # a sealed segment's Kafka topic is gone: nobody waits for what it held
 
 
 # What changes the segments of the layout. All else is of the protocol or of the topic's settings.
-LAYOUT_MOVES: Final = frozenset((TopicMove.COMMIT, TopicMove.PRUNE))
+LAYOUT_MOVES: Final = frozenset((TopicMove.COMMIT, TopicMove.PRUNE, TopicMove.LOST))
 
 
 @unique
@@ -64,6 +65,7 @@ class Operation(IntEnum):
     MERGE = 2
     REBUCKET = 3
     RELOCATE = 4
+    RESTORE = 5  # its Kafka topic is gone
 
 
 _OPEN: Final = (TopicState.STABLE, TopicState.PREPARING, TopicState.SEALING)

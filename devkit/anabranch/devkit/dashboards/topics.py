@@ -154,6 +154,11 @@ CLIENTS: Final = Dashboard(
             "That no consumer may serve for longer than they should wait: 0, when all is well.",
         ),
         number(
+            "Changed segments",
+            f"sum(anabranch_segment_findings{{{_T}}}) or vector(0)",
+            "Whose Kafka topics somebody else has changed: 0, when all is well.",
+        ),
+        number(
             "Refused, 1 hour",
             "sum(increase(anabranch_http_refused_total[1h]))",
             "HTTP connections that ended by a limit.",
@@ -221,6 +226,15 @@ CLIENTS: Final = Dashboard(
             "About how many, if they are as large as those produced lately.",
             Query(
                 f"max by (topic, subscription) (anabranch_subscription_backlog_bytes{{{_T}}})",
+                "{{topic}} {{subscription}}",
+            ),
+        ),
+        lines(
+            "Dead letters that wait",
+            PanelUnit.COUNT,
+            "Messages of a queue that its consumers could not put aside so far.",
+            Query(
+                f"sum by (topic, subscription) (anabranch_dead_letters_waiting{{{_T}}})",
                 "{{topic}} {{subscription}}",
             ),
         ),

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.connection import KAFKA_S_MAX, KafkaConnection
 from anabranch.channel.kafka.topics import Topics
 from anabranch.channel.log.kafka_log import KafkaLogReader
 from anabranch.core.bundles.unit import Move, Unit, UnitState
@@ -21,7 +21,6 @@ from anabranch.devkit.demo.lookups import LookupSample
 
 _BATCH_MAX: Final = 5_000
 _POLL_S: Final = 0.25
-_KAFKA_S_MAX: Final = 10.0
 _REPAIRS: Final = (Move.RECLAIM, Move.DISCARD, Move.OVERRIDE)
 # A node answers from its view, which follows the log; so an answer may be this much out of date.
 LAG_MS_MAX: Final = 1_000
@@ -50,7 +49,7 @@ class History:
         reader = KafkaLogReader(connection, topics.wal, 0)
         replica = MemoryReplica()
         try:
-            _, end = reader.offsets(_KAFKA_S_MAX)
+            _, end = reader.offsets(KAFKA_S_MAX)
             while reader.next_offset < end:
                 for entry in reader.poll(_BATCH_MAX, _POLL_S):
                     self.take(replica.read(entry.record(), entry.offset, entry.timestamp_ms))

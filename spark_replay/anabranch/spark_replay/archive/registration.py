@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import secrets
 import socket
-from typing import Final
 
 import structlog
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from anabranch.channel.archives import ArchiveRegistry
 from anabranch.channel.errors import KafkaUnreachableError
+from anabranch.channel.kafka.connection import KAFKA_S_MAX
 from anabranch.channel.kafka.topics import topic_id
 from anabranch.spark_replay.archive.folders import Folder
 from anabranch.spark_replay.archive.identity import (
@@ -26,7 +26,6 @@ from anabranch.spark_replay.archive.identity import (
 )
 from anabranch.spark_replay.sources import AuditError, KafkaSource
 
-_KAFKA_S_MAX: Final = 10.0
 _log = structlog.get_logger(__name__)
 
 
@@ -75,7 +74,7 @@ class ArchiveRegistration:
 
     def _identified(self, until: int | None) -> ArchiveIdentity:
         log = self._kafka.names.wal
-        log_id = topic_id(self._kafka.connection, log, _KAFKA_S_MAX)
+        log_id = topic_id(self._kafka.connection, log, KAFKA_S_MAX)
         first = self._kafka.extent(log).first_offset
         found = read_identity(self._folder)
         if found is not None and found.log_id != log_id:

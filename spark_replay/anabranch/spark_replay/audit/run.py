@@ -13,7 +13,7 @@ import msgspec
 from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as F
 
-from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.connection import KAFKA_S_MAX, KafkaConnection
 from anabranch.channel.kafka.topics import Topics, topic_id
 from anabranch.core.effects import BrokerState
 from anabranch.core.errors import AnabranchError
@@ -47,7 +47,6 @@ INCOMPLETE: Final = 3
 _CHUNK: Final = 10_000  # offsets that are counted or compared together
 _RUNS_MAX: Final = 100_000  # stretches without a gap that are looked at
 _ATTEMPTS_MAX: Final = 3
-_KAFKA_S_MAX: Final = 10.0
 _BINS_MAX: Final = 240
 _BINS_MS: Final = (1_000, 2_000, 5_000, 10_000, 15_000, 30_000, 60_000)
 
@@ -165,7 +164,7 @@ def _check_archive(kafka: KafkaSource, folder: Folder | None) -> None:
     """Raises AuditError for an archive of another log: all its records would be accused."""
     identity = read_identity(folder) if folder is not None else None
     log = kafka.names.wal
-    if identity is not None and identity.log_id != topic_id(kafka.connection, log, _KAFKA_S_MAX):
+    if identity is not None and identity.log_id != topic_id(kafka.connection, log, KAFKA_S_MAX):
         raise AuditError(
             f"the archive in {folder} is of another log than {log} is now: check "
             "--archive-dir, bootstrap servers and topic prefix"
@@ -212,7 +211,9 @@ def _examine(
         stuck_after_ms=round(options.stuck_after_s * 1000),
         orphaned_after_ms=round(options.orphaned_after_s * 1000),
         to_end=inputs.to_end,
-        segment_ends=lambda left: ask_kafka(kafka.connection, kafka.names.prefix, left),
+        segment_ends=lambda left: ask_kafka(
+            kafka.connection, kafka.names.prefix, left, inputs.wal.next_offset
+        ),
         segment_edges=lambda left: read_edges(kafka.connection, kafka.names.prefix, left),
         setting_fault=options.setting_fault,
         tolerance_ms=plan.tolerance_ms,

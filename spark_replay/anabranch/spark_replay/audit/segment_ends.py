@@ -2,21 +2,27 @@
 
 After the log was read, so that what is found can only be later: a topic that was pruned meanwhile
 is not there any more, and is left out. Commits are asked for first: Kafka forgets them with their
-topic, so a topic that is there afterwards had its commits before.
+topic, so a topic that is there afterwards had its commits before. A group that Kafka does not have
+proves nothing where the log goes on with its subscription or topic: that may be deleted by now.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from anabranch.channel.kafka.connection import KafkaConnection, close_consumer
-from anabranch.channel.kafka.offsets import LATEST, PartitionOffsets
-from anabranch.channel.log.kafka_log import is_passing
+from anabranch.channel.errors import LogLostError, LogTrimmedError
+from anabranch.channel.kafka.connection import NO_GROUP, KafkaConnection, close_consumer
+from anabranch.channel.kafka.offsets import ASKING, EARLIEST, LATEST, PartitionOffsets, Place
+from anabranch.channel.kafka.topics import Topics
+from anabranch.channel.log.entries import read_until
+from anabranch.channel.log.kafka_log import KafkaLogReader, is_passing
+from anabranch.core.log.records import subscription_key, topic_key
+from anabranch.core.subscriptions.draining import unread
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
 from anabranch.spark_replay.audit.checks.topics.segments import SegmentEnds
 from anabranch.spark_replay.audit.checks.topics.topic_checks import (
@@ -40,10 +46,18 @@ _GONE: Final = frozenset(
     }
 )
 
+# At the end, or before the first offset that is still kept.
+_NOTHING_LEFT: Final = (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET)
 
-def ask_kafka(connection: KafkaConnection, prefix: str, left: TopicsLeft) -> SegmentEnds:
-    """Asks Kafka about `left.sealed`. Raises KafkaUnreachableError or KafkaRefusedError."""
-    asker = _Asker(connection, prefix)
+
+def ask_kafka(
+    connection: KafkaConnection, prefix: str, left: TopicsLeft, read_to: int
+) -> SegmentEnds:
+    """Asks Kafka about `left.sealed`; `read_to`: the end of the log that this is known from.
+
+    Raises KafkaUnreachableError or KafkaRefusedError.
+    """
+    asker = _Asker(connection, prefix, read_to)
     segments = {(one.topic, one.segment.segment_id): one for one in left.sealed}
     committed = asker.committed(left.drains, segments)
     there = asker.topics()
@@ -52,15 +66,23 @@ def ask_kafka(connection: KafkaConnection, prefix: str, left: TopicsLeft) -> Seg
         for place, one in segments.items()
         if asker.topic_of(one) in there
     }
-    return SegmentEnds(asker.ends(found), committed)
+    behind = {
+        (topic, segment_id)
+        for (topic, _, segment_id), offsets in committed.items()
+        if any(map(unread, segments[topic, segment_id].segment.end_offsets, offsets))
+    }
+    in_doubt = {place: found[place] for place in found if place in behind}
+    begins = asker.offsets(in_doubt, EARLIEST)  # before the ends: a topic that has those had these
+    return SegmentEnds(asker.of_messages(asker.offsets(found, LATEST), segments), committed, begins)
 
 
 class _Asker:
     """Questions to Kafka, all before one deadline."""
 
-    def __init__(self, connection: KafkaConnection, prefix: str) -> None:
+    def __init__(self, connection: KafkaConnection, prefix: str, read_to: int) -> None:
         self._connection = connection
         self._prefix = prefix
+        self._read_to = read_to
         self._deadline = time.monotonic() + _DEADLINE_S
         self._admin: AdminClient = connection.admin()
 
@@ -85,8 +107,10 @@ class _Asker:
     ) -> dict[tuple[str, str, int], tuple[int, ...]]:
         """Asks what the subscription's group has committed of each drained segment named."""
         found: dict[tuple[str, str, int], tuple[int, ...]] = {}
+        unknown: dict[str, list[tuple[str, str, int]]] = {}  # by group that has committed nothing
         for drain in drains:
-            places = [(drain.topic, each) for each in drain.drained]
+            drained = [each.segment_id for each in drain.drained]
+            places = [(drain.topic, each) for each in drained]
             wanted = [
                 part
                 for place in places
@@ -97,14 +121,58 @@ class _Asker:
                 continue
             group = kafka_group(self._prefix, drain.topic, drain.name, drain.created_offset)
             offsets = self._offsets(group, wanted)
-            for each in drain.drained:
-                one = segments.get((drain.topic, each))
-                if one is not None:
-                    found[drain.topic, drain.name, each] = tuple(
-                        offsets.get((part.topic, part.partition), _UNKNOWN)
-                        for part in self.partitions(one)
-                    )
+            told = {
+                (drain.topic, drain.name, place[1]): tuple(
+                    offsets.get((part.topic, part.partition), _UNKNOWN)
+                    for part in self.partitions(segments[place])
+                )
+                for place in places
+                if place in segments
+            }
+            found |= told
+            if all(at == _UNKNOWN for at in offsets.values()):
+                unknown[group] = list(told)
+        absent = unknown.keys() - self._groups() if unknown else set()
+        news = self._news() if absent else frozenset()
+        for group in absent:
+            for key in unknown[group]:
+                topic, name, _ = key
+                if news is None or {topic_key(topic), subscription_key(topic, name)} & news:
+                    del found[key]
         return found
+
+    def _news(self) -> frozenset[str] | None:
+        """The keys of what came into the log since; None: it does not hold all of that."""
+        topic = Topics(self._prefix).wal
+        doing = f"to read {topic}"
+        try:
+            reader = KafkaLogReader(
+                self._connection, topic, self._read_to, self._left_s(doing), to_end=True
+            )
+        except (LogTrimmedError, LogLostError):
+            return None
+        try:
+            _, end = reader.offsets(self._left_s(doing))
+            read = read_until(reader, end, lambda: self._connection.unreachable(doing))
+            return frozenset(
+                (entry.key or b"").decode(errors="replace") for some in read for entry in some
+            )
+        except (LogTrimmedError, LogLostError):
+            return None
+        finally:
+            reader.close()
+
+    def _groups(self) -> frozenset[str]:
+        """The names of all groups that Kafka tells of."""
+        doing = "to list groups"
+        left_s = self._left_s(doing)
+        try:
+            answer = self._admin.list_consumer_groups(request_timeout=left_s).result()
+        except KafkaException as error:
+            raise self._connection.explained(error, doing) from None
+        if answer.errors:  # a broker does not tell of its own
+            raise self._connection.explained(answer.errors[0], doing)
+        return frozenset(each.group_id for each in answer.valid)
 
     def _offsets(self, group: str, wanted: list[TopicPartition]) -> dict[tuple[str, int], int]:
         """Asks what a group has committed; not by the admin client, in which librdkafka 2.16
@@ -120,15 +188,19 @@ class _Asker:
             close_consumer(reader)
         return {(part.topic, part.partition): max(part.offset, _UNKNOWN) for part in answer}
 
-    def ends(self, wanted: dict[_Place, list[TopicPartition]]) -> dict[_Place, tuple[int, ...]]:
-        """Returns where every partition ends; a segment whose topic is gone by now is left out."""
+    def offsets(
+        self, wanted: dict[_Place, list[TopicPartition]], timestamp_ms: int
+    ) -> dict[_Place, tuple[int, ...]]:
+        """Returns the EARLIEST or LATEST of every partition; a segment whose topic is gone by now
+        is left out.
+        """
         left = [(part.topic, part.partition) for parts in wanted.values() for part in parts]
         found: dict[tuple[str, int], int] = {}
         offsets = PartitionOffsets(self._connection)
         try:
             while left:
-                doing = f"to tell the end of {left[0][0]}"
-                answers = offsets.ask(left, LATEST, min(_TRY_S, self._left_s(doing)))
+                doing = f"to tell the offsets of {left[0][0]}"
+                answers = offsets.ask(left, timestamp_ms, min(_TRY_S, self._left_s(doing)))
                 left = []
                 for place, answer in answers.items():
                     if not isinstance(answer, KafkaError):
@@ -138,7 +210,7 @@ class _Asker:
                     elif is_passing(answer):
                         left.append(place)
                     else:
-                        doing = f"to tell the end of {place[0]}"
+                        doing = f"to tell the offsets of {place[0]}"
                         raise self._connection.explained(KafkaException(answer), doing)
                 if left:
                     time.sleep(_RETRY_S)
@@ -149,6 +221,57 @@ class _Asker:
             for place, parts in wanted.items()
             if all((part.topic, part.partition) in found for part in parts)
         }
+
+    def of_messages(
+        self, ends: dict[_Place, tuple[int, ...]], segments: dict[_Place, SealedSegment]
+    ) -> dict[_Place, tuple[int, ...]]:
+        """Returns the ends; of a partition without a message behind its logged end, that one.
+
+        A transaction that was open at the seal ends behind it (`channel.segments.sealing`).
+        """
+        behind: dict[Place, int] = {}
+        for place, found in ends.items():
+            one = segments[place]
+            sealed = zip(self.partitions(one), one.segment.end_offsets, found, strict=False)
+            behind |= {(part.topic, part.partition): at for part, at, end in sealed if end > at}
+        if not behind:
+            return ends
+        without = behind.keys() - self._with_messages(behind)
+        return {
+            place: tuple(
+                behind[key] if (key := (part.topic, part.partition)) in without else end
+                for part, end in zip(self.partitions(segments[place]), found, strict=True)
+            )
+            for place, found in ends.items()
+        }
+
+    def _with_messages(self, begins: Mapping[Place, int]) -> set[Place]:
+        """The partitions that have a message at the offset or later; of each, one is read."""
+        found: set[Place] = set()
+        reader = self._connection.consumer(**ASKING, enable_partition_eof=True)
+        try:
+            reader.assign([TopicPartition(*place, at) for place, at in begins.items()])
+            left = set(begins)
+            while left:
+                topic, number = min(left)
+                doing = f"to read what {topic}[{number}] holds behind its end"
+                for message in reader.consume(len(left), min(_RETRY_S, self._left_s(doing))):
+                    place = (message.topic() or "", message.partition() or 0)
+                    error = message.error()
+                    if error is None:
+                        found.add(place)
+                    elif error.code() in _GONE:
+                        left = {each for each in left if each[0] != place[0]}
+                    elif error.code() not in _NOTHING_LEFT:
+                        if error.code() != NO_GROUP and not is_passing(error):
+                            raise self._connection.explained(KafkaException(error), doing)
+                        continue
+                    if place in left:
+                        left.discard(place)
+                        reader.incremental_unassign([TopicPartition(*place)])
+        finally:
+            close_consumer(reader)
+        return found
 
     def _left_s(self, doing: str) -> float:
         left = self._deadline - time.monotonic()

@@ -93,7 +93,7 @@ def spark_session(
         with _undisturbed():
             interrupted = _is_from_interrupt(error)
             if interrupted:
-                _kill_jvm()  # it may be in the middle of an answer: nothing else can be asked
+                kill_jvm()  # it may be in the middle of an answer: nothing else can be asked
             elif SparkContext._active_spark_context is not None:
                 SparkContext._active_spark_context.stop()
         if interrupted and not isinstance(error, KeyboardInterrupt):
@@ -181,7 +181,7 @@ def _is_from_interrupt(error: BaseException | None) -> bool:
     return False
 
 
-def _kill_jvm() -> None:
+def kill_jvm() -> None:
     """Ends the one that this process started; it would write where we are to leave nothing."""
     gateway = SparkContext._gateway
     started: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.broker.proxy.nodes.table import NodeTable
-from anabranch.broker.settings.proxy import load_proxy_settings
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.server.server import Peer, Routes
 from support import steady
-from support.proxied import HOST, running_proxy
+from support.proxied import before_port, running_proxy
 from support.wire import raw, serving
 
 # Which client asks, under which number, and how long the node takes, or that it ends the link.
@@ -50,42 +49,35 @@ ENDED: list[str] = []
 _ENDS_MAX = 2
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(_STEP, min_size=1, max_size=40))
 def test_two_clients_get_each_exactly_its_own_answers(steps: list[tuple[int, int, float]]) -> None:
     async def body() -> None:
         ENDED.clear()
-        async with serving(answering) as node:
-            given_ = {
-                "brokerServiceURL": f"pulsar://{HOST}:{node.port}",
-                "advertisedAddress": HOST,
-                "bindAddress": HOST,
-            }
-            async with (
-                running_proxy(load_proxy_settings(None, {}, given_)) as proxy,
-                raw(proxy.port) as one,
-                raw(proxy.port) as two,
-            ):
-                clients = (one, two)
-                expected: tuple[list[tuple[int, str]], ...] = ([], [])
-                for each in clients:
-                    await each.handshake()
-                for place, (who, pause, wait_s) in enumerate(steps):
-                    topic = f"client {who} place {place} {wait_s}"
-                    number = len(expected[who])  # the same ids in both
-                    expected[who].append((number, topic))
-                    asked = pb.CommandLookupTopic(topic=topic, request_id=number)
-                    clients[who].send(commands.envelope(asked))
-                    for _ in range(pause):
-                        await asyncio.sleep(0)
-                for client, wanted in zip(clients, expected, strict=True):
-                    found = []
-                    for _ in wanted:
-                        answer = await client.answer()
-                        assert answer is not None
-                        said = answer.lookupTopicResponse
-                        found.append((said.request_id, said.message))
-                    assert sorted(found) == sorted(wanted)
+        async with (
+            serving(answering) as node,
+            running_proxy(before_port(node.port)) as proxy,
+            raw(proxy.port) as one,
+            raw(proxy.port) as two,
+        ):
+            clients = (one, two)
+            expected: tuple[list[tuple[int, str]], ...] = ([], [])
+            for each in clients:
+                await each.handshake()
+            for place, (who, pause, wait_s) in enumerate(steps):
+                topic = f"client {who} place {place} {wait_s}"
+                number = len(expected[who])  # the same ids in both
+                expected[who].append((number, topic))
+                asked = pb.CommandLookupTopic(topic=topic, request_id=number)
+                clients[who].send(commands.envelope(asked))
+                for _ in range(pause):
+                    await asyncio.sleep(0)
+            for client, wanted in zip(clients, expected, strict=True):
+                found = []
+                for _ in wanted:
+                    answer = await client.told()
+                    said = answer.lookupTopicResponse
+                    found.append((said.request_id, said.message))
+                assert sorted(found) == sorted(wanted)
 
     steady.run(body())
 

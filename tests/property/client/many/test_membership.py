@@ -6,7 +6,7 @@ import random
 from collections import defaultdict
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.client._many.membership import (
@@ -108,7 +108,8 @@ class World:
         else:
             assert topic in self.opening or topic in self.open, "nothing to be closed"
             assert topic not in self.closing, "closed twice"
-            over = self.now - self.draining_since.get(topic, self.now) >= SETTLE_S
+            # As the product adds: a difference would be rounded otherwise.
+            over = self.now >= self.draining_since.get(topic, self.now) + SETTLE_S
             assert topic in self.opening or not self.open[topic] or over or self.members_over
             self.closing.add(topic)
 
@@ -130,7 +131,6 @@ class World:
             self.obey()
 
 
-@settings(max_examples=150, deadline=None)
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 120))
 def test_no_topic_is_opened_twice_or_closed_before_it_is_settled_and_all_are_served_at_last(
     seed: int, steps: int
@@ -143,7 +143,6 @@ def test_no_topic_is_opened_twice_or_closed_before_it_is_settled_and_all_are_ser
     assert served == world.listed == set(world.open)
 
 
-@settings(max_examples=80, deadline=None)
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 80))
 def test_a_consumer_that_is_closed_has_no_topic_at_last_and_opens_none(
     seed: int, steps: int
@@ -186,16 +185,13 @@ def test_topics_that_wait_for_their_time_cost_nothing_until_it_comes() -> None:
         assert members.orders(0.1) == []
         assert members.wake_at() == BACK_OFF_S_MIN
     assert counting.looks <= 2 * 100
-    again = members.orders(BACK_OFF_S_MIN)
-    assert {order.topic for order in again} == set(topics[1_000:])
+    assert {order.topic for order in members.orders(BACK_OFF_S_MIN)} == set(topics[1_000:])
     assert members.wake_at() == SETTLE_S
-    left = members.orders(SETTLE_S)
-    assert {(order.kind, order.topic) for order in left} == {
+    assert {(order.kind, order.topic) for order in members.orders(SETTLE_S)} == {
         (OrderKind.CLOSE, topic) for topic in topics[:1_000]
     }
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     backlogs=st.dictionaries(st.sampled_from(TOPICS), st.integers(1, 700), min_size=1),
     takes=st.lists(st.integers(1, 250), min_size=1, max_size=40),

@@ -105,16 +105,6 @@ def test_a_counter_that_goes_back_counts_nothing_at_that_moment(
         assert rolling.rates()[0] == pytest.approx(whole.rates()[0], abs=1e-6)
 
 
-@given(STEPS)
-def test_counters_do_not_influence_each_other(steps: list[tuple[float, int]]) -> None:
-    both = RollingRates(WINDOW_S, 0.0, (3, 0))
-    alone = RollingRates(WINDOW_S, 0.0, (3,))
-    for time, total in _grown(steps, 3):
-        both.sample(time, (total, time))
-        alone.sample(time, (total,))
-        assert both.rates()[0] == pytest.approx(alone.rates()[0], abs=1e-9)
-
-
 @given(st.floats(0.001, 0.5), st.integers(100, 2_000))
 def test_however_often_is_sampled_few_samples_are_kept(gap: float, count: int) -> None:
     rolling = RollingRates(WINDOW_S, 0.0, (0,))

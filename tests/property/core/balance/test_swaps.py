@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from anabranch.core.balance.broker_load import BrokerLoadData
@@ -62,7 +62,6 @@ def pairs(draw: st.DrawFn) -> tuple[Pair, ClusterView, dict[str, int]]:
     return Pair(_HIGH, _LOW, loads[_HIGH], loads[_LOW]), view, recently
 
 
-@settings(max_examples=1_000)
 @given(pairs(), st.sampled_from(((), (), ("t/n0",))), st.sampled_from((True, True, True, False)))
 def test_what_a_pair_exchanges_does_not_hang_on_what_is_asked_first(
     drawn: tuple[Pair, ClusterView, dict[str, int]], excluded: tuple[str, ...], transfer: bool

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.core.archives.archive import Archive
-from anabranch.core.bundles.unit import Move, Unit, UnitState
-from anabranch.core.log import digests
+from anabranch.core.bundles.unit import Move, Unit
+from anabranch.core.log import digests, records
 from anabranch.core.log.outcome import Folded
-from anabranch.core.log.records import (
-    ClusterSettings,
-    Record,
-    SessionChange,
-    SubscriptionChange,
-    TopicChange,
-    UnitMove,
-    scope_of,
-)
 from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.log.state import Entity, live_bundles
 from anabranch.core.log.verdicts import Verdict
@@ -27,14 +18,14 @@ from anabranch.core.policies.policy import PlacementPolicy, PolicyKind
 from anabranch.core.ring import FULL_RING, split_bundle_name, tiles
 from anabranch.core.security.permission import Permission
 from anabranch.core.settings.override import SettingOverride
-from anabranch.core.subscriptions.subscription import Subscription, SubscriptionOp
+from anabranch.core.subscriptions.subscription import Subscription
 from anabranch.core.tenants.tenant import NamespaceInfo, Tenant
 from anabranch.core.topics.segment import tile
-from anabranch.core.topics.topic import ScalableTopic, TopicMove
-from support.random_log import BROKERS, NAMESPACES, TOPICS, random_record, worlds
-from support.world import A, B, World
+from anabranch.core.topics.topic import ScalableTopic
+from support.random_log import BROKERS, NAMESPACES, TOPICS, worlds
+from support.world import World
 
-Log = list[tuple[Record | None, int]]
+Log = list[tuple[records.Record | None, int]]
 
 
 def replay(log: Log, replica: MemoryReplica | None = None) -> tuple[MemoryReplica, list[Folded]]:
@@ -48,8 +39,7 @@ def replay(log: Log, replica: MemoryReplica | None = None) -> tuple[MemoryReplic
 
 
 def same(left: MemoryReplica, right: MemoryReplica) -> None:
-    assert left.entities == right.entities
-    assert left.digest == right.digest
+    assert (left.entities, left.digest) == (right.entities, right.digest)
     assert left.next_offset == right.next_offset
     for broker in BROKERS:
         assert list(left.units_of(broker)) == list(right.units_of(broker))
@@ -68,10 +58,8 @@ def same(left: MemoryReplica, right: MemoryReplica) -> None:
 
 
 @given(worlds(), st.floats(0, 1))
-@settings(max_examples=60)
 def test_a_snapshot_and_the_rest_of_the_log_give_the_whole(world: World, where: float) -> None:
-    cut = round(where * len(world.log))
-    prefix, _ = replay(world.log[:cut])
+    prefix, _ = replay(world.log[: round(where * len(world.log))])
     resumed = MemoryReplica()
     resumed.load(prefix.entities.items(), prefix.next_offset)
     replay(world.log, resumed)
@@ -79,7 +67,6 @@ def test_a_snapshot_and_the_rest_of_the_log_give_the_whole(world: World, where: 
 
 
 @given(worlds(), st.randoms(use_true_random=False))
-@settings(max_examples=40)
 def test_every_way_of_cutting_a_log_into_batches_folds_alike(
     world: World, rng: random.Random
 ) -> None:
@@ -91,26 +78,25 @@ def test_every_way_of_cutting_a_log_into_batches_folds_alike(
 
 
 @given(worlds())
-@settings(max_examples=60)
 def test_a_log_divided_by_tenant_folds_to_the_same_verdicts_and_digests(world: World) -> None:
     """Each part replays what the whole cluster shares, and counts only its own."""
     _, whole = replay(world.log)
-    scopes = sorted({scope_of(r.key) for r, _ in world.log if r is not None} | {"", "public"})
+    scopes = sorted(
+        {records.scope_of(r.key) for r, _ in world.log if r is not None} | {"", "public"}
+    )
     total = digests.EMPTY
     for scope in scopes:
         part = MemoryReplica()
         for offset, (record, stamp) in enumerate(world.log):
-            if record is None or scope_of(record.key) not in ("", scope):
+            if record is None or records.scope_of(record.key) not in ("", scope):
                 continue
-            verdict = part.read(record, offset, stamp).outcome.verdict
-            assert verdict is whole[offset].outcome.verdict
-        mine = {key: e for key, e in part.entities.items() if scope_of(key) == scope}
+            assert part.read(record, offset, stamp).outcome.verdict is whole[offset].outcome.verdict
+        mine = {key: e for key, e in part.entities.items() if records.scope_of(key) == scope}
         total = digests.combined(total, digests.of_entities(mine))
     assert total == world.replica.digest
 
 
 @given(worlds())
-@settings(max_examples=60)
 def test_along_every_log_bundles_tile_and_versions_ascend_by_one(world: World) -> None:
     replica = MemoryReplica()
     for offset, (record, stamp) in enumerate(world.log):
@@ -128,14 +114,14 @@ def test_along_every_log_bundles_tile_and_versions_ascend_by_one(world: World) -
                 followed(before.get(key), record, entity)
 
 
-def followed(before: Entity | None, record: Record | None, after: ScalableTopic) -> None:
+def followed(before: Entity | None, record: records.Record | None, after: ScalableTopic) -> None:
     """A change is an epoch; active segments tile; an operation's children exist before it."""
     assert tile(after.layout.active)
     assert {part.segment_id for part in after.garbage}.isdisjoint(after.layout.segments)
     if isinstance(before, ScalableTopic):
         assert before.incarnation == after.incarnation
         changed = before.segments != after.segments
-        if isinstance(record, TopicChange) and not record.counts_changes:
+        if isinstance(record, records.TopicChange) and not record.counts_changes:
             changed = before.is_open  # an older release's: each record counts
         assert after.epoch == before.epoch + changed
         born = after.layout.segments.keys() - before.layout.segments.keys()
@@ -158,22 +144,7 @@ def continues(before: Entity | None, after: Entity | None, offset: int) -> None:
         assert after.version == (before.version if before else 0) + 1
 
 
-@given(worlds())
-@settings(max_examples=60)
-def test_a_unit_has_at_most_one_holder_and_it_is_one_who_was_named(world: World) -> None:
-    for entity in world.replica.entities.values():
-        if not isinstance(entity, Unit):
-            continue
-        if entity.state in (UnitState.OWNED, UnitState.SPLITTING):
-            assert entity.holder == entity.broker != ""
-        elif entity.state is UnitState.RELEASING:
-            assert entity.holder == entity.source != ""
-        else:
-            assert entity.holder == ""
-
-
 @given(worlds(), st.randoms(use_true_random=False))
-@settings(max_examples=40)
 def test_the_digest_does_not_depend_on_order_and_notices_any_difference(
     world: World, rng: random.Random
 ) -> None:
@@ -183,8 +154,7 @@ def test_the_digest_does_not_depend_on_order_and_notices_any_difference(
     key, entity = items[0]
     fewer = dict(items[1:])
     assert digests.of_entities(fewer) != world.replica.digest
-    renamed = fewer | {key + "x": entity}
-    assert digests.of_entities(renamed) != world.replica.digest
+    assert digests.of_entities(fewer | {key + "x": entity}) != world.replica.digest
     for other_key, other in items[1:]:
         if other != entity:
             swapped = dict(items) | {key: other, other_key: entity}
@@ -193,38 +163,14 @@ def test_the_digest_does_not_depend_on_order_and_notices_any_difference(
 
 
 @given(worlds())
-@settings(max_examples=30)
 def test_a_log_that_repeats_itself_moves_nothing_twice(world: World) -> None:
     """What was created and deleted since may be created again; a move or a session never may."""
-    folded = replay(world.log + world.log)[1]
     won = [
         entry.record.proposal_id
-        for entry in folded
-        if isinstance(entry.record, UnitMove | SessionChange | ClusterSettings)
+        for entry in replay(world.log + world.log)[1]
+        if isinstance(
+            entry.record, records.UnitMove | records.SessionChange | records.ClusterSettings
+        )
         and entry.outcome.verdict is Verdict.ACCEPTED
     ]
     assert len(won) == len(set(won))
-
-
-def test_the_random_logs_contain_what_they_are_to_test() -> None:
-    moves, topic_moves, ops, verdicts = set(), set(), set(), set()
-    for seed in range(200):
-        world, rng = World(A, B), random.Random(seed)
-        for _ in range(120):
-            folded = world.fold(random_record(world, rng))
-            verdicts.add(folded.outcome.verdict)
-            record = folded.record
-            if folded.outcome.verdict is not Verdict.ACCEPTED:
-                continue
-            if isinstance(record, UnitMove):
-                moves.add(record.move)
-            elif isinstance(record, TopicChange):
-                topic_moves.add(record.move)
-            elif isinstance(record, SubscriptionChange):
-                ops.add(record.op)
-    assert moves == set(Move) - {Move.CREATE}
-    assert topic_moves == set(TopicMove)
-    assert ops == set(SubscriptionOp)
-    rare = {Verdict.NO_CLUSTER, Verdict.VERSION_GAP, Verdict.CHILD_EXISTS, Verdict.CLUSTER_EXISTS}
-    too_long = {Verdict.TOO_MANY_OVERRIDES, Verdict.TOO_MANY_PERMISSIONS}  # after a thousand
-    assert set(Verdict) - verdicts <= rare | too_long

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from itertools import chain, zip_longest
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.core.placement.placer import Assignment, Placer, allowed, assign
@@ -51,7 +51,6 @@ def _leaders(found: dict[str, Assignment]) -> list[int]:
     return [replicas[0] for parts in found.values() for replicas in parts]
 
 
-@settings(max_examples=60)
 @given(clusters(st.one_of(_BYTES, _WILD)), _TOPICS, st.integers(1, 9), _WILD)
 def test_every_partition_gets_its_copies_on_brokers_and_racks_of_their_own(
     brokers: list[KafkaBroker], topics: dict[str, int], copies: int, expected: float
@@ -61,11 +60,9 @@ def test_every_partition_gets_its_copies_on_brokers_and_racks_of_their_own(
     found = assign(brokers, topics, copies, expected)
     assert {name: len(parts) for name, parts in found.items()} == topics
     for replicas in chain(*found.values()):
-        assert len(replicas) == copies
-        assert len(set(replicas)) == copies
+        assert (len(replicas), len(set(replicas))) == (copies, copies)
         assert set(replicas) <= racks.keys()
-        used = {racks[each] for each in replicas}
-        assert len(used) == min(copies, len(set(racks.values())))
+        assert len({racks[each] for each in replicas}) == min(copies, len(set(racks.values())))
     assert assign(brokers, topics, copies, expected) == found
 
 
@@ -74,12 +71,10 @@ def _striped(brokers: list[KafkaBroker], partitions: int, start: int) -> list[in
     racks: dict[str, list[int]] = {}
     for each in brokers:
         racks.setdefault(each.rack, []).append(each.broker_id)
-    turns = chain(*zip_longest(*racks.values()))
-    order = [each for each in turns if each is not None]
+    order = [each for each in chain(*zip_longest(*racks.values())) if each is not None]
     return [order[(start + number) % len(order)] for number in range(partitions)]
 
 
-@settings(max_examples=60)
 @given(clusters(), _TOPICS, _BYTES, st.data())
 def test_no_way_of_kafkas_and_no_other_one_has_the_leaders_more_even(
     brokers: list[KafkaBroker], topics: dict[str, int], expected: float, data: st.DataObject
@@ -103,7 +98,6 @@ def test_no_way_of_kafkas_and_no_other_one_has_the_leaders_more_even(
         assert sum(x * x for x in ours) <= sum(x * x for x in theirs) * (1 + 1e-9)
 
 
-@settings(max_examples=60)
 @given(
     clusters(),
     st.sets(st.integers(1, 12)),
@@ -123,7 +117,6 @@ def test_what_is_drained_gets_nothing_and_what_is_to_be_left_only_if_it_must(
         assert found == live - drained
 
 
-@settings(max_examples=60)
 @given(
     st.dictionaries(st.integers(1, 5), st.sampled_from(("", "a")), min_size=1),
     st.dictionaries(
@@ -159,7 +152,6 @@ def test_what_brokers_carry_is_a_number_whatever_was_measured(
     assert expected == sane(expected)
 
 
-@settings(max_examples=60)
 @given(clusters(), st.lists(st.integers(1, 6), min_size=1, max_size=30))
 def test_topics_made_one_by_one_between_two_surveys_are_spread_as_if_made_at_once(
     brokers: list[KafkaBroker], sizes: list[int]

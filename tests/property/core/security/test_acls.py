@@ -27,29 +27,20 @@ from anabranch.core.security.principal import Principal
 from anabranch.core.security.resources import topic_resource
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
 from anabranch.core.topics.segment import new_segment
-from support.kafka_rules import (
-    NAMESPACES,
-    PREFIX,
-    ROLES,
-    TENANTS,
-    TOPICS,
-    allows,
-    played,
-    steps,
-    subscription_of,
-)
+from support import kafka_rules
 from support.open_topic import topic_of
+from support.there import there
 
 MAPPING = PrincipalMapping("User:{role}")
-MAPPED = ROLES[:2]
+MAPPED = kafka_rules.ROLES[:2]
 BASE = (
-    *(("tenant", number) for number in range(len(TENANTS))),
-    *(("namespace", number) for number in range(len(NAMESPACES))),
+    *(("tenant", number) for number in range(len(kafka_rules.TENANTS))),
+    *(("namespace", number) for number in range(len(kafka_rules.NAMESPACES))),
 )
 
 
 def wanted_now(state: IndexedState) -> WantedAcls:
-    return wanted_acls(state, KafkaStems.of(state, PREFIX), MAPPING)
+    return wanted_acls(state, KafkaStems.of(state, kafka_rules.PREFIX), MAPPING)
 
 
 def may(state: IndexedState, role: str, action: Action, topic: str) -> bool:
@@ -59,22 +50,24 @@ def may(state: IndexedState, role: str, action: Action, topic: str) -> bool:
 
 
 def topics_of(state: IndexedState) -> list[str]:
-    return [name for name in TOPICS if state.topic(name) is not None]
+    return [name for name in kafka_rules.TOPICS if state.topic(name) is not None]
 
 
-@given(steps)
+@given(kafka_rules.steps)
 def test_a_role_may_on_kafka_what_it_may_here_and_nothing_else(
     taken: list[tuple[str, int]],
 ) -> None:
     state = IndexedState()
-    list(played(state, (*BASE, *taken)))
+    list(kafka_rules.played(state, (*BASE, *taken)))
     acls = wanted_now(state).acls
     for name in topics_of(state):
-        topic = state.topic(name)
-        assert topic is not None
-        names = [kafka_topic(PREFIX, name, topic.incarnation, part) for part in topic.segments]
+        topic = there(state.topic(name))
+        names = [
+            kafka_topic(kafka_rules.PREFIX, name, topic.incarnation, part)
+            for part in topic.segments
+        ]
         groups = [
-            kafka_group(PREFIX, name, each, known.created_offset)
+            kafka_group(kafka_rules.PREFIX, name, each, known.created_offset)
             for each, known in state.subscriptions(name)
         ]
         for role in MAPPED:
@@ -83,21 +76,23 @@ def test_a_role_may_on_kafka_what_it_may_here_and_nothing_else(
             produces = may(state, role, Action.PRODUCE, name)
             for each in names:
                 topics = AclResource.TOPIC
-                assert allows(acls, who, topics, each, "WRITE") is produces
-                assert allows(acls, who, topics, each, "READ") is consumes
-                assert allows(acls, who, topics, each, "DESCRIBE") is (produces or consumes)
+                assert kafka_rules.allows(acls, who, topics, each, "WRITE") is produces
+                assert kafka_rules.allows(acls, who, topics, each, "READ") is consumes
+                assert kafka_rules.allows(acls, who, topics, each, "DESCRIBE") is (
+                    produces or consumes
+                )
             for group in groups:
-                assert allows(acls, who, AclResource.GROUP, group, "READ") is consumes
+                assert kafka_rules.allows(acls, who, AclResource.GROUP, group, "READ") is consumes
     assert {each.principal for each in acls} <= {MAPPING.principal(role) for role in MAPPED}
 
 
-@given(steps)
+@given(kafka_rules.steps)
 def test_stems_follow_the_log_and_say_when_something_may_have_changed(
     taken: list[tuple[str, int]],
 ) -> None:
     state = IndexedState()
-    stems, before = KafkaStems(PREFIX), WantedAcls(frozenset())
-    for changes in played(state, (*BASE, *taken)):
+    stems, before = KafkaStems(kafka_rules.PREFIX), WantedAcls(frozenset())
+    for changes in kafka_rules.played(state, (*BASE, *taken)):
         matters = stems.apply(changes)
         now = wanted_acls(state, stems, MAPPING)
         assert now == wanted_now(state)
@@ -105,20 +100,20 @@ def test_stems_follow_the_log_and_say_when_something_may_have_changed(
         before = now
 
 
-@given(steps, st.sampled_from(TOPICS))
+@given(kafka_rules.steps, st.sampled_from(kafka_rules.TOPICS))
 def test_what_is_apart_needs_nothing_to_be_done_before_it_is_made(
     taken: list[tuple[str, int]], name: str
 ) -> None:
     state = IndexedState()
-    list(played(state, (*BASE, *taken)))
+    list(kafka_rules.played(state, (*BASE, *taken)))
     if state.topic(name) is not None or state.namespace(name.rpartition("/")[0]) is None:
         return
     before = wanted_now(state).acls
     part = new_segment(0, 0, 0xFFFF, 1)
     state.apply([(f"topic:{name}", topic_of(5_000, [part]))])
-    after, stems = wanted_now(state).acls, KafkaStems.of(state, PREFIX)
-    segment = kafka_topic(PREFIX, name, 5_000, part)
-    change = difference(after, before, PREFIX, MAPPING)
+    after, stems = wanted_now(state).acls, KafkaStems.of(state, kafka_rules.PREFIX)
+    segment = kafka_topic(kafka_rules.PREFIX, name, 5_000, part)
+    change = difference(after, before, kafka_rules.PREFIX, MAPPING)
     if stems.is_apart(name):
         assert not change.about([segment])
         return
@@ -126,30 +121,27 @@ def test_what_is_apart_needs_nothing_to_be_done_before_it_is_made(
     told = before.difference(done.revoked, done.replaced).union(done.missing)
     for who in map(MAPPING.principal, MAPPED):
         for operation in ("READ", "WRITE"):
-            expected = allows(after, who, AclResource.TOPIC, segment, operation)
-            assert allows(told, who, AclResource.TOPIC, segment, operation) is expected
+            expected = kafka_rules.allows(after, who, AclResource.TOPIC, segment, operation)
+            assert kafka_rules.allows(told, who, AclResource.TOPIC, segment, operation) is expected
             for other in topics_of(state):  # nobody else is without a right meanwhile
-                topic = state.topic(other)
-                assert topic is not None
+                topic = there(state.topic(other))
                 for each in topic.segments:
-                    theirs = kafka_topic(PREFIX, other, topic.incarnation, each)
-                    if allows(after, who, AclResource.TOPIC, theirs, operation) and allows(
-                        before, who, AclResource.TOPIC, theirs, operation
-                    ):
-                        assert allows(told, who, AclResource.TOPIC, theirs, operation)
+                    theirs = kafka_topic(kafka_rules.PREFIX, other, topic.incarnation, each)
+                    if kafka_rules.allows(
+                        after, who, AclResource.TOPIC, theirs, operation
+                    ) and kafka_rules.allows(before, who, AclResource.TOPIC, theirs, operation):
+                        assert kafka_rules.allows(told, who, AclResource.TOPIC, theirs, operation)
 
 
-@given(steps)
+@given(kafka_rules.steps)
 def test_a_split_needs_no_new_rule_where_names_do_not_meet(taken: list[tuple[str, int]]) -> None:
     state = IndexedState()
-    list(played(state, (*BASE, *taken)))
-    stems, before = KafkaStems.of(state, PREFIX), wanted_now(state).acls
+    list(kafka_rules.played(state, (*BASE, *taken)))
+    stems, before = KafkaStems.of(state, kafka_rules.PREFIX), wanted_now(state).acls
     for name in topics_of(state):
         if stems.is_alone(name):
             parts = [new_segment(each, 0, 0xFFFF, 1) for each in range(9)]
-            topic = state.topic(name)
-            assert topic is not None
-            state.apply([(f"topic:{name}", topic_of(topic.incarnation, parts))])
+            state.apply([(f"topic:{name}", topic_of(there(state.topic(name)).incarnation, parts))])
             assert wanted_now(state).acls == before
 
 
@@ -174,15 +166,15 @@ rules = st.builds(
 def test_the_difference_leads_there_at_once_and_touches_nobody_else(
     wanted: frozenset[Acl], found: frozenset[Acl], data: st.DataObject
 ) -> None:
-    wanted = frozenset(each for each in wanted if is_ours(each, PREFIX, MAPPING))
-    change = difference(wanted, found, PREFIX, MAPPING)
+    wanted = frozenset(each for each in wanted if is_ours(each, kafka_rules.PREFIX, MAPPING))
+    change = difference(wanted, found, kafka_rules.PREFIX, MAPPING)
     gone = {*change.revoked, *change.replaced}
     assert gone <= found
-    assert all(is_ours(each, PREFIX, MAPPING) for each in gone)
+    assert all(is_ours(each, kafka_rules.PREFIX, MAPPING) for each in gone)
     assert all(each.name.startswith(("river.segment.", "river.subscription.")) for each in gone)
     after = found.difference(gone).union(change.missing)
     assert wanted <= after
-    assert not difference(wanted, after, PREFIX, MAPPING)
+    assert not difference(wanted, after, kafka_rules.PREFIX, MAPPING)
     # Nobody gets, on the way, what they neither had nor shall have.
     for step in (change.revoked, change.missing, change.replaced):
         assert not set(step) - wanted - found
@@ -193,7 +185,7 @@ def test_the_difference_leads_there_at_once_and_touches_nobody_else(
 
 def test_a_subscription_that_looks_like_another_topic_gives_nobody_its_group() -> None:
     state = IndexedState()
-    list(played(state, BASE))
+    list(kafka_rules.played(state, BASE))
     part = new_segment(0, 0, 0xFFFF, 1)
     state.apply(
         [
@@ -205,12 +197,12 @@ def test_a_subscription_that_looks_like_another_topic_gives_nobody_its_group() -
     group = AclResource.GROUP
 
     def asked(name: str) -> bool:
-        return allows(wanted_now(state).acls, "User:bob", group, name, "READ")
+        return kafka_rules.allows(wanted_now(state).acls, "User:bob", group, name, "READ")
 
-    state.apply([("subscription:a/b/x.y/s", subscription_of(102))])
+    state.apply([("subscription:a/b/x.y/s", kafka_rules.subscription_of(102))])
     assert asked("river.subscription.a.b.x.y.s.102")
     assert asked("river.subscription.a.b.x.y.to-come.1")
-    state.apply([("subscription:a/b/x/y", subscription_of(103))])
+    state.apply([("subscription:a/b/x/y", kafka_rules.subscription_of(103))])
     assert asked("river.subscription.a.b.x.y.s.102")
     assert not asked("river.subscription.a.b.x.y.103")
 

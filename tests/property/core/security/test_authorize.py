@@ -1,4 +1,4 @@
-"""Who may do what: the judgement is total, no by default, and never less with more grants."""
+"""Who may do what: the judgement is the one that the rules, told in other words, come to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anabranch.core.security import actions
 from anabranch.core.security.actions import Action, Need, Right
 from anabranch.core.security.authorize import Judgement, authorize
 from anabranch.core.security.grants import Grants
-from anabranch.core.security.principal import NOBODY, Principal
+from anabranch.core.security.principal import Principal
 from anabranch.core.security.resources import (
     CLUSTER,
     ResourceLevel,
@@ -60,9 +60,7 @@ principals = st.builds(
     Principal, st.sampled_from((*ROLES, "")), st.sampled_from(("", "", "proxy", "bob"))
 )
 needs = st.one_of(
-    st.sampled_from(
-        [value for value in vars(actions).values() if isinstance(value, Need)],
-    ),
+    st.sampled_from([value for value in vars(actions).values() if isinstance(value, Need)]),
     st.builds(Need, st.sampled_from(Right), st.frozensets(st.sampled_from(Action))),
 )
 resources = st.one_of(
@@ -106,80 +104,6 @@ def test_whatever_is_asked_is_answered_as_the_rules_say(
     found = authorize(known, who, need, what)
     assert found in Judgement
     assert (found is ALLOWED) is by_the_rules(known, who, need, what)
-
-
-@given(principals, needs, resources)
-def test_without_any_grant_all_is_refused_that_needs_one(
-    who: Principal, need: Need, what: ResourceName
-) -> None:
-    found = authorize(Grants(Held()), who, need, what)
-    open_to_all = need.right is Right.PUBLIC or (
-        need.right is Right.ANYONE and who.role and not who.proxied_by
-    )
-    assert (found is ALLOWED) is bool(open_to_all)
-
-
-@given(grants, needs, resources)
-def test_who_has_not_said_who_they_are_gets_what_is_public(
-    known: Grants, need: Need, what: ResourceName
-) -> None:
-    assert (authorize(known, NOBODY, need, what) is ALLOWED) is (need.right is Right.PUBLIC)
-
-
-@given(grants, grants, principals, needs, resources)
-def test_with_more_grants_nobody_may_do_less(
-    known: Grants, more: Grants, who: Principal, need: Need, what: ResourceName
-) -> None:
-    before, added = known.held, more.held
-    assert isinstance(before, Held)
-    assert isinstance(added, Held)
-    both = Held(
-        {tenant: before.admins(tenant) | added.admins(tenant) for tenant in TENANTS},
-        {
-            (scope, role): before.granted(scope, role) | added.granted(scope, role)
-            for scope in SCOPES
-            for role in ROLES
-        },
-    )
-    wider = Grants(both, known.superusers | more.superusers, known.proxies)
-    assume(authorize(known, who, need, what) is ALLOWED)
-    assert authorize(wider, who, need, what) is ALLOWED
-
-
-@given(grants, st.sampled_from(SCOPES), roles, principals, needs, resources)
-def test_a_revoke_takes_its_own_away_and_nothing_else(
-    known: Grants, scope: str, role: str, who: Principal, need: Need, what: ResourceName
-) -> None:
-    before = known.held
-    assert isinstance(before, Held)
-    left = {key: words for key, words in before.on.items() if key != (scope, role)}
-    after = Grants(Held(before.administrators, left), known.superusers, known.proxies)
-    found, then = (authorize(each, who, need, what) for each in (known, after))
-    if role not in (who.role, who.proxied_by) or scope not in (what.namespace, what.topic):
-        assert then is found
-    if found is not ALLOWED:
-        assert then is not ALLOWED
-
-
-@given(held, roles, needs, resources)
-def test_a_superuser_may_do_everything(
-    kept: Held, role: str, need: Need, what: ResourceName
-) -> None:
-    known = Grants(kept, frozenset({role}), frozenset({"another"}))
-    assert authorize(known, Principal(role), need, what) is ALLOWED
-
-
-@given(needs, resources)
-def test_a_tenant_s_administrator_may_do_nothing_outside_the_tenant(
-    need: Need, what: ResourceName
-) -> None:
-    known = Grants(Held({"acme": frozenset({"ada"})}))
-    found = authorize(known, Principal("ada"), need, what)
-    if what.tenant != "acme":
-        assert (found is ALLOWED) is (need.right in (Right.PUBLIC, Right.ANYONE))
-        assert found is not Judgement.DENIED or what is CLUSTER
-    else:
-        assert (found is ALLOWED) is (need.right is not Right.SUPERUSER)
 
 
 @given(grants, roles, needs, resources)

@@ -47,6 +47,7 @@ def grouped_or_refused(pattern: str) -> tuple[str, str]:
 @example("[^]]\\$$")
 @example("?")
 @example("?:a")
+@example("(?:$")
 @example("?i")
 def test_a_group_is_refused_or_means_what_its_pattern_means_alone(pattern: str) -> None:
     alone = compiled(pattern)

@@ -44,6 +44,5 @@ def test_sorted_names_are_a_sorted_set_however_they_are_cut(steps: list[tuple[in
     assert list(names) == sorted(model)
     assert (len(names), names.names_bytes) == (len(model), 6 * len(model))
     for low, count in (("t00100", 5), ("", 1), ("t", 1_025), ("t01500", 9_999), ("u", 3)):
-        pieces = names.pieces_after(low, count)
-        found = [name for piece in pieces for name in names_of(piece)]
+        found = [name for piece in names.pieces_after(low, count) for name in names_of(piece)]
         assert found == sorted(name for name in model if name > low)[:count]

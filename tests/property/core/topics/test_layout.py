@@ -6,7 +6,7 @@ import json
 import random
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.core.errors import InvalidInputError
@@ -111,7 +111,6 @@ def test_a_hash_has_one_active_segment(run: Run, hash16: int) -> None:
 
 
 @given(runs())
-@settings(max_examples=50)
 def test_ancestors_are_the_same_seen_from_either_end(run: Run) -> None:
     layout = run[-1]
     for each, part in layout.segments.items():
@@ -141,7 +140,6 @@ def test_what_a_layout_takes_over_of_merges_is_what_it_would_find_itself(
 
 
 @given(st.integers(0, 1 << 32))
-@settings(max_examples=50)
 def test_what_operations_hand_on_of_merges_is_what_a_layout_would_find_itself(seed: int) -> None:
     rng, layout = random.Random(seed), SegmentLayout.initial(3)
     for _ in range(40):

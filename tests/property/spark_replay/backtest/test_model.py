@@ -1,21 +1,26 @@
-"""The back-test's fast path comes to what a node's meters and rules do, asked at every step."""
+"""The back-test's fast path comes to what it comes to when all is looked at at every step."""
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from anabranch.core.autoscale.decisions import Blocked
+from anabranch.core.autoscale.load import changed
 from anabranch.core.autoscale.policy import AutoScalePolicy, fault_of
 from anabranch.core.hashing import RING16
-from anabranch.spark_replay.backtest.grid import Grid
+from anabranch.spark_replay.backtest.grid import REPORT_CHANGE, Grid
 from anabranch.spark_replay.backtest.model import PolicyReplay, Rules
 from anabranch.spark_replay.backtest.spread import Spread, below, shares
-from support.backtest_loop import BEGIN_MS, STEP_MS, Loop
 
-# Both sides see the same loads to the last bit: their sums and halves are exact, and a minute's are
-# whole messages down to the smallest segment. Some are a quarter apart, or little more.
+BEGIN_MS, STEP_MS = 1_700_000_000_000, 60_000
+# Both sides see the same loads to the last bit: their sums and halves are exact. Some are a quarter
+# apart, or little more.
 _LOADS = (0, 64, 128, 160, 192, 512, 640, 1_024, 4_096, 5_120, 10_240, 16_384, 131_072)
 _EDGES = ((0, RING16), (0, RING16 // 2, RING16), (0, RING16 // 4, RING16 // 2, RING16))
 _POLICIES = st.builds(
@@ -66,32 +71,77 @@ def _grid(edges: tuple[int, ...], steps: list[list[list[float]]], consumers: lis
     return Grid(BEGIN_MS, STEP_MS, np.array(steps), edges, changes)
 
 
-@settings(max_examples=150)
+class EachStep(PolicyReplay):
+    """Skips no step: looks at every load, and asks the rules, at the end of each."""
+
+    def _evaluate(self, step: int) -> None:
+        self._holds_until_ms = -math.inf
+        super()._evaluate(step)
+
+    def _observe(self, step: int, now_ms: int) -> bool:
+        rates = self._grid.rates[self._grid.run_of(step)]
+        for segment_id, part in self._parts.items():
+            a, b, c, d = (rates @ part.weights).tolist()
+            known, now = self.load.get(segment_id), (a, b, c, d)
+            negligible = self._policy.negligible
+            is_news = known is None or changed(known.rates, now, REPORT_CHANGE, negligible)
+            part.due = step if is_news else self._grid.steps
+        return super()._observe(step, now_ms)
+
+    def _next(self, step: int) -> int:
+        return step + 1
+
+
 @given(_loads(), _POLICIES, _RULES)
-def test_a_replay_comes_to_what_meters_and_rules_come_to_step_by_step(
+def test_a_replay_comes_to_what_it_comes_to_when_no_step_is_skipped(
     load: tuple[tuple[int, ...], list[list[list[float]]], list[int]],
     policy: AutoScalePolicy,
     rules: Rules,
 ) -> None:
-    edges, steps, consumers = load
-    told = Loop(policy, rules).run(steps, edges, consumers)
+    grid, even = _grid(*load), below(Spread(), "", 0)
+    found = PolicyReplay(grid, even, policy, policy, rules).run("")
+    told = EachStep(grid, even, policy, policy, rules).run("")
+    assert (found.log, found.layouts) == (told.log, told.layouts)
+    assert replace(found.figures, worked_out=0) == replace(told.figures, worked_out=0)
+    assert found.figures.worked_out <= told.figures.worked_out
+
+
+def _even(count: int, rate: float) -> Grid:
+    """So many minutes in which so many messages a second come in."""
+    return _grid((0, RING16), [[[rate]] * 4] * count, [0] * count)
+
+
+def test_what_was_decided_takes_effect_after_its_time_and_nothing_is_decided_meanwhile() -> None:
+    policy = AutoScalePolicy()
     replay = PolicyReplay(
-        _grid(edges, steps, consumers), below(Spread(), "", 0), policy, policy, rules
+        _even(10, 15_000.0), below(Spread(), "", 0), policy, policy, Rules(operation_s=150.0)
     )
     outcome = replay.run("")
+    assert [(each.at_ms - BEGIN_MS) // STEP_MS for each in outcome.log] == [4]
     figures = outcome.figures
-    assert [(each.at_ms, each.what, each.reason) for each in outcome.log] == told.log[:200]
-    assert sum(figures.actions.values()) == figures.operations == len(told.log)
-    assert figures.segment_hours == pytest.approx(sum(told.counts) / 60)
-    assert figures.segments_max >= max(told.counts)
-    assert figures.over_threshold_s == told.over_s
-    assert figures.flaps == told.flaps
-    assert figures.blocked_s == dict(told.blocked_s)
-    assert figures.evaluations == told.evaluations
-    assert figures.worked_out <= len(steps)
+    assert (figures.splits, figures.evaluations, figures.over_threshold_s) == (1, 7, 240)
 
 
-@settings(max_examples=60)
+def test_what_stands_in_the_way_is_counted_by_its_time() -> None:
+    policy = AutoScalePolicy(max_segments=1)
+    replay = PolicyReplay(_even(10, 15_000.0), below(Spread(), "", 0), policy, policy, Rules())
+    figures = replay.run("").figures
+    assert figures.blocked_s == {Blocked.MAX_SEGMENTS.value: 600}
+    assert (figures.operations, figures.evaluations) == (0, 10)
+
+
+def test_a_sealed_segment_is_forgotten_once_its_time_is_over() -> None:
+    policy = AutoScalePolicy()
+    rules = Rules(retention_s=0.0, sealed_retention_s=130.0)
+    left = []
+    for minutes in (3, 4):
+        grid = _even(minutes, 15_000.0)
+        replay = PolicyReplay(grid, below(Spread(), "", 0), policy, policy, rules)
+        replay.run("")
+        left.append(sorted(replay.layout.segments))
+    assert left == [[0, 1, 2], [1, 2]]
+
+
 @given(_loads(), _POLICIES, _RULES)
 def test_whatever_is_done_the_segments_take_the_whole_load(
     load: tuple[tuple[int, ...], list[list[list[float]]], list[int]],
@@ -103,8 +153,7 @@ def test_whatever_is_done_the_segments_take_the_whole_load(
     spread = below(Spread(exponent=1.1, keys=50) if len(edges) == 2 else Spread(), "t", 3)
     replay = PolicyReplay(grid, spread, policy, policy, rules)
     replay.run("")
-    parts = replay.layout.active
-    weights = sum(shares(spread, edges, part.start, part.end) for part in parts)
+    weights = sum(shares(spread, edges, part.start, part.end) for part in replay.layout.active)
     assert weights == pytest.approx(np.ones(len(edges) - 1))
     taken = (grid.rates @ np.asarray(weights)).tolist()
     assert np.array(taken) == pytest.approx(grid.rates.sum(axis=2))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.core.balance.recording import (
@@ -88,7 +88,6 @@ def first_owners(lines: Sequence[Line]) -> dict[str, str]:
     return found
 
 
-@settings(deadline=None, max_examples=60)
 @given(recordings(), _settings, _rules)
 def test_bundles_move_from_their_owners_and_not_within_the_grace_period(
     recording: LoadRecording, how: BalanceSettings, rules: ReplayRules

@@ -79,9 +79,7 @@ def test_limits_of_version_2_are_read(machine: Machine) -> None:
     assert machine.groups().memory() == GroupUse(64 * MB, 16 * MB)
 
 
-def test_the_least_limit_on_the_way_to_the_root_counts_with_the_use_of_its_group(
-    machine: Machine,
-) -> None:
+def test_the_least_limit_on_the_way_to_the_root_counts_with_its_use(machine: Machine) -> None:
     group = "fs/cgroup/pod/node"
     machine.write(
         {"self/cgroup": "0::/pod/node\n"},
@@ -160,9 +158,7 @@ def test_a_line_of_unknown_speed_is_no_load(machine: Machine, speed: str) -> Non
 @pytest.mark.parametrize(
     ("name", "counts"), [("veth1a2b3c", False), ("ens3", True), ("lo", False), ("docker0", False)]
 )
-def test_only_interfaces_that_lead_out_of_the_machine_count(
-    machine: Machine, name: str, counts: bool
-) -> None:
+def test_only_interfaces_that_lead_outside_count(machine: Machine, name: str, counts: bool) -> None:
     machine.write(
         {"net/dev": PROC["net/dev"].replace("eth0", name)},
         {
@@ -181,9 +177,7 @@ def test_only_interfaces_that_lead_out_of_the_machine_count(
     assert (in_a_second(machine, meter).bandwidth_in.usage > 0) is counts
 
 
-def test_a_thread_that_ran_or_waited_all_the_time_is_a_node_at_its_limit(
-    machine: Machine,
-) -> None:
+def test_a_thread_that_ran_or_waited_all_the_time_is_a_node_at_its_limit(machine: Machine) -> None:
     meter = machine.meter()
     machine.write({"self/task/7/schedstat": "1500000000 500000000 9\n"})
     cpu = in_a_second(machine, meter).cpu

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from structlog.testing import capture_logs
 
@@ -14,7 +15,6 @@ from anabranch.core.balance.counters import BalanceResult, SplitReason, UnloadRe
 from anabranch.core.bundles.unit import Move
 from anabranch.core.log.records import Cause, UnitMove
 from anabranch.core.names import Namespace
-from support import steady
 from support.balance import give_all, tell
 from support.memory_cluster import MemoryCluster, MemoryNode, memory_cluster, until
 
@@ -59,24 +59,21 @@ class Scene:
         return self.of_hot()
 
     def of_hot(self) -> tuple[str, ...]:
-        owned = self.leader.node.operations.owned(self.hot.node.id)
-        return tuple(name for name, _ in owned)
+        return tuple(name for name, _ in self.leader.node.operations.owned(self.hot.node.id))
 
     def moves(self, *causes: Cause) -> list[UnitMove]:
         read = [read_entry(e.key, e.value) for e in self.cluster.entries]
         return [r for r in read if isinstance(r, UnitMove) and r.cause in causes]
 
 
-def run(body: Callable[[Scene], Awaitable[None]], **settings: object) -> None:
-    async def whole() -> None:
-        async with memory_cluster(3, **{**SOON, **settings}) as cluster:
-            await body(Scene(cluster, [Balanced(node) for node in cluster.nodes]))
-
-    steady.run(whole())
+@asynccontextmanager
+async def balanced(**settings: object) -> AsyncIterator[Scene]:
+    async with memory_cluster(3, **{**SOON, **settings}) as cluster:
+        yield Scene(cluster, [Balanced(node) for node in cluster.nodes])
 
 
-def test_the_leader_relieves_a_hot_broker_and_says_why() -> None:
-    async def body(scene: Scene) -> None:
+async def test_the_leader_relieves_a_hot_broker_and_says_why() -> None:
+    async with balanced() as scene:
         bundles = await scene.heat()
         assert len(bundles) == BUNDLES
         loads = {each.node.id: 0.1 for each in scene.nodes} | {scene.hot.node.id: 0.9}
@@ -102,56 +99,9 @@ def test_the_leader_relieves_a_hot_broker_and_says_why() -> None:
         assert scene.leader.balancer.last_round is not None
         assert scene.hot.balancer.last_round is None, "only the leader decides"
 
-    run(body)
 
-
-def test_a_round_that_does_nothing_says_why_once_and_is_counted_each_time() -> None:
-    async def body(scene: Scene) -> None:
-        loads = {each.node.id: 0.5 for each in scene.nodes}
-        skip = (BalanceResult.SKIP, UnloadReason.HIT_COUNT)
-        with capture_logs() as lines:
-            scene.leader.tell(loads, {})
-            await until(lambda: scene.leader.counts.unloads[skip] >= 3)
-        told = [line for line in lines if line["event"] == "balance.nothing_to_unload"]
-        assert [line["reason"] for line in told if line["reason"] == "HitCount"] == ["HitCount"]
-
-    run(body)
-
-
-def test_nothing_is_unloaded_where_balancing_is_switched_off() -> None:
-    async def body(scene: Scene) -> None:
-        bundles = await scene.heat()
-        loads = {each.node.id: 0.1 for each in scene.nodes} | {scene.hot.node.id: 0.9}
-        for each in scene.nodes:
-            each.tell(loads, {scene.hot.node.id: bundles})
-            each.balancer.ticked()
-        began = scene.cluster.log_ms
-        await until(lambda: scene.cluster.log_ms - began > 6_000)
-        assert scene.of_hot() == bundles
-        assert scene.leader.balancer.last_round is None
-
-    run(body, loadBalancerSheddingEnabled=False)
-
-
-def test_the_next_cycle_goes_by_what_was_set_at_another_node() -> None:
-    async def body(scene: Scene) -> None:
-        bundles = await scene.heat()
-        loads = {each.node.id: 0.1 for each in scene.nodes} | {scene.hot.node.id: 0.9}
-        for each in scene.nodes:
-            each.tell(loads, {scene.hot.node.id: bundles})
-        began = scene.cluster.log_ms
-        await until(lambda: scene.cluster.log_ms - began > 3_000)
-        assert scene.of_hot() == bundles
-        settings = scene.hot.node.operations.configuration
-        await settings.override("loadBalancerSheddingEnabled", "true")
-        await until(lambda: 0 < len(scene.of_hot()) < BUNDLES)
-        assert {each.actor for each in scene.moves(Cause.OVERLOADED)} == {scene.leader.node.id}
-
-    run(body, loadBalancerSheddingEnabled=False)
-
-
-def test_an_owner_splits_what_has_too_many_topics() -> None:
-    async def body(scene: Scene) -> None:
+async def test_an_owner_splits_what_has_too_many_topics() -> None:
+    async with balanced() as scene:
         bundles = await scene.heat()
         with capture_logs() as lines:
             scene.hot.bundles = {bundles[0]: BundleLoad(topics=1_001)}
@@ -163,5 +113,3 @@ def test_an_owner_splits_what_has_too_many_topics() -> None:
         assert record.actor == scene.hot.node.id
         done = (BalanceResult.SUCCESS, SplitReason.TOPICS)
         await until(lambda: scene.hot.counts.splits[done] == 1)
-
-    run(body)

@@ -12,7 +12,6 @@ from anabranch.broker.binary.sessions import sessions
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand
-from support import steady
 from support.http import PATIENT
 from support.memory_cluster import memory_cluster
 from support.wire import raw, serving
@@ -31,46 +30,38 @@ NO_ANSWER: Final = ("SCALABLE_TOPIC_CLOSE", "WATCH_SCALABLE_TOPICS_CLOSE")
 
 
 @pytest.mark.parametrize("name", FRAMES)
-def test_each_request_is_refused_at_once_as_its_client_expects_with_a_word_about_kafka(
-    name: str,
-) -> None:
-    async def test() -> None:
-        async with memory_cluster(1, **PATIENT, brokerServicePort=7000) as cluster:
-            node = cluster.nodes[0]
-            await node.operations.topics.create("public/default/v5", 2, {})
-            routes = sessions(node.operations, node.settings)
-            frames = {command: bytes.fromhex(frame) for command, frame in FRAMES[name].items()}
-            async with serving(routes) as server, raw(server.port) as client:
-                client.writer.write(frames.pop("CONNECT"))
-                hello = await client.answer()
-                assert hello is not None
-                assert hello.type == BaseCommand.CONNECTED
-                for command, frame in frames.items():
-                    if command in NO_ANSWER:
-                        continue
-                    client.writer.write(frame)
-                    answer = await client.answer()
-                    assert answer is not None
-                    said = commands.payload_of(answer)
-                    if command == "LOOKUP":  # look-ups are served
-                        assert said.response == pb.CommandLookupTopicResponse.Connect
-                        continue
-                    if command == "GET_TOPICS_OF_NAMESPACE":  # and so are lists of topics
-                        assert list(said.topics) == ["topic://public/default/v5"]
-                        continue
-                    if command == "WATCH_SCALABLE_TOPICS":
-                        assert list(said.snapshot.topics) == ["topic://public/default/v5"]
-                        continue
-                    assert answer.type == ANSWERS[command]
-                    code, why = _refusal(said)
-                    assert code == pb.ServerError.NotAllowedError
-                    assert "Kafka" in why
-                    asked = commands.payload_of(commands.parse(frame[8:]))
-                    for each in ("request_id", "session_id", "watch_id"):
-                        if each in said.DESCRIPTOR.fields_by_name:
-                            assert getattr(said, each) == getattr(asked, each)
-
-    steady.run(test())
+async def test_each_request_is_refused_at_once_as_its_client_expects(name: str) -> None:
+    async with memory_cluster(1, **PATIENT, brokerServicePort=7000) as cluster:
+        node = cluster.nodes[0]
+        await node.operations.topics.create("public/default/v5", 2, {})
+        routes = sessions(node.operations, node.settings)
+        frames = {command: bytes.fromhex(frame) for command, frame in FRAMES[name].items()}
+        async with serving(routes) as server, raw(server.port) as client:
+            client.writer.write(frames.pop("CONNECT"))
+            await client.welcomed()
+            for command, frame in frames.items():
+                if command in NO_ANSWER:
+                    continue
+                client.writer.write(frame)
+                answer = await client.told()
+                said = commands.payload_of(answer)
+                if command == "LOOKUP":  # look-ups are served
+                    assert said.response == pb.CommandLookupTopicResponse.Connect
+                    continue
+                if command == "GET_TOPICS_OF_NAMESPACE":  # and so are lists of topics
+                    assert list(said.topics) == ["topic://public/default/v5"]
+                    continue
+                if command == "WATCH_SCALABLE_TOPICS":
+                    assert list(said.snapshot.topics) == ["topic://public/default/v5"]
+                    continue
+                assert answer.type == ANSWERS[command]
+                code, why = _refusal(said)
+                assert code == pb.ServerError.NotAllowedError
+                assert "Kafka" in why
+                asked = commands.payload_of(commands.parse(frame[8:]))
+                for each in ("request_id", "session_id", "watch_id"):
+                    if each in said.DESCRIPTOR.fields_by_name:
+                        assert getattr(said, each) == getattr(asked, each)
 
 
 def _refusal(said: Any) -> tuple[int, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import weakref
 
@@ -12,13 +11,13 @@ from anabranch.broker.binary.sessions import sessions
 from anabranch.core.names import parse_namespace
 from anabranch.core.topic_lists.topic_list import JOURNAL_MAX, TopicList
 from anabranch.wire import anabranch_pb2 as pb
-from anabranch.wire.client import connect
 from anabranch.wire.connection import ConnectionLimits
 from anabranch.wire.errors import RefusedError
 from anabranch.wire.memory.limiter import LimitType
-from support.list_follower import EMPTY, HOME, follower_of, full, held, make, run
-from support.memory_cluster import WAIT_S, MemoryCluster, MemoryNode, until
-from support.wire import HOST, connected, serving
+from support.binary import one_node, reachable
+from support.list_follower import EMPTY, HOME, follower_of, full, held, make
+from support.memory_cluster import WAIT_S, MemoryNode, until
+from support.wire import connected, is_refused, serving
 
 # --- memory -----------------------------------------------------------------------------
 
@@ -36,9 +35,8 @@ async def many_topics(node: MemoryNode) -> None:
     kept.list = TopicList(MANY)
 
 
-def test_a_list_larger_than_any_other_frame_reaches_the_client() -> None:
-    async def test(cluster: MemoryCluster) -> None:
-        node = cluster.nodes[0]
+async def test_a_list_larger_than_any_other_frame_reaches_the_client() -> None:
+    async with one_node() as node:
         await many_topics(node)
         async with follower_of(node) as client:
             answer = await client.list()
@@ -49,12 +47,9 @@ def test_a_list_larger_than_any_other_frame_reaches_the_client() -> None:
             assert set((await client.watch()).topic) == set(MANY)
         await until(lambda: held(node) == 0)
 
-    run(test)
 
-
-def test_a_list_that_fits_no_frame_is_refused_with_a_remedy() -> None:
-    async def test(cluster: MemoryCluster) -> None:
-        node = cluster.nodes[0]
+async def test_a_list_that_fits_no_frame_is_refused_with_a_remedy() -> None:
+    async with one_node() as node:
         await many_topics(node)
         async with follower_of(node, ConnectionLimits(list_bytes_max=1 << 20)) as client:
             with pytest.raises(RefusedError, match="by REST"):
@@ -62,50 +57,16 @@ def test_a_list_that_fits_no_frame_is_refused_with_a_remedy() -> None:
             assert (await client.list(topics_pattern="none")).topics_hash == EMPTY
         assert held(node) == 0
 
-    run(test)
 
-
-def test_who_does_not_read_holds_nobody_up_and_is_disconnected() -> None:
-    async def test(cluster: MemoryCluster) -> None:
-        node = cluster.nodes[0]
-        await many_topics(node)
-        routes = sessions(node.operations, node.settings)
-        async with serving(routes, ConnectionLimits(unread_s_max=3.0)) as server:
-            deaf = []
-            for _ in range(4):
-                connection = await connect(HOST, server.port, timeout_s=WAIT_S)
-                connection.send(pb.CommandGetTopicsOfNamespace(request_id=1, namespace=HOME))
-                connection.hold()
-                deaf.append(connection)
-            # The memory holds one list: it is shared with who reads.
-            side = node.operations.topic_list_limiter.side(LimitType.DIRECT_MEMORY)
-            await until(lambda: side.acquired > 5 << 20)
-            assert side.acquired < 8 << 20
-            async with connected(server) as client:
-                asked = pb.CommandGetTopicsOfNamespace(namespace=HOME)
-                for _ in range(3):
-                    answer = await client.request(asked, WAIT_S)
-                    assert len(answer.getTopicsOfNamespaceResponse.topics) == len(MANY)
-            await until(lambda: not server.peers and held(node) == 0)
-            for connection in deaf:
-                connection.abort("the test is over")
-                await asyncio.wait([connection.closed])
-
-    run(test, **LIMITS)
-
-
-def test_without_memory_a_request_is_refused_by_the_setting_that_helps() -> None:
-    async def test(cluster: MemoryCluster) -> None:
-        node = cluster.nodes[0]
+async def test_without_memory_a_request_is_refused_by_the_setting_that_helps() -> None:
+    async with one_node(**LIMITS) as node:
         await make(node, "a")
         limiter = node.operations.topic_list_limiter
         async with follower_of(node) as client:
             client.watch_scalable()
             await until(lambda: client.has("scalable", "a"))
             async with limiter.held(8 << 20, LimitType.DIRECT_MEMORY):
-                with pytest.raises(RefusedError, match="DirectMemSize") as refused:
-                    await client.list()
-                assert refused.value.code == pb.ServerError.TooManyRequests
+                await is_refused(client.list(), pb.ServerError.TooManyRequests, "DirectMemSize")
                 with pytest.raises(RefusedError, match="DirectMemSize"):
                     await client.watch()
                 client.watch_scalable(2)
@@ -118,11 +79,11 @@ def test_without_memory_a_request_is_refused_by_the_setting_that_helps() -> None
             assert node.operations.topics.lists.watch_count == 1
         assert held(node) == 0
 
-    run(test, **LIMITS)
 
-
-def test_a_watch_that_is_closed_while_it_waits_to_begin_anew_is_counted_once() -> None:
-    async def test(cluster: MemoryCluster) -> None:
+async def test_a_watch_that_is_closed_while_it_waits_to_begin_anew_is_counted_once() -> None:
+    async with reachable(
+        **{**LIMITS, "maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis": 200}
+    ) as cluster:
         node = cluster.nodes[0]
         await make(node, "a")
         lists, limiter = node.operations.topics.lists, node.operations.topic_list_limiter
@@ -144,11 +105,11 @@ def test_a_watch_that_is_closed_while_it_waits_to_begin_anew_is_counted_once() -
             assert client.server.gate.account.watches == 1
             assert not client.errors
 
-    run(test, **{**LIMITS, "maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis": 200})
 
-
-def test_a_watch_that_cannot_begin_anew_for_want_of_memory_is_told_so() -> None:
-    async def test(cluster: MemoryCluster) -> None:
+async def test_a_watch_that_cannot_begin_anew_for_want_of_memory_is_told_so() -> None:
+    async with reachable(
+        **{**LIMITS, "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis": 200}
+    ) as cluster:
         node = cluster.nodes[0]
         await make(node, "a")
         lists, limiter = node.operations.topics.lists, node.operations.topic_list_limiter
@@ -163,14 +124,11 @@ def test_a_watch_that_cannot_begin_anew_for_want_of_memory_is_told_so() -> None:
             client.watch_scalable(2)
             await until(lambda: client.has("scalable", "a", number=2))
 
-    run(test, **{**LIMITS, "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis": 200})
 
-
-def test_what_a_client_took_is_free_once_it_has_gone() -> None:
+async def test_what_a_client_took_is_free_once_it_has_gone() -> None:
     """Without waiting for cycles to be found: 1,000 that go at once leave 10 MB."""
 
-    async def test(cluster: MemoryCluster) -> None:
-        node = cluster.nodes[0]
+    async with one_node() as node:
         routes = sessions(node.operations, node.settings)
         gc.disable()
         try:
@@ -188,5 +146,3 @@ def test_what_a_client_took_is_free_once_it_has_gone() -> None:
                 assert not node.operations.topics.lists.watch_count
         finally:
             gc.enable()
-
-    run(test)

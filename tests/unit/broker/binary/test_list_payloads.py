@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from anabranch.broker.binary import list_payloads
@@ -33,54 +31,45 @@ async def sent(payload: SharedPayload) -> bytes:
         return data
 
 
-def test_who_asks_for_an_unchanged_list_is_sent_the_same_bytes() -> None:
-    async def body() -> None:
-        limiter = limiter_of(1 << 30)
-        payloads, kept = Payloads(limiter), kept_list(3_000)
-        first = await sent(payloads.names(kept, Form.RESPONSE))
-        assert await sent(payloads.names(kept, Form.RESPONSE)) is first
-        assert await sent(payloads.names(kept, Form.SUCCESS)) != first
-        kept.list.note("topic://public/default/new", True)
-        assert await sent(payloads.names(kept, Form.RESPONSE)) != first
-        assert [limiter.side(each).acquired for each in LimitType] == [0, 0]
-
-    asyncio.run(body())
+async def test_who_asks_for_an_unchanged_list_is_sent_the_same_bytes() -> None:
+    limiter = limiter_of(1 << 30)
+    payloads, kept = Payloads(limiter), kept_list(3_000)
+    first = await sent(payloads.names(kept, Form.RESPONSE))
+    assert await sent(payloads.names(kept, Form.RESPONSE)) is first
+    assert await sent(payloads.names(kept, Form.SUCCESS)) != first
+    kept.list.note("topic://public/default/new", True)
+    assert await sent(payloads.names(kept, Form.RESPONSE)) != first
+    assert [limiter.side(each).acquired for each in LimitType] == [0, 0]
 
 
-def test_what_nobody_is_sent_takes_no_more_than_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_nobody_is_sent_takes_only_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
     most = 1_000_000
     monkeypatch.setattr(list_payloads, "_IDLE_BYTES_MAX", most)
 
-    async def body() -> None:
-        payloads = Payloads(limiter_of(1 << 30))
-        lists = [kept_list(3_000, f"a{number}") for number in range(5)]  # three fit
-        for kept in lists:
-            await sent(payloads.names(kept, Form.RESPONSE))
-            assert payloads.idle_bytes <= most
-        newest = payloads.names(lists[-1], Form.RESPONSE)
-        assert await sent(newest) is await sent(newest)
-        for number in range(50):  # what has changed is not kept twice
-            lists[-1].list.note(f"topic://public/default/{number}", True)
-            await sent(payloads.names(lists[-1], Form.RESPONSE))
-            assert payloads.idle_bytes <= most
-        long = payloads.names(kept_list(20_000), Form.RESPONSE)
-        assert await sent(long) is not await sent(long)  # alone it is too much
+    payloads = Payloads(limiter_of(1 << 30))
+    lists = [kept_list(3_000, f"a{number}") for number in range(5)]  # three fit
+    for kept in lists:
+        await sent(payloads.names(kept, Form.RESPONSE))
         assert payloads.idle_bytes <= most
+    newest = payloads.names(lists[-1], Form.RESPONSE)
+    assert await sent(newest) is await sent(newest)
+    for number in range(50):  # what has changed is not kept twice
+        lists[-1].list.note(f"topic://public/default/{number}", True)
+        await sent(payloads.names(lists[-1], Form.RESPONSE))
+        assert payloads.idle_bytes <= most
+    long = payloads.names(kept_list(20_000), Form.RESPONSE)
+    assert await sent(long) is not await sent(long)  # alone it is too much
+    assert payloads.idle_bytes <= most
 
-    asyncio.run(body())
 
-
-def test_what_is_being_sent_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_being_sent_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(list_payloads, "_IDLE_BYTES_MAX", 400_000)
 
-    async def body() -> None:
-        payloads = Payloads(limiter_of(1 << 30))
-        one, other = kept_list(3_000, "one"), kept_list(3_000, "other")
-        used = payloads.names(one, Form.RESPONSE)
-        await sent(used)
-        async with used.used() as data:
-            await sent(payloads.names(other, Form.RESPONSE))  # takes its place among the idle
-            assert await sent(payloads.names(one, Form.RESPONSE)) is data
-        assert payloads.idle_bytes <= 400_000
-
-    asyncio.run(body())
+    payloads = Payloads(limiter_of(1 << 30))
+    one, other = kept_list(3_000, "one"), kept_list(3_000, "other")
+    used = payloads.names(one, Form.RESPONSE)
+    await sent(used)
+    async with used.used() as data:
+        await sent(payloads.names(other, Form.RESPONSE))  # takes its place among the idle
+        assert await sent(payloads.names(one, Form.RESPONSE)) is data
+    assert payloads.idle_bytes <= 400_000

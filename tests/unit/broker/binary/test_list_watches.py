@@ -7,23 +7,22 @@ import itertools
 
 import pytest
 
-from anabranch.core.names import parse_namespace
 from anabranch.core.strangers import AccountLimits, PortRefusal
 from anabranch.core.topic_lists.sorted_names import topics_hash
-from anabranch.core.topic_lists.topic_list import JOURNAL_MAX
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.connection import ConnectionLimits
 from anabranch.wire.errors import RefusedError
-from support.list_follower import HOME, drop, follower_of, full, held, make, run
-from support.memory_cluster import WAIT_S, MemoryCluster, until
+from support.binary import one_node, reachable
+from support.list_follower import HOME, drop, follower_of, full, held, make
+from support.memory_cluster import WAIT_S, until
+from support.wire import is_refused
 
 # --- watches ----------------------------------------------------------------------------
 
 
-def test_a_watch_tells_the_list_and_then_every_change_with_its_hash() -> None:
-    async def test(cluster: MemoryCluster) -> None:
-        node = cluster.nodes[0]
+async def test_a_watch_tells_the_list_and_then_every_change_with_its_hash() -> None:
+    async with one_node() as node:
         await make(node, "a", "orders-1")
         async with follower_of(node) as client:
             await client.watch(1)
@@ -34,12 +33,9 @@ def test_a_watch_tells_the_list_and_then_every_change_with_its_hash() -> None:
             await until(lambda: client.has("list", "b", "orders-2"))
             await until(lambda: client.has("list", "orders-2", number=2))
 
-    run(test)
 
-
-def test_a_watch_that_is_opened_again_with_its_hash_is_sent_no_names() -> None:
-    async def test(cluster: MemoryCluster) -> None:
-        node = cluster.nodes[0]
+async def test_a_watch_that_is_opened_again_with_its_hash_is_sent_no_names() -> None:
+    async with one_node() as node:
         await make(node, "a")
         async with follower_of(node) as client:
             first = await client.watch()
@@ -53,12 +49,9 @@ def test_a_watch_that_is_opened_again_with_its_hash_is_sent_no_names() -> None:
             await until(lambda: client.has("scalable", "b"))
             await until(lambda: client.has("list", "a", "b"))
 
-    run(test)
 
-
-def test_a_watch_begins_with_the_hash_of_its_list_and_the_number_that_it_was_opened_with() -> None:
-    async def test(cluster: MemoryCluster) -> None:
-        node = cluster.nodes[0]
+async def test_a_watch_begins_with_the_hash_of_its_list_and_the_number_it_was_opened_with() -> None:
+    async with one_node() as node:
         await make(node, "a")
         hashes = [topics_hash(full(*names)) for names in (("a",), ("a", "b"))]
         async with follower_of(node) as client:
@@ -82,12 +75,9 @@ def test_a_watch_begins_with_the_hash_of_its_list_and_the_number_that_it_was_ope
             last = client.pushed[-1].watchScalableTopicsUpdate
             assert (last.topics_hash, last.HasField("opening")) == (hashes[1], False)
 
-    run(test)
 
-
-def test_property_filters_follow_properties_that_change() -> None:
-    async def test(cluster: MemoryCluster) -> None:
-        node = cluster.nodes[0]
+async def test_property_filters_follow_properties_that_change() -> None:
+    async with one_node() as node:
         topics = node.operations.topics
         await make(node, "a", team="shop", tier="1")
         await make(node, "b", team="shop")
@@ -105,16 +95,11 @@ def test_property_filters_follow_properties_that_change() -> None:
             await until(lambda: client.has("scalable", "c", number=2))
             assert client.has("scalable", "a", "b", "c", number=3)
 
-    run(test)
 
-
-def test_watches_of_either_kind_are_refused_in_their_own_way() -> None:
-    async def test(cluster: MemoryCluster) -> None:
-        node = cluster.nodes[0]
+async def test_watches_of_either_kind_are_refused_in_their_own_way() -> None:
+    async with one_node() as node:
         async with follower_of(node) as client:
-            with pytest.raises(RefusedError, match=r"'\['") as refused:
-                await client.watch(1, "[")
-            assert refused.value.code == pb.ServerError.NotAllowedError
+            await is_refused(client.watch(1, "["), pb.ServerError.NotAllowedError, r"'\['")
             client.watch_scalable(5, **{f"p{number}": "v" for number in range(65)})
             await until(lambda: 5 in client.errors)
             assert "65 property filters" in client.errors[5].message
@@ -130,12 +115,9 @@ def test_watches_of_either_kind_are_refused_in_their_own_way() -> None:
             assert node.operations.topics.lists.watch_count == 0
         assert held(node) == 0
 
-    run(test)
 
-
-def test_a_closed_watch_and_a_closed_connection_are_told_nothing_more() -> None:
-    async def test(cluster: MemoryCluster) -> None:
-        node = cluster.nodes[0]
+async def test_a_closed_watch_and_a_closed_connection_are_told_nothing_more() -> None:
+    async with one_node() as node:
         lists = node.operations.topics.lists
         async with follower_of(node) as client:
             await client.watch(1)
@@ -155,73 +137,26 @@ def test_a_closed_watch_and_a_closed_connection_are_told_nothing_more() -> None:
         await until(lambda: lists.watch_count == 0)
         assert held(node) == 0
 
-    run(test)
 
-
-def test_a_watch_too_many_is_refused_and_those_before_go_on() -> None:
+async def test_a_watch_too_many_is_refused_and_those_before_go_on() -> None:
     limits = ConnectionLimits(account=AccountLimits(watches_per_connection=20))
 
-    async def test(cluster: MemoryCluster) -> None:
-        node = cluster.nodes[0]
-        async with follower_of(node, limits) as client:
-            for number in range(20):
-                client.watch_scalable(number)
-            await until(lambda: len(client.lists) == 20)
-            with pytest.raises(RefusedError, match="20 watches"):
-                await client.watch(20)
-            client.watch_scalable(3)  # of the same number: it begins anew
-            client.watch_scalable(21)
-            await until(lambda: 21 in client.errors)
-            assert client.errors[21].error == pb.ServerError.TooManyRequests
-            await make(node, "a")
-            await until(lambda: all(client.has("scalable", "a", number=n) for n in range(20)))
-
-    run(test)
-
-
-def test_what_changes_while_a_client_does_not_read_is_told_as_one_difference() -> None:
-    async def test(cluster: MemoryCluster) -> None:
-        node = cluster.nodes[0]
-        async with follower_of(node, ConnectionLimits(unread_s_max=600.0)) as client:
-            await client.watch()
-            await make(node, "gone")
-            await until(lambda: client.has("list", "gone"))
-            peer = client.peer
-            peer._drained.clear()  # as of one whose socket is full
-            await make(node, "a", "b")
-            await drop(node, "a", "gone")
-            told = len(client.pushed)
-            peer._drained.set()
-            await until(lambda: client.has("list", "b"))
-            assert len(client.pushed) == told + 1
-
-    run(test)
-
-
-def test_a_watch_that_is_too_far_behind_begins_anew() -> None:
-    async def test(cluster: MemoryCluster) -> None:
-        node = cluster.nodes[0]
+    async with one_node() as node, follower_of(node, limits) as client:
+        for number in range(20):
+            client.watch_scalable(number)
+        await until(lambda: len(client.lists) == 20)
+        with pytest.raises(RefusedError, match="20 watches"):
+            await client.watch(20)
+        client.watch_scalable(3)  # of the same number: it begins anew
+        client.watch_scalable(21)
+        await until(lambda: 21 in client.errors)
+        assert client.errors[21].error == pb.ServerError.TooManyRequests
         await make(node, "a")
-        lists = node.operations.topics.lists
-        async with follower_of(node, ConnectionLimits(unread_s_max=600.0)) as client:
-            client.watch_scalable()
-            await until(lambda: client.has("scalable", "a"))
-            peer = client.peer
-            peer._drained.clear()
-            kept = await lists.of(parse_namespace(HOME))
-            for number in range(JOURNAL_MAX + 2):
-                kept.list.note("topic://public/default/flicker", number % 2 == 0)
-            kept.wake()
-            await asyncio.sleep(0)
-            peer._drained.set()
-            await until(lambda: sum(_is_snapshot(each) for each in client.pushed) == 2)
-            assert client.has("scalable", "a")
-
-    run(test)
+        await until(lambda: all(client.has("scalable", "a", number=n) for n in range(20)))
 
 
-def test_a_view_that_is_built_anew_tells_its_own_list() -> None:
-    async def test(cluster: MemoryCluster) -> None:
+async def test_a_view_that_is_built_anew_tells_its_own_list() -> None:
+    async with reachable() as cluster:
         node = cluster.nodes[0]
         await make(node, "a", "b")
         async with follower_of(node) as client:
@@ -235,16 +170,9 @@ def test_a_view_that_is_built_anew_tells_its_own_list() -> None:
             node.runtime.replaced(fresh)
             await until(lambda: client.has("scalable", "a"))
 
-    run(test)
 
-
-def _is_snapshot(command: BaseCommand) -> bool:
-    return command.watchScalableTopicsUpdate.HasField("snapshot")
-
-
-def test_who_follows_a_selection_that_takes_too_long_is_refused_by_name_and_counted() -> None:
-    async def test(cluster: MemoryCluster) -> None:
-        node = cluster.nodes[0]
+async def test_who_follows_a_selection_that_takes_too_long_is_refused_by_name_and_counted() -> None:
+    async with one_node() as node:
         kept = node.operations.topics.lists
         await make(node, "a", team="shop")
         async with follower_of(node) as list_client, follower_of(node) as client:
@@ -267,5 +195,3 @@ def test_who_follows_a_selection_that_takes_too_long_is_refused_by_name_and_coun
             assert kept.given_up == 2
             client.watch_scalable(1, team="shop")  # by then the node has time
             await until(lambda: client.has("scalable", "a", "b"))
-
-    run(test)

@@ -14,13 +14,9 @@ from anabranch.core.errors import InvalidInputError, UnknownSegmentError
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.client import ClientConnection
 from anabranch.wire.commands import envelope, payload_of
-from anabranch.wire.errors import RefusedError
 from anabranch.wire.server.server import Peer
-from support import steady
-from support.binary import client_of
-from support.http import PATIENT
-from support.memory_cluster import MemoryCluster, memory_cluster
-from support.wire import WAIT_S, connected, raw, serving
+from support.binary import client_of, one_node, reachable, subscribe
+from support.wire import WAIT_S, connected, is_refused, raw, serving
 
 TOPIC = "topic://public/default/orders"
 
@@ -29,18 +25,8 @@ async def looked_up(client: ClientConnection, topic: str) -> pb.CommandLookupTop
     return (await client.request(pb.CommandLookupTopic(topic=topic), WAIT_S)).lookupTopicResponse
 
 
-def with_cluster(
-    test: Callable[[MemoryCluster], Awaitable[None]], count: int = 1, **settings: object
-) -> None:
-    async def body() -> None:
-        async with memory_cluster(count, **{**PATIENT, **settings}) as cluster:
-            await test(cluster)
-
-    steady.run(body())
-
-
-def test_every_node_sends_a_client_to_the_owner_of_the_topic() -> None:
-    async def test(cluster: MemoryCluster) -> None:
+async def test_every_node_sends_a_client_to_the_owner_of_the_topic() -> None:
+    async with reachable(count=3) as cluster:
         urls = set()
         for node in cluster.nodes:
             async with client_of(node) as client:
@@ -50,8 +36,6 @@ def test_every_node_sends_a_client_to_the_owner_of_the_topic() -> None:
                 urls.add(answer.brokerServiceUrl)
         assert len(urls) == 1
         assert urls <= {node.settings.service_url for node in cluster.nodes}
-
-    with_cluster(test, count=3)
 
 
 @pytest.mark.parametrize(
@@ -63,54 +47,38 @@ def test_every_node_sends_a_client_to_the_owner_of_the_topic() -> None:
         ("topic://pub lic/default/orders", pb.InvalidTopicName, "tenant name 'pub lic'"),
     ],
 )
-def test_a_look_up_that_cannot_be_answered_says_why_and_the_connection_lives_on(
+async def test_a_look_up_that_cannot_be_answered_says_why_and_the_connection_lives_on(
     topic: str, code: pb.ServerError, said: str
 ) -> None:
-    async def test(cluster: MemoryCluster) -> None:
-        async with client_of(cluster.nodes[0]) as client:
-            with pytest.raises(RefusedError, match=said) as refused:
-                await looked_up(client, topic)
-            assert refused.value.code == code
-            assert (await looked_up(client, TOPIC)).brokerServiceUrl
-
-    with_cluster(test)
+    async with reachable() as cluster, client_of(cluster.nodes[0]) as client:
+        await is_refused(looked_up(client, topic), code, said)
+        assert (await looked_up(client, TOPIC)).brokerServiceUrl
 
 
-def test_an_owner_without_a_binary_port_is_named() -> None:
-    async def test(cluster: MemoryCluster) -> None:
-        async with client_of(cluster.nodes[0]) as client:
-            with pytest.raises(RefusedError, match="b1:8080 owns the bundle of") as refused:
-                await looked_up(client, TOPIC)
-            assert refused.value.code == pb.ServiceNotReady
-
-    with_cluster(test, brokerServicePort=0)
+async def test_an_owner_without_a_binary_port_is_named() -> None:
+    async with reachable(brokerServicePort=0) as cluster, client_of(cluster.nodes[0]) as client:
+        await is_refused(looked_up(client, TOPIC), pb.ServiceNotReady, "b1:8080 owns the bundle of")
 
 
-def test_what_a_part_refuses_on_purpose_is_its_commands_answer() -> None:
+async def test_what_a_part_refuses_on_purpose_is_its_commands_answer() -> None:
     def part(_peer: Peer) -> dict[int, Callable[[pb.BaseCommand], Awaitable[None]]]:
         async def refuse(_command: pb.BaseCommand) -> None:
             raise ConflictError("split under way")
 
         return {pb.BaseCommand.SCALABLE_TOPIC_UNSUBSCRIBE: refuse}
 
-    async def test() -> None:
-        async with serving(open_sessions(part)) as server, connected(server) as client:
-            with pytest.raises(RefusedError, match="split under way") as refused:
-                await client.request(pb.CommandScalableTopicUnsubscribe(consumer_id=1), WAIT_S)
-            assert refused.value.code == pb.NotAllowedError
-
-    steady.run(test())
+    async with serving(open_sessions(part)) as server, connected(server) as client:
+        asked = client.request(pb.CommandScalableTopicUnsubscribe(consumer_id=1), WAIT_S)
+        await is_refused(asked, pb.NotAllowedError, "split under way")
 
 
-def test_two_parts_for_one_command_are_a_mistake() -> None:
-    async def test(cluster: MemoryCluster) -> None:
+async def test_two_parts_for_one_command_are_a_mistake() -> None:
+    async with reachable() as cluster:
         part = lookups(cluster.nodes[0].operations)
         async with serving() as server, connected(server):
             (peer,) = server.peers
             with pytest.raises(ValueError, match="two parts serve command 23"):
                 open_sessions(part, part)(peer)
-
-    with_cluster(test)
 
 
 def test_errors_have_the_numbers_of_the_protocol() -> None:
@@ -122,11 +90,10 @@ def test_errors_have_the_numbers_of_the_protocol() -> None:
 
 
 @pytest.mark.parametrize("command", ["scalableTopicLookup", "scalableTopicSubscribe"])
-def test_a_client_that_does_not_read_kafka_is_told_so_instead_of_a_layout(command: str) -> None:
+async def test_a_client_that_does_not_read_kafka_is_told_so(command: str) -> None:
     """Pulsar's own would look for the segments at brokers, and hang."""
 
-    async def test(cluster: MemoryCluster) -> None:
-        node = cluster.nodes[0]
+    async with one_node() as node:
         await node.operations.topics.create("public/default/orders", 1, {})
 
         def asked(version: str) -> Message:
@@ -134,14 +101,7 @@ def test_a_client_that_does_not_read_kafka_is_told_so_instead_of_a_layout(comman
                 return pb.CommandScalableTopicLookup(
                     session_id=3, topic="topic://public/default/orders"
                 )
-            return pb.CommandScalableTopicSubscribe(
-                request_id=3,
-                topic="topic://public/default/orders",
-                subscription="s",
-                consumer_name=version,
-                consumer_id=1,
-                consumer_type=pb.ScalableConsumerType.STREAM,
-            )
+            return subscribe("public/default/orders", consumer_name=version)
 
         routes = sessions(node.operations, node.settings)
         for version, flags in (
@@ -154,13 +114,9 @@ def test_a_client_that_does_not_read_kafka_is_told_so_instead_of_a_layout(comman
                 client.send(envelope(hello))
                 assert await client.answer() is not None
                 client.send(envelope(asked(version)))
-                answer = await client.answer()
-                assert answer is not None
-                payload = payload_of(answer)
+                payload = payload_of(await client.told())
                 if version.startswith("Pulsar"):
                     assert payload.error == pb.ServerError.NotAllowedError
                     assert "does not read Kafka" in payload.message
                 else:
                     assert not payload.HasField("error"), payload.message
-
-    with_cluster(test)

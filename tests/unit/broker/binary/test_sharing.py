@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import msgspec
 import pytest
@@ -13,26 +13,22 @@ from anabranch.core.log.records import topic_key
 from anabranch.core.topics.topic import TopicMove
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import clock
-from support import steady
+from support.binary import one_node
 from support.binary_consumer import client_of
-from support.http import PATIENT
-from support.memory_cluster import MemoryCluster, MemoryNode, memory_cluster, until
+from support.memory_cluster import MemoryNode, until
+from support.there import there
 
 NAME = "public/default/orders"
 SHARE = f'{{segment="0",subscription="billing",topic="{NAME}"}}'
 ROLLOVERS = f'pulsar_scalable_topic_rebucket_rollovers_total{{topic="{NAME}"}}'
 
 
-def run(test: Callable[[MemoryCluster, MemoryNode], Awaitable[None]], **settings: object) -> None:
-    async def body() -> None:
-        named = {**PATIENT, "brokerServicePort": 7000, **settings}
-        async with memory_cluster(1, **named) as cluster:
-            node = cluster.nodes[0]
-            await node.operations.topics.access.find_controller(NAME)
-            await node.operations.topics.create(NAME, 1, {})
-            await test(cluster, node)
-
-    steady.run(body())
+@asynccontextmanager
+async def shared(**settings: object) -> AsyncIterator[MemoryNode]:
+    async with one_node(**settings) as node:
+        await node.operations.topics.access.find_controller(NAME)
+        await node.operations.topics.create(NAME, 1, {})
+        yield node
 
 
 def ranges(assigned: pb.ScalableConsumerAssignment) -> list[tuple[int, int]]:
@@ -43,96 +39,64 @@ def figures(node: MemoryNode) -> set[str]:
     return set(generate_latest(node.metrics.registry).decode().splitlines())
 
 
-def test_metrics_tell_who_shares_a_segment_and_what_waits_to_change_hands() -> None:
-    async def test(cluster: MemoryCluster, node: MemoryNode) -> None:
-        async with client_of(node, "a") as first, client_of(node, "b") as second:
-            await first.subscribe()
-            await second.subscribe()
-            await until(lambda: len(first.assigned) == 2)
-            found = figures(node)
-            name = "pulsar_scalable_topic_"
-            assert f'{name}segment_entry_buckets{{segment="0",topic="{NAME}"}} 4.0' in found
-            assert f"{name}segment_consumers{SHARE} 2.0" in found
-            assert f"{name}buckets_withheld{SHARE} 2.0" in found
-            assert f"{name}drain_mode_active{SHARE} 0.0" in found
-            await first.report(released={0: [2, 3]})
-            await until(lambda: second.held == {0: [2, 3]})
-            found = figures(node)
-            assert f"{name}buckets_withheld{SHARE} 0.0" in found
-            assert f"{name}bucket_reassignments_total{SHARE} 2.0" in found
-
-    run(test)
-
-
-def test_a_shared_segment_is_told_with_the_hashes_of_all_its_buckets() -> None:
-    async def test(cluster: MemoryCluster, node: MemoryNode) -> None:
-        async with client_of(node, "a") as first, client_of(node, "b") as second:
-            await first.subscribe()
-            assert ranges(first.assigned[-1]) == [], "one consumer has all of it"
-            await second.subscribe()
-            await until(lambda: len(first.assigned) == 2)
-            await first.report(released={0: [2, 3]})
-            await until(lambda: second.held == {0: [2, 3]})
-            quarters = [(0, 16383), (16384, 32767), (32768, 49151), (49152, 65535)]
-            assert ranges(first.assigned[-1]) == quarters
-            assert ranges(second.assigned[-1]) == quarters
-
-    run(test)
+async def test_a_shared_segment_is_told_and_measured_as_buckets_change_hands() -> None:
+    async with shared() as node, client_of(node, "a") as first, client_of(node, "b") as second:
+        await first.subscribe()
+        assert ranges(first.assigned[-1]) == [], "one consumer has all of it"
+        await second.subscribe()
+        await until(lambda: len(first.assigned) == 2)
+        found = figures(node)
+        name = "pulsar_scalable_topic_"
+        assert f'{name}segment_entry_buckets{{segment="0",topic="{NAME}"}} 4.0' in found
+        assert f"{name}segment_consumers{SHARE} 2.0" in found
+        assert f"{name}buckets_withheld{SHARE} 2.0" in found
+        assert f"{name}drain_mode_active{SHARE} 0.0" in found
+        await first.report(released={0: [2, 3]})
+        await until(lambda: second.held == {0: [2, 3]})
+        quarters = [(0, 16383), (16384, 32767), (32768, 49151), (49152, 65535)]
+        assert ranges(first.assigned[-1]) == ranges(second.assigned[-1]) == quarters
+        found = figures(node)
+        assert f"{name}buckets_withheld{SHARE} 0.0" in found
+        assert f"{name}bucket_reassignments_total{SHARE} 2.0" in found
 
 
-def test_a_bucket_that_nobody_may_serve_for_too_long_is_a_metric_and_an_event(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    async def test(cluster: MemoryCluster, node: MemoryNode) -> None:
-        async with client_of(node, "a") as client:
-            await client.subscribe()
-            service = node.operations.topics.access.service
-            controller = service.controller(NAME)
-            assert controller is not None
-            unserved = controller.coordinators["billing"].target.unserved
-            unserved.nobody()
-            unserved.look([(0, 1), (0, 3)], set(), clock.now() - 1_000)
-            service.reconcile(NAME)
-            service.reconcile(NAME)
-            metric = f"pulsar_scalable_topic_buckets_unserved{SHARE}"
-            assert f"{metric} 2.0" in figures(node)
-            await client.report()
-            assert f"{metric} 2.0" not in figures(node)
-
-    run(test)
+async def test_a_bucket_unserved_for_too_long_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    async with shared() as node, client_of(node, "a") as client:
+        await client.subscribe()
+        service = node.operations.topics.access.service
+        unserved = there(service.controller(NAME)).coordinators["billing"].target.unserved
+        unserved.nobody()
+        unserved.look([(0, 1), (0, 3)], set(), clock.now() - 1_000)
+        service.reconcile(NAME)
+        service.reconcile(NAME)
+        metric = f"pulsar_scalable_topic_buckets_unserved{SHARE}"
+        assert f"{metric} 2.0" in figures(node)
+        await client.report()
+        assert f"{metric} 2.0" not in figures(node)
     said = capsys.readouterr().out
     assert said.count("subscription.buckets_unserved") == 1
     assert "buckets=0/1,0/3" in said
 
 
-@pytest.mark.parametrize(
-    "kind", [pb.ScalableConsumerType.STREAM, pb.ScalableConsumerType.CHECKPOINT]
-)
-def test_a_consumer_too_many_makes_more_entry_buckets_not_segments_where_there_is_no_load(
-    kind: int,
-) -> None:
-    async def test(cluster: MemoryCluster, node: MemoryNode) -> None:
-        async with AsyncExitStack() as stack:
-            for name in "abcde":
-                client = await stack.enter_async_context(client_of(node, name))
-                await client.subscribe(kind=kind)
+async def test_a_consumer_too_many_makes_more_entry_buckets_where_there_is_no_load() -> None:
+    async with shared() as node, AsyncExitStack() as stack:
+        for name in "abcde":
+            client = await stack.enter_async_context(client_of(node, name))
+            await client.subscribe(kind=pb.ScalableConsumerType.CHECKPOINT)
 
-            def active() -> list[int]:
-                topic = node.view.topic(NAME)
-                assert topic is not None
-                return [part.buckets for part in topic.segments if part.is_active]
+        def active() -> list[int]:
+            topic = node.operations.topics.topic(NAME)
+            return [part.buckets for part in topic.segments if part.is_active]
 
-            await until(lambda: active() == [8])
-            await until(lambda: f"{ROLLOVERS} 1.0" in figures(node))
-            (decided,) = node.operations.topics.access.service.scaling.decisions(NAME)
-            assert decided.trigger.value == "consumers"
-            assert "5 consumers have 4 entry buckets" in decided.decision.why
-
-    run(test)
+        await until(lambda: active() == [8])
+        await until(lambda: f"{ROLLOVERS} 1.0" in figures(node))
+        (decided,) = node.operations.topics.access.service.scaling.decisions(NAME)
+        assert decided.trigger.value == "consumers"
+        assert "5 consumers have 4 entry buckets" in decided.decision.why
 
 
-def test_a_rollover_counts_once_whatever_becomes_of_subscriptions_and_properties() -> None:
-    async def test(cluster: MemoryCluster, node: MemoryNode) -> None:
+async def test_a_rollover_counts_once_whatever_becomes_of_subscriptions_and_properties() -> None:
+    async with shared() as node:
         await node.operations.topics.rebucket(NAME, 0, 8)
         assert f"{ROLLOVERS} 1.0" in figures(node)
         async with client_of(node, "a") as first, client_of(node, "b") as second:
@@ -140,29 +104,8 @@ def test_a_rollover_counts_once_whatever_becomes_of_subscriptions_and_properties
             await second.subscribe()
             await until(lambda: len(second.assigned) > 0)
             assert f"{ROLLOVERS} 1.0" in figures(node)
-            rolled = node.view.topic(NAME)
-            assert rolled is not None
+            rolled = node.operations.topics.topic(NAME)
             assert rolled.move is TopicMove.COMMIT
             key, updated = topic_key(NAME), msgspec.structs.replace(rolled, move=TopicMove.UPDATE)
             node.operations.topics.access.service.folded([(key, rolled), (key, updated)])
             assert f"{ROLLOVERS} 2.0" in figures(node)
-
-    run(test)
-
-
-def test_nothing_happens_by_itself_where_auto_scaling_is_switched_off() -> None:
-    async def test(cluster: MemoryCluster, node: MemoryNode) -> None:
-        async with AsyncExitStack() as stack:
-            for name in "abcde":
-                client = await stack.enter_async_context(client_of(node, name))
-                await client.subscribe()
-            service = node.operations.topics.access.service
-            controller = service.controller(NAME)
-            assert controller is not None
-            await until(lambda: len(controller.coordinators["billing"].connected) == 5)
-            assert service.scaling.decisions(NAME) == ()
-            topic = node.view.topic(NAME)
-            assert topic is not None
-            assert len(topic.segments) == 1
-
-    run(test, scalableTopicAutoScaleEnabled=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from anabranch.core.names import full_name, namespace_of
-from support import steady
 from support.http import PATIENT
 from support.memory_cluster import MemoryCluster, MemoryNode, MemoryView, memory_cluster, until
 
@@ -36,30 +35,24 @@ async def _created(cluster: MemoryCluster) -> None:
     await until(lambda: _are_right(cluster))
 
 
-def test_topics_come_and_go_with_their_bundles() -> None:
-    async def test() -> None:
-        async with memory_cluster(2, **PATIENT) as cluster:
-            await _created(cluster)
-            for name in _NAMES:  # some of them go to and fro
-                unit = cluster.nodes[0].operations.bundle_of(full_name(name), namespace_of(name))
-                one, other = sorted(cluster.nodes, key=lambda node: name not in _owned(node))
-                await one.operations.unload(unit, other.id)
-                await until(lambda: _are_right(cluster))
-                assert name in _owned(other)
-
-    steady.run(test())
+async def test_topics_come_and_go_with_their_bundles() -> None:
+    async with memory_cluster(2, **PATIENT) as cluster:
+        await _created(cluster)
+        for name in _NAMES:  # some of them go to and fro
+            unit = cluster.nodes[0].operations.bundle_of(full_name(name), namespace_of(name))
+            one, other = sorted(cluster.nodes, key=lambda node: name not in _owned(node))
+            await one.operations.unload(unit, other.id)
+            await until(lambda: _are_right(cluster))
+            assert name in _owned(other)
 
 
-def test_a_node_whose_view_was_built_anew_has_its_topics_still() -> None:
-    async def test() -> None:
-        async with memory_cluster(1, **PATIENT) as cluster:
-            await _created(cluster)
-            (node,) = cluster.nodes
-            fresh = MemoryView()
-            fresh.read_batch(cluster.entries)
-            node.view = fresh
-            node.runtime.replaced(fresh)
-            node.runtime.tick()
-            await until(lambda: _owned(node) == {*_NAMES})
-
-    steady.run(test())
+async def test_a_node_whose_view_was_built_anew_has_its_topics_still() -> None:
+    async with memory_cluster(1, **PATIENT) as cluster:
+        await _created(cluster)
+        (node,) = cluster.nodes
+        fresh = MemoryView()
+        fresh.read_batch(cluster.entries)
+        node.view = fresh
+        node.runtime.replaced(fresh)
+        node.runtime.tick()
+        await until(lambda: _owned(node) == {*_NAMES})

@@ -3,7 +3,7 @@
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -13,67 +13,55 @@ from click.testing import CliRunner
 from anabranch.broker.cli import main as main_module
 from anabranch.broker.cli.cluster.log import shown_from
 from anabranch.broker.cli.main import cli
+from anabranch.broker.cli.shared.numbers import Finite
 from support.answering import Answer, node
+from support.commands import every
 from support.nobody import nobody
 from support.waiting import WAIT_S
 
-COMMANDS = (
-    [
-        *("dev", "node", "demo", "lookup", "tenants", "namespaces", "bundles", "brokers"),
-        *("topics", "kafka", "archive", "audit", "settings", "doctor", "proxy", "dev-role"),
-    ],
-    ["log", "tail"],
-)
-
-
-@pytest.mark.parametrize("command", [*([name] for name in COMMANDS[0]), COMMANDS[1]])
-def test_every_command_explains_itself_with_an_example(command: list[str]) -> None:
-    found = CliRunner().invoke(cli, [*command, "--help"])
-    assert found.exit_code == 0, found.output
-    assert "Example: anabranch " + " ".join(command) in " ".join(found.output.split())
-
-
-def test_the_help_lists_every_command_and_the_exit_statuses() -> None:
-    found = CliRunner().invoke(cli, ["--help"])
-    for name in (*COMMANDS[0], "log"):
-        assert f"\n  {name} " in found.output
-    assert "Exit status:" in found.output
-
-
-def every(
-    command: click.Command, path: tuple[str, ...] = ()
-) -> Iterator[tuple[str, click.Command]]:
-    yield " ".join(path), command
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            found = command.get_command(context, name)
-            assert found is not None
-            yield from every(found, (*path, name))
-
-
+Ended = Callable[[list[str]], tuple[int, str]]
 EVERY = dict(every(cli))
 
 
-@pytest.mark.parametrize("name", EVERY)
-def test_every_help_is_in_sentences_and_has_an_example(name: str) -> None:
-    command = EVERY[name]
-    assert (command.help or "").partition("\n")[0].endswith((".", ":"))
-    assert "Example" in (command.epilog or "")
-    assert f"anabranch {name}".rstrip() in (command.epilog or "")
-    wrong = {
-        option.name: option.help
-        for option in command.params
-        if isinstance(option, click.Option) and not option.hidden
-        if not re.fullmatch(r"[A-Z`].*[.](  \[.*\])?", option.help or "")
+def test_every_help_is_in_sentences_and_has_an_example() -> None:
+    wrong = []
+    for name, command in EVERY.items():
+        example = f"anabranch {name}".rstrip()
+        if not (command.help or "").partition("\n")[0].endswith((".", ":")):
+            wrong.append(name)
+        if "Example" not in (command.epilog or "") or example not in (command.epilog or ""):
+            wrong.append(f"{name} has no example")
+        wrong += [
+            f"{name} {option.name}: {option.help}"
+            for option in command.params
+            if isinstance(option, click.Option) and not option.hidden
+            if not re.fullmatch(r"[A-Z`].*[.](  \[.*\])?", option.help or "")
+        ]
+    assert wrong == []
+
+
+def test_the_help_lists_the_commands_and_the_exit_statuses() -> None:
+    found = CliRunner().invoke(cli, ["--help"])
+    assert "\n  topics " in found.output
+    assert "Exit status:" in found.output
+
+
+def test_no_number_that_a_command_takes_may_be_infinite() -> None:
+    loose = {
+        f"{name} {each.name}"
+        for name, command in EVERY.items()
+        for each in command.params
+        if isinstance(each.type, click.types.FloatParamType)
+        if not isinstance(each.type, Finite)
     }
-    assert wrong == {}
+    assert loose == set()
 
 
 def test_the_page_of_commands_names_every_one() -> None:
     page = (Path(__file__).parents[4] / "docs" / "commands.md").read_text("utf-8")
     table = page[page.index("| command | what it does |") : page.index("`pip install anabranch`")]
     rows = {line.split("`")[1].split()[1]: line for line in table.splitlines() if "`" in line}
+    assert rows.keys() == {name.split()[0] for name in filter(None, EVERY)}
     missing = []
     for name in filter(None, EVERY):
         words = name.split()
@@ -97,7 +85,6 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     ("arguments", "status", "said"),
     [
         (["--version"], 0, "anabranch "),
-        (["nope"], 2, "No such command 'nope'"),
         (["topic", "list"], 2, "No such command 'topic'. Did you mean 'topics'"),
         (["settings", "lease", "nope"], 1, "no setting has 'lease' and 'nope' in its name"),
         (["lookup", "orders"], 2, "not of the form tenant/namespace/topic"),
@@ -105,30 +92,46 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         (["node", "--set", "leaseMillis"], 2, "not of the form NAME=VALUE"),
         (["node", "--config", "/nowhere.toml"], 2, "/nowhere.toml cannot be read"),
         (["doctor", "--set", "nope=1"], 1, "nope (flag) is no setting"),
+        (["tenants", "create", "a/b"], 2, "tenant name 'a/b' is not valid"),
+        (["namespaces", "create", "acme"], 2, "not of the form tenant/namespace"),
+        (["namespaces", "create", "a/b", "--bundles", "0"], 2, "0 is not in the range x>=1"),
+        (["namespaces", "unload", "a/b", "--to", "b1:8080"], 2, "--to is for one bundle"),
+        (["namespaces", "unload", "a/b", "0x00_0x01", "--to", "b1"], 2, "host:webPort"),
+        (["policy", "set", "a/b/c", "maxSegment=3"], 2, "maxSegments"),
+        (["policy", "set", "a/b/c", "maxSegments"], 2, "not of the form FIELD=VALUE"),
+        (["policy", "set", "a/b/c", "maxSegments=many"], 2, "neither a number nor true or"),
+        (["policy", "set", "a/b/c", "splitCooldownSeconds=nan"], 2, "neither a number nor"),
+        (["policy", "set", "a/b/c", "entryBucketBudget=8"], 2, "TopicEntryBucketBudget"),
+        (["policy", "remove", "a/b/c", "everything"], 2, "no field of a policy"),
         (["proxy"], 2, "no node is named"),
         (["proxy", "--nodes", "node:8080"], 2, "write http://host:port"),
         (["proxy", "--set", "bootstrapServers=k:9092"], 2, "bootstrapServers (flag) is no setting"),
-        (["archive", "--archive-dir", "a", "--interval", "inf"], 2, "inf is no finite number"),
-        (["archive", "--archive-dir", "a", "--interval", "nan"], 2, "nan is no finite number"),
         (["audit", "--stuck-after", "nan"], 2, "nan is no finite number"),
-        (["audit", "--orphaned-after", "inf"], 2, "inf is no finite number"),
         (["audit", "--orphaned-after", "-1"], 2, "-1.0 is not in the range x>=0"),
         (["audit", "--html", "/nowhere/a.html"], 2, "there is no folder /nowhere: make it"),
         (["audit", "--json", "/nowhere/a.json"], 2, "Invalid value for '--json': there is no"),
+        (["backtest", "--factor", "2", "--mean-rate", "5"], 2, "--factor or --mean-rate, not both"),
+        (["backtest", "--archive-dir", "/tmp"], 2, "--archive-dir goes with --load-archive"),
+        (["backtest", "--factor", "0"], 2, "--factor"),
+        (["backtest", "--step", "0"], 2, "--step"),
+        (["backtest", "--retention", "1e400"], 2, "1e400 is no finite number"),
+        (["backtest", "--sealed-retention", "-1"], 2, "--sealed-retention"),
+        (["backtest", "--factor", "2", "balance"], 2, "--factor is of `backtest` alone"),
+        (["backtest", "balance", "--step", "nan"], 2, "nan is no finite number"),
+        (["backtest", "balance", "--move-seconds", "-1"], 2, "--move-seconds"),
         (["backtest", "balance", "--json", "/"], 2, "/ is a folder: name a file"),
-        (["demo", "--duration", "nan"], 2, "nan is no finite number"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_words_with_its_status(
-    arguments: list[str], status: int, said: str
+    arguments: list[str], status: int, said: str, ended: Ended
 ) -> None:
-    found = run(*arguments)
-    assert found.returncode == status, found.stderr
-    assert said in found.stdout + found.stderr
-    assert "Traceback" not in found.stderr
+    found, told = ended(arguments)
+    assert (found, said in told) == (status, True), told
+    assert "Traceback" not in told
 
 
 def test_where_no_node_answers_the_remedy_is_named() -> None:
+    """In a process of its own, as a shell has it."""
     with nobody() as address:
         url = f"http://{address}"
         found = run("brokers", "--url", url)
@@ -137,10 +140,10 @@ def test_where_no_node_answers_the_remedy_is_named() -> None:
     assert "--url" in found.stderr
 
 
-def test_where_no_port_was_named_it_is_said_which_was_asked() -> None:
-    found = run("brokers", "--url", "127.1.2.3")
-    assert found.returncode == 2
-    assert "without a port that is 80, so name the node's (webServicePort, 8080)" in found.stderr
+def test_where_no_port_was_named_it_is_said_which_was_asked(ended: Ended) -> None:
+    status, told = ended(["brokers", "--url", "127.1.2.3"])
+    assert status == 2
+    assert "without a port that is 80, so name the node's (webServicePort, 8080)" in told
 
 
 def test_the_doctor_knows_the_port_of_a_node_that_runs() -> None:
@@ -153,9 +156,7 @@ def test_the_doctor_knows_the_port_of_a_node_that_runs() -> None:
     assert f"`anabranch doctor --url {url}` checks what its clients need" in found.stdout
 
 
-def test_a_report_that_may_not_be_written_is_refused_before_it_is_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_report_with_no_place_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.access", lambda asked, mode: asked != tmp_path)  # root always may
     file = tmp_path / "a.html"
     found = CliRunner().invoke(cli, ["audit", "--html", str(file)])
@@ -186,12 +187,11 @@ def test_a_shell_completes_commands_and_options() -> None:
     [
         ("anabranch.broker.cli.main", ("anabranch.devkit", "anabranch.jars")),
         ("anabranch.broker.cli.node.run", ("anabranch.devkit", "anabranch.jars")),
+        ("anabranch.broker.cli.topics.watch", ("anabranch.devkit", "anabranch.jars")),
         ("anabranch.devkit.dev", ()),
     ],
 )
-def test_neither_the_help_nor_a_node_carries_spark_or_tools(
-    module: str, more: tuple[str, ...]
-) -> None:
+def test_neither_help_nor_node_carries_spark_or_tools(module: str, more: tuple[str, ...]) -> None:
     unwanted = ["pyspark", "pandas", "pyarrow", "anabranch.spark_replay", *more]
     code = (
         f"import sys, {module}, anabranch.broker.node, anabranch.broker.http.app;"

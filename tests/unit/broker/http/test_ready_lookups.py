@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import pytest
 from starlette.types import Receive, Scope, Send
 
 from anabranch.broker.http.guards.origins import OriginRules
 from anabranch.broker.http.ready_lookups import ReadyLookups
 from anabranch.broker.http.server import HttpServer, bind
 from anabranch.wire import clock
-from support import steady
-from support.http import PATIENT, HttpNode, with_http
-from support.memory_cluster import WAIT_S, MemoryCluster, MemoryNode, memory_cluster
-from support.secured import SecuredNode, bearer, tokens_alone, with_secured
+from support.http import PATIENT, HttpNode, on_nodes
+from support.memory_cluster import MemoryNode, memory_cluster
+from support.raw_http import connected
+from support.secured import bearer, secured_node, tokens_alone
 
 LOOKUPS = "/lookup/v2/topic/persistent/public/default"
 GET = f"GET {LOOKUPS}/orders HTTP/1.1\r\nHost: n\r\n".encode()
@@ -26,31 +24,10 @@ ALLOWED = "https://console.example.com"
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
     """Stands for the node's: it shows which requests come to it."""
-    await send({"type": "http.response.start", "status": 418, "headers": []})
-    await send({"type": "http.response.body", "body": b""})
-
-
-class Client:
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self.writer = writer
-
-    async def ask(self, *pieces: bytes) -> int:
-        """The status of the answer to a request that comes in these pieces."""
-        for piece in pieces:
-            self.writer.write(piece)
-            await self.writer.drain()
-        return await self.answer()
-
-    async def answer(self) -> int:
-        async with asyncio.timeout(WAIT_S):
-            head = await self._reader.readuntil(b"\r\n\r\n")
-            size = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
-            if size:
-                await self._reader.readexactly(int(size))
-            elif b"chunked" in head:
-                await self._reader.readuntil(b"0\r\n\r\n")
-        return int(head.split()[1])
+    body = b'{"reason": "it came here"}'
+    headers = [(b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 418, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 @asynccontextmanager
@@ -66,66 +43,51 @@ async def serving(node: MemoryNode) -> AsyncIterator[tuple[HttpServer, int]]:
             await server.stop()
 
 
-@asynccontextmanager
-async def connected(port: int) -> AsyncIterator[Client]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    try:
-        yield Client(reader, writer)
-    finally:
-        writer.close()
+async def test_what_has_to_wait_or_be_refused_is_the_application_s() -> None:
+    async with (
+        memory_cluster(1, **PATIENT) as cluster,
+        serving(cluster.nodes[0]) as (_, port),
+        connected(port) as client,
+    ):
+        assert await client.ask(GET + b"\r\n") == 418  # nobody owns it yet
+        lookups = cluster.nodes[0].operations.lookups
+        await lookups.find("persistent://public/default/orders", "public/default")  # type: ignore[arg-type]
+        assert await client.ask(GET + b"\r\n") == 200
+        assert await client.ask(GET + b"Origin: https://evil.example\r\n\r\n") == 418
+        for path in ("/orders/bundle", "", "/..", "/" + "x" * 1_100):
+            asked = f"GET {LOOKUPS}{path} HTTP/1.1\r\nHost: n\r\n\r\n".encode()
+            assert await client.ask(asked) == 418, path
+        assert await client.ask(GET.replace(b"GET", b"PUT", 1) + b"\r\n") == 418
+        assert await client.ask(GET + b"\r\n") == 200
 
 
-def test_what_has_to_wait_or_be_refused_is_the_application_s() -> None:
-    async def test() -> None:
-        async with (
-            memory_cluster(1, **PATIENT) as cluster,
-            serving(cluster.nodes[0]) as (_, port),
-            connected(port) as client,
-        ):
-            assert await client.ask(GET + b"\r\n") == 418  # nobody owns it yet
-            lookups = cluster.nodes[0].operations.lookups
-            await lookups.find("persistent://public/default/orders", "public/default")  # type: ignore[arg-type]
-            assert await client.ask(GET + b"\r\n") == 200
-            assert await client.ask(GET + b"Origin: https://evil.example\r\n\r\n") == 418
-            for path in ("/orders/bundle", "", "/..", "/" + "x" * 1_100):
-                asked = f"GET {LOOKUPS}{path} HTTP/1.1\r\nHost: n\r\n\r\n".encode()
-                assert await client.ask(asked) == 418, path
-            assert await client.ask(GET.replace(b"GET", b"PUT", 1) + b"\r\n") == 418
-            assert await client.ask(GET + b"\r\n") == 200
-
-    steady.run(test())
-
-
-def test_one_that_is_answered_before_its_body_came_waits_for_the_next_as_others_do() -> None:
+async def test_one_that_is_answered_before_its_body_came_waits_for_the_next_as_others_do() -> None:
     """With two connections at most, the third has whoever waits longest go."""
 
-    async def test() -> None:
-        async with (
-            memory_cluster(1, **PATIENT, maxHttpServerConnections=2) as cluster,
-            serving(cluster.nodes[0]) as (server, port),
-            connected(port) as first,
-            connected(port) as second,
-        ):
-            lookups = cluster.nodes[0].operations.lookups
-            await lookups.find("persistent://public/default/orders", "public/default")  # type: ignore[arg-type]
-            with_body = GET + b"Content-Length: 4\r\n\r\n"
-            assert await first.ask(with_body, b"body") == 200
-            assert await second.ask(GET + b"\r\n") == 200
-            assert await first.ask(with_body + b"bo") == 200
-            first.writer.write(b"dy")
-            assert await first.ask(GET + b"\r\n", GET + b"\r\n") == 200
-            assert await first.answer() == 200
-            async with connected(port) as third:
-                assert await second.answer() == 503
-                assert await third.ask(GET + b"\r\n") == 200
-                assert await first.ask(GET + b"\r\n") == 200
-            assert server.connections.refused.counts == {"connections": 1}
-
-    steady.run(test())
+    async with (
+        memory_cluster(1, **PATIENT, maxHttpServerConnections=2) as cluster,
+        serving(cluster.nodes[0]) as (server, port),
+        connected(port) as first,
+        connected(port) as second,
+    ):
+        lookups = cluster.nodes[0].operations.lookups
+        await lookups.find("persistent://public/default/orders", "public/default")  # type: ignore[arg-type]
+        with_body = GET + b"Content-Length: 4\r\n\r\n"
+        assert await first.ask(with_body, b"body") == 200
+        assert await second.ask(GET + b"\r\n") == 200
+        assert await first.ask(with_body + b"bo") == 200
+        first.writer.write(b"dy")
+        assert await first.ask(GET + b"\r\n", GET + b"\r\n") == 200
+        assert (await first.answer())[0] == 200
+        async with connected(port) as third:
+            assert (await second.answer())[0] == 503
+            assert await third.ask(GET + b"\r\n") == 200
+            assert await first.ask(GET + b"\r\n") == 200
+        assert server.connections.refused.counts == {"connections": 1}
 
 
-def test_each_look_up_takes_one_turn_of_its_role_whoever_answers_it(tmp_path: Path) -> None:
-    async def test(node: SecuredNode, _: MemoryCluster) -> None:
+async def test_each_look_up_takes_one_turn_of_its_role_whoever_answers_it(tmp_path: Path) -> None:
+    async with secured_node(**tokens_alone(tmp_path, maxRequestsPerSecondPerPrincipal=5)) as node:
         shown = bearer("ada")
         asked = [f"{LOOKUPS}/orders-{number % 3}" for number in range(60)]
         began = clock.now()
@@ -134,18 +96,13 @@ def test_each_look_up_takes_one_turn_of_its_role_whoever_answers_it(tmp_path: Pa
         assert found[:5] == [200] * 5
         assert found.count(200) <= turns
 
-    with_secured(test, **tokens_alone(tmp_path, maxRequestsPerSecondPerPrincipal=5))
 
-
-@pytest.mark.parametrize("allowed", ["", ALLOWED])
-def test_answers_are_those_of_the_application(allowed: str) -> None:
-    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
-        http, path = nodes[0].http, f"{LOOKUPS}/orders"
-        waited = await http.get(path)  # nobody owned it
-        ready = await http.get(path)
-        assert ready.json() == waited.json()
-        assert dict(ready.headers) == dict(waited.headers)
-        shown = await http.get(path, headers={"Origin": ALLOWED})
-        assert shown.headers.get("access-control-allow-origin", "") == allowed
-
-    with_http(test, webServiceAllowedOrigins=allowed)
+@on_nodes(webServiceAllowedOrigins=ALLOWED)
+async def test_answers_are_those_of_the_application(node: HttpNode) -> None:
+    http, path = node.http, f"{LOOKUPS}/orders"
+    waited = await http.get(path)  # nobody owned it
+    ready = await http.get(path)
+    assert (ready.status_code, ready.json()) == (200, waited.json())
+    assert dict(ready.headers) == dict(waited.headers)
+    shown = await http.get(path, headers={"Origin": ALLOWED})
+    assert shown.headers["access-control-allow-origin"] == ALLOWED

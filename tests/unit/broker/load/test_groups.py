@@ -68,19 +68,12 @@ def test_what_a_group_had_committed_before_is_no_traffic() -> None:
     assert kafka.look() == 0
 
 
-def test_a_group_that_reads_something_else_is_not_asked() -> None:
+def test_a_group_that_reads_something_else_or_whose_consumers_report_is_not_asked() -> None:
     kafka = Kafka()
-    kafka.live["elsewhere"] = {"another-topic"}
-    kafka.look()
-    kafka.look()
-    assert kafka.asked == []
-
-
-def test_a_group_whose_consumers_report_is_not_asked() -> None:
-    kafka = Kafka()
-    kafka.live["ours"] = {SEGMENT.name}
-    kafka.look(["ours"], reporting=["ours"], unserved=["ours"])
-    assert kafka.asked == []
+    kafka.live = {"elsewhere": {"another-topic"}, "ours": {SEGMENT.name}}
+    for _ in range(2):
+        kafka.look(["ours"], reporting=["ours"], unserved=["ours"])
+        assert kafka.asked == []
 
 
 def test_a_group_without_members_is_noticed_when_no_client_of_ours_consumes() -> None:
@@ -89,8 +82,7 @@ def test_a_group_without_members_is_noticed_when_no_client_of_ours_consumes() ->
     kafka.committed_by["ours"] = 70
     assert kafka.look(["ours"], unserved=["ours"]) == 70
     kafka.committed_by["ours"] = 90
-    assert kafka.look(["ours"]) == 0
-    assert kafka.asked == []
+    assert (kafka.look(["ours"]), kafka.asked) == (0, [])
 
 
 def test_positions_that_go_back_are_no_traffic() -> None:
@@ -122,7 +114,7 @@ def test_of_many_groups_all_take_turns_and_what_came_in_all_that_time_is_not_of_
     assert counted[first + 1 :] == [100] * (59 - first)
 
 
-@pytest.mark.parametrize("count", [10, 100, 200, 1_000])
+@pytest.mark.parametrize("count", [10, 200])
 def test_however_many_groups_read_all_of_their_traffic_is_seen(count: int) -> None:
     kafka = Kafka()
     kafka.live = {f"group-{number:04}": {SEGMENT.name} for number in range(count)}

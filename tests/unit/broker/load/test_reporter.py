@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 
 import pytest
-from prometheus_client import generate_latest
 
 from anabranch.broker.errors import ElsewhereError
 from anabranch.broker.load import inventory
-from anabranch.broker.load.build import measure
 from anabranch.broker.load.reporter import LoadSettings, SegmentLoadReporter
 from anabranch.broker.load.traffic import ReportedTraffic, TrafficReport
-from anabranch.broker.metrics.registry import Metrics
 from anabranch.channel.load.loads import LoadTable, SegmentKey
 from anabranch.channel.load.probe import ActiveGroup
 from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.core.autoscale.load import LoadRecord, SegmentLoad
 from anabranch.core.subscriptions.subscription import SubscriptionKind
-from support import steady
-from support.memory_cluster import WAIT_S, MemoryCluster, MemoryNode, memory_cluster
+from support.memory_cluster import MemoryCluster, MemoryNode, memory_cluster, until
+from support.there import there
 
 TOPIC = "public/default/orders"
 SETTINGS = LoadSettings(interval_s=10.0, window_s=60.0, threshold=0.25)
@@ -108,56 +106,46 @@ class World:
         return loads[-1] if loads else None
 
 
-Body = Callable[[World, MemoryNode, SegmentLoadReporter], Awaitable[None]]
-
-
-def run(body: Body, count: int = 1) -> None:
+@asynccontextmanager
+async def reported(count: int = 1) -> AsyncIterator[tuple[World, MemoryNode, SegmentLoadReporter]]:
     """With a topic of one segment, controlled by the node."""
-
-    async def test() -> None:
-        async with memory_cluster(count, **EXACT) as cluster:
-            world = World(cluster)
-            node = cluster.nodes[0]
-            try:
-                await node.operations.topics.create(TOPIC, 1, {})
-            except ElsewhereError:
-                node = cluster.nodes[1]
-                await node.operations.topics.create(TOPIC, 1, {})
-            reporter = world.reporter(node)
-            try:
-                await body(world, node, reporter)
-            finally:
-                await reporter.close()
-
-    steady.run(asyncio.wait_for(test(), WAIT_S))
+    async with memory_cluster(count, **EXACT) as cluster:
+        world = World(cluster)
+        node = cluster.nodes[0]
+        try:
+            await node.operations.topics.create(TOPIC, 1, {})
+        except ElsewhereError:
+            node = cluster.nodes[1]
+            await node.operations.topics.create(TOPIC, 1, {})
+        reporter = world.reporter(node)
+        try:
+            yield world, node, reporter
+        finally:
+            await reporter.close()
 
 
 def report(node: MemoryNode, messages: int, subscription: str = "", segment: int = 0) -> None:
-    topic = node.view.topic(TOPIC)
-    assert topic is not None
+    topic = node.operations.topics.topic(TOPIC)
     said = ReportedTraffic(segment, subscription, messages, 500 * messages, 0, 0)
     node.operations.traffic.take(TrafficReport(TOPIC, topic.incarnation, 1, 1.0, (said,)))
 
 
-def test_a_steady_segment_is_written_and_then_silent() -> None:
-    async def body(world: World, node: MemoryNode, reporter: SegmentLoadReporter) -> None:
+async def test_a_steady_segment_is_written_and_then_silent() -> None:
+    async with reported() as (world, _, reporter):
         for _ in range(20):
             await world.round(reporter, came=1_000)
         count = len(world.written)
         for _ in range(20):
             await world.round(reporter, came=1_000)
         assert len(world.written) == count
-        load = world.of()
-        assert load is not None
+        load = there(world.of())
         assert abs(load.msg_rate_in - 100) < 25
         assert load.bytes_rate_in == pytest.approx(load.msg_rate_in * 300)
         assert load.bytes_rate_in_estimated
 
-    run(body)
 
-
-def test_what_rests_is_asked_about_less_often_and_at_once_when_a_client_reports() -> None:
-    async def body(world: World, node: MemoryNode, reporter: SegmentLoadReporter) -> None:
+async def test_what_rests_is_asked_about_less_often_and_at_once_when_a_client_reports() -> None:
+    async with reported() as (world, node, reporter):
         for _ in range(60):
             await world.round(reporter)
         before = len(world.asked)
@@ -170,11 +158,9 @@ def test_what_rests_is_asked_about_less_often_and_at_once_when_a_client_reports(
         await world.round(reporter, came=10)
         assert len(world.asked) == before + 1
 
-    run(body)
 
-
-def test_clients_reports_are_the_sizes_and_what_was_read() -> None:
-    async def body(world: World, node: MemoryNode, reporter: SegmentLoadReporter) -> None:
+async def test_clients_reports_are_the_sizes_and_what_was_read() -> None:
+    async with reported() as (world, node, reporter):
         await subscribed(node, "billing", "audit")
         await world.round(reporter)
         for number in range(1, 40):
@@ -182,21 +168,18 @@ def test_clients_reports_are_the_sizes_and_what_was_read() -> None:
             for subscription in ("billing", "audit"):
                 report(node, 1_000 * number, subscription)
             await world.round(reporter, came=1_000)
-        load = world.of()
-        assert load is not None
+        load = there(world.of())
         assert load.estimated == (False, False)
         assert load.bytes_rate_in == pytest.approx(load.msg_rate_in * 500)
         assert load.bytes_rate_out == pytest.approx(load.msg_rate_out * 500)
         assert load.msg_rate_out > 1.5 * load.msg_rate_in
         assert world.sized == []
 
-    run(body)
 
-
-def test_forged_reports_of_reading_give_an_empty_topic_no_load() -> None:
+async def test_forged_reports_of_reading_give_an_empty_topic_no_load() -> None:
     """For a subscription that there is, and for one that there is not."""
 
-    async def body(world: World, node: MemoryNode, reporter: SegmentLoadReporter) -> None:
+    async with reported() as (world, node, reporter):
         await subscribed(node, "billing")
         await world.round(reporter)
         for number in range(1, 20):
@@ -206,81 +189,33 @@ def test_forged_reports_of_reading_give_an_empty_topic_no_load() -> None:
         load = world.of()
         assert load is None or load.rates == (0.0, 0.0, 0.0, 0.0)
 
-    run(body)
-
 
 async def subscribed(node: MemoryNode, *subscriptions: str) -> None:
     for each in subscriptions:
         await node.operations.topics.consumers.create(TOPIC, each, SubscriptionKind.STREAM)
 
 
-def test_a_group_that_has_members_counts_by_what_it_commits() -> None:
-    async def body(world: World, node: MemoryNode, reporter: SegmentLoadReporter) -> None:
-        (segment,) = world.cluster.segments.ends
-        world.live["stranger"] = {segment, "something-else"}
-        world.live["elsewhere"] = {"something-else"}
-        for number in range(1, 30):
-            world.positions["stranger", segment] = 500 * number
-            await world.round(reporter, came=1_000)
-        load = world.of()
-        assert load is not None
-        assert abs(load.msg_rate_out - 50) < 13
-        assert load.bytes_rate_out_estimated
+async def test_the_loads_of_what_is_no_more_are_taken_away() -> None:
+    """Of a sealed segment, of a deleted topic, and old ones of a namespace that is gone."""
 
-    run(body)
-
-
-def test_a_sealed_segments_load_is_taken_away() -> None:
-    async def body(world: World, node: MemoryNode, reporter: SegmentLoadReporter) -> None:
-        await world.round(reporter)
-        assert world.of(0) is not None
-        await node.operations.topics.split(TOPIC, 0)
-        await world.round(reporter)
-        assert world.of(0) is None
-        assert world.of(1) is not None
-        assert world.of(2) is not None
-
-    run(body)
-
-
-def test_a_deleted_topics_loads_are_taken_away() -> None:
-    async def body(world: World, node: MemoryNode, reporter: SegmentLoadReporter) -> None:
-        await world.round(reporter)
-        await node.operations.topics.delete(TOPIC)
-        await world.round(reporter)
-        assert list(world.table.topics()) == []
-
-    run(body)
-
-
-def test_loads_of_a_namespace_that_is_gone_are_taken_away_when_they_are_old() -> None:
-    async def body(world: World, node: MemoryNode, reporter: SegmentLoadReporter) -> None:
-        log_ms = node.runtime.log_ms
-        load = LoadRecord(1.0, 1.0, 1.0, 1.0, False, False)
+    async with reported() as (world, node, reporter):
+        load, log_ms = LoadRecord(1.0, 1.0, 1.0, 1.0, False, False), node.runtime.log_ms
         old, new = SegmentKey("public/gone/orders", 7, 0), SegmentKey("public/gone/orders", 8, 0)
         world.table.take([(old, load.at(log_ms - 61_000)), (new, load.at(log_ms + 60_000))])
         await world.round(reporter)
         assert list(world.table.places(old.topic)) == [new]
-
-    run(body)
-
-
-def test_what_only_grows_is_shown_as_a_counter() -> None:
-    async def body(world: World, node: MemoryNode, reporter: SegmentLoadReporter) -> None:
-        metrics = Metrics()
-        measure(reporter, node.operations.traffic, world.table, metrics)
+        assert world.of(0) is not None
+        await node.operations.topics.split(TOPIC, 0)
         await world.round(reporter)
-        report(node, 10)
-        text = generate_latest(metrics.registry).decode()
-        for name in ("samples", "writes", "reports"):
-            assert f"# TYPE anabranch_load_{name}_total counter" in text
-            assert f"anabranch_load_{name}_total 1.0" in text
-
-    run(body)
+        assert world.of(0) is None
+        assert {each.segment_id for each in world.table.places(TOPIC)} == {1, 2}
+        await node.operations.topics.delete(TOPIC)
+        await world.round(reporter)
+        assert list(world.table.places(TOPIC)) == []
 
 
-def test_a_new_controller_goes_on_from_what_the_former_one_wrote() -> None:
-    async def body(world: World, node: MemoryNode, reporter: SegmentLoadReporter) -> None:
+async def test_a_new_controller_goes_on_from_what_the_former_one_wrote() -> None:
+    async with reported() as (world, node, reporter):
         for _ in range(20):
             await world.round(reporter, came=1_000)
         count = len(world.written)
@@ -292,13 +227,10 @@ def test_a_new_controller_goes_on_from_what_the_former_one_wrote() -> None:
             await later.close()
         assert len(world.written) == count
 
-    run(body)
 
-
-def test_a_client_that_reports_before_the_loads_are_read_changes_no_rate() -> None:
-    async def body(world: World, node: MemoryNode, reporter: SegmentLoadReporter) -> None:
-        topic = node.view.topic(TOPIC)
-        assert topic is not None
+async def test_a_client_that_reports_before_the_loads_are_read_changes_no_rate() -> None:
+    async with reported() as (world, node, reporter):
+        topic = node.operations.topics.topic(TOPIC)
         report(node, 5)
         written = SegmentLoad(100.0, 30_000.0, 0.0, 0.0, 1, bytes_rate_in_estimated=True)
         world.table.take([(SegmentKey(TOPIC, topic.incarnation, 0), written)])
@@ -306,26 +238,20 @@ def test_a_client_that_reports_before_the_loads_are_read_changes_no_rate() -> No
             await world.round(reporter, came=1_000)
         assert world.written == []
 
-    run(body)
 
-
-def test_without_its_lease_a_node_writes_nothing() -> None:
-    async def body(world: World, node: MemoryNode, reporter: SegmentLoadReporter) -> None:
+async def test_without_its_lease_a_node_writes_nothing() -> None:
+    async with reported() as (world, node, reporter):
         await world.round(reporter, came=1_000)
         count = len(world.written)
         node.connected = False
-        async with asyncio.timeout(WAIT_S):
-            while node.runtime.has_lease:  # noqa: ASYNC110 - the node has no event for it
-                await asyncio.sleep(0.01)
+        await until(lambda: not node.runtime.has_lease)
         for _ in range(5):
             await world.round(reporter, came=100_000)
         assert len(world.written) == count
 
-    run(body)
 
-
-def test_only_the_controller_of_a_topic_measures_it() -> None:
-    async def body(world: World, node: MemoryNode, reporter: SegmentLoadReporter) -> None:
+async def test_only_the_controller_of_a_topic_measures_it() -> None:
+    async with reported(2) as (world, node, reporter):
         others = [world.reporter(each) for each in world.cluster.nodes if each is not node]
         everybody = [reporter, *others]
         try:
@@ -336,16 +262,14 @@ def test_only_the_controller_of_a_topic_measures_it() -> None:
             for other in others:
                 await other.close()
 
-    run(body, 2)
 
-
-def test_others_are_served_while_the_segments_of_a_wide_topic_get_their_meters(
+async def test_others_are_served_while_the_segments_of_a_wide_topic_get_their_meters(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(inventory, "_NEW_AT_ONCE", 10)
     wide = "public/default/wide"
 
-    async def test(world: World, node: MemoryNode, reporter: SegmentLoadReporter) -> None:
+    async with reported() as (world, node, reporter):
         await node.operations.topics.create(wide, 25, {})
         measured = reporter.inventory.topics
         following = asyncio.create_task(reporter.inventory.follow())
@@ -356,5 +280,3 @@ def test_others_are_served_while_the_segments_of_a_wide_topic_get_their_meters(
         assert seen >= {10, 20, 25}
         await world.round(reporter)
         assert len(world.asked[-1]) == 26
-
-    run(test)

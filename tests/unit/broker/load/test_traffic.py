@@ -44,19 +44,6 @@ def test_a_new_clients_first_report_counts() -> None:
     assert inbox.grown == [TrafficGrowth(TOPIC, 7, 0, "", 100, 1_000)]
 
 
-def test_a_report_whose_answer_got_lost_counts_once() -> None:
-    inbox = Inbox()
-    inbox.say(100)
-    inbox.say(150)
-    assert inbox.total == (150, 1_500)
-
-
-def test_a_new_controller_counts_what_no_other_was_told() -> None:
-    inbox = Inbox()
-    inbox.say(100_000, told=99_900)
-    assert inbox.total == (100, 1_000)
-
-
 def test_what_another_controller_counted_meanwhile_is_not_new_when_the_topic_comes_back() -> None:
     inbox = Inbox()
     inbox.say(100)
@@ -96,9 +83,7 @@ def test_a_client_that_was_silent_for_long_is_forgotten_and_counts_on() -> None:
     assert inbox.total == (120, 1_200)
 
 
-def test_what_a_client_says_no_more_of_makes_room_and_counts_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_a_client_says_no_more_of_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traffic, "_ENTRIES_MAX", 10)
     inbox = Inbox()
     for segment in range(10):

@@ -16,15 +16,10 @@ from starlette.types import Message
 
 from anabranch.broker.metrics import page
 from anabranch.broker.metrics.page import MetricsPage, parts_of
-from anabranch.broker.topics.metrics import (
-    AutoScaleMetrics,
-    BacklogMetrics,
-    SegmentConsumerMetrics,
-)
+from anabranch.broker.topics.metrics import AutoScaleMetrics, BacklogMetrics, SegmentConsumerMetrics
 from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.topics.layout import initial_segments
 from anabranch.core.topics.topic import ScalableTopic
-from support import steady
 from support.open_topic import topic_of
 
 NAMES = [f"public/default/topic-{number:06}" for number in range(5_000)]
@@ -78,36 +73,33 @@ def test_no_family_is_collected_before_its_turn_and_no_part_is_long() -> None:
     assert len(list(parts)) == 3
 
 
-def test_others_have_their_turn_between_two_parts() -> None:
-    async def body() -> None:
-        registry = CollectorRegistry()
-        registry.register(Given([10] * 5))
-        turns = 0
+async def test_others_have_their_turn_between_two_parts() -> None:
+    registry = CollectorRegistry()
+    registry.register(Given([10] * 5))
+    turns = 0
 
-        async def others() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await asyncio.sleep(0)
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
 
-        seen: list[int] = []
-        sent: list[Message] = []
+    seen: list[int] = []
+    sent: list[Message] = []
 
-        async def send(message: Message) -> None:
-            seen.append(turns)
-            sent.append(message)
+    async def send(message: Message) -> None:
+        seen.append(turns)
+        sent.append(message)
 
-        async def receive() -> Message:
-            raise AssertionError("nothing is read")
+    async def receive() -> Message:
+        raise AssertionError("nothing is read")
 
-        task = asyncio.create_task(others())
-        await MetricsPage(registry)({"type": "http"}, receive, send)
-        task.cancel()
-        assert b"".join(each.get("body", b"") for each in sent) == generate_latest(registry)
-        assert [each.get("more_body", False) for each in sent[1:]] == [True] * 5 + [False]
-        assert sorted(set(seen)) == sorted(seen[1:])  # another one each time, but at the start
-
-    steady.run(body())
+    task = asyncio.create_task(others())
+    await MetricsPage(registry)({"type": "http"}, receive, send)
+    task.cancel()
+    assert b"".join(each.get("body", b"") for each in sent) == generate_latest(registry)
+    assert [each.get("more_body", False) for each in sent[1:]] == [True] * 5 + [False]
+    assert sorted(set(seen)) == sorted(seen[1:])  # another one each time, but at the start
 
 
 class AllTheSame(MemoryReplica):

@@ -17,13 +17,14 @@ from anabranch.broker.settings.sources import SettingsError
 from anabranch.core.security.changes import asker_of
 from anabranch.core.security.principal import Principal, spoken_for
 from anabranch.wire import anabranch_pb2 as pb
-from anabranch.wire.anabranch_pb2 import BaseCommand, CommandLookupTopicResponse, ServerError
+from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError
 from anabranch.wire.client import connect
 from anabranch.wire.errors import AuthenticationError, RefusedError
 from support.authority import Authority
-from support.listing_node import ListingNode, run
-from support.memory_cluster import WAIT_S, MemoryCluster, until
-from support.proxied import HOST, RunningProxy, ServedNode
+from support.binary import subscribe
+from support.listing_node import listed
+from support.memory_cluster import WAIT_S, until
+from support.proxied import HOST
 from support.secured import records
 from support.secured_proxy import (
     ADMIN,
@@ -36,9 +37,9 @@ from support.secured_proxy import (
     STRANGER,
     SecuredProxy,
     Surroundings,
+    furnished_proxy,
     secured_proxy,
     shown,
-    with_secured_proxy,
 )
 from support.tokens import secret_file, token
 from support.waiting import eventually
@@ -46,10 +47,11 @@ from support.waiting import eventually
 ORDERS: Final = f"{ADMIN}/scalable/acme/shop/orders"
 LOOKUP: Final = "/lookup/v2/topic/topic/acme/shop/orders"
 FULL: Final = "topic://acme/shop/orders"
+NOT_FOUND: Final = ServerError.TopicNotFound
 
 
-def test_each_client_may_through_a_proxy_what_it_may_itself(tmp_path: Path) -> None:
-    async def test(proxy: SecuredProxy, _: list[ServedNode], cluster: MemoryCluster) -> None:
+async def test_each_client_may_through_a_proxy_what_it_may_itself(tmp_path: Path) -> None:
+    async with furnished_proxy(tmp_path) as (proxy, nodes):
         for role, path, status in (
             (ROOT, f"{ADMIN}/tenants", 200),
             (BOSS, f"{ADMIN}/tenants", 403),
@@ -68,41 +70,39 @@ def test_each_client_may_through_a_proxy_what_it_may_itself(tmp_path: Path) -> N
         denied = await proxy.ask("POST", f"{ORDERS}/split/0", READER)
         assert denied.status_code == 403
         assert READER in denied.text
-        asked = [each for each in records(cluster) if getattr(each, "principal", "")]
+        asked = [each for each in records(nodes[0].node.cluster) if getattr(each, "principal", "")]
         told = {(type(each).__name__, asker_of(each)) for each in asked}
         for kind, role in (("TenantChange", ROOT), ("TopicChange", BOSS)):
             assert (kind, Principal(role, PROXY)) in told, "the log names both"
         assert {asker.proxied_by for _, asker in told} == {PROXY}
         assert PROXY not in {asker.role for _, asker in told}
 
-    with_secured_proxy(test, tmp_path)
 
+async def test_look_ups_and_lists_are_told_to_whom_may_know_of_them(tmp_path: Path) -> None:
+    """By both protocols, and however often: clients share a link to the nodes, and lists."""
 
-def test_look_ups_are_answered_to_whom_may_know_of_the_topic(tmp_path: Path) -> None:
-    """By both protocols, and however often: they share a link to the nodes."""
-
-    async def test(proxy: SecuredProxy, _: list[ServedNode], cluster: MemoryCluster) -> None:
+    async with furnished_proxy(tmp_path) as (proxy, _):
         urls = proxy.settings.service_url, proxy.settings.service_url_tls
-        for _round in range(3):
-            found = await proxy.ask("GET", LOOKUP, READER)
-            assert found.status_code == 200
-            told = found.json()
-            assert (told["brokerUrl"], told["brokerUrlTls"]) == urls
-            assert told["httpUrlTls"] == proxy.settings.web_url_tls
-            assert (await proxy.ask("GET", LOOKUP, STRANGER)).status_code == 404
-            assert (await proxy.ask("GET", LOOKUP)).status_code == 401
+        space = f"{ADMIN}/scalable/acme/shop"
+        look_up = pb.CommandLookupTopic(topic=FULL)
+        list_all = pb.CommandGetTopicsOfNamespace(namespace="acme/shop")
         async with proxy.client(READER) as reader, proxy.client(STRANGER) as stranger:
             for _round in range(3):
-                answer = await reader.request(pb.CommandLookupTopic(topic=FULL), WAIT_S)
-                said = answer.lookupTopicResponse
-                assert said.response == CommandLookupTopicResponse.Connect
+                told = (await proxy.ask("GET", LOOKUP, READER)).json()
+                assert (told["brokerUrl"], told["brokerUrlTls"]) == urls
+                assert told["httpUrlTls"] == proxy.settings.web_url_tls
+                assert (await proxy.ask("GET", space, READER)).json() == [FULL]
+                for path in (LOOKUP, space):
+                    assert (await proxy.ask("GET", path, STRANGER)).status_code == 404
+                    assert (await proxy.ask("GET", path)).status_code == 401
+                for asked in (look_up, list_all):
+                    assert await _code(stranger, asked) == NOT_FOUND
+                said = (await reader.request(look_up, WAIT_S)).lookupTopicResponse
                 assert (said.brokerServiceUrl, said.brokerServiceUrlTls) == urls
-                assert await _code(stranger, pb.CommandLookupTopic(topic=FULL)) == (
-                    ServerError.TopicNotFound
-                )
-        assert proxy.running.proxy.shared.counts.lookups >= 6
-
-    with_secured_proxy(test, tmp_path)
+                listed = await reader.request(list_all, WAIT_S)
+                assert list(listed.getTopicsOfNamespaceResponse.topics) == [FULL]
+        assert (await proxy.ask("GET", f"{ADMIN}/scalable/acme/secret", READER)).status_code == 404
+        await until(lambda: proxy.running.proxy.shared.counts.lookups >= 6)
 
 
 async def _code(client: Any, message: Any) -> int:
@@ -114,22 +114,14 @@ async def _code(client: Any, message: Any) -> int:
     return -1
 
 
-def test_nobody_but_a_proxy_asks_for_somebody_else(tmp_path: Path) -> None:
-    """To the proxy, and to a node, by header, CONNECT and look-up."""
+async def test_nobody_but_a_proxy_asks_for_somebody_else(tmp_path: Path) -> None:
+    """To the proxy by header, and to either by a look-up."""
 
-    async def test(proxy: SecuredProxy, nodes: list[ServedNode], _: MemoryCluster) -> None:
+    async with furnished_proxy(tmp_path, count=1) as (proxy, nodes):
         forged = {"X_Original_Principal": ROOT}
-        answer = await proxy.ask("GET", f"{ADMIN}/tenants", STRANGER, **forged)
-        assert answer.status_code == 403
-        answer = await proxy.ask("GET", LOOKUP, STRANGER, **forged)
-        assert answer.status_code == 403
+        for path in (f"{ADMIN}/tenants", LOOKUP):
+            assert (await proxy.ask("GET", path, STRANGER, **forged)).status_code == 403
         node = nodes[0]
-        async with httpx.AsyncClient(verify=proxy.around.authority.client()) as http:
-            url = f"https://{node.web_tls}{ADMIN}/tenants"
-            told = {"Authorization": f"Bearer {shown(STRANGER)}", "X-Original-Principal": ROOT}
-            assert (await http.get(url, headers=told)).status_code == 403
-            told["Authorization"] = f"Bearer {shown(PROXY, PROXIES)}"
-            assert (await http.get(url, headers=told)).status_code == 200
         asked = pb.CommandLookupTopic(topic=FULL, original_principal=ROOT)
         async with proxy.client(STRANGER) as client:
             assert await _code(client, asked) == ServerError.AuthorizationError
@@ -141,14 +133,12 @@ def test_nobody_but_a_proxy_asks_for_somebody_else(tmp_path: Path) -> None:
         speaker = await connect(HOST, port, tls=tls, credentials=Token(shown(PROXY, PROXIES)))
         assert await _code(speaker, asked) == -1
         nobody = pb.CommandLookupTopic(topic=FULL, original_principal=STRANGER)
-        assert await _code(speaker, nobody) == ServerError.TopicNotFound
+        assert await _code(speaker, nobody) == NOT_FOUND
         itself = pb.CommandLookupTopic(topic=FULL)  # though its role is a superuser's
         assert await _code(speaker, itself) == ServerError.AuthorizationError
         speaker.abort("the test is over")
         assert node.security is not None
         assert node.security.guard.refused["denied"] > 0
-
-    with_secured_proxy(test, tmp_path, count=1)
 
 
 def test_who_a_proxy_may_speak_for() -> None:
@@ -167,34 +157,16 @@ def test_who_a_proxy_may_speak_for() -> None:
         assert spoken_for(who, original, proxies) is None, (who, original)
 
 
-def test_lists_and_watches_through_one_proxy_are_each_client_s_own(tmp_path: Path) -> None:
-    async def test(proxy: SecuredProxy, _: list[ServedNode], cluster: MemoryCluster) -> None:
-        asked = pb.CommandGetTopicsOfNamespace
-
-        async def names(role: str) -> list[str] | int:
+async def test_clients_watch_and_consume_with_their_own_rights(tmp_path: Path) -> None:
+    async with furnished_proxy(tmp_path) as (proxy, _):
+        for role, code in ((READER, -1), (STRANGER, NOT_FOUND), (BOSS, -1)):
+            assert await _watched(proxy, role) == [[FULL] if code == -1 else code]
+            wanted = subscribe("acme/shop/orders", consumer_name=role)
             async with proxy.client(role) as client:
-                try:
-                    answer = await client.request(asked(namespace="acme/shop"), WAIT_S)
-                except RefusedError as error:
-                    return int(error.code)
-                return list(answer.getTopicsOfNamespaceResponse.topics)
-
-        for _round in range(3):
-            roles = [READER, STRANGER, BOSS, STRANGER, READER, STRANGER]
-            found = await asyncio.gather(*map(names, roles))
-            for role, told in zip(roles, found, strict=True):
-                assert told == (ServerError.TopicNotFound if role == STRANGER else [FULL])
-        listed = await proxy.ask("GET", f"{ADMIN}/scalable/acme/shop", READER)
-        assert listed.json() == [FULL]
-        for role, path in (
-            (STRANGER, f"{ADMIN}/scalable/acme/shop"),
-            (READER, f"{ADMIN}/scalable/acme/secret"),
-        ):
-            assert (await proxy.ask("GET", path, role)).status_code == 404
-        assert await _watched(proxy, READER) == [[FULL]]
-        assert await _watched(proxy, STRANGER) == [ServerError.TopicNotFound]
-
-    with_secured_proxy(test, tmp_path)
+                assert await _code(client, wanted) == code
+        with pytest.raises(AuthenticationError):
+            async with proxy.client(""):
+                pass
 
 
 async def _watched(proxy: SecuredProxy, role: str) -> list[object]:
@@ -211,8 +183,9 @@ async def _watched(proxy: SecuredProxy, role: str) -> list[object]:
     return told
 
 
-def test_a_proxy_whose_token_is_revoked_says_so_and_recovers_with_another(tmp_path: Path) -> None:
-    async def test(proxy: SecuredProxy, nodes: list[ServedNode], _: MemoryCluster) -> None:
+async def test_a_proxy_whose_token_is_revoked_recovers_with_another(tmp_path: Path) -> None:
+    async with furnished_proxy(tmp_path) as (proxy, _):
+
         async def status(path: str, role: str = "") -> int:
             return (await proxy.ask("GET", path, role)).status_code
 
@@ -223,8 +196,7 @@ def test_a_proxy_whose_token_is_revoked_says_so_and_recovers_with_another(tmp_pa
         with capture_logs() as logged:
             proxy.around.set_keys("people")
             await eventually(lambda: is_ready(503))
-            why = (await proxy.ask("GET", "/readyz")).text
-            assert "do not let this proxy in" in why
+            assert "do not let this proxy in" in (await proxy.ask("GET", "/readyz")).text
             refused = await proxy.ask("GET", ORDERS, READER)
             assert refused.status_code == 503
             assert "does not let" in refused.text
@@ -238,11 +210,9 @@ def test_a_proxy_whose_token_is_revoked_says_so_and_recovers_with_another(tmp_pa
         secret = shown(PROXY, PROXIES).split(".")[1]
         assert not any(secret in str(line) for line in logged)
 
-    with_secured_proxy(test, tmp_path)
 
-
-def test_a_proxy_that_nodes_do_not_know_as_one_is_not_ready(tmp_path: Path) -> None:
-    async def test(proxy: SecuredProxy, nodes: list[ServedNode], _: MemoryCluster) -> None:
+async def test_a_proxy_that_nodes_do_not_know_as_one_is_not_ready(tmp_path: Path) -> None:
+    async with furnished_proxy(tmp_path, count=1) as (proxy, nodes):
         named = ",".join(node.web_tls for node in nodes)
         own = tmp_path / "own.token"
         own.write_text(shown("not-a-proxy"))
@@ -252,69 +222,34 @@ def test_a_proxy_that_nodes_do_not_know_as_one_is_not_ready(tmp_path: Path) -> N
             answer = await other.ask("GET", "/readyz")
             assert answer.status_code == 503
             assert "proxyRoles" in answer.text
-        distrust = {"brokerClientTrustCertsFilePath": str(_another_authority(tmp_path))}
+        distrust = {"brokerClientTrustCertsFilePath": str(Authority(tmp_path / "another").file)}
         async with secured_proxy(proxy.around, named, **distrust) as other:
             answer = await other.ask("GET", ORDERS, READER)
             assert answer.status_code == 503
             assert "by TLS" in answer.text
 
-    with_secured_proxy(test, tmp_path, count=1)
 
-
-def _another_authority(folder: Path) -> Path:
-    return Authority(folder / "another").file
-
-
-def test_a_proxy_before_a_proxy_says_for_whom_it_asks(tmp_path: Path) -> None:
-    async def test(inner: SecuredProxy, _: list[ServedNode], cluster: MemoryCluster) -> None:
+async def test_a_proxy_before_a_proxy_says_for_whom_it_asks(tmp_path: Path) -> None:
+    async with furnished_proxy(tmp_path, count=1) as (inner, _):
         named = inner.settings.web_url_tls.removeprefix("https://")
         binary = inner.settings.service_url_tls
         async with secured_proxy(inner.around, named, brokerServiceURL=binary) as outer:
             assert (await outer.ask("GET", "/readyz")).status_code == 200
+            listed = pb.CommandGetTopicsOfNamespace(namespace="acme/shop")
+            commands = (listed, pb.CommandLookupTopic(topic=FULL))
             for _round in range(2):
-                assert (await outer.ask("GET", ORDERS, READER)).status_code == 200
-                assert (await outer.ask("GET", ORDERS, STRANGER)).status_code == 404
-                assert (await outer.ask("GET", LOOKUP, READER)).status_code == 200
-                assert (await outer.ask("GET", LOOKUP, STRANGER)).status_code == 404
-            async with outer.client(READER) as reader, outer.client(STRANGER) as stranger:
-                asked = pb.CommandGetTopicsOfNamespace(namespace="acme/shop")
-                for _round in range(2):
-                    assert await _code(reader, pb.CommandLookupTopic(topic=FULL)) == -1
-                    assert await _code(reader, asked) == -1
-                    assert await _code(stranger, asked) == ServerError.TopicNotFound
-                    assert await _code(stranger, pb.CommandLookupTopic(topic=FULL)) == (
-                        ServerError.TopicNotFound
-                    )
-
-    with_secured_proxy(test, tmp_path, count=1)
+                for role, status, code in ((READER, 200, -1), (STRANGER, 404, NOT_FOUND)):
+                    for path in (ORDERS, LOOKUP):
+                        assert (await outer.ask("GET", path, role)).status_code == status
+                    async with outer.client(role) as client:
+                        for asked in commands:
+                            assert await _code(client, asked) == code
 
 
-def test_a_consumer_subscribes_through_a_proxy_with_its_own_rights(tmp_path: Path) -> None:
-    async def test(proxy: SecuredProxy, _: list[ServedNode], cluster: MemoryCluster) -> None:
-        def wanted(name: str) -> pb.CommandScalableTopicSubscribe:
-            return pb.CommandScalableTopicSubscribe(
-                topic=FULL,
-                subscription="billing",
-                consumer_name=name,
-                consumer_id=1,
-                consumer_type=pb.ScalableConsumerType.STREAM,
-            )
-
-        for role, code in ((READER, -1), (STRANGER, ServerError.TopicNotFound), (BOSS, -1)):
-            async with proxy.client(role) as client:
-                assert await _code(client, wanted(role)) == code
-        nobody = pytest.raises(AuthenticationError)
-        with nobody:
-            async with proxy.client(""):
-                pass
-
-    with_secured_proxy(test, tmp_path)
-
-
-def test_a_node_has_another_one_make_a_topic_for_whoever_asks_it(tmp_path: Path) -> None:
+async def test_a_node_has_another_one_make_a_topic_for_whoever_asks_it(tmp_path: Path) -> None:
     """By TLS, with its own token; and the other node judges what they may."""
 
-    async def test(proxy: SecuredProxy, nodes: list[ServedNode], cluster: MemoryCluster) -> None:
+    async with furnished_proxy(tmp_path) as (proxy, nodes):
         async with httpx.AsyncClient(verify=proxy.around.authority.client()) as http:
 
             async def controller(name: str) -> str:
@@ -330,20 +265,18 @@ def test_a_node_has_another_one_make_a_topic_for_whoever_asks_it(tmp_path: Path)
                     break
             assert await controller(name) != home
         subscription = f"{ORDERS}/subscriptions/jobs"
-        made = await proxy.ask("PUT", f"{subscription}?type=QUEUE", READER)
-        assert made.status_code == 204, made.text
+        assert (await proxy.ask("PUT", f"{subscription}?type=QUEUE", READER)).status_code == 204
         policy = {"deadLetterTopic": f"acme/shop/{name}", "maxDeliveries": 3}
         path = f"{subscription}/deadLetterPolicy"
         assert (await proxy.ask("PUT", path, READER, policy)).status_code == 403
-        answer = await proxy.ask("PUT", path, BOSS, policy)
-        assert answer.status_code == 204, answer.text
+        assert (await proxy.ask("PUT", path, BOSS, policy)).status_code == 204
         found = [
-            each for each in records(cluster) if getattr(each, "topic", "") == f"acme/shop/{name}"
+            each
+            for each in records(nodes[0].node.cluster)
+            if getattr(each, "topic", "") == f"acme/shop/{name}"
         ]
         assert {getattr(each, "principal", "") for each in found} >= {BOSS}
         assert PROXY not in {getattr(each, "principal", "") for each in found}
-
-    with_secured_proxy(test, tmp_path)
 
 
 def test_what_is_asked_for_anew_is_what_the_file_holds_by_then(tmp_path: Path) -> None:
@@ -356,12 +289,21 @@ def test_what_is_asked_for_anew_is_what_the_file_holds_by_then(tmp_path: Path) -
     assert asyncio.run(access.credentials.show()) == successor.encode()
 
 
-def test_a_proxy_shows_itself_anew_and_its_client_hears_nothing_of_it(tmp_path: Path) -> None:
+async def test_a_proxy_shows_itself_anew_and_its_client_hears_nothing_of_it(tmp_path: Path) -> None:
     """On each of its connections: one for look-ups, and the client's own."""
     file = tmp_path / "proxy.token"
     first, second = token(PROXY), token(PROXY, seconds=7_200)
 
-    async def test(proxy: RunningProxy, node: ListingNode) -> None:
+    file.write_text(first)
+
+    async with listed(
+        authenticationEnabled=True,
+        authenticationProviders="token",
+        tokenSecretKey=secret_file(tmp_path),
+        authenticationFilesCheckSeconds=0.1,
+        brokerClientAuthenticationPlugin="token",
+        brokerClientAuthenticationParameters=str(file),
+    ) as (proxy, node):
         node.believing.seconds = 0.01
         told: list[BaseCommand] = []
         client = await connect(
@@ -375,24 +317,12 @@ def test_a_proxy_shows_itself_anew_and_its_client_hears_nothing_of_it(tmp_path: 
         await until(lambda: len(node.believing.shown_anew) >= 2)
         assert set(node.believing.shown_anew) <= {first.encode(), second.encode()}
         answer = await client.request(pb.CommandGetTopicsOfNamespace(namespace="a/2"), WAIT_S)
-        assert len(answer.getTopicsOfNamespaceResponse.topics) == 2
-        assert told == []
+        assert (len(answer.getTopicsOfNamespaceResponse.topics), told) == (2, [])
         client.abort("the test is over")
 
-    file.write_text(first)
-    run(
-        test,
-        authenticationEnabled=True,
-        authenticationProviders="token",
-        tokenSecretKey=secret_file(tmp_path),
-        authenticationFilesCheckSeconds=0.1,
-        brokerClientAuthenticationPlugin="token",
-        brokerClientAuthenticationParameters=str(file),
-    )
 
-
-def test_metrics_of_a_proxy_may_be_for_those_alone_who_say_who_they_are(tmp_path: Path) -> None:
-    async def test(proxy: SecuredProxy, _: list[ServedNode], cluster: MemoryCluster) -> None:
+async def test_metrics_of_a_proxy_may_be_for_those_who_are_known(tmp_path: Path) -> None:
+    async with furnished_proxy(tmp_path, count=1, authenticateMetricsEndpoint=True) as (proxy, _):
         for path in ("/metrics", ORDERS):
             assert (await proxy.ask("GET", path)).status_code == 401
         answer = await proxy.ask("GET", "/metrics", STRANGER)
@@ -400,7 +330,9 @@ def test_metrics_of_a_proxy_may_be_for_those_alone_who_say_who_they_are(tmp_path
         assert 'anabranch_authentications_total{method="token"}' in answer.text
         assert 'anabranch_authentication_refusals_total{reason="missing"} 2.0' in answer.text
 
-    with_secured_proxy(test, tmp_path, count=1, authenticateMetricsEndpoint=True)
+
+_BY_TOKEN = {"brokerClientAuthenticationPlugin": "token"}
+_BY_TLS = {"brokerClientAuthenticationPlugin": "tls"}
 
 
 @pytest.mark.parametrize(
@@ -409,23 +341,17 @@ def test_metrics_of_a_proxy_may_be_for_those_alone_who_say_who_they_are(tmp_path
         ({"servicePortTls": 0}, "servicePortTls is given without"),
         ({"servicePort": ""}, "neither servicePort nor servicePortTls"),
         ({"brokerServiceURL": "pulsar+ssl://a:1"}, "with TLS and without"),
+        ({"brokerServiceURL": "pulsar://node"}, "host:port"),
+        ({"brokerServiceUrl": "x"}, "did you mean"),
         ({"brokerWebServiceURL": "ftp://a:1"}, "write http://host:port,host:port, or https://"),
-        ({"authenticationEnabled": True}, "authenticationProviders"),
         (
-            {
-                "brokerClientAuthenticationPlugin": "token",
-                "brokerClientAuthenticationParameters": "token",
-            },
+            _BY_TOKEN | {"brokerClientAuthenticationParameters": "token"},
             "needs authenticationEnabled",
         ),
-        ({"brokerClientAuthenticationPlugin": "token"}, "the file that has the token"),
-        ({"brokerClientAuthenticationPlugin": "tls"}, "brokerClientCertificateFilePath"),
+        (_BY_TOKEN, "the file that has the token"),
+        (_BY_TLS, "brokerClientCertificateFilePath"),
         (
-            {
-                "brokerClientAuthenticationPlugin": "tls",
-                "brokerClientCertificateFilePath": "own.pem",
-                "brokerClientKeyFilePath": "own.key",
-            },
+            _BY_TLS | {"brokerClientCertificateFilePath": "a", "brokerClientKeyFilePath": "b"},
             "needs TLS with nodes",
         ),
         ({"brokerClientAuthenticationPlugin": "oauth2"}, "none of token, tls"),
@@ -437,3 +363,8 @@ def test_metrics_of_a_proxy_may_be_for_those_alone_who_say_who_they_are(tmp_path
 def test_settings_that_cannot_be_meant_are_named(given: dict[str, object], said: str) -> None:
     with pytest.raises(SettingsError, match=said):
         load_proxy_settings(None, {}, {"brokerWebServiceURL": "http://a:1", **given})
+
+
+def test_settings_without_a_node_are_refused() -> None:
+    with pytest.raises(SettingsError, match="no node is named"):
+        load_proxy_settings(None, {}, {})

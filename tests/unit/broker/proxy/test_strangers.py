@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final
 
-import pytest
 from google.protobuf.message import Message
 from structlog.testing import capture_logs
 
@@ -14,11 +15,12 @@ from anabranch.core.strangers import PortRefusal
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.client import ClientConnection
-from anabranch.wire.errors import ConnectError, RefusedError
+from anabranch.wire.errors import RefusedError
 from anabranch.wire.framing import FRAME_BYTES_MAX
-from support.memory_cluster import WAIT_S, MemoryCluster, until
-from support.proxied import RunningProxy, ServedNode, with_proxy
-from support.wire import raw
+from support.binary import subscribe
+from support.memory_cluster import WAIT_S, until
+from support.proxied import RunningProxy, ServedNode, create_topic, proxied
+from support.wire import error_of, raw
 
 NAME = "public/default/orders"
 FULL = f"topic://{NAME}"
@@ -27,12 +29,6 @@ IDLE_S = 0.3
 
 Nodes = list[ServedNode]
 Pushed = list[BaseCommand]
-
-
-async def create(nodes: Nodes) -> None:
-    located = await nodes[0].node.operations.topics.access.find_controller(NAME)
-    owner = next(each for each in nodes if each.node.id == located.broker)
-    await owner.node.operations.topics.create(NAME, 2, {})
 
 
 async def look_up(client: ClientConnection) -> None:
@@ -52,21 +48,8 @@ def of_list(number: int) -> Message:
 
 
 def consumer(number: int) -> Message:
-    return pb.CommandScalableTopicSubscribe(
-        topic=FULL,
-        subscription=f"billing-{number}",  # so that none waits for what another one has
-        consumer_name=f"c-{number}",
-        consumer_id=number,
-        consumer_type=pb.ScalableConsumerType.STREAM,
-        instance=number + 1,
-    )
-
-
-def error_of(command: BaseCommand) -> int:
-    for said in (command.scalableTopicUpdate, command.watchScalableTopicsUpdate):
-        if said.HasField("error"):
-            return said.error
-    return pb.ServerError.UnknownError
+    # Of a subscription of its own, so that none waits for what another one has.
+    return subscribe(NAME, number, subscription=f"billing-{number}", instance=number + 1)
 
 
 class Watcher:
@@ -87,12 +70,8 @@ class Watcher:
         told = len(self.pushed)
         self.client.send(message)
         await until(lambda: len(self.pushed) > told)
-        found = self.pushed[-1]
-        is_error = any(
-            each.HasField("error")
-            for each in (found.scalableTopicUpdate, found.watchScalableTopicsUpdate)
-        )
-        return error_of(found) if is_error else None
+        code = error_of(self.pushed[-1])
+        return None if code == -1 else code
 
     async def close(self, message: Message) -> None:
         """Ends one that `open` has opened."""
@@ -108,7 +87,14 @@ class Watcher:
             await self.client.request(leaving, WAIT_S)
 
 
-KINDS = pytest.mark.parametrize("kind", [of_layout, of_topics, of_list, consumer])
+KINDS: Final[tuple[Callable[[int], Message], ...]] = (of_layout, of_topics, of_list, consumer)
+
+
+@asynccontextmanager
+async def watching(proxy: RunningProxy) -> AsyncIterator[Watcher]:
+    pushed: Pushed = []
+    async with proxy.client(pushed.append) as client:
+        yield Watcher(client, pushed)
 
 
 def account_of(proxy: RunningProxy) -> tuple[int, int]:
@@ -116,103 +102,66 @@ def account_of(proxy: RunningProxy) -> tuple[int, int]:
     return account.watches, account.connections
 
 
-@KINDS
-def test_one_watch_too_many_is_refused_and_one_closed_makes_room(
-    kind: Callable[[int], Message],
-) -> None:
-    async def test(proxy: RunningProxy, nodes: Nodes, _: MemoryCluster) -> None:
-        await create(nodes)
-        pushed: Pushed = []
-        async with proxy.client(pushed.append) as client:
-            watcher = Watcher(client, pushed)
-            assert await watcher.open(kind(0)) is None
-            assert await watcher.open(kind(1)) is None
-            assert account_of(proxy)[0] == 2
-            for number in (2, 3):
-                assert await watcher.open(kind(number)) == pb.ServerError.TooManyRequests
-            assert account_of(proxy)[0] == 2
-            await watcher.close(kind(0))
-            await until(lambda: account_of(proxy)[0] == 1)
-            assert await watcher.open(kind(2)) is None
-            assert account_of(proxy)[0] == 2
-        await until(lambda: account_of(proxy) == (0, 0))
-
-    with_proxy(test, brokerMaxWatchesPerConnection=2)
+async def test_one_watch_too_many_is_refused_and_one_closed_makes_room() -> None:
+    async with proxied(brokerMaxWatchesPerConnection=2) as (proxy, nodes):
+        await create_topic(nodes)
+        for kind in KINDS:
+            async with watching(proxy) as watcher:
+                assert await watcher.open(kind(0)) is None
+                assert await watcher.open(kind(1)) is None
+                assert account_of(proxy)[0] == 2
+                for number in (2, 3):
+                    assert await watcher.open(kind(number)) == pb.ServerError.TooManyRequests
+                assert account_of(proxy)[0] == 2
+                await watcher.close(kind(0))
+                await until(lambda: account_of(proxy)[0] == 1)
+                assert await watcher.open(kind(2)) is None
+                assert account_of(proxy)[0] == 2
+            await until(lambda: account_of(proxy) == (0, 0))
 
 
-def test_what_it_refuses_is_counted_by_its_reason() -> None:
-    async def test(proxy: RunningProxy, nodes: Nodes, _: MemoryCluster) -> None:
-        async with proxy.client():
-            with pytest.raises(ConnectError, match="brokerMaxConnectionsPerIp"):
-                async with proxy.client():
-                    pass
-        shown = (await proxy.http.get("/metrics")).text
-        assert 'anabranch_wire_refusals_total{reason="connections_per_ip"} 1.0' in shown
-        assert 'anabranch_wire_refusals_total{reason="watches"} 0.0' in shown
-        assert "anabranch_http_refused_total 0.0" in shown
-
-    with_proxy(test, brokerMaxConnectionsPerIp=1)
+async def test_a_watch_that_a_node_refuses_counts_for_nothing() -> None:
+    async with proxied(brokerMaxWatchesPerConnection=2) as (proxy, _), watching(proxy) as watcher:
+        for number, kind in enumerate(KINDS):
+            wrong = kind(number)
+            field = "topic" if "topic" in wrong.DESCRIPTOR.fields_by_name else "namespace"
+            setattr(wrong, field, "public/nowhere/at/all")
+            assert await watcher.open(wrong) is not None
+        await until(lambda: account_of(proxy)[0] == 0)
 
 
-@KINDS
-def test_a_watch_that_a_node_refuses_counts_for_nothing(kind: Callable[[int], Message]) -> None:
-    async def test(proxy: RunningProxy, nodes: Nodes, _: MemoryCluster) -> None:
-        pushed: Pushed = []
-        async with proxy.client(pushed.append) as client:
-            watcher = Watcher(client, pushed)
-            for number in range(3):
-                wrong = kind(number)
-                field = "topic" if "topic" in wrong.DESCRIPTOR.fields_by_name else "namespace"
-                setattr(wrong, field, "public/nowhere/at/all")
-                assert await watcher.open(wrong) is not None
-            await until(lambda: account_of(proxy)[0] == 0)
-
-    with_proxy(test, brokerMaxWatchesPerConnection=2)
-
-
-def test_a_watch_opened_anew_counts_once() -> None:
-    async def test(proxy: RunningProxy, nodes: Nodes, _: MemoryCluster) -> None:
-        await create(nodes)
-        pushed: Pushed = []
-        async with proxy.client(pushed.append) as client:
-            watcher = Watcher(client, pushed)
-            for kind in (of_layout, of_topics, of_list, consumer):
+async def test_a_watch_opened_anew_counts_once() -> None:
+    async with proxied() as (proxy, nodes):
+        await create_topic(nodes)
+        async with watching(proxy) as watcher:
+            for kind in KINDS:
                 for _turn in range(3):
                     assert await watcher.open(kind(1)) is None
             assert account_of(proxy)[0] == 4
         await until(lambda: account_of(proxy) == (0, 0))
 
-    with_proxy(test)
 
-
-def test_watches_and_consumers_of_a_lost_node_count_as_often_as_they_are_there() -> None:
-    async def test(proxy: RunningProxy, nodes: Nodes, _: MemoryCluster) -> None:
-        await create(nodes)
-        pushed: Pushed = []
-        async with proxy.client(pushed.append) as client:
-            watcher = Watcher(client, pushed)
+async def test_watches_and_consumers_of_a_lost_node_count_as_often_as_they_are_there() -> None:
+    async with proxied() as (proxy, nodes):
+        await create_topic(nodes)
+        async with watching(proxy) as watcher:
             for kind in (of_layout, of_topics, consumer):
                 assert await watcher.open(kind(1)) is None
             assert account_of(proxy)[0] == 3
             for each in nodes:
-                for peer in list(each.wire.peers):
-                    peer.abort("the link is cut")
+                each.cut_links()
             await until(lambda: account_of(proxy)[0] == 2)  # the consumer has to subscribe again
             assert await watcher.open(consumer(1)) is None
             assert account_of(proxy)[0] == 3
         await until(lambda: account_of(proxy) == (0, 0))
 
-    with_proxy(test)
 
-
-@KINDS
-def test_a_client_that_only_watches_is_not_idle(kind: Callable[[int], Message]) -> None:
-    async def test(proxy: RunningProxy, nodes: Nodes, _: MemoryCluster) -> None:
-        await create(nodes)
-        pushed: Pushed = []
-        async with proxy.client(pushed.append) as client, proxy.client() as idle:
-            watcher = Watcher(client, pushed)
-            assert await watcher.open(kind(1)) is None
+async def test_a_client_that_only_watches_is_not_idle() -> None:
+    async with proxied(brokerConnectionMaxIdleSeconds=IDLE_S) as (proxy, nodes):
+        await create_topic(nodes)
+        async with watching(proxy) as watcher, proxy.client() as idle:
+            client = watcher.client
+            assert await watcher.open(of_layout(1)) is None
             await asyncio.wait([idle.closed], timeout=WAIT_S)
             assert idle.closed.done()  # one that watches nothing is
             counts = proxy.proxy.wire.gate.counts
@@ -221,36 +170,20 @@ def test_a_client_that_only_watches_is_not_idle(kind: Callable[[int], Message]) 
                 await asyncio.wait([another.closed], timeout=WAIT_S)
             assert counts[PortRefusal.IDLE] == 2
             assert client.is_open
-            await watcher.close(kind(1))
+            await watcher.close(of_layout(1))
             await asyncio.wait([client.closed], timeout=WAIT_S)
             assert counts[PortRefusal.IDLE] == 3
 
-    with_proxy(test, brokerConnectionMaxIdleSeconds=IDLE_S)
 
-
-def test_a_client_that_only_looks_up_is_not_idle() -> None:
-    async def test(proxy: RunningProxy, nodes: Nodes, _: MemoryCluster) -> None:
-        async with proxy.client() as client, proxy.client() as idle:
-            while not idle.closed.done():
-                await look_up(client)
-            async with proxy.client() as another:
-                while not another.closed.done():
-                    await look_up(client)
-            assert client.is_open
-
-    with_proxy(test, brokerConnectionMaxIdleSeconds=IDLE_S)
-
-
-def test_links_that_a_node_ends_as_idle_are_opened_again_unnoticed() -> None:
-    async def test(proxy: RunningProxy, nodes: Nodes, _: MemoryCluster) -> None:
-        await create(nodes)
-        pushed: Pushed = []
+async def test_links_that_a_node_ends_as_idle_are_opened_again_unnoticed() -> None:
+    async with proxied(node_changes={"brokerConnectionMaxIdleSeconds": IDLE_S}) as (proxy, nodes):
+        await create_topic(nodes)
 
         def idle() -> int:
             return sum(each.wire.gate.counts[PortRefusal.IDLE] for each in nodes)
 
-        async with proxy.client(pushed.append) as client:
-            watcher = Watcher(client, pushed)
+        async with watching(proxy) as watcher:
+            client = watcher.client
             asked = pb.CommandGetTopicsOfNamespace(
                 namespace=SPACE, mode=pb.CommandGetTopicsOfNamespace.ALL
             )
@@ -265,23 +198,20 @@ def test_links_that_a_node_ends_as_idle_are_opened_again_unnoticed() -> None:
                     before = idle()
                     await until(lambda: all(not each.wire.peers for each in nodes))
                     assert idle() > before
-            assert not pushed  # and no request was refused
+            assert not watcher.pushed  # and no request was refused
             assert not [each for each in logs if each["event"].startswith("proxy.")]
             assert "wire.refused" not in {each["event"] for each in logs}
             counts = proxy.proxy.shared.counts
             assert (counts.lost_links, counts.refusals) == (0, 0)
             assert proxy.proxy.shared.nodes.answering == len(nodes)
 
-    with_proxy(test, node_changes={"brokerConnectionMaxIdleSeconds": IDLE_S})
 
-
-def test_questions_that_meet_the_end_of_an_idle_link_are_answered() -> None:
-    async def test(proxy: RunningProxy, nodes: Nodes, _: MemoryCluster) -> None:
-        await create(nodes)
-        pushed: Pushed = []
-        async with proxy.client(pushed.append) as client:
-            watcher = Watcher(client, pushed)
-            for number in range(20):
+async def test_questions_that_meet_the_end_of_an_idle_link_are_answered() -> None:
+    async with proxied() as (proxy, nodes):
+        await create_topic(nodes)
+        async with watching(proxy) as watcher:
+            client = watcher.client
+            for number in range(8):
                 assert await watcher.open(consumer(number)) is None
                 await watcher.close(consumer(number))
                 await client.request(pb.CommandGetTopicsOfNamespace(namespace=SPACE), WAIT_S)
@@ -296,23 +226,18 @@ def test_questions_that_meet_the_end_of_an_idle_link_are_answered() -> None:
                 )
                 await watcher.close(consumer(number))
                 await watcher.close(of_list(number))
-            assert not [each for each in pushed if each.type == BaseCommand.ERROR]
+            assert not [each for each in watcher.pushed if each.type == BaseCommand.ERROR]
         await until(lambda: account_of(proxy) == (0, 0))
 
-    with_proxy(test)
 
-
-def test_a_stranger_s_frame_may_not_be_as_long_as_a_list() -> None:
-    async def test(proxy: RunningProxy, nodes: Nodes, _: MemoryCluster) -> None:
+async def test_a_stranger_s_frame_may_not_be_as_long_as_a_list() -> None:
+    async with proxied(count=1) as (proxy, nodes):
         for port in (proxy.settings.service_port, nodes[0].node.settings.broker_service_port):
             assert port
             async with raw(port) as client:
                 await client.handshake()
                 client.writer.write(struct.pack(">II", FRAME_BYTES_MAX + 1, FRAME_BYTES_MAX - 3))
-                told = await client.answer()
-                assert told is not None
+                told = await client.told()
                 assert told.error.error == pb.ServerError.NotAllowedError
                 assert "brokerMaxFrameSize" in told.error.message
                 assert await client.answer() is None
-
-    with_proxy(test, count=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shlex
 from collections.abc import Iterator
@@ -16,14 +17,14 @@ from anabranch.broker.binary.sessions import sessions
 from anabranch.broker.cli.main import cli
 from anabranch.broker.http.app import create_api
 from anabranch.broker.proxy.http.app import create_proxy_app
-from anabranch.core.security.actions import VIEWING, Right
+from anabranch.core.security.actions import Right
 from anabranch.core.security.resources import ResourceLevel
 from anabranch.core.security.table import COMMANDS, REST, WIRE, resource_of
 from anabranch.wire.commands import name_of
 from anabranch.wire.server.server import Peer, Routes
 from support.answering import Answer, node
-from support.memory_cluster import MemoryCluster
-from support.proxied import RunningProxy, ServedNode, with_proxy
+from support.proxied import proxied
+from support.there import there
 from support.wire import connected, serving
 
 PARAMETER: Final = re.compile(r"\{([A-Za-z0-9]+)\}")
@@ -40,9 +41,12 @@ UNDESCRIBED: Final = {"GET /docs", "GET /openapi.json"}
 @pytest.fixture(scope="module")
 def served() -> dict[str, set[str]]:
     """What a node, and a proxy before it, have: REST routes, the proxy's own paths, commands."""
-    found: dict[str, set[str]] = {}
+    return asyncio.run(_served())
 
-    async def test(proxy: RunningProxy, nodes: list[ServedNode], _: MemoryCluster) -> None:
+
+async def _served() -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    async with proxied(count=1) as (proxy, nodes):
         first = nodes[0].node
         paths = create_api(first.operations, first.settings, first.metrics).openapi()["paths"]
         found["rest"] = {f"{verb.upper()} {path}" for path in paths for verb in paths[path]}
@@ -50,7 +54,7 @@ def served() -> dict[str, set[str]]:
         found["proxy's rest"] = {f"GET {path}" for path in vars(own)["_own"]}
         async with proxy.client():
             (peer,) = proxy.proxy.wire.peers
-            found["proxy's commands"] = commands_of(peer)
+            found["proxy's commands"] = {name_of(number) for number in vars(peer)["_routes"]}
         opened: list[Routes] = []
 
         def open_session(peer: Peer) -> Routes:
@@ -59,25 +63,15 @@ def served() -> dict[str, set[str]]:
 
         async with serving(open_session) as server, connected(server):
             found["commands"] = {name_of(number) for number in opened[0]}
-
-    with_proxy(test, count=1)
     return found
 
 
-def commands_of(peer: Peer) -> set[str]:
-    return {name_of(number) for number in vars(peer)["_routes"]}
-
-
-def test_every_route_of_rest_has_a_row_and_every_row_is_for_one(
-    served: dict[str, set[str]],
-) -> None:
+def test_every_route_of_rest_has_a_row_and_each_row_is_for_one(served: dict[str, set[str]]) -> None:
     assert set(REST) == served["rest"] | UNDESCRIBED
     assert served["proxy's rest"] <= set(REST)
 
 
-def test_every_command_of_the_binary_protocol_has_a_row_and_every_row_is_for_one(
-    served: dict[str, set[str]],
-) -> None:
+def test_each_binary_command_has_a_row_and_each_row_is_for_one(served: dict[str, set[str]]) -> None:
     assert set(WIRE) == served["commands"]
     assert served["proxy's commands"] <= set(WIRE)
 
@@ -91,9 +85,7 @@ def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple
     if command.invoke_without_command and path:
         yield " ".join(path), command
     for name in command.list_commands(context):
-        found = command.get_command(context, name)
-        assert found is not None
-        yield from leaves(found, (*path, name))
+        yield from leaves(there(command.get_command(context, name)), (*path, name))
 
 
 LEAVES: Final = dict(leaves(cli))
@@ -118,22 +110,6 @@ def test_a_row_s_resource_is_named_by_its_path() -> None:
     for rule in WIRE.values():
         assert rule.need.right in (Right.ANYONE, Right.GRANTED)
         assert (rule.level is ResourceLevel.CLUSTER) is (rule.need.right is Right.ANYONE)
-
-
-def test_nothing_is_public_but_health_and_the_description_of_the_interface() -> None:
-    public = {route for route, rule in REST.items() if rule.need.right is Right.PUBLIC}
-    assert public == {
-        *("GET /livez", "GET /readyz", "GET /status.html", "GET /admin/v2/brokers/ready"),
-        *UNDESCRIBED,
-    }
-
-
-def test_who_only_reads_needs_no_right_to_change() -> None:
-    for route, rule in REST.items():
-        if route.startswith("GET ") and rule.need.right is Right.GRANTED:
-            assert rule.need == VIEWING, route
-        if not route.startswith("GET "):
-            assert rule.need != VIEWING, route
 
 
 def example(name: str) -> list[str]:

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
 
+from anabranch.broker.security import credentials
 from anabranch.broker.security.admission import WireAdmission
 from anabranch.broker.security.authenticator import Authenticator
 from anabranch.broker.security.basic import BasicProvider
-from anabranch.broker.security.credentials import (
-    Certificate,
-    Credentials,
-    CredentialsError,
-    RefusalReason,
-    Verified,
-)
 from anabranch.broker.settings import load_settings
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand
-from support import steady
 from support.authority import Authority
 from support.secured import users_file
 from support.tls_port import tls_port
@@ -30,11 +22,11 @@ from support.waiting import until
 HOST = "192.0.2.7"
 
 
-def named(role: str) -> Certificate:
+def named(role: str) -> credentials.Certificate:
     return {"subject": ((("commonName", role),),)}
 
 
-def test_a_certificate_is_its_connection_s_whatever_is_shown_beside_it() -> None:
+async def test_a_certificate_is_its_connection_s_whatever_is_shown_beside_it() -> None:
     """Pulsar's clients in C++ and Python show the data "none" beside every certificate."""
     settings = {
         "authenticationEnabled": True,
@@ -42,23 +34,20 @@ def test_a_certificate_is_its_connection_s_whatever_is_shown_beside_it() -> None
         "tlsTrustCertsFilePath": "authority.pem",
     }
 
-    async def test() -> None:
-        authenticator = Authenticator(load_settings(None, {}, settings))
-        for method, data in (("tls", b"none"), ("", b"none"), ("tls", b"")):
-            for role in ("root", "eve", "root"):
-                shown = Credentials(method, data, named(role))
-                known = authenticator.at_once(shown) or await authenticator.admit(shown, HOST)
-                assert known.principal.role == role
-        for shown in (Credentials("tls", b"none"), Credentials("tls", b"")):
-            assert authenticator.at_once(shown) is None
-            with pytest.raises(CredentialsError) as raised:
-                await authenticator.admit(shown, HOST)
-            assert raised.value.kind is RefusalReason.MISSING
-
-    asyncio.run(test())
+    authenticator = Authenticator(load_settings(None, {}, settings))
+    for method, data in (("tls", b"none"), ("", b"none"), ("tls", b"")):
+        for role in ("root", "eve", "root"):
+            shown = credentials.Credentials(method, data, named(role))
+            known = authenticator.at_once(shown) or await authenticator.admit(shown, HOST)
+            assert known.principal.role == role
+    for shown in (credentials.Credentials("tls", b"none"), credentials.Credentials("tls", b"")):
+        assert authenticator.at_once(shown) is None
+        with pytest.raises(credentials.CredentialsError) as raised:
+            await authenticator.admit(shown, HOST)
+        assert raised.value.kind is credentials.RefusalReason.MISSING
 
 
-def test_a_connection_is_its_certificate_s_and_one_without_is_nobody_s(tmp_path: Path) -> None:
+async def test_a_connection_is_its_certificate_s_and_without_nobody_s(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     server = authority.issue("server", server=True)
     settings = {
@@ -70,26 +59,21 @@ def test_a_connection_is_its_certificate_s_and_one_without_is_nobody_s(tmp_path:
         client_version="Pulsar-CPP", auth_method_name="tls", auth_data=b"none"
     )
 
-    async def test() -> None:
-        admission = WireAdmission(Authenticator(load_settings(None, {}, settings)))
-        async with tls_port(server, authority.file, admission=admission) as port:
-            found: list[str] = []
-            for role in ("root", "", "eve", "root"):
-                shown = authority.client(authority.issue(role) if role else None)
-                client = await port.connect(shown)
-                client.send(commands.envelope(hello))
-                answer = await client.answer()
-                assert answer is not None
-                is_in = answer.type == BaseCommand.CONNECTED
-                found += [peer.principal.role for peer in port.wire.peers] if is_in else ["-"]
-                client.writer.close()
-                await until(lambda: not port.wire.peers)
-            assert found == ["root", "-", "eve", "root"]
-
-    steady.run(test())
+    admission = WireAdmission(Authenticator(load_settings(None, {}, settings)))
+    async with tls_port(server, authority.file, admission=admission) as port:
+        found: list[str] = []
+        for role in ("root", "", "eve", "root"):
+            client = await port.connect(authority.client(authority.issue(role) if role else None))
+            client.send(commands.envelope(hello))
+            answer = await client.told()
+            is_in = answer.type == BaseCommand.CONNECTED
+            found += [peer.principal.role for peer in port.wire.peers] if is_in else ["-"]
+            client.writer.close()
+            await until(lambda: not port.wire.peers)
+        assert found == ["root", "-", "eve", "root"]
 
 
-def test_a_password_that_changes_while_it_is_looked_at_counts_no_more(tmp_path: Path) -> None:
+async def test_a_password_that_changes_while_it_is_looked_at_counts_no_more(tmp_path: Path) -> None:
     settings = {
         "authenticationEnabled": True,
         "authenticationProviders": "basic",
@@ -102,7 +86,7 @@ def test_a_password_that_changes_while_it_is_looked_at_counts_no_more(tmp_path: 
 
         looks = 0
 
-        async def verify(self, shown: Credentials) -> Verified:
+        async def verify(self, shown: credentials.Credentials) -> credentials.Verified:
             found = await super().verify(shown)
             self.looks += 1
             if self.looks == 1:
@@ -111,21 +95,20 @@ def test_a_password_that_changes_while_it_is_looked_at_counts_no_more(tmp_path: 
                 await until(lambda: self.generation != before)
             return found
 
-    async def test() -> None:
-        authenticator = Authenticator(load_settings(None, {}, settings))
-        provider = Overtaken(tmp_path / "users", 0.1)
-        authenticator.providers = (provider,)
-        former, present = Credentials("basic", b"ada:former"), Credentials("basic", b"ada:present")
-        await authenticator.start()
-        try:
-            for _ in range(2):
-                with pytest.raises(CredentialsError) as raised:
-                    await authenticator.admit(former, HOST)
-                assert raised.value.kind is RefusalReason.PASSWORD
-                assert authenticator.at_once(former) is None
-            assert (await authenticator.admit(present, HOST)).principal.role == "ada"
-            assert authenticator.at_once(present) is not None
-        finally:
-            await authenticator.stop()
-
-    asyncio.run(test())
+    authenticator = Authenticator(load_settings(None, {}, settings))
+    authenticator.providers = (Overtaken(tmp_path / "users", 0.1),)
+    former, present = (
+        credentials.Credentials("basic", b"ada:former"),
+        credentials.Credentials("basic", b"ada:present"),
+    )
+    await authenticator.start()
+    try:
+        for _ in range(2):
+            with pytest.raises(credentials.CredentialsError) as raised:
+                await authenticator.admit(former, HOST)
+            assert raised.value.kind is credentials.RefusalReason.PASSWORD
+            assert authenticator.at_once(former) is None
+        assert (await authenticator.admit(present, HOST)).principal.role == "ada"
+        assert authenticator.at_once(present) is not None
+    finally:
+        await authenticator.stop()

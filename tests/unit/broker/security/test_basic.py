@@ -10,12 +10,11 @@ import pytest
 from anabranch.broker.errors import StartError
 from anabranch.broker.security.basic import BasicProvider, users_of
 from anabranch.broker.security.credentials import Credentials, CredentialsError
-from support import steady
 from support.memory_cluster import until
 from support.secured import users_file
 
 
-def test_an_unknown_user_takes_as_long_as_those_of_the_file_as_it_is_now(
+async def test_an_unknown_user_takes_as_long_as_those_of_the_file_as_it_is_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     costs: list[bytes] = []
@@ -29,25 +28,22 @@ def test_an_unknown_user_takes_as_long_as_those_of_the_file_as_it_is_now(
         costs.append(hashed[4:6])
         return bcrypt.hashpw(password, hashed) == hashed
 
-    async def test() -> None:
-        put(4)
-        by = BasicProvider(file, 0.01)
-        await by.start()
-        monkeypatch.setattr(bcrypt, "checkpw", compared)
+    put(4)
+    by = BasicProvider(file, 0.01)
+    await by.start()
+    monkeypatch.setattr(bcrypt, "checkpw", compared)
 
-        async def guessed_at(cost: int) -> None:
-            before = by.generation
-            put(cost)
-            await until(lambda: by.generation > before)
-            for user in (b"ada", b"eve"):
-                with pytest.raises(CredentialsError):
-                    await by.verify(Credentials("basic", user + b":guess"))
+    async def guessed_at(cost: int) -> None:
+        before = by.generation
+        put(cost)
+        await until(lambda: by.generation > before)
+        for user in (b"ada", b"eve"):
+            with pytest.raises(CredentialsError):
+                await by.verify(Credentials("basic", user + b":guess"))
 
-        await guessed_at(4)
-        await guessed_at(5)
-        await by.stop()
-
-    steady.run(test())
+    await guessed_at(4)
+    await guessed_at(5)
+    await by.stop()
     assert costs == [b"04", b"04", b"05", b"05"]
 
 

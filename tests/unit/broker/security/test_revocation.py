@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,10 +16,11 @@ from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError
 from anabranch.wire.commands import NO_REQUEST
 from anabranch.wire.memory.limiter import LimitType
-from support.memory_cluster import MemoryCluster, until
-from support.secured import ROOT, SecuredNode, answer_to, bearer, tokens_alone, with_secured
+from support.binary import subscribe
+from support.memory_cluster import until
+from support.secured import ROOT, SecuredNode, answer_to, bearer, secured_node, tokens_alone
 from support.tokens import secret_file, token
-from support.wire import Raw
+from support.wire import Raw, error_of
 
 ADMIN: Final = "/admin/v2"
 HOME: Final = "acme/shop"
@@ -26,14 +28,7 @@ TOPIC: Final = f"{HOME}/orders"
 OF_HOME: Final = f"{ADMIN}/namespaces/{HOME}/permissions"
 OF_TOPIC: Final = f"{ADMIN}/scalable/{TOPIC}/permissions"
 WATCH: Final = pb.CommandScalableTopicLookup(topic=f"topic://{TOPIC}", session_id=1)
-SUBSCRIBE: Final = pb.CommandScalableTopicSubscribe(
-    request_id=1,
-    topic=f"topic://{TOPIC}",
-    subscription="billing",
-    consumer_name="one",
-    consumer_id=1,
-    consumer_type=pb.ScalableConsumerType.STREAM,
-)
+SUBSCRIBE: Final = subscribe(TOPIC)
 NAMES: Final = pb.CommandWatchScalableTopics(namespace=HOME, watch_id=1)
 LIST: Final = pb.CommandWatchTopicList(
     namespace=HOME, topics_pattern=".*", request_id=1, watcher_id=1
@@ -59,39 +54,31 @@ CODES: Final = {"list": ServerError.AuthorizationError}
 
 
 async def ask(node: SecuredNode, method: str, path: str, body: object = None) -> None:
-    answer = await node.ask(method, path, bearer(ROOT), body)
-    assert answer.status_code == 204, answer.text
+    assert (await node.ask(method, path, bearer(ROOT), body)).status_code == 204
 
 
-def run(folder: Path, test: Callable[[SecuredNode], Awaitable[None]], **more: object) -> None:
-    async def body(node: SecuredNode, _: MemoryCluster) -> None:
+@asynccontextmanager
+async def revoking(folder: Path, **more: object) -> AsyncIterator[SecuredNode]:
+    settings = {"authorizationEnabled": True, "superuserRoles": ROOT, **more}
+    async with secured_node(**tokens_alone(folder, **settings)) as node:
         for tenant, admins in (("acme", ["boss"]), ("river", ["bob"])):
             about = {"adminRoles": admins, "allowedClusters": ["standalone"]}
             await ask(node, "PUT", f"{ADMIN}/tenants/{tenant}", about)
         await ask(node, "PUT", f"{ADMIN}/namespaces/{HOME}")
         await ask(node, "PUT", f"{ADMIN}/scalable/{TOPIC}")
-        await test(node)
-
-    settings = {"authorizationEnabled": True, "superuserRoles": ROOT, **more}
-    with_secured(body, **tokens_alone(folder, **settings))
+        yield node
 
 
 async def opened(client: Raw, what: Any) -> BaseCommand:
-    hello = await client.answer()
-    assert hello is not None
-    assert hello.type == BaseCommand.CONNECTED
+    await client.welcomed()
     answer = await answer_to(client, what)
-    assert answer is not None
-    payload: Any = commands.payload_of(answer)
-    assert answer.type != BaseCommand.ERROR, payload
-    assert not ("error" in payload.DESCRIPTOR.fields_by_name and payload.HasField("error")), payload
+    assert error_of(answer) == -1, answer
     return answer
 
 
 async def ended(client: Raw, what: str) -> int:
     """The code that the end of it is told with; of a consumer that of its next try."""
-    answer = await client.answer()
-    assert answer is not None
+    answer = await client.told()
     if what == "watch":
         assert answer.scalableTopicUpdate.session_id == 1
         assert not answer.scalableTopicUpdate.HasField("dag")
@@ -106,18 +93,13 @@ async def ended(client: Raw, what: str) -> int:
     assert answer.close_consumer.consumer_id == 1
     assert "consume" in answer.close_consumer.reason or "not for" in answer.close_consumer.reason
     again = await answer_to(client, SUBSCRIBE)
-    assert again is not None
     return again.scalableTopicSubscribeResponse.error
 
 
 @pytest.mark.parametrize("what", OPENING)
-@pytest.mark.parametrize("scope", ["namespace", "topic"])
-def test_what_is_open_ends_when_its_right_is_revoked(what: str, scope: str, tmp_path: Path) -> None:
-    if what in ("names", "list") and scope == "topic":
-        scope = "namespace"
-
-    async def test(node: SecuredNode) -> None:
-        path = f"{OF_HOME if scope == 'namespace' else OF_TOPIC}/ada"
+async def test_what_is_open_ends_when_its_right_is_revoked(what: str, tmp_path: Path) -> None:
+    async with revoking(tmp_path) as node:
+        path = f"{OF_TOPIC if what == 'consumer' else OF_HOME}/ada"
         await ask(node, "POST", path, ["consume"])
         async with node.connect("token", token("ada").encode()) as client:
             await opened(client, OPENING[what])
@@ -126,32 +108,23 @@ def test_what_is_open_ends_when_its_right_is_revoked(what: str, scope: str, tmp_
                 assert await ended(client, what) == CODES.get(what, ServerError.TopicNotFound)
             lines = [line for line in logged if line["event"] == "authorization.revoked"]
             assert [(line["principal"], line["peer"]) for line in lines] == [("ada", "127.0.0.1")]
-            assert len(node.security.guard.rights) == 0
-            assert node.wire.gate.account.watches == 0
+            assert (len(node.security.guard.rights), node.wire.gate.account.watches) == (0, 0)
             assert node.security.guard.rights.ended.total() == 1
 
-    run(tmp_path, test)
+
+async def test_what_is_open_ends_when_its_role_is_no_administrator(tmp_path: Path) -> None:
+    async with revoking(tmp_path) as node, node.connect("token", token("boss").encode()) as client:
+        await opened(client, WATCH)
+        about = {"adminRoles": ["other"], "allowedClusters": ["standalone"]}
+        await ask(node, "POST", f"{ADMIN}/tenants/river", about)  # another one's
+        await ask(node, "POST", f"{ADMIN}/tenants/acme", about)
+        assert await ended(client, "watch") == ServerError.TopicNotFound
 
 
-@pytest.mark.parametrize("what", OPENING)
-def test_what_is_open_ends_when_its_role_administers_the_tenant_no_more(
-    what: str, tmp_path: Path
-) -> None:
-    async def test(node: SecuredNode) -> None:
-        async with node.connect("token", token("boss").encode()) as client:
-            await opened(client, OPENING[what])
-            about = {"adminRoles": ["other"], "allowedClusters": ["standalone"]}
-            await ask(node, "POST", f"{ADMIN}/tenants/river", about)  # another one's
-            await ask(node, "POST", f"{ADMIN}/tenants/acme", about)
-            assert await ended(client, what) == CODES.get(what, ServerError.TopicNotFound)
-
-    run(tmp_path, test)
-
-
-def test_a_lesser_right_ends_what_needs_more_and_nothing_else(tmp_path: Path) -> None:
+async def test_a_lesser_right_ends_what_needs_more_and_nothing_else(tmp_path: Path) -> None:
     """A consumer whose role may only look on: its session ends, its watch goes on."""
 
-    async def test(node: SecuredNode) -> None:
+    async with revoking(tmp_path) as node:
         await ask(node, "POST", f"{OF_TOPIC}/ada", ["consume"])
         async with (
             node.connect("token", token("ada").encode()) as consumer,
@@ -166,35 +139,28 @@ def test_a_lesser_right_ends_what_needs_more_and_nothing_else(tmp_path: Path) ->
             assert await ended(consumer, "consumer") == ServerError.AuthorizationError
             await ask(node, "DELETE", f"{OF_TOPIC}/ada")  # that of the namespace is left
             await ask(node, "POST", f"{ADMIN}/scalable/{TOPIC}/split/0")
-            told = await watch.answer()
-            assert told is not None
+            told = await watch.told()
             assert told.scalableTopicUpdate.HasField("dag")
             await ask(node, "PUT", f"{ADMIN}/scalable/{HOME}/more")
-            names = await other.answer()
-            assert names is not None
+            names = await other.told()
             assert list(names.watchScalableTopicsUpdate.diff.added) == [f"topic://{HOME}/more"]
 
-    run(tmp_path, test)
 
-
-def test_a_topic_that_is_deleted_is_told_so_to_who_had_a_right_to_it(tmp_path: Path) -> None:
-    async def test(node: SecuredNode) -> None:
+async def test_a_topic_that_is_deleted_is_told_so_to_who_had_a_right_to_it(tmp_path: Path) -> None:
+    async with revoking(tmp_path) as node:
         await ask(node, "POST", f"{OF_TOPIC}/ada", ["view"])
         async with node.connect("token", token("ada").encode()) as client:
             await opened(client, WATCH)
             await ask(node, "DELETE", f"{ADMIN}/scalable/{TOPIC}")
-            told = await client.answer()
-            assert told is not None
+            told = await client.told()
             assert told.scalableTopicUpdate.dag.deleted
             assert told.scalableTopicUpdate.error == ServerError.TopicNotFound
 
-    run(tmp_path, test)
 
-
-def test_what_changes_with_the_revoke_is_not_told_any_more(tmp_path: Path) -> None:
+async def test_what_changes_with_the_revoke_is_not_told_any_more(tmp_path: Path) -> None:
     """One batch of the log holds both: the topic that is new is not seen by who was to see it."""
 
-    async def test(node: SecuredNode) -> None:
+    async with revoking(tmp_path) as node:
         await ask(node, "POST", f"{OF_HOME}/ada", ["view"])
         async with node.connect("token", token("ada").encode()) as client:
             await opened(client, NAMES)
@@ -216,45 +182,34 @@ def test_what_changes_with_the_revoke_is_not_told_any_more(tmp_path: Path) -> No
             assert await ended(client, "names") == ServerError.TopicNotFound
             assert any(made)
             lookup = await answer_to(client, NAMES)
-            assert lookup is not None
             assert lookup.watchScalableTopicsUpdate.error == ServerError.TopicNotFound
 
-    run(tmp_path, test)
 
-
-@pytest.mark.parametrize("what", OPENING)
 @pytest.mark.parametrize("lost", ["gate", "ada"])
-def test_what_a_proxy_has_opened_for_somebody_ends_with_the_right_of_either(
-    lost: str, what: str, tmp_path: Path
-) -> None:
-    code = CODES.get(what, ServerError.TopicNotFound)
-    if lost == "gate":  # ada may know of it
-        code = ServerError.AuthorizationError
+async def test_what_a_proxy_has_opened_ends_with_either_right(lost: str, tmp_path: Path) -> None:
+    # While ada's right stands, she may know of it.
+    code = ServerError.AuthorizationError if lost == "gate" else ServerError.TopicNotFound
 
-    async def test(node: SecuredNode) -> None:
+    async with revoking(tmp_path, proxyRoles="gate") as node:
         for role in ("ada", "gate"):
             await ask(node, "POST", f"{OF_HOME}/{role}", ["consume"])
         shown = token("gate").encode()
         async with node.connect("token", shown, original_principal="ada") as client:
-            await opened(client, OPENING[what])
+            await opened(client, SUBSCRIBE)
             with capture_logs() as logged:
                 await ask(node, "DELETE", f"{OF_HOME}/{lost}")
-                assert await ended(client, what) == code
+                assert await ended(client, "consumer") == code
             (line,) = (each for each in logged if each["event"] == "authorization.revoked")
             assert (line["principal"], line["proxied_by"]) == ("ada", "gate")
             assert ("gate, the proxy that asks for ada, may not" in line["why"]) is (lost == "gate")
             assert len(node.security.guard.rights) == 0
 
-    run(tmp_path, test, proxyRoles="gate")
-
 
 @pytest.mark.parametrize("kind", LimitType)
-def test_a_list_that_has_to_wait_is_not_told_once_its_right_is_revoked(
-    kind: LimitType, tmp_path: Path
-) -> None:
+async def test_a_list_that_waits_is_not_told_without_right(kind: LimitType, tmp_path: Path) -> None:
     """It is allowed when it is asked for; then it waits for memory, and nothing of it is told."""
 
-    async def test(node: SecuredNode) -> None:
+    async with revoking(tmp_path, **SMALL) as node:
         await ask(node, "POST", f"{OF_HOME}/ada", ["view"])
         limiter = node.node.operations.topic_list_limiter
         async with node.connect("token", token("ada").encode()) as client:
@@ -264,24 +219,18 @@ def test_a_list_that_has_to_wait_is_not_told_once_its_right_is_revoked(
                 await until(lambda: limiter.side(kind).queue_size == 1)
                 await ask(node, "DELETE", f"{OF_HOME}/ada")
                 await ask(node, "PUT", f"{ADMIN}/scalable/{HOME}/secret")
-            answer = await client.answer()
-            assert answer is not None
+            answer = await client.told()
             assert answer.error.error == ServerError.TopicNotFound
             assert "secret" not in str(answer)
             assert len(node.security.guard.rights) == 0
             # It was this request alone that ended, not what its connection asks for afterwards.
             await ask(node, "POST", f"{OF_HOME}/ada", ["view"])
             again = await answer_to(client, NAMED)
-            assert again is not None
             assert again.type == BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
 
-    run(tmp_path, test, **SMALL)
 
-
-def test_a_list_by_rest_that_has_to_wait_is_not_told_once_its_right_is_revoked(
-    tmp_path: Path,
-) -> None:
-    async def test(node: SecuredNode) -> None:
+async def test_a_list_by_rest_that_waits_is_not_told_without_its_right(tmp_path: Path) -> None:
+    async with revoking(tmp_path, **SMALL) as node:
         await ask(node, "POST", f"{OF_HOME}/ada", ["view"])
         limiter = node.node.operations.topic_list_limiter
         async with limiter.held(1 << 20, LimitType.HEAP_MEMORY):
@@ -294,13 +243,9 @@ def test_a_list_by_rest_that_has_to_wait_is_not_told_once_its_right_is_revoked(
         assert answer.status_code == 404
         assert "secret" not in answer.text
 
-    run(tmp_path, test, **SMALL)
-
 
 @pytest.mark.parametrize("by", ["rest", "wire"])
-def test_a_look_up_that_has_to_wait_is_not_answered_once_its_right_is_revoked(
-    by: str, tmp_path: Path
-) -> None:
+async def test_a_look_up_that_waits_is_not_answered_without_right(by: str, tmp_path: Path) -> None:
     async def asked(node: SecuredNode, name: str) -> str:
         if by == "rest":
             answer = await node.ask("GET", f"/lookup/v2/topic/persistent/{name}", bearer("ada"))
@@ -312,7 +257,7 @@ def test_a_look_up_that_has_to_wait_is_not_answered_once_its_right_is_revoked(
         assert command is not None
         return ServerError.Name(command.lookupTopicResponse.error)
 
-    async def test(node: SecuredNode) -> None:
+    async with revoking(tmp_path) as node:
         await ask(node, "POST", f"{OF_HOME}/ada", ["view"])
         located = node.node.operations.lookups.locate_cached
         names = (f"{HOME}/topic-{number}" for number in range(100))
@@ -326,11 +271,9 @@ def test_a_look_up_that_has_to_wait_is_not_answered_once_its_right_is_revoked(
         assert located(f"persistent://{name}", HOME) is not None
         assert [line["principal"] for line in logged if "refused" in line["event"]] == ["ada"]
 
-    run(tmp_path, test)
 
-
-def test_who_goes_takes_their_rights_along(tmp_path: Path) -> None:
-    async def test(node: SecuredNode) -> None:
+async def test_who_goes_takes_their_rights_along(tmp_path: Path) -> None:
+    async with revoking(tmp_path) as node:
         await ask(node, "POST", f"{OF_HOME}/ada", ["consume"])
         async with node.connect("token", token("ada").encode()) as client:
             await opened(client, WATCH)
@@ -339,44 +282,35 @@ def test_who_goes_takes_their_rights_along(tmp_path: Path) -> None:
             assert len(node.security.guard.rights) == 4
         await until(lambda: len(node.security.guard.rights) == 0)
 
-    run(tmp_path, test)
-
 
 # --- what was shown counts no more ----------------------------------------------------------------
 
 
-def test_who_has_shown_what_a_key_signed_that_is_gone_is_asked_anew(tmp_path: Path) -> None:
+async def test_who_has_shown_what_a_key_signed_that_is_gone_is_asked_anew(tmp_path: Path) -> None:
     other_key = bytes(reversed(range(64)))
 
-    async def test(node: SecuredNode) -> None:
-        async with (
-            node.connect("token", token("ada").encode()) as renewed,
-            node.connect("token", token("ada").encode()) as revoked,
-            node.connect("token", token("ada").encode(), protocol_version=10) as old,
-        ):
-            for client in (renewed, revoked, old):
-                hello = await client.answer()
-                assert hello is not None
-                assert hello.type == BaseCommand.CONNECTED
-            secret_file(tmp_path, other_key)
-            for client in (renewed, revoked):
-                asked = await client.answer()
-                assert asked is not None
-                assert asked.type == BaseCommand.AUTH_CHALLENGE
-            shown = pb.AuthData(
-                auth_method_name="token", auth_data=token("ada", key=other_key).encode()
-            )
-            renewed.send(commands.envelope(pb.CommandAuthResponse(response=shown)))
-            shown.auth_data = token("ada").encode()
-            refused = await answer_to(revoked, pb.CommandAuthResponse(response=shown))
-            for answer in (refused, await old.answer()):
-                assert answer is not None
-                assert answer.error.error == ServerError.AuthenticationError
-            for client in (revoked, old):
-                assert await client.answer() is None
-            closed = pb.CommandWatchTopicListClose(request_id=1, watcher_id=1)
-            served = await answer_to(renewed, closed)
-            assert served is not None
-            assert served.type == BaseCommand.SUCCESS
-
-    run(tmp_path, test, authenticationFilesCheckSeconds=0.1)
+    async with (
+        revoking(tmp_path, authenticationFilesCheckSeconds=0.1) as node,
+        node.connect("token", token("ada").encode()) as renewed,
+        node.connect("token", token("ada").encode()) as revoked,
+        node.connect("token", token("ada").encode(), refreshes=False) as old,
+    ):
+        for client in (renewed, revoked, old):
+            await client.welcomed()
+        secret_file(tmp_path, other_key)
+        for client in (renewed, revoked):
+            asked = await client.told()
+            assert asked.type == BaseCommand.AUTH_CHALLENGE
+        shown = pb.AuthData(
+            auth_method_name="token", auth_data=token("ada", key=other_key).encode()
+        )
+        renewed.send(commands.envelope(pb.CommandAuthResponse(response=shown)))
+        shown.auth_data = token("ada").encode()
+        refused = await answer_to(revoked, pb.CommandAuthResponse(response=shown))
+        for answer in (refused, await old.answer()):
+            assert answer is not None
+            assert answer.error.error == ServerError.AuthenticationError
+        for client in (revoked, old):
+            assert await client.answer() is None
+        served = await answer_to(renewed, pb.CommandWatchTopicListClose(request_id=1, watcher_id=1))
+        assert served.type == BaseCommand.SUCCESS

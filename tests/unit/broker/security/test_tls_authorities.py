@@ -14,17 +14,12 @@ import uvloop
 from structlog.testing import capture_logs
 
 from anabranch.broker.security.certified import ShownChain, trusted_of
-from anabranch.broker.security.handshakes import Handshakes
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from support.authority import Authority
-from support.tls_port import tls_port
+from support.tls_port import counted, tls_port
 from support.waiting import WAIT_S, until
 from support.wire import HOST, Raw
-
-
-def counted(handshakes: Handshakes) -> dict[str, int]:
-    return {kind: count for kind, count in handshakes.refused.items() if count}
 
 
 @pytest.mark.parametrize("loop", [asyncio.run, uvloop.run])
@@ -90,9 +85,7 @@ def test_whom_an_authority_has_not_signed_is_not_trusted(tmp_path: Path) -> None
     assert trusted_of((ada,), []) == set()
 
 
-def test_an_authority_that_openssl_alone_can_read_ends_nothing_of_what_others_have_signed(
-    tmp_path: Path,
-) -> None:
+def test_an_authority_that_openssl_alone_can_read_ends_nothing_else(tmp_path: Path) -> None:
     """Its `critical` is 1, where DER wants 255: there are old ones like that."""
     ours, odd = Authority(tmp_path / "ours"), Authority(tmp_path / "odd")
     ada = ShownChain(ssl.PEM_cert_to_DER_cert(ours.issue("ada").certificate.read_text()))

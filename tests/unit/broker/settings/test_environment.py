@@ -24,18 +24,6 @@ PLATFORM = {
 }
 
 
-@pytest.mark.parametrize(
-    "variable",
-    [
-        "ANABRANCH_BOOTSTRAP_SERVERS",
-        "ANABRANCH_BOOTSTRAPSERVERS",
-        "ANABRANCH_bootstrapServers",
-    ],
-)
-def test_a_setting_is_read_in_either_spelling(variable: str) -> None:
-    assert load_settings(None, {variable: "kafka:9"}, {}).bootstrap_servers == "kafka:9"
-
-
 @given(st.sampled_from(SETTING_NAMES))
 def test_every_setting_has_a_variable_in_capitals_and_none_shares_it(name: str) -> None:
     variable = variable_of(name)

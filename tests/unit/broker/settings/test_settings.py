@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.broker.settings import SETTING_NAMES, SettingsError, load_settings
+from anabranch.broker.settings import SettingsError, load_settings
 
 DELAY = "loadBalancerServiceUnitStateTombstoneDelayTimeInSeconds"
 WAITING = "loadBalancerInFlightServiceUnitStateWaitingTimeInMillis"
@@ -18,16 +18,6 @@ def test_variables_that_are_no_settings_of_a_node_are_left_alone() -> None:
     assert load_settings(None, {"ANABRANCH_URL": "http://node:8080"}, {}) == load_settings(
         None, {}, {}
     )
-
-
-def test_names_and_defaults_are_those_of_the_seed() -> None:
-    settings = load_settings(None, {}, {})
-    assert {DELAY, WAITING, "loadBalancerDebugModeEnabled"} <= set(SETTING_NAMES)
-    assert settings.load_balancer_service_unit_state_tombstone_delay_time_in_seconds == 3600
-    assert settings.load_balancer_in_flight_service_unit_state_waiting_time_in_millis == 30_000
-    assert settings.load_balancer_service_unit_state_monitor_interval_in_seconds == 60
-    assert settings.load_balancer_debug_mode_enabled is False
-    assert settings.default_number_of_namespace_bundles == 4
 
 
 def test_flags_overrule_the_environment_and_that_the_file(tmp_path: Path) -> None:
@@ -66,12 +56,9 @@ def test_an_unknown_variable_is_an_error_that_names_the_right_variable() -> None
         load_settings(None, {"ANABRANCH_CLUSTER_NAMES": "x"}, {})
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_or_is_not_toml_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"absent\.toml cannot be read"):
         load_settings(tmp_path / "absent.toml", {}, {})
-
-
-def test_a_file_that_is_not_toml_is_named(tmp_path: Path) -> None:
     file = tmp_path / "node.toml"
     file.write_text("clusterName: a")
     with pytest.raises(SettingsError, match="is not TOML"):
@@ -87,17 +74,8 @@ def test_a_file_that_is_not_toml_is_named(tmp_path: Path) -> None:
         ({DELAY: 29}, f"{DELAY} (flag) is 29"),
     ],
 )
-def test_settings_that_do_not_fit_together_are_refused(
-    overrides: dict[str, object], named: str
-) -> None:
+def test_settings_at_odds_with_others_are_refused(overrides: dict[str, object], named: str) -> None:
     assert any(problem.startswith(named) for problem in problems_of(**overrides))
-
-
-@pytest.mark.parametrize("value", ["inf", "-inf", "nan", float("inf")])
-def test_a_number_without_end_is_no_setting(value: object) -> None:
-    name = "scalableTopicSplitMsgRateInThreshold"
-    (problem,) = problems_of(**{name: value})
-    assert problem.startswith(f"{name} (flag) is ")
 
 
 def test_the_broker_id_is_host_and_web_port() -> None:

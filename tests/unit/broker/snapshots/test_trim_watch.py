@@ -5,10 +5,7 @@ from __future__ import annotations
 from anabranch.broker.snapshots.trim_watch import TrimWatch
 from anabranch.core.archives.archive import Archive
 
-ARCHIVES = {
-    "a": Archive(1, 0, "h:/a", 0, "p"),
-    "b": Archive(2, 5, "h:/b", 0, "q"),
-}
+ARCHIVES = {"a": Archive(1, 0, "h:/a", 0, "p"), "b": Archive(2, 5, "h:/b", 0, "q")}
 HOUR = 3_600.0
 
 
@@ -18,16 +15,14 @@ def told(watch: TrimWatch, now: float, end: int, a: int | None, b: int | None) -
 
 def test_only_the_archive_that_does_not_move_is_told_of_and_not_all_the_time() -> None:
     watch = TrimWatch(HOUR)
-    assert told(watch, 0.0, 100, 10, 10) == []
-    assert told(watch, HOUR - 1, 200, 10, 150) == []
+    assert (told(watch, 0.0, 100, 10, 10), told(watch, HOUR - 1, 200, 10, 150)) == ([], [])
     assert told(watch, HOUR, 200, 10, 150) == ["a"]
     (concern,) = watch.concerns()
     assert "archive a in h:/a" in concern
     assert "from offset 10 on, 190 records" in concern
     assert "--retire a" in concern
     assert told(watch, HOUR + 60, 200, 10, 200) == []
-    assert len(list(watch.concerns())) == 1
-    assert told(watch, 2 * HOUR, 200, 10, 200) == ["a"]
+    assert (len(list(watch.concerns())), told(watch, 2 * HOUR, 200, 10, 200)) == (1, ["a"])
     assert told(watch, 2 * HOUR + 1, 200, 200, 200) == []
     assert list(watch.concerns()) == []
 

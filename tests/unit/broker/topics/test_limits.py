@@ -13,30 +13,27 @@ from anabranch.broker.topics.policies import check_layout, layout_bytes_max
 from anabranch.broker.topics.watches import RoundRobin, WatchedTopic
 from anabranch.core.topics.layout import initial_segments
 from anabranch.wire import anabranch_pb2 as pb
-from support import steady
+from anabranch.wire.errors import RefusedError
 from support.binary_consumer import client_of
-from support.http import PATIENT, HttpNode, with_http
-from support.memory_cluster import MemoryCluster, memory_cluster, until
+from support.http import PATIENT, http_nodes
+from support.kept_topic import NAME, kept_topic
+from support.memory_cluster import memory_cluster, until
+from support.open_topic import topic_of
 from support.scalable import TOPIC, created, refused
 
-NAME = "public/default/orders"
 FOREIGN = {segment: list(range(100_000)) for segment in range(10)}
 
 
-@pytest.mark.parametrize("count", [1, 7, 300])
-def test_no_layout_is_larger_than_its_bound(count: int) -> None:
-    async def test() -> None:
-        async with memory_cluster(1, **PATIENT) as cluster:
-            node = cluster.nodes[0]
-            await node.operations.topics.create(NAME, count, {})
-            for each in range(min(count, 4)):
-                await node.operations.topics.split(NAME, each)
-            topic = node.view.topic(NAME)
-            assert topic is not None
-            dag = Dags(ClientSettings("anabranch.", "", 1, 1)).of(NAME, topic, WatchedTopic(topic))
-            assert dag.ByteSize() <= layout_bytes_max("anabranch.", NAME, topic.segments) + 100
-
-    steady.run(test())
+@pytest.mark.parametrize("count", [1, 300])
+async def test_no_layout_is_larger_than_its_bound(count: int) -> None:
+    async with memory_cluster(1, **PATIENT) as cluster:
+        node = cluster.nodes[0]
+        await node.operations.topics.create(NAME, count, {})
+        for each in range(min(count, 4)):
+            await node.operations.topics.split(NAME, each)
+        topic = node.operations.topics.topic(NAME)
+        dag = Dags(ClientSettings("anabranch.", "", 1, 1)).of(NAME, topic, WatchedTopic(topic))
+        assert dag.ByteSize() <= layout_bytes_max("anabranch.", NAME, topic.segments) + 100
 
 
 def test_a_layout_beyond_one_message_is_refused_by_its_size() -> None:
@@ -46,19 +43,17 @@ def test_a_layout_beyond_one_message_is_refused_by_its_size() -> None:
         check_layout("anabranch.", long_name, initial_segments(23_000))
 
 
-def test_a_topic_that_clients_could_not_be_told_of_is_not_made() -> None:
-    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+async def test_a_topic_that_clients_could_not_be_told_of_is_not_made() -> None:
+    async with http_nodes() as (nodes, cluster):
         answer = await nodes[0].http.put(
             f"/admin/v2/scalable/public/default/{'x' * 200}", params={"numInitialSegments": 65_536}
         )
         refused(answer, 412, "fewer segments")
         assert cluster.segments.calls == []
 
-    with_http(test)
 
-
-def test_half_a_character_is_refused_wherever_it_is_sent() -> None:
-    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+async def test_half_a_character_is_refused_wherever_it_is_sent() -> None:
+    async with http_nodes() as (nodes, _):
         json = {"Content-Type": "application/json"}
         for body in (b'{"a":"\\ud800"}', b'{"\\ud800":"a"}'):
             answer = await nodes[0].http.put(TOPIC, content=body, headers=json)
@@ -68,39 +63,26 @@ def test_half_a_character_is_refused_wherever_it_is_sent() -> None:
         answer = await nodes[0].http.put(path, content=b'["\\ud800"]', headers=json)
         refused(answer, 404, "Subscription not found")
 
-    with_http(test)
+
+async def test_more_buckets_than_there_are_are_refused_and_the_session_goes_on() -> None:
+    async with kept_topic() as kept, client_of(kept.node, "a") as client:
+        too_many = await client.refused(holdings=FOREIGN)
+        assert too_many.code == pb.ServerError.NotAllowedError
+        assert "more than 10000 entries in holdings" in too_many.reason
+        await client.subscribe()
+        with pytest.raises(RefusedError, match="more than 10000 entries in released"):
+            await client.report(released=FOREIGN)
+        await client.report()
 
 
-def test_more_buckets_than_there_are_are_refused_and_the_session_goes_on() -> None:
-    async def body() -> None:
-        async with memory_cluster(1, **{**PATIENT, "brokerServicePort": 7000}) as cluster:
-            node = cluster.nodes[0]
-            await node.operations.topics.create(NAME, 1, {})
-            async with client_of(node, "a") as client:
-                too_many = await client.refused(holdings=FOREIGN)
-                assert too_many.code == pb.ServerError.NotAllowedError
-                assert "1000000 buckets of 10 segments" in too_many.reason
-                await client.subscribe()
-                with pytest.raises(Exception, match="1000000 buckets of 10 segments"):
-                    await client.report(released=FOREIGN)
-                await client.report()
-
-    steady.run(body())
-
-
-def test_an_instance_beyond_what_the_log_can_hold_is_refused_by_name() -> None:
-    async def body() -> None:
-        async with memory_cluster(1, **{**PATIENT, "brokerServicePort": 7000}) as cluster:
-            node = cluster.nodes[0]
-            await node.operations.topics.create(NAME, 1, {})
-            async with client_of(node, "a", instance=2**63) as client:
-                refusal = await client.refused()
-                assert refusal.code == pb.ServerError.NotAllowedError
-                assert f"instance is {2**63}" in refusal.reason
-            async with client_of(node, "a", instance=2**63 - 1) as client:
-                await client.subscribe()
-
-    steady.run(body())
+async def test_an_instance_beyond_what_the_log_can_hold_is_refused_by_name() -> None:
+    async with kept_topic() as kept:
+        async with client_of(kept.node, "a", instance=2**63) as client:
+            refusal = await client.refused()
+            assert refusal.code == pb.ServerError.NotAllowedError
+            assert f"instance is {2**63}" in refusal.reason
+        async with client_of(kept.node, "a", instance=2**63 - 1) as client:
+            await client.subscribe()
 
 
 def test_many_names_all_have_their_turn() -> None:
@@ -113,8 +95,8 @@ def test_many_names_all_have_their_turn() -> None:
     assert turns.next([]) == []
 
 
-def test_a_topic_that_another_request_deletes_while_it_is_made_is_a_conflict() -> None:
-    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+async def test_a_topic_that_another_request_deletes_while_it_is_made_is_a_conflict() -> None:
+    async with http_nodes() as (nodes, cluster):
         http = nodes[0].http
         cluster.segments.hold.clear()
         making = asyncio.create_task(http.put(TOPIC))
@@ -126,28 +108,9 @@ def test_a_topic_that_another_request_deletes_while_it_is_made_is_a_conflict() -
         refused(await making, 409, "was deleted before it was ready")
         assert (await deleting).status_code == 204
 
-    with_http(test)
 
-
-def test_statistics_come_from_the_controller_and_make_none() -> None:
-    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
-        for node in nodes:
-            await node.http.put(TOPIC)
-        answers = [await node.http.get(f"{TOPIC}/stats") for node in nodes]
-        assert sorted(each.status_code for each in answers) == [200, 307]
-        place = [each.status_code for each in answers].index(200)
-        location = answers[1 - place].headers["location"]
-        assert location == f"http://{nodes[place].id}{TOPIC}/stats"
-        service = nodes[place].node.operations.topics.access.service
-        await until(lambda: not service.controllers())
-        await nodes[place].http.get(f"{TOPIC}/stats")
-        assert not service.controllers()
-
-    with_http(test, 2)
-
-
-def test_statistics_are_what_their_model_says() -> None:
-    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+async def test_statistics_are_what_their_model_says() -> None:
+    async with http_nodes() as (nodes, _):
         (node,) = nodes
         await created(node, 2)
         await node.http.put(f"{TOPIC}/subscriptions/billing")
@@ -155,18 +118,10 @@ def test_statistics_are_what_their_model_says() -> None:
         body = (await node.http.get(f"{TOPIC}/stats")).json()
         assert TopicStats.model_validate(body).model_dump() == body
 
-    with_http(test)
-
 
 def test_a_layout_is_made_for_the_binary_protocol_once_for_all_who_ask() -> None:
-    async def test() -> None:
-        async with memory_cluster(1, **PATIENT) as cluster:
-            node = cluster.nodes[0]
-            await node.operations.topics.create(NAME, 2_000, {})
-            topic = node.operations.topics.topic(NAME)
-            dags = Dags(ClientSettings("anabranch.", "", 1, 1))
-            made = [dags.of(NAME, topic, WatchedTopic(topic)) for _ in range(3)]
-            assert made[0] is made[1] is made[2]
-            assert len(made[0].segments) == 2_000
-
-    steady.run(test())
+    topic = topic_of(1, initial_segments(2_000))
+    dags = Dags(ClientSettings("anabranch.", "", 1, 1))
+    made = [dags.of(NAME, topic, WatchedTopic(topic)) for _ in range(3)]
+    assert made[0] is made[1] is made[2]
+    assert len(made[0].segments) == 2_000

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from anabranch.broker.errors import OverloadedError
-from anabranch.broker.topics import kept_list, lists
+from anabranch.broker.topics import kept_list, list_shares, lists
 from anabranch.broker.topics.kept_list import KeptList
 from anabranch.core.names import full_name, parse_namespace
 from anabranch.core.topic_lists.selection import (
@@ -20,8 +20,10 @@ from anabranch.core.topic_lists.selection import (
     by_pattern,
     by_properties,
 )
-from support.list_follower import HOME, full, make, run
-from support.memory_cluster import MemoryCluster, until
+from anabranch.wire import anabranch_pb2 as pb
+from support.binary import one_node, reachable
+from support.list_follower import HOME, follower_of, full, make
+from support.memory_cluster import until
 
 NAMES = [f"topic-{number:02d}" for number in range(8)]
 SELECTED = len(full_name(f"{HOME}/{NAMES[0]}")) * len(NAMES)  # bytes of a list of all of them
@@ -47,13 +49,10 @@ class Turns:
             await asyncio.gather(counting, return_exceptions=True)
 
 
-def test_lists_of_patterns_that_nobody_watches_take_no_more_than_their_share(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_unwatched_lists_take_only_their_share(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lists, "_UNWATCHED_BYTES_MAX", 3 * SELECTED)
 
-    async def test(cluster: MemoryCluster) -> None:
-        node = cluster.nodes[0]
+    async with one_node() as node:
         for name in NAMES:
             await make(node, name)
         kept, home = node.operations.topics.lists, parse_namespace(HOME)
@@ -81,18 +80,14 @@ def test_lists_of_patterns_that_nobody_watches_take_no_more_than_their_share(
             await kept.of(home, each)
         assert not watched.is_over
 
-    run(test)
 
-
-def test_what_is_said_to_select_topics_takes_its_share_too(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_what_selects_topics_takes_its_share_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Filters that no topic has select nothing, and may be megabytes each."""
     filter_bytes = 60_000
-    monkeypatch.setattr(lists, "_SELECTED_BYTES_MAX", 4 * filter_bytes)
+    monkeypatch.setattr(lists, "SELECTED_BYTES_MAX", 4 * filter_bytes)
     monkeypatch.setattr(lists, "_UNWATCHED_BYTES_MAX", 2 * filter_bytes)
 
-    async def test(cluster: MemoryCluster) -> None:
+    async with reachable() as cluster:
         kept, home = cluster.nodes[0].operations.topics.lists, parse_namespace(HOME)
 
         def asked(number: int) -> Selection:
@@ -106,46 +101,32 @@ def test_what_is_said_to_select_topics_takes_its_share_too(
         with pytest.raises(OverloadedError, match="patterns and property filters"):
             await kept.of(home, asked(4))
 
-    run(test)
 
-
-def test_patterns_that_take_long_hold_up_nobody_else_when_a_topic_changes(
+async def test_whoever_follows_many_patterns_leaves_room_for_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    turns = Turns()
-    held: dict[int, int] = {}  # against how many selections, in each turn
-    takes = Selector.takes
+    monkeypatch.setattr(list_shares, "SELECTED_MAX", 20)  # of which a tenth is 2
 
-    def counted(self: Selector, name: str, properties: tuple[str, ...] = ()) -> bool:
-        held[turns.number] = held.get(turns.number, 0) + 1
-        return takes(self, name, properties)
-
-    async def test(cluster: MemoryCluster) -> None:
-        node = cluster.nodes[0]
+    async with one_node() as node, follower_of(node) as client:
+        for number in (1, 2):
+            client.watch_scalable(number, team=str(number))
+        await until(lambda: len(client.lists) == 2)
+        client.watch_scalable(3, team="3")
+        await until(lambda: 3 in client.errors)
+        assert client.errors[3].error == pb.ServerError.TooManyRequests
+        assert "your address or role follows 2 patterns" in client.errors[3].message
+        client.watch_scalable(4, team="1")  # which it follows already
+        await until(lambda: ("scalable", 4) in client.lists)
         kept, home = node.operations.topics.lists, parse_namespace(HOME)
-        selections = [by_pattern(f"{HOME}/[a-z]{{1,{number}}}") for number in range(2, 202)]
-        watched: list[KeptList] = []
-        for each in selections:
-            watched.append(await kept.of(home, each))
-            kept.watch(watched[-1], lambda: None)
-        monkeypatch.setattr(Selector, "takes", counted)
-        ticks = itertools.count()
-        kept._now = lambda: next(ticks) / 1000  # as if each match took a millisecond
-        async with turns.counted():
-            await make(node, "ab", "abc")
-            # Who asks meanwhile is told of what has changed; so is, in the end, who watches.
-            assert list((await kept.of(home)).list.names) == full("ab", "abc")
-            found = await kept.of(home, selections[-1])
-            assert list(found.list.names) == full("ab", "abc")
-            await until(lambda: kept._noting is None)
-        assert all(list(each.list.names) == full("ab", "abc") for each in watched[1:])
-        assert list(watched[0].list.names) == full("ab")
-        assert max(held.values()) <= 10
-
-    run(test)
+        await kept.of(home, by_properties([("team", "3")]), ("another",))
+        for number in (1, 4):
+            client.connection.send(pb.CommandWatchScalableTopicsClose(watch_id=number))
+        client.watch_scalable(5, team="3")
+        await until(lambda: ("scalable", 5) in client.lists)
+    await until(lambda: not kept._shares._followed)
 
 
-def test_patterns_are_read_one_in_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_patterns_are_read_one_in_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     turns = Turns()
     read: list[int] = []  # in which turn
 
@@ -156,7 +137,7 @@ def test_patterns_are_read_one_in_each_turn(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(kept_list, "Selector", Noted)
 
-    async def test(cluster: MemoryCluster) -> None:
+    async with reachable() as cluster:
         kept, home = cluster.nodes[0].operations.topics.lists, parse_namespace(HOME)
         await kept.of(home)
         asked = [kept.of(home, by_pattern(f"{HOME}/x{{{number}}}")) for number in range(1, 30)]
@@ -168,12 +149,9 @@ def test_patterns_are_read_one_in_each_turn(monkeypatch: pytest.MonkeyPatch) -> 
         assert isinstance(refused, PatternError)
         assert len(set(read)) == len(read) == 30
 
-    run(test)
 
-
-def test_a_pattern_that_takes_too_long_to_be_held_against_all_topics_is_refused() -> None:
-    async def test(cluster: MemoryCluster) -> None:
-        node = cluster.nodes[0]
+async def test_a_pattern_that_takes_too_long_to_be_held_against_all_topics_is_refused() -> None:
+    async with one_node() as node:
         kept, home = node.operations.topics.lists, parse_namespace(HOME)
         await make(node, *NAMES)
         ticks, seconds = itertools.count(), itertools.count()
@@ -188,5 +166,3 @@ def test_a_pattern_that_takes_too_long_to_be_held_against_all_topics_is_refused(
         assert (kept.given_up, kept.count) == (1, 1)
         kept._catching_up.used = used
         assert list((await kept.of(home, asked)).list.names) == full(*NAMES)
-
-    run(test)

@@ -10,6 +10,7 @@ from anabranch.core.autoscale.load import SegmentLoad
 from anabranch.core.placement.room import Copies, KafkaBroker, KafkaSurvey, Room
 from anabranch.core.topics.segment import new_segment
 from anabranch.core.topics.tasks import MakeSegments, SealSegments
+from support.there import there
 
 TOPIC = "public/default/orders"
 SPLIT = MakeSegments(
@@ -63,15 +64,11 @@ def seen(*surveys: KafkaSurvey | None) -> KafkaPlacement:
 
 
 def test_what_brokers_carry_is_added_up_by_who_leads() -> None:
-    assert seen(TWO).brokers == (
-        KafkaBroker(1, "a", 400.0, 1, 3),
-        KafkaBroker(2, "", 500.0, 2, 3),
-    )
+    assert seen(TWO).brokers == (KafkaBroker(1, "a", 400.0, 1, 3), KafkaBroker(2, "", 500.0, 2, 3))
 
 
 def test_children_are_placed_as_if_their_parents_were_sealed_already() -> None:
-    room = seen(TWO).room(MakeSegments(TOPIC, 42, SPLIT.segments, (1,)))
-    assert room == Room(
+    assert seen(TWO).room(MakeSegments(TOPIC, 42, SPLIT.segments, (1,))) == Room(
         1,
         (KafkaBroker(1, "a", 0.0, 1, 3), KafkaBroker(2, "", 100.0, 2, 3)),
         DRAINED,
@@ -90,6 +87,4 @@ def test_what_kafka_does_not_answer_leaves_what_was_known() -> None:
     assert seen(None).room(SPLIT) == Room(drained=DRAINED)
     known = seen(TWO, None)
     assert known.survey == TWO
-    room = known.room(SPLIT)
-    assert room is not None
-    assert room.number == 1
+    assert there(known.room(SPLIT)).number == 1

@@ -30,8 +30,7 @@ def codes(answers: Answers) -> dict[tuple[str, int], int | PartitionOffset]:
 
 def test_each_partition_is_told_of_or_why_not() -> None:
     _, asker = kafka_of({"a": [1, NO_LEADER]})
-    asked = [("a", 0), ("a", 1), ("a", 2), ("gone", 0)]
-    assert codes(asker.ask(asked, LATEST, WAIT_S)) == {
+    assert codes(asker.ask([("a", 0), ("a", 1), ("a", 2), ("gone", 0)], LATEST, WAIT_S)) == {
         ("a", 0): TOLD,
         ("a", 1): KafkaError.LEADER_NOT_AVAILABLE,
         ("a", 2): KafkaError._UNKNOWN_PARTITION,
@@ -42,8 +41,7 @@ def test_each_partition_is_told_of_or_why_not() -> None:
 def test_where_nobody_leads_anything_each_is_told_why_though_librdkafka_says_it_of_all() -> None:
     kafka, asker = kafka_of({"a": [NO_LEADER], "secret": [1], "b": [1]})
     kafka.refused["secret"] = KafkaError.TOPIC_AUTHORIZATION_FAILED
-    asked = [("a", 0), ("gone", 0), ("secret", 0), ("b", 1)]
-    assert codes(asker.ask(asked, LATEST, WAIT_S)) == {
+    assert codes(asker.ask([("a", 0), ("gone", 0), ("secret", 0), ("b", 1)], LATEST, WAIT_S)) == {
         ("a", 0): KafkaError.LEADER_NOT_AVAILABLE,
         ("gone", 0): KafkaError.UNKNOWN_TOPIC_OR_PART,
         ("secret", 0): KafkaError.TOPIC_AUTHORIZATION_FAILED,

@@ -6,8 +6,6 @@ from itertools import count
 from typing import Any
 
 import msgspec
-from hypothesis import given
-from hypothesis import strategies as st
 
 from anabranch.channel.load.balance_records import broker_load_record, top_bundles_record
 from anabranch.core.balance.broker_load import BrokerLoadData
@@ -23,13 +21,10 @@ def test_every_field_of_a_broker_s_load_is_stored_and_comes_back() -> None:
     ]
     load = BrokerLoadData(*values)
     record = broker_load_record(load, "some.Class")
-    assert record.load == load
-    assert record.load_manager_class == "some.Class"
+    assert (record.load, record.load_manager_class) == (load, "some.Class")
 
 
-@given(st.lists(st.tuples(st.text(), st.builds(BundleLoad)), max_size=4), st.integers())
-def test_a_report_of_top_bundles_comes_back_in_its_order(
-    bundles: list[tuple[str, BundleLoad]], at_ms: int
-) -> None:
-    report = TopBundlesLoadData(tuple(bundles), at_ms)
+def test_a_report_of_top_bundles_comes_back_in_its_order() -> None:
+    bundles = (("b", BundleLoad(msg_rate_in=1.5)), ("a", BundleLoad(topics=3)), ("c", BundleLoad()))
+    report = TopBundlesLoadData(bundles, 7)
     assert top_bundles_record(report).load == report

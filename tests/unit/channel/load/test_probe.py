@@ -45,5 +45,4 @@ def test_nor_a_topic_that_must_be_learnt_of_first() -> None:
 
 def test_a_topic_of_which_not_all_partitions_are_told_has_no_end() -> None:
     kafka = Leaders({"a": [1, 2], "b": [1, 1]}, frozenset({2}))
-    found = ends(probe_of(kafka), [SegmentTopic("a", 2), SegmentTopic("b", 2)], 1)
-    assert found == {"b": (5, 5)}
+    assert ends(probe_of(kafka), [SegmentTopic("a", 2), SegmentTopic("b", 2)], 1) == {"b": (5, 5)}

@@ -1,5 +1,5 @@
 """A version that goes on to be written where the fields that came later hold nothing: no byte more,
-and the release before reads it. So are the records that somebody, but no proxy, asked for.
+and the release before reads it. So are the records that no proxy asked for and no limit bounds.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ import pytest
 from anabranch.channel import codec
 from anabranch.channel.avro import compile_encoder
 from anabranch.channel.registry import SchemaFamily, SchemaSet, prefix_of
-from anabranch.core.bundles.unit import Move
-from anabranch.core.log.grounds import Grounds
-from anabranch.core.log.records import Cause, Record, UnitMove
+from anabranch.core.log.records import Record
 
 SCHEMAS: Final = Path(codec.__file__).parent / "schemas"
 GOLDEN: Final = json.loads((Path(__file__).parents[3] / "data" / "golden_values.json").read_text())
@@ -107,72 +105,42 @@ def test_what_is_no_plain_version_is_refused_at_the_start(
         SchemaSet([family])
 
 
-# --- who asked by a proxy -------------------------------------------------------------------------
-
-MOVE: Final = UnitMove("id", "public/default/0x00000000_0x40000000", Move.ASSIGN, 1, "b1:80", 1)
-GATE: Final = "gate"
-
-
-class _MoveBefore(msgspec.Struct, frozen=True):
-    """A unit's move as the release before there were proxies on the log has it."""
-
-    proposal_id: str
-    unit: str
-    move: Move
-    version: int
-    actor: str
-    session: int
-    broker: str = ""
-    epoch: int = 0
-    evidence: int = 0
-    children: tuple[str, ...] = ()
-    cause: Cause = Cause.UNKNOWN
-    choice: tuple[Grounds, ...] = ()
-    principal: str = ""
-
-
-def test_the_release_before_reads_on_until_somebody_asks_through_a_proxy() -> None:
-    schemas = {v: json.loads((SCHEMAS / f"unit-move.{v}.avsc").read_text()) for v in (1, 2, 3)}
-    steps = dict.fromkeys((1, 2), lambda fields: {**fields})
-    before = SchemaSet([SchemaFamily("unit-move", _MoveBefore, schemas, steps)])
-    asked = msgspec.structs.replace(MOVE, principal="ada")
-    for record in (MOVE, asked):
-        value, (_, header) = codec.encode_record(record), codec.schema_header(record)
-        fields = msgspec.structs.asdict(record)
-        assert fields.pop("proxied_by") == ""
-        assert before.decode(value) == _MoveBefore(**fields)
-        assert not before.is_newer(value, header)
-    through = msgspec.structs.replace(asked, proxied_by=GATE)
-    value, (_, header) = codec.encode_record(through), codec.schema_header(through)
-    assert header == b"unit-move/4"
-    assert before.is_newer(value, header), "to skip it would make that node's state differ"
-    assert codec.read_entry(MOVE.key.encode(), value) == through
-
-
-OF_PROXIES: Final = {
-    name: codec.decode_record(bytes.fromhex(golden["bytes"]))
-    for name, golden in GOLDEN.items()
-    if golden["value"].get("proxied_by")
-}
-"""A record that names a proxy, by the schema that wrote it."""
-
-
 def test_each_type_that_somebody_may_ask_for_has_a_version_that_names_a_proxy() -> None:
     kinds = {kind for kind in get_args(Record) if "principal" in kind.__struct_fields__}
     assert {type(record) for record in OF_PROXIES.values()} == kinds
     assert len(OF_PROXIES) == len(kinds) == 8
 
 
+# --- who asked by a proxy, and limits -------------------------------------------------------------
+
+ADDED: Final = {"proxied_by", "limit", "limits"}
+_NEWEST: Final = {
+    name.partition("/")[0]: name
+    for name, golden in GOLDEN.items()
+    if golden["value"].get("proxied_by")
+}
+OF_PROXIES: Final = {
+    name: codec.decode_record(bytes.fromhex(GOLDEN[name]["bytes"])) for name in _NEWEST.values()
+}
+"""A record that names a proxy, by the schema that wrote it."""
+
+
 @pytest.mark.parametrize("name", OF_PROXIES)
-def test_a_record_without_a_proxy_is_of_the_version_before_and_no_byte_longer(name: str) -> None:
+def test_a_record_without_a_proxy_and_a_limit_is_of_a_version_that_has_neither(name: str) -> None:
     through: Any = OF_PROXIES[name]
-    plain = msgspec.structs.replace(through, proxied_by="")
+    fields = msgspec.structs.fields(through)
+    plain = msgspec.structs.replace(
+        through, **{each.name: each.default for each in fields if each.name in ADDED}
+    )
     newest, _, edition = codec.schema_header(through)[1].decode().partition(" ")
     known, _, same = codec.schema_header(plain)[1].decode().partition(" ")
-    family, _, version = name.partition("/")
-    assert (newest, known, same) == (name, f"{family}/{int(version) - 1}", edition)
-    written, longer = codec.encode_record(plain), codec.encode_record(through)
-    assert len(longer) == len(written) + 1 + len(GATE)
+    assert (newest, edition) == (name, same)
+    before = json.loads((SCHEMAS / f"{known.replace('/', '.')}.avsc").read_text())
+    kept = [each["name"] for each in before["fields"]]
+    assert [*kept, *(each.name for each in fields if each.name in ADDED)] == [
+        each.name for each in fields
+    ]
+    values = msgspec.structs.astuple(plain)[: len(kept)]
+    written = prefix_of(before) + compile_encoder(before)(values)
+    assert codec.encode_record(plain) == written
     assert codec.decode_record(written) == plain
-    before = json.loads((SCHEMAS / f"{family}.{int(version) - 1}.avsc").read_text())
-    assert written.startswith(prefix_of(before))

@@ -45,8 +45,6 @@ def said(code: int, offset: int = -1) -> Any:
 def test_an_error_behind_the_end_of_the_log_does_not_take_the_reader_back() -> None:
     end, passing = KafkaError._PARTITION_EOF, KafkaError._TRANSPORT
     messages = (record(4), said(end, 9), said(passing))  # 5 to 8: marks of transactions
-    connection = HandsOver("nowhere:1", messages=messages)
-    reader = KafkaLogReader(connection, "wal", 4, to_end=True)
-    assert [entry.offset for entry in reader.poll(10, 0.0)] == [4]
-    assert reader.next_offset == 9
+    reader = KafkaLogReader(HandsOver("nowhere:1", messages=messages), "wal", 4, to_end=True)
+    assert ([entry.offset for entry in reader.poll(10, 0.0)], reader.next_offset) == ([4], 9)
     reader.close()

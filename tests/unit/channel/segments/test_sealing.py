@@ -15,8 +15,7 @@ from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
 from support.sealable_kafka import Partition, SealableKafka
 from support.told_offsets import ToldOffset
-
-WAIT_S = 120.0
+from support.waiting import WAIT_S
 
 
 def sealed(kafka: SealableKafka, *, seconds: float = WAIT_S) -> dict[str, tuple[int, ...]]:
@@ -31,8 +30,7 @@ def test_a_quiet_segment_ends_where_its_log_does() -> None:
 
 
 def test_what_was_accepted_and_not_yet_replicated_counts() -> None:
-    kafka = SealableKafka(a=[Partition(5, 3), Partition(9, 9)])
-    assert sealed(kafka) == {"a": (5, 9)}
+    assert sealed(SealableKafka(a=[Partition(5, 3), Partition(9, 9)])) == {"a": (5, 9)}
 
 
 def test_a_follower_that_never_catches_up_leaves_the_end_unknown() -> None:
@@ -45,8 +43,7 @@ def test_a_follower_that_never_catches_up_leaves_the_end_unknown() -> None:
 def test_an_append_that_had_passed_the_size_check_and_lands_between_two_looks_counts(
     late: tuple[int, ...],
 ) -> None:
-    kafka = SealableKafka(a=[Partition(4, 4, late=late)])
-    assert sealed(kafka) == {"a": (4 + len(late),)}
+    assert sealed(SealableKafka(a=[Partition(4, 4, late=late)])) == {"a": (4 + len(late),)}
 
 
 def test_what_is_being_appended_while_others_are_refused_already_is_waited_for() -> None:
@@ -75,9 +72,7 @@ def test_a_record_beyond_the_end_is_a_sign_that_it_is_not_the_end() -> None:
 
 def test_a_partition_is_asked_until_it_refuses_for_the_size() -> None:
     slow = Partition(2, 2, obeys_after=3)
-    kafka = SealableKafka(a=[Partition(1, 1), slow])
-    assert sealed(kafka) == {"a": (1, 2)}
-    assert slow.probes == 4
+    assert (sealed(SealableKafka(a=[Partition(1, 1), slow])), slow.probes) == ({"a": (1, 2)}, 4)
     first = Partition(2, 2, obeys_after=3)
     other = Partition(1, 1)
     assert sealed(SealableKafka(a=[first, other])) == {"a": (2, 1)}
@@ -117,8 +112,7 @@ def test_a_partition_whose_offset_is_not_told_is_looked_at_again_by_itself() -> 
         return answers
 
     kafka.offsets_for_times = offsets_for_times  # type: ignore[method-assign, assignment]
-    assert sealed(kafka) == {"a": (3, 4)}
-    assert asked == [{0, 1}, {1}, {0, 1}]
+    assert (sealed(kafka), asked) == ({"a": (3, 4)}, [{0, 1}, {1}, {0, 1}])
 
 
 @pytest.mark.parametrize("right", ["write", "read"])
@@ -133,8 +127,8 @@ def test_the_settings_refuse_every_append_and_store_no_probe() -> None:
     kafka = SealableKafka(a=[Partition(1, 1)])
     sealed(kafka)
     assert kafka.topics["a"][0].settings == {
-        "max.message.bytes": "0",
-        "compression.type": "snappy",
+        "max.message.bytes": "78",
+        "compression.type": "gzip",
         "message.timestamp.type": "CreateTime",
         "message.timestamp.after.max.ms": str(FUTURE_MS_MAX),
     }
@@ -196,7 +190,7 @@ def test_of_a_topic_that_was_made_anew_with_fewer_partitions_nobody_knows_the_en
 
 def test_a_partition_that_kafka_does_not_know_for_a_while_is_asked_for_again() -> None:
     kafka = SealableKafka(a=[Partition(3, 3)])
-    sealed_later = Partition(4, 4, settings={"max.message.bytes": "0"})
+    sealed_later = Partition(4, 4, settings={"max.message.bytes": "78"})
     looks, known = 0, kafka.list_topics
 
     def list_topics(name: str, timeout: float) -> Any:

@@ -1,5 +1,8 @@
 """What a consumer serves, settles, releases and reports, decision by decision."""
 
+import functools
+import math
+
 import msgspec
 import pytest
 
@@ -7,12 +10,14 @@ from anabranch.client._consumer.assignment import (
     AssignedSegment,
     Assignment,
     Holding,
+    Loss,
     Phase,
     SegmentBucket,
 )
-from anabranch.client._consumer.core import ConsumerCore
+from anabranch.client._consumer.core import TRANSACTION_S, ConsumerCore
 from anabranch.client._consumer.group_offsets import patience_s
 from anabranch.core.subscriptions.timing import Timing
+from support.there import there
 
 TIMEOUT_S = 12.0
 SETTLE_S = 5.0
@@ -40,19 +45,20 @@ def position(core: ConsumerCore, place: SegmentBucket, offset: int = 0) -> Holdi
     return holding
 
 
+def delivering(end: int, now: float = 0.0) -> tuple[ConsumerCore, Holding]:
+    """A consumer that was given a bucket's messages up to there."""
+    core = subscribed(0, now=now)
+    holding = position(core, A)
+    holding.deliver(end)
+    return core, holding
+
+
 def told(
     core: ConsumerCore, now: float
 ) -> tuple[tuple[SegmentBucket, ...], tuple[SegmentBucket, ...]]:
-    report = core.begin_report(now)
-    assert report is not None
+    report = there(core.begin_report(now))
     core.on_reported(report.number, now)
     return report.released, report.drained
-
-
-def test_what_is_granted_is_read_from_the_committed_offset() -> None:
-    core = subscribed(0, 1)
-    assert {h.place for h in core.fetches.values()} == {A, B}
-    assert {h.fetch.start for h in core.fetches.values() if h.fetch} == {None}
 
 
 def test_nothing_is_delivered_before_the_position_is_known_nor_after_it_is_taken_away() -> None:
@@ -71,14 +77,11 @@ def test_a_bucket_with_nothing_in_flight_is_released_at_once() -> None:
     position(core, A)
     core.on_assignment(assignment(2, 1), 1.0)
     assert core.report_due(1.0)
-    assert told(core, 1.0) == ((A,), ())
-    assert list(core.holdings) == [B]
+    assert (told(core, 1.0), list(core.holdings)) == (((A,), ()), [B])
 
 
 def test_in_flight_messages_hold_a_bucket_until_they_are_acknowledged_and_committed() -> None:
-    core = subscribed(0)
-    holding = position(core, A)
-    holding.deliver(10)
+    core, holding = delivering(10)
     core.on_assignment(assignment(2), 1.0)
     assert holding.phase is Phase.SETTLING
     assert core.acknowledge(holding, 10, 2.0)
@@ -90,9 +93,7 @@ def test_in_flight_messages_hold_a_bucket_until_they_are_acknowledged_and_commit
 
 
 def test_a_bucket_is_released_at_the_deadline_with_what_was_acknowledged() -> None:
-    core = subscribed(0)
-    holding = position(core, A)
-    holding.deliver(10)
+    core, holding = delivering(10)
     core.acknowledge(holding, 4, 0.5)
     core.on_assignment(assignment(2), 1.0)
     assert core.wake_at() == 0.0 + TIMEOUT_S / 6
@@ -102,6 +103,78 @@ def test_a_bucket_is_released_at_the_deadline_with_what_was_acknowledged() -> No
     core.on_committed(holding, 4, 6.0)
     assert told(core, 6.0) == ((A,), ())
     assert not core.acknowledge(holding, 10, 6.0)
+
+
+def test_without_a_bound_a_bucket_in_flight_stays_as_long_as_the_session_lasts() -> None:
+    core, holding = delivering(10)
+    core.settle_s = math.inf
+    core.on_assignment(assignment(2), 1.0)
+    for now in (11.0, 21.0, 31.0):
+        told(core, now)
+        assert not core.tick(now)
+        assert (holding.phase, core.is_held(holding, now)) == (Phase.SETTLING, True)
+    assert not core.is_held(holding, 31.1 + TIMEOUT_S), "its own clock has run out"
+    assert core.tick(31.1 + TIMEOUT_S)
+    assert (holding.phase, holding.loss) == (Phase.LOST, Loss.LAPSED)
+
+
+@pytest.mark.parametrize("loss", [each for each in Loss if each is not Loss.NOT_HELD])
+def test_who_works_on_a_bucket_is_told_in_the_step_that_takes_it_and_once_more_if_it_asks(
+    loss: Loss,
+) -> None:
+    core, holding = delivering(10)
+    core.acknowledge(holding, 4, 0.0)
+    core.on_committed(holding, 4, 0.0)
+    heard: list[Loss] = []
+    holding.listeners.append(lambda: heard.append(holding.loss))
+    match loss:
+        case Loss.SETTLE_TIMEOUT:
+            core.on_assignment(assignment(2), 1.0)
+            assert not heard, "it has time yet"
+            core.tick(1.0 + SETTLE_S)
+        case Loss.LAPSED:
+            core.begin_report(TIMEOUT_S + 0.1)
+        case Loss.CLOSED:
+            core.close(1.0)
+        case Loss.ANEW:
+            core.on_assignment(assignment(2, 0, incarnation=8), 1.0)
+        case Loss.FAILED:
+            core.give_up(Loss.FAILED)
+    assert heard == [loss]
+    assert core.acknowledge(holding, 4, 7.0), "that much is committed"
+    assert core.take_losses() == [holding]
+    assert core.take_losses() == []
+    assert not core.acknowledge(holding, 5, 7.0)
+
+
+def test_a_bucket_lost_in_the_middle_asks_for_no_commit_and_waits_for_its_handler() -> None:
+    core, holding = delivering(10)
+    core.acknowledge(holding, 4, 0.0)
+    assert core.commits(0.0) == [(holding, 4)]
+    core.on_assignment(assignment(2, 0, ends=(0,)), 1.0)
+    assert (core.fetches, core.commits(9.0), holding.is_cut_short) == ({}, [], True)
+    assert told(core, 9.0) == ((), ())
+    assert core.acknowledge(holding, 10, 9.0)
+    assert (core.commits(9.0), told(core, 9.0)) == ([], ((), (A,)))
+    core.on_assignment(assignment(3), 9.0)
+    assert told(core, 9.0) == ((A,), ())
+
+
+def test_who_was_told_that_an_acknowledgement_came_too_late_is_not_told_again() -> None:
+    core, holding = delivering(10)
+    core.give_up(Loss.FAILED)
+    assert not core.acknowledge(holding, 10, 1.0)
+    assert core.take_losses() == []
+
+
+def test_what_is_acknowledged_in_time_is_lost_to_nobody() -> None:
+    core, holding = delivering(10)
+    core.on_assignment(assignment(2), 1.0)
+    core.acknowledge(holding, 10, 2.0)
+    core.on_committed(holding, 10, 2.0)
+    told(core, 2.0)
+    assert core.acknowledge(holding, 10, 3.0)
+    assert core.take_losses() == []
 
 
 def test_a_settling_bucket_granted_again_goes_on_behind_what_was_delivered() -> None:
@@ -127,9 +200,7 @@ def test_a_grant_after_an_answered_release_starts_anew() -> None:
 
 
 def test_a_sealed_bucket_is_drained_once_all_of_it_is_committed() -> None:
-    core = subscribed(0)
-    holding = position(core, A)
-    holding.deliver(10)
+    core, holding = delivering(10)
     core.acknowledge(holding, 10, 0.1)
     assert not core.commit_urgent(0.1)
     core.on_assignment(assignment(2, 0, ends=(10,)), 0.2)
@@ -138,21 +209,6 @@ def test_a_sealed_bucket_is_drained_once_all_of_it_is_committed() -> None:
     core.on_committed(holding, 10, 0.3)
     assert told(core, 0.3) == ((), (A,))
     assert not core.report_due(0.4)
-
-
-def test_an_empty_sealed_bucket_is_drained_as_soon_as_its_position_is_known() -> None:
-    core = subscribed(0, ends=(0,))
-    assert not core.report_due(0.0)
-    position(core, A)
-    assert told(core, 0.0) == ((), (A,))
-
-
-def test_messages_that_kafka_removed_at_the_end_keep_no_bucket_from_being_drained() -> None:
-    core = subscribed(0, ends=(10,))
-    holding = position(core, A, 4)
-    assert holding.fetch is not None
-    core.on_reached(holding.fetch.number, 10)
-    assert core.commits(0.0) == [(holding, 10)]
 
 
 def test_removed_messages_count_only_once_nothing_is_in_flight() -> None:
@@ -166,25 +222,40 @@ def test_removed_messages_count_only_once_nothing_is_in_flight() -> None:
     assert core.commits(0.0) == [(holding, 10)]
 
 
+def test_a_wait_for_a_transaction_is_told_once_it_has_lasted_and_no_other_wait_is() -> None:
+    core = subscribed(0, 1, ends=(10, 10))
+    holding = position(core, A, 4)
+    position(core, B, 4)
+    waits = functools.partial(core.waits_for_transaction, there(holding.fetch).number)
+    looks = [(0.0, 4), (TRANSACTION_S - 1, 4), (TRANSACTION_S, 4), (9.0, 4)]
+    assert [waits(end, now) for now, end in looks] == [None, None, TRANSACTION_S, 9.0]
+    assert waits(7, 10.0) is None, "what Kafka gives out is not read yet"
+    holding.deliver(7)
+    assert waits(7, 11.0) is None, "another transaction is another wait"
+    assert waits(7, 11.0 + TRANSACTION_S) == TRANSACTION_S
+    holding.deliver(10)
+    assert waits(10, 30.0) is None
+    active = subscribed(0)
+    fetch = there(position(active, A, 4).fetch).number
+    assert [active.waits_for_transaction(fetch, 4, now) for now in (0.0, 90.0)] == [None, None]
+
+
 def test_a_reconnect_names_what_is_held_and_drained_and_goes_on_serving() -> None:
-    core = subscribed(0, 1, ends=(0, 5))
-    position(core, A)
+    core = subscribed(0, 1, ends=(3, 5))
+    position(core, A, 3)
     position(core, B)
     serving = dict(core.fetches)
     core.on_disconnected()
     assert dict(core.fetches) == serving
     order = core.begin_subscribe(3.0)
     assert (order.holdings, order.drained) == ((A, B), (A,))
-    assert core.on_subscribed(order.number, assignment(1, 0, 1, ends=(0, 5)), 3.1)
+    assert core.on_subscribed(order.number, assignment(1, 0, 1, ends=(3, 5)), 3.1)
     assert dict(core.fetches) == serving
 
 
 def test_a_session_lapses_when_the_last_answered_question_was_sent_too_long_ago() -> None:
-    core = subscribed(0, now=100.0)
-    holding = position(core, A)
-    holding.deliver(10)
-    report = core.begin_report(104.0)
-    assert report is not None
+    core, holding = delivering(10, now=100.0)
+    report = there(core.begin_report(104.0))
     core.on_reported(report.number, 109.0)  # the send time counts
     assert core.is_alive(104.0 + TIMEOUT_S)
     assert not core.tick(104.0 + TIMEOUT_S)
@@ -198,15 +269,27 @@ def test_a_session_lapses_when_the_last_answered_question_was_sent_too_long_ago(
 def test_delivery_notices_a_lapse_that_no_tick_announced() -> None:
     core = subscribed(0)
     position(core, A)
-    fetch = next(iter(core.fetches))
-    assert core.may_deliver(fetch, TIMEOUT_S + 1) is None
+    assert core.may_deliver(next(iter(core.fetches)), TIMEOUT_S + 1) is None
     assert core.lapses == 1
+
+
+def test_dead_letters_that_wait_are_told_once_and_to_each_controller() -> None:
+    core = subscribed(0)
+    for now, waiting in ((0.1, 2), (0.2, 0)):
+        core.dead_letters_waiting = waiting
+        assert core.report_due(now)
+        report = there(core.begin_report(now))
+        core.on_reported(report.number, now)
+        assert (report.dead_letters_waiting, core.report_due(now)) == (waiting, False)
+    core.dead_letters_waiting = 1
+    told(core, 0.3)
+    assert core.on_subscribed(core.begin_subscribe(0.4).number, assignment(1, 0), 0.4)
+    assert core.report_due(0.4)
 
 
 def test_an_answer_to_a_subscribe_that_came_too_late_is_void() -> None:
     core = ConsumerCore(SETTLE_S)
-    order = core.begin_subscribe(0.0)
-    assert not core.on_subscribed(order.number, assignment(1, 0), TIMEOUT_S + 1)
+    assert not core.on_subscribed(core.begin_subscribe(0.0).number, assignment(1, 0), TIMEOUT_S + 1)
     assert core.needs_subscribe
     assert core.fetches == {}
 
@@ -218,15 +301,12 @@ def test_an_answer_to_an_earlier_subscribe_is_void() -> None:
     assert not core.on_subscribed(first.number, assignment(1, 0), 0.2)
 
 
-def test_an_answered_release_of_a_former_topic_of_that_name_releases_nothing_of_the_new_one() -> (
-    None
-):
+def test_an_answered_release_of_a_former_topic_releases_nothing_new() -> None:
     for placed in ((), (0,)):
         core = subscribed(0)
         position(core, A)
         core.on_assignment(assignment(2), 0.1)
-        report = core.begin_report(0.1)
-        assert report is not None
+        report = there(core.begin_report(0.1))
         assert report.released == (A,)
         core.on_assignment(assignment(3, *placed, incarnation=8), 0.2)
         core.on_reported(report.number, 0.3)
@@ -247,31 +327,12 @@ def test_a_bucket_that_was_not_drained_after_all_is_told_to_be_by_a_new_subscrib
     assert told(core, 0.4) == ((), (A,))
 
 
-def test_another_topic_of_the_same_name_shares_nothing_with_the_former() -> None:
-    core = subscribed(0)
-    former = position(core, A, 50)
-    core.on_assignment(assignment(2, 0, incarnation=8), 0.1)
-    assert former.phase is Phase.LOST
-    assert core.holdings[A] is not former
-
-
 def test_a_lapse_that_loses_an_acknowledgement_is_remembered() -> None:
     for end in (0, 6):
-        core = subscribed(0)
-        holding = position(core, A)
-        holding.deliver(10)
+        core, holding = delivering(10)
         core.acknowledge(holding, end, 0.1)
         assert core.tick(TIMEOUT_S + 1)
         assert core.lost is (end > 0)
-
-
-def test_no_more_counts_as_committed_than_is_acknowledged() -> None:
-    core = subscribed(0)
-    holding = position(core, A)
-    holding.deliver(10)
-    core.acknowledge(holding, 4, 0.1)
-    core.on_committed(holding, 10, 0.2)
-    assert holding.committed == 4
 
 
 def test_all_that_is_acknowledged_can_be_committed_again() -> None:
@@ -303,9 +364,7 @@ def test_a_lapse_before_something_was_committed_again_has_lost_nothing() -> None
 
 
 @pytest.mark.parametrize("session_s", [2.0, 10.0, 3_600.0])
-def test_a_commit_is_over_well_before_another_consumer_may_have_the_bucket(
-    session_s: float,
-) -> None:
+def test_a_commit_is_over_well_before_another_may_have_the_bucket(session_s: float) -> None:
     core = ConsumerCore(SETTLE_S)
     given = msgspec.structs.replace(assignment(1, 0), session_timeout_s=session_s)
     assert core.on_subscribed(core.begin_subscribe(100.0).number, given, 100.0)
@@ -335,7 +394,53 @@ def test_a_consumer_that_closes_does_not_subscribe_again_for_what_it_gave_back()
     assert not core.needs_subscribe
 
 
-def test_a_report_is_due_often_enough_to_lose_some() -> None:
+# --- assignments that cross its own words: none is lost on it ---------------------------------
+
+
+def test_a_push_that_is_seen_before_the_answer_to_its_subscribe_counts_with_the_answer() -> None:
     core = subscribed(0)
-    assert not core.report_due(TIMEOUT_S / 6 - 0.01)
-    assert core.report_due(TIMEOUT_S / 6)
+    order = core.begin_subscribe(0.1)
+    core.on_assignment(assignment(3, 0, 1), 0.2)
+    core.on_assignment(assignment(2, 1), 0.2)
+    assert [h.place for h in core.fetches.values()] == [A]  # not before the answer
+    assert core.on_subscribed(order.number, assignment(1, 0), 0.2)
+    assert {h.place for h in core.fetches.values()} == {A, B}
+
+
+def test_a_bucket_that_was_granted_and_taken_away_before_the_answer_was_seen_is_released() -> None:
+    core = ConsumerCore(SETTLE_S)
+    order = core.begin_subscribe(0.0)
+    core.on_assignment(assignment(2, 0, 1), 0.0)
+    core.on_assignment(assignment(3, 0), 0.0)
+    assert core.on_subscribed(order.number, assignment(1, 0), 0.0)
+    assert ([h.place for h in core.fetches.values()], told(core, 0.0)[0]) == ([A], (B,))
+
+
+def test_a_push_of_an_attempt_that_was_given_up_does_not_count_for_the_next() -> None:
+    core = subscribed(0)
+    core.begin_subscribe(0.1)
+    core.on_assignment(assignment(9, 0, 1), 0.2)
+    core.on_disconnected()
+    core.on_assignment(assignment(10, 0, 1), 0.2)
+    assert core.on_subscribed(core.begin_subscribe(0.3).number, assignment(1, 0), 0.4)
+    assert [h.place for h in core.fetches.values()] == [A]
+
+
+def test_a_session_counts_from_when_it_was_asked_for_not_from_when_it_was_answered() -> None:
+    core = ConsumerCore(SETTLE_S)
+    assert core.on_subscribed(core.begin_subscribe(100.0).number, assignment(1, 0), 109.0)
+    assert core.is_alive(100.0 + TIMEOUT_S)
+    assert not core.is_alive(100.1 + TIMEOUT_S)
+    core.tick(100.1 + TIMEOUT_S)
+    assert not core.holdings
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_a_bucket_that_ended_before_its_first_message_is_drained_without_kafka(live: bool) -> None:
+    core = subscribed(0, 1, ends=() if live else (0, 5))
+    if live:
+        core.on_assignment(assignment(2, 0, 1, ends=(0, 5)), 1.0)
+    assert [holding.place for holding in core.fetches.values()] == [B]
+    assert told(core, 1.0) == ((), (A,))
+    core.on_assignment(assignment(3, 1, ends=(0, 5)), 2.0)
+    assert told(core, 2.0) == ((A,), ())

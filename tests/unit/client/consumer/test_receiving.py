@@ -2,133 +2,121 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import Message
+from confluent_kafka import KafkaError
 
-from anabranch.client import (
-    ConsumerSettings,
-    DeadlineError,
-    LayoutWatch,
-    StreamConsumer,
-    TopicLayout,
-)
-from anabranch.client._consumer.assignment import AssignedSegment, Assignment, SegmentBucket
-from anabranch.client._consumer.consumer import Membership
-from anabranch.client._consumer.reads import Read
-from anabranch.client._topics.nodes import Nodes
-from anabranch.wire import anabranch_pb2 as pb
-from support.still_watch import no_producer
-from support.waiting import WAIT_S
-
-_PLACE = ("k", 0)
+from anabranch import client as sdk
+from anabranch.client._consumer.assignment import SegmentBucket
+from anabranch.client._consumer.group_offsets import Answers
+from support.filled_plane import consuming
 
 
-class Filled:
-    """A plane on which lies what the test has read."""
-
-    def __init__(self) -> None:
-        self.reads: deque[Read] = deque()
-
-    def start(self, fetch: Any, _offset: int) -> None:
-        self.number = fetch.number
-
-    def take(self) -> Read | None:
-        return self.reads.popleft() if self.reads else None
-
-    def read(self, offsets: Sequence[int]) -> None:
-        messages = [
-            Message(topic=_PLACE[0], partition=_PLACE[1], offset=o, value=b"%d" % o)
-            for o in offsets
-        ]
-        ends = {self.number: offsets[-1] + 1}
-        self.reads.append(Read(messages, ends, {_PLACE: self.number}, len(messages)))
-
-    def reach(self, offset: int) -> None:
-        self.reads.append(Read([], {}, {_PLACE: self.number}, 0, {self.number: offset}))
-
-
-def run(test: Callable[[StreamConsumer, Filled], Awaitable[None]], end: int) -> None:
-    """With a consumer of one bucket, sealed at `end`, that is read from its beginning."""
-
-    async def on_loop() -> None:
-        nodes = Nodes("pulsar://127.0.0.1:1")
-        watch = LayoutWatch(nodes, "topic://public/default/orders")
-        dag = pb.ScalableTopicDAG(epoch=1, incarnation=1)
-        watch._layout = TopicLayout.from_proto("public/default/orders", dag)
-        consumer = StreamConsumer(
-            Membership(nodes, watch, {}, "billing", "", no_producer), ConsumerSettings()
-        )
-        core = consumer._core
-        order = core.begin_subscribe(consumer._now())
-        segments = (AssignedSegment(0, "k", (0,), (end,)),)
-        granted = Assignment(1, 1, 1, "g", 1_000.0, segments)
-        assert core.on_subscribed(order.number, granted, consumer._now())
-        plane: Any = Filled()
-        (holding,) = core.fetches.values()
-        assert holding.fetch is not None
-        consumer._reading.plane = plane
-        consumer._reading._start(plane, holding.fetch, 0)
-        await test(consumer, plane)
-
-    asyncio.run(asyncio.wait_for(on_loop(), WAIT_S))
-
-
-def test_what_is_there_is_received_also_by_who_has_no_time_to_wait() -> None:
-    async def test(consumer: StreamConsumer, plane: Filled) -> None:
+async def test_what_is_there_is_received_also_by_who_has_no_time_to_wait() -> None:
+    async with consuming(4) as (consumer, plane):
         plane.read(range(3))
         assert (await consumer.receive(timeout_s=0)).offset == 0
         batch = await consumer.receive_many(timeout_s=0)
         assert [message.offset for message in batch] == [1, 2]
         for receive in (consumer.receive, consumer.receive_many):
-            with pytest.raises(DeadlineError, match="in 0 s"):
+            with pytest.raises(sdk.DeadlineError, match="in 0 s"):
                 await receive(timeout_s=0)
         plane.read([3])
         assert (await consumer.receive_many(timeout_s=0)).values() == [b"3"]
 
-    run(test, 4)
 
-
-def test_the_end_of_a_transaction_counts_once_all_before_it_is_received_and_acknowledged() -> None:
-    async def test(consumer: StreamConsumer, plane: Filled) -> None:
+async def test_the_end_of_a_transaction_counts_once_all_before_it_is_acknowledged() -> None:
+    async with consuming(4) as (consumer, plane):
         (holding,) = consumer._core.holdings.values()
         plane.read(range(3))
         plane.reach(4)
-        first = await consumer.receive(1)
-        assert consumer.acknowledge(first)
+        consumer.acknowledge(await consumer.receive(1))
         assert holding.acknowledged == 1, "the others are not received yet"
         rest = await consumer.receive_many(timeout_s=1)
-        with pytest.raises(DeadlineError):
+        with pytest.raises(sdk.DeadlineError):
             await consumer.receive(timeout_s=0)
         assert holding.acknowledged == 1, "they are not acknowledged"
-        assert consumer.acknowledge(rest)
+        consumer.acknowledge(rest)
         assert (holding.acknowledged, holding.at_end) == (4, True)
 
-    run(test, 4)
 
-
-def test_a_transaction_that_was_given_up_keeps_no_bucket_from_its_end() -> None:
-    async def test(consumer: StreamConsumer, plane: Filled) -> None:
+async def test_a_transaction_that_was_given_up_keeps_no_bucket_from_its_end() -> None:
+    async with consuming(7) as (consumer, plane):
         (holding,) = consumer._core.holdings.values()
         plane.reach(2)
         plane.read([2, 3])
         plane.reach(7)
         batch = await consumer.receive_many(timeout_s=0)
         assert holding.acknowledged == 2, "nothing was in flight"
-        assert consumer.acknowledge(batch)
-        with pytest.raises(DeadlineError):
+        consumer.acknowledge(batch)
+        with pytest.raises(sdk.DeadlineError):
             await consumer.receive(timeout_s=0)
         assert (holding.acknowledged, holding.at_end) == (7, True)
 
-    run(test, 7)
+
+async def test_what_lies_behind_the_logged_end_is_neither_delivered_nor_committed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with consuming(4) as (consumer, plane):
+        (holding,) = consumer._core.holdings.values()
+        plane.read(range(2, 7))
+        plane.reach(9)
+        batch = await consumer.receive_many(timeout_s=0)
+        assert ([message.offset for message in batch], list(batch.ends.values())) == ([2, 3], [4])
+        consumer.acknowledge(batch)
+        with pytest.raises(sdk.DeadlineError):
+            await consumer.receive(timeout_s=0)
+        assert (holding.acknowledged, holding.at_end) == (4, True)
+        assert [vars(each)["fields"] for each in caplog.records] == [
+            {"kafka_topic": "k", "bucket": 0, "end": 4, "read_to": 7}
+        ]
 
 
-def test_what_is_served_can_be_asked_while_another_thread_changes_it() -> None:
-    async def test(consumer: StreamConsumer, _plane: Filled) -> None:
+async def test_a_stray_behind_a_transactions_end_keeps_no_bucket_from_its_end() -> None:
+    async with consuming(10) as (consumer, plane):
+        (holding,) = consumer._core.holdings.values()
+        plane.read(range(9))
+        consumer.acknowledge(await consumer.receive_many(timeout_s=0))
+        plane.read([11])
+        plane.reach(13)
+        with pytest.raises(sdk.DeadlineError):
+            await consumer.receive_many(timeout_s=0)
+        assert (holding.acknowledged, holding.at_end) == (10, True)
+
+
+async def test_a_segment_that_ended_before_what_is_worked_on_is_not_drained_yet() -> None:
+    async with consuming(10) as (consumer, plane):
+        (holding,) = consumer._core.holdings.values()
+        plane.read(range(3))
+        batch = await consumer.receive_many(timeout_s=0)
+        holding.end_offset = 0  # Kafka lost it, and it was split
+        assert not holding.drained
+        consumer.acknowledge(batch)
+        assert holding.drained
+
+
+async def test_a_commit_that_kafka_takes_ends_what_was_missing() -> None:
+    now, refuses = 0.0, True
+    unknown = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+
+    async def commit(offsets: Any, _until: float) -> Answers[int]:
+        return Answers({}, dict.fromkeys(offsets, unknown)) if refuses else Answers(offsets, {})
+
+    group: Any = SimpleNamespace(commit=commit)
+    async with consuming(10) as (consumer, plane):
+        (holding,) = consumer._core.holdings.values()
+        consumer._reading.trouble._clock = lambda: now
+        plane.read(range(5))
+        consumer.acknowledge(await consumer.receive_many(timeout_s=0))
+        for refuses, end, now in ((True, 3, 0.0), (False, 3, 1.0), (True, 5, 3_600.0)):  # noqa: B007
+            await consumer._commit(group, [(holding, end)])
+        assert holding.committed == 3, "a new topic may be unknown for a moment"
+
+
+async def test_what_is_served_can_be_asked_while_another_thread_changes_it() -> None:
+    async with consuming(4) as (consumer, _plane):
         fetches = consumer._core._fetches
 
         class Racing:
@@ -142,5 +130,3 @@ def test_what_is_served_can_be_asked_while_another_thread_changes_it() -> None:
         racing: Any = Racing()
         fetches[999] = racing
         assert consumer.buckets == [(0, 0), (0, 7)]
-
-    run(test, 4)

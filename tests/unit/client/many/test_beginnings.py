@@ -26,12 +26,9 @@ def test_a_topic_of_the_first_list_is_not_late_however_often_it_is_opened() -> N
     assert not beginnings.is_late("a/b/d", 9)
 
 
-def test_a_topic_that_comes_is_late() -> None:
-    assert Beginnings(("a/b/c",)).is_late("a/b/new", 7)
-
-
-def test_a_topic_that_went_and_came_again_is_late() -> None:
+def test_a_topic_that_comes_or_comes_again_is_late() -> None:
     beginnings = Beginnings(("a/b/c",))
+    assert beginnings.is_late("a/b/new", 7)
     assert not beginnings.is_late("a/b/c", 7)
     beginnings.gone("a/b/c")
     assert beginnings.is_late("a/b/c", 12)
@@ -43,9 +40,7 @@ def test_a_topic_that_was_made_again_between_two_lists_that_have_it_is_late_for_
     assert [beginnings.is_late("a/b/c", 12) for _ in range(2)] == [True] * 2
 
 
-def test_topics_that_are_being_opened_count_among_those_that_a_queue_may_have(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_topics_being_opened_count_for_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
     may_open = asyncio.Event()
 
@@ -70,24 +65,21 @@ def test_topics_that_are_being_opened_count_among_those_that_a_queue_may_have(
     monkeypatch.setattr(queue_module, "QueueConsumer", Queue)
     monkeypatch.setattr(queue_module, "TOPICS_MAX", 3)
 
-    async def test() -> None:
-        who = TopicsSubscription(
-            Nodes("pulsar://127.0.0.1:1"),
-            {},
-            TopicSelection("public/default"),
-            "jobs",
-            "",
-            AsyncMock(),
-            Mock(),
-        )
-        consumer = queue_module.QueueTopicsConsumer(who, QueueSettings())
-        topics = [f"public/default/t{number}" for number in range(5)]
-        opening = [asyncio.create_task(consumer._open(each)) for each in topics]
-        await until(lambda: len(made) == 3 and len(consumer.failing) == 2)
-        assert all("at most" in why for why in consumer.failing.values())
-        may_open.set()
-        await asyncio.gather(*opening)
-        assert len(made) == 3
-        await consumer._tasks.cancel()
-
-    asyncio.run(test())
+    who = TopicsSubscription(
+        Nodes("pulsar://127.0.0.1:1"),
+        {},
+        TopicSelection("public/default"),
+        "jobs",
+        "",
+        AsyncMock(),
+        Mock(),
+    )
+    consumer = queue_module.QueueTopicsConsumer(who, QueueSettings())
+    topics = [f"public/default/t{number}" for number in range(5)]
+    opening = [asyncio.create_task(consumer._open(each)) for each in topics]
+    await until(lambda: len(made) == 3 and len(consumer.failing) == 2)
+    assert all("at most" in why for why in consumer.failing.values())
+    may_open.set()
+    await asyncio.gather(*opening)
+    assert len(made) == 3
+    await consumer._tasks.cancel()

@@ -20,8 +20,8 @@ PLACE = ("orders", 0)
 NOT_ALLOWED = 30
 
 
-def test_all_who_wait_are_told_by_one_answer_each_of_its_own_group() -> None:
-    async def test(kafka: GroupCoordinator) -> None:
+async def test_all_who_wait_are_told_by_one_answer_each_of_its_own_group() -> None:
+    with closing(GroupCoordinator(*({PLACE: number} for number in range(300)))) as kafka:
         groups = [f"g{number}" for number in range(300)]
         together = CommittedTogether(_servers(kafka))
         found = await asyncio.gather(*(together.committed(each, [PLACE]) for each in groups))
@@ -30,24 +30,18 @@ def test_all_who_wait_are_told_by_one_answer_each_of_its_own_group() -> None:
         assert await together.committed("new", [PLACE]) == {}
         await together.close()
 
-    with closing(GroupCoordinator(*({PLACE: number} for number in range(300)))) as kafka:
-        asyncio.run(test(kafka))
 
-
-def test_more_than_fit_one_request_are_asked_for_by_several() -> None:
-    async def test(kafka: GroupCoordinator) -> None:
+async def test_more_than_fit_one_request_are_asked_for_by_several() -> None:
+    with closing(GroupCoordinator()) as kafka:
         together = CommittedTogether(_servers(kafka))
         asked = [together.committed(f"g{number}", [PLACE]) for number in range(1_200)]
         assert set(map(str, await asyncio.gather(*asked))) == {"{}"}
         assert kafka.questions == [(FIND, 4), (FETCH, 8)] * 3
         await together.close()
 
-    with closing(GroupCoordinator()) as kafka:
-        asyncio.run(test(kafka))
 
-
-def test_what_passes_is_tried_again_and_what_kafka_refuses_is_asked_for_by_itself() -> None:
-    async def test(kafka: GroupCoordinator) -> None:
+async def test_what_passes_is_tried_again_and_what_kafka_refuses_is_asked_for_by_itself() -> None:
+    with closing(GroupCoordinator({PLACE: 1}, {PLACE: 2})) as kafka:
         together = CommittedTogether(_servers(kafka))
         kafka.errors = {"g0": NOT_ALLOWED, "g1": NOT_COORDINATOR}
         assert await together.committed("g0", [PLACE]) is None
@@ -59,12 +53,9 @@ def test_what_passes_is_tried_again_and_what_kafka_refuses_is_asked_for_by_itsel
         assert await together.committed("g1", [PLACE]) is None
         await together.close()
 
-    with closing(GroupCoordinator({PLACE: 1}, {PLACE: 2})) as kafka:
-        asyncio.run(test(kafka))
 
-
-def test_where_kafka_has_sasl_or_is_away_each_group_is_asked_for_by_itself() -> None:
-    async def test(kafka: GroupCoordinator) -> None:
+async def test_where_kafka_has_sasl_or_is_away_each_group_is_asked_for_by_itself() -> None:
+    with closing(GroupCoordinator()) as kafka:
         guarded = CommittedTogether({"sasl.mechanism": "PLAIN", **_servers(kafka)})
         assert await guarded.committed("g0", [PLACE]) is None
         await guarded.close()
@@ -75,50 +66,37 @@ def test_where_kafka_has_sasl_or_is_away_each_group_is_asked_for_by_itself() -> 
         )
         await together.close()
 
-    with closing(GroupCoordinator()) as kafka:
-        asyncio.run(test(kafka))
 
-
-def test_a_kafka_that_is_slow_is_asked_again_and_not_by_a_client_for_each_group(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_slow_kafka_is_asked_again_by_one_client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offsets, "_TOGETHER_S_MAX", 0.1)
 
-    async def test(port: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        port = mute.getsockname()[1]
         together = CommittedTogether({"bootstrap.servers": f"127.0.0.1:{port}"})
         with pytest.raises(KafkaException, match="COORDINATOR_NOT_AVAILABLE"):
             await together.committed("g0", [PLACE])
         await together.close()
 
-    with socket.create_server(("127.0.0.1", 0)) as mute:
-        asyncio.run(test(mute.getsockname()[1]))
+
+async def test_who_asks_in_the_very_moment_of_the_end_is_told_that_nothing_is_known() -> None:
+    together = CommittedTogether({"bootstrap.servers": "127.0.0.1:1"})
+    asking = asyncio.create_task(together.committed("g0", [PLACE]))
+    await asyncio.sleep(0)  # what is to ask Kafka is made, and has not begun
+    await together.close()
+    assert await asyncio.wait_for(asking, WAIT_S) is None
 
 
-def test_who_asks_in_the_very_moment_of_the_end_is_told_that_nothing_is_known() -> None:
-    async def test() -> None:
-        together = CommittedTogether({"bootstrap.servers": "127.0.0.1:1"})
-        asking = asyncio.create_task(together.committed("g0", [PLACE]))
-        await asyncio.sleep(0)  # what is to ask Kafka is made, and has not begun
-        await together.close()
-        assert await asyncio.wait_for(asking, WAIT_S) is None
-
-    asyncio.run(test())
-
-
-def test_an_error_that_comes_when_nobody_waits_any_more_is_not_told_of() -> None:
-    async def test() -> None:
-        told: list[str] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, what: told.append(str(what)))
-        client, asked = OffsetsClient(), [Future[None]()]
-        client.of_group({"bootstrap.servers": "127.0.0.1:1", "group.id": "any"}, 1.0)
-        with pytest.raises(KafkaException, match="_TIMED_OUT"):
-            await client.ask(lambda _: {"": asked[0]}, 0.01)
-        asked.pop().set_exception(KafkaException(KafkaError(KafkaError._DESTROY)))
-        await client.close()
-        gc.collect()
-        assert not told
-
-    asyncio.run(test())
+async def test_an_error_that_comes_when_nobody_waits_any_more_is_not_told_of() -> None:
+    told: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, what: told.append(str(what)))
+    client, asked = OffsetsClient(), [Future[None]()]
+    client.of_group({"bootstrap.servers": "127.0.0.1:1", "group.id": "any"}, 1.0)
+    with pytest.raises(KafkaException, match="_TIMED_OUT"):
+        await client.ask(lambda _: {"": asked[0]}, 0.01)
+    asked.pop().set_exception(KafkaException(KafkaError(KafkaError._DESTROY)))
+    await client.close()
+    gc.collect()
+    assert not told
 
 
 def _servers(kafka: GroupCoordinator) -> dict[str, str]:

@@ -30,7 +30,7 @@ async def failing(what):
         found = await what
     except KafkaException as error:
         return error.args[0].name()
-    return found
+    return found.found
 
 async def main():
     with MockKafka("orders") as kafka:
@@ -58,11 +58,11 @@ def told(test: str) -> list[str]:
 def test_what_is_committed_is_found_again_and_a_group_without_any_has_none() -> None:
     assert told("""
     one, other = of(client, kafka, "one"), of(client, kafka, "other")
-    print(await one.commit({PLACE: 7}, FAR))
-    print((await one.committed([PLACE]))[PLACE], await other.committed([PLACE]))
-    print((await one.ranges([PLACE]))[PLACE])
-    print(await one.commit({PLACE: 9}, 0.0), (await one.committed([PLACE]))[PLACE])
-    """) == ["True", "7", "{}", "(0,", "0)", "False", "7"]
+    print(*(await one.commit({PLACE: 7}, FAR)).found.values())
+    print((await one.committed([PLACE])).found[PLACE], (await other.committed([PLACE])).found)
+    print((await one.ranges([PLACE])).found[PLACE])
+    print((await one.commit({PLACE: 9}, 0.0)).found, (await one.committed([PLACE])).found[PLACE])
+    """) == ["7", "7", "{}", "(0,", "0)", "{}", "7"]
 
 
 @pytest.mark.parametrize("warm", [False, True])
@@ -77,6 +77,6 @@ def test_kafka_that_answers_only_when_nobody_waits_any_more_ends_no_process(warm
     kafka.go_on()
     await asyncio.sleep(1.0)  # what was asked is answered
     late = [of(client, kafka, f"g{{each}}").committed([PLACE]) for each in range(40)]
-    print(*(each.get(PLACE) for each in await asyncio.gather(*late) if each))
-    print(await of(client, kafka, "again").commit({{PLACE: 3}}, FAR))
-    """) == ["_TIMED_OUT", "True"]
+    print(*(each.found[PLACE] for each in await asyncio.gather(*late) if each.found))
+    print((await of(client, kafka, "again").commit({{PLACE: 3}}, FAR)).found[PLACE])
+    """) == ["_TIMED_OUT", "3"]

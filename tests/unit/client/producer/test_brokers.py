@@ -26,11 +26,3 @@ def test_a_broker_that_is_away_and_has_a_replica_counts() -> None:
 
 def test_a_broker_without_a_replica_counts_too_since_children_may_be_on_it() -> None:
     assert brokers_of(metadata(1, 2, replicas=[[1]]), "orders") == 2
-
-
-def test_the_only_broker_serves_all_buckets_by_one_writer() -> None:
-    assert writers_of(4, brokers_of(metadata(1, replicas=[[1], [1]]), "orders")) == 1
-
-
-def test_a_topic_that_kafka_does_not_know_tells_of_no_replica() -> None:
-    assert brokers_of(metadata(1, 2, replicas=[]), "bills") == 2

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
-from anabranch.client import (
-    ClientError,
-    DeadlineError,
-    DeliveryError,
-    DeliveryResult,
-    Producer,
-    ProducerSettings,
-)
+from anabranch import client as sdk
 from anabranch.client._producer import dispatcher
 from anabranch.client._producer.partition_writer import PendingMessage
 from support.mock_kafka import MockKafka
@@ -36,88 +28,75 @@ def kafka() -> Iterator[MockKafka]:
 class Told:
     """A producer with something in flight to a Kafka that stands still; who is told what, where."""
 
-    def __init__(self, producer: Producer) -> None:
+    def __init__(self, producer: sdk.Producer) -> None:
         self.producer = producer
         self.count: Counter[int] = Counter()
         self.threads: set[threading.Thread] = set()
         found, fail = producer._dispatcher, producer._dispatcher.failed
 
-        def failing(message: PendingMessage, error: ClientError) -> None:
+        def failing(message: PendingMessage, error: sdk.ClientError) -> None:
             self.threads.add(threading.current_thread())
             fail(message, error)
 
         found.failed = failing  # type: ignore[method-assign]
 
-    async def send(self, kafka: MockKafka) -> list[asyncio.Task[DeliveryResult]]:
+    async def send(self, kafka: MockKafka) -> list[asyncio.Task[sdk.DeliveryResult]]:
         """Sends which never end by themselves, each with another message that tells its end."""
         await asyncio.gather(*[self.producer.send(b"first", key) for key in _KEYS])
         kafka.stand_still()
         for number in range(200):
 
-            def told(_r: DeliveryResult | None, _e: Exception | None, number: int = number) -> None:
+            def told(
+                _r: sdk.DeliveryResult | None, _e: Exception | None, number: int = number
+            ) -> None:
                 self.count[number] += 1
 
             self.producer.send_nowait(b"in flight", _KEYS[number % 20], on_delivery=told)
         sends = [asyncio.create_task(self.producer.send(b"in flight", key)) for key in _KEYS]
-        await asyncio.sleep(0.1)
+        await until(lambda: self.producer.under_way == 200 + len(_KEYS))
         return sends
 
-    async def ends(self, sends: list[asyncio.Task[DeliveryResult]]) -> None:
+    async def ends(self, sends: list[asyncio.Task[sdk.DeliveryResult]]) -> None:
         """Each was told once, on the thread of the event loop."""
         outcomes = await asyncio.wait_for(asyncio.gather(*sends, return_exceptions=True), WAIT_S)
-        assert all(isinstance(each, DeliveryError) for each in outcomes)
+        assert all(isinstance(each, sdk.DeliveryError) for each in outcomes)
         assert self.count == Counter(range(200))
         assert self.threads == {threading.current_thread()}
         assert self.producer.under_way == 0
 
 
-def test_closing_ends_every_send_that_is_in_flight(kafka: MockKafka) -> None:
-    async def test() -> None:
-        producer = await lone_producer(kafka.servers, ProducerSettings())
-        told = Told(producer)
-        sends = await told.send(kafka)
-        with pytest.raises(DeadlineError):
-            await producer.close(0.1)
-        await told.ends(sends)
-
-    asyncio.run(asyncio.wait_for(test(), WAIT_S))
+async def end(producer: sdk.Producer, fails: bool) -> None:
+    async with producer:
+        if fails:
+            raise ZeroDivisionError
+        await producer.close(0.1)
 
 
-def test_an_error_in_its_block_ends_every_send_that_is_in_flight(kafka: MockKafka) -> None:
-    async def test() -> None:
-        told, sends = None, []
-        with contextlib.suppress(ZeroDivisionError):
-            async with await lone_producer(kafka.servers, ProducerSettings()) as producer:
-                told = Told(producer)
-                sends = await told.send(kafka)
-                raise ZeroDivisionError
-        assert told is not None
-        await told.ends(sends)
-
-    asyncio.run(asyncio.wait_for(test(), WAIT_S))
+@pytest.mark.parametrize("fails", [False, True])
+async def test_the_end_of_its_block_ends_every_send(kafka: MockKafka, fails: bool) -> None:
+    producer = await lone_producer(kafka.servers, sdk.ProducerSettings())
+    told = Told(producer)
+    sends = await told.send(kafka)
+    with pytest.raises(ZeroDivisionError if fails else sdk.DeadlineError):
+        await end(producer, fails)
+    await told.ends(sends)
 
 
-def test_what_kafkas_client_does_not_report_in_time_is_failed_and_its_later_word_reaches_nobody(
+async def test_what_kafkas_client_does_not_report_in_time_is_failed_once_and_for_all(
     kafka: MockKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test() -> None:
-        producer = await lone_producer(kafka.servers, ProducerSettings())
-        told = Told(producer)
-        sends = await told.send(kafka)
-        producer.send_nowait(b"nobody waits", _KEYS[0])
-        flushing = asyncio.create_task(producer.flush(600.0))
-        await asyncio.sleep(0)
-        monkeypatch.setattr(dispatcher, "_LAST_REPORTS_S", 0.0)
-        for writer in producer._dispatcher.writers:
-            monkeypatch.setattr(writer, "poll", lambda _: 0)
-        with pytest.raises(ClientError):
-            await producer.close(0.1)
-        await told.ends(sends)
-        await asyncio.wait_for(flushing, WAIT_S)
-        await until(lambda: not any(t.name == _CLOSING for t in threading.enumerate()))
-        await told.ends(sends)
-
-    asyncio.run(asyncio.wait_for(test(), WAIT_S))
-
-
-_CLOSING = "segment-writer-close"
+    producer = await lone_producer(kafka.servers, sdk.ProducerSettings())
+    told = Told(producer)
+    sends = await told.send(kafka)
+    producer.send_nowait(b"nobody waits", _KEYS[0])
+    flushing = asyncio.create_task(producer.flush(600.0))
+    await asyncio.sleep(0)
+    monkeypatch.setattr(dispatcher, "_LAST_REPORTS_S", 0.0)
+    for writer in producer._dispatcher.writers:
+        monkeypatch.setattr(writer, "poll", lambda _: 0)
+    with pytest.raises(sdk.ClientError):
+        await producer.close(0.1)
+    await told.ends(sends)
+    await asyncio.wait_for(flushing, WAIT_S)
+    await until(lambda: not any(t.name == "segment-writer-close" for t in threading.enumerate()))
+    await told.ends(sends)

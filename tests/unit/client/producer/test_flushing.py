@@ -12,9 +12,9 @@ from support.still_watch import lone_producer
 from support.waiting import WAIT_S
 
 
-def test_a_flush_ends_with_what_was_sent_before_it_however_much_is_sent_meanwhile() -> None:
-    async def test(servers: str) -> None:
-        producer = await lone_producer(servers, ProducerSettings())
+async def test_a_flush_ends_with_what_was_sent_before_it_however_much_is_sent_meanwhile() -> None:
+    with MockKafka("t0") as kafka:
+        producer = await lone_producer(kafka.servers, ProducerSettings())
         stopped = False
 
         def send_another(_result: DeliveryResult | None, error: Exception | None) -> None:
@@ -34,12 +34,9 @@ def test_a_flush_ends_with_what_was_sent_before_it_however_much_is_sent_meanwhil
         stopped = True
         await producer.close(WAIT_S)
 
+
+async def test_a_flush_says_how_much_of_what_was_sent_before_it_is_left() -> None:
     with MockKafka("t0") as kafka:
-        asyncio.run(asyncio.wait_for(test(kafka.servers), WAIT_S))
-
-
-def test_a_flush_says_how_much_of_what_was_sent_before_it_is_left() -> None:
-    async def test(kafka: MockKafka) -> None:
         producer = await lone_producer(kafka.servers, ProducerSettings())
         await producer.send(b"first", b"key")
         kafka.stand_still()
@@ -52,6 +49,3 @@ def test_a_flush_says_how_much_of_what_was_sent_before_it_is_left() -> None:
             await waiting
         assert producer.under_way == 4
         await producer.abandon()
-
-    with MockKafka("t0") as kafka:
-        asyncio.run(asyncio.wait_for(test(kafka), WAIT_S))

@@ -11,9 +11,7 @@ from anabranch.client._producer.messages import Callbacks
 from anabranch.client._producer.partition_writer import PendingMessage
 
 
-def test_a_callback_that_fails_for_every_message_is_logged_once_a_second(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_failing_callback_is_logged_once_a_second(caplog: pytest.LogCaptureFixture) -> None:
     """With Kafka down a producer logged 175 traces a second."""
     now = [100.0]
     callbacks = Callbacks("topic://public/default/orders", lambda: now[0])
@@ -35,6 +33,6 @@ def test_a_callback_that_fails_for_every_message_is_logged_once_a_second(
         now[0] += 1.0
         fail(175)
     assert told == 350
-    times = [record.__dict__["fields"]["times"] for record in caplog.records]
-    assert times == [1, 175]
-    assert all(record.exc_info for record in caplog.records)
+    records = [each for each in caplog.records if each.name == Callbacks.__module__]
+    assert [record.__dict__["fields"]["times"] for record in records] == [1, 175]
+    assert all(record.exc_info for record in records)

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from anabranch.client import (
-    BufferFullError,
-    DeliveryError,
-    Producer,
-    ProducerSettings,
-    SerializationError,
-)
+from anabranch import client as sdk
 from support.mock_kafka import MockKafka
 from support.still_watch import lone_producer
 from support.waiting import WAIT_S, until
@@ -28,25 +23,31 @@ def kafka() -> Iterator[MockKafka]:
         yield broker
 
 
-def run(
-    kafka: MockKafka, body: Callable[[Producer], Awaitable[None]], settings: ProducerSettings
+@asynccontextmanager
+async def sending_to(
+    kafka: MockKafka, settings: sdk.ProducerSettings
+) -> AsyncIterator[sdk.Producer]:
+    producer = await lone_producer(kafka.servers, settings)
+    try:
+        yield producer
+    finally:
+        await producer.abandon()
+
+
+@pytest.mark.parametrize(
+    ("values", "messages_max", "bytes_max"),
+    [(["v" * 300_000], 7, 10**9), ([b"v" * 300_000, "v"], 10**6, 1_000_000)],
+)
+async def test_send_many_fills_the_buffer_and_no_more(
+    kafka: MockKafka,
+    monkeypatch: pytest.MonkeyPatch,
+    values: list[Any],
+    messages_max: int,
+    bytes_max: int,
 ) -> None:
-    async def test() -> None:
-        producer = await lone_producer(kafka.servers, settings)
-        try:
-            await body(producer)
-        finally:
-            await producer.abandon()
-
-    asyncio.run(asyncio.wait_for(test(), WAIT_S))
-
-
-@pytest.mark.parametrize("values", [[b"v" * 300_000], ["v" * 300_000], [b"v" * 300_000, "v"]])
-@pytest.mark.parametrize(("messages_max", "bytes_max"), [(7, 10**9), (10**6, 1_000_000)])
-def test_send_many_fills_the_buffer_and_no_more(
-    kafka: MockKafka, values: list[Any], messages_max: int, bytes_max: int
-) -> None:
-    async def body(producer: Producer) -> None:
+    monkeypatch.setattr("anabranch.client._producer.producer._ABANDON_S", 0.01)
+    settings = sdk.ProducerSettings(buffer_messages_max=messages_max, buffer_bytes_max=bytes_max)
+    async with sending_to(kafka, settings) as producer:
         await producer.send(b"first", b"key")
         kafka.stand_still()
         pairs = ((b"key", values[number % len(values)]) for number in range(1_000))
@@ -59,47 +60,40 @@ def test_send_many_fills_the_buffer_and_no_more(
         assert under_way.bytes < bytes_max + 300_000, "more than the message that filled it"
         sending.cancel()
 
-    settings = ProducerSettings(buffer_messages_max=messages_max, buffer_bytes_max=bytes_max)
-    run(kafka, body, settings)
 
-
-def test_send_many_goes_on_where_it_stopped_when_there_is_room_again(kafka: MockKafka) -> None:
-    async def body(producer: Producer) -> None:
+async def test_send_many_goes_on_where_it_stopped_once_there_is_room(kafka: MockKafka) -> None:
+    settings = sdk.ProducerSettings(buffer_messages_max=33, buffer_bytes_max=1_000)
+    async with sending_to(kafka, settings) as producer:
         pairs = [(b"key-%d" % (number % 9), b"v" * (number % 100)) for number in range(2_000)]
         assert await producer.send_many(iter(pairs)) == 2_000
         await producer.flush(WAIT_S)
         partitions = producer._dispatcher.router.writers()
         assert sum(partition.acked_count for partition in partitions) == 2_000
 
-    run(kafka, body, ProducerSettings(buffer_messages_max=33, buffer_bytes_max=1_000))
 
-
-def test_a_message_that_kafkas_client_has_no_room_for_fails_and_leaves_no_trace(
+async def test_a_message_that_kafkas_client_has_no_room_for_fails_and_leaves_no_trace(
     kafka: MockKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
         raise BufferError("Local: Queue full")
 
-    async def body(producer: Producer) -> None:
+    async with sending_to(kafka, sdk.ProducerSettings()) as producer:
         await producer.send(b"first", b"key")
-        partition = producer._routes[b"key"]
-        monkeypatch.setattr(partition, "produce", full)
-        with pytest.raises(BufferFullError, match="buffer_bytes_max"):
+        monkeypatch.setattr(producer._routes[b"key"], "produce", full)
+        with pytest.raises(sdk.BufferFullError, match="buffer_bytes_max"):
             await producer.send(b"one", b"key")
         for _ in range(2):
             producer.send_nowait(b"two", b"key")
         await producer.send_many([(b"key", b"three")])
-        with pytest.raises(DeliveryError, match=r"^3 messages failed"):
+        with pytest.raises(sdk.DeliveryError, match=r"^3 messages failed"):
             await producer.flush(WAIT_S)
         assert (producer.under_way, producer._under_way.bytes) == (0, 0)
         assert not producer._dispatcher.awaited
         monkeypatch.undo()
         await producer.send(b"goes on", b"key")
 
-    run(kafka, body, ProducerSettings())
 
-
-def _ways(producer: Producer) -> dict[str, Callable[[Any], Awaitable[Any]]]:
+def _ways(producer: sdk.Producer) -> dict[str, Callable[[Any], Awaitable[Any]]]:
     async def nowait(key: Any) -> None:
         producer.send_nowait(b"x", key)
 
@@ -116,10 +110,10 @@ def _ways(producer: Producer) -> dict[str, Callable[[Any], Awaitable[Any]]]:
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, str, None])
-def test_each_kind_of_key_is_taken_again_and_again_by_each_way_of_sending(
+async def test_each_kind_of_key_is_taken_again_and_again_by_each_way_of_sending(
     kafka: MockKafka, kind: Callable[[bytes], Any] | None
 ) -> None:
-    async def body(producer: Producer) -> None:
+    async with sending_to(kafka, sdk.ProducerSettings()) as producer:
         for number, (name, send) in enumerate(_ways(producer).items()):
             text = b"key-%d" % number
             for turn in range(3):
@@ -132,25 +126,21 @@ def test_each_kind_of_key_is_taken_again_and_again_by_each_way_of_sending(
         assert (producer.under_way, producer._under_way.bytes) == (0, 0)
         assert not producer._dispatcher.awaited
 
-    run(kafka, body, ProducerSettings())
 
-
-@pytest.mark.parametrize("key", [5, 1.5, (b"key",), [b"key"], object()])
-def test_what_can_be_no_key_is_refused_alike_by_each_way_of_sending(
+@pytest.mark.parametrize("key", [5, (b"key",)])
+async def test_what_can_be_no_key_is_refused_alike_by_each_way_of_sending(
     kafka: MockKafka, key: Any
 ) -> None:
-    async def body(producer: Producer) -> None:
+    async with sending_to(kafka, sdk.ProducerSettings()) as producer:
         for send in _ways(producer).values():
-            with pytest.raises(SerializationError, match=f"key .* is a {type(key).__name__}"):
+            with pytest.raises(sdk.SerializationError, match=f"key .* is a {type(key).__name__}"):
                 await send(key)
 
-    run(kafka, body, ProducerSettings())
 
-
-def test_a_fault_in_one_look_at_kafka_s_reports_leaves_nobody_waiting(
+async def test_a_fault_in_one_look_at_kafka_s_reports_leaves_nobody_waiting(
     kafka: MockKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def body(producer: Producer) -> None:
+    async with sending_to(kafka, sdk.ProducerSettings()) as producer:
         poll = producer._dispatcher.poll
         faults = [RuntimeError("the test says so") for _ in range(5)]
 
@@ -162,5 +152,3 @@ def test_a_fault_in_one_look_at_kafka_s_reports_leaves_nobody_waiting(
         monkeypatch.setattr(producer._dispatcher, "poll", faulty)
         assert (await asyncio.wait_for(producer.send(b"v", b"k"), WAIT_S / 2)).offset == 0
         assert not faults
-
-    run(kafka, body, ProducerSettings())

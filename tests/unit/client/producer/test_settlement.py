@@ -13,13 +13,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from msgspec.structs import replace
 
-from anabranch.client import (
-    DeadlineError,
-    ProducerSettings,
-    Segment,
-    TopicLayout,
-    UnknownOutcomeError,
-)
+from anabranch import client as sdk
 from anabranch.client._producer import settlement
 from anabranch.client._producer.kafka_writer import KafkaPartitionWriter, Volume
 from anabranch.client._producer.messages import PRODUCER_HEADER
@@ -41,18 +35,14 @@ def test_messages_that_were_given_up_are_never_counted_for_others() -> None:
         for there, given_up_there in itertools.product(range(refused + 1), range(forgone + 1)):
             try:
                 told = first_of(refused, there + given_up_there, forgone)
-            except UnknownOutcomeError:
+            except sdk.UnknownOutcomeError:
                 continue
             assert told == there
 
 
 def test_what_is_all_there_or_not_there_at_all_is_certain_also_then() -> None:
-    assert first_of(3, 0, 2) == 0
-    assert first_of(3, 5, 2) == 3
-
-
-def test_a_count_that_cannot_be_is_not_believed() -> None:
-    with pytest.raises(UnknownOutcomeError, match="cannot be"):
+    assert (first_of(3, 0, 2), first_of(3, 5, 2)) == (0, 3)
+    with pytest.raises(sdk.UnknownOutcomeError, match="cannot be"):
         first_of(3, 6, 2)
 
 
@@ -65,41 +55,35 @@ _WITH_HEADERS = {  # as where SASL guards Kafka, so the partition would have to 
 _NOBODY = "127.0.0.1:1"
 
 
+def layout_with(segments: dict[int, sdk.Segment], servers: str = _NOBODY) -> sdk.TopicLayout:
+    return sdk.TopicLayout(
+        "public/default/orders",
+        incarnation=1,
+        epoch=1,
+        segments=segments,
+        bootstrap_servers=servers,
+    )
+
+
 @pytest.fixture
 def partition() -> Iterator[KafkaPartitionWriter]:
     """A partition writer that has nothing under way."""
     (info,) = SegmentLayout.initial(1, 1).active
-    layout = TopicLayout(
-        "public/default/orders", incarnation=1, epoch=1, segments={}, bootstrap_servers=_NOBODY
-    )
-    writer = SegmentWriter(layout, ProducerSettings(), _WITH_HEADERS)
+    writer = SegmentWriter(layout_with({}), sdk.ProducerSettings(), _WITH_HEADERS)
     yield KafkaPartitionWriter(
-        1,
-        Segment(info, "t0"),
-        0,
-        "orders",
-        writer,
-        Volume(),
-        lambda *_: None,
+        1, sdk.Segment(info, "t0"), 0, "orders", writer, Volume(), lambda *_: None
     )
     writer.close()
 
 
-def test_of_a_segment_that_was_pruned_meanwhile_nothing_can_be_known(
-    partition: KafkaPartitionWriter,
-) -> None:
-    pruned = TopicLayout(
-        "public/default/orders", incarnation=1, epoch=9, segments={}, bootstrap_servers=_NOBODY
-    )
-    with pytest.raises(UnknownOutcomeError, match="pruned"):
-        asyncio.run(found(partition, pruned, _WITH_HEADERS, 1.0, asyncio.Event()))
+def test_of_a_pruned_segment_nothing_can_be_known(partition: KafkaPartitionWriter) -> None:
+    with pytest.raises(sdk.UnknownOutcomeError, match="pruned"):
+        asyncio.run(found(partition, layout_with({}), _WITH_HEADERS, 1.0, asyncio.Event()))
 
 
-def test_where_no_consumer_can_be_made_nothing_can_be_known(
-    partition: KafkaPartitionWriter,
-) -> None:
+def test_without_a_consumer_nothing_can_be_known(partition: KafkaPartitionWriter) -> None:
     gone = {"bootstrap.servers": _NOBODY, "security.protocol": "ssl", "ssl.ca.location": "/no/file"}
-    with pytest.raises(UnknownOutcomeError, match=r"ssl\.ca\.location"):
+    with pytest.raises(sdk.UnknownOutcomeError, match=r"ssl\.ca\.location"):
         by_header(partition, 5, gone, 1.0)
 
 
@@ -107,86 +91,68 @@ def test_where_no_consumer_can_be_made_nothing_can_be_known(
 
 MINE, OTHERS = 7, 8
 END = 40
+Counted = tuple[int, int, int]  # producer, epoch, last sequence number
 
 
 def stored(
-    partition: KafkaPartitionWriter,
-    monkeypatch: pytest.MonkeyPatch,
-    *states: ProducerState,
-    refused: int = 3,
+    partition: KafkaPartitionWriter, monkeypatch: pytest.MonkeyPatch, acked: int, *states: Counted
 ) -> int:
-    """How many of what was refused the partition is found to hold, if its leader says this."""
-    partition.refused = [PendingMessage(None, b"%d" % number) for number in range(refused)]
+    """How many of three refused ones the partition is found to hold, if its leader says this."""
+    partition.appended = partition.reported = acked
+    partition.refused = [PendingMessage(None, b"%d" % number) for number in range(3)]
     monkeypatch.setattr(SegmentWriter, "leader", lambda *_: ("127.0.0.1", 1))
-    monkeypatch.setattr(producer_state, "ask", lambda *_: list(states))
+    monkeypatch.setattr(producer_state, "ask", lambda *_: [ProducerState(*each) for each in states])
     return len(by_number(partition, MINE, END, {}, 1.0))
 
 
-def acknowledged(partition: KafkaPartitionWriter, count: int) -> None:
-    partition.appended = partition.reported = count
-
-
-@pytest.mark.parametrize(("last_sequence", "found"), [(4, 0), (5, 1), (7, 3)])
+@pytest.mark.parametrize(
+    ("acked", "states", "found"),
+    [
+        (5, [(OTHERS, 0, 6), (MINE, 0, 4)], 0),
+        (5, [(OTHERS, 0, 6), (MINE, 0, 5)], 1),
+        (5, [(OTHERS, 0, 6), (MINE, 0, 7)], 3),
+        (0, [(OTHERS, 0, 2)], 0),  # nothing of the producer was ever stored
+        (producer_state.SEQUENCES - 1, [(MINE, 0, 1)], 3),  # they go on at 0 after the last one
+    ],
+)
 def test_sequence_numbers_begin_at_0_and_count_what_was_acknowledged(
-    partition: KafkaPartitionWriter, monkeypatch: pytest.MonkeyPatch, last_sequence: int, found: int
+    partition: KafkaPartitionWriter,
+    monkeypatch: pytest.MonkeyPatch,
+    acked: int,
+    states: list[Counted],
+    found: int,
 ) -> None:
-    acknowledged(partition, 5)
-    others = ProducerState(OTHERS, 0, 6)
-    mine = ProducerState(MINE, 0, last_sequence)
-    assert stored(partition, monkeypatch, others, mine) == found
+    assert stored(partition, monkeypatch, acked, *states) == found
 
 
-def test_a_partition_that_never_stored_anything_of_the_producer_holds_nothing(
+def test_less_than_was_acknowledged_and_what_another_epoch_counted_are_not_believed(
     partition: KafkaPartitionWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert stored(partition, monkeypatch, ProducerState(OTHERS, 0, 2)) == 0
-
-
-def test_numbers_go_on_at_0_after_the_last_one(
-    partition: KafkaPartitionWriter, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    acknowledged(partition, producer_state.SEQUENCES - 1)
-    assert stored(partition, monkeypatch, ProducerState(MINE, 0, 1)) == 3
-
-
-def test_what_another_epoch_counted_is_not_believed(
-    partition: KafkaPartitionWriter, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    acknowledged(partition, 5)
-    with pytest.raises(UnknownOutcomeError, match="changed its epoch"):
-        stored(partition, monkeypatch, ProducerState(MINE, 1, 5))
-
-
-def test_less_than_was_acknowledged_is_not_believed(
-    partition: KafkaPartitionWriter, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    acknowledged(partition, 5)
-    with pytest.raises(UnknownOutcomeError, match="cannot be"):
-        stored(partition, monkeypatch, ProducerState(MINE, 0, 3))
+    for state, words in (((MINE, 1, 5), "changed its epoch"), ((MINE, 0, 3), "cannot be")):
+        with pytest.raises(sdk.UnknownOutcomeError, match=words):
+            stored(partition, monkeypatch, 5, state)
 
 
 def test_a_leader_out_of_reach_is_asked_again_until_the_deadline(
     partition: KafkaPartitionWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     partition.refused = [PendingMessage(None, b"x")]
-    answers: list[list[ProducerState]] = [[ProducerState(MINE, 0, 0)]]
     gone: Iterator[Exception | None] = iter((ConnectionResetError("gone"), None))
 
     def ask(*_: object) -> list[ProducerState]:
         if (error := next(gone)) is not None:
             raise error
-        return answers[0]
+        return [ProducerState(MINE, 0, 0)]
 
     monkeypatch.setattr(SegmentWriter, "leader", lambda *_: ("127.0.0.1", 1))
     monkeypatch.setattr(producer_state, "ask", ask)
-    assert by_number(partition, MINE, END, {}, 60.0) == [
-        (-1, -1)
-    ]  # neither place nor time is known
+    # Neither place nor time is known.
+    assert by_number(partition, MINE, END, {}, 60.0) == [(-1, -1)]
     gone = iter((KafkaProtocolError("it may not tell"),))
-    with pytest.raises(UnknownOutcomeError, match="it may not tell"):
+    with pytest.raises(sdk.UnknownOutcomeError, match="it may not tell"):
         by_number(partition, MINE, END, {}, 60.0)
     gone = iter((ConnectionResetError("gone"),))
-    with pytest.raises(DeadlineError, match="could not be asked: gone"):
+    with pytest.raises(sdk.DeadlineError, match="could not be asked: gone"):
         by_number(partition, MINE, END, {}, -1.0)
 
 
@@ -206,14 +172,12 @@ def test_the_producers_id_is_awaited_and_no_older_one_is_taken(
     monkeypatch.setattr(SegmentWriter, "kafka_id", kafka_id)
     monkeypatch.setattr(settlement, "by_number", lambda *given: given[1:])
     tick = asyncio.Event()
-    info = replace(partition.segment.info, end_offsets=(END,))
-    layout = TopicLayout(
-        "t", incarnation=1, epoch=1, segments={0: Segment(info, "t0")}, bootstrap_servers=_NOBODY
+    layout = layout_with(
+        {0: sdk.Segment(replace(partition.segment.info, end_offsets=(END,)), "t0")}
     )
     done: object = asyncio.run(found(partition, layout, {}, 60.0, tick))
-    assert done == (MINE, END, {}, 60.0)
-    assert asked == [17.0] * 3
-    with pytest.raises(DeadlineError, match="in time"):
+    assert (done, asked) == ((MINE, END, {}, 60.0), [17.0] * 3)
+    with pytest.raises(sdk.DeadlineError, match="in time"):
         asyncio.run(found(partition, layout, {}, 0.0, tick))
 
 
@@ -280,18 +244,15 @@ def test_what_was_acknowledged_without_its_place_is_not_counted_for_what_was_ref
 ) -> None:
     mine = partition.segment_writer.producer_id
     partition.unlocated = 1
-    owners = {0: mine, 1: mine, 2: b"other", 3: mine}
-    assert in_tail(partition, monkeypatch, owners, 4) == [1, 3]
+    assert in_tail(partition, monkeypatch, {0: mine, 1: mine, 2: b"other", 3: mine}, 4) == [1, 3]
 
 
 def test_the_tail_is_read_to_where_the_layout_says_that_its_segment_ends(
     partition: KafkaPartitionWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended = SimpleNamespace(info=SimpleNamespace(end_offsets=(9,)))
-    segments = cast(dict[int, Segment], {partition.segment.segment_id: ended})
-    layout = TopicLayout(
-        "t", incarnation=1, epoch=1, segments=segments, bootstrap_servers="elsewhere"
-    )
+    segments = cast(dict[int, sdk.Segment], {partition.segment.segment_id: ended})
+    layout = layout_with(segments, "elsewhere")
     monkeypatch.setattr(settlement, "by_header", lambda *given: given[1:])
     located = {"bootstrap.servers": "elsewhere", "client.id": "x"}
     done: object = asyncio.run(found(partition, layout, {"client.id": "x"}, 60.0, asyncio.Event()))
@@ -302,9 +263,7 @@ def test_where_nothing_can_be_there_nothing_is_read(partition: KafkaPartitionWri
     assert by_header(partition, 0, {"bootstrap.servers": _NOBODY, "no": "property"}, 1.0) == []
 
 
-def test_the_tail_is_read_as_it_is_and_nothing_is_committed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_tail_is_read_and_nothing_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settlement, "Consumer", lambda settings: settings)
     assert settlement._reader({"client.id": "x"}) == {  # type: ignore[comparison-overlap]
         "group.id": "anabranch-no-group",
@@ -349,9 +308,7 @@ def scanned(
     return [at for at, _ in settlement._scan(tail, place, 2, mine, time.monotonic() + 60.0)]
 
 
-def test_errors_that_pass_and_gaps_do_not_keep_the_tail_from_being_read(
-    partition: KafkaPartitionWriter,
-) -> None:
+def test_passing_errors_and_gaps_do_not_hide_the_tail(partition: KafkaPartitionWriter) -> None:
     mine = partition.segment_writer.producer_id
     assert scanned(partition, {0: mine, 1: mine}, (KafkaError._TRANSPORT, -1001)) == [0, 1]
     assert scanned(partition, {0: mine, 1: mine}, (_RETRIABLE, -1001)) == [0, 1]

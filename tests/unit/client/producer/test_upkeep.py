@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from anabranch.client import (
-    DeliveryError,
-    DeliveryResult,
-    OnDelivery,
-    ProducerSettings,
-    Segment,
-    TopicLayout,
-    TopicNotFoundError,
-    UnknownOutcomeError,
-)
+from anabranch import client as sdk
 from anabranch.client._producer import segment_writer, settlement
 from anabranch.client._producer.dispatcher import Dispatcher
 from anabranch.client._producer.kafka_writer import KafkaPartitionWriter
@@ -26,7 +18,8 @@ from anabranch.client._producer.partition_writer import PendingMessage
 from anabranch.client._producer.segment_writer import SegmentWriter
 from anabranch.core.topics.layout import SegmentLayout
 from support.nobody import nobody
-from support.waiting import WAIT_S, until
+from support.still_watch import layout_of
+from support.waiting import until
 
 _PATIENCE_S = 10.0
 
@@ -36,16 +29,9 @@ class Stage:
 
     def __init__(self, servers: str, segments: int = 1, brokers: int = 1) -> None:
         self.at = 1_000.0
-        self.told: dict[bytes, DeliveryResult | Exception | None] = {}
-        plain = SegmentLayout.initial(segments, 4 * segments)
-        self.layout = TopicLayout(
-            "public/default/orders",
-            incarnation=1,
-            epoch=1,
-            segments={each: Segment(part, f"t{each}") for each, part in plain.segments.items()},
-            bootstrap_servers=servers,
-        )
-        settings = ProducerSettings(delivery_timeout_s=_PATIENCE_S)
+        self.told: dict[bytes, sdk.DeliveryResult | Exception | None] = {}
+        self.layout = layout_of(SegmentLayout.initial(segments, 4 * segments), servers)
+        settings = sdk.ProducerSettings(delivery_timeout_s=_PATIENCE_S)
         self.dispatcher = Dispatcher(self.layout, settings, {}, lambda: self.at)
         self.dispatcher.writers.brokers = brokers
 
@@ -54,10 +40,10 @@ class Stage:
         self.dispatcher.take(PendingMessage(key, value, (), 0, self.told_of(value)))
         return partition
 
-    def told_of(self, value: bytes) -> OnDelivery:
+    def told_of(self, value: bytes) -> sdk.OnDelivery:
         """Notes what became of the message, once."""
 
-        def told(result: DeliveryResult | None, error: Exception | None) -> None:
+        def told(result: sdk.DeliveryResult | None, error: Exception | None) -> None:
             assert value not in self.told
             self.told[value] = result or error
 
@@ -99,21 +85,17 @@ def servers() -> Iterator[str]:
         yield address
 
 
-def run(
-    servers: str, body: Callable[[Stage], Awaitable[None]], segments: int = 1, brokers: int = 1
-) -> None:
-    async def test() -> None:
-        stage = Stage(servers, segments, brokers)
-        try:
-            await body(stage)
-        finally:
-            await stage.dispatcher.close()
-
-    asyncio.run(asyncio.wait_for(test(), WAIT_S))
+@asynccontextmanager
+async def staged(servers: str, segments: int = 1, brokers: int = 1) -> AsyncIterator[Stage]:
+    stage = Stage(servers, segments, brokers)
+    try:
+        yield stage
+    finally:
+        await stage.dispatcher.close()
 
 
-def test_a_bucket_that_gets_nowhere_is_given_up_while_others_get_on(servers: str) -> None:
-    async def body(stage: Stage) -> None:
+async def test_a_bucket_that_gets_nowhere_is_given_up_while_others_get_on(servers: str) -> None:
+    async with staged(servers) as stage:
         stuck, key = stage.proven(0)
         busy, _ = stage.proven(1)
         stage.send(b"one", key)
@@ -124,16 +106,14 @@ def test_a_bucket_that_gets_nowhere_is_given_up_while_others_get_on(servers: str
         await stage.settled(b"one")
 
         error = stage.told[b"one"]
-        assert isinstance(error, UnknownOutcomeError)
+        assert isinstance(error, sdk.UnknownOutcomeError)
         assert stuck.where in str(error)
         assert "did not acknowledge it in 10 s" in str(error)
         assert "Kafka may have it" in str(error)
 
-    run(servers, body)
 
-
-def test_time_is_up_for_each_message_by_itself_and_not_before(servers: str) -> None:
-    async def body(stage: Stage) -> None:
+async def test_time_is_up_for_each_message_by_itself_and_not_before(servers: str) -> None:
+    async with staged(servers) as stage:
         partition, key = stage.partition(0)
         stage.send(b"first", key)  # goes alone, so the others are held
         stage.pass_s(5)
@@ -146,30 +126,24 @@ def test_time_is_up_for_each_message_by_itself_and_not_before(servers: str) -> N
         stage.pass_s(5)
         await stage.settled(b"second")
         error = stage.told[b"second"]
-        assert isinstance(error, DeliveryError)
+        assert isinstance(error, sdk.DeliveryError)
         assert partition.where in str(error)
 
-    run(servers, body)
 
-
-def test_what_was_never_handed_to_kafka_is_said_to_be_not_sent(servers: str) -> None:
-    async def body(stage: Stage) -> None:
+async def test_what_was_never_handed_to_kafka_is_said_to_be_not_sent(servers: str) -> None:
+    async with staged(servers) as stage:
         partition, key = stage.partition(0)
         partition.pause()
         stage.send(b"held", key)
         stage.pass_s(12)
         await stage.settled(b"held")
         error = stage.told[b"held"]
-        assert type(error) is DeliveryError
+        assert type(error) is sdk.DeliveryError
         assert f"to {partition.where} could not be sent in 10 s" in str(error)
 
-    run(servers, body)
 
-
-def test_what_follows_something_given_up_goes_by_a_writer_that_is_new_to_kafka(
-    servers: str,
-) -> None:
-    async def body(stage: Stage) -> None:
+async def test_what_follows_something_given_up_goes_by_a_new_writer(servers: str) -> None:
+    async with staged(servers) as stage:
         partition, key = stage.proven(0)
         stage.send(b"one", key)
         stage.pass_s(12)
@@ -180,11 +154,9 @@ def test_what_follows_something_given_up_goes_by_a_writer_that_is_new_to_kafka(
         assert (again.forgone, again.proven, again.appended) == (0, False, 1)
         assert partition.segment_writer not in list(stage.dispatcher.writers)
 
-    run(servers, body)
 
-
-def test_a_client_of_kafka_that_takes_nothing_more_is_replaced(servers: str) -> None:
-    async def body(stage: Stage) -> None:
+async def test_a_client_of_kafka_that_takes_nothing_more_is_replaced(servers: str) -> None:
+    async with staged(servers) as stage:
         partition, key = stage.proven(0)
         partition.segment_writer.is_broken = True
         stage.pass_s(3)
@@ -192,13 +164,11 @@ def test_a_client_of_kafka_that_takes_nothing_more_is_replaced(servers: str) -> 
         assert again.segment_writer is not partition.segment_writer
         assert again.appended == 1
 
-    run(servers, body)
 
-
-def test_a_sealed_segments_client_of_kafka_is_not_replaced_again_and_again(
+async def test_a_sealed_segments_client_of_kafka_is_not_replaced_again_and_again(
     servers: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def body(stage: Stage) -> None:
+    async with staged(servers) as stage:
         partition, _ = stage.proven(0)
         stage.partition(1)
         stage.dispatcher.router.close(partition)
@@ -207,11 +177,9 @@ def test_a_sealed_segments_client_of_kafka_is_not_replaced_again_and_again(
         stage.pass_s(5)
         assert caplog.text.count("producer.gives_up") == 1, "for the buckets that go on"
 
-    run(servers, body)
 
-
-def test_a_flow_that_rested_for_long_begins_with_a_single_append_again(servers: str) -> None:
-    async def body(stage: Stage) -> None:
+async def test_a_flow_that_rested_for_long_begins_with_a_single_append_again(servers: str) -> None:
+    async with staged(servers) as stage:
         rested, key = stage.proven(0)
         busy, _ = stage.proven(1)
         for _ in range(100):
@@ -224,14 +192,11 @@ def test_a_flow_that_rested_for_long_begins_with_a_single_append_again(servers: 
         appended = rested.appended
         assert stage.send(b"one", key) is rested
         stage.send(b"two", key)
-        assert rested.appended == appended + 1
-        assert [held.value for held in rested.held] == [b"two"]
-
-    run(servers, body)
+        assert (rested.appended, [held.value for held in rested.held]) == (appended + 1, [b"two"])
 
 
-def test_writers_that_nothing_goes_through_are_closed_with_their_threads(servers: str) -> None:
-    async def body(stage: Stage) -> None:
+async def test_writers_without_anything_are_closed_with_their_threads(servers: str) -> None:
+    async with staged(servers, segments=16) as stage:
         for number in range(200):
             partition = stage.dispatcher.router.route(b"key-%d" % number)
             if not partition.proven:
@@ -245,40 +210,32 @@ def test_writers_that_nothing_goes_through_are_closed_with_their_threads(servers
         assert stage.dispatcher.router.writers() == []
         await until(lambda: not any(t.name == _CLOSING for t in threading.enumerate()))
 
-    run(servers, body, segments=16)
-
 
 _CLOSING = "segment-writer-close"
 
 
-def test_a_segment_that_retires_while_the_producer_starts_is_no_error(servers: str) -> None:
-    async def body(stage: Stage) -> None:
+async def test_a_segment_that_retires_while_the_producer_starts_is_no_error(servers: str) -> None:
+    async with staged(servers) as stage:
         starting = asyncio.create_task(stage.dispatcher.start())
         await asyncio.sleep(0)  # it asks Kafka for the segment, on a thread
         stage.dispatcher.update(_split(servers))
         await until(lambda: not any(t.name == _CLOSING for t in threading.enumerate()))
         await starting
 
-    run(servers, body)
 
-
-def test_a_writer_that_is_closed_is_asked_nothing_more(servers: str) -> None:
-    async def body(stage: Stage) -> None:
-        writer = SegmentWriter(stage.layout, ProducerSettings(), {})
+async def test_a_writer_that_is_closed_is_asked_nothing_more(servers: str) -> None:
+    async with staged(servers) as stage:
+        writer = SegmentWriter(stage.layout, sdk.ProducerSettings(), {})
         writer.close()
         await writer.warm("t0")
         await writer.await_leaders("t0")
         with pytest.raises(ConnectionError, match="has no leader"):
             writer.leader("t0", 0)
 
-    run(servers, body)
 
-
-def test_a_child_takes_its_first_append_when_its_leaders_lead_or_could_not_be_asked(
-    servers: str,
-) -> None:
-    async def body(stage: Stage) -> None:
-        sealing = announced(SegmentLayout.initial(1, 4), stage.layout, servers)
+async def test_a_child_takes_its_first_append_when_its_leaders_lead(servers: str) -> None:
+    async with staged(servers) as stage:
+        sealing = announced(SegmentLayout.initial(1, 4), servers)
         parent = stage.dispatcher.router.route(b"key")
         stage.dispatcher.update(sealing)
         assert stage.dispatcher.router.route(b"key") is parent
@@ -291,100 +248,75 @@ def test_a_child_takes_its_first_append_when_its_leaders_lead_or_could_not_be_as
         await until(lambda: partition.appended == 1)
         assert not partition.held
 
-    run(servers, body)
-
 
 @pytest.mark.parametrize("copies", [3, 0], ids=["several copies", "not known"])
-def test_a_bucket_with_copies_is_left_when_its_segment_is_sealed_not_when_it_refuses(
+async def test_a_bucket_with_copies_is_left_when_its_segment_is_sealed_not_when_it_refuses(
     servers: str, copies: int
 ) -> None:
-    async def body(stage: Stage) -> None:
+    async with staged(servers) as stage:
         first = SegmentLayout.initial(1, 4)
         parent = stage.dispatcher.router.route(b"key")
         parent.segment_writer.copies = copies
-        stage.dispatcher.update(announced(first, stage.layout, servers))
+        stage.dispatcher.update(announced(first, servers))
         stage.dispatcher.router.close(parent)  # Kafka refuses
         stage.dispatcher.poll()
         assert stage.send(b"one", b"key") is parent
-        parts = first.split_segment(0).segments.values()
-        sealed = {part.segment_id: Segment(part, f"t{part.segment_id}") for part in parts}
-        stage.dispatcher.update(
-            TopicLayout("public/default/orders", 1, 3, sealed, bootstrap_servers=servers)
-        )
+        stage.dispatcher.update(layout_of(first.split_segment(0), servers, epoch=3))
         assert stage.dispatcher.router.route(b"key").segment.segment_id in (1, 2)
 
-    run(servers, body)
 
-
-def announced(first: SegmentLayout, known: TopicLayout, servers: str) -> TopicLayout:
+def announced(first: SegmentLayout, servers: str) -> sdk.TopicLayout:
     """The layout of a topic whose only segment is being split, and refuses from now on."""
-    children = tuple(Segment(part, f"t{part.segment_id}") for part in first.split_children(0))
-    return TopicLayout(
-        "public/default/orders",
-        incarnation=1,
-        epoch=2,
-        segments=known.segments,
-        children=children,
-        parents_under_way=frozenset({0}),
-        sealing=True,
-        bootstrap_servers=servers,
+    children = tuple(sdk.Segment(part, f"t{part.segment_id}") for part in first.split_children(0))
+    return layout_of(
+        first, servers, epoch=2, children=children, parents_under_way=frozenset({0}), sealing=True
     )
 
 
 @pytest.mark.parametrize(("brokers", "writers"), [(1, 1), (3, 4), (0, 4)])
-def test_buckets_share_a_writer_only_where_one_broker_leads_them_all(
+async def test_buckets_share_a_writer_only_where_one_broker_leads_them_all(
     servers: str, brokers: int, writers: int
 ) -> None:
-    async def body(stage: Stage) -> None:
+    async with staged(servers, brokers=brokers) as stage:
         partitions = [stage.partition(bucket)[0] for bucket in range(4)]
         assert len({id(partition.segment_writer) for partition in partitions}) == writers
 
-    run(servers, body, brokers=brokers)
 
-
-def _split(servers: str) -> TopicLayout:
+def _split(servers: str) -> sdk.TopicLayout:
     """The stage's topic, once its segment is sealed and split."""
     plain = SegmentLayout.initial(1, 4)
     split = plain.replaced((0,), plain.split_children(0), {0: (5, 5, 5, 5)}, 0)
-    return TopicLayout(
-        "public/default/orders",
-        incarnation=1,
-        epoch=2,
-        segments={each: Segment(part, f"t{each}") for each, part in split.segments.items()},
-        bootstrap_servers=servers,
-    )
+    return layout_of(split, servers, epoch=2)
 
 
-def test_messages_that_no_client_of_kafka_can_be_made_for_fail_and_later_ones_go_on(
+async def test_messages_that_no_client_of_kafka_can_be_made_for_fail_and_later_ones_go_on(
     servers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise KafkaException(KafkaError(KafkaError._CRIT_SYS_RESOURCE, "no thread is left"))
 
-    async def body(stage: Stage) -> None:
+    async with staged(servers) as stage:
         partition, key = stage.proven(0)
         partition.pause()
         stage.send(b"held", key)
         monkeypatch.setattr(segment_writer, "Producer", refuse)
         stage.dispatcher.update(_split(servers))
         await stage.settled(b"held")
-        assert type(stage.told[b"held"]) is DeliveryError
-        with pytest.raises(DeliveryError, match="no thread is left"):
+        assert type(stage.told[b"held"]) is sdk.DeliveryError
+        with pytest.raises(sdk.DeliveryError, match="no thread is left"):
             stage.dispatcher.take(PendingMessage(key, b"new", (), 0, stage.told_of(b"new")))
         assert (stage.dispatcher.under_way.count, stage.dispatcher.under_way.bytes) == (0, 0)
         monkeypatch.undo()
         assert stage.send(b"later", key).appended == 1
 
-    run(servers, body)
 
-
-def test_a_fault_while_doubt_is_settled_fails_what_is_in_doubt_and_the_bucket_goes_on(
+async def test_a_fault_while_doubt_is_settled_fails_what_is_in_doubt_and_the_bucket_goes_on(
     servers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fault(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    async def body(stage: Stage) -> None:
+    async with staged(servers) as stage:
         monkeypatch.setattr(settlement, "found", fault)
         partition, key = stage.proven(0)
         stage.send(b"in doubt", key)
@@ -396,40 +328,68 @@ def test_a_fault_while_doubt_is_settled_fails_what_is_in_doubt_and_the_bucket_go
         stage.send(b"held", key)
         stage.dispatcher.update(_split(servers))
         await stage.settled(b"in doubt")
-        assert isinstance(stage.told[b"in doubt"], UnknownOutcomeError)
+        assert isinstance(stage.told[b"in doubt"], sdk.UnknownOutcomeError)
         assert "can't start new thread" in str(stage.told[b"in doubt"])
         assert stage.dispatcher.router.leaving == []
         assert stage.dispatcher.router.route(key).segment.segment_id > 0
         assert b"held" not in stage.told
 
-    run(servers, body)
 
-
-def test_a_deleted_topic_leaves_no_flow_and_no_writer(servers: str) -> None:
-    async def body(stage: Stage) -> None:
+async def test_a_deleted_topic_leaves_no_flow_and_no_writer(servers: str) -> None:
+    async with staged(servers) as stage:
         partition, key = stage.proven(0)
         stage.partition(1)
         stage.send(b"one", key)
         stage.dispatcher.update(stage.layout.as_deleted())
         await stage.settled(b"one")
-        assert isinstance(stage.told[b"one"], TopicNotFoundError)
+        assert isinstance(stage.told[b"one"], sdk.TopicNotFoundError)
         assert stage.dispatcher.router.writers() == []
-        assert list(stage.dispatcher.writers) == []
-        assert stage.dispatcher.router.routes == {}
+        assert (list(stage.dispatcher.writers), stage.dispatcher.router.routes) == ([], {})
         assert partition.outstanding == 0
 
-    run(servers, body)
 
-
-def test_closing_tells_of_every_message_what_became_of_it(servers: str) -> None:
-    async def body(stage: Stage) -> None:
+async def test_closing_tells_of_every_message_what_became_of_it(servers: str) -> None:
+    async with staged(servers) as stage:
         _, key = stage.partition(0)
         stage.send(b"first", key)
         stage.send(b"held", key)
         await stage.dispatcher.close()
-        assert isinstance(stage.told[b"first"], UnknownOutcomeError)
-        assert type(stage.told[b"held"]) is DeliveryError
+        assert isinstance(stage.told[b"first"], sdk.UnknownOutcomeError)
+        assert type(stage.told[b"held"]) is sdk.DeliveryError
         assert "the producer was closed" in str(stage.told[b"first"])
         assert stage.dispatcher.under_way.count == 0
 
-    run(servers, body)
+
+async def test_what_is_sent_to_a_segment_whose_topic_is_gone_fails_at_once_and_no_other(
+    servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone: set[str] = set()
+
+    async def lacks(_: SegmentWriter, kafka_topic: str) -> bool:
+        return kafka_topic in gone
+
+    monkeypatch.setattr(SegmentWriter, "lacks", lacks)
+    async with staged(servers, 2) as stage:
+        lost, key = stage.proven(0)
+        keyless = {stage.dispatcher.router.route(None).segment.segment_id for _ in range(16)}
+        assert keyless == {0, 1}
+        gone.add(lost.topic)
+        stage.send(b"under way", key)
+        for _ in range(5):
+            stage.pass_s(1)
+            await asyncio.sleep(0)
+        await stage.settled(b"under way")
+        stage.send(b"later", key)
+        await stage.settled(b"later")
+        for value in (b"under way", b"later"):
+            error = stage.told[value]
+            assert type(error) is sdk.SegmentMissingError
+            assert lost.topic in str(error)
+        routed = [stage.dispatcher.router.route(None) for _ in range(16)]
+        assert lost.segment not in {each.segment for each in routed}
+
+        gone.clear()
+        stage.pass_s(1)
+        await asyncio.sleep(0)
+        again = stage.dispatcher.router.route(key)
+        assert again.may_append, "Kafka has it again"

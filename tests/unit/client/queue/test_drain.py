@@ -104,16 +104,6 @@ def delivery(count: int) -> Delivery:
     return Delivery(cast("list[Message]", [None] * count))
 
 
-def test_a_delivery_is_over_once_all_of_it_is_settled() -> None:
-    three = delivery(3)
-    assert three.acknowledge(0, ACCEPT)
-    assert three.acknowledge(1, REJECT)
-    assert not three.wait(0.0)
-    assert three.acknowledge(2, RELEASE)
-    assert three.wait(0.0)
-    assert three.end()[0] == [ACCEPT, REJECT, RELEASE]
-
-
 def test_what_was_not_settled_in_time_is_released_and_cannot_be_settled_later() -> None:
     three = delivery(3)
     three.acknowledge(1, ACCEPT)

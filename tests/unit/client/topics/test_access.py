@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from anabranch.access import Tls
 from anabranch.client._topics.access import NodeAccess
 from anabranch.wire import anabranch_pb2 as pb
@@ -47,29 +49,21 @@ def silent_node(issued: Issued) -> Iterator[int]:
             thread.join()
 
 
-def test_nothing_is_left_of_a_connection_whose_node_says_no_goodbye(tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", ["its user", "the client"])
+def test_nothing_is_left_of_a_connection_without_a_goodbye(tmp_path: Path, by: str) -> None:
     authority = Authority(tmp_path)
 
     async def test(port: int) -> None:
         access = NodeAccess(f"pulsar+ssl://{HOST}:{port}", Tls(ca_file=authority.file))
         made = await access.connect(HOST, port, on_push=lambda _: None, timeout_s=WAIT_S)
-        made.close("it is over")
-        await access.end()
-        assert made.closed.done()
+        if by == "its user":
+            made.close("it is over")
+            await access.end()
+            assert made.closed.done()
+        else:
+            await access.end()
+            assert await made.closed == "the client was closed"
 
     with silent_node(authority.issue("node", server=True)) as port:
         asyncio.run(test(port))
         gc.collect()  # what an open socket says then fails the test
-
-
-def test_what_nobody_has_closed_ends_with_the_client(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-
-    async def test(port: int) -> None:
-        access = NodeAccess(f"pulsar+ssl://{HOST}:{port}", Tls(ca_file=authority.file))
-        made = await access.connect(HOST, port, on_push=lambda _: None, timeout_s=WAIT_S)
-        await access.end()
-        assert await made.closed == "the client was closed"
-
-    with silent_node(authority.issue("node", server=True)) as port:
-        asyncio.run(test(port))

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
-from anabranch.client import Segment, TopicLayout
+from anabranch.client import TopicLayout
 from anabranch.client._topics.traffic import Taken, TopicTraffic, TrafficReporter
 from anabranch.core.topics.layout import SegmentLayout
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError
 from anabranch.wire.errors import RefusedError
 from anabranch.wire.server.server import Peer, Routes
-from support import steady
-from support.wire import HOST, WAIT_S, no_routes, serving
+from support.still_watch import layout_of
+from support.wire import HOST, no_routes, serving
 
 TOPIC = "public/default/orders"
 
 
 def layout(incarnation: int = 1, segments: int = 2, topic: str = TOPIC) -> TopicLayout:
-    plain = SegmentLayout.initial(segments, 4)
-    parts = {n: Segment(part, f"t{n}") for n, part in plain.segments.items()}
-    return TopicLayout(topic, incarnation=incarnation, epoch=1, segments=parts)
+    return layout_of(SegmentLayout.initial(segments, 4), topic=topic, incarnation=incarnation)
 
 
 class Watch:
@@ -85,24 +84,19 @@ class Stage:
         await self.reporter.report_due()
 
 
-Body = Callable[[Stage, Controller], Awaitable[None]]
+@asynccontextmanager
+async def staged() -> AsyncIterator[tuple[Stage, Controller]]:
+    controller = Controller()
+    async with serving(controller.open_session) as server:
+        stage = Stage(f"pulsar://{HOST}:{server.port}")
+        try:
+            yield stage, controller
+        finally:
+            await stage.reporter.close()
 
 
-def run(body: Body) -> None:
-    async def test() -> None:
-        controller = Controller()
-        async with serving(controller.open_session) as server:
-            stage = Stage(f"pulsar://{HOST}:{server.port}")
-            try:
-                await body(stage, controller)
-            finally:
-                await stage.reporter.close()
-
-    steady.run(asyncio.wait_for(test(), WAIT_S))
-
-
-def test_a_report_has_what_changed_and_says_what_was_told_before() -> None:
-    async def body(stage: Stage, controller: Controller) -> None:
+async def test_a_report_has_what_changed_and_says_what_was_told_before() -> None:
+    async with staged() as (stage, controller):
         stage.traffic.wrote(0, 10, 1_000)
         stage.traffic.read("billing", 1, 5, 500)
         await stage.later(1.0)
@@ -114,11 +108,9 @@ def test_a_report_has_what_changed_and_says_what_was_told_before() -> None:
         assert len({each.client_id for each in controller.reports}) == 1
         assert controller.connections == 1
 
-    run(body)
 
-
-def test_nothing_is_told_when_nothing_changed_or_it_is_not_time() -> None:
-    async def body(stage: Stage, controller: Controller) -> None:
+async def test_nothing_is_told_when_nothing_changed_or_it_is_not_time() -> None:
+    async with staged() as (stage, controller):
         await stage.later(1.0)
         stage.traffic.wrote(0, 10, 1_000)
         await stage.later(1.0)
@@ -129,11 +121,9 @@ def test_nothing_is_told_when_nothing_changed_or_it_is_not_time() -> None:
         await stage.later(4.9)  # the controller wants one every 5 s
         assert len(controller.reports) == 1
 
-    run(body)
 
-
-def test_what_a_controller_refused_for_now_is_told_to_the_next_one() -> None:
-    async def body(stage: Stage, controller: Controller) -> None:
+async def test_what_a_controller_refused_for_now_is_told_to_the_next_one() -> None:
+    async with staged() as (stage, controller):
         controller.refusal = ServerError.ServiceNotReady
         stage.traffic.wrote(0, 10, 1_000)
         await stage.later(1.0)
@@ -142,11 +132,9 @@ def test_what_a_controller_refused_for_now_is_told_to_the_next_one() -> None:
         await stage.later(10.0)
         assert controller.said() == [(0, "", 15, 1_500, 0)]
 
-    run(body)
 
-
-def test_a_topic_that_is_refused_does_not_keep_others_from_being_told() -> None:
-    async def body(stage: Stage, controller: Controller) -> None:
+async def test_a_topic_that_is_refused_does_not_keep_others_from_being_told() -> None:
+    async with staged() as (stage, controller):
         controller.refusal, controller.refused = ServerError.TopicNotFound, TOPIC
         other = stage.reporter.topic(Watch(stage.watch.controller_url, "public/default/returns"))
         stage.traffic.wrote(0, 10, 1_000)
@@ -158,11 +146,9 @@ def test_a_topic_that_is_refused_does_not_keep_others_from_being_told() -> None:
         ]
         assert other.news() == []
 
-    run(body)
 
-
-def test_a_closed_topic_that_is_refused_is_reported_no_more() -> None:
-    async def body(stage: Stage, controller: Controller) -> None:
+async def test_a_closed_topic_that_is_refused_is_reported_no_more() -> None:
+    async with staged() as (stage, controller):
         controller.refusal = ServerError.TopicNotFound
         stage.traffic.wrote(0, 10, 1_000)
         stage.watch.is_closed = True
@@ -170,67 +156,54 @@ def test_a_closed_topic_that_is_refused_is_reported_no_more() -> None:
             await stage.later(20.0)
         assert len(controller.reports) == 1
 
-    run(body)
+
+async def test_a_client_without_topics_rests() -> None:
+    now, looks, again = 100.0, 0, asyncio.Event()
+
+    def look() -> float:
+        nonlocal looks
+        looks += 1
+        if looks > 2:  # for the topic, and for what is due
+            again.set()
+        return now
+
+    reporter = TrafficReporter(look)
+    watch = Watch("pulsar://127.0.0.1:1")
+    watch.is_closed = True
+    reporter.topic(watch)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(again.wait(), 0.4)
+    await reporter.close()
 
 
-def test_a_client_without_topics_rests() -> None:
-    async def test() -> None:
-        now, looks, again = 100.0, 0, asyncio.Event()
-
-        def look() -> float:
-            nonlocal looks
-            looks += 1
-            if looks > 2:  # for the topic, and for what is due
-                again.set()
-            return now
-
-        reporter = TrafficReporter(look)
-        watch = Watch("pulsar://127.0.0.1:1")
-        watch.is_closed = True
-        reporter.topic(watch)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(again.wait(), 0.4)
-        await reporter.close()
-
-    steady.run(asyncio.wait_for(test(), WAIT_S))
-
-
-def test_a_node_that_does_not_know_the_command_is_not_asked_again() -> None:
-    async def test() -> None:
-        async with serving(no_routes) as server:
-            stage = Stage(f"pulsar://{HOST}:{server.port}")
-            for _ in range(3):
-                stage.traffic.wrote(0, 10, 1_000)
-                await stage.later(20.0)
-            assert len(server.peers) <= 1
-            await stage.reporter.close()
-
-    steady.run(asyncio.wait_for(test(), WAIT_S))
+async def test_a_node_that_does_not_know_the_command_is_not_asked_again() -> None:
+    async with serving(no_routes) as server:
+        stage = Stage(f"pulsar://{HOST}:{server.port}")
+        for _ in range(3):
+            stage.traffic.wrote(0, 10, 1_000)
+            await stage.later(20.0)
+        assert len(server.peers) <= 1
+        await stage.reporter.close()
 
 
 @pytest.mark.parametrize("url", ["", "pulsar://127.0.0.1:1", "nonsense"])
-def test_a_controller_that_is_not_there_is_no_trouble(url: str) -> None:
-    async def test() -> None:
-        stage = Stage(url)
-        stage.traffic.wrote(0, 10, 1_000)
-        await stage.later(20.0)
-        stage.traffic.wrote(0, 10, 1_000)
-        await stage.later(20.0)
-        await stage.reporter.close()
-
-    steady.run(asyncio.wait_for(test(), WAIT_S))
+async def test_a_controller_that_is_not_there_is_no_trouble(url: str) -> None:
+    stage = Stage(url)
+    stage.traffic.wrote(0, 10, 1_000)
+    await stage.later(20.0)
+    stage.traffic.wrote(0, 10, 1_000)
+    await stage.later(20.0)
+    await stage.reporter.close()
 
 
-def test_reports_go_to_the_controller_that_an_open_watch_knows() -> None:
-    async def body(stage: Stage, controller: Controller) -> None:
+async def test_reports_go_to_the_controller_that_an_open_watch_knows() -> None:
+    async with staged() as (stage, controller):
         url, stage.watch.controller_url = stage.watch.controller_url, "pulsar://127.0.0.1:1"
         stage.watch.is_closed = True
         assert stage.reporter.topic(Watch(url)) is stage.traffic
         stage.traffic.wrote(0, 10, 1_000)
         await stage.later(1.0)
         assert len(controller.reports) == 1
-
-    run(body)
 
 
 def test_a_topic_that_was_made_again_is_counted_anew_and_pruned_segments_are_forgotten() -> None:

@@ -14,11 +14,7 @@ ID = "river-1"
 
 
 def registers(
-    proposal: str = "p",
-    archive: str = ID,
-    version: int = 1,
-    first_offset: int = 0,
-    place: str = "",
+    proposal: str = "p", archive: str = ID, version: int = 1, first_offset: int = 0, place: str = ""
 ) -> ArchiveChange:
     return ArchiveChange(proposal, archive, ArchiveOp.REGISTER, version, "me", first_offset, place)
 

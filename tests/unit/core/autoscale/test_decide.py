@@ -5,13 +5,7 @@ from __future__ import annotations
 import pytest
 
 from anabranch.core.autoscale.decide import Demand, LastActions
-from anabranch.core.autoscale.decisions import (
-    Blocked,
-    Merge,
-    Reason,
-    Rebucket,
-    Split,
-)
+from anabranch.core.autoscale.decisions import Blocked, Merge, Reason, Rebucket, Split
 from anabranch.core.autoscale.load import SegmentLoad
 from anabranch.core.topics.layout import SegmentLayout
 from anabranch.core.topics.segment import RING16_END, new_segment
@@ -45,12 +39,17 @@ def test_a_topic_without_load_or_consumers_is_left_alone_and_every_pass_says_why
     )
 
 
-def test_consumers_go_before_load_and_load_before_a_merge() -> None:
+def test_consumers_go_before_load_and_that_before_a_merge_and_that_before_buckets_to_spare() -> (
+    None
+):
     cold_and_hot = {**rates_in(40, 0, 0), 3: load(bytes_in=1_500)}
     topic = segments(4)
     assert split(decided(topic, cold_and_hot, streams(5))) == (0, Reason.CONSUMER_COUNT)
     assert split(decided(topic, cold_and_hot, streams(4))) == (3, Reason.BYTES_RATE_IN)
     assert isinstance(decided(topic, rates_in(40, 0, 0, 0), streams(2)), Merge)
+    assert isinstance(decided(segments(2, buckets=8), rates_in(0, 0)), Merge)
+    found = decided(segments(2, buckets=8), rates_in(0, 0), policy=policy(min_segments=2))
+    assert rebucket(found) == ((0, 1), 2, Reason.BUCKET_SURPLUS)
 
 
 def test_a_pass_that_waits_for_its_cooldown_lets_the_next_one_act() -> None:
@@ -59,13 +58,6 @@ def test_a_pass_that_waits_for_its_cooldown_lets_the_next_one_act() -> None:
     assert isinstance(found, Merge)
     found = decided(segments(3), rates_in(40, 0, 0), streams(4), last=ago(split=1))
     assert "waits for the split cooldown" in quiet(found)
-
-
-def test_a_merge_goes_before_buckets_to_spare() -> None:
-    loads = rates_in(0, 0)
-    assert isinstance(decided(segments(2, buckets=8), loads), Merge)
-    found = decided(segments(2, buckets=8), loads, policy=policy(min_segments=2))
-    assert rebucket(found) == ((0, 1), 2, Reason.BUCKET_SURPLUS)
 
 
 def test_of_several_things_in_the_way_the_first_is_told() -> None:
@@ -83,8 +75,7 @@ def test_a_range_of_one_hash_ends_the_evaluation_before_what_else_could_be_done(
     parts += [new_segment(n, 1 + (n - 1) * 100, n * 100, 1) for n in (1, 2)]
     parts += [new_segment(3, 201, RING16_END, 1)]
     topic = SegmentLayout(0, 4, parts)
-    cold_beside = rates_in(150, 0, 0, 0)
-    assert quiet(decided(topic, cold_beside), Blocked.UNSPLITTABLE) == (
+    assert quiet(decided(topic, rates_in(150, 0, 0, 0)), Blocked.UNSPLITTABLE) == (
         "segment 0 should be split, but its range is one hash"
     )
     assert isinstance(decided(topic, rates_in(100, 0, 0, 0)), Merge)
@@ -109,17 +100,12 @@ def test_nothing_is_made_for_consumers_that_are_away_and_nothing_taken_from_them
 def test_consumers_ask_for_a_segment_when_one_subscription_has_more_than_there_are(
     consumers: tuple[int, ...], acts: bool
 ) -> None:
-    found = decided(segments(2), rates_in(50, 50), streams(*consumers))
-    assert isinstance(found, Split) is acts
+    assert isinstance(decided(segments(2), rates_in(50, 50), streams(*consumers)), Split) is acts
 
 
 @pytest.mark.parametrize(
     ("rate", "expected"),
-    [
-        (29.9, ((0, 1), 2, Reason.BELOW_SPLIT_RATE_FLOOR)),
-        (30.0, (1, Reason.CONSUMER_COUNT)),
-        (30.1, (1, Reason.CONSUMER_COUNT)),
-    ],
+    [(29.9, ((0, 1), 2, Reason.BELOW_SPLIT_RATE_FLOOR)), (30.0, (1, Reason.CONSUMER_COUNT))],
 )
 def test_the_busiest_segment_is_split_from_the_rate_floor_on(
     rate: float, expected: tuple[object, ...]
@@ -130,11 +116,7 @@ def test_the_busiest_segment_is_split_from_the_rate_floor_on(
 
 @pytest.mark.parametrize(
     ("most", "expected"),
-    [
-        (1, ((0, 1), 2, Reason.AT_MAX_SEGMENTS)),
-        (2, ((0, 1), 2, Reason.AT_MAX_SEGMENTS)),
-        (3, (0, Reason.CONSUMER_COUNT)),
-    ],
+    [(2, ((0, 1), 2, Reason.AT_MAX_SEGMENTS)), (3, (0, Reason.CONSUMER_COUNT))],
 )
 def test_at_the_most_segments_consumers_are_given_buckets_instead(
     most: int, expected: tuple[object, ...]
@@ -146,7 +128,6 @@ def test_at_the_most_segments_consumers_are_given_buckets_instead(
 @pytest.mark.parametrize(
     ("loads", "busiest"),
     [
-        (rates_in(50, 50, 50), 0),
         (rates_in(40, 50, 50), 1),
         (rates_in(40, 50, 51), 2),
         ({1: load(30), 2: load(30, 99_999)}, 1),  # bytes do not count here
@@ -158,27 +139,12 @@ def test_the_busiest_segment_takes_most_messages_and_has_the_lowest_id_of_equals
     assert split(decided(segments(3), loads, streams(4))) == (busiest, Reason.CONSUMER_COUNT)
 
 
-def test_the_lowest_id_is_not_the_first_of_the_ring() -> None:
-    parts = [new_segment(2, 0, 99, 1), new_segment(1, 100, RING16_END, 1)]
-    topic = SegmentLayout(0, 3, parts)
-    loads = {1: load(50), 2: load(50)}
-    assert split(decided(topic, loads, streams(3)))[0] == 1
-
-
-@pytest.mark.parametrize(
-    ("seconds", "acts"), [(-5, False), (0, False), (9.999, False), (10, True), (10.001, True)]
-)
+@pytest.mark.parametrize(("seconds", "acts"), [(-5, False), (9.999, False), (10, True)])
 def test_a_split_for_consumers_waits_for_the_split_cooldown(seconds: float, acts: bool) -> None:
     found = decided(segments(2), rates_in(50, 50), streams(3), last=ago(split=seconds))
     assert isinstance(found, Split) is acts
     busy = LastActions(merge_ms=NOW_MS, rebucket_ms=NOW_MS)
     assert isinstance(decided(segments(2), rates_in(50, 50), streams(3), last=busy), Split)
-
-
-def test_a_cooldown_of_nothing_is_over_at_once() -> None:
-    policy_ = policy(split_cooldown_seconds=0)
-    found = decided(segments(2), rates_in(50, 50), streams(3), policy_, ago(split=0))
-    assert isinstance(found, Split)
 
 
 def test_the_busiest_segment_of_one_hash_is_told_and_ends_the_evaluation() -> None:
@@ -206,12 +172,8 @@ def test_a_split_for_consumers_says_the_figures() -> None:
     ("count", "buckets", "consumers", "expected"),
     [
         (1, 4, 4, None),  # what is there absorbs them
-        (1, 4, 5, 8),
         (1, 4, 8, 8),
         (1, 4, 9, 16),
-        (2, 2, 4, None),
-        (2, 2, 5, 4),
-        (2, 1, 3, 2),
         (2, 1, 9, 8),  # five each, at least
         (3, 1, 6, 2),
         (3, 1, 7, 4),
@@ -228,38 +190,12 @@ def test_each_segment_gets_the_power_of_two_that_gives_every_consumer_a_bucket(
         assert rebucket(found) == (ids, expected, Reason.BELOW_SPLIT_RATE_FLOOR)
 
 
-def test_the_largest_subscription_counts_wherever_it_stands() -> None:
-    for counts in ((5, 2), (2, 5)):
-        found = decided(segments(1, buckets=4), {}, streams(*counts))
-        assert rebucket(found) == ((0,), 8, Reason.BELOW_SPLIT_RATE_FLOOR)
-
-
-def test_a_segment_without_a_load_record_takes_nothing() -> None:
-    low = policy(split_vs_rebucket_min_msg_rate_in_threshold=0.5)
-    assert isinstance(decided(segments(1), {}, streams(2), low), Rebucket)
-
-
-def test_only_segments_with_fewer_buckets_are_rebucketed_lowest_id_first() -> None:
-    quarter = (RING16_END + 1) // 4
-    sizes = {3: 1, 0: 8, 2: 2, 1: 4}  # in the order of the ring
-    parts = [
-        new_segment(segment_id, place * quarter, (place + 1) * quarter - 1, buckets)
-        for place, (segment_id, buckets) in enumerate(sizes.items())
-    ]
-    topic = SegmentLayout(0, 4, parts)
-    found = decided(topic, {}, streams(16))
-    assert rebucket(found) == ((2, 3), 4, Reason.BELOW_SPLIT_RATE_FLOOR)
-
-
 @pytest.mark.parametrize(
     ("ceiling", "consumers", "expected"),
     [
-        (16, 16, 16),
         (16, 17, 16),  # as many as can be
         (12, 9, 12),  # a ceiling needs not be a power of two
-        (12, 8, 8),
         (4, 5, None),
-        (3, 5, None),
         (5, 5, 5),
     ],
 )
@@ -276,9 +212,7 @@ def test_buckets_are_raised_to_the_ceiling_and_no_further(
         assert rebucket(found)[:2] == ((0,), expected)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "acts"), [(-5, False), (0, False), (19.999, False), (20, True), (20.001, True)]
-)
+@pytest.mark.parametrize(("seconds", "acts"), [(-5, False), (19.999, False), (20, True)])
 def test_more_buckets_wait_for_the_rebucket_cooldown_alone(seconds: float, acts: bool) -> None:
     found = decided(segments(1), {}, streams(2), last=ago(rebucket=seconds))
     assert isinstance(found, Rebucket) is acts
@@ -309,9 +243,3 @@ def test_more_buckets_say_the_figures_and_why_not_a_segment() -> None:
     assert (
         found.why == "3 consumers have 2 entry buckets, and there are 2 segments, the most allowed"
     )
-
-
-def test_no_cap_is_told_of_where_buckets_absorb_the_consumers() -> None:
-    policy_ = policy(max_segments=2)
-    found = decided(segments(2, buckets=2), rates_in(50, 50), streams(4), policy_)
-    quiet(found, None)

@@ -16,21 +16,9 @@ from anabranch.core.autoscale.decisions import (
     describe,
 )
 from anabranch.core.autoscale.load import SegmentLoad, rate_in_words
-from anabranch.core.autoscale.policy import AutoScalePolicy
 from anabranch.core.topics.layout import SegmentLayout
 from anabranch.core.topics.segment import RING16_END, new_segment
-from support.autoscale import (
-    NOW_MS,
-    ago,
-    decided,
-    load,
-    one_hash,
-    policy,
-    quiet,
-    rates_in,
-    segments,
-    split,
-)
+from support.autoscale import ago, decided, load, one_hash, policy, quiet, rates_in, segments, split
 
 # --- too much load ----------------------------------------------------------------------------
 
@@ -54,14 +42,7 @@ def test_a_segment_is_split_when_a_rate_is_over_its_threshold(metric: str, beyon
 
 
 @pytest.mark.parametrize(
-    ("rate", "said"),
-    [
-        (0.0, "0"),
-        (0.04567, "0.0457"),
-        (18.4167, "18.4"),
-        (999.96, "1000"),
-        (54_321_987.0, "54300000"),
-    ],
+    ("rate", "said"), [(0.0, "0"), (0.04567, "0.0457"), (54_321_987.0, "54300000")]
 )
 def test_a_rate_is_said_with_three_significant_digits_and_no_exponent(
     rate: float, said: str
@@ -81,7 +62,6 @@ def test_a_split_for_load_says_the_figures() -> None:
         (load(200, 1_500), Reason.MSG_RATE_IN),
         (load(150, 2_000), Reason.BYTES_RATE_IN),
         (load(200, 2_000, 400, 4_000), Reason.MSG_RATE_IN),
-        (load(0, 2_000, 400, 4_000), Reason.BYTES_RATE_IN),
         (load(0, 0, 400, 4_000), Reason.MSG_RATE_OUT),
         (load(0, 0, 400, 4_001), Reason.BYTES_RATE_OUT),
     ],
@@ -96,7 +76,6 @@ def test_the_reason_is_the_rate_that_is_furthest_over_and_the_first_of_equals(
     ("loads", "worst"),
     [
         (rates_in(150, 151), 1),
-        (rates_in(151, 150), 0),
         (rates_in(150, 150), 0),
         ({0: load(150), 1: load(bytes_out=3_001)}, 1),
         ({0: load(150), 1: load(bytes_out=3_000)}, 0),
@@ -108,7 +87,7 @@ def test_the_most_overloaded_segment_is_split_and_the_lowest_id_of_equals(
     assert split(decided(segments(2), loads))[0] == worst
 
 
-@pytest.mark.parametrize(("most", "acts"), [(1, False), (2, False), (3, True)])
+@pytest.mark.parametrize(("most", "acts"), [(2, False), (3, True)])
 def test_the_cap_of_segments_stops_splits_for_load_and_is_told_of(most: int, acts: bool) -> None:
     found = decided(segments(2), rates_in(150, 5), {}, policy(max_segments=most))
     if acts:
@@ -118,29 +97,12 @@ def test_the_cap_of_segments_stops_splits_for_load_and_is_told_of(most: int, act
         assert f"msgRateIn of segment 0 is 150/s, over 100, but there are {most} segments" in why
 
 
-def test_the_cap_is_told_of_only_when_something_is_overloaded() -> None:
-    found = decided(segments(2), rates_in(99, 50), {}, policy(max_segments=2))
-    quiet(found, None)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "acts"), [(-5, False), (0, False), (9.999, False), (10, True), (10.001, True)]
-)
+@pytest.mark.parametrize(("seconds", "acts"), [(-5, False), (9.999, False), (10, True)])
 def test_a_split_for_load_waits_for_the_split_cooldown(seconds: float, acts: bool) -> None:
     found = decided(segments(1), rates_in(150), last=ago(split=seconds))
     assert isinstance(found, Split) is acts
     if not acts:
         assert "over 100, but the split cooldown is on" in quiet(found)
-
-
-def test_the_age_of_a_load_record_does_not_delay_a_split() -> None:
-    for since_ms in (0, NOW_MS, NOW_MS + 60_000):
-        assert isinstance(decided(segments(1), {0: load(150, since_ms=since_ms)}), Split)
-
-
-def test_load_of_segments_that_are_not_active_plays_no_part() -> None:
-    topic = segments(1).split_segment(0)
-    quiet(decided(topic, rates_in(900, 50, 50)))
 
 
 def test_the_cap_goes_before_the_cooldown_and_that_before_a_range_of_one_hash() -> None:
@@ -162,7 +124,7 @@ def halved(times: int) -> SegmentLayout:
     return topic
 
 
-@pytest.mark.parametrize("times", [0, 1, 2, 5])
+@pytest.mark.parametrize("times", [0, 1, 3])
 @pytest.mark.parametrize("over", [False, True])
 def test_each_split_that_left_all_load_on_one_side_doubles_the_wait_for_the_next(
     times: int, over: bool
@@ -187,21 +149,12 @@ def test_the_wait_is_doubled_six_times_at_most() -> None:
     assert isinstance(decided(topic, {hot: load(150)}, {}, many, ago(split=639)), NoAction)
 
 
-@pytest.mark.parametrize(("beside", "acts"), [(11.0, False), (11.1, True), (60.0, True)])
-def test_a_split_that_divided_the_load_was_of_use(beside: float, acts: bool) -> None:
-    topic = halved(1)
-    hot, cool = (part.segment_id for part in topic.active)
-    found = decided(topic, {hot: load(110), cool: load(beside)}, last=ago(split=10))
-    assert isinstance(found, Split) is acts
-
-
 def test_a_hot_key_may_lie_in_either_half_and_only_what_was_divided_with_it_counts() -> None:
     topic = segments(4).split_segment(1)  # 4 and 5 in place of 1
     for hot, cool in ((4, 5), (5, 4)):
         for beside, acts in ((11.0, False), (11.1, True)):
             loads = {hot: load(110), cool: load(beside), 0: load(90), 2: load(90), 3: load(90)}
-            found = decided(topic, loads, last=ago(split=10))
-            assert isinstance(found, Split) is acts
+            assert isinstance(decided(topic, loads, last=ago(split=10)), Split) is acts
 
 
 def test_a_range_of_two_hashes_is_split() -> None:
@@ -216,8 +169,7 @@ def test_the_next_most_overloaded_segment_is_split_while_a_hot_key_waits() -> No
 
 
 def test_a_range_of_one_hash_is_not_split_in_place_of_a_hot_key_that_waits() -> None:
-    topic = one_hash().split_segment(1)
-    found = decided(topic, {0: load(150), 2: load(2_000)}, last=ago(split=10))
+    found = decided(one_hash().split_segment(1), {0: load(150), 2: load(2_000)}, last=ago(split=10))
     assert "left nearly all of it on one side" in quiet(found)
 
 
@@ -227,8 +179,7 @@ def test_a_rebucket_in_between_says_nothing_of_a_hot_key() -> None:
     topic = topic.rebucket_segment(hot, 7)
     hot = topic.active[0].segment_id
     for seconds, acts in ((19.9, False), (20, True)):
-        found = decided(topic, {hot: load(150)}, last=ago(split=seconds))
-        assert isinstance(found, Split) is acts
+        assert isinstance(decided(topic, {hot: load(150)}, last=ago(split=seconds)), Split) is acts
 
 
 def test_a_merge_is_a_new_beginning_for_a_hot_key_even_when_a_parent_is_pruned() -> None:
@@ -250,7 +201,6 @@ def test_a_merge_is_a_new_beginning_for_a_hot_key_even_when_a_parent_is_pruned()
     [
         (Split(3, Reason.COLD, ""), "split 3"),
         (Merge(3, 4, Reason.COLD, ""), "merge 3 4"),
-        (Rebucket((1, 2), 8, Reason.COLD, ""), "rebucket 1,2 to 8"),
         (Rebucket(tuple(range(8)), 8, Reason.COLD, ""), "rebucket 0,1,2,3,4,5,6,7 to 8"),
         (Rebucket(tuple(range(9)), 8, Reason.COLD, ""), "rebucket 0,1,2,3,4,5,6,7,... to 8"),
         (NoAction(None, ""), "none"),
@@ -258,10 +208,3 @@ def test_a_merge_is_a_new_beginning_for_a_hot_key_even_when_a_parent_is_pruned()
 )
 def test_a_decision_is_described_in_few_words(decision: Decision, words: str) -> None:
     assert describe(decision) == words
-
-
-def test_a_whole_number_of_seconds_is_not_needed() -> None:
-    quick = AutoScalePolicy(split_cooldown_seconds=0.25, split_msg_rate_in_threshold=1)
-    for seconds, acts in ((0.249, False), (0.25, True)):
-        found = decided(segments(1), rates_in(5), {}, quick, ago(split=seconds))
-        assert isinstance(found, Split) is acts

@@ -7,17 +7,11 @@ from collections.abc import Iterable
 import pytest
 from msgspec.structs import replace
 
+from anabranch.core.autoscale import schedule
 from anabranch.core.autoscale.decide import Demand
 from anabranch.core.autoscale.decisions import Blocked, NoAction, Reason, Rebucket, Split
 from anabranch.core.autoscale.load import SegmentLoad
 from anabranch.core.autoscale.policy import Level
-from anabranch.core.autoscale.schedule import (
-    AutoScaleSettings,
-    Trigger,
-    demand_of,
-    policy_here,
-    policy_of,
-)
 from anabranch.core.log.records import PolicyOp, TopicCause
 from anabranch.core.subscriptions.subscription import SubscriptionKind, SubscriptionOp
 from anabranch.core.topics.layout import Merges
@@ -29,10 +23,9 @@ from support.autoscale_scene import INTERVAL_S, Scene, begins, evaluations
 from support.world import FIRST, TOPIC
 
 
-def seen(scene: Scene, trigger: Trigger) -> NoAction:
+def seen(scene: Scene, trigger: schedule.Trigger) -> NoAction:
     """What an evaluation that nothing comes of says."""
-    found = scene.evaluation()
-    assert found is not None
+    found = scene.evaluated()
     assert found.trigger is trigger
     assert isinstance(found.decision, NoAction), found
     return found.decision
@@ -51,7 +44,7 @@ def test_consumers_of_queues_do_not_count() -> None:
     scene.join("a", "b", "c", name="points", kind=SubscriptionKind.CHECKPOINT)
     scene.join(name="work", kind=SubscriptionKind.QUEUE)
     now_ms = scene.world.clock_ms
-    assert demand_of(scene.world.replica, TOPIC) == {
+    assert schedule.demand_of(scene.world.replica, TOPIC) == {
         "sub": Demand(2, now_ms),
         "points": Demand(3, now_ms),
     }
@@ -67,21 +60,20 @@ def test_the_policy_in_force_is_the_topics_over_its_namespaces_over_the_brokers(
     scene = Scene()
     scene.override_namespace(maxSegments=7, minSegments=2)
     scene.override(maxSegments=5)
-    found = policy_of(scene.world.replica, TOPIC, scene.topic, POLICY).policy
+    found = schedule.policy_of(scene.world.replica, TOPIC, scene.topic, POLICY).policy
     assert (found.max_segments, found.min_segments, found.max_dag_depth) == (5, 2, 3)
 
 
 def test_what_this_node_does_not_allow_is_off_whatever_is_overridden_and_says_so() -> None:
     scene = Scene()
     scene.override(enabled=True, maxSegments=5)
-    allowed = policy_of(scene.world.replica, TOPIC, scene.topic, POLICY)
+    allowed = schedule.policy_of(scene.world.replica, TOPIC, scene.topic, POLICY)
     for is_allowed in (True, False):
-        settings = AutoScaleSettings(POLICY, is_allowed=is_allowed)
-        found = policy_here(scene.world.replica, TOPIC, scene.topic, settings)
+        settings = schedule.AutoScaleSettings(POLICY, is_allowed=is_allowed)
+        found = schedule.policy_here(scene.world.replica, TOPIC, scene.topic, settings)
         assert found.policy == replace(allowed.policy, enabled=is_allowed)
         level = Level.TOPIC if is_allowed else Level.BROKER
-        assert found.origins == {**allowed.origins, "enabled": level}
-        assert found.fault == ""
+        assert (found.origins, found.fault) == ({**allowed.origins, "enabled": level}, "")
 
 
 # --- when it is looked at ---------------------------------------------------------------------
@@ -89,19 +81,12 @@ def test_what_this_node_does_not_allow_is_off_whatever_is_overridden_and_says_so
 
 def test_a_new_controller_looks_at_once_and_then_once_an_interval() -> None:
     scene = Scene()
-    seen(scene, Trigger.TICK)
+    seen(scene, schedule.Trigger.TICK)
     scene.pass_time(INTERVAL_S - 0.001)
     assert scene.evaluation() is None
     scene.pass_time(0.001)
-    seen(scene, Trigger.TICK)
+    seen(scene, schedule.Trigger.TICK)
     assert scene.evaluation() is None
-
-
-def test_who_may_not_act_does_not_look() -> None:
-    scene = Scene()
-    scene.acts = False
-    assert scene.look() == []
-    assert scene.loads_asked == []
 
 
 @pytest.mark.parametrize("kind", [SubscriptionKind.STREAM, SubscriptionKind.CHECKPOINT])
@@ -111,10 +96,10 @@ def test_a_consumer_that_registers_or_leaves_is_evaluated_at_the_next_look(
     scene = Scene()
     scene.look()
     scene.join("a", kind=kind)
-    seen(scene, Trigger.CONSUMERS)
+    seen(scene, schedule.Trigger.CONSUMERS)
     assert scene.evaluation() is None
     scene.leave("a")
-    seen(scene, Trigger.CONSUMERS)
+    seen(scene, schedule.Trigger.CONSUMERS)
 
 
 @pytest.mark.parametrize("kind", [SubscriptionKind.STREAM, SubscriptionKind.CHECKPOINT])
@@ -124,8 +109,7 @@ def test_a_consumer_that_registers_gets_a_segment_at_once(kind: SubscriptionKind
     scene.join("a", kind=kind)
     scene.carry_on()
     scene.join("b", kind=kind)
-    found = scene.evaluation()
-    assert found is not None
+    found = scene.evaluated()
     assert isinstance(found.decision, Split)
     assert found.at_ms == scene.world.now_ms
 
@@ -136,11 +120,10 @@ def test_a_consumer_that_lapsed_counts_no_more_and_counts_again_when_it_is_back(
     scene.join("a", "b")
     for op in (SubscriptionOp.LAPSED, SubscriptionOp.JOIN):
         scene.world.must(scene.world.subscription(op, consumer="b", instance=2))
-        away = demand_of(scene.world.replica, TOPIC)["sub"].away
-        assert away == (op is SubscriptionOp.LAPSED)
-        found = scene.evaluation()
-        assert found is not None
-        assert isinstance(found.decision, Split) is (op is SubscriptionOp.JOIN)
+        assert schedule.demand_of(scene.world.replica, TOPIC)["sub"].away == (
+            op is SubscriptionOp.LAPSED
+        )
+        assert isinstance(scene.evaluated().decision, Split) is (op is SubscriptionOp.JOIN)
 
 
 def test_a_layout_that_clients_could_not_be_told_is_not_begun() -> None:
@@ -148,11 +131,11 @@ def test_a_layout_that_clients_could_not_be_told_is_not_begun() -> None:
     scene.loads = {0: load(50)}
     scene.fits = False
     scene.join("a", "b")
-    assert seen(scene, Trigger.TICK).blocked is Blocked.LAYOUT_SIZE
+    assert seen(scene, schedule.Trigger.TICK).blocked is Blocked.LAYOUT_SIZE
     scene.pass_time(INTERVAL_S - 0.001)
     assert scene.evaluation() is None, "nothing can have changed"
     scene.pass_time(0.001)
-    assert seen(scene, Trigger.TICK).blocked is Blocked.LAYOUT_SIZE
+    assert seen(scene, schedule.Trigger.TICK).blocked is Blocked.LAYOUT_SIZE
 
 
 def test_one_that_leaves_as_another_goes_away_is_evaluated_at_the_next_look() -> None:
@@ -161,14 +144,7 @@ def test_one_that_leaves_as_another_goes_away_is_evaluated_at_the_next_look() ->
     scene.look()
     scene.leave("a")
     scene.world.must(scene.world.subscription(SubscriptionOp.LAPSED, consumer="b", instance=2))
-    seen(scene, Trigger.CONSUMERS)
-
-
-def test_queues_are_not_looked_at() -> None:
-    scene = Scene()
-    scene.look()
-    scene.join("a", name="work", kind=SubscriptionKind.QUEUE)
-    assert scene.evaluation() is None
+    seen(scene, schedule.Trigger.CONSUMERS)
 
 
 @pytest.mark.parametrize("level", ["topic", "namespace"])
@@ -177,34 +153,19 @@ def test_a_changed_policy_is_evaluated_at_the_next_look(level: str) -> None:
     scene.look()
     set_ = scene.override if level == "topic" else scene.override_namespace
     set_(maxSegments=4)
-    seen(scene, Trigger.POLICY)
+    seen(scene, schedule.Trigger.POLICY)
     assert scene.evaluation() is None
-
-
-def test_load_is_looked_at_again_when_a_split_cooldown_is_over() -> None:
-    scene = Scene()
-    scene.by_hand(Operation.SPLIT, scene.topic.layout.split_children(0))
-    scene.look()
-    scene.pass_time(9.99)
-    assert scene.evaluation() is None
-    scene.loads = {1: load(150), 2: load(60)}
-    scene.pass_time(0.02)
-    found = scene.evaluation()
-    assert found is not None
-    assert isinstance(found.decision, Split)
 
 
 def test_consumers_are_looked_at_again_when_a_rebucket_cooldown_is_over() -> None:
     scene = Scene()
     scene.join(*"abcde")
     scene.by_hand(Operation.REBUCKET, scene.topic.layout.rebucket_children(0, 1))
-    assert "wait for the rebucket cooldown" in seen(scene, Trigger.TICK).why
+    assert "wait for the rebucket cooldown" in seen(scene, schedule.Trigger.TICK).why
     scene.pass_time(19.99)
     assert scene.evaluation() is None
     scene.pass_time(0.02)
-    found = scene.evaluation()
-    assert found is not None
-    assert isinstance(found.decision, Rebucket)
+    assert isinstance(scene.evaluated().decision, Rebucket)
 
 
 @pytest.mark.parametrize("lacked", [{}, None], ids=["not written", "not read"])
@@ -215,15 +176,14 @@ def test_a_look_that_lacked_loads_is_repeated_as_soon_as_they_are_there(
     scene.by_hand(Operation.SPLIT, scene.topic.layout.split_children(0))
     scene.loads = lacked
     scene.join(*"abcdefgh")
-    assert "not" in seen(scene, Trigger.TICK).why
+    assert "not" in seen(scene, schedule.Trigger.TICK).why
     scene.pass_time(4)
     assert scene.evaluation() is None
     scene.loads = {1: load()}
     assert scene.evaluation() is None
     scene.loads = {1: load(), 2: load()}
-    found = scene.evaluation()
-    assert found is not None
-    assert found.trigger is Trigger.TICK
+    found = scene.evaluated()
+    assert found.trigger is schedule.Trigger.TICK
     assert isinstance(found.decision, Rebucket)
 
 
@@ -234,11 +194,11 @@ def test_buckets_to_spare_are_kept_for_the_window_after_a_subscription_has_ended
     scene.look()
     scene.pass_time(POLICY.rebucket_down_window_seconds)
     scene.world.must(scene.world.subscription(SubscriptionOp.DELETE))
-    assert "kept until nothing changes" in seen(scene, Trigger.CONSUMERS).why
+    assert "kept until nothing changes" in seen(scene, schedule.Trigger.CONSUMERS).why
     assert not scene.controller.is_idle, "another one would not know"
     scene.pass_time(POLICY.rebucket_down_window_seconds - 0.001)
     scene.override(maxSegments=7)
-    assert "kept until nothing changes" in seen(scene, Trigger.POLICY).why
+    assert "kept until nothing changes" in seen(scene, schedule.Trigger.POLICY).why
     scene.pass_time(INTERVAL_S)
     assert scene.begin().operation is Operation.REBUCKET
     scene.carry_on()
@@ -309,53 +269,15 @@ def test_nothing_is_evaluated_while_an_operation_is_under_way_and_at_once_after_
     scene.join(*"abc")
     assert scene.topic.state is TopicState.PREPARING
     assert evaluations(scene.look()) == []
-    found = scene.carry_on()
-    assert [each.trigger for each in found] == [Trigger.CONSUMERS]
+    assert [each.trigger for each in scene.carry_on()] == [schedule.Trigger.CONSUMERS]
 
 
 def test_an_operation_that_took_over_is_evaluated_at_the_next_look_by_hand_or_not() -> None:
     scene = Scene()
     scene.look()
     scene.by_hand(Operation.SPLIT, scene.topic.layout.split_children(0))
-    seen(scene, Trigger.OPERATION)
+    seen(scene, schedule.Trigger.OPERATION)
     assert scene.evaluation() is None
-
-
-@pytest.mark.parametrize("operation", [Operation.SPLIT, Operation.MERGE, Operation.REBUCKET])
-def test_an_operation_by_hand_sets_the_clock_of_its_kind_alone(operation: Operation) -> None:
-    scene = Scene(segments=2)
-    layout = scene.topic.layout
-    scene.by_hand(
-        operation,
-        {
-            Operation.SPLIT: lambda: layout.split_children(0),
-            Operation.MERGE: lambda: layout.merge_children(0, 1),
-            Operation.REBUCKET: lambda: layout.rebucket_children(0, 8),
-        }[operation](),
-    )
-    topic, now_ms = scene.topic, scene.world.now_ms
-    clocks = {
-        Operation.SPLIT: topic.split_ms,
-        Operation.MERGE: topic.merge_ms,
-        Operation.REBUCKET: topic.rebucket_ms,
-    }
-    assert clocks.pop(operation) == now_ms
-    assert set(clocks.values()) == {0}
-
-
-def test_a_split_by_hand_delays_the_next_one_by_load() -> None:
-    scene = Scene()
-    scene.by_hand(Operation.SPLIT, scene.topic.layout.split_children(0))
-    scene.loads = {1: load(150)}
-    assert "the split cooldown is on" in seen(scene, Trigger.TICK).why
-
-
-def test_an_operation_that_is_given_up_sets_no_clock() -> None:
-    scene = Scene()
-    scene.loads = {0: load(150)}
-    scene.begin()
-    scene.world.must(scene.world.topic(TopicMove.ABORT))
-    assert (scene.topic.split_ms, scene.topic.merge_ms, scene.topic.rebucket_ms) == (0, 0, 0)
 
 
 def test_a_new_controller_keeps_the_cooldowns() -> None:
@@ -364,7 +286,7 @@ def test_a_new_controller_keeps_the_cooldowns() -> None:
     scene.carry_on()
     assert len(scene.active) == 2
     scene.controller = scene.fresh()
-    assert "the split cooldown is on" in seen(scene, Trigger.TICK).why
+    assert "the split cooldown is on" in seen(scene, schedule.Trigger.TICK).why
     scene.pass_time(10)
     scene.controller = scene.fresh()
     assert scene.begin().operation is Operation.SPLIT
@@ -374,13 +296,11 @@ def test_a_policy_that_cannot_work_keeps_everything_as_it_is_and_is_told() -> No
     scene = Scene()
     scene.loads = {0: load(150)}
     scene.override(minSegments=9)
-    found = seen(scene, Trigger.TICK)
+    found = seen(scene, schedule.Trigger.TICK)
     assert found.blocked is Blocked.INVALID_POLICY
     assert found.why == "Invalid auto split/merge configuration: maxSegments must be >= minSegments"
     scene.override(minSegments=2)
-    again = scene.evaluation()
-    assert again is not None
-    assert isinstance(again.decision, Split)
+    assert isinstance(scene.evaluated().decision, Split)
 
 
 def test_what_another_release_has_set_keeps_everything_as_it_is() -> None:
@@ -389,21 +309,10 @@ def test_what_another_release_has_set_keeps_everything_as_it_is() -> None:
     scene.world.must(
         scene.world.namespace(FIRST, PolicyOp.UPDATE, auto_scale=("ofALaterRelease", "1"))
     )
-    assert seen(scene, Trigger.TICK).blocked is Blocked.INVALID_POLICY
+    assert seen(scene, schedule.Trigger.TICK).blocked is Blocked.INVALID_POLICY
 
 
 # --- when the log or Kafka does not take it -----------------------------------------------------
-
-
-def test_an_operation_whose_record_was_lost_is_proposed_again_before_long() -> None:
-    scene = Scene()
-    scene.loads = {0: load(150)}
-    (first,) = begins(scene.look())
-    assert begins(scene.look()) == []  # it may be on its way
-    scene.pass_time(1.0)
-    (again,) = begins(scene.look())
-    assert again.version == first.version
-    assert again.proposal_id != first.proposal_id
 
 
 def test_an_operation_that_kafka_refused_is_not_begun_again_before_the_next_tick() -> None:
@@ -416,28 +325,4 @@ def test_an_operation_that_kafka_refused_is_not_begun_again_before_the_next_tick
         scene.pass_time(INTERVAL_S / 6)
         assert scene.evaluation() is None
     scene.pass_time(INTERVAL_S / 6)
-    assert len(begins(scene.look())) == 1
-
-
-def test_nor_when_what_it_made_is_deleted_before_the_controller_looks() -> None:
-    scene = Scene()
-    scene.loads = {0: load(150)}
-    scene.begin()
-    scene.world.must(scene.world.topic(TopicMove.ABORT))
-    gone = tuple(part.segment_id for part in scene.topic.garbage)
-    scene.world.must(scene.world.topic(TopicMove.CLEAR, segment_ids=gone))
-    assert begins(scene.look()) == []
-    scene.pass_time(INTERVAL_S)
-    assert len(begins(scene.look())) == 1
-
-
-def test_a_consumer_that_registers_after_a_refusal_is_evaluated_all_the_same() -> None:
-    scene = Scene()
-    scene.loads = {0: load(150)}
-    scene.begin()
-    scene.world.must(scene.world.topic(TopicMove.ABORT))
-    gone = tuple(part.segment_id for part in scene.topic.garbage)
-    scene.world.must(scene.world.topic(TopicMove.CLEAR, segment_ids=gone))
-    scene.look()
-    scene.join("a", "b")
     assert len(begins(scene.look())) == 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from anabranch.core.autoscale.decisions import NoAction, Rebucket
 from anabranch.core.autoscale.schedule import Trigger
 from anabranch.core.log.records import TopicCause
@@ -26,7 +24,7 @@ def rolling() -> Scene:
     return scene
 
 
-def test_segments_of_one_decision_are_rebucketed_one_after_the_other() -> None:
+def test_segments_of_one_decision_are_rebucketed_and_told_one_after_the_other() -> None:
     scene = rolling()
     first = scene.begin()
     assert (first.operation, first.parents) == (Operation.REBUCKET, (0,))
@@ -37,6 +35,8 @@ def test_segments_of_one_decision_are_rebucketed_one_after_the_other() -> None:
     decisions = [each.decision for each in found if isinstance(each.decision, Rebucket)]
     assert [each.segment_ids for each in decisions] == [(1,), (2,)]
     assert {each.buckets for each in decisions} == {4}
+    told = [each.done for each in rolling().carry_on()]
+    assert [each.segment_ids for each in told if isinstance(each, Rebucket)] == [(0,), (1,), (2,)]
 
 
 def test_the_rest_does_not_wait_for_the_rebucket_cooldown_but_the_next_decision_does() -> None:
@@ -44,43 +44,16 @@ def test_the_rest_does_not_wait_for_the_rebucket_cooldown_but_the_next_decision_
     scene.carry_on()
     assert scene.buckets == [4, 4, 4]
     scene.join(*"jklm")
-    found = scene.evaluation()
-    assert found is not None
+    found = scene.evaluated()
     assert found.trigger is Trigger.CONSUMERS
     assert isinstance(found.decision, NoAction)
     assert "wait for the rebucket cooldown" in found.decision.why
 
 
-def test_a_lost_record_of_a_later_segment_is_proposed_again() -> None:
-    scene = rolling()
-    scene.world.committed(Operation.REBUCKET, scene.begin_children())
-    assert scene.buckets == [4, 1, 1]
-    (lost,) = begins(scene.look())
-    scene.pass_time(1.0)
-    (again,) = begins(scene.look())
-    assert (again.version, again.parents) == (lost.version, (1,))
-
-
-@pytest.mark.parametrize("cleared", [False, True])
-def test_the_first_failure_stops_the_rest(cleared: bool) -> None:
-    scene = rolling()
-    scene.begin()
-    scene.world.must(scene.world.topic(TopicMove.ABORT))
-    if cleared:
-        gone = tuple(part.segment_id for part in scene.topic.garbage)
-        scene.world.must(scene.world.topic(TopicMove.CLEAR, segment_ids=gone))
-    scene.carry_on()
-    assert scene.buckets == [1, 1, 1]
-    scene.pass_time(INTERVAL_S)
-    scene.carry_on()
-    assert scene.buckets == [4, 4, 4]
-
-
 def test_a_failure_in_the_middle_keeps_what_is_done_and_stops_the_rest() -> None:
     scene = rolling()
     scene.world.committed(Operation.REBUCKET, scene.begin_children())
-    second = next(each for each in begins(scene.look()) if each.parents == (1,))
-    scene.world.must(second)
+    scene.world.must(next(each for each in begins(scene.look()) if each.parents == (1,)))
     scene.carry_on(TaskFailed("no space", for_good=True))
     assert scene.buckets == [4, 1, 1]
     scene.pass_time(5)
@@ -164,23 +137,15 @@ def test_a_new_controller_decides_about_the_rest_when_the_cooldown_is_over() -> 
 def test_what_was_decided_is_told_once_when_it_has_taken_over() -> None:
     scene = Scene()
     scene.loads = {0: load(150)}
-    begun = scene.evaluation()
-    assert begun is not None
+    begun = scene.evaluated()
     assert begun.done is None
     assert is_waiting(scene)
     scene.pass_time(1.0)
-    found = scene.carry_on()
-    assert [each.done for each in found] == [None, begun.decision]
+    assert [each.done for each in scene.carry_on()] == [None, begun.decision]
     assert is_waiting(scene), "for the end of the cooldown"
     scene.pass_time(COOLDOWN_S)
     assert [each.done for each in scene.carry_on()] == [None]
     assert not is_waiting(scene)
-
-
-def test_each_segment_of_a_decision_is_told_as_it_takes_over() -> None:
-    told = [each.done for each in rolling().carry_on()]
-    done = [each.segment_ids for each in told if isinstance(each, Rebucket)]
-    assert done == [(0,), (1,), (2,)]
 
 
 def test_nothing_is_told_when_another_of_the_kind_took_over_instead() -> None:
@@ -189,9 +154,7 @@ def test_nothing_is_told_when_another_of_the_kind_took_over_instead() -> None:
     assert len(begins(scene.look())) == 1  # is overtaken
     scene.by_hand(Operation.SPLIT, scene.topic.layout.split_children(1))
     scene.pass_time(1.0)
-    found = scene.evaluation()
-    assert found is not None
-    assert found.done is None
+    assert scene.evaluated().done is None
 
 
 def test_nothing_is_told_of_what_was_given_up_or_done_by_hand() -> None:
@@ -201,8 +164,7 @@ def test_nothing_is_told_of_what_was_given_up_or_done_by_hand() -> None:
     scene.loads = {1: load(150)}
     scene.pass_time(INTERVAL_S)
     scene.begin()
-    found = scene.carry_on(TaskFailed("no space", for_good=True))
-    assert [each.done for each in found] == []
+    assert [each.done for each in scene.carry_on(TaskFailed("no space", for_good=True))] == []
     scene.pass_time(COOLDOWN_S + INTERVAL_S)
     scene.loads = {}
     scene.carry_on()

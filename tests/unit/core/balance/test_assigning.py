@@ -16,6 +16,7 @@ from anabranch.core.log.records import Record, UnitMove
 from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.log.verdicts import Verdict
 from support.stage import Actor, Stage, state_of
+from support.there import there
 from support.world import UNIT as WORLD_UNIT
 from support.world import A, B
 
@@ -23,10 +24,7 @@ UNIT = "public/default/0x00000000_0x40000000"
 CLASS = "a.Class"
 
 
-def chooser(
-    loads: dict[str, float | None],
-    policies: Policies = NO_POLICIES,
-) -> LoadChooser:
+def chooser(loads: dict[str, float | None], policies: Policies = NO_POLICIES) -> LoadChooser:
     def candidate(broker: str) -> Candidate:
         load = loads[broker]
         data = None if load is None else BrokerLoadData(weighted_max_ema=load)
@@ -37,10 +35,8 @@ def chooser(
 
 def test_of_brokers_clearly_below_the_average_the_one_with_the_fewest_units_is_chosen() -> None:
     choose = chooser({"a:1": 0.9, "b:1": 0.2, "c:1": 0.25})
-    counts = {"a:1": 0, "b:1": 7, "c:1": 5}
-    broker, (grounds,) = choose(UNIT, counts)
-    assert broker == "c:1"
-    assert grounds.rule == "less loaded than the average by the threshold"
+    broker, (grounds,) = choose(UNIT, {"a:1": 0, "b:1": 7, "c:1": 5})
+    assert (broker, grounds.rule) == ("c:1", "less loaded than the average by the threshold")
     assert grounds.brokers == 3
     assert grounds.weighed == (Weighed("c:1", 0.25), Weighed("b:1", 0.2), Weighed("a:1", 0.9))
     assert grounds.deviation == pytest.approx(0.318852, abs=1e-6)
@@ -49,8 +45,7 @@ def test_of_brokers_clearly_below_the_average_the_one_with_the_fewest_units_is_c
 
 def test_without_any_load_the_one_with_the_fewest_units_is_chosen() -> None:
     broker, (grounds,) = chooser({"a:1": None, "b:1": None})(UNIT, {"a:1": 3, "b:1": 2})
-    assert broker == "b:1"
-    assert grounds.deviation == -1.0
+    assert (broker, grounds.deviation) == ("b:1", -1.0)
     assert grounds.weighed == (Weighed("b:1", -1.0), Weighed("a:1", -1.0))
 
 
@@ -74,21 +69,17 @@ def test_a_record_names_a_bounded_number_of_brokers_with_the_chosen_one_first() 
     loads: dict[str, float | None] = {f"b{number}:1": 0.5 for number in range(100)}
     counts = dict.fromkeys(loads, 1) | {"b77:1": 0}
     broker, (grounds,) = chooser(loads)(UNIT, counts)
-    assert broker == "b77:1"
-    assert grounds.brokers == 100
-    assert len(grounds.weighed) == WEIGHED_MAX
+    assert (broker, grounds.brokers, len(grounds.weighed)) == ("b77:1", 100, WEIGHED_MAX)
     assert grounds.weighed[0].broker == "b77:1"
     assert msgspec.structs.asdict(grounds)["deviation"] == 0.0
 
 
 def test_brokers_take_turns_for_a_namespace_that_is_excluded_from_shedding() -> None:
     stage = Stage()
-    home = FREE.rpartition("/")[0]
-    only = BalanceSettings(shedding_excluded_namespaces=(home,))
+    only = BalanceSettings(shedding_excluded_namespaces=(FREE.rpartition("/")[0],))
     nodes = [stage.start(broker, balance=only) for broker in (A, B)]
     stage.pass_time(1.0)
-    unit = nodes[0].replica.unit(FREE)
-    assert unit is not None
+    unit = there(nodes[0].replica.unit(FREE))
     counts = {A: 7, B: 0}
     chosen = [
         node.core.assign(FREE, unit, counts, stage.now)[0].broker for node in nodes for _ in "123"
@@ -113,8 +104,7 @@ def two_and_a_free_unit() -> tuple[Stage, Actor, Actor]:
 
 def assigned(stage: Stage, proposer: Actor, *to: str) -> list[UnitMove]:
     """What a node proposes on a look-up, on its way: in the log, and read by nobody yet."""
-    unit = proposer.replica.unit(FREE)
-    assert unit is not None
+    unit = there(proposer.replica.unit(FREE))
     records = proposer.core.assign(FREE, unit, dict.fromkeys(to, 0), stage.now)
     for record in records:
         stage.log.append((record, stage.now_ms))
@@ -168,8 +158,7 @@ def test_of_an_assignment_that_is_lost_on_its_way_nothing_is_left() -> None:
 
 def test_nothing_follows_an_assignment_to_another_or_without_a_lease() -> None:
     stage, first, second = two_and_a_free_unit()
-    unit = first.replica.unit(FREE)
-    assert unit is not None
+    unit = there(first.replica.unit(FREE))
     assert first.core.assign(FREE, unit, {}, stage.now) == []
     other = first.core.assign(FREE, unit, {second.core.me: 0}, stage.now)
     late = first.core.assign(FREE, unit, {first.core.me: 0}, stage.now + 3_600)
@@ -181,8 +170,7 @@ def test_nothing_follows_an_assignment_to_another_or_without_a_lease() -> None:
 
 def test_a_node_prefers_itself_where_that_makes_hardly_a_difference() -> None:
     stage, first, second = two_and_a_free_unit()
-    unit = first.replica.unit(FREE)
-    assert unit is not None
+    unit = there(first.replica.unit(FREE))
     me, other = first.core.me, second.core.me
 
     def chosen(mine: int, others: int) -> str:

@@ -5,53 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from anabranch.core.balance.broker_load import BrokerLoadData
-from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData
-from anabranch.core.balance.filters import Candidate
-from anabranch.core.balance.offload import ClusterView
-from anabranch.core.balance.policies import NO_POLICIES
 from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.balance.shedding import ShedderState, decide
+from support.rules_view import NOW_MS, view_of
 from support.shedder_by_the_rules import RulesBroker, RulesSettings, RulesShedder
 
 MB = 1e6
-NOW_MS = 1_700_000_000_000
 BROKERS = [f"b{number}:8080" for number in range(10)]
 CYCLES_MAX = 200  # at which it is given up
 
 Moves = list[tuple[str, str, str]]
 
 
-def ours() -> Callable[[list[RulesBroker]], Moves]:
+def ours(brokers: list[RulesBroker]) -> Moves:
     settings = BalanceSettings(shedding_condition_hit_count_threshold=0)
-
-    def call(brokers: list[RulesBroker]) -> Moves:
-        loads = {
-            each.name: BrokerLoadData(
-                msg_throughput_in=each.throughput,
-                weighted_max_ema=each.load,
-                msg_throughput_ema=each.average,
-                updated_at_ms=NOW_MS,
-            )
-            for each in brokers
-        }
-        top = {
-            each.name: TopBundlesLoadData(
-                tuple((name, BundleLoad(msg_throughput_in=amount)) for name, amount in each.top)
-            )
-            for each in brokers
-        }
-        owner = {name: each.name for each in brokers for name, _ in each.top}
-        there = [Candidate(each.name, "1.0.0", "this", loads[each.name]) for each in brokers]
-        view = ClusterView(loads, top, there, owner.__getitem__, NO_POLICIES, "this", lambda _: {})
-        _, found = decide(ShedderState(), view, settings, NOW_MS)
-        return [(each.bundle, each.source, each.destination) for each in found.decisions]
-
-    return call
-
-
-def rules() -> Callable[[list[RulesBroker]], Moves]:
-    return RulesShedder(RulesSettings(threshold=0)).call
+    _, found = decide(ShedderState(), view_of(brokers), settings, NOW_MS)
+    return [(each.bundle, each.source, each.destination) for each in found.decisions]
 
 
 def come_to_rest(call: Callable[[list[RulesBroker]], Moves]) -> tuple[int, int]:
@@ -77,8 +46,8 @@ def _broker(name: str, traffic: dict[str, float], owner: dict[str, str]) -> Rule
 
 
 def test_no_more_cycles_and_moves_than_the_rules_take() -> None:
-    theirs = come_to_rest(rules())
+    theirs = come_to_rest(RulesShedder(RulesSettings(threshold=0)).call)
     assert theirs == (10, 109), "as docs/figures.md says"
-    found = come_to_rest(ours())
+    found = come_to_rest(ours)
     assert found[0] <= theirs[0]
     assert found[1] <= theirs[1]

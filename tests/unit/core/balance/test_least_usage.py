@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from random import Random
 
 import pytest
 from msgspec.structs import replace
 
+from anabranch.core.balance import filters
 from anabranch.core.balance.broker_load import BrokerLoadData
-from anabranch.core.balance.counters import ASSIGNMENTS, SPLITS, UNLOADS, BalanceResult
-from anabranch.core.balance.filters import (
-    BrokerFilter,
-    Candidate,
-    Filtered,
-    Terms,
-    filtered,
-    owned_in_group,
-)
 from anabranch.core.balance.least_usage import ChoiceReason, choose
 from anabranch.core.balance.policies import FailureDomain, IsolationPolicy, Policies
 from anabranch.core.balance.settings import BalanceSettings
@@ -26,25 +17,25 @@ from anabranch.core.bundles.unit import Move
 from support.world import A, B, World
 
 MANAGER = "extensible"
-TERMS = Terms("t/n", MANAGER, BalanceSettings(), Policies())
+TERMS = filters.Terms("t/n", MANAGER, BalanceSettings(), Policies())
 
 
-def candidate(name: str, **fields: object) -> Candidate:
+def candidate(name: str, **fields: object) -> filters.Candidate:
     """`b1` is the broker b1:8080."""
-    return replace(Candidate(f"{name}:8080", "1.2.3", MANAGER), **fields)
+    return replace(filters.Candidate(f"{name}:8080", "1.2.3", MANAGER), **fields)
 
 
-def candidates(*names: str) -> list[Candidate]:
+def candidates(*names: str) -> list[filters.Candidate]:
     return [candidate(name) for name in names]
 
 
-def loaded(loads: Mapping[str, float]) -> list[Candidate]:
+def loaded(loads: Mapping[str, float]) -> list[filters.Candidate]:
     return [
         candidate(name, load=BrokerLoadData(weighted_max_ema=load)) for name, load in loads.items()
     ]
 
 
-def kept(found: Filtered) -> str:
+def kept(found: filters.Filtered) -> str:
     return " ".join(each.broker.removesuffix(":8080") for each in found.kept)
 
 
@@ -57,13 +48,13 @@ def test_a_broker_with_another_class_of_load_manager_or_none_is_out() -> None:
         candidate("b2", load_manager_class="other"),
         candidate("b3", load_manager_class=""),
     ]
-    found = filtered(offered, TERMS)
+    found = filters.filtered(offered, TERMS)
     assert kept(found) == "b1"
     assert found.removed == (
-        ("b2:8080", BrokerFilter.LOAD_MANAGER_CLASS),
-        ("b3:8080", BrokerFilter.LOAD_MANAGER_CLASS),
+        ("b2:8080", filters.BrokerFilter.LOAD_MANAGER_CLASS),
+        ("b3:8080", filters.BrokerFilter.LOAD_MANAGER_CLASS),
     )
-    assert kept(filtered(offered, replace(TERMS, load_manager_class=""))) == ""
+    assert kept(filters.filtered(offered, replace(TERMS, load_manager_class=""))) == ""
 
 
 def test_a_broker_with_the_most_topics_that_it_may_have_is_out() -> None:
@@ -72,29 +63,12 @@ def test_a_broker_with_the_most_topics_that_it_may_have_is_out() -> None:
         candidate("b2", load=BrokerLoadData(topics=50_000)),
         candidate("b3"),
     ]
-    found = filtered(offered, TERMS)
+    found = filters.filtered(offered, TERMS)
     assert kept(found) == "b1 b3"
-    assert found.removed == (("b2:8080", BrokerFilter.MAX_TOPIC_COUNT),)
+    assert found.removed == (("b2:8080", filters.BrokerFilter.MAX_TOPIC_COUNT),)
 
 
 POLICY = IsolationPolicy(("t/.*",), ("p.*",), ("s.*",), min_limit=2)
-
-
-@pytest.mark.parametrize(
-    ("offered", "expected"),
-    [
-        ("p1 p2 s1 x1", "p1 p2"),
-        ("p1 s1 x1", "p1 s1"),
-        ("s1 x1", "s1"),
-        ("x1", ""),
-        ("", ""),
-    ],
-)
-def test_secondary_brokers_may_while_there_are_too_few_primary_ones(
-    offered: str, expected: str
-) -> None:
-    terms = replace(TERMS, policies=Policies(isolation={"one": POLICY}))
-    assert kept(filtered(candidates(*offered.split()), terms)) == expected
 
 
 def test_without_a_policy_primary_brokers_of_others_and_those_of_another_kind_are_out() -> None:
@@ -102,11 +76,11 @@ def test_without_a_policy_primary_brokers_of_others_and_those_of_another_kind_ar
         candidate("p1"),
         candidate("s1", persistent=False),
         candidate("x1", non_persistent=False),
-        Candidate("x2", "1.2.3", MANAGER),  # no id
+        filters.Candidate("x2", "1.2.3", MANAGER),  # no id
     ]
     terms = replace(TERMS, namespace="u/n", policies=Policies(isolation={"one": POLICY}))
-    assert kept(filtered(offered, terms)) == "x1"
-    assert kept(filtered(offered, replace(terms, persistent=False))) == "s1"
+    assert kept(filters.filtered(offered, terms)) == "x1"
+    assert kept(filters.filtered(offered, replace(terms, persistent=False))) == "s1"
 
 
 LATEST = replace(TERMS, settings=BalanceSettings(prefer_later_versions=True))
@@ -128,23 +102,25 @@ def test_where_it_is_wished_for_only_the_latest_version_is_left(
     versions: tuple[str, ...], expected: str
 ) -> None:
     offered = [candidate(f"b{at}", version=version) for at, version in enumerate(versions)]
-    assert kept(filtered(offered, LATEST)) == expected
-    assert len(filtered(offered, TERMS).kept) == len(versions)
+    assert kept(filters.filtered(offered, LATEST)) == expected
+    assert len(filters.filtered(offered, TERMS).kept) == len(versions)
 
 
 @pytest.mark.parametrize("version", ["", "1.2", "1.2.3.dev1", "v1.2.3", "1.2.x"])
 def test_a_version_that_is_none_fails_the_filter_which_then_removes_nobody(version: str) -> None:
-    found = filtered([candidate("b1", version="1.2.2"), candidate("b2", version=version)], LATEST)
+    found = filters.filtered(
+        [candidate("b1", version="1.2.2"), candidate("b2", version=version)], LATEST
+    )
     assert kept(found) == "b1 b2"
     [(name, why)] = found.failed
-    assert name is BrokerFilter.VERSION
+    assert name is filters.BrokerFilter.VERSION
     assert f"bad version {version!r}" in why
 
 
 GROUPED = replace(TERMS, policies=Policies(groups={"t/n": "g"}))
 
 
-def in_group(**counts: int) -> Terms:
+def in_group(**counts: int) -> filters.Terms:
     return replace(GROUPED, in_group={f"{name}:8080": count for name, count in counts.items()})
 
 
@@ -162,9 +138,9 @@ def test_the_brokers_with_the_fewest_bundles_of_the_group_are_left(
     counts: dict[str, int], expected: str
 ) -> None:
     offered = candidates("b1", "b2", "b3")
-    assert kept(filtered(offered, in_group(**counts))) == expected
+    assert kept(filters.filtered(offered, in_group(**counts))) == expected
     ungrouped = replace(in_group(**counts), policies=Policies(groups={"t/n": "  "}))
-    assert kept(filtered(offered, ungrouped)) == "b1 b2 b3"
+    assert kept(filters.filtered(offered, ungrouped)) == "b1 b2 b3"
 
 
 def test_failure_domains_go_before_their_brokers_when_they_are_switched_on() -> None:
@@ -173,50 +149,44 @@ def test_failure_domains_go_before_their_brokers_when_they_are_switched_on() -> 
     )
     terms = replace(in_group(b1=3, b3=1, b4=1), policies=policies)
     offered = candidates("b1", "b2", "b3", "b4")
-    assert kept(filtered(offered, terms)) == "b2"
+    assert kept(filters.filtered(offered, terms)) == "b2"
     on = replace(terms, settings=BalanceSettings(failure_domains_enabled=True))
-    assert kept(filtered(offered, on)) == "b3 b4", "of no domain, so of one together"
-    nowhere = replace(on, policies=Policies(groups={"t/n": "g"}))
-    assert kept(filtered(offered, nowhere)) == "b2"
+    assert kept(filters.filtered(offered, on)) == "b3 b4", "of no domain, so of one together"
+    assert (
+        kept(filters.filtered(offered, replace(on, policies=Policies(groups={"t/n": "g"})))) == "b2"
+    )
 
 
 def test_no_broker_is_preferred_which_a_policy_bars() -> None:
     """The reference compares groups first, and would leave only the broker that is barred."""
     policies = Policies(isolation={"one": POLICY}, groups={"t/n": "g"})
     terms = replace(in_group(p1=1, p2=1), policies=policies)
-    assert kept(filtered(candidates("p1", "p2", "x1"), terms)) == "p1 p2"
+    assert kept(filters.filtered(candidates("p1", "p2", "x1"), terms)) == "p1 p2"
 
 
 def test_bundles_of_a_group_are_counted_by_their_owners() -> None:
     world = World(A, B)
     policies = Policies(groups={"public/default": "G", "other/one": "g"})
-    assert owned_in_group(world.replica, policies, "public/default") == {}
+    assert filters.owned_in_group(world.replica, policies, "public/default") == {}
     world.must(world.move(Move.ASSIGN, A, broker=A))
     world.must(world.move(Move.OWN, A))
-    assert owned_in_group(world.replica, policies, "other/one") == {A: 1}
-    assert owned_in_group(world.replica, policies, "third/one") == {}
+    assert filters.owned_in_group(world.replica, policies, "other/one") == {A: 1}
+    assert filters.owned_in_group(world.replica, policies, "third/one") == {}
     world.must(world.move(Move.RELEASE, A, broker=B))
-    assert owned_in_group(world.replica, policies, "other/one") == {}, "on its way"
+    assert filters.owned_in_group(world.replica, policies, "other/one") == {}, "on its way"
 
 
 # --- the choice ---------------------------------------------------------------------------------
 
 
-def chosen(offered: list[Candidate], terms: Terms = TERMS) -> set[str]:
+def chosen(offered: list[filters.Candidate], terms: filters.Terms = TERMS) -> set[str]:
     found = {choose(offered, terms, draw).broker for draw in range(len(offered) or 1)}
     return {broker.removesuffix(":8080") for broker in found}
 
 
-def test_who_is_below_the_average_by_the_threshold_is_chosen_however_far_below() -> None:
-    loads = {"b1": 0.25, "b2": 0.5, "b3": 0.9, "b4": 0.95}  # 0.65 on average
-    assert chosen(loaded(loads)) == {"b1", "b2"}
-    assert choose(loaded(loads), TERMS, 0).reason is ChoiceReason.LESS_LOADED
-
-
 def test_the_threshold_itself_is_enough() -> None:
     terms = replace(
-        TERMS,
-        settings=BalanceSettings(average_resource_usage_difference_threshold_percentage=25.0),
+        TERMS, settings=BalanceSettings(average_resource_usage_difference_threshold_percentage=25.0)
     )
     assert chosen(loaded({"b1": 0.25, "b2": 0.75}), terms) == {"b1"}
 
@@ -227,55 +197,3 @@ def test_without_a_difference_anybody_is_chosen_also_of_unknown_load() -> None:
     found = choose(offered, TERMS, 0)
     assert found.reason is ChoiceReason.NO_DIFFERENCE
     assert found.considered[2:] == (("b3:8080", None), ("b4:8080", None))
-
-
-def test_of_unknown_load_nobody_is_chosen_while_somebody_has_clearly_little() -> None:
-    assert chosen([*loaded({"b1": 0.1, "b2": 0.9}), candidate("b3")]) == {"b1"}
-
-
-def test_a_choice_tells_who_was_left_and_who_was_not() -> None:
-    offered = [*loaded({"b1": 0.1}), candidate("b2", load_manager_class="other")]
-    found = choose(offered, TERMS, 7)
-    assert found.broker == "b1:8080"
-    assert found.considered == (("b1:8080", 0.1),)
-    assert found.removed == (("b2:8080", BrokerFilter.LOAD_MANAGER_CLASS),)
-
-
-def test_without_candidates_there_is_no_broker_and_that_is_said() -> None:
-    found = choose([], TERMS, 7)
-    assert (found.broker, found.reason) == ("", ChoiceReason.NO_CANDIDATE)
-
-
-def test_brokers_take_turns_for_namespaces_that_are_excluded_from_shedding() -> None:
-    terms = replace(TERMS, settings=BalanceSettings(shedding_excluded_namespaces=("t/n",)))
-    offered = loaded({"b2": 0.9, "b1": 0.1, "b3": 0.5})
-    found = [choose(offered, terms, 0, turn) for turn in range(4)]
-    assert [each.broker[:2] for each in found] == ["b1", "b2", "b3", "b1"]
-    assert {each.reason for each in found} == {ChoiceReason.IN_TURN}
-
-
-def test_bundles_are_spread_over_equals_by_chance() -> None:
-    rng = Random(1)
-    brokers = [f"b{number}" for number in range(10)]
-    offered = loaded(dict.fromkeys(brokers, 0.3))
-    counts = dict.fromkeys(brokers, 0)
-    for _ in range(1_000):
-        drawn = choose(offered, TERMS, rng.getrandbits(32)).broker
-        counts[drawn.removesuffix(":8080")] += 1
-    assert min(counts.values()) > 60
-
-
-# --- what is counted ----------------------------------------------------------------------------
-
-
-def test_results_and_reasons_are_those_of_the_reference() -> None:
-    assert {result.value: " ".join(reasons) for result, reasons in UNLOADS.items()} == {
-        "Success": "Overloaded Underloaded Admin",
-        "Skip": "HitCount NoBundles CoolDown OutDatedData NoLoadData NoBrokers Unknown",
-        "Failure": "Unknown",
-    }
-    assert {result.value: " ".join(reasons) for result, reasons in SPLITS.items()} == {
-        "Success": "Topics Sessions MsgRate Bandwidth Admin",
-        "Failure": "Unknown",
-    }
-    assert set(ASSIGNMENTS) == set(BalanceResult)

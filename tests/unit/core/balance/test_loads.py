@@ -18,7 +18,7 @@ from anabranch.core.balance.broker_load import (
     report_due,
     updated,
 )
-from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData, rank, top_bundles
+from anabranch.core.balance.bundle_load import BundleLoad, rank, top_bundles
 from anabranch.core.balance.policies import NO_POLICIES, IsolationPolicy, Policies
 from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.balance.usage import ResourceUsage
@@ -33,11 +33,6 @@ def used(percent: float) -> ResourceUsage:
 
 
 # --- a broker's load ----------------------------------------------------------------------------
-
-
-def test_a_broker_that_was_never_measured_counts_as_full() -> None:
-    assert (FRESH.max_resource_usage, FRESH.weighted_max_ema) == (1.0, 1.0)
-    assert (FRESH.msg_throughput_ema, FRESH.updated_at_ms, FRESH.reported_at_ms) == (0.0, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -61,19 +56,10 @@ def test_the_first_measurement_takes_no_history_and_later_ones_do() -> None:
     assert (later.max_resource_usage, later.updated_at_ms) == (0.8, NOW_MS + 1)
 
 
-def test_memory_counts_by_its_weight_alone() -> None:
-    sample = LoadSample(cpu=used(10), memory=used(90), direct_memory=used(20))
-    plain = updated(FRESH, sample, SETTINGS, NOW_MS)
-    assert (plain.max_resource_usage, plain.weighted_max_ema) == (0.2, 0.1)
-    weighed = updated(FRESH, sample, BalanceSettings(memory_resource_weight=0.5), NOW_MS)
-    assert (weighed.max_resource_usage, weighed.weighted_max_ema) == (0.2, 0.45)
-
-
 def test_a_weight_of_bandwidth_by_its_old_spelling_counts_where_the_new_one_is_1() -> None:
     old = BalanceSettings(bandwith_in_resource_weight=0.5, bandwith_out_resource_weight=0.25)
     assert old.weights[3:] == (0.5, 0.25)
-    both = replace(old, bandwidth_in_resource_weight=2.0)
-    assert both.weights[3:] == (2.0, 0.25)
+    assert replace(old, bandwidth_in_resource_weight=2.0).weights[3:] == (2.0, 0.25)
 
 
 def test_an_average_that_was_spoilt_begins_anew() -> None:
@@ -155,6 +141,8 @@ def test_a_load_is_cleared_every_10_s_at_most_and_out_of_date_after_its_time_to_
         (replace(REPORTED, updated_at_ms=NOW_MS + 60_001), "60001 ms ahead"),
         (replace(REPORTED, weighted_max_ema=NAN), "weighted_max_ema"),
         (replace(REPORTED, msg_rate_in=-1.0), "msg_rate_in"),
+        (replace(REPORTED, msg_rate_in=1e15), ""),
+        (replace(REPORTED, msg_rate_in=1.1e15), "msg_rate_in"),
         (replace(REPORTED, bundle_count=-1), "bundle_count"),
         (replace(REPORTED, cpu=ResourceUsage(math.inf, 1.0)), "cpu"),
     ],
@@ -183,24 +171,6 @@ def top(
 
 def busy(bytes_in: float = 1e6, bytes_out: float = 0.0, rate: float = 0.0) -> BundleLoad:
     return BundleLoad(msg_throughput_in=bytes_in, msg_throughput_out=bytes_out, msg_rate_in=rate)
-
-
-def test_the_highest_bundles_are_reported_least_first() -> None:
-    loads = {f"t/n{number:02}": busy((number + 1) * 1e6) for number in range(20)}
-    assert top(loads) == [f"t/n{number}" for number in range(10, 20)]
-    assert top(loads, max_number_of_bundles_in_bundle_load_report=2) == ["t/n18", "t/n19"]
-    assert top({"t/one": busy()}) == ["t/one"]
-    assert top_bundles({}, SETTINGS, NO_POLICIES, 7) == TopBundlesLoadData((), 7)
-
-
-def test_what_comes_in_outranks_what_goes_out_and_small_traffic_is_told_by_its_messages() -> None:
-    loads = {
-        "t/out": busy(1e6, 9e6),
-        "t/in": busy(2e6),
-        "t/many": busy(40_000.0, rate=1_000.0),
-        "t/few": busy(49_000.0, rate=100.0),
-    }
-    assert top(loads) == ["t/few", "t/many", "t/out", "t/in"]
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,6 @@ def test_a_recording_is_read_line_by_line() -> None:
     ("line", "why"),
     [
         (b"{", "line 3: Input data was truncated"),
-        (b"[]", "line 3: Expected `object`, got `array`"),
         (b"\xff\xfe", "line 3: "),
         (b'{"timeMs": 0, "broker": "b1:80", "capacity": NaN}', "line 3: JSON is malformed"),
         (b'{"timeMs": 0, "broker": "b1:80", "capacity": 1e999}', "line 3: Number out of range"),
@@ -81,11 +80,6 @@ def test_a_recording_is_read_line_by_line() -> None:
                     broker("b1:80", capacity=1, more=1),
                     "line 3: Object contains unknown field `more`",
                 ),
-                (bundle(ONE, "b1:80", rate=1), "unknown field `rate` - at `$.load`"),
-                (
-                    broker("b1:80", resources={"gpu": {"usage": 1, "limit": 1}}),
-                    "unknown field `gpu` - at `$.resources`",
-                ),
                 (
                     broker("b1:80", resources={"cpu": {"usage": 1, "most": 1}}),
                     "unknown field `most` - at `$.resources.cpu`",
@@ -95,13 +89,11 @@ def test_a_recording_is_read_line_by_line() -> None:
                 (bundle(ONE, "b1:80", msgRateIn=-2), "line 3: msgRateIn is negative: -2.0"),
                 (bundle(ONE, "b1:80", topics=-2), "topics is negative: -2"),
                 (bundle(ONE, "b1:80", msgRateIn=1e16), "msgRateIn is too much"),
-                (bundle(ONE, "b1:80", msgRateIn="1"), "Expected `float`, got `str`"),
                 (
                     broker("b1:80", resources={"cpu": {"usage": -1, "limit": 1}}),
                     "line 3: usage of cpu is negative: -1.0",
                 ),
                 (broker("b1:80", capacity=0), "line 3: a capacity of 0 bytes a second is none"),
-                (broker("b1:80", capacity=-5), "a capacity of -5 bytes a second is none"),
                 (broker("b1:80", capacity=5, idle=1), "idle is 1: it must be a share"),
                 (broker("b1:80", capacity=5, idle=-0.1), "idle is -0.1"),
                 (broker("b1:80", resources={}, idle=0.1), "idle goes with a capacity"),
@@ -111,7 +103,6 @@ def test_a_recording_is_read_line_by_line() -> None:
                 (broker("nobody"), "nobody"),
                 (bundle("public/default/all", "b1:80"), "0x00000000_0x40000000"),
                 (bundle("default/0x00000000_0x80000000", "b1:80"), "line 3: "),
-                ({"timeMs": 0, "bundle": ONE, "load": {}}, "missing required field `broker`"),
                 (bundle(ONE, "b9:80"), "line 3: no line says what broker b9:80 uses, or can carry"),
             )
         ),
@@ -121,12 +112,6 @@ def test_a_line_that_cannot_be_meant_is_refused_with_its_number(line: bytes, why
     with pytest.raises(InvalidInputError) as refused:
         parse_recording([*lines(*BROKERS), line, *lines(LATER)])
     assert why in str(refused.value)
-
-
-def test_a_time_before_that_of_the_line_above_is_refused() -> None:
-    given = lines(*BROKERS, LATER, bundle(ONE, "b1:80", 8_999), bundle(TWO, "b1:80", 9_001))
-    with pytest.raises(InvalidInputError, match=r"line 4: its time, 8999, is before that .* 9000"):
-        parse_recording(given)
 
 
 @pytest.mark.parametrize(
@@ -168,10 +153,9 @@ def top(**throughputs: float) -> TopBundlesLoadData:
 
 def told(found: list[bytes]) -> list[tuple[int, str, str, float]]:
     """Time, bundle, owner and throughput of each line."""
-    forms = [msgspec.json.decode(each) for each in found]
     return [
         (f["timeMs"], f["bundle"], f["broker"], f["load"].get("msgThroughputIn", 0.0))
-        for f in forms
+        for f in [msgspec.json.decode(each) for each in found]
     ]
 
 
@@ -202,13 +186,6 @@ def test_a_bundle_that_nobody_reports_any_more_has_no_load() -> None:
     assert told(recorder.reported("b1:80", top(one=7.0), 2)) == [(2, TWO, "b1:80", 0.0)]
     assert recorder.reported("b1:80", top(one=7.0), 3) == []
     assert told(recorder.reported("b1:80", None, 4)) == [(4, ONE, "b1:80", 0.0)]
-
-
-def test_a_bundle_that_another_broker_reports_meanwhile_keeps_its_load() -> None:
-    recorder = LoadRecorder()
-    recorder.reported("b1:80", top(one=7.0, two=8.0), 1)
-    assert told(recorder.reported("b2:80", top(two=8.0), 2)) == [(2, TWO, "b2:80", 8.0)]
-    assert recorder.reported("b1:80", top(one=7.0), 3) == []
 
 
 def test_what_cannot_be_meant_is_not_recorded() -> None:

@@ -82,8 +82,7 @@ def halved() -> World:
 def test_no_more_is_proposed_at_once_than_a_burst() -> None:
     world = halved()
     world.expire(B, A)
-    every = Office(world).repairs(100.0)
-    assert len(every) > 1
+    assert len(Office(world).repairs(100.0)) > 1
     assert len(Office(world, burst=1).repairs(100.0)) == 1
 
 

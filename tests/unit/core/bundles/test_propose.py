@@ -11,6 +11,7 @@ from anabranch.core.log.records import Cause, PolicyOp, SessionOp
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.ring import parse_range
 from anabranch.core.sessions.lease import Heartbeat
+from support.there import there
 from support.world import FIRST, HALVES, UNIT, A, B, C, World
 
 
@@ -29,18 +30,13 @@ def several(world: World, owner: str) -> list[str]:
     return names
 
 
-def nothing_heard(broker: str) -> Heartbeat | None:
-    return None
-
-
 # --- requests -------------------------------------------------------------------------------
 
 
 def test_assign_chooses_for_a_free_unit_only_and_only_with_a_candidate() -> None:
     world = World(A, B)
     actor = world.actor(A)
-    record = propose.assign(actor, UNIT, world.unit(), {A: 3, B: 1}, "p")
-    assert record is not None
+    record = there(propose.assign(actor, UNIT, world.unit(), {A: 3, B: 1}, "p"))
     assert (record.move, record.broker, record.cause) == (Move.ASSIGN, B, Cause.LOOKUP)
     assert propose.assign(actor, UNIT, world.unit(), {}, "p") is None
     world.must(record)
@@ -53,8 +49,7 @@ def test_release_leaves_alone_what_is_not_owned_or_is_there_already() -> None:
     assert propose.release(actor, UNIT, world.unit(), B, "p", cause) is None
     world.owned(A)
     assert propose.release(actor, UNIT, world.unit(), A, "p", cause) is None
-    record = propose.release(actor, UNIT, world.unit(), "", "p", cause)
-    assert record is not None
+    record = there(propose.release(actor, UNIT, world.unit(), "", "p", cause))
     assert world.tell(record) is Verdict.ACCEPTED
 
 
@@ -86,11 +81,9 @@ def test_a_bundle_that_cannot_be_divided_so_is_refused_at_once() -> None:
 
 def step(world: World, broker: str) -> Move | None:
     record = propose.next_step(
-        world.replica, world.actor(broker), UNIT, world.unit(), nothing_heard, world.new_id
+        world.replica, world.actor(broker), UNIT, world.unit(), lambda _: None, world.new_id
     )
-    if record is None:
-        return None
-    return record.move
+    return None if record is None else record.move
 
 
 def test_each_state_in_flight_has_one_next_step_for_one_broker() -> None:
@@ -176,15 +169,11 @@ def test_leadership_is_no_orphan_that_a_leader_reclaims() -> None:
 
 def test_orphans_are_spread_as_they_are_proposed() -> None:
     world = led()
-    for index in range(4):
-        home = f"public/n{index}"
-        world.must(world.namespace(home, PolicyOp.CREATE, bundles=1))
-        world.owned(B, f"{home}/0x00000000_0xffffffff")
+    several(world, B)
     world.expire(B, by=A)
     counts = {A: 0, C: 0}
     found = list(propose.orphans(world.replica, world.actor(A), counts, world.new_id))
-    assert sorted(record.broker for record in found) == [A, A, C, C]
-    assert counts == {A: 0, C: 0}
+    assert (sorted(record.broker for record in found), counts) == ([A, A, A, C, C], {A: 0, C: 0})
 
 
 def test_only_units_in_flight_for_too_long_are_stuck() -> None:
@@ -197,12 +186,7 @@ def test_only_units_in_flight_for_too_long_are_stuck() -> None:
     def stuck(units: list[tuple[str, Unit]], waited_s: float, *brokers: str) -> list[str]:
         counts = dict.fromkeys(brokers, 0)
         found = propose.stuck(
-            units,
-            lambda name, unit: waited_s,
-            30.0,
-            world.actor(A),
-            counts,
-            world.new_id,
+            units, lambda name, unit: waited_s, 30.0, world.actor(A), counts, world.new_id
         )
         return [record.broker for record in found]
 
@@ -255,14 +239,12 @@ def test_expiry_is_for_the_leader_or_against_the_leader_and_never_against_onesel
 
 def test_leadership_is_claimed_when_it_is_free_or_its_holder_is_gone() -> None:
     world = World(A, B)
-    claim = propose.leadership(world.replica, world.actor(A), world.new_id())
-    assert claim is not None
+    claim = there(propose.leadership(world.replica, world.actor(A), world.new_id()))
     assert (claim.unit, claim.move) == (LEADERSHIP, Move.ELECT)
     world.must(claim)
     assert propose.leadership(world.replica, world.actor(B), world.new_id()) is None
     world.expire(A, by=B)
-    claim = propose.leadership(world.replica, world.actor(B), world.new_id())
-    assert claim is not None
+    claim = there(propose.leadership(world.replica, world.actor(B), world.new_id()))
     assert claim.move is Move.SUCCEED
     assert world.tell(claim) is Verdict.ACCEPTED
 

@@ -91,33 +91,13 @@ def test_a_bundle_that_is_split_leaves_its_children_with_its_owner() -> None:
     world.owned(A)
     before = world.unit()
     place, record = len(world.log), world.move(Move.SPLIT, A, children=HALVES)
-    splitting = Unit(
-        UnitState.SPLITTING,
-        A,
-        "",
-        before.version + 1,
-        Move.SPLIT,
-        1000 * place,
-        place,
-        record.proposal_id,
-        HALVES,
-    )
+    made = (1000 * place, place, record.proposal_id)
+    splitting = Unit(UnitState.SPLITTING, A, "", before.version + 1, Move.SPLIT, *made, HALVES)
     assert world.must(record).changes == ((UNIT, splitting),)
     place, record = len(world.log), world.move(Move.SPLIT_COMMIT, A)
-    parent = Unit(
-        UnitState.DELETED,
-        "",
-        "",
-        before.version + 2,
-        Move.SPLIT_COMMIT,
-        1000 * place,
-        place,
-        record.proposal_id,
-        HALVES,
-    )
-    child = Unit(
-        UnitState.OWNED, A, "", place + 1, Move.CREATE, 1000 * place, place, record.proposal_id
-    )
+    made = (1000 * place, place, record.proposal_id)
+    parent = Unit(UnitState.DELETED, "", "", before.version + 2, Move.SPLIT_COMMIT, *made, HALVES)
+    child = Unit(UnitState.OWNED, A, "", place + 1, Move.CREATE, *made)
     assert world.must(record).changes == (
         (UNIT, parent),
         *((f"{FIRST}/{half}", child) for half in HALVES),
@@ -236,6 +216,7 @@ def test_what_is_aborted_and_what_is_pruned_waits_with_what_waited_before_it() -
     world.committed(Operation.SPLIT, split(world))
     sealed = world.scalable().segments[0]
     aborted = [*begun_in_vain(world), *begun_in_vain(world)]
+    assert world.scalable().is_restless
     for name in ("one", "two"):
         world.must(world.subscription(SubscriptionOp.CREATE, name))
         world.must(world.subscription(SubscriptionOp.DRAINED, name, segment_ids=(0,)))
@@ -258,8 +239,7 @@ def test_a_topic_leaves_with_all_its_subscriptions() -> None:
         world.must(world.subscription(SubscriptionOp.CREATE, name))
     world.must(world.topic(TopicMove.DELETE))
     gone = [f"topic:{TOPIC}", *(f"subscription:{TOPIC}/{name}" for name in ("one", "two"))]
-    removed = world.must(world.topic(TopicMove.REMOVE))
-    assert removed.changes == tuple((key, None) for key in gone)
+    assert world.must(world.topic(TopicMove.REMOVE)).changes == tuple((key, None) for key in gone)
 
 
 # --- subscriptions --------------------------------------------------------------------------

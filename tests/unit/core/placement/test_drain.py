@@ -13,6 +13,7 @@ from anabranch.core.topics.controller import Propose
 from anabranch.core.topics.tasks import SealSegments, TaskDone, TaskFailed
 from anabranch.core.topics.topic import Operation, TopicState
 from support.controller_scene import Scene
+from support.there import there
 from support.world import A, World
 
 
@@ -28,8 +29,7 @@ def run(scene: Scene) -> None:
     while scene.topic.is_restless:
         task = scene.task()
         ends = (0,) * sum(part.buckets for part in task.segments)
-        sealing = isinstance(task, SealSegments)
-        scene.answer(task, TaskDone(end_offsets=ends if sealing else ()))
+        scene.answer(task, TaskDone(end_offsets=ends if isinstance(task, SealSegments) else ()))
 
 
 def begun(scene: Scene) -> TopicChange | None:
@@ -47,8 +47,7 @@ def test_one_segment_after_the_other_leaves_a_drained_broker_and_then_nothing_mo
     scene = opened()
     scene.leaving = {0: (3,), 1: (3, 5)}
     for segment, brokers in scene.leaving.items():
-        record = begun(scene)
-        assert record is not None
+        record = there(begun(scene))
         assert (record.operation, record.cause) == (Operation.RELOCATE, TopicCause.KAFKA_DRAIN)
         assert (record.parents, record.off) == ((segment,), brokers)
         run(scene)
@@ -65,9 +64,7 @@ def test_nothing_leaves_while_another_operation_is_under_way_or_by_who_may_not_a
     scene.acts = True
     scene.begin_split(0)
     run(scene)
-    record = begun(scene)
-    assert record is not None
-    assert record.parents == (1,)
+    assert there(begun(scene)).parents == (1,)
 
 
 def test_what_kafka_refuses_for_good_is_tried_again_only_after_a_while() -> None:

@@ -8,13 +8,14 @@ import msgspec
 import pytest
 
 from anabranch.core.bundles.unit import LEADERSHIP, Move
-from anabranch.core.log.records import PolicyOp, Record, SessionOp, scope_of
+from anabranch.core.log.records import PolicyOp, Record, SessionOp
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.policies.policy import PolicyKind
 from anabranch.core.security.permission import PERMISSIONS_MAX, Permission
 from anabranch.core.subscriptions.subscription import SubscriptionOp
 from anabranch.core.topics.layout import initial_segments
 from anabranch.core.topics.topic import Operation, TopicMove
+from support.there import there
 from support.world import FIRST, TOPIC, UNIT, A, B, World
 
 OTHER = "acme/shop"
@@ -47,8 +48,7 @@ def test_a_permission_is_what_its_last_record_says() -> None:
     assert world.must(record).changes == ((f"permission:{FIRST}:ada", made),)
     assert world.tell(record) is Verdict.REPEATED
     world.must(world.permission(FIRST, "ada", PolicyOp.UPDATE, B, actions=("produce", "view")))
-    after = world.replica.permission(FIRST, "ada")
-    assert after is not None
+    after = there(world.replica.permission(FIRST, "ada"))
     assert (after.version, after.actions) == (place + 2, ("produce", "view"))
     revoke = world.permission(FIRST, "ada", PolicyOp.DELETE)
     assert world.must(revoke).changes == ((f"permission:{FIRST}:ada", None),)
@@ -83,20 +83,16 @@ def test_two_who_grant_to_two_roles_at_once_both_succeed() -> None:
     ("scope", "role", "fields", "verdict"),
     [
         (FIRST, "", {"actions": ("view",)}, Verdict.INVALID_VALUE),
-        (FIRST, " ada", {"actions": ("view",)}, Verdict.INVALID_VALUE),
         (FIRST, "a\nb", {"actions": ("view",)}, Verdict.INVALID_VALUE),
         (FIRST, "a" * 256, {"actions": ("view",)}, Verdict.INVALID_VALUE),
         (FIRST, "ada", {}, Verdict.INVALID_VALUE),
         (FIRST, "ada", {"actions": ("view", "scale")}, Verdict.INVALID_VALUE),
         (FIRST, "ada", {"actions": ("view", "view")}, Verdict.INVALID_VALUE),
-        (FIRST, "ada", {"actions": ("View",)}, Verdict.INVALID_VALUE),
         (FIRST, "ada", {"actions": ("a" * 33,)}, Verdict.INVALID_VALUE),
         (FIRST, "ada", {"actions": ("view",), "session": 9}, Verdict.SESSION_OVER),
         (f"{FIRST}/none", "ada", {"actions": ("view",)}, Verdict.UNKNOWN_TOPIC),
-        (f"{TOPIC}/x", "ada", {"actions": ("view",)}, Verdict.UNKNOWN_TOPIC),
         ("acme/none", "ada", {"actions": ("view",)}, Verdict.UNKNOWN_NAMESPACE),
         ("acme", "ada", {"actions": ("view",)}, Verdict.UNKNOWN_NAMESPACE),
-        ("", "ada", {"actions": ("view",)}, Verdict.UNKNOWN_NAMESPACE),
         (f"{FIRST}:x", "ada", {"actions": ("view",)}, Verdict.UNKNOWN_NAMESPACE),
         # What only a later release can grant is kept, for nodes of that release.
         (FIRST, "ada", {"actions": ("hover",)}, Verdict.ACCEPTED),
@@ -118,15 +114,13 @@ def test_a_revoke_names_no_actions() -> None:
 
 def test_one_scope_has_room_for_so_many_roles() -> None:
     world = World(A)
-    for number in range(PERMISSIONS_MAX):
-        world.grants(FIRST, f"r{number}", "view")
+    world.grants(FIRST, "r0", "view")
+    made = world.replica.permission(FIRST, "r0")
+    others = (f"permission:{FIRST}:r{number}" for number in range(1, PERMISSIONS_MAX))
+    world.replica.apply([(key, made) for key in others])
     late = world.permission(FIRST, "late", PolicyOp.CREATE, actions=("view",))
     assert world.tell(late) is Verdict.TOO_MANY_PERMISSIONS
     world.grants(FIRST, "r7", "consume")  # what there is may change
-
-
-def test_a_permission_belongs_to_its_tenant() -> None:
-    assert scope_of(f"permission:{TOPIC}:a/b:c") == "public"
 
 
 # --- what goes with what it is on -----------------------------------------------------------------
@@ -225,10 +219,10 @@ def test_a_tenant_s_administrator_may_do_what_is_the_tenant_s() -> None:
         assert world.tell(asked("eve", elsewhere)) is Verdict.NOT_PERMITTED
 
 
-def test_a_node_that_asks_nobody_is_held_to_nothing() -> None:
+def test_a_node_that_asks_nobody_is_held_to_nothing_nor_is_a_proxy() -> None:
     world = with_topic()
     for record in (changes(world)["tenant"], changes(world)["split"]):
-        world.must(asked("eve", record))
+        world.must(asked("eve", record, "gate"))
 
 
 def test_what_is_revoked_is_refused_from_the_next_offset_on() -> None:
@@ -248,10 +242,8 @@ def test_what_is_revoked_is_refused_from_the_next_offset_on() -> None:
     ("ada", "gate", "verdict"),
     [
         ("scale", "scale", Verdict.ACCEPTED),
-        ("scale", "", Verdict.NOT_PERMITTED),
         ("scale", "consume", Verdict.NOT_PERMITTED),
         ("", "scale", Verdict.NOT_PERMITTED),
-        ("", "", Verdict.NOT_PERMITTED),
     ],
 )
 def test_what_is_asked_for_by_a_proxy_needs_the_right_of_both(
@@ -267,41 +259,11 @@ def test_what_is_asked_for_by_a_proxy_needs_the_right_of_both(
     assert (world.replica.entities == before) is (verdict is not Verdict.ACCEPTED)
 
 
-def test_what_is_revoked_from_a_proxy_is_refused_from_the_next_offset_on() -> None:
-    world = with_topic("root")
-    for role in ("ada", "gate"):
-        world.grants(TOPIC, role, "scale")
-    policy = world.topic(TopicMove.POLICY, auto_scale=("enabled", "false"))
-    world.grants(TOPIC, "gate")
-    assert world.tell(asked("ada", policy, "gate")) is Verdict.NOT_PERMITTED
-    world.must(asked("ada", policy))  # for herself
-
-
-def test_a_superuser_s_proxy_needs_the_right_and_a_proxy_that_is_one_has_it() -> None:
-    world = with_topic("root", "all")
-    tenant = world.tenant("other", PolicyOp.CREATE)
-    for by in ("gate", "root"):  # nobody speaks for itself
-        assert world.tell(asked("root", tenant, by)) is Verdict.NOT_PERMITTED
-    world.must(asked("root", tenant, "all"))
-
-
-def test_who_has_lost_the_right_to_consume_may_leave_by_any_proxy() -> None:
-    world = with_topic("root")
-    world.must(world.subscription(SubscriptionOp.CREATE))
-    world.must(world.subscription(SubscriptionOp.JOIN, consumer="c", instance=1))
-    world.must(asked("ada", world.subscription(SubscriptionOp.LEAVE, consumer="c"), "gate"))
-
-
 def test_a_proxy_that_names_nobody_has_asked_for_nothing() -> None:
     """Who has not said who they are is refused by nodes: so the record is the node's own."""
     world = with_topic("root")
     for record in (world.tenant("other", PolicyOp.CREATE), world.move(Move.RELEASE, A)):
         world.must(asked("", record, "gate"))
-
-
-def test_where_nobody_is_asked_who_may_a_proxy_is_told_of_and_not_judged() -> None:
-    world = with_topic()
-    world.must(asked("eve", world.tenant("other", PolicyOp.CREATE), "gate"))
 
 
 def test_only_what_would_be_accepted_is_refused_for_want_of_a_right() -> None:
@@ -318,12 +280,11 @@ def test_who_may_do_everything_is_what_the_session_of_the_proposer_says() -> Non
     world.must(asked("boss", change))
     assert world.tell(asked("boss", world.tenant("u", PolicyOp.CREATE, A))) is Verdict.NOT_PERMITTED
     world.must(world.session(A, SessionOp.CLOSE))
-    closed = world.replica.session(A)
-    assert closed is not None
+    closed = there(world.replica.session(A))
     assert (closed.authorizes, closed.superusers) == (False, ())
 
 
-def test_who_has_lost_the_right_to_consume_may_leave_all_the_same() -> None:
+def test_who_has_lost_the_right_to_consume_may_leave_all_the_same_by_any_proxy() -> None:
     world = with_topic("root")
     world.grants(TOPIC, "ada", "consume")
     world.must(asked("ada", world.subscription(SubscriptionOp.CREATE)))
@@ -331,13 +292,12 @@ def test_who_has_lost_the_right_to_consume_may_leave_all_the_same() -> None:
     world.grants(TOPIC, "ada")
     again = asked("ada", world.subscription(SubscriptionOp.JOIN, consumer="d", instance=2))
     assert world.tell(again) is Verdict.NOT_PERMITTED
-    world.must(asked("ada", world.subscription(SubscriptionOp.LEAVE, consumer="c")))
+    world.must(asked("ada", world.subscription(SubscriptionOp.LEAVE, consumer="c"), "gate"))
 
 
 def test_the_leadership_is_nobody_s_to_ask_for_but_a_superuser_s() -> None:
     world = with_topic("root")
-    resign = world.move(Move.RESIGN, A, LEADERSHIP)
-    world.must(resign)
+    world.must(world.move(Move.RESIGN, A, LEADERSHIP))
     elect = world.move(Move.ELECT, A, LEADERSHIP)
     assert world.tell(asked("boss", elect)) is Verdict.NOT_PERMITTED
     world.must(asked("root", elect))

@@ -18,14 +18,6 @@ PATIENCE_S = 4.0
 # --- what is outstanding --------------------------------------------------------------------
 
 
-def test_an_own_record_may_stay_unread_for_so_long_and_no_longer() -> None:
-    contact = LogContact(PATIENCE_S)
-    contact.proposed("x", 10.0)
-    contact.proposed("x", 12.0)
-    assert not contact.lost(13.9)
-    assert contact.lost(14.0)
-
-
 def test_any_own_record_that_is_read_starts_the_count_afresh() -> None:
     contact = LogContact(PATIENCE_S)
     contact.proposed("lost", 10.0)

@@ -8,7 +8,6 @@ from anabranch.core.topics.layout import SegmentLayout
 from support.desk import TIMING, Desk
 
 FOUR = SegmentLayout.initial(4)
-Held = dict[int, tuple[int, ...]]  # by segment
 
 
 def desk_of(*names: str, layout: SegmentLayout = FOUR) -> Desk:
@@ -27,8 +26,7 @@ def settle(desk: Desk, *names: str) -> None:
         known = desk.coordinator._current[name]
         assert known.connection is not None
         held = {(s, b) for s, buckets in desk.has[known.connection] for b in buckets}
-        released = tuple((known.holdings or set()) - held)
-        assert desk.report(name, known.connection, released=released)
+        assert desk.report(name, known.connection, released=tuple((known.holdings or set()) - held))
 
 
 def wait(desk: Desk, seconds: float, *names: str) -> None:
@@ -76,20 +74,6 @@ def test_nobody_is_disturbed_by_one_that_goes_away() -> None:
         assert shares(desk) == before
 
 
-def test_what_one_dead_consumer_had_does_not_wait_for_another() -> None:
-    desk = desk_of("a", "b", "c", layout=SegmentLayout.initial(1, bucket_budget=4))
-    desk.coordinator.closed("b", 1, desk.now)
-    wait(desk, 30.0, "a", "c")
-    desk.coordinator.closed("c", 2, desk.now)
-    wait(desk, TIMING.grace_s - 28.0, "a")
-    assert desk.subscription.instance_of("b") is None
-    assert desk.subscription.instance_of("c") == NOBODY
-    assert {b for s, b in desk.coordinator._current["a"].holdings or ()} >= {0, 1}
-    wait(desk, 40.0, "a")
-    assert desk.subscription.instance_of("c") is None
-    assert desk.has[0] == ((0, (0, 1, 2, 3)),)
-
-
 def test_who_was_not_heard_since_it_was_given_a_bucket_keeps_none_of_it() -> None:
     desk = desk_of("a", "b")
     desk.coordinator.closed("b", 1, desk.now)
@@ -101,16 +85,6 @@ def test_who_was_not_heard_since_it_was_given_a_bucket_keeps_none_of_it() -> Non
     assert shares(desk)["c"] == [], "it may have been dead before"
     wait(desk, TIMING.lapse_s + 2, "a")
     assert len(desk.has[0]) == 4
-
-
-def test_who_was_given_buckets_twice_and_not_heard_since_keeps_none_of_them() -> None:
-    desk = desk_of("a", layout=SegmentLayout.initial(1, bucket_budget=4))
-    desk.join("c", 3, 7)
-    for bucket in (2, 3):  # a settles one after the other
-        desk.report("a", 0, released=((0, bucket),))
-    assert desk.has[7] == ((0, (2, 3)),)
-    desk.coordinator.closed("c", 7, desk.now)
-    assert shares(desk)["c"] == [], "it may have been dead before"
 
 
 def test_a_consumer_that_lapsed_is_logged_so_once_and_must_be_registered_anew() -> None:

@@ -65,7 +65,6 @@ def test_a_name_lapses_before_another_process_is_registered_under_it() -> None:
     there.opened("c", 1, 7, ((0, 0),), (), 0.0)
     there.closed("c", 7, 0.0)
     assert admit(replace(WISH, instance=2), JOINED, OURS, there) is AdmissionStep.LAPSING
-    own = admit(WISH, JOINED, OURS, there)
-    assert own is AdmissionStep.OPEN, "the same process may come back"
+    assert admit(WISH, JOINED, OURS, there) is AdmissionStep.OPEN, "the same process may come back"
     there.assignments(Timing().lapse_s + 1.0)
     assert admit(replace(WISH, instance=2), JOINED, OURS, there) is AdmissionStep.JOIN

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.core.subscriptions.assignor import (
-    Shares,
-    assignable,
-    drainable,
-    taken_over,
-    target,
-)
+from anabranch.core.subscriptions.assignor import Shares, assignable, drainable, taken_over, target
 from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind
 from anabranch.core.topics.layout import SegmentLayout
 
@@ -24,8 +18,7 @@ def subscribed(
 
 
 def test_segments_go_round_robin_by_range_to_consumers_by_name() -> None:
-    layout = SegmentLayout.initial(5, bucket_budget=5)
-    shares = target(layout, subscribed("c-2", "c-10"))
+    shares = target(SegmentLayout.initial(5, bucket_budget=5), subscribed("c-2", "c-10"))
     assert list(shares["c-10"]) == [0, 2, 4], "names are compared as strings"
     assert list(shares["c-2"]) == [1, 3]
 
@@ -38,26 +31,17 @@ def test_the_target_does_not_depend_on_the_order_of_joining() -> None:
 
 
 def test_surplus_consumers_share_the_buckets_of_segments_in_runs() -> None:
-    layout = SegmentLayout.initial(2, bucket_budget=8)
-    shares = target(layout, subscribed("a", "b", "c"))
+    shares = target(SegmentLayout.initial(2, bucket_budget=8), subscribed("a", "b", "c"))
     assert shares == {"a": {0: (0, 1)}, "b": {0: (2, 3)}, "c": {1: (0, 1, 2, 3)}}
 
 
-def test_an_uneven_share_follows_the_floor_rule() -> None:
-    layout = SegmentLayout.initial(1, bucket_budget=4)
-    shares = target(layout, subscribed("a", "b", "c"))
-    assert shares == {"a": {0: (0,)}, "b": {0: (1,)}, "c": {0: (2, 3)}}
-
-
 def test_consumers_beyond_all_buckets_stay_idle() -> None:
-    layout = SegmentLayout.initial(2, bucket_budget=2)
-    shares = target(layout, subscribed("a", "b", "c"))
+    shares = target(SegmentLayout.initial(2, bucket_budget=2), subscribed("a", "b", "c"))
     assert shares == {"a": {0: (0,)}, "b": {1: (0,)}, "c": {}}
 
 
 def test_each_segment_has_owners_of_its_own_when_there_are_more_consumers_than_segments() -> None:
-    layout = SegmentLayout.initial(3, bucket_budget=12)
-    shares = target(layout, subscribed(*"abcde"))
+    shares = target(SegmentLayout.initial(3, bucket_budget=12), subscribed(*"abcde"))
     low, high, full = (0, 1), (2, 3), (0, 1, 2, 3)
     assert shares == {"a": {0: low}, "b": {0: high}, "c": {1: low}, "d": {1: high}, "e": {2: full}}
 
@@ -70,12 +54,6 @@ def test_a_checkpoint_group_shares_what_a_stream_does() -> None:
             layout, stream, drainable(layout, stream)
         )
         assert drainable(layout, group) == {0}
-
-
-def test_a_child_waits_until_its_parent_is_drained() -> None:
-    layout = SegmentLayout.initial(1).split_segment(0)
-    assert [part.segment_id for part in assignable(layout, ())] == [0]
-    assert [part.segment_id for part in assignable(layout, (0,))] == [1, 2]
 
 
 def test_a_grandchild_waits_for_all_its_ancestors() -> None:

@@ -11,6 +11,14 @@ from anabranch.core.topics.layout import SegmentLayout
 from support.desk import EMPTY, TIMING, WHOLE, Desk
 
 
+def a_and_b() -> Desk:
+    """Two consumers; the first serves both buckets, the second of which is to be the other's."""
+    desk = Desk()
+    desk.join("a", 1, 11)
+    desk.join("b", 2, 12)
+    return desk
+
+
 def test_buckets_given_to_another_are_counted_until_their_segment_is_pruned() -> None:
     desk = Desk()
     desk.join("a", 1, 11)
@@ -25,36 +33,8 @@ def test_buckets_given_to_another_are_counted_until_their_segment_is_pruned() ->
     assert desk.coordinator.moved == {}
 
 
-def test_the_first_consumer_gets_everything_at_once() -> None:
-    desk = Desk()
-    assert desk.join("a", 1, 11)
-    assert desk.has[11] == ((0, (0, 1)),)
-
-
-def test_a_moving_bucket_is_withheld_until_its_holder_has_released_it() -> None:
-    desk = Desk()
-    desk.join("a", 1, 11)
-    desk.join("b", 2, 12)
-    assert desk.has[11] == ((0, (0,)),), "a is told to give bucket 1 up"
-    assert not desk.has[12]
-    assert desk.coordinator.withheld() == {0: 1}
-    assert desk.report("a", 11, released=((0, 1),))
-    assert desk.has[12] == ((0, (1,)),)
-    assert desk.coordinator.withheld() == {}
-
-
-def test_who_leaves_hands_everything_over_at_once() -> None:
-    desk = Desk()
-    desk.join("a", 1, 11)
-    desk.join("b", 2, 12)
-    desk.leave("a")
-    assert desk.has[12] == ((0, (0, 1)),)
-
-
 def test_who_is_leaving_is_given_nothing_more_while_it_is_still_registered() -> None:
-    desk = Desk()
-    desk.join("a", 1, 11)
-    desk.join("b", 2, 12)
+    desk = a_and_b()
     desk.coordinator.left("a")
     desk.send()  # time passes before the log has taken the end of the registration
     assert desk.has[12] == ((0, (0, 1)),)
@@ -62,21 +42,8 @@ def test_who_is_leaving_is_given_nothing_more_while_it_is_still_registered() -> 
     assert desk.has[12] == ((0, (0, 1)),)
 
 
-def test_a_report_of_another_one_does_not_hide_that_somebody_has_left() -> None:
-    desk = Desk()
-    desk.join("a", 1, 11)
-    desk.join("b", 2, 12)
-    desk.report("a", 11, released=((0, 1),))
-    desk.report("b", 12)
-    desk.coordinator.left("a")
-    desk.report("b", 12)
-    assert desk.has[12] == ((0, (0, 1)),)
-
-
 def test_a_consumer_that_comes_back_in_time_keeps_its_share_and_nobody_else_is_disturbed() -> None:
-    desk = Desk()
-    desk.join("a", 1, 11)
-    desk.join("b", 2, 12)
+    desk = a_and_b()
     desk.report("a", 11, released=((0, 1),))
     desk.coordinator.closed("a", 11, desk.now)
     for _ in range(6):
@@ -90,9 +57,7 @@ def test_a_consumer_that_comes_back_in_time_keeps_its_share_and_nobody_else_is_d
 def test_a_consumer_that_subscribes_again_is_taken_to_serve_what_it_says_until_it_releases_it() -> (
     None
 ):
-    desk = Desk()
-    desk.join("a", 1, 11)
-    desk.join("b", 2, 12)
+    desk = a_and_b()
     desk.coordinator.closed("a", 11, desk.now)
     desk.join("a", 1, 13, holds=((0, 0), (0, 1)))
     desk.report("a", 13)
@@ -102,9 +67,7 @@ def test_a_consumer_that_subscribes_again_is_taken_to_serve_what_it_says_until_i
 
 
 def test_who_is_silent_for_longer_than_its_session_is_to_be_disconnected() -> None:
-    desk = Desk()
-    desk.join("a", 1, 11)
-    desk.join("b", 2, 12)
+    desk = a_and_b()
     assert desk.coordinator.silent(desk.now) == []
     desk.now += TIMING.session_timeout_s - 1
     desk.report("b", 12)
@@ -127,45 +90,12 @@ def test_who_serves_nothing_is_not_said_to_have_lapsed_before_its_time() -> None
 
 
 def test_assignments_of_one_connection_have_ascending_numbers() -> None:
-    desk = Desk()
-    desk.join("a", 1, 11)
-    desk.join("b", 2, 12)
+    desk = a_and_b()
     desk.leave("b")
     numbers = [each.sequence for connection, each in desk.sent if connection == 11]
     assert len(numbers) == 3
     assert numbers == sorted(set(numbers))
     assert numbers[0] > 0
-
-
-def test_a_registration_ends_with_its_grace_and_not_before() -> None:
-    desk = Desk()
-    desk.join("a", 1, 11)
-    desk.coordinator.closed("a", 11, desk.now)
-    desk.now += 59
-    assert desk.coordinator.over(desk.now) == []
-    desk.now += 2
-    assert desk.coordinator.over(desk.now) == ["a"]
-
-
-def test_another_process_under_a_name_waits_until_its_predecessor_has_lapsed() -> None:
-    desk = Desk()
-    desk.join("a", 1, 11)
-    desk.coordinator.closed("a", 11, desk.now)
-    assert desk.coordinator.is_lapsing("a", 2), "the first may be serving without a connection"
-    assert not desk.coordinator.is_lapsing("a", 1)
-    desk.now += TIMING.lapse_s + 1
-    desk.send()
-    assert not desk.coordinator.is_lapsing("a", 2)
-    desk.join("a", 2, 12)
-    assert desk.has[12] == ((0, (0, 1)),)
-
-
-def test_a_name_that_another_controller_registered_may_be_in_use_until_it_lapses() -> None:
-    desk = Desk(before=EMPTY.with_consumer("a", 1))
-    assert desk.coordinator.is_lapsing("a", 2)
-    desk.now += TIMING.lapse_s + 1
-    desk.send()
-    assert not desk.coordinator.is_lapsing("a", 2)
 
 
 def test_a_queues_consumer_that_falls_silent_is_not_there_but_kafka_may_keep_messages_for_it() -> (
@@ -195,15 +125,6 @@ def test_what_the_layout_does_not_have_is_not_remembered() -> None:
     assert desk.coordinator.drained_segments() == (0,)
 
 
-def test_a_name_in_use_by_a_connected_process_is_taken() -> None:
-    desk = Desk()
-    desk.join("a", 1, 11)
-    assert desk.coordinator.is_taken("a", 2)
-    assert not desk.coordinator.is_taken("a", 1)
-    desk.coordinator.closed("a", 11, desk.now)
-    assert not desk.coordinator.is_taken("a", 2)
-
-
 def test_a_new_controller_leaves_a_consumer_what_it_holds() -> None:
     desk = Desk(before=EMPTY.with_consumer("a", 1).with_consumer("b", 2))
     desk.join("b", 2, 12, holds=((0, 1),))
@@ -227,34 +148,8 @@ def test_what_another_holds_is_not_taken_over_by_saying_so() -> None:
     assert not desk.has[12]
 
 
-def test_a_silent_consumers_buckets_are_free_for_others_only_after_its_session_lapsed() -> None:
-    desk = Desk()
-    desk.join("a", 1, 11)
-    desk.report("a", 11)
-    desk.join("b", 2, 12)  # bucket 1 is b's by the target, but a does not answer
-    for _ in range(3):
-        desk.now += 3
-        desk.report("b", 12)
-        assert not desk.has[12]
-    desk.now += 4
-    assert desk.report("b", 12)
-    assert desk.has[12] == ((0, (1,)),)
-    assert not desk.report("a", 11), "a must subscribe again"
-
-
-def test_a_segment_is_drained_when_each_of_its_buckets_is() -> None:
-    desk = Desk(WHOLE.split_segment(0))
-    desk.join("a", 1, 11)
-    desk.join("b", 2, 12)
-    desk.report("a", 11, released=((0, 1),), drained=((0, 0),))
-    assert desk.coordinator.drained_segments() == ()
-    desk.report("b", 12, drained=((0, 1),))
-    assert desk.coordinator.drained_segments() == (0,)
-
-
 def test_what_was_reported_of_other_segments_is_remembered_when_one_is_logged_as_drained() -> None:
-    layout = SegmentLayout.initial(2, bucket_budget=4).split_segment(0).split_segment(1)
-    desk = Desk(layout)
+    desk = Desk(SegmentLayout.initial(2, bucket_budget=4).split_segment(0).split_segment(1))
     desk.join("a", 1, 11)
     desk.report("a", 11, drained=((0, 0), (0, 1), (1, 0)))
     assert desk.coordinator.drained_segments() == (0,)
@@ -363,12 +258,6 @@ def test_what_a_queues_consumer_gave_back_as_it_left_must_have_time_to_reach_ano
         assert desk.coordinator.drained_segments() == (0,)
 
 
-def test_nothing_is_sent_twice() -> None:
-    desk = Desk()
-    desk.join("a", 1, 11)
-    assert desk.send() == []
-
-
 # --- a backlog that several drain ----------------------------------------------------------------
 
 
@@ -388,8 +277,7 @@ def test_a_backlog_is_shared_after_a_while_and_the_readers_go_back_to_segments_a
     assert desk.coordinator.target.backlog.draining == {0}
     assert desk.coordinator.withheld() == {0: 1}, "until its reader has settled what it has of it"
     desk.report("a", 11, released=((0, 1),))
-    assert desk.coordinator.withheld() == {}
-    assert dict(desk.has[11])[0] == (0,)
+    assert (desk.coordinator.withheld(), dict(desk.has[11])[0]) == ({}, (0,))
     assert dict(desk.has[12])[0] == (1,)
     assert desk.coordinator.moved == {1: 2, 0: 1}, "for the second consumer, for the drain"
     desk.subscription = msgspec.structs.replace(desk.subscription, drained=(0, 1))
@@ -401,8 +289,7 @@ def test_a_backlog_is_shared_after_a_while_and_the_readers_go_back_to_segments_a
 def test_a_backlog_is_never_shared_when_that_is_switched_off() -> None:
     coordinator = SubscriptionCoordinator(Timing(drain_after_s=None))
     layout = SegmentLayout.initial(2, bucket_budget=4).split_segment(0)
-    both = EMPTY.with_consumer("a", 1).with_consumer("b", 2)
-    coordinator.changed(layout, both, 0.0)
+    coordinator.changed(layout, EMPTY.with_consumer("a", 1).with_consumer("b", 2), 0.0)
     for now in (0.0, 1_000.0):
         coordinator.assignments(now)
         assert coordinator.target.backlog.draining == frozenset()
@@ -414,8 +301,7 @@ def test_a_new_controller_leaves_a_shared_backlog_as_the_last_one_dealt_it_out()
     desk = Desk(layout, msgspec.structs.replace(both, drained=(1,)))
     assert desk.join("a", 1, 11, ((0, 0),))
     assert desk.join("b", 2, 12, ((0, 1),))
-    assert dict(desk.has[11])[0] == (0,)
-    assert dict(desk.has[12])[0] == (1,)
+    assert (dict(desk.has[11])[0], dict(desk.has[12])[0]) == ((0,), (1,))
     assert desk.coordinator.target.backlog.draining == {0}
 
 
@@ -430,8 +316,7 @@ def test_the_margin_is_more_than_two_clocks_can_differ() -> None:
 def test_a_report_that_comes_after_the_lapse_is_not_believed() -> None:
     desk = Desk()
     desk.join("a", 1, 11)
-    heard_at = desk.now
-    desk.now = heard_at + TIMING.lapse_s
+    desk.now += TIMING.lapse_s
     assert desk.report("a", 11), "just in time"
     desk.now += TIMING.lapse_s + 0.001
     assert not desk.report("a", 11), "another one may have been granted what it had"

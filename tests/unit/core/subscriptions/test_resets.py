@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
 from anabranch.core.subscriptions.instances import Bucket
@@ -12,6 +13,7 @@ from anabranch.core.topics.layout import SegmentLayout
 
 TIMING = Timing(grace_s=60, session_timeout_s=10)
 WHOLE = SegmentLayout.initial(1, bucket_budget=2)
+SPLIT = WHOLE.split_segment(0)
 FIRST = Subscription(1, SubscriptionKind.STREAM, 7, ("a", "b"), (1, 2), (), 0, 0, "p")
 RESET = msgspec.structs.replace(FIRST, version=2, created_offset=8)
 BOTH: tuple[Bucket, ...] = ((0, 0), (0, 1))
@@ -33,12 +35,26 @@ def test_what_a_consumer_held_before_is_nobody_elses_until_it_has_heard_of_the_r
     desk = coordinator()
     assert desk.opened("a", 1, 11, BOTH, (), 100.0, anew=True)
     assert desk.opened("b", 2, 12, (), (), 100.0, anew=True)
-    shares = sent(desk, 100.0)
-    assert shares == {11: ((0, (0,)),), 12: ()}, "the answer to a may have been lost"
+    assert sent(desk, 100.0) == {11: ((0, (0,)),), 12: ()}, "the answer to a may have been lost"
     assert desk.heard("a", 11, (), (), 101.0)
     assert sent(desk, 101.0) == {12: ((0, (1,)),)}
     assert desk.heard("a", 11, (), (), 102.0)
     assert sent(desk, 102.0) == {}
+
+
+@pytest.mark.parametrize(("held", "drained"), [((0, 1), (0,)), ((1, 0), ())])
+def test_nothing_above_or_below_what_a_consumer_held_is_anothers_before_it_has_heard(
+    held: Bucket, drained: tuple[int, ...]
+) -> None:
+    """Found by the simulation: a skip calls the parent drained that somebody works on."""
+    desk = SubscriptionCoordinator(TIMING, inherited=False)
+    desk.changed(SPLIT, msgspec.structs.replace(RESET, drained=drained), 100.0)
+    assert desk.opened("a", 1, 11, (held,), (), 100.0, anew=True)
+    assert desk.opened("b", 2, 12, (), (), 100.0, anew=True)
+    others = {segment_id for segment_id, _ in sent(desk, 100.0)[12]}
+    assert not others & ({1, 2} if drained else {0})
+    assert desk.heard("a", 11, (), (), 101.0)
+    assert sent(desk, 101.0)[12]
 
 
 def test_a_consumer_that_did_not_hear_of_the_reset_gives_up_with_its_session() -> None:
@@ -56,8 +72,7 @@ def test_a_consumer_that_served_nothing_when_it_was_reset_holds_nobody_up() -> N
     desk.changed(WHOLE, msgspec.structs.replace(FIRST, consumers=(), instances=()), 10.0)
     desk.changed(WHOLE, FIRST, 10.0)
     assert desk.opened("b", 2, 12, (), (), 10.0)
-    assert sent(desk, 10.0) == {12: ((0, (0, 1)),)}
-    assert desk.idle == [1]
+    assert (sent(desk, 10.0), desk.idle) == ({12: ((0, (0, 1)),)}, [1])
     after = coordinator(desk)
     assert after.opened("b", 2, 13, (), (), 100.0, anew=True)
     assert sent(after, 100.0) == {13: ((0, (1,)),)}

@@ -4,34 +4,33 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.subscriptions.subscription import (
     DELIVERIES_MAX,
     NOBODY,
+    PRUNED_MAX,
     SegmentPositions,
     SubscriptionKind,
     SubscriptionOp,
     dead_letter_topic,
 )
 from anabranch.core.topics.layout import initial_segments
-from anabranch.core.topics.topic import (
-    Operation,
-    TopicMove,
-    TopicState,
-)
+from anabranch.core.topics.topic import Operation, TopicMove, TopicState
 from support.topics import opened, owned, split
-from support.world import TOPIC, B, World
+from support.world import TOPIC, World
+
+
+def read(segments: int = 2) -> World:
+    """A topic with a subscription."""
+    world = opened(segments)
+    world.must(world.subscription(SubscriptionOp.CREATE))
+    return world
 
 
 def drained(world: World, *ids: int, name: str = "sub") -> Verdict:
     return world.tell(world.subscription(SubscriptionOp.DRAINED, name, segment_ids=ids))
-
-
-def prune(world: World, *ids: int) -> Verdict:
-    return world.tell(world.topic(TopicMove.PRUNE, segment_ids=ids))
 
 
 # --- subscriptions --------------------------------------------------------------------------
@@ -52,8 +51,7 @@ def test_a_subscription_is_created_once(kind: SubscriptionKind) -> None:
 
 
 def test_a_subscription_of_the_same_name_is_another_group() -> None:
-    world = opened()
-    world.must(world.subscription(SubscriptionOp.CREATE))
+    world = read()
     former = world.subscribed()
     late = world.subscription(SubscriptionOp.JOIN, consumer="c")
     world.must(world.subscription(SubscriptionOp.DELETE))
@@ -63,24 +61,8 @@ def test_a_subscription_of_the_same_name_is_another_group() -> None:
     assert world.tell(late) is Verdict.STALE_VERSION
 
 
-def test_a_reset_begins_anew_with_another_group_and_the_same_consumers() -> None:
-    world = opened()
-    world.must(world.subscription(SubscriptionOp.CREATE, kind=SubscriptionKind.QUEUE))
-    world.must(world.begin(Operation.SPLIT, split(world)))
-    world.must(world.topic(TopicMove.SEALING))
-    world.must(world.topic(TopicMove.COMMIT, end_offsets=(0, 0)))
-    world.must(world.subscription(SubscriptionOp.JOIN, consumer="c", instance=3))
-    assert drained(world, 0) is Verdict.ACCEPTED
-    offset = world.fold(world.subscription(SubscriptionOp.RESET)).offset
-    found = world.subscribed()
-    assert (found.created_offset, found.drained) == (offset, ())
-    assert (found.kind, found.consumers, found.instances) == (SubscriptionKind.QUEUE, ("c",), (3,))
-    assert drained(world, 0) is Verdict.ACCEPTED
-
-
 def test_consumers_join_once_and_are_kept_by_name() -> None:
-    world = opened()
-    world.must(world.subscription(SubscriptionOp.CREATE))
+    world = read()
     for name in ("c-9", "c-10", "B"):
         world.must(world.subscription(SubscriptionOp.JOIN, consumer=name))
     assert world.subscribed().consumers == ("B", "c-10", "c-9")
@@ -93,8 +75,7 @@ def test_consumers_join_once_and_are_kept_by_name() -> None:
 
 
 def test_a_name_is_a_processs_own_or_free_for_any_once_its_last_one_has_ended() -> None:
-    world = opened()
-    world.must(world.subscription(SubscriptionOp.CREATE))
+    world = read()
     assert not world.subscribed().knows("c", 3)
     world.must(world.subscription(SubscriptionOp.JOIN, consumer="c", instance=3))
     assert world.subscribed().knows("c", 3)
@@ -154,8 +135,7 @@ def test_only_a_queue_has_dead_letters(kind: SubscriptionKind) -> None:
 
 
 def test_a_process_that_has_lapsed_is_nobodys_and_its_name_stays_registered() -> None:
-    world = opened()
-    world.must(world.subscription(SubscriptionOp.CREATE))
+    world = read()
     world.must(world.subscription(SubscriptionOp.JOIN, consumer="c", instance=3))
     for name, number in (("d", 3), ("c", 4)):
         lapsed = world.subscription(SubscriptionOp.LAPSED, consumer=name, instance=number)
@@ -174,8 +154,7 @@ def test_a_process_that_has_lapsed_is_nobodys_and_its_name_stays_registered() ->
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "a:b", "x" * 256])
 def test_bad_names_of_subscriptions_and_consumers_are_refused(name: str) -> None:
     world = opened()
-    create = world.subscription(SubscriptionOp.CREATE, name)
-    assert world.tell(create) is Verdict.INVALID_VALUE
+    assert world.tell(world.subscription(SubscriptionOp.CREATE, name)) is Verdict.INVALID_VALUE
     world.must(world.subscription(SubscriptionOp.CREATE))
     join = world.subscription(SubscriptionOp.JOIN, consumer=name)
     assert world.tell(join) is Verdict.INVALID_VALUE
@@ -206,21 +185,8 @@ def test_subscriptions_change_while_an_operation_is_under_way() -> None:
     assert drained(world, 0) is Verdict.ACCEPTED
 
 
-def test_versions_of_a_subscription_ascend_by_one() -> None:
-    world = opened()
-    world.must(world.subscription(SubscriptionOp.CREATE))
-    join = world.subscription(SubscriptionOp.JOIN, consumer="c")
-    rival = world.subscription(SubscriptionOp.JOIN, consumer="d")
-    world.must(join)
-    assert world.tell(join) is Verdict.REPEATED
-    assert world.tell(rival) is Verdict.STALE_VERSION
-    gap = msgspec.structs.replace(rival, version=rival.version + 2)
-    assert world.tell(gap) is Verdict.VERSION_GAP
-
-
 def test_segments_are_drained_in_the_order_of_the_dag() -> None:
-    world = opened(1)
-    world.must(world.subscription(SubscriptionOp.CREATE))
+    world = read(1)
     world.committed(Operation.SPLIT, split(world))
     world.committed(Operation.SPLIT, split(world, 1))
     assert drained(world, 1) is Verdict.NOT_DRAINED
@@ -229,14 +195,6 @@ def test_segments_are_drained_in_the_order_of_the_dag() -> None:
     assert drained(world, 1, 0) is Verdict.ACCEPTED
     assert world.subscribed().drained == (0, 1)
     assert drained(world, 0) is Verdict.SEGMENTS_INVALID
-
-
-def test_a_late_subscription_has_everything_to_read() -> None:
-    world = opened(1)
-    world.committed(Operation.SPLIT, split(world))
-    world.must(world.subscription(SubscriptionOp.CREATE))
-    assert world.subscribed().drained == ()
-    assert prune(world, 0) is Verdict.NOT_DRAINED
 
 
 # --- positions ------------------------------------------------------------------------------
@@ -251,8 +209,7 @@ def noted(world: World, *positions: SegmentPositions) -> Verdict:
 
 
 def test_what_is_written_down_of_positions_replaces_what_was() -> None:
-    world = opened(2)
-    world.must(world.subscription(SubscriptionOp.CREATE))
+    world = read(2)
     assert noted(world, at(0, 5, 7), at(1, 0, 2)) is Verdict.ACCEPTED
     found = world.subscribed()
     assert [found.position(*place) for place in ((0, 0), (0, 1), (1, 1), (2, 0))] == [5, 7, 2, 0]
@@ -261,21 +218,33 @@ def test_what_is_written_down_of_positions_replaces_what_was() -> None:
 
 
 def test_positions_read_before_another_change_of_the_subscription_come_too_late() -> None:
-    world = opened(4)
-    world.must(world.subscription(SubscriptionOp.CREATE))
+    world = read(4)
     late = world.subscription(SubscriptionOp.POSITIONS, positions=(at(0, 5),))
-    reset = world.subscription(SubscriptionOp.RESET, positions=(at(0, 2),))
-    world.must(reset)
+    world.must(world.subscription(SubscriptionOp.RESET, positions=(at(0, 2),)))
     assert world.tell(late) is Verdict.STALE_VERSION
     assert world.subscribed().position(0, 0) == 2
 
 
-def test_a_controller_that_was_replaced_writes_no_position_down() -> None:
-    world = opened(4)
-    world.must(world.subscription(SubscriptionOp.CREATE))
-    other = world.subscription(SubscriptionOp.POSITIONS, by=B, positions=(at(0, 5),))
-    assert world.tell(other) in (Verdict.NOT_CONTROLLER, Verdict.SESSION_OVER)
-    assert world.subscribed().positions == ()
+def test_a_checkpoints_subscription_keeps_the_ends_of_the_last_segments_that_were_pruned() -> None:
+    world = opened(2)
+    world.must(world.subscription(SubscriptionOp.CREATE, "stream"))
+    kind = SubscriptionKind.CHECKPOINT
+    world.must(world.subscription(SubscriptionOp.CREATE, kind=kind, positions=(at(1, 3, 0),)))
+    pruned = []
+    for turn in range(PRUNED_MAX + 1):
+        layout = world.scalable().layout
+        (parent,) = {*layout.segments} - {1}
+        ends = (turn,) * layout.segments[parent].buckets
+        pruned.append(at(parent, *ends))
+        children = layout.rebucket_children(parent, 3 - len(ends))
+        world.committed(Operation.REBUCKET, children, end_offsets=ends)
+        assert drained(world, parent) is drained(world, parent, name="stream") is Verdict.ACCEPTED
+        world.must(world.topic(TopicMove.PRUNE, segment_ids=(parent,)))
+    assert world.subscribed("stream").positions == ()
+    kept = (at(1, 3, 0), *pruned[1:])
+    assert (world.subscribed().positions, len(kept)) == (kept, PRUNED_MAX + 1)
+    assert noted(world, *kept) is Verdict.ACCEPTED  # what is in use is written down as it is
+    assert noted(world, pruned[0]) is Verdict.SEGMENTS_INVALID
 
 
 @pytest.mark.parametrize("op", [SubscriptionOp.CREATE, SubscriptionOp.RESET])
@@ -310,23 +279,12 @@ def test_positions_that_do_not_fit_the_layout_are_refused(
     world.committed(Operation.SPLIT, split(world), end_offsets=(4,))
     if op is not SubscriptionOp.CREATE:
         world.must(world.subscription(SubscriptionOp.CREATE))
-    record = world.subscription(op, positions=positions)
-    assert world.tell(record) is Verdict.SEGMENTS_INVALID
+    assert world.tell(world.subscription(op, positions=positions)) is Verdict.SEGMENTS_INVALID
 
 
 def test_children_have_positions_once_they_take_messages() -> None:
-    world = opened(4)
-    world.must(world.subscription(SubscriptionOp.CREATE))
+    world = read(4)
     world.must(world.begin(Operation.SPLIT, split(world)))
     assert noted(world, at(4, 3)) is Verdict.SEGMENTS_INVALID
     world.must(world.topic(TopicMove.SEALING))
     assert noted(world, at(4, 3), at(0, 2)) is Verdict.ACCEPTED
-
-
-def test_what_is_drained_needs_no_position_any_more() -> None:
-    world = opened(4)
-    world.must(world.subscription(SubscriptionOp.CREATE))
-    assert noted(world, at(0, 1)) is Verdict.ACCEPTED
-    world.committed(Operation.SPLIT, split(world), end_offsets=(4,))
-    assert drained(world, 0) is Verdict.ACCEPTED
-    assert world.subscribed().positions == ()

@@ -6,43 +6,32 @@ import pytest
 
 from anabranch.core.log.records import TopicCause
 from anabranch.core.subscriptions.subscription import SubscriptionOp
-from anabranch.core.topics.controller import Propose, SendAssignment
+from anabranch.core.topics import tasks
+from anabranch.core.topics.controller import Propose
 from anabranch.core.topics.layout import initial_segments
-from anabranch.core.topics.tasks import (
-    DeleteSegments,
-    MakeSegments,
-    SealSegments,
-    Task,
-    TaskDone,
-    TaskFailed,
-)
 from anabranch.core.topics.topic import TopicMove, TopicState
-from support.controller_scene import NAME, Scene, split_with_a_consumer
+from support.controller_scene import NAME, Scene, finish_split, split_with_a_consumer
+from support.there import there
 from support.world import UNIT, A
 
 
-def test_a_topic_opens_once_its_kafka_topics_are_made() -> None:
-    scene = Scene(segments=2)
-    task = scene.task()
-    assert isinstance(task, MakeSegments)
-    assert [part.descriptor for part in task.segments] == ["0000-7fff-0", "8000-ffff-1"]
-    assert scene.state() is TopicState.CREATING
-    scene.answer(task, TaskDone())
-    assert scene.topic.is_open
-    assert scene.topic.epoch == 0
-
-
-def test_a_split_makes_the_children_then_seals_the_parent_then_commits() -> None:
+def splitting() -> Scene:
+    """An open topic whose split has begun."""
     scene = Scene()
     scene.open()
     scene.begin_split()
+    return scene
+
+
+def test_a_split_makes_the_children_then_seals_the_parent_then_commits() -> None:
+    scene = splitting()
     make = scene.task()
-    assert isinstance(make, MakeSegments)
-    scene.answer(make, TaskDone())
+    assert isinstance(make, tasks.MakeSegments)
+    scene.answer(make, tasks.TaskDone())
     seal = scene.task()
-    assert isinstance(seal, SealSegments)
+    assert isinstance(seal, tasks.SealSegments)
     assert scene.state() is TopicState.SEALING
-    scene.answer(seal, TaskDone(end_offsets=(5, 6, 7, 8)))
+    scene.answer(seal, tasks.TaskDone(end_offsets=(5, 6, 7, 8)))
     layout = scene.topic.layout
     assert [part.segment_id for part in layout.active] == [1, 2]
     assert layout.segments[0].end_offsets == (5, 6, 7, 8)
@@ -51,10 +40,8 @@ def test_a_split_makes_the_children_then_seals_the_parent_then_commits() -> None
 
 @pytest.mark.parametrize("steps", range(4))
 def test_another_controller_finishes_what_was_begun_after_any_step(steps: int) -> None:
-    scene = Scene()
-    scene.open()
-    scene.begin_split()
-    answers = [TaskDone(), TaskDone(end_offsets=(0, 0, 0, 0))]
+    scene = splitting()
+    answers = [tasks.TaskDone(), tasks.TaskDone(end_offsets=(0, 0, 0, 0))]
     for step in range(steps):
         if step % 2 == 0:
             scene.task()  # runs in Kafka, and nobody hears of it
@@ -77,66 +64,41 @@ def test_without_the_right_to_act_nothing_comes_out() -> None:
     scene = Scene()
     task = scene.task()
     scene.acts = False
-    assert scene.controller.finished(task, TaskDone(), scene.now, 0) == []
+    assert scene.controller.finished(task, tasks.TaskDone(), scene.now, 0) == []
     assert scene.look() == []
     scene.acts = True
     assert scene.task() == task
 
 
 def test_a_split_that_kafka_refuses_for_good_is_undone_and_says_why() -> None:
-    scene = Scene()
-    scene.open()
-    scene.begin_split()
-    scene.answer(scene.task(), TaskFailed("no right to create topics", for_good=True))
+    scene = splitting()
+    scene.answer(scene.task(), tasks.TaskFailed("no right to create topics", for_good=True))
     assert scene.state() is TopicState.STABLE
     assert scene.topic.move is TopicMove.ABORT
     assert scene.causes(TopicMove.ABORT) == [TopicCause.FAILURE]
     assert scene.controller.last_failure == "no right to create topics"
     assert [part.segment_id for part in scene.topic.garbage] == [1, 2]
     clean_up = scene.task()
-    assert isinstance(clean_up, DeleteSegments)
-    scene.answer(clean_up, TaskDone())
+    assert isinstance(clean_up, tasks.DeleteSegments)
+    scene.answer(clean_up, tasks.TaskDone())
     assert not scene.topic.garbage
     assert scene.controller.last_failure == ""
     assert scene.topic.next_segment_id == 3, "names in Kafka are never used again"
 
 
-def test_a_topic_that_kafka_refuses_for_good_goes_again() -> None:
-    scene = Scene()
-    scene.answer(scene.task(), TaskFailed("too few brokers", for_good=True))
-    assert scene.state() is TopicState.DELETING
-    scene.answer(scene.task(), TaskDone())
-    assert scene.world.replica.topic(NAME) is None
-
-
 def test_what_may_pass_is_tried_again_after_a_pause_and_given_up_in_the_end() -> None:
-    scene = Scene()
-    scene.open()
-    scene.begin_split()
-    scene.answer(scene.task(), TaskFailed("no answer"))
+    scene = splitting()
+    scene.answer(scene.task(), tasks.TaskFailed("no answer"))
     assert scene.look() == []
     scene.now += 1.1
-    scene.answer(scene.task(), TaskFailed("no answer"))
+    scene.answer(scene.task(), tasks.TaskFailed("no answer"))
     assert scene.state() is TopicState.PREPARING
     scene.now += 31
-    scene.answer(scene.task(), TaskFailed("no answer"))
+    scene.answer(scene.task(), tasks.TaskFailed("no answer"))
     assert scene.topic.move is TopicMove.ABORT
 
 
-def test_sealing_is_never_given_up() -> None:
-    scene = Scene()
-    scene.open()
-    scene.begin_split()
-    scene.answer(scene.task(), TaskDone())
-    for _ in range(20):
-        scene.answer(scene.task(), TaskFailed("no right to alter configs", for_good=True))
-        scene.now += 31
-    assert scene.state() is TopicState.SEALING
-    scene.answer(scene.task(), TaskDone(end_offsets=(0, 0, 0, 0)))
-    assert scene.state() is TopicState.STABLE
-
-
-def next_attempt(scene: Scene, pause_s: float) -> Task:
+def next_attempt(scene: Scene, pause_s: float) -> tasks.Task:
     """What is tried again after this pause, and not before."""
     scene.now += pause_s - 0.125
     assert scene.look() == []
@@ -149,65 +111,51 @@ def test_the_pause_between_attempts_doubles_up_to_its_maximum() -> None:
     scene.must(scene.change(TopicMove.DELETE))
     task = scene.task()
     for pause_s in (1, 2, 4, 8, 16, 30, 30):
-        scene.answer(task, TaskFailed("no answer"))
+        scene.answer(task, tasks.TaskFailed("no answer"))
         task = next_attempt(scene, pause_s)
 
 
 def test_sealing_is_tried_again_soon_for_producers_wait_and_the_next_step_begins_anew() -> None:
-    scene = Scene()
-    scene.open()
-    scene.begin_split()
-    scene.answer(scene.task(), TaskDone())
+    scene = splitting()
+    scene.answer(scene.task(), tasks.TaskDone())
     task = scene.task()
     for pause_s in (1, 2, 4, 5, 5):
-        scene.answer(task, TaskFailed("no answer"))
+        scene.answer(task, tasks.TaskFailed("no right to alter configs", for_good=True))
         task = next_attempt(scene, pause_s)
-    scene.answer(task, TaskDone(end_offsets=(0, 0, 0, 0)))
+    assert scene.state() is TopicState.SEALING, "it is never given up"
+    scene.answer(task, tasks.TaskDone(end_offsets=(0, 0, 0, 0)))
     scene.begin_split(1)
-    scene.answer(scene.task(), TaskFailed("no answer"))
-    assert isinstance(next_attempt(scene, 1), MakeSegments)
+    scene.answer(scene.task(), tasks.TaskFailed("no answer"))
+    assert isinstance(next_attempt(scene, 1), tasks.MakeSegments)
 
 
 def test_what_is_proposed_is_proposed_again_only_when_it_seems_to_be_lost() -> None:
     scene = Scene()
-    task = scene.task()
-    (first,) = scene.controller.finished(task, TaskDone(), scene.now, scene.world.now_ms)
+    (first,) = scene.controller.finished(
+        scene.task(), tasks.TaskDone(), scene.now, scene.world.now_ms
+    )
     assert isinstance(first, Propose)
     assert scene.look() == []
     scene.now += 0.875
     assert scene.look() == []
     scene.now += 0.125
-    scene.answer(scene.task(), TaskDone())
+    scene.answer(scene.task(), tasks.TaskDone())
     assert scene.topic.is_open
-
-
-def test_children_are_given_out_once_their_parent_is_drained() -> None:
-    scene = split_with_a_consumer()
-    pushes = [each for each in scene.look() if isinstance(each, SendAssignment)]
-    assert [share[0] for share in pushes[-1].assignment.shares] == [0]
-    drained = [(0, bucket) for bucket in range(4)]
-    assert scene.controller.heard("sub", "c", 11, (), drained, scene.now)
-    scene.take(scene.look())
-    pushes = [each for each in scene.look() if isinstance(each, SendAssignment)]
-    assert [share[0] for share in pushes[-1].assignment.shares] == [1, 2]
 
 
 def test_a_drained_segment_is_pruned_and_its_kafka_topic_deleted() -> None:
     scene = split_with_a_consumer()
     scene.take(scene.look())
     assert not scene.topic.garbage, "the subscription has still to read it"
-    drained = [(0, bucket) for bucket in range(4)]
-    scene.controller.heard("sub", "c", 11, (), drained, scene.now)
+    scene.controller.heard("sub", "c", 11, (), [(0, bucket) for bucket in range(4)], scene.now)
     scene.take(scene.look())
     scene.take(scene.look())
     assert [part.segment_id for part in scene.topic.garbage] == [0]
     assert scene.causes(TopicMove.PRUNE) == [TopicCause.RETENTION]
-    scene.answer(scene.task(), TaskDone())
+    scene.answer(scene.task(), tasks.TaskDone())
     assert [part.segment_id for part in scene.topic.segments] == [1, 2]
     assert not scene.topic.garbage
-    subscription = scene.world.replica.subscription(NAME, "sub")
-    assert subscription is not None
-    assert subscription.drained == ()
+    assert there(scene.world.replica.subscription(NAME, "sub")).drained == ()
 
 
 def test_a_consumer_that_stays_away_for_its_grace_is_struck_off() -> None:
@@ -215,9 +163,7 @@ def test_a_consumer_that_stays_away_for_its_grace_is_struck_off() -> None:
     scene.controller.closed("sub", "c", 11, scene.now)
     scene.now += 61
     scene.take(scene.look())
-    subscription = scene.world.replica.subscription(NAME, "sub")
-    assert subscription is not None
-    assert subscription.consumers == ()
+    assert there(scene.world.replica.subscription(NAME, "sub")).consumers == ()
     assert scene.causes(SubscriptionOp.LEAVE) == [TopicCause.GRACE_OVER]
 
 
@@ -226,10 +172,10 @@ def test_deleting_takes_everything_and_a_new_topic_of_the_name_is_another() -> N
     before = scene.topic.incarnation
     scene.must(scene.change(TopicMove.DELETE))
     task = scene.task()
-    assert isinstance(task, DeleteSegments)
+    assert isinstance(task, tasks.DeleteSegments)
     assert {part.segment_id for part in task.segments} == {0, 1, 2}
     assert [name for name, _ in task.subscriptions] == ["sub"]
-    scene.answer(task, TaskDone())
+    scene.answer(task, tasks.TaskDone())
     assert scene.world.replica.subscription(NAME, "sub") is None
     scene.must(scene.change(TopicMove.CREATE, segments=initial_segments(1)))
     assert scene.topic.incarnation > before
@@ -237,16 +183,13 @@ def test_deleting_takes_everything_and_a_new_topic_of_the_name_is_another() -> N
 
 
 def test_garbage_that_kafka_keeps_delays_neither_a_split_nor_pruning() -> None:
-    scene = Scene()
-    scene.open()
-    scene.begin_split()
-    scene.answer(scene.task(), TaskFailed("no right to create topics", for_good=True))
+    scene = splitting()
+    scene.answer(scene.task(), tasks.TaskFailed("no right to create topics", for_good=True))
     for _ in range(6):
-        scene.answer(scene.task(), TaskFailed("no right to delete topics", for_good=True))
+        scene.answer(scene.task(), tasks.TaskFailed("no right to delete topics", for_good=True))
         scene.now += 31
-    scene.answer(scene.task(), TaskFailed("no right to delete topics", for_good=True))
+    scene.answer(scene.task(), tasks.TaskFailed("no right to delete topics", for_good=True))
     scene.begin_split()
-    scene.answer(scene.task(), TaskDone())
-    scene.answer(scene.task(), TaskDone(end_offsets=(0, 0, 0, 0)))
+    finish_split(scene)
     scene.take(scene.look())
     assert [part.segment_id for part in scene.topic.garbage] == [1, 2, 0]

@@ -7,7 +7,7 @@ from anabranch.core.subscriptions.subscription import SubscriptionKind, Subscrip
 from anabranch.core.topics.controller import CloseConsumer, Propose, SendAssignment, Unserved
 from anabranch.core.topics.tasks import TaskDone
 from anabranch.core.topics.topic import TopicMove
-from support.controller_scene import Scene, split_with_a_consumer
+from support.controller_scene import Scene, finish_split, split_with_a_consumer
 
 ALL = [(0, bucket) for bucket in range(4)]
 
@@ -32,37 +32,16 @@ def told(scene: Scene) -> list[str]:
     return found
 
 
-def test_consumers_of_every_subscription_are_told_at_the_same_look() -> None:
-    scene = open_scene("one", "other")
-    scene.join("one", "c", 1, 11)
-    scene.join("other", "c", 2, 12)
-    assert scene.pushes() == {11: [0], 12: [0]}
-    assert scene.pushes() == {}
-
-
 def test_what_one_subscription_has_to_log_holds_up_none_of_the_others() -> None:
     scene = open_scene("one", "other")
     scene.join("one", "c", 1, 11)
     scene.join("other", "c", 2, 12)
     scene.begin_split()
-    scene.answer(scene.task(), TaskDone())
-    scene.answer(scene.task(), TaskDone(end_offsets=(1, 0, 0, 0)))
+    finish_split(scene)
     assert scene.controller.heard("one", "c", 11, (), ALL, scene.now)
     assert told(scene) == ["one: push", "one: DRAINED", "other: push"]
     assert scene.controller.heard("other", "c", 12, (), ALL, scene.now)
     assert told(scene) == ["other: DRAINED"], "the first is on its way"
-
-
-def test_a_proposal_of_one_subscription_takes_nothing_from_what_another_is_told() -> None:
-    scene = open_scene("one", "other")
-    scene.join("other", "c", 2, 12)
-    scene.begin_split()
-    scene.answer(scene.task(), TaskDone())
-    scene.answer(scene.task(), TaskDone(end_offsets=(1, 0, 0, 0)))
-    scene.look()
-    scene.join("one", "c", 1, 11)
-    assert scene.controller.heard("other", "c", 12, (), ALL, scene.now)
-    assert told(scene) == ["one: push", "other: DRAINED"]
 
 
 def test_a_consumer_that_falls_silent_is_disconnected() -> None:
@@ -83,20 +62,6 @@ def test_who_leaves_hands_everything_over_at_once() -> None:
     (push,) = [each for each in scene.look() if isinstance(each, SendAssignment)]
     assert (push.connection, push.assignment.shares) == (12, ((0, (0, 1, 2, 3)),))
     scene.controller.left("another", "a")
-
-
-def test_what_a_consumer_holds_as_it_subscribes_again_is_its_own_until_it_releases_it() -> None:
-    scene = open_scene("sub")
-    scene.join("sub", "a", 1, 11)
-    scene.look()
-    scene.join("sub", "b", 2, 12)
-    scene.look()
-    assert scene.controller.opened("sub", "a", 1, 13, ALL, (), scene.now)
-    scene.look()
-    scene.controller.heard("sub", "a", 13, (), (), scene.now)
-    assert scene.pushes() == {}
-    scene.controller.heard("sub", "a", 13, ALL[2:], (), scene.now)
-    assert scene.pushes() == {12: [0]}
 
 
 def test_a_bucket_that_waits_for_too_long_is_told_of_once() -> None:
@@ -130,14 +95,6 @@ def test_nobody_subscribes_to_a_topic_that_is_gone() -> None:
 
 
 # --- a subscription that begins anew --------------------------------------------------------------
-
-
-def test_a_subscription_made_again_starts_with_nobody() -> None:
-    scene = split_with_a_consumer()
-    scene.subscribe(SubscriptionOp.DELETE)
-    scene.subscribe(SubscriptionOp.CREATE)
-    scene.look()
-    assert scene.controller.coordinators["sub"].connected == []
 
 
 def test_consumers_of_a_subscription_that_was_reset_must_subscribe_again() -> None:
@@ -183,8 +140,7 @@ def test_a_queue_that_was_made_here_waits_for_nobody_of_a_former_controller() ->
     scene.look()
     scene.subscribe(SubscriptionOp.CREATE, kind=SubscriptionKind.QUEUE)
     scene.begin_split()
-    scene.answer(scene.task(), TaskDone())
-    scene.answer(scene.task(), TaskDone(end_offsets=(1, 0, 0, 0)))
+    finish_split(scene)
     assert scene.controller.opened("sub", "c", 1, 11, (), ALL, scene.now)
     scene.take(scene.look())
     assert scene.causes(SubscriptionOp.DRAINED)

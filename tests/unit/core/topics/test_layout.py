@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
 
 from anabranch.core.errors import InvalidInputError, UncoveredHashError, UnknownSegmentError
-from anabranch.core.hashing import bucket_of, bucket_starts, hash32, segment_hash
+from anabranch.core.hashing import bucket_of, hash32, segment_hash
 from anabranch.core.topics.layout import SegmentLayout, entered, initial_segments
-from anabranch.core.topics.segment import (
-    BUCKETS_MAX,
-    RING16_END,
-    SegmentState,
-    new_segment,
-    tile,
-)
+from anabranch.core.topics.segment import BUCKETS_MAX, SegmentState, new_segment, tile
 
 
 def ranges(layout: SegmentLayout) -> list[tuple[int, int, int]]:
@@ -33,7 +26,7 @@ def twice_split() -> SegmentLayout:
 # --- initial layouts ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 5, 7, 1000, 65_535, 65_536])
+@pytest.mark.parametrize("count", [1, 3, 7, 65_536])
 def test_an_initial_layout_of_any_size_tiles_the_ring_evenly(count: int) -> None:
     layout = SegmentLayout.initial(count)
     parts = list(layout.segments.values())
@@ -43,11 +36,6 @@ def test_an_initial_layout_of_any_size_tiles_the_ring_evenly(count: int) -> None
     sizes = {part.size for part in parts}
     assert max(sizes) - min(sizes) <= 1
     assert layout.active == tuple(parts)
-
-
-def test_three_initial_segments_are_of_uneven_size() -> None:
-    expected = [(0, 0, 0x5554), (1, 0x5555, 0xAAA9), (2, 0xAAAA, 0xFFFF)]
-    assert ranges(SegmentLayout.initial(3)) == expected
 
 
 @pytest.mark.parametrize("count", [0, -1, 65_537])
@@ -65,37 +53,11 @@ def test_the_budget_of_buckets_is_divided_among_the_segments(
     assert {part.buckets for part in initial_segments(count, budget)} == {buckets}
 
 
-def test_who_gives_no_budget_has_four_buckets() -> None:
-    assert [part.buckets for part in SegmentLayout.initial(1).active] == [4]
-
-
 def test_no_segment_begins_with_more_buckets_than_there_may_be() -> None:
     assert [part.buckets for part in SegmentLayout.initial(2, 40, 8).active] == [8, 8]
 
 
 # --- finding --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("count", [1, 2, 3, 7])
-def test_the_segment_of_a_hash_is_the_active_one_that_covers_it(count: int) -> None:
-    layout = SegmentLayout.initial(count)
-    for part in layout.active:
-        for hash16 in (part.start, (part.start + part.end) // 2, part.end):
-            assert layout.find_active_segment(hash16) is part
-            assert hash16 in part
-
-
-def test_of_a_layout_of_single_hashes_each_is_found() -> None:
-    layout = SegmentLayout.initial(65_536)
-    for hash16 in range(0, 65_536, 257):
-        assert layout.find_active_segment(hash16).segment_id == hash16
-
-
-def test_a_sealed_segment_is_never_found() -> None:
-    layout = twice_split()
-    assert [layout.find_active_segment(h).segment_id for h in (0, 0x3FFF)] == [3, 3]
-    assert [layout.find_active_segment(h).segment_id for h in (0x4000, 0x7FFF)] == [4, 4]
-    assert [layout.find_active_segment(h).segment_id for h in (0x8000, 0xFFFF)] == [2, 2]
 
 
 @pytest.mark.parametrize("hash16", [-1, 65_536, 1 << 31])
@@ -140,23 +102,11 @@ def test_the_halves_of_a_keys_hash_choose_segment_and_bucket() -> None:
     assert bucket_of(0xE29C6A44, 1) == 0
 
 
-@pytest.mark.parametrize("buckets", [1, 2, 3, 4, 5, 7, 100, BUCKETS_MAX])
-def test_a_bucket_begins_at_its_declared_start(buckets: int) -> None:
-    starts = (0, *bucket_starts(buckets))
-    assert len(starts) == buckets
-    for number, start in enumerate(starts):
-        assert bucket_of(start, buckets) == number
-        if start:
-            assert bucket_of(start - 1, buckets) == number - 1
-    assert bucket_of(RING16_END, buckets) == buckets - 1
-
-
 # --- split ----------------------------------------------------------------------------------
 
 
 def test_a_split_halves_at_the_midpoint_and_seals_the_parent() -> None:
-    before = SegmentLayout.initial(1, bucket_budget=4)
-    after = before.split_segment(0, now_ms=77)
+    after = SegmentLayout.initial(1, bucket_budget=4).split_segment(0, now_ms=77)
     assert ranges(after) == [(1, 0, 0x7FFF), (2, 0x8000, 0xFFFF)]
     assert (after.epoch, after.next_segment_id) == (1, 3)
     parent, low, high = after.segments.values()
@@ -166,27 +116,6 @@ def test_a_split_halves_at_the_midpoint_and_seals_the_parent() -> None:
         assert (child.state, child.parent_ids, child.child_ids) == (SegmentState.ACTIVE, (0,), ())
         assert (child.created_at_epoch, child.created_at_ms, child.buckets) == (1, 77, 2)
         assert (child.sealed_at_epoch, child.sealed_at_ms, child.end_offsets) == (0, 0, ())
-
-
-def test_an_operation_leaves_the_layout_it_starts_from_as_it_was() -> None:
-    before = SegmentLayout.initial(2)
-    kept = json.dumps(before.to_metadata())
-    before.split_segment(0)
-    before.merge_segments(0, 1)
-    before.rebucket_segment(0, 7)
-    assert json.dumps(before.to_metadata()) == kept
-
-
-def test_a_range_of_odd_size_gives_the_lower_half_the_middle_hash() -> None:
-    assert ranges(SegmentLayout.initial(3).split_segment(0))[:2] == [
-        (3, 0, 0x2AAA),
-        (4, 0x2AAB, 0x5554),
-    ]
-
-
-def test_a_split_never_leaves_a_segment_without_a_bucket() -> None:
-    layout = SegmentLayout.initial(1, bucket_budget=1).split_segment(0)
-    assert {part.buckets for part in layout.active} == {1}
 
 
 def test_a_range_can_be_split_down_to_single_hashes_and_no_further() -> None:
@@ -210,17 +139,11 @@ def test_a_sealed_segment_is_not_split() -> None:
 @pytest.mark.parametrize("order", [(1, 2), (2, 1)])
 def test_a_merge_joins_neighbours_and_names_them_in_the_order_given(order: tuple[int, int]) -> None:
     after = SegmentLayout.initial(1).split_segment(0).merge_segments(*order, now_ms=5)
-    assert ranges(after) == [(3, 0, 0xFFFF)]
-    assert after.segments[3].parent_ids == order
+    assert (ranges(after), after.segments[3].parent_ids) == ([(3, 0, 0xFFFF)], order)
     assert after.segments[3].buckets == 4
     for parent in (1, 2):
         assert after.segments[parent].child_ids == (3,)
         assert after.segments[parent].sealed_at_epoch == after.epoch == 2
-
-
-def test_a_merge_keeps_to_the_ceiling_of_buckets() -> None:
-    layout = SegmentLayout.initial(2, bucket_budget=2 * BUCKETS_MAX).merge_segments(0, 1)
-    assert layout.segments[2].buckets == BUCKETS_MAX
 
 
 @pytest.mark.parametrize(("first", "second"), [(0, 2), (2, 0), (1, 1), (3, 0), (0, 3)])
@@ -237,13 +160,6 @@ def test_a_sealed_segment_is_not_merged(first: int, second: int) -> None:
 
 
 # --- rebucket and prune ---------------------------------------------------------------------
-
-
-def test_a_rollover_keeps_the_range_and_changes_the_buckets() -> None:
-    after = SegmentLayout.initial(2).rebucket_segment(1, 16)
-    assert ranges(after) == [(0, 0, 0x7FFF), (2, 0x8000, 0xFFFF)]
-    assert (after.segments[2].buckets, after.segments[2].parent_ids) == (16, (1,))
-    assert after.segments[1].child_ids == (2,)
 
 
 @pytest.mark.parametrize("buckets", [0, -1, BUCKETS_MAX + 1])
@@ -274,20 +190,6 @@ def test_an_active_segment_is_not_pruned() -> None:
         twice_split().prune_segment(2)
 
 
-# --- ancestors ------------------------------------------------------------------------------
-
-
-def test_a_segment_descends_from_all_above_it() -> None:
-    layout = twice_split().merge_segments(4, 2)
-    above = {each: sorted(layout.ancestors(each)) for each in layout.segments}
-    assert above == {0: [], 1: [0], 2: [0], 3: [0, 1], 4: [0, 1], 5: [0, 1, 2, 4]}
-
-
-def test_ancestors_end_at_what_was_pruned() -> None:
-    layout = twice_split().prune_segment(0)
-    assert [sorted(layout.ancestors(each)) for each in (1, 3)] == [[], [1]]
-
-
 # --- what an operation leaves as it is -----------------------------------------------------------
 
 
@@ -299,8 +201,7 @@ def test_properties_survive_every_operation() -> None:
 
 
 def test_a_segment_enters_as_one_that_was_never_sealed_whatever_is_said_of_it() -> None:
-    said = replace(new_segment(1, 0, 9, 1), sealed_at_epoch=7, sealed_at_ms=9)
-    found = entered(said, 3, 5)
+    found = entered(replace(new_segment(1, 0, 9, 1), sealed_at_epoch=7, sealed_at_ms=9), 3, 5)
     assert (found.created_at_epoch, found.created_at_ms) == (3, 5)
     assert (found.sealed_at_epoch, found.sealed_at_ms) == (0, 0)
 

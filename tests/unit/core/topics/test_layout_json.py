@@ -10,13 +10,8 @@ import pytest
 
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
-from anabranch.core.topics.layout import SegmentLayout, initial_segments
-from anabranch.core.topics.segment import (
-    SegmentInfo,
-    new_segment,
-    parse_descriptor,
-    tile,
-)
+from anabranch.core.topics.layout import SegmentLayout
+from anabranch.core.topics.segment import new_segment, parse_descriptor
 
 # "Metadata Store Schema" of PIP-468, as it is printed there.
 PIP_468 = """{
@@ -73,8 +68,7 @@ def test_the_operations_of_the_example_make_the_example() -> None:
 
 def test_layouts_that_differ_anywhere_are_not_equal() -> None:
     layout = twice_split()
-    same = SegmentLayout.from_metadata(layout.to_metadata())
-    assert layout == same
+    assert layout == SegmentLayout.from_metadata(layout.to_metadata())
     for name, value in (("epoch", 9), ("nextSegmentId", 9), ("properties", {"a": "b"})):
         assert layout != SegmentLayout.from_metadata(layout.to_metadata() | {name: value})
     assert layout != layout.split_segment(2)
@@ -86,8 +80,7 @@ def test_what_is_added_to_the_json_survives() -> None:
     layout = layout.replaced((0,), layout.split_children(0), {0: (5, 6, 7)}, 1234)
     layout = SegmentLayout(layout.epoch, 3, layout.segments.values(), {"team": "blue"})
     again = SegmentLayout.from_metadata(json.loads(json.dumps(layout.to_metadata())))
-    assert again == layout
-    assert again.segments[0].end_offsets == (5, 6, 7)
+    assert (again, again.segments[0].end_offsets) == (layout, (5, 6, 7))
     assert (again.segments[0].buckets, again.properties) == (3, {"team": "blue"})
 
 
@@ -101,17 +94,11 @@ def broken(change: Callable[[Any], object]) -> Any:
     "metadata",
     [
         {},
-        [],
         None,
-        "layout",
-        broken(lambda m: m.pop("epoch")),
-        broken(lambda m: m.pop("nextSegmentId")),
         broken(lambda m: m.update(epoch="three")),
         broken(lambda m: m.update(segments=[])),
         broken(lambda m: m["segments"]["0"].pop("hashRange")),
-        broken(lambda m: m["segments"]["0"].update(hashRange=[0, 1])),
         broken(lambda m: m["segments"]["0"].update(state="OPEN")),
-        broken(lambda m: m["segments"]["0"].update(parentIds=None)),
         broken(lambda m: m["segments"]["0"].update(childIds=["x"])),
         broken(lambda m: m["segments"].update({"0": None})),
     ],
@@ -137,15 +124,11 @@ def test_a_descriptor_names_range_and_id() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "",
         "0000-7fff",
         "0000-7FFF-1",
         "7fff-0000-1",
-        "0-7fff-1",
         "0000-10000-1",
         "0000-7fff-01",
-        "0000-7fff--1",
-        "0000-7fff-1-2",
         "0000-7fff-1\n",
         "0000-7fff-" + "9" * 19,
     ],
@@ -158,53 +141,19 @@ def test_a_descriptor_of_another_form_is_refused(text: str) -> None:
 def test_kafkas_names_are_legal_short_enough_and_differ_by_incarnation() -> None:
     part = new_segment(1, 0, 0x7FFF, 2)
     long = f"public/default/{'=' * 255}"
-    first, second = (kafka_topic("anabranch.", long, number, part) for number in (41, 42))
+    prefix = "p" * 200  # the longest that a node takes for its topics
+    first, second = (kafka_topic(prefix, long, number, part) for number in (41, 10**13))
     assert first != second
-    for name in (first, second, kafka_group("anabranch.", long, "s" * 255, 7)):
-        assert len(name) == 249
+    for name in (first, second, kafka_group(prefix, long, "s" * 255, 10**13)):
+        assert len(name) <= 249
         assert "=" not in name
         assert "/" not in name
-    assert first.endswith(".0000-7fff-1.41")
-
-
-def test_neighbours_touch_on_either_side() -> None:
-    parts = initial_segments(3)
-    assert parts[0].is_adjacent(parts[1])
-    assert parts[1].is_adjacent(parts[0])
-    assert not parts[0].is_adjacent(parts[2])
-    assert not parts[0].is_adjacent(parts[0])
-
-
-@pytest.mark.parametrize(
-    "parts",
-    [
-        (),
-        (new_segment(0, 0, 0xFFFE, 1),),
-        (new_segment(0, 1, 0xFFFF, 1),),
-        (new_segment(0, 0, 0x8000, 1), new_segment(1, 0x8000, 0xFFFF, 1)),
-        (new_segment(0, 0, 0x7FFE, 1), new_segment(1, 0x8000, 0xFFFF, 1)),
-        (new_segment(0, 0, 0xFFFF, 1), new_segment(1, 0, 0xFFFF, 1)),
-    ],
-)
-def test_gaps_and_overlaps_are_not_a_tiling(parts: tuple[SegmentInfo, ...]) -> None:
-    assert not tile(parts)
-    assert not tile(reversed(parts))
+    assert first.endswith(".41")
+    assert second.endswith(".10000000000000")
 
 
 def test_kafkas_names_say_what_they_are_of_and_what_kafka_does_not_take_is_replaced() -> None:
-    part = new_segment(1, 0, 0x7FFF, 2)
-    topic = kafka_topic("anabranch.", "public/default/a=b", 42, part)
+    topic = kafka_topic("anabranch.", "public/default/a=b", 42, new_segment(1, 0, 0x7FFF, 2))
     assert topic == "anabranch.segment.public.default.a_b.0000-7fff-1.42"
     group = kafka_group("anabranch.", "public/default/orders", "a=b", 57)
     assert group == "anabranch.subscription.public.default.orders.a_b.57"
-
-
-def test_names_fit_kafka_under_the_longest_prefix_that_a_node_takes() -> None:
-    prefix = "p" * 200  # broker.settings: topicPrefix
-    part = new_segment(10**12, 0, 0xFFFF, 1)
-    for name in (
-        kafka_topic(prefix, "public/default/orders", 10**13, part),
-        kafka_group(prefix, "public/default/orders", "billing", 10**13),
-    ):
-        assert len(name) <= 249
-        assert name.endswith(".10000000000000")

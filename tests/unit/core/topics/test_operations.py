@@ -9,15 +9,12 @@ import pytest
 
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.log.verdicts import Verdict
+from anabranch.core.subscriptions.draining import drained_by_positions
 from anabranch.core.subscriptions.subscription import SubscriptionOp
 from anabranch.core.topics.layout import SegmentLayout, initial_segments
 from anabranch.core.topics.segment import BUCKETS_MAX, SegmentInfo, SegmentState, new_segment
 from anabranch.core.topics.tasks import MakeSegments, next_task
-from anabranch.core.topics.topic import (
-    Operation,
-    TopicMove,
-    TopicState,
-)
+from anabranch.core.topics.topic import Operation, TopicMove
 from support.topics import layout, opened, owned, split
 from support.world import TOPIC, World
 
@@ -34,6 +31,8 @@ def changed(part: SegmentInfo, **fields: Any) -> SegmentInfo:
     [
         (),
         (new_segment(0, 0, 0xFFFE, 1),),
+        (new_segment(0, 1, 0xFFFF, 1),),
+        (new_segment(0, 0, 0x7FFE, 1), new_segment(1, 0x8000, 0xFFFF, 1)),
         (new_segment(1, 0, 0xFFFF, 1),),
         (new_segment(0, 0, 0xFFFF, 0),),
         (new_segment(0, 0, 0xFFFF, BUCKETS_MAX + 1),),
@@ -67,43 +66,6 @@ def test_a_segment_may_have_the_most_buckets_there_are() -> None:
 # --- operations -----------------------------------------------------------------------------
 
 
-def test_an_operation_shows_in_the_layout_when_it_is_committed() -> None:
-    world = opened()
-    before = layout(world)
-    children = split(world)
-    world.must(world.begin(Operation.SPLIT, children))
-    topic = world.scalable()
-    assert (topic.state, topic.operation) == (TopicState.PREPARING, Operation.SPLIT)
-    assert (topic.parents, topic.children, topic.next_segment_id) == ((0,), children, 4)
-    assert topic.layout.active == before.active
-    world.must(world.topic(TopicMove.SEALING))
-    assert layout(world).active == before.active
-    stamp = world.now_ms
-    world.must(world.topic(TopicMove.COMMIT, end_offsets=(17, 0)))
-    topic = world.scalable()
-    # One change, one epoch; the ends are the parent's, by bucket.
-    parts = before.replaced((0,), children, {0: (17, 0)}, stamp).segments.values()
-    assert topic.layout == SegmentLayout(1, 4, parts)
-    assert (topic.state, topic.operation) == (TopicState.STABLE, Operation.NONE)
-    assert (topic.parents, topic.children, topic.garbage) == ((), (), ())
-
-
-def test_a_merge_stores_the_ends_of_both_parents() -> None:
-    world = opened()
-    children = layout(world).merge_children(1, 0)
-    world.committed(Operation.MERGE, children, end_offsets=(1, 2, 3, 4))
-    segments = layout(world).segments
-    assert (segments[1].end_offsets, segments[0].end_offsets) == ((1, 2), (3, 4))
-    assert layout(world).active == (segments[2],)
-
-
-def test_a_rollover_changes_only_the_buckets() -> None:
-    world = opened(1)
-    world.committed(Operation.REBUCKET, layout(world).rebucket_children(0, 9))
-    (part,) = layout(world).active
-    assert (part.start, part.end, part.buckets) == (0, 0xFFFF, 9)
-
-
 def test_a_relocation_changes_nothing_but_the_segment_and_keeps_what_it_is_to_leave() -> None:
     world = opened(1)
     before = layout(world).segments[0]
@@ -117,15 +79,11 @@ def test_a_relocation_changes_nothing_but_the_segment_and_keeps_what_it_is_to_le
     assert part.segment_id == 1
     assert (part.start, part.end, part.buckets) == (before.start, before.end, before.buckets)
     assert world.scalable().off == ()
-    with pytest.raises(InvalidInputError, match="Cannot relocate non-active segment: 0"):
-        layout(world).relocate_children(0)
-
-
-def test_a_relocation_that_is_given_up_leaves_no_brokers_behind() -> None:
-    world = opened(1)
-    world.must(world.begin(Operation.RELOCATE, layout(world).relocate_children(0), off=(3,)))
+    world.must(world.begin(Operation.RELOCATE, layout(world).relocate_children(1), off=(3,)))
     world.must(world.topic(TopicMove.ABORT))
     assert world.scalable().off == ()
+    with pytest.raises(InvalidInputError, match="Cannot relocate non-active segment: 0"):
+        layout(world).relocate_children(0)
 
 
 @pytest.mark.parametrize(
@@ -135,6 +93,8 @@ def test_a_relocation_that_is_given_up_leaves_no_brokers_behind() -> None:
         (Operation.MERGE, {}),
         (Operation.REBUCKET, {}),
         (Operation.RELOCATE, {}),
+        (Operation.RESTORE, {}),
+        (Operation.SPLIT, {"end_offsets": (1, 2, 3)}),
         (Operation.SPLIT, {"parents": ()}),
         (Operation.SPLIT, {"parents": (9,)}),
         (Operation.SPLIT, {"parents": (0, 1)}),
@@ -147,8 +107,7 @@ def test_children_must_fit_their_operation_and_parents(
     operation: Operation, fields: dict[str, Any]
 ) -> None:
     world = opened()
-    begin = world.begin(operation, split(world), **fields)
-    assert world.tell(begin) is Verdict.SEGMENTS_INVALID
+    assert world.tell(world.begin(operation, split(world), **fields)) is Verdict.SEGMENTS_INVALID
 
 
 @pytest.mark.parametrize(
@@ -172,13 +131,6 @@ def test_a_child_with_a_wrong_field_does_not_fit(fields: dict[str, Any]) -> None
     world = opened()
     low, high = split(world)
     begin = world.begin(Operation.SPLIT, (changed(low, **fields), high), parents=(0,))
-    assert world.tell(begin) is Verdict.SEGMENTS_INVALID
-
-
-def test_children_of_nobody_take_nobodys_place() -> None:
-    world = opened()
-    children = tuple(changed(part, parent_ids=()) for part in split(world))
-    begin = world.begin(Operation.SPLIT, children, parents=())
     assert world.tell(begin) is Verdict.SEGMENTS_INVALID
 
 
@@ -227,25 +179,7 @@ def test_a_commit_brings_one_end_for_each_partition_of_each_parent(ends: tuple[i
     world = opened()
     world.must(world.begin(Operation.SPLIT, split(world)))
     world.must(world.topic(TopicMove.SEALING))
-    commit = world.topic(TopicMove.COMMIT, end_offsets=ends)
-    assert world.tell(commit) is Verdict.ENDS_INCOMPLETE
-
-
-def test_what_is_aborted_leaves_its_children_to_be_deleted() -> None:
-    world = opened()
-    before = layout(world)
-    children = split(world)
-    world.must(world.begin(Operation.SPLIT, children))
-    world.must(world.topic(TopicMove.ABORT))
-    topic = world.scalable()
-    assert (topic.state, topic.children, topic.garbage) == (TopicState.STABLE, (), children)
-    assert topic.layout.active == before.active
-    assert topic.is_restless
-    assert topic.next_segment_id == 4  # no id is given twice
-    world.must(world.topic(TopicMove.CLEAR, segment_ids=(3,)))
-    assert world.scalable().garbage == children[:1]
-    world.must(world.topic(TopicMove.CLEAR, segment_ids=(2,)))
-    assert not world.scalable().is_restless
+    assert world.tell(world.topic(TopicMove.COMMIT, end_offsets=ends)) is Verdict.ENDS_INCOMPLETE
 
 
 @pytest.mark.parametrize("ids", [(), (0,), (2, 0), (9,)])
@@ -253,23 +187,46 @@ def test_only_garbage_is_cleared(ids: tuple[int, ...]) -> None:
     world = opened()
     world.must(world.begin(Operation.SPLIT, split(world)))
     world.must(world.topic(TopicMove.ABORT))
-    clear = world.topic(TopicMove.CLEAR, segment_ids=ids)
-    assert world.tell(clear) is Verdict.SEGMENTS_INVALID
+    assert world.tell(world.topic(TopicMove.CLEAR, segment_ids=ids)) is Verdict.SEGMENTS_INVALID
 
 
-def test_garbage_may_be_cleared_and_properties_set_during_an_operation() -> None:
-    world = opened()
+def test_the_log_keeps_by_which_ids_kafka_knows_the_topics_of_new_segments() -> None:
+    world = owned()
+    world.must(world.topic(TopicMove.CREATE, segments=initial_segments(2)))
+    world.must(world.topic(TopicMove.OPEN, topic_ids=("x", "")))
     world.must(world.begin(Operation.SPLIT, split(world)))
-    world.must(world.topic(TopicMove.ABORT))
-    world.must(world.begin(Operation.SPLIT, split(world)))
-    world.must(world.topic(TopicMove.CLEAR, segment_ids=(2,)))
+    world.must(world.topic(TopicMove.SEALING, topic_ids=("no", "no")))
+    world.must(world.topic(TopicMove.COMMIT, end_offsets=(1, 2), topic_ids=("y", "z")))
+    assert [part.topic_id for part in world.scalable().segments] == ["x", "", "y", "z"]
+    world.must(world.begin(Operation.SPLIT, split(world, 1)))
     world.must(world.topic(TopicMove.SEALING))
-    world.must(world.topic(TopicMove.CLEAR, segment_ids=(3,)))
-    world.must(world.topic(TopicMove.UPDATE, properties=("a", "b")))
-    world.must(world.topic(TopicMove.COMMIT, end_offsets=(0, 0)))
-    topic = world.scalable()
-    assert topic.layout.segments[4].created_at_epoch == topic.epoch == 1
-    assert topic.properties == ("a", "b")
+    world.must(world.topic(TopicMove.COMMIT, end_offsets=(1, 2), topic_ids=("y",)))
+    assert [part.topic_id for part in world.scalable().segments[4:]] == ["", ""]
+
+
+# --- lost segments ------------------------------------------------------------------------
+
+
+def test_a_segment_that_is_lost_ends_where_it_began_and_nobody_waits_for_it() -> None:
+    world = opened(1)
+    ends = (7, 0, 9, 1)
+    children = layout(world).relocate_children(0)
+    world.committed(Operation.RESTORE, children, end_offsets=ends)
+    wrong: tuple[dict[str, Any], ...] = (
+        {},
+        {"segment_ids": (0,), "end_offsets": (7, 0, 9, 2)},
+        {"segment_ids": (1,), "end_offsets": ends},
+        {"segment_ids": (0, 0), "end_offsets": ends},
+        {"segment_ids": (5,), "end_offsets": ends},
+    )
+    for fields in wrong:
+        assert world.tell(world.topic(TopicMove.LOST, **fields)) is Verdict.SEGMENTS_INVALID
+    assert drained_by_positions(layout(world), set(), {}) == ()
+    world.must(world.topic(TopicMove.LOST, segment_ids=(0,), end_offsets=ends))
+    assert layout(world).segments[0].end_offsets == (0,) * 4
+    assert (layout(world).epoch, drained_by_positions(layout(world), set(), {})) == (2, (0,))
+    again = world.topic(TopicMove.LOST, segment_ids=(0,), end_offsets=(0,) * 4)
+    assert world.tell(again) is Verdict.SEGMENTS_INVALID, "it is lost already, or held nothing"
 
 
 # --- epochs -------------------------------------------------------------------------------
@@ -327,7 +284,7 @@ def prune(world: World, *ids: int) -> Verdict:
     return world.tell(world.topic(TopicMove.PRUNE, segment_ids=ids))
 
 
-def test_what_nobody_has_to_read_is_pruned_and_its_marks_with_it() -> None:
+def test_what_nobody_has_to_read_is_pruned() -> None:
     world = opened()
     for name in ("first", "second"):
         world.must(world.subscription(SubscriptionOp.CREATE, name))
@@ -335,17 +292,6 @@ def test_what_nobody_has_to_read_is_pruned_and_its_marks_with_it() -> None:
     assert drained(world, 0, name="first") is Verdict.ACCEPTED
     assert prune(world, 0) is Verdict.NOT_DRAINED
     assert drained(world, 0, name="second") is Verdict.ACCEPTED
-    assert prune(world, 0) is Verdict.ACCEPTED
-    topic = world.scalable()
-    assert [part.segment_id for part in topic.garbage] == [0]
-    assert [part.segment_id for part in topic.segments] == [1, 2, 3]
-    assert all(part.parent_ids == () for part in topic.segments)
-    assert world.subscribed("first").drained == world.subscribed("second").drained == ()
-
-
-def test_without_subscriptions_every_sealed_root_may_be_pruned() -> None:
-    world = opened(1)
-    world.committed(Operation.SPLIT, split(world))
     assert prune(world, 0) is Verdict.ACCEPTED
 
 
@@ -357,10 +303,3 @@ def test_parents_are_pruned_before_or_with_their_children() -> None:
         assert prune(world, *ids) is Verdict.NOT_DRAINED, ids
     assert prune(world, 1, 0) is Verdict.ACCEPTED
     assert [part.segment_id for part in world.scalable().garbage] == [0, 1]
-
-
-def test_nothing_is_pruned_during_an_operation() -> None:
-    world = opened()
-    world.committed(Operation.SPLIT, split(world))
-    world.must(world.begin(Operation.SPLIT, split(world, 1)))
-    assert prune(world, 0) is Verdict.ILLEGAL_MOVE

@@ -7,66 +7,16 @@ from typing import Any
 import pytest
 
 from anabranch.core.bundles.unit import Move
-from anabranch.core.log.records import PolicyOp, SessionOp
+from anabranch.core.log.records import PolicyOp
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.subscriptions.subscription import SubscriptionOp
 from anabranch.core.topics.guards import controller_of
-from anabranch.core.topics.layout import SegmentLayout, initial_segments
-from anabranch.core.topics.machine import LAYOUTS
-from anabranch.core.topics.topic import (
-    Operation,
-    TopicMove,
-    TopicState,
-    properties_dict,
-    properties_flat,
-)
+from anabranch.core.topics.layout import initial_segments
+from anabranch.core.topics.topic import Operation, TopicMove, properties_dict, properties_flat
 from support.topics import opened, owned, split
 from support.world import FIRST, TOPIC, UNIT, A, B, World
 
-
-def test_each_row_has_its_guards_in_the_order_of_precedence() -> None:
-    for arrow in LAYOUTS.rows:
-        reasons = [guard.refusal for guard in arrow.guards]
-        assert reasons == sorted(reasons), arrow.move
-
-
 # --- from creation to removal ---------------------------------------------------------------
-
-
-def test_a_topic_is_created_and_opens_at_epoch_0() -> None:
-    world = owned()
-    parts = initial_segments(3)
-    create = world.topic(TopicMove.CREATE, segments=parts, properties=("team", "blue"))
-    offset = world.fold(create).offset
-    topic = world.scalable()
-    assert (topic.state, topic.epoch, topic.is_open) == (TopicState.CREATING, 0, False)
-    assert (topic.version, topic.incarnation) == (offset + 1, offset)
-    world.must(world.topic(TopicMove.OPEN))
-    topic = world.scalable()
-    assert (topic.state, topic.epoch, topic.is_open) == (TopicState.STABLE, 0, True)
-    assert topic.layout == SegmentLayout(0, 3, topic.segments, {"team": "blue"})
-    assert [(p.start, p.end) for p in topic.segments] == [(p.start, p.end) for p in parts]
-    assert not topic.is_restless
-
-
-def test_the_log_stamps_the_first_segments() -> None:
-    world = owned()
-    stamp = world.now_ms
-    world.opened()
-    for part in world.scalable().segments:
-        assert (part.created_at_epoch, part.created_at_ms, part.sealed_at_ms) == (0, stamp, 0)
-
-
-def test_a_topic_is_deleted_with_its_subscriptions_and_then_forgotten() -> None:
-    world = opened()
-    world.must(world.subscription(SubscriptionOp.CREATE))
-    world.must(world.topic(TopicMove.DELETE))
-    assert world.scalable().state is TopicState.DELETING
-    world.must(world.topic(TopicMove.REMOVE))
-    assert world.replica.topic(TOPIC) is None
-    assert world.replica.subscription(TOPIC, "sub") is None
-    assert list(world.replica.topics(FIRST)) == []
-    assert list(world.replica.subscriptions(TOPIC)) == []
 
 
 def test_a_topic_of_the_same_name_is_another_incarnation() -> None:
@@ -86,43 +36,16 @@ def test_a_topic_of_the_same_name_is_another_incarnation() -> None:
     assert world.tell(late_subscription) is Verdict.OTHER_INCARNATION
 
 
-@pytest.mark.parametrize("state", [TopicState.CREATING, TopicState.STABLE, TopicState.PREPARING])
-def test_what_has_not_begun_to_be_sealed_can_be_deleted(state: TopicState) -> None:
-    world = owned()
-    world.must(world.topic(TopicMove.CREATE, segments=initial_segments(2)))
-    if state is not TopicState.CREATING:
-        world.must(world.topic(TopicMove.OPEN))
-    if state is TopicState.PREPARING:
-        world.must(world.begin(Operation.SPLIT, split(world)))
-    world.must(world.topic(TopicMove.DELETE))
-    topic = world.scalable()
-    assert topic.is_restless
-    # Its Kafka topics are to be found by what the record still names.
-    assert len(topic.children) == (2 if state is TopicState.PREPARING else 0)
-
-
-def test_what_is_being_sealed_is_committed_before_it_is_deleted() -> None:
+def test_what_is_deleted_while_its_children_are_made_names_them_yet() -> None:
+    """Their Kafka topics are to be found by that."""
     world = opened()
     world.must(world.begin(Operation.SPLIT, split(world)))
-    world.must(world.topic(TopicMove.SEALING))
-    assert world.tell(world.topic(TopicMove.DELETE)) is Verdict.ILLEGAL_MOVE
-    assert world.tell(world.topic(TopicMove.ABORT)) is Verdict.ILLEGAL_MOVE
+    world.must(world.topic(TopicMove.DELETE))
+    assert world.scalable().is_restless
+    assert len(world.scalable().children) == 2
 
 
 # --- who, and what version ------------------------------------------------------------------
-
-
-def test_only_who_holds_the_bundle_of_the_topics_name_may_propose() -> None:
-    world = opened()
-    assert controller_of(world.replica, TOPIC) == (UNIT, A)
-    moves: dict[TopicMove, dict[str, Any]] = {
-        TopicMove.BEGIN: {"operation": Operation.SPLIT, "segments": split(world), "parents": (0,)},
-        TopicMove.UPDATE: {},
-        TopicMove.DELETE: {},
-    }
-    for move, fields in moves.items():
-        assert world.tell(world.topic(move, B, **fields)) is Verdict.NOT_CONTROLLER
-    assert world.tell(world.subscription(SubscriptionOp.CREATE, by=B)) is Verdict.NOT_CONTROLLER
 
 
 def test_the_next_owner_of_the_bundle_goes_on_and_the_former_may_not() -> None:
@@ -138,35 +61,12 @@ def test_the_next_owner_of_the_bundle_goes_on_and_the_former_may_not() -> None:
     assert world.tell(world.topic(TopicMove.SEALING, B)) is Verdict.ACCEPTED
 
 
-def test_a_session_that_is_over_controls_nothing() -> None:
-    world = opened()
-    world.elect(B)
-    late = world.topic(TopicMove.UPDATE)
-    late_subscription = world.subscription(SubscriptionOp.CREATE)
-    world.expire(A, B)
-    assert world.tell(late) is Verdict.SESSION_OVER
-    assert world.tell(late_subscription) is Verdict.SESSION_OVER
-    world.must(world.session(A, SessionOp.OPEN))
-    assert world.tell(late) is Verdict.SESSION_OVER
-
-
 def test_nobody_controls_topics_of_a_free_bundle_or_of_no_namespace() -> None:
     world = World(A)
     assert controller_of(world.replica, TOPIC) == (UNIT, "")
     assert controller_of(world.replica, "no/where/topic") == ("", "")
     create = world.topic(TopicMove.CREATE, segments=initial_segments(1))
     assert world.tell(create) is Verdict.NOT_CONTROLLER
-
-
-def test_the_first_valid_proposal_wins_and_the_others_are_stale() -> None:
-    world = opened()
-    first = world.begin(Operation.SPLIT, split(world, 0))
-    second = world.begin(Operation.SPLIT, split(world, 1))
-    assert world.tell(first) is Verdict.ACCEPTED
-    assert world.tell(second) is Verdict.STALE_VERSION
-    assert world.tell(first) is Verdict.REPEATED
-    gap = world.topic(TopicMove.SEALING, version=world.scalable().version + 2)
-    assert world.tell(gap) is Verdict.VERSION_GAP
 
 
 def test_a_second_creation_is_stale_or_repeated() -> None:
@@ -199,20 +99,12 @@ def test_a_topic_with_a_bad_name_is_not_created(local: str) -> None:
     assert world.tell(create) is Verdict.INVALID_VALUE
 
 
-def test_an_epoch_begins_when_a_topic_opens() -> None:
-    world = owned()
-    world.must(world.topic(TopicMove.CREATE, segments=initial_segments(1)))
-    world.must(world.topic(TopicMove.DELETE))
-    assert (world.scalable().opened, world.scalable().epoch) == (0, 0)
-
-
 def test_properties_and_overrides_come_in_pairs() -> None:
     world = opened()
     odd = world.topic(TopicMove.POLICY, auto_scale=("enabled",))
     assert world.tell(odd) is Verdict.INVALID_VALUE
     assert world.tell(world.topic(TopicMove.UPDATE, properties=("a",))) is Verdict.INVALID_VALUE
-    flat = properties_flat({"b": "2", "a": "1"})
-    world.must(world.topic(TopicMove.UPDATE, properties=flat))
+    world.must(world.topic(TopicMove.UPDATE, properties=properties_flat({"b": "2", "a": "1"})))
     topic = world.scalable()
     assert properties_dict(topic.properties) == topic.layout.properties == {"a": "1", "b": "2"}
     assert topic.epoch == 0  # nothing of its layout has changed

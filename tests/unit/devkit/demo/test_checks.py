@@ -5,7 +5,7 @@ import random
 import pytest
 
 from anabranch.core.names import Namespace
-from anabranch.core.ring import bundle_name, even_ranges, parse_range, topic_hash
+from anabranch.core.ring import bundle_name, even_ranges
 from anabranch.core.topics.layout import SegmentLayout
 from anabranch.devkit.demo.history import LAG_MS_MAX
 from anabranch.devkit.demo.history import History as Checked
@@ -36,10 +36,6 @@ def checked(history: History) -> Checked:
 
 def looked_up(broker: str, at_ms: float) -> LookupSample:
     return LookupSample(TOPIC, DEFAULT, broker, at_ms, at_ms + 2, stale=False)
-
-
-def test_the_topic_of_these_tests_is_in_their_unit() -> None:
-    assert topic_hash(TOPIC) in parse_range(UNIT.rpartition("/")[2])
 
 
 def test_an_answer_that_names_the_owner_is_right_and_any_other_is_wrong() -> None:
@@ -86,7 +82,7 @@ def test_the_trace_keeps_its_order_its_span_and_spreads_over_all_namespaces() ->
     assert home_of("nova") != home_of("nova-specs")
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(4))
 def test_every_change_of_segments_that_is_chosen_is_one_that_the_layout_allows(seed: int) -> None:
     dice = random.Random(seed)
     layout = SegmentLayout.initial(2)

@@ -10,7 +10,7 @@ from anabranch.core.balance.history import AutomaticMove
 from anabranch.devkit.demo.load_wave import SETTINGS
 from anabranch.devkit.demo.relief import RELIEF_SETTINGS, told
 from anabranch.devkit.demo.trace import NAMESPACES
-from anabranch.devkit.hot_broker import TARGET, SeenLoads
+from anabranch.devkit.hot_broker import TARGET
 from anabranch.devkit.steady_messages import MessageLedger
 
 _MOVE = AutomaticMove(7, 1_000, "RELEASE", "t/n/0x0", "b2:1", "OVERLOADED", 0.384, 0.309, None)
@@ -32,11 +32,6 @@ def test_a_move_is_told_with_its_reason_and_what_it_rests_on() -> None:
     )
     unknown = msgspec.structs.replace(_MOVE, predicted=None)
     assert told(unknown) == "t/n/0x0 to b2:1, because OVERLOADED"
-
-
-def test_loads_are_told_from_the_highest_on() -> None:
-    seen = SeenLoads(5, 0.384, {"b1": 0.1, "b2": 0.9}, 4)
-    assert seen.text() == "loads b2 0.90, b1 0.10; deviation 0.38"
 
 
 @pytest.mark.parametrize(

@@ -21,5 +21,4 @@ def test_a_full_disk_is_told_with_the_archive_s_name_and_the_remedy(
 
     monkeypatch.setattr(writer, "find_java", full)
     assert run_archive(ArchiveOptions("127.0.0.1:1", tmp_path)) == 2
-    said = capfd.readouterr().err
-    assert f"{tmp_path}: No space left on device; make room there" in said
+    assert f"{tmp_path}: No space left on device; make room there" in capfd.readouterr().err

@@ -40,9 +40,7 @@ class Source(KafkaSource, frozen=True):
         return Extent(0, 10)
 
 
-def test_an_archive_goes_on_while_kafka_is_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_archive_goes_on_without_kafka(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It tells its place every second: one that is not told is told a second later."""
     monkeypatch.setattr(registration, "ArchiveRegistry", Registry)
     monkeypatch.setattr(registration, "topic_id", lambda *_: "log")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import msgspec
 import pytest
@@ -21,11 +20,7 @@ from anabranch.core.balance.settings import BalanceSettings
 from anabranch.spark_replay.balance.brokers import UseLine, models_of
 from anabranch.spark_replay.balance.outcome import BalanceOutcome
 from anabranch.spark_replay.balance.replay import BalanceReplay, ReplayRules
-from anabranch.spark_replay.balance.run import (
-    SAMPLE,
-    bins_of,
-    read_recording,
-)
+from anabranch.spark_replay.balance.run import bins_of
 from support.load_recording import HOT, MB, MINUTE_MS, PARTS, B, bundle, carrying
 
 DEFAULT = BalanceSettings()
@@ -72,8 +67,6 @@ def measured(broker: str, *points: tuple[float, float]) -> list[Line]:
     ("points", "idle", "per_mb", "error"),
     [
         ([(1, 12.0), (2, 14.0), (5, 20.0)], 10.0, 2.0, 0.0),
-        ([(1, 13.0), (1, 11.0), (5, 20.0)], 10.0, 2.0, 2 / 300),
-        ([(4, 20.0), (4, 20.0)], 0.0, 5.0, 0.0),  # always the same: all in proportion
         ([(0, 7.0), (0, 9.0)], 8.0, 0.0, 0.01),  # no traffic: all idle
         ([(1, 30.0), (5, 10.0)], 20.0, 0.0, 0.1),  # it does not fall
         ([(2, 0.0), (4, 20.0)], 0.0, 4.0, 0.06),  # nor begin below nothing
@@ -88,8 +81,7 @@ def test_a_broker_s_use_is_the_line_closest_to_what_it_measured(
     assert model.error == pytest.approx(error, abs=1e-9)
     assert model.measured == len(points)
     assert model.lines[1:] == (UseLine(0.0, 0.0, 0.0),) * 4
-    used = model.resources(3 * MB).cpu
-    assert used.usage == pytest.approx(idle + 3 * per_mb)
+    assert model.resources(3 * MB).cpu.usage == pytest.approx(idle + 3 * per_mb)
 
 
 def test_a_capacity_that_was_given_is_where_the_broker_is_full() -> None:
@@ -134,20 +126,10 @@ def test_an_overloaded_broker_gives_half_of_the_difference_in_the_fourth_cycle()
     assert outcome.deviations[-1] == 0
 
 
-def test_brokers_without_load_get_some_though_the_deviation_is_small() -> None:
-    held = [bundle(3 * at + each, B[at], 1.0) for at in range(3) for each in range(3)]
-    outcome = replayed([*carrying(*B), *held])
-    assert outcome.figures.reasons == {"Underloaded": 1}
-    assert [(source, to) for _, _, source, to in moves(outcome)] == [(B[2], B[3])]
-    assert outcome.figures.until_below_s == 0
-    assert outcome.figures.above_s == 0
-
-
 @pytest.mark.parametrize(
     "settings",
     [
         BalanceSettings(shedding_enabled=False),
-        BalanceSettings(enabled=False),
         BalanceSettings(shedding_excluded_namespaces=("t/n",)),
         BalanceSettings(shedding_condition_hit_count_threshold=1_000),
     ],
@@ -158,12 +140,6 @@ def test_under_some_settings_nothing_moves(settings: BalanceSettings) -> None:
     assert outcome.figures.until_below_s is None
     assert outcome.figures.above_s == outcome.figures.seconds
     assert outcome.figures.deviation_end == pytest.approx(0.4)
-
-
-def test_a_load_that_is_even_moves_nothing() -> None:
-    even = [bundle(number, B[number % 2], 2.0) for number in range(4)]
-    figures = replayed([*carrying(*B[:2]), *even]).figures
-    assert (figures.moves, set(figures.ended)) == (0, {"balanced"})
 
 
 def heats(minute: float, hot: Sequence[int], cold: Sequence[int], owner: str) -> list[Line]:
@@ -184,51 +160,16 @@ def test_without_a_grace_period_bundles_go_back_and_forth() -> None:
     settled = replayed(begin, patient_ones)
     there = {name: to for _, name, _, to in moves(settled)}
     hot = [n for n in range(8) if there.get(PARTS[n], B[0] if n in first else B[1]) == B[1]]
-    cold = [n for n in range(8) if n not in hot]
-    turned = [*begin, *heats(15, hot, cold, "b0:80")]
+    turned = [*begin, *heats(15, hot, [n for n in range(8) if n not in hot], "b0:80")]
     no_grace = msgspec.structs.replace(patient_ones, shedding_grace_period_minutes=0.0)
     restless = replayed(turned, no_grace, minutes=14)
     patient = replayed(turned, patient_ones, minutes=14)  # the grace period is over after that
     assert restless.figures.flaps > 0
     assert restless.figures.moved_again >= restless.figures.flaps
-    back = [each for each in restless.log if each.flaps]
-    assert len(back) == restless.figures.flaps
-    for each in back:
-        before = [m for m in restless.log if m.bundle == each.bundle and m.at_ms < each.at_ms][-1]
-        assert (before.source, before.destination) == (each.destination, each.source)
     assert patient.figures.flaps == 0
     assert patient.figures.moves > settled.figures.moves
-    grace_ms = DEFAULT.shedding_grace_period_minutes * MINUTE_MS
-    for name in {each.bundle for each in patient.log}:
-        times = [each.at_ms for each in patient.log if each.bundle == name]
-        assert all(later - earlier >= grace_ms for earlier, later in pairwise(times))
     later = replayed(turned, no_grace, ReplayRules(flap_s=60.0), minutes=14)
     assert (later.figures.flaps, later.figures.moves) == (0, restless.figures.moves)
-
-
-def test_a_load_that_jumps_once_is_seen_late_through_its_average() -> None:
-    jump = [
-        *carrying(*B[:2]),
-        *(bundle(number, B[number // 4], 0.5) for number in range(8)),
-        *(bundle(number, B[0], 2.0, 2) for number in range(4)),
-    ]
-    at_once = replayed(jump, BalanceSettings(history_resource_percentage=0.0))
-    assert {minute for minute, *_ in moves(at_once)} == {5}
-    # It was told when its use had jumped; what decisions are made by, only a quarter of an hour on.
-    assert {minute for minute, *_ in moves(replayed(jump))} == {21}
-
-
-def test_a_move_takes_the_time_that_is_stated() -> None:
-    outcome = replayed(HOT, rules=ReplayRules(move_s=30.0))
-    assert [minute for minute, *_ in moves(outcome)] == [4, 4]
-    assert outcome.figures.until_below_s == 270
-    assert outcome.figures.flaps == 0
-
-
-def test_without_transfers_the_next_look_up_finds_the_owner() -> None:
-    outcome = replayed(HOT, BalanceSettings(transfer_enabled=False))
-    assert moves(outcome) == [(4, PARTS[0], B[0], B[1]), (4, PARTS[1], B[0], B[1])]
-    assert outcome.figures.deviation_end == 0
 
 
 def test_the_parts_of_a_bundle_are_where_it_was_moved_to() -> None:
@@ -240,8 +181,7 @@ def test_the_parts_of_a_bundle_are_where_it_was_moved_to() -> None:
         *(BundleLine(10 * MINUTE_MS, name, B[0], half) for name in halves),
     ]
     outcome = replayed([*HOT, *split])
-    assert len(moves(outcome)) == 2
-    assert outcome.figures.deviation_end == 0
+    assert (len(moves(outcome)), outcome.figures.deviation_end) == (2, 0)
 
 
 def test_what_the_recorded_cluster_moved_is_not_followed() -> None:
@@ -259,15 +199,3 @@ def test_each_setting_has_its_own_target_and_the_first_one_s() -> None:
     figures = replayed(uneven, off, yardstick=BalanceSettings(broker_load_target_std=0.2)).figures
     assert figures.deviation_end == pytest.approx(0.1)
     assert (figures.above_s, figures.above_first_s) == (figures.seconds, 0)
-
-
-def test_a_replay_comes_to_the_same_each_time() -> None:
-    recording = read_recording(SAMPLE)
-    rules = ReplayRules(step_s=60.0)
-    models, bins = models_of(recording), bins_of(recording, rules)
-    settings = BalanceSettings(broker_load_target_std=0.1)
-    first, second = (
-        BalanceReplay(recording, models, settings, DEFAULT, rules, bins).run("x") for _ in range(2)
-    )
-    assert first == second
-    assert first.figures.moves > 0

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from pyspark import SparkContext
 
-from anabranch.spark_replay.spark.session import _interrupts_noted, _kill_jvm
+from anabranch.spark_replay.spark.session import _interrupts_noted, kill_jvm
 
 
 def start_that_ends_by(number: signal.Signals) -> None:
@@ -37,7 +37,7 @@ def test_nobody_hears_of_what_cannot_be_told_to_a_spark_that_was_killed(
     process = subprocess.Popen(["sleep", "600"])
     monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=process))
     try:
-        _kill_jvm()
+        kill_jvm()
         assert process.returncode == -signal.SIGKILL
         logging.getLogger("py4j.clientserver").error("Exception while sending command.")
         assert caplog.records == []

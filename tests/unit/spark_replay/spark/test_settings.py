@@ -13,44 +13,24 @@ from pathlib import Path
 import pytest
 
 from anabranch.core.errors import InvalidInputError
+from anabranch.spark_replay.archive import folders
 from anabranch.spark_replay.archive.contents import sync_batches
-from anabranch.spark_replay.archive.folders import (
-    FolderError,
-    LocalFolder,
-    checked_place,
-    local_folder,
-)
 from anabranch.spark_replay.sources import AuditError
-from anabranch.spark_replay.spark.cluster import (
-    SparkUnavailableError,
-    cluster_conf,
-    merged,
-    reach_master,
-)
+from anabranch.spark_replay.spark import cluster
 from anabranch.spark_replay.spark.settings import SparkSettings
 from anabranch.spark_replay.spark.shipping import TASK_PACKAGES, pack_modules
-from support.processes import run
-
-
-@pytest.mark.parametrize("master", ["local", "local[*]", "local[3]"])
-def test_a_local_master_is_none_of_a_cluster(master: str) -> None:
-    assert not SparkSettings(master).is_cluster
 
 
 def test_of_several_masters_each_has_an_address() -> None:
-    found = SparkSettings("spark://one:7077,[::1]:7078").masters
-    assert found == [("one", 7077), ("::1", 7078)]
+    assert SparkSettings("spark://one:7077,[::1]:7078").masters == [("one", 7077), ("::1", 7078)]
 
 
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
         ({"master": "yarn"}, "no master that Anabranch runs on"),
-        ({"master": "local[0]"}, "no master that Anabranch runs on"),
         ({"master": "local-cluster[2,1,1024]"}, "no master that Anabranch runs on"),
-        ({"master": "spark://one"}, "write spark://HOST:PORT"),
         ({"master": "spark://one:70777"}, "write spark://HOST:PORT"),
-        ({"executor_memory": "2"}, "write 512m, or 4g"),
         ({"driver_memory": "much"}, "write 512m, or 4g"),
         ({"conf": {"spark.master": "local"}}, "said by --master"),
     ],
@@ -64,8 +44,10 @@ def test_a_master_that_does_not_answer_is_named_with_the_remedy() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and nobody listens
         url = f"spark://127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(SparkUnavailableError, match=f"no master.*{url}.*refused.*--master"):
-            reach_master(SparkSettings(url))
+        with pytest.raises(
+            cluster.SparkUnavailableError, match=f"no master.*{url}.*refused.*--master"
+        ):
+            cluster.reach_master(SparkSettings(url))
 
 
 def test_this_machine_s_address_is_that_on_the_way_to_the_first_master_that_answers() -> None:
@@ -73,14 +55,14 @@ def test_this_machine_s_address_is_that_on_the_way_to_the_first_master_that_answ
         taken.bind(("127.0.0.1", 0))
         ports = taken.getsockname()[1], there.getsockname()[1]
         url = "spark://127.0.0.1:{},127.0.0.1:{}".format(*ports)
-        assert reach_master(SparkSettings(url)) == "127.0.0.1"
+        assert cluster.reach_master(SparkSettings(url)) == "127.0.0.1"
 
 
 def test_what_a_user_adds_stands_beside_what_is_shipped(tmp_path: Path) -> None:
     given = {"spark.jars": "more.jar", "spark.executor.memory": "3g", "spark.x": "y"}
     settings = SparkSettings("spark://one:1", cores=3, driver_host="me", conf=given)
-    conf = cluster_conf(settings, "10.0.0.1", [tmp_path / "our.jar"], tmp_path, tasks=False)
-    found = merged(settings, conf)
+    conf = cluster.cluster_conf(settings, "10.0.0.1", [tmp_path / "our.jar"], tmp_path, tasks=False)
+    found = cluster.merged(settings, conf)
     assert found["spark.jars"] == f"{(tmp_path / 'our.jar').as_uri()},more.jar"
     assert (found["spark.executor.memory"], found["spark.x"]) == ("3g", "y")
     assert (found["spark.driver.host"], found["spark.driver.bindAddress"]) == ("me", "0.0.0.0")
@@ -115,22 +97,21 @@ def test_our_modules_are_packed_with_their_schemas(tmp_path: Path) -> None:
 
 def test_a_file_url_is_a_folder_of_this_machine(tmp_path: Path) -> None:
     (tmp_path / "a b").mkdir()
-    found = local_folder((tmp_path / "a b").as_uri())
+    found = folders.local_folder((tmp_path / "a b").as_uri())
     assert found is not None
-    assert found.path == tmp_path / "a b"
-    assert found.url == f"file://{tmp_path}/a b"
+    assert (found.path, found.url) == (tmp_path / "a b", f"file://{tmp_path}/a b")
     for name in ("river#1", "river?1"):
-        assert local_folder(f"file://{tmp_path}/{name}") is not None
-        assert str(local_folder(f"file://{tmp_path}/{name}")) == f"{tmp_path}/{name}"
-    assert local_folder("hdfs://river:8020/archive") is None
-    with pytest.raises(FolderError, match="write file:///PATH"):
-        local_folder("file://river/archive")
-    assert checked_place("hdfs://river/archive/") == "hdfs://river/archive"
-    assert checked_place("hdfs:///") == "hdfs:///"
-    assert checked_place("file:///") == "file:///"
-    assert checked_place("archive") == Path.cwd() / "archive"
+        assert folders.local_folder(f"file://{tmp_path}/{name}") is not None
+        assert str(folders.local_folder(f"file://{tmp_path}/{name}")) == f"{tmp_path}/{name}"
+    assert folders.local_folder("hdfs://river:8020/archive") is None
+    with pytest.raises(folders.FolderError, match="write file:///PATH"):
+        folders.local_folder("file://river/archive")
+    assert folders.checked_place("hdfs://river/archive/") == "hdfs://river/archive"
+    assert folders.checked_place("hdfs:///") == "hdfs:///"
+    assert folders.checked_place("file:///") == "file:///"
+    assert folders.checked_place("archive") == Path.cwd() / "archive"
     with pytest.raises(InvalidInputError, match="is empty"):
-        checked_place(" ")
+        folders.checked_place(" ")
 
 
 def test_data_that_only_the_workers_have_is_never_told_to_be_archived(tmp_path: Path) -> None:
@@ -140,21 +121,6 @@ def test_data_that_only_the_workers_have_is_never_told_to_be_archived(tmp_path: 
     entry = json.dumps({"path": part.as_uri(), "size": 1})
     (tmp_path / "_spark_metadata/0").write_text(f"v1\n{entry}\n")
     with pytest.raises(AuditError, match=r"workers have another .* than this process"):
-        sync_batches(LocalFolder(tmp_path), -1)
+        sync_batches(folders.LocalFolder(tmp_path), -1)
     part.write_bytes(b"x")
-    sync_batches(LocalFolder(tmp_path), -1)
-
-
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (("--spark-conf", "executor.memory=1g"), "is not of the form spark.NAME=VALUE"),
-        (("--master", "mesos://one:5050"), "is no master that Anabranch runs on"),
-        (("--master", "spark://127.0.0.1:1"), "no master of Spark answers"),
-    ],
-)
-def test_a_command_ends_with_status_2_and_says_why(flags: tuple[str, ...], said: str) -> None:
-    ended = run("backtest", *flags)
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert said in ended.stderr
-    assert "Traceback" not in ended.stderr
+    sync_batches(folders.LocalFolder(tmp_path), -1)

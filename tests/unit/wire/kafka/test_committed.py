@@ -11,8 +11,8 @@ import pytest
 from anabranch.wire.kafka.committed import Committed, CommittedReader
 from anabranch.wire.kafka.protocol import Address, KafkaProtocolError
 from support.group_coordinator import FETCH, FIND, NOT_COORDINATOR, GroupCoordinator
+from support.waiting import WAIT_S
 
-WAIT_S = 60.0
 PLACES = [("orders", 0), ("orders", 2), ("bills", 1)]
 
 
@@ -36,13 +36,10 @@ def test_many_groups_are_asked_for_by_two_requests_over_one_connection() -> None
         assert reader.committed([kafka.address], {"new": PLACES[:1]}) == {
             "new": Committed({("orders", 0): -1})
         }
-        assert kafka.questions == [(FIND, 4), (FETCH, 8)] * 2
-        assert kafka.connections == 1
+        assert (kafka.questions, kafka.connections) == ([(FIND, 4), (FETCH, 8)] * 2, 1)
 
 
-def test_each_coordinator_tells_of_its_own_groups_and_one_that_does_not_keeps_no_others_back() -> (
-    None
-):
+def test_each_coordinator_tells_of_its_own_groups_and_keeps_no_others_back() -> None:
     first, second = GroupCoordinator({PLACES[0]: 1}), GroupCoordinator({PLACES[0]: 2})
     with reading(first, second) as reader:
         second.named = first.address

@@ -55,9 +55,7 @@ def test_certificates_are_checked_where_librdkafka_would(given: Any) -> None:
 
 
 @pytest.mark.parametrize(("given", "checked"), [("none", False), ("NONE", False), ("HTTPS", True)])
-def test_names_in_certificates_are_checked_where_librdkafka_would(
-    given: str, checked: bool
-) -> None:
+def test_names_of_certificates_are_checked_as_by_librdkafka(given: str, checked: bool) -> None:
     context = ssl_context({"ssl.endpoint.identification.algorithm": given})
     assert context.check_hostname is checked
     assert context.verify_mode is ssl.CERT_REQUIRED

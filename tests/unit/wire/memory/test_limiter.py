@@ -7,22 +7,14 @@ import asyncio
 import pytest
 
 from anabranch.broker.settings import SETTING_NAMES
-from anabranch.core.topic_lists.errors import (
-    InvalidPermitsError,
-    PermitAcquireAlreadyClosedError,
-    PermitAcquireCancelledError,
-    PermitAcquireError,
-    PermitAcquireQueueFullError,
-    PermitAcquireTimeoutError,
-)
+from anabranch.core.topic_lists import errors
 from anabranch.core.topic_lists.semaphore import LARGEST, SemaphoreLimits
-from anabranch.wire.memory.limiter import (
-    DualMemoryLimits,
-    LimitType,
-)
+from anabranch.wire.memory.limiter import DualMemoryLimits, LimitType
 from support.limiter import DIRECT, HEAP, MS, acquired, limiter_of
 from support.waiting import WAIT_S, until
-from support.wire import run
+from support.wire import on_both_loops
+
+pytestmark = on_both_loops
 
 OTHER = {HEAP: DIRECT, DIRECT: HEAP}
 
@@ -30,234 +22,175 @@ OTHER = {HEAP: DIRECT, DIRECT: HEAP}
 # --- two kinds ------------------------------------------------------------------------------
 
 
-def test_the_two_kinds_do_not_affect_each_other() -> None:
-    async def test() -> None:
-        limiter = limiter_of(10)
-        heap = await limiter.acquire(10, HEAP)
-        direct = await limiter.acquire(90, DIRECT)
-        assert acquired(limiter) == (10, 90)
-        waits = asyncio.create_task(limiter.acquire(1, HEAP))
-        await until(lambda: limiter.side(HEAP).queue_size == 1)
-        direct = await limiter.update(direct, 100)
-        assert (direct.size, direct.limit_type) == (100, DIRECT)
-        limiter.release(direct)
-        assert not waits.done()
-        limiter.release(heap)
-        assert (await waits).limit_type is HEAP
-        assert acquired(limiter) == (1, 0)
-
-    run(test)
-
-
 @pytest.mark.parametrize("kind", LimitType)
-def test_errors_name_the_settings_of_their_kind(kind: LimitType) -> None:
-    async def test() -> None:
-        size = f"maxTopicListInFlight{kind.value}MemSize"
-        limiter = limiter_of(10, queue_max=1, timeout_ns=50 * MS)
-        most = limiter.side(kind).limits.permits_max
-        refusals: list[PermitAcquireError] = []
-        with pytest.raises(InvalidPermitsError) as too_large:
-            await limiter.acquire(most + 1, kind)
-        await limiter.acquire(most, kind)
-        waits = asyncio.create_task(limiter.acquire(1, kind))
-        await until(lambda: limiter.side(kind).queue_size == 1)
-        with pytest.raises(PermitAcquireQueueFullError) as full:
+async def test_errors_name_the_settings_of_their_kind(kind: LimitType) -> None:
+    size = f"maxTopicListInFlight{kind.value}MemSize"
+    limiter = limiter_of(10, queue_max=1, timeout_ns=50 * MS)
+    most = limiter.side(kind).limits.permits_max
+    with pytest.raises(errors.InvalidPermitsError) as too_large:
+        await limiter.acquire(most + 1, kind)
+    await limiter.acquire(most, kind)
+    waits = asyncio.create_task(limiter.acquire(1, kind))
+    await until(lambda: limiter.side(kind).queue_size == 1)
+    with pytest.raises(errors.PermitAcquireQueueFullError) as full:
+        await limiter.acquire(1, kind)
+    with pytest.raises(errors.PermitAcquireTimeoutError) as late:
+        await waits
+    for error, ends in (
+        (too_large, ("MB",)),
+        (full, ("PermitsAcquireQueueSize", "MB")),
+        (late, ("MB", "PermitsAcquireTimeoutMillis")),
+    ):
+        for end in ends:
+            assert size + end in str(error.value)
+            assert size + end in SETTING_NAMES
+
+
+async def test_closing_closes_both_kinds_and_permits_may_still_come_back() -> None:
+    limiter = limiter_of(10)
+    held = {kind: await limiter.acquire(10, kind) for kind in LimitType}
+    limiter.close()
+    for kind in LimitType:
+        with pytest.raises(errors.PermitAcquireAlreadyClosedError, match=r"^Semaphore is closed: "):
             await limiter.acquire(1, kind)
-        with pytest.raises(PermitAcquireTimeoutError) as late:
-            await waits
-        refusals += [too_large.value, full.value, late.value]
-        wanted = (
-            ("MB",),
-            ("PermitsAcquireQueueSize", "MB"),
-            ("MB", "PermitsAcquireTimeoutMillis"),
-        )
-        for error, ends in zip(refusals, wanted, strict=True):
-            for end in ends:
-                assert size + end in str(error)
-                assert size + end in SETTING_NAMES
-
-    run(test)
+        limiter.release(held[kind])
+    assert acquired(limiter) == (0, 0)
 
 
-def test_closing_closes_both_kinds_and_permits_may_still_come_back() -> None:
-    async def test() -> None:
-        limiter = limiter_of(10)
-        held = {kind: await limiter.acquire(10, kind) for kind in LimitType}
-        limiter.close()
-        for kind in LimitType:
-            with pytest.raises(PermitAcquireAlreadyClosedError, match=r"^Semaphore is closed: "):
-                await limiter.acquire(1, kind)
-            limiter.release(held[kind])
-        assert acquired(limiter) == (0, 0)
-
-    run(test)
+async def test_a_permit_that_is_none_is_refused() -> None:
+    limiter, other = limiter_of(), limiter_of()
+    theirs = await other.acquire(3, HEAP)
+    for strange in (theirs, await limiter.side(HEAP).acquire(1), None):
+        with pytest.raises(errors.InvalidPermitsError, match=r"^Invalid permit type"):
+            limiter.release(strange)  # type: ignore[arg-type]
+        with pytest.raises(errors.InvalidPermitsError, match=r"^Invalid permit type"):
+            await limiter.update(strange, 1)  # type: ignore[arg-type]
+    assert theirs.size == 3
 
 
-def test_a_permit_that_is_none_is_refused() -> None:
-    async def test() -> None:
-        limiter, other = limiter_of(), limiter_of()
-        theirs = await other.acquire(3, HEAP)
-        inner = await limiter.side(HEAP).acquire(1)
-        for strange in (theirs, inner, None):
-            with pytest.raises(InvalidPermitsError, match=r"^Invalid permit type"):
-                limiter.release(strange)  # type: ignore[arg-type]
-            with pytest.raises(InvalidPermitsError, match=r"^Invalid permit type"):
-                await limiter.update(strange, 1)  # type: ignore[arg-type]
-        assert theirs.size == 3
-
-    run(test)
+async def test_limits_of_each_kind_change_by_themselves() -> None:
+    limiter = limiter_of(10)
+    limits = DualMemoryLimits(SemaphoreLimits(1, 2, 3), SemaphoreLimits(4, 5, 6))
+    limiter.configure(limits)
+    assert limiter.side(HEAP).limits == limits.heap
+    assert limiter.side(DIRECT).limits == limits.direct
 
 
-def test_limits_of_each_kind_change_by_themselves() -> None:
-    async def test() -> None:
-        limiter = limiter_of(10)
-        for each in range(1, 20):
-            limits = DualMemoryLimits(
-                SemaphoreLimits(each, each, each), SemaphoreLimits(2 * each, each, each)
-            )
-            limiter.configure(limits)
-            assert limiter.side(HEAP).limits == limits.heap
-            assert limiter.side(DIRECT).limits == limits.direct
-
-    run(test)
-
-
-def test_latency_is_told_with_its_kind() -> None:
-    async def test() -> None:
-        told: list[tuple[LimitType, int]] = []
-        limiter = limiter_of(10, timeout_ns=20 * MS, latency=lambda *each: told.append(each))
-        await limiter.acquire(10, HEAP)
-        await limiter.acquire(100, DIRECT)
-        with pytest.raises(PermitAcquireTimeoutError):
-            await limiter.acquire(1, DIRECT)
-        assert told[:3] == [(HEAP, 0), (DIRECT, 0), (DIRECT, LARGEST)]
-        assert told[3][0] is DIRECT
-        assert 20 * MS <= told[3][1] < LARGEST
-
-    run(test)
+async def test_latency_is_told_with_its_kind() -> None:
+    told: list[tuple[LimitType, int]] = []
+    limiter = limiter_of(10, timeout_ns=20 * MS, latency=lambda *each: told.append(each))
+    await limiter.acquire(10, HEAP)
+    await limiter.acquire(100, DIRECT)
+    with pytest.raises(errors.PermitAcquireTimeoutError):
+        await limiter.acquire(1, DIRECT)
+    assert told[:3] == [(HEAP, 0), (DIRECT, 0), (DIRECT, LARGEST)]
+    assert told[3][0] is DIRECT
+    assert 20 * MS <= told[3][1] < LARGEST
 
 
 # --- held memory ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", LimitType)
-def test_held_memory_follows_its_size_and_comes_back(kind: LimitType) -> None:
-    async def test() -> None:
-        limiter = limiter_of(10)
-        async with limiter.held(3, kind) as memory:
-            for size in (3, 9, 0, 10, 4):
-                await memory.resize(size)
-                assert memory.size == limiter.side(kind).acquired == size
-                assert limiter.side(OTHER[kind]).acquired == 0
-        assert memory.size == 0
-        assert acquired(limiter) == (0, 0)
-
-    run(test)
+async def test_held_memory_follows_its_size_and_comes_back(kind: LimitType) -> None:
+    limiter = limiter_of(10)
+    async with limiter.held(3, kind) as memory:
+        for size in (3, 9, 0, 10, 4):
+            await memory.resize(size)
+            assert memory.size == limiter.side(kind).acquired == size
+            assert limiter.side(OTHER[kind]).acquired == 0
+    assert memory.size == 0
+    assert acquired(limiter) == (0, 0)
 
 
 @pytest.mark.parametrize("error", [KeyError, asyncio.CancelledError, GeneratorExit])
-def test_held_memory_comes_back_however_it_ends(error: type[BaseException]) -> None:
-    async def test() -> None:
-        limiter = limiter_of(10)
+async def test_held_memory_comes_back_however_it_ends(error: type[BaseException]) -> None:
+    limiter = limiter_of(10)
 
-        async def use() -> None:
-            async with limiter.held(3, HEAP) as memory:
-                await memory.resize(7)
-                raise error
+    async def use() -> None:
+        async with limiter.held(3, HEAP) as memory:
+            await memory.resize(7)
+            raise error
 
-        with pytest.raises(error):
-            await use()
-        assert acquired(limiter) == (0, 0)
-
-    run(test)
+    with pytest.raises(error):
+        await use()
+    assert acquired(limiter) == (0, 0)
 
 
-def test_a_resize_that_fails_keeps_what_is_held_until_the_end() -> None:
-    async def test() -> None:
-        limiter = limiter_of(10, timeout_ns=20 * MS)
-        async with limiter.held(3, HEAP) as memory, limiter.held(7, HEAP):
-            for size, error in (
-                (4, PermitAcquireTimeoutError),
-                (11, InvalidPermitsError),
-                (-1, InvalidPermitsError),
-            ):
-                with pytest.raises(error):
-                    await memory.resize(size)
-                assert memory.size == 3
-        assert acquired(limiter) == (0, 0)
-
-    run(test)
+async def test_a_resize_that_fails_keeps_what_is_held_until_the_end() -> None:
+    limiter = limiter_of(10, timeout_ns=20 * MS)
+    async with limiter.held(3, HEAP) as memory, limiter.held(7, HEAP):
+        for size, error in (
+            (4, errors.PermitAcquireTimeoutError),
+            (11, errors.InvalidPermitsError),
+            (-1, errors.InvalidPermitsError),
+        ):
+            with pytest.raises(error):
+                await memory.resize(size)
+            assert memory.size == 3
+    assert acquired(limiter) == (0, 0)
 
 
-def test_memory_that_is_not_there_is_not_entered() -> None:
-    async def test() -> None:
-        limiter = limiter_of(10, timeout_ns=20 * MS)
-        async with limiter.held(10, HEAP):
-            with pytest.raises(PermitAcquireTimeoutError):
-                async with limiter.held(1, HEAP):
-                    raise AssertionError("entered")
-            with pytest.raises(PermitAcquireTimeoutError):
-                async with limiter.held(1, HEAP, lambda: True):
-                    raise AssertionError("entered")  # nothing is looked at while nothing is there
-        with pytest.raises(PermitAcquireCancelledError):
-            async with limiter.held(1, HEAP, lambda: True):
+async def test_memory_that_is_not_there_is_not_entered() -> None:
+    limiter = limiter_of(10, timeout_ns=20 * MS)
+    async with limiter.held(10, HEAP):
+        with pytest.raises(errors.PermitAcquireTimeoutError):
+            async with limiter.held(1, HEAP):
                 raise AssertionError("entered")
-        assert acquired(limiter) == (0, 0)
-
-    run(test)
+        with pytest.raises(errors.PermitAcquireTimeoutError):
+            async with limiter.held(1, HEAP, lambda: True):
+                raise AssertionError("entered")  # nothing is looked at while nothing is there
+    with pytest.raises(errors.PermitAcquireCancelledError):
+        async with limiter.held(1, HEAP, lambda: True):
+            raise AssertionError("entered")
+    assert acquired(limiter) == (0, 0)
 
 
 @pytest.mark.parametrize("after", range(12))
-def test_whenever_its_task_is_cancelled_held_memory_comes_back(after: int) -> None:
-    async def test() -> None:
-        # Who holds and wants more waits behind who wants what it holds, until the time is over.
-        limiter = limiter_of(10, timeout_ns=30 * MS)
+async def test_whenever_its_task_is_cancelled_held_memory_comes_back(after: int) -> None:
+    # Who holds and wants more waits behind who wants what it holds, until the time is over.
+    limiter = limiter_of(10, timeout_ns=5 * MS)
 
-        async def use() -> None:
-            async with limiter.held(6, HEAP) as memory:
-                await asyncio.sleep(0)
-                await memory.resize(9)
-                await asyncio.sleep(0)
-                await memory.resize(2)
-                await asyncio.sleep(0)
-
-        tasks = [asyncio.create_task(use()) for _ in range(4)]
-        for _ in range(after):
+    async def use() -> None:
+        async with limiter.held(6, HEAP) as memory:
             await asyncio.sleep(0)
-        for task in tasks[::2]:
-            task.cancel()
-        async with asyncio.timeout(WAIT_S):
-            await asyncio.gather(*tasks, return_exceptions=True)
-        assert [task.cancelled() for task in tasks[1::2]] == [False, False]
-        assert acquired(limiter) == (0, 0)
-        assert limiter.side(HEAP).queue_size == 0
+            await memory.resize(9)
+            await asyncio.sleep(0)
+            await memory.resize(2)
+            await asyncio.sleep(0)
 
-    run(test)
+    tasks = [asyncio.create_task(use()) for _ in range(4)]
+    for _ in range(after):
+        await asyncio.sleep(0)
+    for task in tasks[::2]:
+        task.cancel()
+    async with asyncio.timeout(WAIT_S):
+        await asyncio.gather(*tasks, return_exceptions=True)
+    assert [task.cancelled() for task in tasks[1::2]] == [False, False]
+    assert acquired(limiter) == (0, 0)
+    assert limiter.side(HEAP).queue_size == 0
 
 
-def test_memory_is_not_resized_outside_nor_by_two_at_once() -> None:
-    async def test() -> None:
-        limiter = limiter_of(10)
-        async with limiter.held(3, HEAP) as memory, limiter.held(7, HEAP) as other:
-            resizes = [asyncio.create_task(memory.resize(5)) for _ in range(2)]
-            await until(lambda: limiter.side(HEAP).queue_size == 2)
-            await other.resize(0)
-            ends = await asyncio.gather(*resizes, return_exceptions=True)
-            assert [type(each) for each in ends] == [type(None), InvalidPermitsError]
-            assert memory.size == limiter.side(HEAP).acquired == 5
-            late = asyncio.create_task(memory.resize(9))
-            blocked = await limiter.acquire(2, HEAP)
-            await until(lambda: limiter.side(HEAP).queue_size == 1)
-        limiter.release(blocked)
-        with pytest.raises(InvalidPermitsError):
-            await late  # granted when nobody was there any more
-        with pytest.raises(InvalidPermitsError, match="not held any more"):
-            await memory.resize(1)
-        with pytest.raises(InvalidPermitsError, match="not held any more"):
-            memory.hand_over()
-        async with memory:
-            with pytest.raises(InvalidPermitsError, match="held already"):
-                await memory.__aenter__()
-        assert acquired(limiter) == (0, 0)
-
-    run(test)
+async def test_memory_is_not_resized_outside_nor_by_two_at_once() -> None:
+    limiter = limiter_of(10)
+    async with limiter.held(3, HEAP) as memory, limiter.held(7, HEAP) as other:
+        resizes = [asyncio.create_task(memory.resize(5)) for _ in range(2)]
+        await until(lambda: limiter.side(HEAP).queue_size == 2)
+        await other.resize(0)
+        ends = await asyncio.gather(*resizes, return_exceptions=True)
+        assert [type(each) for each in ends] == [type(None), errors.InvalidPermitsError]
+        assert memory.size == limiter.side(HEAP).acquired == 5
+        late = asyncio.create_task(memory.resize(9))
+        blocked = await limiter.acquire(2, HEAP)
+        await until(lambda: limiter.side(HEAP).queue_size == 1)
+    limiter.release(blocked)
+    with pytest.raises(errors.InvalidPermitsError):
+        await late  # granted when nobody was there any more
+    with pytest.raises(errors.InvalidPermitsError, match="not held any more"):
+        await memory.resize(1)
+    with pytest.raises(errors.InvalidPermitsError, match="not held any more"):
+        memory.hand_over()
+    async with memory:
+        with pytest.raises(errors.InvalidPermitsError, match="held already"):
+            await memory.__aenter__()
+    assert acquired(limiter) == (0, 0)

@@ -7,18 +7,14 @@ from collections.abc import Callable
 
 import pytest
 
-from anabranch.core.topic_lists.errors import (
-    InvalidPermitsError,
-    PermitAcquireAlreadyClosedError,
-    PermitAcquireCancelledError,
-    PermitAcquireError,
-    PermitAcquireQueueFullError,
-    PermitAcquireTimeoutError,
-)
+from anabranch.core.topic_lists import errors
 from anabranch.core.topic_lists.semaphore import LARGEST, Permit, Refusal, SemaphoreLimits
 from anabranch.wire.memory.semaphore import AsyncSemaphore
+from support.circles import nothing_left_in_a_circle
 from support.waiting import WAIT_S, until
-from support.wire import run
+from support.wire import on_both_loops
+
+pytestmark = on_both_loops
 
 MS = 1_000_000
 LONG = 1_000 * int(WAIT_S) * MS
@@ -36,188 +32,113 @@ async def waiting(semaphore: AsyncSemaphore, *sizes: int) -> list[asyncio.Task[P
     return tasks
 
 
-def test_permits_are_acquired_updated_and_released() -> None:
-    async def test() -> None:
-        semaphore = AsyncSemaphore(limits())
-        permit = await semaphore.acquire(4)
-        assert (permit.permits, semaphore.available) == (4, 6)
-        updated = await semaphore.update(permit, 9)
-        assert (permit.permits, updated.permits, semaphore.available) == (0, 9, 1)
-        semaphore.release(updated)
-        semaphore.release(updated)
-        assert (semaphore.available, semaphore.acquired) == (10, 0)
-
-    run(test)
-
-
-def test_who_waits_is_served_in_order_as_permits_come_back() -> None:
-    async def test() -> None:
-        semaphore = AsyncSemaphore(limits())
-        first = await semaphore.acquire(10)
-        large, small = await waiting(semaphore, 8, 1)
-        smaller = await semaphore.update(first, 5)
-        await asyncio.sleep(0)
-        assert not large.done()
-        assert not small.done()
-        semaphore.release(smaller)
-        assert [(await large).permits, (await small).permits] == [8, 1]
-
-    run(test)
-
-
-def test_each_refusal_has_its_error_with_the_remedy() -> None:
-    async def test() -> None:
-        remedies = {Refusal.QUEUE_FULL: "raise queueSize"}
-        semaphore = AsyncSemaphore(limits(queue_max=1, timeout_ns=50 * MS), None, remedies)
-        with pytest.raises(InvalidPermitsError, match=r"^Invalid negative permits value: -1$"):
-            await semaphore.acquire(-1)
-        with pytest.raises(InvalidPermitsError, match=r"^Requested permits=11 is larger"):
-            await semaphore.acquire(11)
-        with pytest.raises(
-            PermitAcquireCancelledError, match=r"^Permit acquisition was cancelled$"
-        ):
-            await semaphore.acquire(1, lambda: True)
-        permit = await semaphore.acquire(10)
-        (waits,) = await waiting(semaphore, 1)
-        with pytest.raises(
-            PermitAcquireQueueFullError, match=r"^Semaphore queue is full: raise queueSize$"
-        ):
-            await semaphore.acquire(1)
-        with pytest.raises(PermitAcquireTimeoutError, match=r"^Permit acquisition timed out$"):
-            await waits
-        assert semaphore.acquired == 10
-        with pytest.raises(InvalidPermitsError, match=r"^Invalid permit type"):
-            AsyncSemaphore(limits()).release(permit)
-        semaphore.close()
-        with pytest.raises(PermitAcquireAlreadyClosedError, match=r"^Semaphore is closed$"):
-            await semaphore.acquire(1)
-        semaphore.release(permit)
-        assert semaphore.available == 10
-
-    run(test)
+async def test_each_refusal_has_its_error_with_the_remedy() -> None:
+    remedies = {Refusal.QUEUE_FULL: "raise queueSize"}
+    semaphore = AsyncSemaphore(limits(queue_max=1, timeout_ns=50 * MS), None, remedies)
+    with pytest.raises(errors.InvalidPermitsError, match=r"^Invalid negative permits value: -1$"):
+        await semaphore.acquire(-1)
+    with pytest.raises(errors.InvalidPermitsError, match=r"^Requested permits=11 is larger"):
+        await semaphore.acquire(11)
+    with pytest.raises(
+        errors.PermitAcquireCancelledError, match=r"^Permit acquisition was cancelled$"
+    ):
+        await semaphore.acquire(1, lambda: True)
+    permit = await semaphore.acquire(10)
+    (waits,) = await waiting(semaphore, 1)
+    with (
+        nothing_left_in_a_circle(),
+        pytest.raises(
+            errors.PermitAcquireQueueFullError, match=r"^Semaphore queue is full: raise queueSize$"
+        ),
+    ):
+        await semaphore.acquire(1)
+    with pytest.raises(errors.PermitAcquireTimeoutError, match=r"^Permit acquisition timed out$"):
+        await waits
+    assert semaphore.acquired == 10
+    with pytest.raises(errors.InvalidPermitsError, match=r"^Invalid permit type"):
+        AsyncSemaphore(limits()).release(permit)
+    semaphore.close()
+    with pytest.raises(errors.PermitAcquireAlreadyClosedError, match=r"^Semaphore is closed$"):
+        await semaphore.acquire(1)
+    semaphore.release(permit)
+    assert semaphore.available == 10
 
 
-def test_a_time_out_of_the_head_lets_those_behind_in() -> None:
-    async def test() -> None:
-        semaphore = AsyncSemaphore(limits(timeout_ns=100 * MS))
-        await semaphore.acquire(8)
-        (large,) = await waiting(semaphore, 5)
-        await asyncio.sleep(0.02)
-        (small,) = await waiting(semaphore, 2)
-        with pytest.raises(PermitAcquireTimeoutError):
-            await large
-        assert (await small).permits == 2
-
-    run(test)
-
-
-def test_time_outs_ring_one_after_the_other_though_there_is_one_timer() -> None:
-    async def test() -> None:
-        told: list[int] = []
-        semaphore = AsyncSemaphore(limits(timeout_ns=30 * MS), told.append)
-        held = await semaphore.acquire(10)
-        tasks: list[asyncio.Task[Permit]] = []
-        for _ in range(5):
-            tasks.append(asyncio.create_task(semaphore.acquire(1)))
-            await asyncio.sleep(0.005)
-        ends = await asyncio.gather(*tasks, return_exceptions=True)
-        assert [type(each) for each in ends] == [PermitAcquireTimeoutError] * 5
-        semaphore.release(held)
-        assert semaphore.available == 10
-        assert told[0] == 0
-        assert told[1::2] == [LARGEST] * 5
-        assert min(told[2::2]) >= 30 * MS
-
-    run(test)
+async def test_time_outs_ring_one_after_the_other_though_there_is_one_timer() -> None:
+    told: list[int] = []
+    semaphore = AsyncSemaphore(limits(timeout_ns=30 * MS), told.append)
+    held = await semaphore.acquire(10)
+    tasks: list[asyncio.Task[Permit]] = []
+    for _ in range(5):
+        tasks.append(asyncio.create_task(semaphore.acquire(1)))
+        await asyncio.sleep(0.005)
+    ends = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(each) for each in ends] == [errors.PermitAcquireTimeoutError] * 5
+    semaphore.release(held)
+    assert (semaphore.available, told[0], told[1::2]) == (10, 0, [LARGEST] * 5)
+    assert min(told[2::2]) >= 30 * MS
 
 
-def test_a_cancelled_head_is_noticed_once_half_the_time_out_after_the_beginning() -> None:
-    async def test() -> None:
-        semaphore = AsyncSemaphore(limits(timeout_ns=200 * MS))
-        await semaphore.acquire(8)
-        flags = [False]
-        head = asyncio.create_task(semaphore.acquire(5, lambda: flags[0]))
-        await until(lambda: semaphore.queue_size == 1)
-        flags[0] = True
-        with pytest.raises(PermitAcquireCancelledError):
-            await head
-
-    run(test)
+async def test_a_cancelled_head_is_noticed_once_half_the_time_out_after_the_beginning() -> None:
+    semaphore = AsyncSemaphore(limits(timeout_ns=50 * MS))
+    await semaphore.acquire(8)
+    flags = [False]
+    head = asyncio.create_task(semaphore.acquire(5, lambda: flags[0]))
+    await until(lambda: semaphore.queue_size == 1)
+    flags[0] = True
+    with pytest.raises(errors.PermitAcquireCancelledError):
+        await head
 
 
 # --- cancelled tasks ------------------------------------------------------------------------
 
 
-def test_who_is_cancelled_while_waiting_gives_the_place_to_those_behind() -> None:
-    async def test() -> None:
-        semaphore = AsyncSemaphore(limits(queue_max=2))
-        await semaphore.acquire(8)
-        large, small = await waiting(semaphore, 5, 2)
-        large.cancel()
-        assert (await small).permits == 2
-        assert large.cancelled()
-        assert semaphore.queue_size == 0
-        assert semaphore.acquired == 10
-
-    run(test)
+async def test_who_is_cancelled_while_waiting_gives_the_place_to_those_behind() -> None:
+    semaphore = AsyncSemaphore(limits(queue_max=2))
+    await semaphore.acquire(8)
+    large, small = await waiting(semaphore, 5, 2)
+    large.cancel()
+    assert (await small).permits == 2
+    assert large.cancelled()
+    assert (semaphore.queue_size, semaphore.acquired) == (0, 10)
 
 
-def test_who_is_cancelled_when_it_had_just_been_granted_gives_the_permits_back() -> None:
-    async def test() -> None:
-        semaphore = AsyncSemaphore(limits())
-        first = await semaphore.acquire(10)
-        second, third = await waiting(semaphore, 7, 7)
-        semaphore.release(first)
-        assert semaphore.acquired == 7  # second's, which does not know yet
+@pytest.mark.parametrize("before", [False, True])
+async def test_who_is_cancelled_at_its_grant_gives_the_permits_back(before: bool) -> None:
+    semaphore = AsyncSemaphore(limits())
+    first = await semaphore.acquire(10)
+    second, third = await waiting(semaphore, 7, 7)
+    if before:
         second.cancel()
-        assert (await third).permits == 7
-        assert second.cancelled()
-        assert semaphore.acquired == 7
-
-    run(test)
-
-
-def test_who_was_cancelled_just_before_the_grant_gives_the_permits_back() -> None:
-    async def test() -> None:
-        semaphore = AsyncSemaphore(limits())
-        first = await semaphore.acquire(10)
-        second, third = await waiting(semaphore, 7, 7)
-        second.cancel()
-        semaphore.release(first)  # in the same turn: second has not heard of it yet
-        assert semaphore.acquired == 7
-        assert (await third).permits == 7
-        assert second.cancelled()
-
-    run(test)
+    semaphore.release(first)
+    assert semaphore.acquired == 7  # second's, which has not heard of it yet
+    second.cancel()
+    assert (await third).permits == 7
+    assert second.cancelled()
+    assert semaphore.acquired == 7
 
 
-def test_who_is_cancelled_when_it_had_just_been_refused_is_cancelled() -> None:
-    async def test() -> None:
-        semaphore = AsyncSemaphore(limits())
-        await semaphore.acquire(10)
-        (second,) = await waiting(semaphore, 7)
-        semaphore.close()
-        second.cancel()
-        await asyncio.wait([second])
-        assert second.cancelled()
-
-    run(test)
+async def test_who_is_cancelled_when_it_had_just_been_refused_is_cancelled() -> None:
+    semaphore = AsyncSemaphore(limits())
+    await semaphore.acquire(10)
+    (second,) = await waiting(semaphore, 7)
+    semaphore.close()
+    second.cancel()
+    await asyncio.wait([second])
+    assert second.cancelled()
 
 
-def test_a_cancelled_update_leaves_what_it_would_have_replaced() -> None:
-    async def test() -> None:
-        semaphore = AsyncSemaphore(limits())
-        mine = await semaphore.acquire(5)
-        theirs = await semaphore.acquire(5)
-        update = asyncio.create_task(semaphore.update(mine, 8))
-        await until(lambda: semaphore.queue_size == 1)
-        update.cancel()
-        await asyncio.wait([update])
-        assert mine.permits == 5
-        semaphore.release(theirs)
-        assert semaphore.acquired == 5
-
-    run(test)
+async def test_a_cancelled_update_leaves_what_it_would_have_replaced() -> None:
+    semaphore = AsyncSemaphore(limits())
+    mine = await semaphore.acquire(5)
+    theirs = await semaphore.acquire(5)
+    update = asyncio.create_task(semaphore.update(mine, 8))
+    await until(lambda: semaphore.queue_size == 1)
+    update.cancel()
+    await asyncio.wait([update])
+    assert mine.permits == 5
+    semaphore.release(theirs)
+    assert semaphore.acquired == 5
 
 
 async def _use(semaphore: AsyncSemaphore, size: int) -> None:
@@ -235,7 +156,7 @@ async def _use(semaphore: AsyncSemaphore, size: int) -> None:
 
 async def _crowd(after: int, whom: Callable[[int], bool]) -> AsyncSemaphore:
     """Twelve users; `after` so many turns of the loop some of them are cancelled."""
-    semaphore = AsyncSemaphore(limits(timeout_ns=20 * MS))
+    semaphore = AsyncSemaphore(limits(timeout_ns=5 * MS))
     tasks = [asyncio.create_task(_use(semaphore, 3 + each % 4)) for each in range(12)]
     for _ in range(after):
         await asyncio.sleep(0)
@@ -245,76 +166,53 @@ async def _crowd(after: int, whom: Callable[[int], bool]) -> AsyncSemaphore:
     async with asyncio.timeout(WAIT_S):
         ends = await asyncio.gather(*tasks, return_exceptions=True)
     # Who holds and wants more waits behind those who want what it holds: the time-out ends that.
-    fine = (type(None), asyncio.CancelledError, PermitAcquireTimeoutError)
+    fine = (type(None), asyncio.CancelledError, errors.PermitAcquireTimeoutError)
     assert [each for each in ends if not isinstance(each, fine)] == []
     return semaphore
 
 
-@pytest.mark.parametrize("after", range(40))
-def test_whenever_some_or_all_are_cancelled_the_others_are_served_and_all_comes_back(
-    after: int,
-) -> None:
-    async def test() -> None:
-        for whom in (lambda _: True, lambda i: i % 2 == 0, lambda i: i % 3 == 1, lambda i: i == 0):
-            semaphore = await _crowd(after, whom)
-            assert (semaphore.acquired, semaphore.queue_size) == (0, 0)
-
-    run(test)
-
-
-@pytest.mark.parametrize("after", range(0, 40, 3))
-def test_whenever_it_is_closed_those_who_wait_are_told_and_all_comes_back(after: int) -> None:
-    async def test() -> None:
-        semaphore = AsyncSemaphore(limits())
-        tasks = [asyncio.create_task(_use(semaphore, 3 + each % 4)) for each in range(12)]
-        for _ in range(after):
-            await asyncio.sleep(0)
-        semaphore.close()
-        ends = await asyncio.gather(*tasks, return_exceptions=True)
-        assert {type(each) for each in ends} <= {type(None), PermitAcquireAlreadyClosedError}
+@pytest.mark.parametrize("after", range(0, 40, 2))
+async def test_whenever_some_are_cancelled_others_are_served_and_all_is_back(after: int) -> None:
+    for whom in (lambda _: True, lambda i: i % 2 == 0, lambda i: i % 3 == 1, lambda i: i == 0):
+        semaphore = await _crowd(after, whom)
         assert (semaphore.acquired, semaphore.queue_size) == (0, 0)
 
-    run(test)
+
+@pytest.mark.parametrize("after", range(0, 40, 8))
+async def test_whenever_it_is_closed_those_who_wait_are_told_and_all_comes_back(after: int) -> None:
+    semaphore = AsyncSemaphore(limits())
+    tasks = [asyncio.create_task(_use(semaphore, 3 + each % 4)) for each in range(12)]
+    for _ in range(after):
+        await asyncio.sleep(0)
+    semaphore.close()
+    ends = await asyncio.gather(*tasks, return_exceptions=True)
+    assert {type(each) for each in ends} <= {type(None), errors.PermitAcquireAlreadyClosedError}
+    assert (semaphore.acquired, semaphore.queue_size) == (0, 0)
 
 
 # --- other limits ---------------------------------------------------------------------------
 
 
-def test_a_higher_maximum_wakes_who_waits() -> None:
-    async def test() -> None:
-        semaphore = AsyncSemaphore(limits())
-        await semaphore.acquire(10)
-        (waits,) = await waiting(semaphore, 5)
-        semaphore.configure(limits(15))
-        assert (await waits).permits == 5
-        assert semaphore.limits.permits_max == 15
-
-    run(test)
-
-
-def test_a_shorter_time_out_ends_the_wait_of_those_who_wait_already() -> None:
-    async def test() -> None:
-        semaphore = AsyncSemaphore(limits())
-        await semaphore.acquire(10)
-        (waits,) = await waiting(semaphore, 5)
-        semaphore.configure(limits(timeout_ns=20 * MS))
-        with pytest.raises(PermitAcquireTimeoutError):
-            await waits
-
-    run(test)
+async def test_other_limits_count_for_those_who_wait_already() -> None:
+    semaphore = AsyncSemaphore(limits())
+    await semaphore.acquire(10)
+    (waits,) = await waiting(semaphore, 5)
+    semaphore.configure(limits(15))
+    assert (await waits).permits == 5
+    (waits,) = await waiting(semaphore, 5)
+    semaphore.configure(limits(15, timeout_ns=20 * MS))
+    with pytest.raises(errors.PermitAcquireTimeoutError):
+        await waits
 
 
-def test_limits_that_change_all_the_time_lose_no_permits() -> None:
-    async def test() -> None:
-        semaphore = AsyncSemaphore(limits())
-        tasks = [asyncio.create_task(_use(semaphore, 2 + each % 5)) for each in range(60)]
-        for each in (5, 0, 3, 20, -1, 8, 1, 10) * 4:
-            semaphore.configure(limits(each, queue_max=each * 3))
-            await asyncio.sleep(0)
-        semaphore.configure(limits(timeout_ns=50 * MS))
-        ends = await asyncio.gather(*tasks, return_exceptions=True)
-        assert any(each is None for each in ends)
-        assert all(each is None or isinstance(each, PermitAcquireError) for each in ends)
-        assert (semaphore.acquired, semaphore.queue_size) == (0, 0)
-
-    run(test)
+async def test_limits_that_change_all_the_time_lose_no_permits() -> None:
+    semaphore = AsyncSemaphore(limits())
+    tasks = [asyncio.create_task(_use(semaphore, 2 + each % 5)) for each in range(60)]
+    for each in (5, 0, 3, 20, -1, 8, 1, 10) * 4:
+        semaphore.configure(limits(each, queue_max=each * 3))
+        await asyncio.sleep(0)
+    semaphore.configure(limits(timeout_ns=50 * MS))
+    ends = await asyncio.gather(*tasks, return_exceptions=True)
+    assert any(each is None for each in ends)
+    assert all(each is None or isinstance(each, errors.PermitAcquireError) for each in ends)
+    assert (semaphore.acquired, semaphore.queue_size) == (0, 0)

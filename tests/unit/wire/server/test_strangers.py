@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import re
-import resource
 import socket
 import weakref
 from collections.abc import AsyncIterator
@@ -19,11 +18,11 @@ from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.connection import ConnectionLimits
+from anabranch.wire.framing import encode_frame
 from anabranch.wire.server.gate import Gate, code_of
 from anabranch.wire.server.server import Peer, Routes, WireServer
-from support import steady
 from support.waiting import WAIT_S, until
-from support.wire import HOST, Raw, lookups, run, serving
+from support.wire import HOST, Raw, lookups, on_both_loops, serving
 
 ELSEWHERE = "127.0.0.2"
 BEGUN = b"\x00\x50\x00\x00" + b"\x00\x4f\xff\xfc"  # a frame of 5 MiB
@@ -71,117 +70,88 @@ async def all_left(server: WireServer) -> None:
     assert (found.connections, found.strangers, found.watches, server.gate.memory) == (0, 0, 0, 0)
 
 
-@pytest.fixture(autouse=True)
-def _descriptors() -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 8_192 if hard == resource.RLIM_INFINITY else min(8_192, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def test_connections_that_say_nothing_keep_nobody_out() -> None:
+@on_both_loops
+async def test_connections_that_say_nothing_keep_nobody_out() -> None:
     """Not even where each lasts: whoever shakes hands has the place of the longest silent one."""
 
-    async def test() -> None:
-        limits = ConnectionLimits(handshake_s_max=600, account=AccountLimits(connections=200))
-        async with serving(lookups, limits) as server:
-            silent = await flood(server, 1_000)
-            async with honest(server) as client:
-                assert await is_served(client)
-                silent += await flood(server, 1_000)
-                assert await is_served(client)  # it has shaken hands, so it stays
-                assert server.gate.account.connections <= 200
-            assert server.gate.counts[PortRefusal.CONNECTIONS] >= 1_800
-            end(silent)
-            await all_left(server)
-
-    run(test)
+    limits = ConnectionLimits(handshake_s_max=600, account=AccountLimits(connections=60))
+    async with serving(lookups, limits) as server:
+        silent = await flood(server, 150)
+        async with honest(server) as client:
+            assert await is_served(client)
+            silent += await flood(server, 150)
+            assert await is_served(client)  # it has shaken hands, so it stays
+            assert server.gate.account.connections <= 60
+        assert server.gate.counts[PortRefusal.CONNECTIONS] >= 240
+        end(silent)
+        await all_left(server)
 
 
-def test_an_address_has_no_more_connections_than_its_limit_and_others_have_theirs() -> None:
-    async def test() -> None:
-        limits = ConnectionLimits(account=AccountLimits(connections_per_ip=20))
-        async with serving(lookups, limits) as server, AsyncExitStack() as stack:
-            for _ in range(20):
-                await stack.enter_async_context(honest(server, HOST))
-            for _ in range(50):
-                reader, writer = await asyncio.open_connection(HOST, server.port)
-                told = await Raw(reader, writer).answer()
-                assert told is not None
-                assert told.error.error == pb.TooManyRequests
-                assert "20 connections from your address, which is broker" in told.error.message
-                writer.close()
-            assert server.gate.counts[PortRefusal.CONNECTIONS_PER_IP] == 50
+@on_both_loops
+async def test_an_address_has_no_more_connections_than_its_limit_unless_it_is_exempt() -> None:
+    account = AccountLimits(connections_per_ip=20)
+    limits = ConnectionLimits(account=account, exempt=(f"{ELSEWHERE}/32",))
+    async with serving(lookups, limits) as server, AsyncExitStack() as stack:
+        for _ in range(20):
+            await stack.enter_async_context(honest(server, HOST))
+        for _ in range(10):
+            reader, writer = await asyncio.open_connection(HOST, server.port)
+            told = await Raw(reader, writer).answer()
+            assert told is not None
+            assert told.error.error == pb.TooManyRequests
+            assert "20 connections from your address, which is broker" in told.error.message
+            writer.close()
+        assert server.gate.counts[PortRefusal.CONNECTIONS_PER_IP] == 10
+        for _ in range(21):
             assert await is_served(await stack.enter_async_context(honest(server)))
 
-    run(test)
 
-
-def test_an_exempt_address_has_any_number_of_connections() -> None:
-    async def test() -> None:
-        account = AccountLimits(connections_per_ip=1)
-        limits = ConnectionLimits(account=account, exempt=("127.0.0.0/31",))
-        async with serving(lookups, limits) as server, AsyncExitStack() as stack:
-            for _ in range(5):
-                assert await is_served(await stack.enter_async_context(honest(server, HOST)))
-            assert server.gate.account.strangers == 5
-
-    run(test)
-
-
-def test_who_connects_and_uses_nothing_is_told_to_come_again() -> None:
+@on_both_loops
+async def test_who_connects_and_uses_nothing_is_told_to_come_again() -> None:
     """Whoever watches stays, until it watches no more."""
 
-    async def test() -> None:
-        limits = ConnectionLimits(idle_s_max=0.05)
-        async with serving(lookups, limits) as server, honest(server) as watching:
-            (watcher,) = server.peers
-            watcher.open_watch()
-            async with honest(server) as idle:
-                told = await idle.answer()
-                assert told is not None
-                assert told.error.error == pb.ServiceNotReady
-                assert "brokerConnectionMaxIdleSeconds" in told.error.message
-                assert await idle.answer() is None
-            await asyncio.sleep(0)
-            assert watcher.is_open
-            watcher.close_watch()
-            told = await watching.answer()
-            assert told is not None
-            assert "nothing is watched" in told.error.message
-            assert server.gate.counts[PortRefusal.IDLE] == 2
-
-    run(test)
+    limits = ConnectionLimits(idle_s_max=0.05)
+    async with serving(lookups, limits) as server, honest(server) as watching:
+        (watcher,) = server.peers
+        watcher.open_watch()
+        async with honest(server) as idle:
+            told = await idle.told()
+            assert told.error.error == pb.ServiceNotReady
+            assert "brokerConnectionMaxIdleSeconds" in told.error.message
+            assert await idle.answer() is None
+        await asyncio.sleep(0)
+        assert watcher.is_open
+        watcher.close_watch()
+        told = await watching.told()
+        assert "nothing is watched" in told.error.message
+        assert server.gate.counts[PortRefusal.IDLE] == 2
 
 
-def test_half_frames_of_one_address_cost_nobody_else_anything() -> None:
-    async def test() -> None:
-        account = AccountLimits(memory=3_000_000, memory_per_ip=1_000_000)
-        async with (
-            serving(lookups, ConnectionLimits(account=account)) as server,
-            honest(server) as client,
-        ):
-            (mine,) = server.peers
-            client.writer.write(BEGUN + b"x" * 300_000)
-            await until(lambda: mine.unfinished_bytes > 300_000)
-            silent = await flood(server, 30, BEGUN + b"x" * 100_000)
-            await until(lambda: server.gate.counts[PortRefusal.MEMORY_PER_IP] >= 20)
-            assert mine.is_open
-            assert server.gate.memory <= 1_300_008 + 100_008
-            async with honest(server, "127.0.0.3") as other:
-                assert await is_served(other)
-            end(silent)
-            client.writer.close()
-            await all_left(server)
-
-    run(test)
+@on_both_loops
+async def test_half_frames_of_one_address_cost_nobody_else_anything() -> None:
+    account = AccountLimits(memory=3_000_000, memory_per_ip=1_000_000)
+    async with (
+        serving(lookups, ConnectionLimits(account=account)) as server,
+        honest(server) as client,
+    ):
+        (mine,) = server.peers
+        client.writer.write(BEGUN + b"x" * 300_000)
+        await until(lambda: mine.unfinished_bytes > 300_000)
+        silent = await flood(server, 30, BEGUN + b"x" * 100_000)
+        await until(lambda: server.gate.counts[PortRefusal.MEMORY_PER_IP] >= 20)
+        assert mine.is_open
+        assert server.gate.memory <= 1_300_008 + 100_008
+        async with honest(server, "127.0.0.3") as other:
+            assert await is_served(other)
+        end(silent)
+        client.writer.close()
+        await all_left(server)
 
 
 def large_answers(peer: Peer) -> Routes:
     """Each look-up is answered by 100 kB; little of it fits the socket."""
     assert peer._transport is not None
-    held = peer._transport.get_extra_info("socket")
-    held.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16_384)
+    peer._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16_384)
 
     async def lookup(command: BaseCommand) -> None:
         peer.send(
@@ -193,73 +163,60 @@ def large_answers(peer: Peer) -> Routes:
     return {BaseCommand.LOOKUP: lookup}
 
 
-def test_slow_readers_of_one_address_share_its_memory_however_many_connections_they_have() -> None:
+@on_both_loops
+async def test_slow_readers_of_one_address_share_its_memory_however_many_they_are() -> None:
     """Each of them is far below what one connection may have."""
 
-    async def test() -> None:
-        account = AccountLimits(memory=60_000_000, memory_per_ip=10_000_000)
-        limits = ConnectionLimits(unread_s_max=600, account=account)
-        async with (
-            serving(large_answers, limits) as server,
-            honest(server) as client,
-            AsyncExitStack() as stack,
-        ):
-            most = 0
-            for _ in range(20):
-                greedy = await stack.enter_async_context(honest(server, HOST))
-                for _ in range(40):  # 4 MB, of which nothing is read
-                    greedy.send(LOOKUP)
-                await greedy.writer.drain()
-                assert await is_served(client)
-                most = max(most, server.gate.memory)
-            await until(lambda: server.gate.counts[PortRefusal.MEMORY_PER_IP] >= 5)
-            assert most <= 10_000_000 + 4_100_000  # one turn of the loop may add what one asks for
-            assert server.gate.counts[PortRefusal.NOT_READ] == 0
+    account = AccountLimits(memory=60_000_000, memory_per_ip=10_000_000)
+    async with (
+        serving(large_answers, ConnectionLimits(unread_s_max=600, account=account)) as server,
+        honest(server) as client,
+        AsyncExitStack() as stack,
+    ):
+        most = 0
+        for _ in range(20):
+            greedy = await stack.enter_async_context(honest(server, HOST))
+            for _ in range(40):  # 4 MB, of which nothing is read
+                greedy.send(LOOKUP)
+            await greedy.writer.drain()
             assert await is_served(client)
-            await stack.aclose()
-            client.writer.close()
-            await all_left(server)
-
-    run(test)
-
-
-def test_those_who_come_and_go_leave_nothing_behind() -> None:
-    async def test() -> None:
-        connect = pb.CommandConnect(client_version="raw", protocol_version=15)
-        frame = len(commands.envelope(connect).SerializeToString())
-        said = (4 + frame).to_bytes(4, "big") + frame.to_bytes(4, "big")
-        said += commands.envelope(connect).SerializeToString()
-        async with serving(lookups) as server:
-            async with honest(server) as client:
-                for _ in range(20):
-                    end(await flood(server, 20))
-                    end(await flood(server, 20, said, BEGUN))
-                    assert await is_served(client)
-            await all_left(server)
-            assert not server.gate._keeps
-
-    run(test)
+            most = max(most, server.gate.memory)
+        await until(lambda: server.gate.counts[PortRefusal.MEMORY_PER_IP] >= 5)
+        assert most <= 10_000_000 + 4_100_000  # one turn of the loop may add what one asks for
+        assert server.gate.counts[PortRefusal.NOT_READ] == 0
+        assert await is_served(client)
+        await stack.aclose()
+        client.writer.close()
+        await all_left(server)
 
 
-def test_a_frame_may_be_as_large_as_the_setting_says_and_no_larger() -> None:
-    async def test() -> None:
-        limits = ConnectionLimits(received_frame_bytes_max=70_000)
-        async with serving(lookups, limits) as server, honest(server) as client:
-            topic = "t" * 69_950
-            client.send(commands.envelope(pb.CommandLookupTopic(topic=topic, request_id=1)))
-            answer = await client.answer()
-            assert answer is not None
-            assert answer.lookupTopicResponse.brokerServiceUrl == topic
-            client.send(
-                commands.envelope(pb.CommandLookupTopic(topic=topic + "t" * 60, request_id=2))
-            )
-            told = await client.answer()
-            assert told is not None
-            assert told.error.error == pb.NotAllowedError
-            assert "must have 4 to 70000; brokerMaxFrameSize" in told.error.message
-            assert server.gate.counts[PortRefusal.FRAME_SIZE] == 1
+@on_both_loops
+async def test_those_who_come_and_go_leave_nothing_behind() -> None:
+    connect = pb.CommandConnect(client_version="raw", protocol_version=15)
+    said = encode_frame(commands.envelope(connect).SerializeToString())
+    async with serving(lookups) as server:
+        async with honest(server) as client:
+            for _ in range(5):
+                end(await flood(server, 20))
+                end(await flood(server, 20, said, BEGUN))
+                assert await is_served(client)
+        await all_left(server)
+        assert not server.gate._keeps
 
-    run(test)
+
+@on_both_loops
+async def test_a_frame_may_be_as_large_as_the_setting_says_and_no_larger() -> None:
+    limits = ConnectionLimits(received_frame_bytes_max=60_000)
+    async with serving(lookups, limits) as server, honest(server) as client:
+        topic = "t" * 59_950
+        client.send(commands.envelope(pb.CommandLookupTopic(topic=topic, request_id=1)))
+        answer = await client.told()
+        assert answer.lookupTopicResponse.brokerServiceUrl == topic
+        client.send(commands.envelope(pb.CommandLookupTopic(topic=topic + "t" * 60, request_id=2)))
+        told = await client.told()
+        assert told.error.error == pb.NotAllowedError
+        assert "must have 4 to 60000; brokerMaxFrameSize" in told.error.message
+        assert server.gate.counts[PortRefusal.FRAME_SIZE] == 1
 
 
 class Guest:
@@ -282,70 +239,58 @@ class Guest:
         self.held = 0
 
 
-def test_however_much_is_sent_in_one_turn_clients_are_looked_at_once() -> None:
+async def test_however_much_is_sent_in_one_turn_clients_are_looked_at_once() -> None:
     """So a full port costs a node at most one look at each client between two heartbeats' turns."""
 
-    async def body() -> None:
-        gate = Gate(AccountLimits(memory=1_000, memory_per_ip=500), ())
-        guests = [Guest() for _ in range(1_000)]
-        for guest in guests:
-            gate.joined(guest)
-        for _ in range(10):
-            for guest in guests:
-                guest.held += 10
-                gate.touch(guest)
-        await asyncio.sleep(0)
-        assert {guest.looks for guest in guests} == {1}
-        assert sum(bool(guest.refusals) for guest in guests) == 995  # 5 of 100 bytes may stay
-
-    steady.run(body())
-
-
-def test_what_was_read_before_the_judgement_costs_no_connection() -> None:
-    async def body() -> None:
-        gate = Gate(AccountLimits(memory_per_ip=500), ())
-        guest, greedy = Guest(), Guest()
-        for each in (guest, greedy):
-            gate.joined(each)
-        guest.held = 400
-        gate.touch(guest)
-        await asyncio.sleep(0)
-        assert gate.memory == 400
-        guest.held = 0  # as its socket says by itself, of which the gate hears nothing
-        greedy.held = 450
-        gate.touch(greedy)
-        await asyncio.sleep(0)
-        assert guest.refusals == greedy.refusals == []
-        assert gate.memory == 450
-
-    steady.run(body())
-
-
-def test_nothing_is_kept_of_who_has_left_though_something_runs_for_it_yet() -> None:
-    async def body() -> None:
-        gate = Gate(AccountLimits(), ())
-        guest = Guest()
+    gate = Gate(AccountLimits(memory=1_000, memory_per_ip=500), ())
+    guests = [Guest() for _ in range(1_000)]
+    for guest in guests:
         gate.joined(guest)
-        guest.held = 100
-        gate.left(guest)
-        gate.touch(guest)
-        left = weakref.ref(guest)
-        del guest
-        await asyncio.sleep(0)
-        gc.collect()
-        assert left() is None
-
-    steady.run(body())
+    for _ in range(10):
+        for guest in guests:
+            guest.held += 10
+            gate.touch(guest)
+    await asyncio.sleep(0)
+    assert {guest.looks for guest in guests} == {1}
+    assert sum(bool(guest.refusals) for guest in guests) == 995  # 5 of 100 bytes may stay
 
 
-def test_a_flood_of_refusals_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    async def body() -> None:
-        gate = Gate(AccountLimits(), ())
-        for _ in range(1_000):
-            gate.note(PortRefusal.CONNECTIONS_PER_IP, Guest(), "too many")
-        assert gate.counts[PortRefusal.CONNECTIONS_PER_IP] == 1_000
+async def test_what_was_read_before_the_judgement_costs_no_connection() -> None:
+    gate = Gate(AccountLimits(memory_per_ip=500), ())
+    guest, greedy = Guest(), Guest()
+    for each in (guest, greedy):
+        gate.joined(each)
+    guest.held = 400
+    gate.touch(guest)
+    await asyncio.sleep(0)
+    assert gate.memory == 400
+    guest.held = 0  # as its socket says by itself, of which the gate hears nothing
+    greedy.held = 450
+    gate.touch(greedy)
+    await asyncio.sleep(0)
+    assert guest.refusals == greedy.refusals == []
+    assert gate.memory == 450
 
-    steady.run(body())
+
+async def test_nothing_is_kept_of_who_has_left_though_something_runs_for_it_yet() -> None:
+    gate = Gate(AccountLimits(), ())
+    guest = Guest()
+    gate.joined(guest)
+    guest.held = 100
+    gate.left(guest)
+    gate.touch(guest)
+    left = weakref.ref(guest)
+    del guest
+    await asyncio.sleep(0)
+    gc.collect()
+    assert left() is None
+
+
+async def test_a_flood_of_refusals_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    gate = Gate(AccountLimits(), ())
+    for _ in range(1_000):
+        gate.note(PortRefusal.CONNECTIONS_PER_IP, Guest(), "too many")
+    assert gate.counts[PortRefusal.CONNECTIONS_PER_IP] == 1_000
     (line,) = [each.getMessage() for each in caplog.records]
     assert "wire.turned_away reason=connections_per_ip" in line
 
@@ -354,30 +299,24 @@ OF_THE_ACCOUNT = [each for each in PortRefusal if each.value.startswith(("conn",
 
 
 @pytest.mark.parametrize("refusal", OF_THE_ACCOUNT)
-def test_each_limit_says_its_setting_and_its_number(refusal: PortRefusal) -> None:
-    async def body() -> None:
-        limits = AccountLimits(*[4_242] * len(AccountLimits.__struct_fields__))
-        words = Gate(limits, ()).words(refusal)
-        (named,) = re.findall(r"\bbroker[A-Z]\w+", words)
-        assert named in SETTING_NAMES
-        assert "4242" in words
-        assert code_of(refusal) == pb.TooManyRequests
-
-    steady.run(body())
+async def test_each_limit_says_its_setting_and_its_number(refusal: PortRefusal) -> None:
+    words = Gate(AccountLimits(*[4_242] * len(AccountLimits.__struct_fields__)), ()).words(refusal)
+    (named,) = re.findall(r"\bbroker[A-Z]\w+", words)
+    assert named in SETTING_NAMES
+    assert "4242" in words
+    assert code_of(refusal) == pb.TooManyRequests
 
 
-def test_who_was_accepted_before_a_server_stopped_and_joins_it_afterwards_is_sent_away() -> None:
+@on_both_loops
+async def test_who_joins_a_server_that_has_stopped_is_sent_away() -> None:
     """As one whose hand-shake of TLS is done elsewhere."""
 
-    async def test() -> None:
-        loop = asyncio.get_running_loop()
-        ours, theirs = socket.socketpair()
-        with theirs:
-            async with serving() as server:
-                await server.stop()
-                await loop.connect_accepted_socket(server.peer, ours)
-                theirs.setblocking(False)
-                assert await asyncio.wait_for(loop.sock_recv(theirs, 1), WAIT_S) == b""
-                await until(lambda: not server.peers)
-
-    run(test)
+    loop = asyncio.get_running_loop()
+    ours, theirs = socket.socketpair()
+    with theirs:
+        async with serving() as server:
+            await server.stop()
+            await loop.connect_accepted_socket(server.peer, ours)
+            theirs.setblocking(False)
+            assert await asyncio.wait_for(loop.sock_recv(theirs, 1), WAIT_S) == b""
+            await until(lambda: not server.peers)

@@ -12,15 +12,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from anabranch.wire.kafka.protocol import (
+    NO_TAGS,
     Address,
-    BrokerConnection,
+    BrokerConnections,
     KafkaProtocolError,
+    Partition,
     ResponseReader,
+    array,
     text,
 )
-from anabranch.wire.varint import varint
-
-Partition = tuple[str, int]  # Kafka topic and number
 
 _FIND_COORDINATOR: Final = 10
 _FIND_COORDINATOR_VERSION: Final = 4
@@ -28,7 +28,6 @@ _OF_A_GROUP: Final = b"\0"
 _OFFSET_FETCH: Final = 9
 _OFFSET_FETCH_VERSION: Final = 8
 _STABLE: Final = b"\x01"  # not while a transaction may yet change it, as librdkafka asks, too
-_NO_TAGS: Final = b"\0"
 
 
 class Committed(NamedTuple):
@@ -45,9 +44,7 @@ class CommittedReader:
     """
 
     def __init__(self, kafka: Mapping[str, Any], timeout_s: float) -> None:
-        self._kafka = kafka
-        self._timeout_s = timeout_s
-        self._connections: dict[Address, BrokerConnection] = {}
+        self._brokers = BrokerConnections(kafka, timeout_s)
 
     def committed(
         self, brokers: Iterable[Address], groups: Mapping[str, Sequence[Partition]]
@@ -71,8 +68,7 @@ class CommittedReader:
 
     def close(self) -> None:
         """Ends the connections."""
-        while self._connections:
-            self._connections.popitem()[1].close()
+        self._brokers.close()
 
     def _coordinators(
         self, brokers: Iterable[Address], groups: Sequence[str]
@@ -80,54 +76,17 @@ class CommittedReader:
         """Groups by who coordinates them, and those of which that is not known, as the first broker
         tells that answers.
         """
-        question = _OF_A_GROUP + _array(map(text, groups)) + _NO_TAGS
-        failure: OSError | KafkaProtocolError = KafkaProtocolError("Kafka has no brokers")
-        for address in brokers:
-            try:
-                return _by_coordinator(
-                    self._asked(address, _FIND_COORDINATOR, _FIND_COORDINATOR_VERSION, question)
-                )
-            except (OSError, KafkaProtocolError) as error:
-                failure = error
-        raise failure
+        question = _OF_A_GROUP + array(map(text, groups)) + NO_TAGS
+        return self._brokers.ask_any(
+            brokers, _FIND_COORDINATOR, _FIND_COORDINATOR_VERSION, question, _by_coordinator
+        )
 
     def _fetched(
         self, address: Address, groups: Mapping[str, Sequence[Partition]]
     ) -> dict[str, Committed]:
-        named = [text(name) + _array(_topics(places)) + _NO_TAGS for name, places in groups.items()]
-        question = _array(named) + _STABLE + _NO_TAGS
-        return _by_group(self._asked(address, _OFFSET_FETCH, _OFFSET_FETCH_VERSION, question))
-
-    def _asked(self, address: Address, question: int, version: int, body: bytes) -> ResponseReader:
-        kept = self._connections.pop(address, None)
-        if kept is not None:
-            try:
-                return self._answer(address, kept, question, version, body)
-            except ConnectionError:
-                pass  # Kafka closes what nobody has used for long
-        made = BrokerConnection(address, self._kafka, self._timeout_s)
-        return self._answer(address, made, question, version, body)
-
-    def _answer(
-        self,
-        address: Address,
-        connection: BrokerConnection,
-        question: int,
-        version: int,
-        body: bytes,
-    ) -> ResponseReader:
-        try:
-            answer = connection.ask(question, version, body)
-        except BaseException:
-            connection.close()  # an answer that comes late would be taken for the next one's
-            raise
-        self._connections[address] = connection
-        return answer
-
-
-def _array(parts: Iterable[bytes]) -> bytes:
-    listed = list(parts)
-    return varint(len(listed) + 1) + b"".join(listed)
+        named = [text(name) + array(_topics(places)) + NO_TAGS for name, places in groups.items()]
+        question = array(named) + _STABLE + NO_TAGS
+        return _by_group(self._brokers.ask(address, _OFFSET_FETCH, _OFFSET_FETCH_VERSION, question))
 
 
 def _topics(places: Iterable[Partition]) -> list[bytes]:
@@ -135,7 +94,7 @@ def _topics(places: Iterable[Partition]) -> list[bytes]:
     for topic, number in places:
         topics.setdefault(topic, {})[number] = None
     return [
-        text(topic) + _array(struct.pack(">i", number) for number in numbers) + _NO_TAGS
+        text(topic) + array(struct.pack(">i", number) for number in numbers) + NO_TAGS
         for topic, numbers in topics.items()
     ]
 

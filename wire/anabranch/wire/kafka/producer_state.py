@@ -1,4 +1,5 @@
-"""What a partition's leader knows of a producer: how many of its messages the partition has stored.
+"""What a partition's leader knows of a producer: how many of its messages the partition has stored,
+and whether it has a transaction open there.
 
 Kafka keeps, per partition and idempotent producer, the sequence number of the last message stored.
 Numbers begin at 0 and have no gap, so it tells exactly how many were stored. librdkafka has no call
@@ -39,11 +40,17 @@ _AGAIN_S: Final = 0.002
 
 
 class ProducerState(NamedTuple):
-    """`last_sequence`: of the last message that the partition stored of the producer."""
+    """`last_sequence`: of the last message that the partition stored of the producer.
+
+    `transaction_start`: the first offset of its open transaction; -1 for none, as for all else.
+    """
 
     producer_id: int
     epoch: int
     last_sequence: int
+    last_timestamp_ms: int = -1
+    coordinator_epoch: int = -1
+    transaction_start: int = -1
 
 
 def ask(
@@ -61,7 +68,7 @@ def ask(
     topic, number = partition
     with closing(BrokerConnection(leader, kafka, timeout_s)) as connection:
         _check_end(connection, topic, number, end)
-        (found,) = _describe(connection, topic, [number])
+        (found,) = describe(connection, topic, [number])
     if found.error in _PASSING:
         raise ConnectionAbortedError(f"{topic}[{number}] moves to another leader")
     if found.error:
@@ -87,7 +94,7 @@ def await_leading(
     deadline = time.monotonic() + timeout_s
     with closing(BrokerConnection(leader, kafka, timeout_s)) as connection:
         while True:
-            found = _describe(connection, topic, partitions)
+            found = describe(connection, topic, partitions)
             partitions = [each.partition for each in found if each.error in _NOT_YET]
             if not partitions:
                 return
@@ -111,9 +118,9 @@ def _check_end(connection: BrokerConnection, topic: str, partition: int, end: in
             f"Kafka does not tell the end of {topic}[{partition}]: error {error}; it takes the "
             "right to read the topic"
         )
-    if found_end != end:
+    if found_end < end:  # ends of transactions may lie behind it
         raise ConnectionAbortedError(
-            f"{topic}[{partition}] stands at {found_end}, and not at its sealed end, {end}"
+            f"{topic}[{partition}] stands at {found_end}, before its sealed end, {end}"
         )
 
 
@@ -131,16 +138,18 @@ def _ends(reader: ResponseReader) -> list[tuple[int, int, int]]:
     return found
 
 
-class _Partition(NamedTuple):
+class PartitionProducers(NamedTuple):
+    """The producers that a partition knows, or Kafka's error."""
+
     partition: int
     error: int
     message: str
     states: list[ProducerState]
 
 
-def _describe(
+def describe(
     connection: BrokerConnection, topic: str, partitions: Sequence[int]
-) -> list[_Partition]:
+) -> list[PartitionProducers]:
     """DescribeProducers, version 0. Raises KafkaProtocolError unless it tells of all, once."""
     numbers = varint(len(partitions) + 1) + struct.pack(f">{len(partitions)}i", *partitions)
     topics = b"\x02" + text(topic) + numbers
@@ -153,7 +162,7 @@ def _describe(
     return found
 
 
-def _answer(reader: ResponseReader) -> list[_Partition]:
+def _answer(reader: ResponseReader) -> list[PartitionProducers]:
     reader.skip(4)  # throttle time
     found = []
     for _ in range(reader.varint() - 1):
@@ -163,11 +172,9 @@ def _answer(reader: ResponseReader) -> list[_Partition]:
             message = reader.take(max(0, reader.varint() - 1)).decode(errors="replace")
             states = []
             for _ in range(reader.varint() - 1):
-                producer_id, epoch, last = reader.unpack(">qii")
-                reader.skip(8 + 4 + 8)  # last timestamp, coordinator epoch, transaction's start
+                states.append(ProducerState(*reader.unpack(">qiiqiq")))
                 reader.tags()
-                states.append(ProducerState(producer_id, epoch, last))
             reader.tags()
-            found.append(_Partition(partition, error, message, states))
+            found.append(PartitionProducers(partition, error, message, states))
         reader.tags()
     return found

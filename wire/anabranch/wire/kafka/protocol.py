@@ -10,15 +10,18 @@ import re
 import socket
 import ssl
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from anabranch.wire.errors import WireError
 from anabranch.wire.varint import varint
 
 Address = tuple[str, int]
+Partition = tuple[str, int]  # Kafka topic and number
 
+NO_TAGS: Final = b"\0"  # that a "flexible" request has, after each of its structures
+_T = TypeVar("_T")
 _ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 _SERVER: Final = re.compile(r"(?:\w+://)?(?:\[([0-9a-fA-F:.%\w]+)\]|([^:\[\]/]+))(?::(\d+))?/?")
 _PORT: Final = 9092  # where none is named
@@ -94,6 +97,67 @@ class BrokerConnection:
         reader.skip(4)  # correlation id
         reader.tags()
         return reader
+
+
+class BrokerConnections:
+    """Blocking connections to Kafka's brokers that are kept. To be used by one thread at a time."""
+
+    def __init__(self, kafka: Mapping[str, Any], timeout_s: float) -> None:
+        self._kafka = kafka
+        self._timeout_s = timeout_s
+        self._kept: dict[Address, BrokerConnection] = {}
+
+    def close(self) -> None:
+        """Ends them."""
+        while self._kept:
+            self._kept.popitem()[1].close()
+
+    def ask(self, address: Address, question: int, version: int, body: bytes) -> ResponseReader:
+        """As `BrokerConnection.ask`, of the broker there."""
+        kept = self._kept.pop(address, None)
+        if kept is not None:
+            try:
+                return self._answer(address, kept, question, version, body)
+            except ConnectionError:
+                pass  # Kafka closes what nobody has used for long
+        made = BrokerConnection(address, self._kafka, self._timeout_s)
+        return self._answer(address, made, question, version, body)
+
+    def ask_any(
+        self,
+        addresses: Iterable[Address],
+        question: int,
+        version: int,
+        body: bytes,
+        read: Callable[[ResponseReader], _T],
+    ) -> _T:
+        """What `read` makes of the answer of the first broker that gives a whole one.
+
+        Raises OSError or KafkaProtocolError when none does.
+        """
+        failure: list[Exception] = [KafkaProtocolError("Kafka has no brokers")]
+        for address in addresses:
+            try:
+                return read(self.ask(address, question, version, body))
+            except (OSError, KafkaProtocolError) as error:
+                failure = [error]
+        raise failure.pop()  # kept here, it would be a circle with this frame
+
+    def _answer(
+        self,
+        address: Address,
+        connection: BrokerConnection,
+        question: int,
+        version: int,
+        body: bytes,
+    ) -> ResponseReader:
+        try:
+            answer = connection.ask(question, version, body)
+        except BaseException:
+            connection.close()  # an answer that comes late would be taken for the next one's
+            raise
+        self._kept[address] = connection
+        return answer
 
 
 def _secured(plain: socket.socket, host: str, kafka: Mapping[str, Any]) -> socket.socket:
@@ -175,3 +239,9 @@ def text(value: str) -> bytes:
     """A string of a request."""
     data = value.encode()
     return varint(len(data) + 1) + data
+
+
+def array(parts: Iterable[bytes]) -> bytes:
+    """An array of a request."""
+    listed = list(parts)
+    return varint(len(listed) + 1) + b"".join(listed)

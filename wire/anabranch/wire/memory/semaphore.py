@@ -147,6 +147,8 @@ class AsyncSemaphore:
             elif not future.cancelled() and future.exception() is None:
                 self.release(future.result())  # granted, but nobody is there to take it
             raise
+        finally:
+            del future  # or it, its error and this frame were a circle
 
     def _carry_out(self, effects: Iterable[Effect]) -> None:
         due = deque(effects)

@@ -24,15 +24,9 @@ from anabranch.wire.memory.limiter import (
     AsyncDualMemoryLimiterPermit,
     LimitType,
 )
-from anabranch.wire.varint import varint
+from anabranch.wire.varint import before_nested
 
 _SIZES: Final = struct.Struct(">II")
-_LENGTH_DELIMITED: Final = 2
-
-
-def nested(field: int, message: bytes) -> bytes:
-    """A serialized message as that field of another one."""
-    return varint(field << 3 | _LENGTH_DELIMITED) + varint(len(message)) + message
 
 
 def frame_head(message: Message, payload_bytes: int, frame_bytes_max: int) -> bytes:
@@ -61,7 +55,7 @@ def _beginning(message: Message, size: int, frame_bytes_max: int) -> bytes:
     """Sizes and envelope of a command whose message has that size."""
     number = commands.number_of(message)
     envelope = BaseCommand(type=commands.name_of(number)).SerializeToString()
-    envelope += varint(number << 3 | _LENGTH_DELIMITED) + varint(size)
+    envelope += before_nested(number, size)
     command_size = len(envelope) + size
     total = 4 + command_size
     if total > frame_bytes_max:

@@ -1,7 +1,8 @@
 """`PeerIdentity`: who the client of one connection is, and that it shows so anew when that is over.
 
 While it is asked, no command of it is taken. Between the end of what it has shown and its answer to
-the challenge, for which it has the time of a hand-shake, it is served on as who it was.
+the challenge, for which it has the time of a hand-shake, it is served on as who it was; one that
+has not said that it can answer is turned away at that end.
 """
 
 from __future__ import annotations
@@ -10,14 +11,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
-from anabranch.core.security.principal import NOBODY, Principal
+from anabranch.core.security.principal import Principal
 from anabranch.wire.anabranch_pb2 import AuthData, BaseCommand, ServerError
 from anabranch.wire.errors import RefusedError
 from anabranch.wire.logging import get_logger
 from anabranch.wire.server.admission import Admission, AdmittedPeer, Visitor
 
 _REFRESH: Final = b"PulsarAuthRefresh"  # what a challenge says that asks for it anew
-_ANEW_SINCE: Final = 14  # the version of the protocol from which on every client can be asked
 _DELAY_S_MAX: Final = 86_400.0  # of one timer
 
 # Called once it is begun: a connection may be gone before that.
@@ -25,7 +25,9 @@ _Ask = Callable[[], Awaitable[AdmittedPeer]]
 
 
 class IdentifiedPeer(Visitor, Protocol):
-    """What is done with the connection."""
+    """What is done with the connection. `principal`: who it is, NOBODY before that is known."""
+
+    principal: Principal
 
     @property
     def is_open(self) -> bool: ...
@@ -48,7 +50,6 @@ class PeerIdentity:
     """`seconds_max`: in which it has to answer a challenge."""
 
     def __init__(self, peer: IdentifiedPeer, admission: Admission, seconds_max: float) -> None:
-        self.principal: Principal = NOBODY
         self._peer = peer
         self._admission = admission
         self._seconds_max = seconds_max
@@ -62,8 +63,7 @@ class PeerIdentity:
     def begin(self, command: BaseCommand) -> None:
         """It has sent its CONNECT; the time for its greeting runs on."""
         connect = command.connect
-        flags, version = connect.feature_flags, connect.protocol_version
-        self._can_show_anew = flags.supports_auth_refresh or version >= _ANEW_SINCE
+        self._can_show_anew = connect.feature_flags.supports_auth_refresh
         self._start(lambda: self._admission.admit(connect, self._peer), command)
 
     def answered(self, shown: AuthData) -> bool:
@@ -114,7 +114,7 @@ class PeerIdentity:
             self._challenged = None
         if self._expiry is not None:
             self._expiry.cancel()  # it was asked before that
-        self.principal = found.principal
+        self._peer.principal = found.principal
         if found.seconds is not None:
             self._expire_at(self._loop.time() + found.seconds)
 
@@ -130,7 +130,7 @@ class PeerIdentity:
 
     def ask_anew(self) -> None:
         """What it has shown may not count any more, as of a key that is not taken now."""
-        if self.principal.role and self._peer.is_open:
+        if self._peer.principal.role and self._peer.is_open:
             self._ask("who may connect has changed: connect again with what counts now")
 
     def _ask(self, otherwise: str) -> None:
@@ -140,7 +140,7 @@ class PeerIdentity:
         if not self._can_show_anew:
             self._peer.not_admitted(ServerError.AuthenticationError, otherwise)
         else:
-            asked = AuthData(auth_method_name=self.principal.method, auth_data=_REFRESH)
+            asked = AuthData(auth_method_name=self._peer.principal.method, auth_data=_REFRESH)
             self._challenged = self._loop.call_later(self._seconds_max, self._not_answered)
             self._peer.challenge(asked)
 

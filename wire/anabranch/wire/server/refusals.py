@@ -32,6 +32,7 @@ _RESPONSES: Final[dict[int, int]] = {
     BaseCommand.WATCH_SCALABLE_TOPICS: BaseCommand.WATCH_SCALABLE_TOPICS_UPDATE,
     BaseCommand.WATCH_TC_ASSIGNMENTS: BaseCommand.WATCH_TC_ASSIGNMENTS_UPDATE,
 }
+KAFKA_CLIENTS: Final = "use Anabranch's SDK or its command line, or a client of Kafka"
 _IDS: Final = ("request_id", "session_id", "watch_id", "producer_id", "sequence_id", "consumer_id")
 
 
@@ -53,3 +54,26 @@ def refusal(command: BaseCommand, code: ServerError, reason: str) -> BaseCommand
             return answer
     error = CommandError(request_id=commands.request_id_of(command), error=code, message=reason)
     return commands.envelope(error)
+
+
+def unsound(command: BaseCommand) -> tuple[ServerError, str] | None:
+    """What is wrong with a command, whatever it asks; None for nothing."""
+    name = commands.name_of(commands.type_of(command))
+    missing = commands.lacking(command)
+    if missing:
+        reason = f"{name} lacks {missing}, or has a value there that this node does not know"
+        return ServerError.UnsupportedVersionError, reason
+    garbled = commands.garbled(command)
+    if garbled:
+        return ServerError.NotAllowedError, f"{name}: {garbled} is not UTF-8 text"
+    return None
+
+
+def unserved(name: str) -> tuple[ServerError, str]:
+    """Why nothing serves the command of that name."""
+    if name.startswith("command "):
+        return ServerError.UnsupportedVersionError, f"{name} is not known to this node"
+    return ServerError.NotAllowedError, (
+        f"{name} is not served here: this node serves look-ups and scalable topics, whose messages "
+        f"are on Kafka; {KAFKA_CLIENTS}"
+    )

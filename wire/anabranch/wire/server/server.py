@@ -4,30 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from typing import Final
 
 from anabranch.core.security.principal import NOBODY, Principal
 from anabranch.core.strangers import PortRefusal
-from anabranch.wire import commands
-from anabranch.wire.anabranch_pb2 import (
-    AuthData,
-    BaseCommand,
-    CommandAuthChallenge,
-    CommandConnect,
-    CommandConnected,
-    CommandError,
-    CommandPing,
-    FeatureFlags,
-    ServerError,
-)
+from anabranch.wire import anabranch_pb2 as pb
+from anabranch.wire import commands, entries
+from anabranch.wire.anabranch_pb2 import BaseCommand, CommandError, ServerError
 from anabranch.wire.connection import DEFAULT_LIMITS, PROTOCOL_VERSION, Connection, ConnectionLimits
-from anabranch.wire.errors import RefusedError
+from anabranch.wire.errors import ExcessError, FrameError, RefusedError
 from anabranch.wire.framing import FrameDecoder
 from anabranch.wire.server.admission import Admission
 from anabranch.wire.server.gate import Gate, code_of
 from anabranch.wire.server.identity import PeerIdentity
-from anabranch.wire.server.refusals import refusal
+from anabranch.wire.server.refusals import refusal, unserved, unsound
 
 _BACKLOG: Final = 1024
 _STOPPING: Final = "the node is stopping"
@@ -41,7 +32,6 @@ _SETTINGS: Final = {
     PortRefusal.FRAME_SIZE: "brokerMaxFrameSize",
     PortRefusal.FRAME_TIME: "brokerFrameTimeoutMillis",
 }
-KAFKA_CLIENTS: Final = "use Anabranch's SDK or its command line, or a client of Kafka"
 
 Route = Callable[[BaseCommand], Awaitable[None]]
 Routes = Mapping[int, Route]
@@ -55,6 +45,7 @@ class Peer(Connection):
 
     def __init__(self, server: WireServer) -> None:
         super().__init__(server.limits)
+        self.principal: Principal = NOBODY  # as far as that was asked and made sure of
         self.client_version = ""
         self.protocol_version = 0
         self.reads_kafka = False  # where the messages are: Pulsar's own clients do not
@@ -66,6 +57,7 @@ class Peer(Connection):
         self._at_once: dict[int, AtOnce] = {}
         self._running: dict[asyncio.Task[None], int] = {}  # with the bytes of their commands
         self._asked_bytes = 0  # of all these
+        self._arrived_bytes = 0  # of the command that came last
         self._greeting = self._loop.call_later(self.limits.handshake_s_max, self._not_greeted)
         self._asked_at = 0.0  # by the loop's clock, the last command
         self._idle: asyncio.TimerHandle | None = None
@@ -74,11 +66,6 @@ class Peer(Connection):
             self._identity = PeerIdentity(self, server.admission, self.limits.handshake_s_max)
             received = min(_STRANGER_FRAME_BYTES_MAX, self.limits.received_frame_bytes_max)
             self._decoder.frame_bytes_max = received
-
-    @property
-    def principal(self) -> Principal:
-        """Who it is, as far as that was asked and made sure of."""
-        return self._identity.principal if self._identity is not None else NOBODY
 
     @property
     def certificate(self) -> dict[str, object] | None:
@@ -132,6 +119,11 @@ class Peer(Connection):
         """Counts one less."""
         self._gate.account.close_watch(self)
 
+    @property
+    def sharers(self) -> tuple[Hashable, ...]:
+        """For whom counts what it takes of something that has a share for each."""
+        return self._gate.account.sharers(self)
+
     def send_shared(self, head: bytes, payload: bytes | memoryview, tail: bytes = b"") -> None:
         """Sends a frame whose payload is one object for many clients, of which somebody else keeps
         account: it is no memory that is kept for this one.
@@ -158,6 +150,13 @@ class Peer(Connection):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
+        self._count_unfinished()
+
+    def go_on(self, why: object = None) -> None:
+        super().go_on(why)
+        self._count_unfinished()  # commands that had arrived may be taken now
+
+    def _count_unfinished(self) -> None:
         unfinished = self._decoder.unfinished_bytes if self.is_open else 0
         if unfinished != self.unfinished_bytes:
             self.unfinished_bytes = unfinished
@@ -176,6 +175,17 @@ class Peer(Connection):
         self.unfinished_bytes = 0
         self._gate.touch(self)
 
+    def arrived(self, data: bytes | bytearray) -> None:
+        self._arrived_bytes = len(data)
+        try:
+            entries.check(data)
+        except ExcessError as error:
+            if self._routes is None:
+                raise FrameError(str(error)) from None
+            self.refuse(commands.parse(error.head), ServerError.NotAllowedError, str(error))
+        else:
+            super().arrived(data)
+
     def received(self, command: BaseCommand) -> None:
         self._asked_at = self._loop.time()
         at_once = self._at_once.get(command.type)
@@ -183,18 +193,9 @@ class Peer(Connection):
             return
         number = commands.type_of(command)
         name = commands.name_of(number)
-        missing = commands.lacking(command)
-        garbled = "" if missing else commands.garbled(command)
-        if garbled:
-            self.refuse(
-                command, ServerError.NotAllowedError, f"{name}: {garbled} is not UTF-8 text"
-            )
-        elif missing:
-            self.refuse(
-                command,
-                ServerError.UnsupportedVersionError,
-                f"{name} lacks {missing}, or has a value there that this node does not know",
-            )
+        fault = unsound(command)
+        if fault is not None:
+            self.refuse(command, *fault)
         elif self._routes is None:
             self._greet(command, name)
         elif number == BaseCommand.AUTH_RESPONSE and self._identity is not None:
@@ -202,25 +203,16 @@ class Peer(Connection):
                 self.refuse(command, ServerError.NotAllowedError, f"{name} was not asked for")
         elif number in self._routes:
             self._begin(self._routes[number], command)
-        elif name.startswith("command "):
-            self.refuse(
-                command, ServerError.UnsupportedVersionError, f"{name} is not known to this node"
-            )
         else:
-            self.refuse(
-                command,
-                ServerError.NotAllowedError,
-                f"{name} is not served here: this node serves look-ups and scalable topics, whose "
-                f"messages are on Kafka; {KAFKA_CLIENTS}",
-            )
+            self.refuse(command, *unserved(name))
 
-    def greeted(self, hello: CommandConnect) -> None:
+    def greeted(self, hello: pb.CommandConnect) -> None:
         """Takes what the client says of itself, before it has a session."""
 
     def pinged(self) -> bool:
         if self._routes is not None:
             return True
-        self._too_early(commands.envelope(CommandPing()), "PING")
+        self._too_early(commands.envelope(pb.CommandPing()), "PING")
         return False
 
     def ended(self, reason: str) -> None:
@@ -229,6 +221,7 @@ class Peer(Connection):
             self._idle.cancel()
         if self._identity is not None:
             self._identity.end()
+            self._identity = None
         for task in self._running:
             task.cancel()
         # They know this client: without them its memory is free at once, not when cycles are found.
@@ -255,10 +248,10 @@ class Peer(Connection):
         if self.is_open:
             self.turn_away(PortRefusal.AUTHENTICATION, reason, code)
 
-    def challenge(self, asked: AuthData) -> None:
+    def challenge(self, asked: pb.AuthData) -> None:
         """Asks it to show anew who it is."""
         self.send(
-            CommandAuthChallenge(
+            pb.CommandAuthChallenge(
                 server_version=self._server.version,
                 challenge=asked,
                 protocol_version=self.protocol_version,
@@ -280,12 +273,12 @@ class Peer(Connection):
         flags = command.connect.feature_flags
         self.reads_kafka = flags.reads_kafka or self.client_version == _SDK
         self.send(
-            CommandConnected(
+            pb.CommandConnected(
                 server_version=self._server.version,
                 protocol_version=self.protocol_version,
                 # What it may have to read; of what it sends, a frame holds less.
                 max_message_size=self.limits.list_bytes_max,
-                feature_flags=FeatureFlags(
+                feature_flags=pb.FeatureFlags(
                     supports_scalable_topics=True,
                     supports_topic_watchers=True,
                     supports_topic_watcher_reconcile=True,
@@ -332,7 +325,7 @@ class Peer(Connection):
 
     def _begin(self, route: Route, command: BaseCommand) -> None:
         task = asyncio.create_task(self._run(route, command))
-        self._running[task] = size = command.ByteSize()
+        self._running[task] = size = entries.memory_of(command, self._arrived_bytes)
         task.add_done_callback(self._ran)
         self._asks(size)
 

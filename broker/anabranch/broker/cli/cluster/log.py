@@ -17,7 +17,7 @@ from anabranch.broker.cli.shared.flags import setting_flags, settings_of
 from anabranch.broker.settings import Settings
 from anabranch.broker.snapshots.replayed import state_before
 from anabranch.broker.startup import connect
-from anabranch.channel.kafka.connection import close_consumer
+from anabranch.channel.kafka.connection import KAFKA_S_MAX, close_consumer
 from anabranch.channel.kafka.topics import Topics, check_kafka
 from anabranch.channel.log.entries import Entry, read_until
 from anabranch.channel.log.kafka_log import KafkaLogReader, offsets
@@ -38,7 +38,6 @@ from anabranch.core.topics.topic import TopicMove
 
 _BATCH_MAX: Final = 5_000
 _POLL_S: Final = 0.25
-_KAFKA_S_MAX: Final = 10.0
 _LISTED_MAX: Final = 8
 
 
@@ -90,12 +89,12 @@ def lines(settings: Settings, start: str | None, *, follow: bool) -> Iterator[Lo
     """The log from an offset or `end`, to its end or for ever; notes on it go to standard error."""
     connection = connect(settings)
     topics = Topics(settings.topic_prefix)
-    check_kafka(connection, _KAFKA_S_MAX)  # a consumer does not hear that it is not let in
+    check_kafka(connection, KAFKA_S_MAX)  # a consumer does not hear that it is not let in
     probe = connection.consumer()
     try:
-        first, end = offsets(connection, probe, topics.wal, _KAFKA_S_MAX)
+        first, end = offsets(connection, probe, topics.wal, KAFKA_S_MAX)
     finally:
-        close_consumer(probe, _KAFKA_S_MAX)
+        close_consumer(probe)
     replica = state_before(connection, topics, first)
     begin, notes = shown_from(start, first, replica.next_offset, end)
     for note in notes:
@@ -245,7 +244,10 @@ def _of_topic(record: TopicChange) -> str:
                 f" of {len(record.segments)} segments" if len(record.segments) > 4 else f" {into}"
             )
         case TopicMove.BEGIN:
-            return f" {record.operation.name}{_listed(record.parents)} into {into}"
+            lost = f", lost before{_listed(record.end_offsets)}" if record.end_offsets else ""
+            return f" {record.operation.name}{_listed(record.parents)} into {into}{lost}"
+        case TopicMove.LOST:
+            return f"{_listed(record.segment_ids)} before{_listed(record.end_offsets)}"
         case TopicMove.COMMIT:
             return f" with end offsets{_listed(record.end_offsets)}"
         case _:

@@ -14,7 +14,7 @@ import click
 from anabranch.broker.cli.shared.flags import setting_flags, settings_of
 from anabranch.broker.cli.shared.numbers import POSITIVE
 from anabranch.broker.startup import connect
-from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.connection import KAFKA_S_MAX, KafkaConnection
 from anabranch.channel.kafka.topics import Topics, check_kafka
 from anabranch.channel.load.balance import (
     BrokerLoadChange,
@@ -26,7 +26,6 @@ from anabranch.core.balance.recording import LoadRecorder
 from anabranch.core.balance.reports import Resources
 from anabranch.core.errors import InvalidInputError
 
-_KAFKA_S_MAX: Final = 10.0
 _POLL_S: Final = 0.25
 
 
@@ -53,7 +52,7 @@ def record(path: Path, seconds: float | None, **given: Any) -> int:
     if path.exists():
         raise InvalidInputError(f"{path} is there already: name a file that is not")
     connection, topics = connect(settings), Topics(settings.topic_prefix)
-    check_kafka(connection, _KAFKA_S_MAX)  # a consumer does not hear that it is not let in
+    check_kafka(connection, KAFKA_S_MAX)  # a consumer does not hear that it is not let in
     try:
         file = path.open("xb")
     except OSError as error:

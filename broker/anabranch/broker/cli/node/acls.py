@@ -15,6 +15,7 @@ from anabranch.broker.settings import Settings
 from anabranch.broker.snapshots.replayed import state_now
 from anabranch.broker.startup import connect
 from anabranch.channel.kafka.acls import CLUSTER_RIGHTS, NODE_RIGHTS, RACK_RIGHTS, KafkaAcls
+from anabranch.channel.kafka.connection import KAFKA_S_MAX
 from anabranch.channel.kafka.topics import Topics
 from anabranch.core.security.acls import (
     Acl,
@@ -26,7 +27,6 @@ from anabranch.core.security.acls import (
 )
 from anabranch.core.security.kafka_stems import KafkaStems
 
-_KAFKA_S_MAX: Final = 30.0
 _NODE: Final = "User:NODE"  # whoever runs it knows by which name Kafka knows the nodes
 _OPTIONS: Final = {
     AclResource.TOPIC: "--topic",
@@ -52,7 +52,7 @@ def compare_acls(settings: Settings) -> tuple[AclDifference, WantedAcls]:
     prefix, mapping = settings.topic_prefix, settings.principal_mapping
     state = state_now(connection, Topics(prefix), settings.passed_over)
     wanted = wanted_acls(state, KafkaStems.of(state, prefix), mapping)
-    found = KafkaAcls(connection).find(_KAFKA_S_MAX)
+    found = KafkaAcls(connection).find(KAFKA_S_MAX)
     return difference(wanted.acls, found, prefix, mapping), wanted
 
 

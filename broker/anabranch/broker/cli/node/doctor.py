@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -26,8 +27,13 @@ from anabranch.broker.ports import NODE_PORTS, hold_ports
 from anabranch.broker.security.tls import files_of, server_context
 from anabranch.broker.settings import Settings, SettingsError
 from anabranch.broker.startup import connect, topic_settings
+from anabranch.broker.topics.subscriptions.open_transactions import (
+    HeldBucket,
+    KafkaTransactions,
+)
 from anabranch.channel.kafka.topics import Topics, inspect_topics
 from anabranch.core.errors import AnabranchError
+from anabranch.core.topics.kafka_names import segments_head
 from anabranch.jars import cache
 from anabranch.jars.artifacts import JAR_SETS, Artifact, JarSet
 from anabranch.jars.errors import JarsUnavailableError
@@ -37,6 +43,7 @@ _DISK_BYTES_MIN: Final = 1 << 30
 _NODE_S_MAX: Final = 2.0
 _JAVA_SECONDS_MAX: Final = 60.0
 _KAFKA_SECONDS_MAX: Final = 10.0
+_NAMED_MAX: Final = 10
 
 
 @click.command(
@@ -64,8 +71,9 @@ def doctor(as_json: bool, url: str | None, acls: bool, **given: Any) -> int:
 
     Kafka is asked only where its address is given. With --url: whether a client that runs here
     reaches that node or proxy, the port for clients that it names, and every address that Kafka's
-    brokers advertise. With --acls: what is granted, by the log, against the ACLs that Kafka has for
-    it (kafkaAclsEnabled), with what to do where they differ. Changes nothing and fetches nothing.
+    brokers advertise; and what the nodes ask people to look at, of segments above all. With --acls:
+    what is granted, by the log, against the ACLs that Kafka has for it (kafkaAclsEnabled), with
+    what to do where they differ. Changes nothing and fetches nothing.
 
     Exit status 0: all is well. 1: something is not.
     """
@@ -100,6 +108,7 @@ def _examine(**given: Any) -> Iterator[Finding]:
         yield found
         if found.ok:
             yield from examine_kafka(connect(settings))
+            yield checked("transactions", lambda: _transactions(settings))
     else:
         yield Finding("kafka", ok=True, found="not asked: name it with --bootstrap-servers")
 
@@ -194,6 +203,35 @@ def _kafka(settings: Settings) -> str:
     if found.missing:
         told.append(f"{count_of(len(found.missing), 'topic')} that a node would make")
     return ", ".join(told)
+
+
+def _transactions(settings: Settings) -> str:
+    connection = connect(settings)
+    head = segments_head(settings.topic_prefix)
+    with closing(KafkaTransactions(connection, connection.admin())) as transactions:
+        found = transactions.find_in_sealed(head, _KAFKA_SECONDS_MAX)
+    if found:
+        raise NotWellError(
+            "open in sealed segments, whose consumers wait: "
+            + "; ".join(map(_holder, found[:_NAMED_MAX]))
+            + (f"; {len(found) - _NAMED_MAX} more" if len(found) > _NAMED_MAX else "")
+            + ". Kafka ends what its coordinator knows; `anabranch segments abort-transaction` "
+            "ends one that stays"
+        )
+    return "no sealed segment is held back by one"
+
+
+def _holder(found: HeldBucket) -> str:
+    topic, number = found.place
+    where = f"{topic}[{number}] from {found.start} on"
+    if found.producer is None:
+        return f"{where}, {found.unknown}"
+    known = "that no coordinator tells of"
+    if found.known is not None:
+        known = f"with transactional id {found.known.transactional_id}"
+    return (
+        f"{where}, of producer {found.producer.producer_id} (epoch {found.producer.epoch}) {known}"
+    )
 
 
 def _check_replicas(settings: Settings, brokers: int) -> None:

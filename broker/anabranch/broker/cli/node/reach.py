@@ -7,6 +7,7 @@ reach every address that those two tell it, the advertised ones, and not only th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -16,16 +17,16 @@ from urllib.parse import urlsplit
 from confluent_kafka import KafkaException
 
 from anabranch.access import Credentials, CredentialsError, Tls, TlsFiles
-from anabranch.admin import Admin
+from anabranch.admin import Admin, AdminError
 from anabranch.broker.cli.node.findings import Finding, NotWellError, checked
 from anabranch.broker.cli.shared.access import Access, access
 from anabranch.broker.cli.shared.api import connect as administer
-from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.broker.cli.topics.words import count_of
+from anabranch.channel.kafka.connection import KAFKA_S_MAX, KafkaConnection
 from anabranch.wire.client import connect
 from anabranch.wire.errors import AuthenticationError, ConnectError
 
 _CONNECT_S_MAX: Final = 5.0
-_KAFKA_S_MAX: Final = 10.0
 
 
 def examine_reach(url: str, kafka: str, security: Mapping[str, str]) -> Iterator[Finding]:
@@ -39,6 +40,7 @@ def examine_reach(url: str, kafka: str, security: Mapping[str, str]) -> Iterator
         yield answers
         if answers.ok:
             yield checked("clients' port", lambda: _service(admin, who))
+            yield checked("concerns", lambda: _concerns(admin, who))
             told = checked("kafka is told as", lambda: kafka or _told(admin))
             yield told
             kafka = told.found if told.ok else ""
@@ -50,7 +52,7 @@ def examine_kafka(connection: KafkaConnection) -> Iterator[Finding]:
     """Whether each address that Kafka's brokers advertise can be reached from here."""
     servers = connection.bootstrap_servers
     try:
-        brokers = connection.admin().list_topics(timeout=_KAFKA_S_MAX).brokers.values()
+        brokers = connection.admin().list_topics(timeout=KAFKA_S_MAX).brokers.values()
     except KafkaException as error:
         yield Finding(
             "kafka",
@@ -89,6 +91,22 @@ def _service(admin: Admin, who: Access) -> str:
             "`anabranch proxy` where both sides reach it"
         ) from None
     return f"{url} answers"
+
+
+def _concerns(admin: Admin, who: Access) -> str:
+    """What the cluster's nodes ask people to look at: of segments each knows its own."""
+    is_tls = admin.answered_by.startswith("https:")
+    asked, concerns = 0, []
+    for each in admin.brokers.list_addresses():
+        url = each.web_service_url_tls if is_tls else each.web_service_url
+        with contextlib.suppress(AdminError), administer(url, who) as node:
+            concerns += node.brokers.get_status().concerns
+            asked += 1
+    if not asked:  # behind a proxy
+        concerns = admin.brokers.get_status().concerns
+    if concerns:
+        raise NotWellError("; ".join(concerns))
+    return f"{count_of(asked or 1, 'node')} asked, which have none"
 
 
 async def _shaken_hands(

@@ -20,6 +20,11 @@ def open_closed() -> None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
 
 
+def can_be_asked() -> bool:
+    """Whether a person is there to answer."""
+    return sys.stdin.isatty()
+
+
 def drop_unwritten() -> OSError | None:
     """Why an output takes nothing any more (`| head`, a full disk), if one does.
 

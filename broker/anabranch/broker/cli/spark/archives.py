@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import socket
 from contextlib import closing
-from typing import Final
 
 import click
 
@@ -13,11 +12,9 @@ from anabranch.broker.cli.shared.output import table
 from anabranch.broker.settings import Settings
 from anabranch.broker.startup import connect
 from anabranch.channel.archives import ArchiveRegistry, archive_mark
-from anabranch.channel.kafka.connection import KafkaConnection, close_consumer
+from anabranch.channel.kafka.connection import KAFKA_S_MAX, KafkaConnection, close_consumer
 from anabranch.channel.kafka.topics import Topics, check_kafka
 from anabranch.channel.log.kafka_log import offsets
-
-_KAFKA_S_MAX: Final = 10.0
 
 
 def list_archives(settings: Settings) -> int:
@@ -27,9 +24,9 @@ def list_archives(settings: Settings) -> int:
         found = registry.read()
     consumer = connection.consumer(isolation_level="read_uncommitted")
     try:
-        _, end = offsets(connection, consumer, topics.wal, _KAFKA_S_MAX)
+        _, end = offsets(connection, consumer, topics.wal, KAFKA_S_MAX)
     finally:
-        close_consumer(consumer, _KAFKA_S_MAX)
+        close_consumer(consumer)
     if not found:
         click.echo("no archive is registered, so nothing is trimmed from the log", err=True)
     rows = []
@@ -57,7 +54,7 @@ def retire_archive(settings: Settings, archive: str) -> int:
 
 def _reached(settings: Settings) -> tuple[KafkaConnection, Topics]:
     connection = connect(settings)
-    check_kafka(connection, _KAFKA_S_MAX)  # a consumer does not hear that it is not let in
+    check_kafka(connection, KAFKA_S_MAX)  # a consumer does not hear that it is not let in
     return connection, Topics(settings.topic_prefix)
 
 

@@ -23,8 +23,8 @@ from anabranch.broker.cli.spark.flags import (
 )
 from anabranch.broker.settings import Settings
 from anabranch.broker.settings.overrides import setting_fault
+from anabranch.channel.kafka.connection import KAFKA_S_MAX
 
-_KAFKA_S_MAX: Final = 10.0
 _AGAIN_S: Final = 0.05
 _ARCHIVE_CORES: Final = 1  # the log is one partition, and an archive never ends
 
@@ -67,7 +67,7 @@ def _kafka(settings: Settings) -> dict[str, Any]:
     from anabranch.channel.kafka.topics import check_kafka
 
     connection = connect(settings)
-    check_kafka(connection, _KAFKA_S_MAX)
+    check_kafka(connection, KAFKA_S_MAX)
     return {
         "bootstrap_servers": connection.bootstrap_servers,
         "kafka_properties": connection.security,

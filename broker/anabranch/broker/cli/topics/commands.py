@@ -13,12 +13,14 @@ from typing import Final
 import click
 import msgspec
 
-from anabranch.admin import Admin, AdminError, AutoScaleStats, LoadStats, Segment
+from anabranch.admin import Admin, AdminError, AutoScaleStats, LoadStats, Segment, TopicStats
 from anabranch.admin import RefusedError as Refusal
 from anabranch.broker.cli.shared.api import as_seen_by, connect, json_option, refused, url_option
 from anabranch.broker.cli.shared.output import table, write_json
+from anabranch.broker.cli.shared.streams import can_be_asked
 from anabranch.broker.cli.shared.watching import watchable
 from anabranch.broker.cli.topics import dag
+from anabranch.broker.cli.topics.segments import held_back
 from anabranch.broker.cli.topics.subscriptions import subscriptions, tell
 from anabranch.broker.cli.topics.words import count_of, full_of, properties_of
 from anabranch.core.autoscale.load import rate_in_words
@@ -126,11 +128,6 @@ def delete(topic: str, yes: bool, url: str) -> None:
     click.echo(f"{full} is deleted")
 
 
-def can_be_asked() -> bool:
-    """Whether a person is there to answer."""
-    return sys.stdin.isatty()
-
-
 def _ask_to_delete(admin: Admin, topic: str, full: str) -> None:
     """Raises Abort when the answer is no, UsageError when nobody can give one."""
     if not can_be_asked():
@@ -199,6 +196,9 @@ def stats(topic: str, url: str, as_json: bool) -> None:
         f"{count_of(found.active_segments, 'active segment')}, {found.sealed_segments} sealed"
         f"{under_way}"
     )
+    for number, part in sorted(found.segments.items()):
+        for what in part.findings:
+            click.echo(f"segment {number}: {what}")
     if found.last_failure:
         click.echo(f"last failure: {found.last_failure}")
     click.echo()
@@ -218,8 +218,22 @@ def stats(topic: str, url: str, as_json: bool) -> None:
     if found.subscriptions:
         click.echo()
         tell(found.subscriptions)
+    _tell_transactions(found)
     click.echo()
     _tell_scaling(found.auto_scale)
+
+
+def _tell_transactions(found: TopicStats) -> None:
+    """Says what keeps sealed segments from being read, if anything does."""
+    lines = [
+        each
+        for number in sorted(found.segments)
+        for each in held_back(number, found.segments[number])
+    ]
+    if found.open_transactions_unknown:
+        lines.append(f"open transactions are not known: {found.open_transactions_unknown}")
+    if lines:
+        click.echo("\n" + "\n".join(lines))
 
 
 def _rates(load: LoadStats | None) -> tuple[str, ...]:

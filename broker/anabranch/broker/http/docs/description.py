@@ -44,7 +44,7 @@ def _answers(operation: dict[str, Any]) -> None:
     if takes_body or any(_can_be_wrong(each) for each in asked):
         _add(responses, "400", "The body or a query parameter is missing or not of its form.")
     if takes_body:
-        _add(responses, "413", "The body is larger than httpMaxRequestSize.")
+        _add(responses, "413", "The body is larger than httpMaxRequestSize, or than this can need.")
         _add(responses, "415", "The body is not sent as application/json.")
     operation["responses"] = dict(sorted(responses.items()))
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import Query
 from pydantic import BaseModel, ConfigDict, Field
 
+from anabranch.broker.http.models.wanted import Texts, Wanted
 from anabranch.core.names import NAME_LENGTH_MAX
 
 Authoritative = Annotated[
@@ -16,6 +17,7 @@ Authoritative = Annotated[
 _Roles = Annotated[
     list[Annotated[str, Field(max_length=NAME_LENGTH_MAX)]],
     Field(default_factory=list, max_length=1_000),
+    Field(fail_fast=True),
 ]
 
 
@@ -25,10 +27,8 @@ class Problem(BaseModel):
     reason: str = Field(description="What was wrong, and what to do about it.")
 
 
-class TenantInfo(BaseModel):
+class TenantInfo(Wanted):
     """A tenant's administrators, by their roles, and the clusters that it may use."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     adminRoles: _Roles
     allowedClusters: _Roles
@@ -52,12 +52,10 @@ class BundlesData(BaseModel):
     numBundles: int = Field(description="How many bundles there are.")
 
 
-class BundlesWanted(BaseModel):
+class BundlesWanted(Wanted):
     """How a new namespace shall be divided; the ranges are of equal size."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    boundaries: list[str] = Field(
+    boundaries: Texts = Field(
         default_factory=list, description="May be left out; if given, those of equal ranges."
     )
     numBundles: int | None = None
@@ -73,10 +71,10 @@ class PoliciesWanted(BaseModel):
 
     bundles: BundlesWanted | None = None
     numBundles: int | None = None
-    replication_clusters: list[str] = Field(
+    replication_clusters: Texts = Field(
         default_factory=list, description="May be left out, or name this cluster alone."
     )
-    allowed_clusters: list[str] = Field(default_factory=list, description="The same.")
+    allowed_clusters: Texts = Field(default_factory=list, description="The same.")
     scalableTopicAutoScalePolicy: dict[str, Any] | None = Field(
         default=None,
         description="What it overrides of the nodes' auto-scale policy; may be left out.",
@@ -92,6 +90,11 @@ class Policies(BaseModel):
         default=None,
         description="What it overrides of the nodes' auto-scale policy; absent for nothing.",
     )
+    max_topics_per_namespace: int | None = Field(
+        default=None, description="Its own limit; absent where the cluster's counts."
+    )
+    max_subscriptions_per_topic: int | None = Field(default=None, description="The same.")
+    max_consumers_per_subscription: int | None = Field(default=None, description="The same.")
 
 
 class BundleOwnership(BaseModel):

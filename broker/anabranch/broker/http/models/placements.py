@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, StrictInt, model_validator
+from pydantic_core import PydanticCustomError
 
+from anabranch.broker.http.models.wanted import Texts, Wanted
+from anabranch.core.errors import InvalidInputError
 from anabranch.core.policies.policy import check_isolation
 
-_Patterns = Annotated[list[str], Field(default_factory=list)]
+_Patterns = Annotated[Texts, Field(default_factory=list)]
 
 
 def _whole(value: object) -> object:
@@ -20,10 +23,8 @@ def _whole(value: object) -> object:
 _Whole = Annotated[StrictInt, BeforeValidator(_whole)]
 
 
-class FailoverParameters(BaseModel):
+class FailoverParameters(Wanted):
     """When other brokers than the primary ones help out."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     min_limit: _Whole = Field(
         default=0,
@@ -32,22 +33,18 @@ class FailoverParameters(BaseModel):
     usage_threshold: _Whole = Field(default=100, description="Percent; kept, and decides nothing.")
 
 
-class FailoverPolicy(BaseModel):
+class FailoverPolicy(Wanted):
     """What is done when primary brokers are missing."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     policy_type: Literal["min_available"] = "min_available"
     parameters: FailoverParameters = Field(default_factory=FailoverParameters)
 
 
-class IsolationData(BaseModel):
+class IsolationData(Wanted):
     """Which brokers the bundles of some namespaces belong to.
 
     All are patterns of whole names: of namespaces, and of brokers' hosts or ids, host:port.
     """
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     namespaces: _Patterns
     primary: _Patterns
@@ -57,13 +54,16 @@ class IsolationData(BaseModel):
     @model_validator(mode="after")
     def _possible(self) -> IsolationData:
         parameters = self.auto_failover_policy.parameters
-        check_isolation(
-            self.namespaces,
-            self.primary,
-            self.secondary,
-            parameters.min_limit,
-            parameters.usage_threshold,
-        )
+        try:
+            check_isolation(
+                self.namespaces,
+                self.primary,
+                self.secondary,
+                parameters.min_limit,
+                parameters.usage_threshold,
+            )
+        except InvalidInputError as error:  # as it is, pydantic would keep it, with its frames
+            raise PydanticCustomError("isolation", "{why}", {"why": str(error)}) from None
         return self
 
 
@@ -76,9 +76,7 @@ class BrokerIsolationData(BaseModel):
     namespaceRegex: list[str]
 
 
-class FailureDomainData(BaseModel):
+class FailureDomainData(Wanted):
     """Brokers that fail together, by their ids, host:port."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    brokers: list[str]
+    brokers: Texts

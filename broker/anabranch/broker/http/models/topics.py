@@ -59,6 +59,21 @@ class LayoutBody(BaseModel):
     )
 
 
+class OpenTransaction(BaseModel):
+    """A transaction of Kafka that keeps a sealed segment from being read to its end."""
+
+    bucket: int
+    startOffset: int = Field(description="From there on nobody gets anything of the bucket.")
+    producerId: int | None = Field(description="Of Kafka; null: `unknown` says why.")
+    producerEpoch: int | None
+    lastWriteMs: int | None = Field(description="The time of what it wrote last.")
+    transactionalId: str = Field(description="Empty where no coordinator tells of it: it hangs.")
+    state: str = Field(description="In the coordinator's words; empty likewise.")
+    startedMs: int | None
+    timeoutMs: int | None = Field(description="After so long Kafka ends it by itself.")
+    unknown: str = Field(description="Why not all of this is known; empty when it is.")
+
+
 class SegmentStats(BaseModel):
     """One segment in a topic's statistics."""
 
@@ -72,7 +87,13 @@ class SegmentStats(BaseModel):
         "empty: not known, or Kafka has one broker."
     )
     kafkaReplicas: list[int] = Field(description="Those that have a copy of any, likewise.")
+    findings: list[str] = Field(
+        description="What somebody else has made of its Kafka topic, as of some seconds ago."
+    )
     load: LoadStats | None = Field(description="Its traffic; null before it had any.")
+    openTransactions: list[OpenTransaction] = Field(
+        description="Of a sealed segment that some subscription has yet to read."
+    )
 
 
 class ConsumerStats(BaseModel):
@@ -112,6 +133,9 @@ class SegmentDetail(SegmentStats):
     subscriptions: dict[str, int | None] = Field(
         description="The backlog of each subscription here; null: not known."
     )
+    openTransactionsUnknown: str = Field(
+        description="Why open transactions are not known; empty when they are."
+    )
 
 
 class TopicStats(BaseModel):
@@ -128,6 +152,9 @@ class TopicStats(BaseModel):
     )
     lastFailure: str = Field(
         description="Why the last step in Kafka failed; empty when it did not."
+    )
+    openTransactionsUnknown: str = Field(
+        description="Why open transactions are not known; empty when they are."
     )
     autoScale: AutoScaleStats
 

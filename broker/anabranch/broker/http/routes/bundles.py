@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Body, Path, Query, Response
-from pydantic import StrictInt
+from pydantic import Field, StrictInt
 
-from anabranch.broker.bundles.cuts import CUTS_MAX, BundleWord
-from anabranch.broker.errors import PreconditionError
+from anabranch.broker.bundles.cuts import BundleWord
+from anabranch.broker.errors import PreconditionError, listed
 from anabranch.broker.http.errors import problems
 from anabranch.broker.http.models.cluster import (
     Authoritative,
@@ -25,7 +25,7 @@ from anabranch.core.balance.settings import SplitAlgorithm
 from anabranch.core.bundles.unit import UnitState
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.names import Namespace, Topic
-from anabranch.core.ring import RING_END, bundle_name, parse_range, topic_hash
+from anabranch.core.ring import CUTS_MAX, RING_END, bundle_name, parse_range, topic_hash
 
 _ALGORITHMS: Final = tuple(each.value for each in SplitAlgorithm)
 _WORDS: Final = frozenset(BundleWord)
@@ -188,7 +188,7 @@ def _add_changes(routes: APIRouter, operations: Operations) -> None:
             str, Query(description=f"One of {', '.join(_ALGORITHMS)}.")
         ] = SplitAlgorithm.RANGE.value,
         positions: Annotated[
-            list[StrictInt] | None,
+            Annotated[list[StrictInt], Field(fail_fast=True)] | None,
             Body(description=f"Where to cut; for {SplitAlgorithm.POSITIONS.value} only."),
         ] = None,
         authoritative: Authoritative = False,
@@ -232,7 +232,9 @@ def _algorithm(name: str, positions: list[int]) -> SplitAlgorithm:
         )
     outside = [position for position in positions if not 0 <= position <= RING_END]
     if outside:
-        raise InvalidInputError(f"positions {outside} are outside the ring: 0 to {RING_END}")
+        raise InvalidInputError(
+            f"positions {listed(outside)} are outside the ring: 0 to {RING_END}"
+        )
     return found
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from fastapi import APIRouter, Response
 
-from anabranch.broker.errors import PreconditionError
+from anabranch.broker.errors import PreconditionError, listed
 from anabranch.broker.http.errors import problems
 from anabranch.broker.http.models.cluster import Authoritative, Policies, PoliciesWanted
 from anabranch.broker.http.routes.bundles import bundles_data, edges_of
@@ -16,6 +16,7 @@ from anabranch.broker.operations import Operations
 from anabranch.core import names
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.ring import even_ranges
+from anabranch.core.tenants.limits import OF_NAMESPACES
 
 # What Pulsar's clients send of policies that nobody has set, where that is not empty.
 _UNSET: Final[Mapping[str, object]] = {
@@ -51,6 +52,7 @@ def router(operations: Operations, cluster: str) -> APIRouter:
             bundles=bundles_data(operations, home),
             replication_clusters=[cluster],
             scalableTopicAutoScalePolicy=dict(auto_scale.of_namespace(home)) or None,
+            **{each.name.lower(): operations.limits.own(home, each) for each in OF_NAMESPACES},
         )
 
     @routes.put(
@@ -92,13 +94,13 @@ def _refuse_unknown_policies(wanted: PoliciesWanted, cluster: str) -> None:
     unknown = sorted(name for name, value in extra.items() if not _is_unset(name, value))
     if unknown:
         raise PreconditionError(
-            f"policies {', '.join(unknown)} are not supported by this version; leave them out"
+            f"policies {listed(unknown)} are not supported by this version; leave them out"
         )
     named = dict.fromkeys((*wanted.replication_clusters, *wanted.allowed_clusters))
     others = [name for name in named if name != cluster]
     if others:
         raise PreconditionError(
-            f"clusters {', '.join(others)} are unknown: this version has one cluster, {cluster}"
+            f"clusters {listed(others)} are unknown: this version has one cluster, {cluster}"
         )
 
 

@@ -7,13 +7,14 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Path
 
 from anabranch.broker.http.errors import problems
+from anabranch.broker.http.models.wanted import Texts
 from anabranch.broker.http.routing import DecidingRoute, Home, Marked, TopicName
 from anabranch.broker.permissions import GrantedActions, RolePermissions
 from anabranch.core.security.actions import Action
 
 _Role = Annotated[str, Path(description="The role; slashes may stand as they are.")]
 _Actions = Annotated[
-    list[str],
+    Texts,
     Body(description=f"All that the role may do there: some of {', '.join(Action)}."),
 ]
 _ROLE = "/{role:text}"  # as `configuration` has settings' values

@@ -201,7 +201,7 @@ class ReadMiddleware:
         try:
             topic, home = _asked_topic(parts)
         except InvalidInputError as error:
-            return partial(_refuse, error)
+            return partial(_refuse, str(error))
         located = self._lookups.locate_cached(topic, home)
         if located is None:
             return partial(self._decided, partial(self._find_owner, topic, home))
@@ -276,8 +276,8 @@ def _asked_topic(parts: Sequence[str]) -> tuple[Topic, Namespace]:
     return names.topic(home, local, domain), home
 
 
-async def _refuse(error: InvalidInputError) -> NoReturn:
-    raise error
+async def _refuse(reason: str) -> NoReturn:
+    raise InvalidInputError(reason)
 
 
 def _json(body: bytes) -> _Answer:

@@ -11,9 +11,10 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Body, Query
 
-from anabranch.broker.errors import NotFoundError, PreconditionError
+from anabranch.broker.errors import NotFoundError, PreconditionError, listed
 from anabranch.broker.http.errors import problems
 from anabranch.broker.http.models.cluster import Authoritative
+from anabranch.broker.http.models.wanted import Texts
 from anabranch.broker.http.routing import DecidingRoute, TopicName
 from anabranch.broker.topics.operations import TopicOperations, active_segments
 from anabranch.core.names import full_name
@@ -21,7 +22,7 @@ from anabranch.core.names import full_name
 PREFIX: Final = "/admin/v2/segments"
 
 _Subscriptions = Annotated[
-    list[str] | None, Body(description="Subscriptions that the segment must have.")
+    Texts | None, Body(description="Subscriptions that the segment must have.")
 ]
 
 
@@ -48,7 +49,7 @@ def router(topics: TopicOperations) -> APIRouter:
         missing = [each for each in subscriptions or () if each not in known]
         if missing:
             raise NotFoundError(
-                f"Subscription not found: {', '.join(missing)} on {full_name(name)}; create it on "
+                f"Subscription not found: {listed(missing)} on {full_name(name)}; create it on "
                 "the topic, which gives it to every segment"
             )
 

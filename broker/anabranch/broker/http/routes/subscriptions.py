@@ -7,10 +7,11 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from anabranch.broker.errors import PreconditionError
 from anabranch.broker.http.errors import problems
+from anabranch.broker.http.models.wanted import Wanted
 from anabranch.broker.http.routes.topics import PREFIX
 from anabranch.broker.http.routing import DecidingRoute, TopicName
 from anabranch.broker.security.guard import AccessGuard
@@ -35,7 +36,7 @@ class SubscriptionType(Enum):
     CHECKPOINT = "CHECKPOINT"
 
 
-class DeadLetters(BaseModel, extra="forbid"):
+class DeadLetters(Wanted, strict=False):
     """Where a queue puts what nobody could process, and after how many tries; ours."""
 
     deadLetterTopic: str = Field(

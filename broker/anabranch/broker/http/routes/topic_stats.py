@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 
 from anabranch.broker.http.models.topics import SegmentDetail
-from anabranch.broker.topics.controllers.service import TopicService
 from anabranch.broker.topics.operations import TopicOperations
+from anabranch.broker.topics.subscriptions.open_transactions import HeldBucket
 from anabranch.broker.topics.subscriptions.positions import Backlog
+from anabranch.broker.topics.transactions import HeldSegments
 from anabranch.core.autoscale.decisions import Decision, NoAction, describe
 from anabranch.core.autoscale.load import SegmentLoad
 from anabranch.core.autoscale.schedule import demand_of, evaluate
@@ -28,6 +29,7 @@ async def stats_body(topics: TopicOperations, name: str) -> bytes:
     subscriptions = topics.subscriptions(name)
     known = {each: said for each, said, _ in subscriptions}
     backlogs = await topics.backlogs.of(name, topic, known)
+    held = await topics.transactions.of(name, topic, backlogs.values())
     service = topics.access.service
     loads = service.load(name, topic.incarnation) or {}
     active = len(topic.layout.active)
@@ -39,7 +41,7 @@ async def stats_body(topics: TopicOperations, name: str) -> bytes:
             "sealedSegments": len(topic.segments) - active,
             "segments": {
                 str(part.segment_id): _segment(
-                    service, name, topic, part, loads.get(part.segment_id)
+                    topics, name, topic, part, loads.get(part.segment_id), held
                 )
                 for part in topic.segments
             },
@@ -54,6 +56,7 @@ async def stats_body(topics: TopicOperations, name: str) -> bytes:
             },
             "operation": topic.operation.name,
             "lastFailure": service.failures.why(name),
+            "openTransactionsUnknown": held.unknown,
             "autoScale": _auto_scale(topics, name, topic),
         }
     )
@@ -80,23 +83,45 @@ def _subscription(
 
 
 def _segment(
-    service: TopicService,
+    topics: TopicOperations,
     name: str,
     topic: ScalableTopic,
     part: SegmentInfo,
     load: SegmentLoad | None,
+    held: HeldSegments,
 ) -> dict[str, Any]:
     """`SegmentStats` as plain JSON values."""
+    service = topics.access.service
+    where = kafka_topic(service.prefix, name, topic.incarnation, part)
     copies = service.placement.copies_of(topic.incarnation, part.segment_id)
     return {
         "hashRange": {"start": part.start, "end": part.end},
         "name": segment_topic(name, part),
         "state": part.state.name,
-        "kafkaTopic": kafka_topic(service.prefix, name, topic.incarnation, part),
+        "kafkaTopic": where,
         "entryBuckets": part.buckets,
         "kafkaLeaders": [each.leader for each in copies],
         "kafkaReplicas": sorted(copies_on(copies)),
+        "findings": topics.looks.of(name, topic.incarnation, part.segment_id),
         "load": None if load is None else _load(load),
+        "openTransactions": [_transaction(each) for each in held.by_topic.get(where, ())],
+    }
+
+
+def _transaction(found: HeldBucket) -> dict[str, Any]:
+    """`OpenTransaction` as plain JSON values."""
+    producer, known = found.producer, found.known
+    return {
+        "bucket": found.place[1],
+        "startOffset": found.start,
+        "producerId": None if producer is None else producer.producer_id,
+        "producerEpoch": None if producer is None else producer.epoch,
+        "lastWriteMs": None if producer is None else producer.last_timestamp_ms,
+        "transactionalId": "" if known is None else known.transactional_id,
+        "state": "" if known is None else known.state,
+        "startedMs": None if known is None else known.started_ms,
+        "timeoutMs": None if known is None else known.timeout_ms,
+        "unknown": found.unknown,
     }
 
 
@@ -152,13 +177,15 @@ async def segment_detail(
     """One segment's statistics by themselves."""
     known = {each: said for each, said, _ in topics.subscriptions(name)}
     backlogs = await topics.backlogs.of(name, topic, known)
+    held = await topics.transactions.of(name, topic, backlogs.values(), part.segment_id)
     service = topics.access.service
     load = (service.load(name, topic.incarnation) or {}).get(part.segment_id)
     return SegmentDetail(
-        **_segment(service, name, topic, part, load),
+        **_segment(topics, name, topic, part, load, held),
         segmentId=part.segment_id,
         parentIds=list(part.parent_ids),
         childIds=list(part.child_ids),
+        openTransactionsUnknown=held.unknown,
         subscriptions={
             each: backlog.segments.get(part.segment_id) for each, backlog in backlogs.items()
         },

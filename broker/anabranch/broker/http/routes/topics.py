@@ -20,6 +20,7 @@ from anabranch.broker.http.routes.topic_names import names_response
 from anabranch.broker.http.routes.topic_stats import segment_detail, stats_body
 from anabranch.broker.http.routing import DecidingRoute, Home, Marked, TopicName
 from anabranch.broker.topics.operations import TopicOperations, active_segments
+from anabranch.broker.topics.restoring import restore
 from anabranch.core.topics.topic import properties_dict
 from anabranch.wire.memory.limiter import AsyncDualMemoryLimiter
 
@@ -124,6 +125,24 @@ def _stats(routes: APIRouter, topics: TopicOperations) -> None:
             raise NotFoundError(f"Segment not found: {segmentId}; {active_segments(found)}")
         return await segment_detail(topics, name, found, part)
 
+    abort = path + "/segments/{segmentId}/abort-transaction/{producerId}"
+
+    @routes.post(abort, status_code=204, responses=problems(307, 404, 409, 412, 500, 503, 504))
+    async def abort_transaction(
+        name: TopicName,
+        segmentId: _SegmentId,
+        producerId: Annotated[int, Path(ge=0, le=_ID_MAX, description="Of Kafka.")],
+    ) -> None:
+        """Ends what a producer has open in a sealed segment; the producer is kept out."""
+        await topics.transactions.abort(name, await topics.controlled(name), segmentId, producerId)
+
+    lost = path + "/segments/{segmentId}/restore"
+
+    @routes.post(lost, status_code=204, responses=problems(307, 404, 409, 412, 500, 503, 504))
+    async def restore_segment(name: TopicName, segmentId: _SegmentId) -> None:
+        """Goes on without a segment whose Kafka topic is gone; what it held is lost."""
+        await restore(topics, name, segmentId)
+
 
 def _properties(routes: APIRouter, topics: TopicOperations) -> None:
     path = "/{tenant}/{namespace}/{topic}/properties"
@@ -190,7 +209,8 @@ def _layouts(routes: APIRouter, topics: TopicOperations) -> None:
         name: TopicName,
         segmentId: _SegmentId,
         off: Annotated[
-            list[Annotated[int, Field(ge=0, le=_BROKER_MAX)]] | None,
+            Annotated[list[Annotated[int, Field(ge=0, le=_BROKER_MAX)]], Field(fail_fast=True)]
+            | None,
             Query(description="Ids of Kafka's brokers to leave; may be given several times."),
         ] = None,
     ) -> None:

@@ -21,10 +21,9 @@ class ProxiedPeer(Peer):
         self.hello.ClearField("original_principal")
         if self._security is None:
             return
-        # Who the client is, the proxy has asked; nodes are shown who the proxy is, anew if need be.
+        # Who the client is, the proxy has asked; nodes are shown who the proxy is.
         self.hello.ClearField("auth_method_name")
         self.hello.ClearField("auth_data")
-        self.hello.feature_flags.supports_auth_refresh = True
         if self.asker:
             self.hello.original_principal = self.asker
 

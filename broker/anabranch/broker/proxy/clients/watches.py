@@ -10,11 +10,11 @@ import msgspec
 from anabranch.broker.binary.watch_kinds import selection_of
 from anabranch.broker.proxy.addresses import ProxyAddresses
 from anabranch.core.errors import InvalidInputError
-from anabranch.wire import commands
+from anabranch.wire import commands, entries
 from anabranch.wire.anabranch_pb2 import BaseCommand, CommandScalableTopicUpdate, ServerError
 from anabranch.wire.errors import RefusedError
 
-_KEPT_BYTES_MAX: Final = 8 << 20  # of one client's commands: filters may have millions
+_KEPT_BYTES_MAX: Final = 32 << 20  # of memory: room for 10,000 plain ones
 _DECODED_BYTES_MAX: Final = 64 * 1024  # an update with an error is no longer than this
 _CLOSED_BY: Final = {
     BaseCommand.SCALABLE_TOPIC_CLOSE: BaseCommand.SCALABLE_TOPIC_LOOKUP,
@@ -69,7 +69,9 @@ class KeptWatches:
         Raises RefusedError for too many, or too long ones, and for filters that a node would
         refuse: before that, a proxy looks at them itself.
         """
-        key, size = _key_of(command), command.ByteSize()
+        key, asked = _key_of(command), BaseCommand()
+        asked.CopyFrom(command)  # else what its parser keeps for fields that came again stays, too
+        size = entries.memory_of(asked, asked.ByteSize())
         former = self._kept[key].size_bytes if key in self._kept else 0
         if self._kept_bytes - former + size > _KEPT_BYTES_MAX:
             raise RefusedError(
@@ -84,7 +86,7 @@ class KeptWatches:
                 raise RefusedError(ServerError.InvalidTopicName, str(error)) from None
         if key not in self._kept:
             self._account.open_watch()
-        kept = self._kept[key] = KeptWatch(key, command, size)
+        kept = self._kept[key] = KeptWatch(key, asked, size)
         self._kept_bytes += size - former
         return kept
 

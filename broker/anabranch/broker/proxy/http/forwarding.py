@@ -85,6 +85,8 @@ class Forwarding:
         try:
             asker = self._asker(scope)
         except CredentialsError as error:
+            if self._security is not None:
+                self._security.authenticator.note(error, "", host_of(scope))
             await answer_to(error)(scope, receive, send)
             return
         try:
@@ -117,11 +119,9 @@ class Forwarding:
             return self._security.asker_of(principal)
         if f"{scope['method']} {scope['path']}" in _FOR_EVERYBODY:
             return None
-        missing = CredentialsError(
+        raise CredentialsError(
             RefusalReason.MISSING, "say who you are: this proxy asks everybody who wants that"
         )
-        self._security.authenticator.note(missing, "", host_of(scope))
-        raise missing
 
     async def _asked(self, request: NodeRequest) -> NodeAnswer:
         """The answer of whichever node it takes. Raises OperationError."""

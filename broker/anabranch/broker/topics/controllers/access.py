@@ -14,13 +14,16 @@ from anabranch.broker.errors import (
     UnavailableError,
     no_namespace,
 )
-from anabranch.broker.proposals import not_permitted
+from anabranch.broker.limits import RoomForOne, TenantLimits
+from anabranch.broker.proposals import Refusals, not_permitted
 from anabranch.broker.runtime import Runtime
+from anabranch.broker.settings.current import CurrentSettings
 from anabranch.broker.topics.controllers.service import TopicService
 from anabranch.core.log.records import TopicCause, TopicChange
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.names import full_name, namespace_of
 from anabranch.core.subscriptions.subscription import Subscription
+from anabranch.core.tenants.limits import TenantLimit
 from anabranch.core.topics.guards import controller_of
 from anabranch.core.topics.kafka_names import kafka_group
 from anabranch.core.topics.propose import topic_change
@@ -35,14 +38,14 @@ class TopicAccess:
         runtime: Runtime,
         lookups: LookupService,
         service: TopicService,
-        *,
-        enabled: bool = True,
+        settings: CurrentSettings,
     ) -> None:
         self.runtime = runtime
         self.proposals = runtime.proposals
         self.service = service
+        self._limits = TenantLimits(runtime, settings)
         self._lookups = lookups
-        self._enabled = enabled
+        self._enabled = settings.own.scalable_topic_enabled
 
     def must_be_enabled(self) -> None:
         """Raises PreconditionError where topics are neither made, watched nor consumed."""
@@ -60,6 +63,16 @@ class TopicAccess:
     def namespace(self, name: str) -> None:
         """Raises NotFoundError unless the topic's namespace is there."""
         self.runtime.namespace(namespace_of(name))
+
+    def room(self, what: TenantLimit, topic: str, subscription: str = "") -> RoomForOne:
+        """For this topic, for one more subscription of it, or for one more consumer of that."""
+        home = namespace_of(topic)
+        whose = f"subscription {subscription} of {full_name(topic)}"
+        if what is TenantLimit.MAX_TOPICS_PER_NAMESPACE:
+            whose = f"namespace {home}"
+        elif what is TenantLimit.MAX_SUBSCRIPTIONS_PER_TOPIC:
+            whose = full_name(topic)
+        return RoomForOne(self._limits, what, whose, home)
 
     def group_id(self, topic: str, subscription: str, known: Subscription) -> str:
         """The Kafka group of a subscription."""
@@ -135,20 +148,25 @@ class TopicAccess:
             **fields,
         )
 
-    def refusals(self, name: str) -> dict[Verdict, Exception | None]:
+    def refusals(self, name: str) -> Refusals:
         """What a proposal on a topic ends in when the log refuses it for good."""
         full = full_name(name)
-        gone = NotFoundError(f"Scalable topic not found: {full}")
+
+        def gone() -> NotFoundError:
+            return NotFoundError(f"Scalable topic not found: {full}")
+
         return {
-            Verdict.UNKNOWN_NAMESPACE: no_namespace(namespace_of(name)),
+            Verdict.UNKNOWN_NAMESPACE: lambda: no_namespace(namespace_of(name)),
             Verdict.UNKNOWN_TOPIC: gone,
             Verdict.OTHER_INCARNATION: gone,
-            Verdict.UNKNOWN_SUBSCRIPTION: NotFoundError(f"the subscription on {full} is gone"),
-            Verdict.NOT_CONTROLLER: UnavailableError(
+            Verdict.UNKNOWN_SUBSCRIPTION: lambda: NotFoundError(
+                f"the subscription on {full} is gone"
+            ),
+            Verdict.NOT_CONTROLLER: lambda: UnavailableError(
                 f"{full}: its controller has just changed; try again"
             ),
-            Verdict.NOT_PERMITTED: not_permitted(full),
-            Verdict.TOPIC_BUSY: ConflictError(f"{full} is being created or deleted"),
+            Verdict.NOT_PERMITTED: lambda: not_permitted(full),
+            Verdict.TOPIC_BUSY: lambda: ConflictError(f"{full} is being created or deleted"),
         }
 
 

@@ -70,6 +70,7 @@ class Attached(msgspec.Struct, frozen=True):
     topic: str
     subscription: str
     consumer: ConsumerConnection
+    dead_letters_waiting: int = 0
 
 
 class _Home(msgspec.Struct):

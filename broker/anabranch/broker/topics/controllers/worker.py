@@ -21,7 +21,9 @@ from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.core.names import full_name
 from anabranch.core.placement.room import Room
+from anabranch.core.topics.findings import KafkaTopic
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
+from anabranch.core.topics.segment import SegmentInfo
 from anabranch.core.topics.tasks import (
     DeleteSegments,
     MakeSegments,
@@ -41,6 +43,9 @@ _TROUBLED_MAX: Final = 10_000
 _CLOSE_S: Final = 10.0
 _PARTITIONS_PER_S: Final = 500  # what a slow Kafka can be expected to make
 _TOPICS_MAX: Final = 1_000  # those that failed last are remembered
+_IDS_MAX: Final = 1_000  # of one record
+_IDS_S: Final = 0.5
+_STRAYS_MAX: Final = 10_000  # of a segment that are counted
 
 
 Cover = Callable[[Task, float], None]  # called before a task, with its time, in its thread
@@ -61,6 +66,10 @@ class SegmentKeeper(Protocol):
     def seal(
         self, topics: Sequence[SegmentTopic], deadline_s: float
     ) -> dict[str, tuple[int, ...]]: ...
+    def look(self, topics: Sequence[str], deadline_s: float) -> dict[str, KafkaTopic | None]: ...
+    def strays(
+        self, topic: str, ends: Sequence[int], deadline_s: float, most: int
+    ) -> dict[int, list[int]]: ...
     def retain(self, topics: Iterable[str], deadline_s: float) -> None: ...
     def delete(self, topics: Iterable[str], deadline_s: float) -> None: ...
     def delete_groups(self, groups: Iterable[str], deadline_s: float) -> list[str]: ...
@@ -131,7 +140,9 @@ class Worker:
 
 
 class WorkerPool:
-    """A worker for first tries, one for large tasks, and one for what is in trouble."""
+    """A worker for first tries, one for large tasks, one for what is in trouble, and one that looks
+    at what there is.
+    """
 
     def __init__(
         self, open_keeper: Callable[[], SegmentKeeper], prefix: str, cover: Cover = uncovered
@@ -141,6 +152,7 @@ class WorkerPool:
         self._first = Worker(open_keeper)
         self._large = Worker(open_keeper)
         self._again = Worker(open_keeper)
+        self._looking = Worker(open_keeper)
         self._troubled: dict[str, None] = {}  # topics and groups whose last try got no answer
 
     def task(self, task: Task, room: Room | None = None) -> Future[TaskDone | TaskFailed]:
@@ -168,6 +180,20 @@ class WorkerPool:
         future.add_done_callback(lambda done: self._note(group, _timed_out(done)))
         return future
 
+    def look(self, topics: Sequence[str]) -> Future[dict[str, KafkaTopic | None]]:
+        """What Kafka has of these topics. Raises as `task`."""
+        return self._looking.submit(lambda keeper: keeper.look(topics, _AGAIN_S))
+
+    def seal_again(self, topic: SegmentTopic) -> Future[dict[str, tuple[int, ...]]]:
+        """Makes Kafka refuse every append once more. Raises as `task`."""
+        return self._looking.submit(lambda keeper: keeper.seal([topic], _AGAIN_S))
+
+    def strays(self, topic: str, ends: Sequence[int]) -> Future[dict[int, list[int]]]:
+        """What lies behind these ends, by partition. Raises as `task`."""
+        return self._looking.submit(
+            lambda keeper: keeper.strays(topic, ends, _AGAIN_S, _STRAYS_MAX)
+        )
+
     def retain(self, topics: Sequence[str]) -> Future[None]:
         """Has Kafka keep messages of these as the settings say now. Raises as `task`."""
         deadline_s = _AGAIN_S + len(topics) / _PARTITIONS_PER_S
@@ -179,7 +205,7 @@ class WorkerPool:
 
     def close(self) -> None:
         """Ends the threads; what is under way is waited for, never in the loop."""
-        for worker in (self._first, self._large, self._again):
+        for worker in (self._first, self._large, self._again, self._looking):
             worker.close(_CLOSE_S)
 
     def _for(self, name: str) -> tuple[Worker, float]:
@@ -220,14 +246,16 @@ def carry_out(
     ]
     try:
         if isinstance(task, SealSegments):
+            ids = _topic_ids(keeper, task, task.children, prefix)
             ends = keeper.seal(topics, deadline_s)
-            return TaskDone(tuple(end for topic in topics for end in ends[topic.name]))
+            return TaskDone(tuple(end for topic in topics for end in ends[topic.name]), ids)
         if isinstance(task, MakeSegments):
             cover(task, deadline_s)
             keeper.create(topics, deadline_s, room)
             if not any(part.parent_ids for part in task.segments):
                 # Children have until their parents refuse; a new topic is used at once.
                 keeper.await_leaders(topics, deadline_s)
+                return TaskDone(topic_ids=_topic_ids(keeper, task, task.segments, prefix))
         else:
             keeper.delete([topic.name for topic in topics], deadline_s)
             groups = [kafka_group(prefix, task.topic, *named) for named in task.subscriptions]
@@ -242,6 +270,20 @@ def carry_out(
             f"Kafka's client failed for the segments of {full_name(task.topic)}: {error}"
         )
     return TaskDone()
+
+
+def _topic_ids(
+    keeper: SegmentKeeper, task: Task, parts: Sequence[SegmentInfo], prefix: str
+) -> tuple[str, ...]:
+    """By which Kafka knows the topics of new segments; "" of one of which it does not say so yet.
+
+    Nobody waits for it: what is not known is known to one controller at a time, from its looks.
+    """
+    names = [kafka_topic(prefix, task.topic, task.incarnation, part) for part in parts]
+    if not 0 < len(names) <= _IDS_MAX:
+        return ()
+    found = keeper.look(names, _IDS_S)
+    return tuple(there.topic_id if (there := found.get(name)) else "" for name in names)
 
 
 class Failures:

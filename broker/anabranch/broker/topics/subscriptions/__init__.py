@@ -4,6 +4,7 @@
 `groups`: where a subscription begins in Kafka, and how it ends.
 `changes`: what is changed of one that is there.
 `positions`, `queue_positions`: what Kafka is asked of how far all have read.
+`open_transactions`: what keeps sealed segments from being read.
 `surveys`: the regular look at that.
 `usage`: who may be consuming, and what becomes of what nobody uses.
 """

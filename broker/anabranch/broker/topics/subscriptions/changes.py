@@ -75,16 +75,14 @@ class Resets:
             self._must_be_movable(topic, subscription, before)
             if before.kind is SubscriptionKind.QUEUE and timestamp_ms != EARLIEST:
                 await self._consumers.must_place_queues(topic, subscription)
-            begin = await self._beginnings.of(topic, timestamp_ms)
+            begin = await self._beginnings.of(topic, timestamp_ms, before.kind)
             why = f"subscription {subscription} of {full_name(topic)} was put somewhere else"
             self._access.service.dismiss({topic}, why, subscription)
             await self._consumers.change(
                 topic,
                 subscription,
                 SubscriptionOp.RESET,
-                of=begin.incarnation,
-                positions=begin.positions,
-                segment_ids=begin.drained,
+                begin=begin,
             )
             # It was deleted meanwhile, with its topic, where it is not known any more.
             self._consumers.known(topic, subscription)

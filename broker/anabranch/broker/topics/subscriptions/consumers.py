@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -21,7 +22,12 @@ from anabranch.broker.errors import (
 from anabranch.broker.logging import get_logger
 from anabranch.broker.topics.controllers.access import TopicAccess
 from anabranch.broker.topics.controllers.service import Attached, ConsumerConnection
-from anabranch.broker.topics.subscriptions.groups import Groups, StartPositionFinder, written_parts
+from anabranch.broker.topics.subscriptions.groups import (
+    Groups,
+    StartPositionFinder,
+    StartPositions,
+    written_parts,
+)
 from anabranch.broker.topics.subscriptions.positions import Group
 from anabranch.broker.topics.subscriptions.usage import Usage
 from anabranch.channel.kafka.offsets import EARLIEST
@@ -39,12 +45,20 @@ from anabranch.core.subscriptions.admission import (
 from anabranch.core.subscriptions.instances import Bucket
 from anabranch.core.subscriptions.propose import subscription_change
 from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind, SubscriptionOp
+from anabranch.core.tenants.limits import TenantLimit
 
 _SO_ALREADY: Final = (
     Verdict.CONSUMER_EXISTS,
     Verdict.UNKNOWN_CONSUMER,
     Verdict.UNKNOWN_SUBSCRIPTION,
 )
+
+
+_CONSUMERS: Final = TenantLimit.MAX_CONSUMERS_PER_SUBSCRIPTION
+_LIMITED: Final = {
+    SubscriptionOp.CREATE: TenantLimit.MAX_SUBSCRIPTIONS_PER_TOPIC,
+    SubscriptionOp.JOIN: _CONSUMERS,
+}
 
 
 class ConsumerNameTakenError(ConflictError):
@@ -180,6 +194,21 @@ class Consumers:
             )
         return bool(let_go or done)
 
+    def note_waiting(self, session: RegisteredConsumer, dead_letters: int) -> None:
+        """So many messages its consumer could not put aside so far."""
+        attached = self._service.consumers.get(session.number)
+        if attached is not None and attached.dead_letters_waiting != dead_letters:
+            self._service.consumers[session.number] = msgspec.structs.replace(
+                attached, dead_letters_waiting=dead_letters
+            )
+
+    def dead_letters_waiting(self) -> Mapping[tuple[str, str], int]:
+        """How many messages of which topic's subscription could not be put aside so far."""
+        counts: Counter[tuple[str, str]] = Counter()
+        for each in self._service.consumers.values():
+            counts[each.topic, each.subscription] += each.dead_letters_waiting
+        return +counts
+
     def settle(self, session: RegisteredConsumer) -> None:
         """Hands out what a report has set free; to be called once that is answered."""
         self._service.reconcile(session.asked.topic)
@@ -254,16 +283,8 @@ class Consumers:
     ) -> None:
         if kind is SubscriptionKind.QUEUE and start_ms != EARLIEST:
             await self.must_place_queues(topic, subscription)
-        begin = await self._beginnings.of(topic, start_ms)
-        await self.change(
-            topic,
-            subscription,
-            SubscriptionOp.CREATE,
-            kind=kind,
-            of=begin.incarnation,
-            positions=begin.positions,
-            segment_ids=begin.drained,
-        )
+        begin = await self._beginnings.of(topic, start_ms, kind)
+        await self.change(topic, subscription, SubscriptionOp.CREATE, kind=kind, begin=begin)
 
     async def _let_begin(self, topic: str, subscription: str) -> None:
         """Not only by who created it: that node may have ended between the two."""
@@ -298,7 +319,8 @@ class Consumers:
         )
         controller = self._service.controller(asked.topic)
         coordinators = {} if controller is None else controller.coordinators
-        return admit(asked, known, group, coordinators.get(asked.subscription))
+        room = self._access.room(_CONSUMERS, asked.topic)
+        return admit(asked, known, group, coordinators.get(asked.subscription), room.limit)
 
     async def _register(self, asked: ConsumerRequest) -> None:
         while (step := self._admit(asked)) is not AdmissionStep.OPEN:
@@ -339,6 +361,8 @@ class Consumers:
                     f"consumer {who} is connected to {what} already: give this one another name, "
                     "or close that one"
                 )
+            case AdmissionStep.FULL:
+                return self._access.room(_CONSUMERS, asked.topic, asked.subscription).full()
             case _:
                 return UnavailableError(
                     f"another process was consumer {who} of {full_name(asked.topic)} and may be "
@@ -384,21 +408,28 @@ class Consumers:
         subscription: str,
         op: SubscriptionOp,
         *,
-        of: int | None = None,
+        begin: StartPositions | None = None,
         **fields: Any,
     ) -> None:
         """Does nothing where what is asked for is so already: somebody else was as fast.
 
-        `of`: the topic's incarnation, of which the fields speak.
+        `begin`: where it begins, as was found a moment ago.
         """
+        what = _LIMITED.get(op)
+        room = None if what is None else self._access.room(what, topic, subscription)
 
         def build() -> SubscriptionChange | None:
             before = self._runtime.view.subscription(topic, subscription)
             if (before is not None) is (op is SubscriptionOp.CREATE):
                 return None
             now = self._access.topic(topic)
-            if of not in (None, now.incarnation):
-                raise ConflictError(f"{full_name(topic)} was deleted and made again meanwhile")
+            if begin is not None:
+                fields.update(begin.fields(topic, now))
+            if room is not None:
+                present: Iterable[object] = self._runtime.view.subscriptions(topic)
+                if before is not None:
+                    present = () if fields["consumer"] in before.consumers else before.consumers
+                fields["limit"] = room.taken(present)
             return subscription_change(
                 self.proposals.actor(),
                 topic,
@@ -410,5 +441,7 @@ class Consumers:
                 **fields,
             )
 
-        refusals = self._access.refusals(topic) | dict.fromkeys(_SO_ALREADY)
+        refusals = {**self._access.refusals(topic), **dict.fromkeys(_SO_ALREADY)}
+        if room is not None:
+            refusals[Verdict.LIMIT_REACHED] = room.full
         await self.proposals.settle(build, refusals, self.proposals.deadline(self.timeout_s))

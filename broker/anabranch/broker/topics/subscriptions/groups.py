@@ -17,19 +17,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from anabranch.broker.errors import KafkaFailedError, OperationError, UnavailableError
+from anabranch.broker.errors import (
+    ConflictError,
+    KafkaFailedError,
+    OperationError,
+    UnavailableError,
+)
 from anabranch.broker.logging import get_logger
 from anabranch.broker.topics.controllers.access import TopicAccess
 from anabranch.broker.topics.controllers.service import TopicService
 from anabranch.broker.topics.subscriptions.positions import Part, Positions, starting_at
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.kafka.offsets import EARLIEST, Place
-from anabranch.core.names import Namespace
-from anabranch.core.subscriptions.subscription import SegmentPositions
+from anabranch.core.names import Namespace, full_name
+from anabranch.core.subscriptions.draining import drained_by_positions
+from anabranch.core.subscriptions.subscription import SegmentPositions, SubscriptionKind
 from anabranch.core.topics.kafka_names import kafka_topic
 from anabranch.core.topics.topic import ScalableTopic, TopicState
 
@@ -49,6 +55,19 @@ class StartPositions(msgspec.Struct, frozen=True):
     positions: tuple[SegmentPositions, ...] = ()
     drained: tuple[int, ...] = ()
 
+    def fields(self, name: str, topic: ScalableTopic) -> dict[str, Any]:
+        """What a record says of it; a segment that was pruned meanwhile has no part in that.
+
+        Raises ConflictError for another topic of that name.
+        """
+        if self.incarnation != topic.incarnation:
+            raise ConflictError(f"{full_name(name)} was deleted and made again meanwhile")
+        there = {part.segment_id for part in (*topic.segments, *topic.children)}
+        return {
+            "positions": tuple(each for each in self.positions if each.segment_id in there),
+            "segment_ids": tuple(each for each in self.drained if each in there),
+        }
+
 
 class StartPositionFinder:
     """Asked by a topic's controller, in its event loop."""
@@ -57,19 +76,26 @@ class StartPositionFinder:
         self._access = access
         self._positions = positions
 
-    async def of(self, name: str, timestamp_ms: int) -> StartPositions:
+    async def of(self, name: str, timestamp_ms: int, kind: SubscriptionKind) -> StartPositions:
         """At what has that time or a later one, at EARLIEST, or at LATEST.
 
-        Raises NotFoundError, KafkaFailedError, or UnavailableError when Kafka does not answer in
-        time.
+        EARLIEST is what Kafka has now: whatever goes later was the subscription's to read. Where
+        Kafka does not tell it is offset 0, and a queue's group finds it by itself. Raises
+        NotFoundError, and for other times KafkaFailedError, or UnavailableError when Kafka does not
+        answer in time.
         """
         topic = self._access.topic(name)
-        if timestamp_ms == EARLIEST:
+        if timestamp_ms == EARLIEST and kind is SubscriptionKind.QUEUE:
             return StartPositions(topic.incarnation)
         parts = written_parts(self._access.service.prefix, name, topic)
-        found = await self._positions.ask(
-            lambda keeper, left_s: starting_at(keeper, parts, timestamp_ms, left_s), _KAFKA_S
-        )
+        if timestamp_ms == EARLIEST:
+            found = await self._positions.first_offsets(
+                place for part in parts for place in part.places()
+            )
+        else:
+            found = await self._positions.ask(
+                lambda keeper, left_s: starting_at(keeper, parts, timestamp_ms, left_s), _KAFKA_S
+            )
         return beginning(topic, parts, found)
 
 
@@ -86,22 +112,18 @@ def beginning(
     topic: ScalableTopic, parts: Sequence[Part], starts: Mapping[Place, int]
 ) -> StartPositions:
     """What is left out is called drained, if nothing above it is left to read either."""
-    layout = topic.layout
-    done: set[int] = set()
-    positions = []
-    for part in parts:  # by id, so parents come first
-        segment = part.segment
+    found = []
+    for part in parts:
         offsets = tuple(starts.get(place, 0) for place in part.places())
-        if any(offsets):
-            positions.append(SegmentPositions(segment.segment_id, offsets))
-        ends = zip(offsets, segment.end_offsets, strict=not segment.is_active)
-        if (
-            not segment.is_active
-            and layout.ancestors(segment.segment_id) <= done
-            and all(at >= end for at, end in ends)
-        ):
-            done.add(segment.segment_id)
-    return StartPositions(topic.incarnation, tuple(positions), tuple(sorted(done)))
+        if part.segment.end_offsets:  # what lies behind a sealed one's end is no message
+            offsets = tuple(map(min, offsets, part.segment.end_offsets))
+        found.append(SegmentPositions(part.segment.segment_id, offsets))
+    at = {(each.segment_id, bucket): o for each in found for bucket, o in enumerate(each.offsets)}
+    return StartPositions(
+        topic.incarnation,
+        tuple(each for each in found if any(each.offsets)),
+        drained_by_positions(topic.layout, frozenset(), at),
+    )
 
 
 class Groups:

@@ -14,8 +14,10 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 
 from anabranch.broker.errors import KafkaFailedError, OperationError, UnavailableError
+from anabranch.broker.topics.subscriptions.open_transactions import HeldBucket
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.kafka.offsets import EARLIEST, LATEST, Place
+from anabranch.core.subscriptions.draining import unread
 from anabranch.core.subscriptions.instances import Bucket
 from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
@@ -27,9 +29,9 @@ _T = TypeVar("_T")
 
 _WAITING_MAX: Final = 100
 _FRESH_S: Final = 3.0
-_ANSWER_S: Final = 3.0
+ANSWER_S: Final = 3.0
 _KEPT_MAX: Final = 1_000  # topics
-_BUCKETS_MAX: Final = 4_096  # that Kafka is asked for at once
+BUCKETS_MAX: Final = 4_096  # that Kafka is asked for at once
 _GROUPS_MAX: Final = 32
 _NOT_TOLD: Final = (
     "Kafka tells no client with SASL, and none before 4.1, how far a share group has read; "
@@ -38,9 +40,12 @@ _NOT_TOLD: Final = (
 
 
 class PositionKeeper(Protocol):
-    """What is needed of Kafka: `channel.segments.positions.GroupPositions`, or its double."""
+    """What is needed of Kafka: `queue_positions.KafkaPositions`, or its double."""
 
     def offsets(
+        self, places: Iterable[Place], timestamp_ms: int, deadline_s: float
+    ) -> dict[Place, int]: ...
+    def told_offsets(
         self, places: Iterable[Place], timestamp_ms: int, deadline_s: float
     ) -> dict[Place, int]: ...
     def committed(
@@ -54,6 +59,12 @@ class PositionKeeper(Protocol):
     def trim(self, up_to: Mapping[Place, int], deadline_s: float) -> None: ...
     def unused_groups(self, head: str, deadline_s: float) -> list[str]: ...
     def has_members(self, group: str, deadline_s: float) -> bool: ...
+    def open_transactions(
+        self, ends: Mapping[Place, int], deadline_s: float
+    ) -> list[HeldBucket]: ...
+    def abort_transactions(
+        self, found: Sequence[HeldBucket], sealed_ms: int, now_ms: int, deadline_s: float
+    ) -> list[str]: ...
     def close(self) -> None: ...
 
 
@@ -79,6 +90,9 @@ class Positions:
         self._idle: list[PositionKeeper] = []  # each is used by one thread at a time
         self._threads = ThreadPoolExecutor(threads, "positions")
         self._waiting = 0
+        self._wanted: set[Place] = set()
+        self._next: asyncio.Task[Mapping[Place, int]] | None = None
+        self._turn = asyncio.Lock()
 
     async def ask(self, job: Callable[[PositionKeeper, float], _T], seconds: float) -> _T:
         """What `job` returns, which is called in a thread with the time that is left to it.
@@ -119,6 +133,28 @@ class Positions:
             raise UnavailableError(str(error)) from None
         finally:
             self._waiting -= 1
+            del answer, future  # or they, their error and this frame were a circle
+
+    async def first_offsets(self, places: Iterable[Place]) -> Mapping[Place, int]:
+        """The first offset that Kafka still has, of these and others; what it does not tell is
+        left out.
+
+        All that is wanted meanwhile is asked for at once: a consumer may begin 10,000 topics.
+        """
+        self._wanted.update(places)
+        if self._next is None:
+            self._next = asyncio.create_task(self._ask_first(), name="first offsets")
+        return await asyncio.shield(self._next)
+
+    async def _ask_first(self) -> Mapping[Place, int]:
+        async with self._turn:
+            wanted, self._wanted, self._next = self._wanted, set(), None
+            try:
+                return await self.ask(
+                    lambda keeper, left_s: keeper.told_offsets(wanted, EARLIEST, left_s), ANSWER_S
+                )
+            except OperationError:
+                return {}
 
     async def stop(self) -> None:
         """Ends the threads; what is under way is waited for."""
@@ -207,8 +243,7 @@ class Survey(msgspec.Struct, frozen=True):
 
     def left(self, group: str, place: Place) -> int:
         """How many records the group has yet to read of a bucket, of those that are there."""
-        at = max(self.begins[place], self.positions[group][place])
-        return max(0, self.ends[place] - at)
+        return unread(self.ends[place], self.begins[place], self.positions[group][place])
 
     def left_of(self, group: Group) -> int:
         """The same of all that the group reads."""
@@ -235,8 +270,11 @@ def survey(
     places = [place for part in parts.values() for place in part.places()]
     if not places:
         return Survey({}, {}, {group.name: {} for group in groups})
-    begins = keeper.offsets(places, EARLIEST, deadline - clock.now())
     stops = ends(keeper, tuple(parts.values()), deadline - clock.now())
+    begins = dict.fromkeys(places, 0)
+    # Of a bucket that holds nothing Kafka need not have the topic any more.
+    if held := [place for place in places if stops[place]]:
+        begins |= keeper.offsets(held, EARLIEST, deadline - clock.now())
     found: dict[str, dict[Place, int]] = {}
     unasked: list[str] = []
     for group in groups:
@@ -259,16 +297,18 @@ def _standing(
     keeper: PositionKeeper, group: Group, stops: Mapping[Place, int], deadline_s: float
 ) -> dict[Place, int] | None:
     """Where the group goes on; None: Kafka cannot be asked for this queue."""
-    at = group.starts()
+    starts = group.starts()
+    at = {place: start for place, start in starts.items() if stops[place]}
     if not at:
-        return at
+        return starts
     if group.known.kind is not SubscriptionKind.QUEUE:
-        return at | keeper.committed(group.name, at, deadline_s)
+        return starts | keeper.committed(group.name, at, deadline_s)
     told = keeper.queue(group.name, at, deadline_s)
     if at.keys() != told.keys():
         return None
     # What is left is counted up to an end that came later than these.
-    return {place: stops[place] if left == 0 else start for place, (start, left) in told.items()}
+    read = {place: stops[place] if left == 0 else start for place, (start, left) in told.items()}
+    return starts | read
 
 
 def backlogs(
@@ -345,12 +385,12 @@ class Backlogs:
         segments = {part.kafka_topic: part.segment for group in asked for part in group.parts}
         buckets = sum(segment.buckets for segment in segments.values())
         why, found = _NOT_TOLD, {}
-        if buckets > _BUCKETS_MAX:
-            why = f"{buckets} entry buckets are more than the {_BUCKETS_MAX} that are looked up"
+        if buckets > BUCKETS_MAX:
+            why = f"{buckets} entry buckets are more than the {BUCKETS_MAX} that are looked up"
         elif asked:
             try:
                 found = await self._positions.ask(
-                    lambda keeper, left_s: backlogs(keeper, asked, left_s), _ANSWER_S
+                    lambda keeper, left_s: backlogs(keeper, asked, left_s), ANSWER_S
                 )
             except OperationError as error:
                 why = error.reason

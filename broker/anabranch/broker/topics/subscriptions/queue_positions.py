@@ -18,6 +18,11 @@ from typing import Final, TypeVar
 
 from confluent_kafka import KafkaError
 
+from anabranch.broker.topics.subscriptions.open_transactions import (
+    BROKER_S_MAX,
+    HeldBucket,
+    KafkaTransactions,
+)
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.offsets import Place
@@ -48,7 +53,6 @@ _ELSEWHERE: Final = (
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
 )
-_BROKER_S_MAX: Final = 3.0
 COORDINATORS_MAX: Final = 1_000  # remembered
 
 
@@ -59,20 +63,37 @@ class KafkaPositions(GroupPositions):
         super().__init__(connection)
         self._security = connection.security
         self._coordinators: dict[str, Address] = {}  # by group, the last one
-        self._reader = CommittedReader(self._security, _BROKER_S_MAX)
+        self._reader = CommittedReader(self._security, BROKER_S_MAX)
         self._brokers: list[Address] = []  # as they were known last
+        self._transactions: KafkaTransactions | None = None  # most never look for any
 
     def close(self) -> None:
         """Ends the connections."""
         self._reader.close()
+        if self._transactions is not None:
+            self._transactions.close()
         super().close()
+
+    def open_transactions(self, ends: Mapping[Place, int], deadline_s: float) -> list[HeldBucket]:
+        """As `KafkaTransactions.find`."""
+        if self._transactions is None:
+            self._transactions = KafkaTransactions(self._connection, self._admin)
+        return self._transactions.find(ends, deadline_s)
+
+    def abort_transactions(
+        self, found: Sequence[HeldBucket], sealed_ms: int, now_ms: int, deadline_s: float
+    ) -> list[str]:
+        """As `KafkaTransactions.abort`, of what was found."""
+        if self._transactions is None:
+            self._transactions = KafkaTransactions(self._connection, self._admin)
+        return self._transactions.abort(found, sealed_ms, now_ms, deadline_s)
 
     def committed(self, group: str, places: Iterable[Place], deadline_s: float) -> dict[Place, int]:
         """As that of `GroupPositions`, without a client for the group where that can be."""
         asked, deadline = list(places), clock.now() + deadline_s
-        if asked and can_ask(self._security) and deadline_s > _BROKER_S_MAX:
+        if asked and can_ask(self._security) and deadline_s > BROKER_S_MAX:
             try:
-                brokers = self._brokers or self.brokers(group, _BROKER_S_MAX)
+                brokers = self._brokers or self.brokers(group, BROKER_S_MAX)
                 told = self._reader.committed(brokers, {group: asked}).get(group)
             except (OSError, KafkaProtocolError, KafkaUnreachableError, KafkaRefusedError):
                 told = None
@@ -143,7 +164,7 @@ class KafkaPositions(GroupPositions):
         others = self.brokers(group, deadline - clock.now())
         first = [known] if known is not None else []
         for address, version in product([*first, *others], versions):
-            left_s = min(_BROKER_S_MAX, deadline - clock.now())
+            left_s = min(BROKER_S_MAX, deadline - clock.now())
             if left_s <= 0:
                 break
             try:

@@ -40,7 +40,7 @@ from anabranch.broker.topics.subscriptions.positions import (
 from anabranch.broker.topics.subscriptions.usage import Expiry, change_as_read
 from anabranch.broker.topics.watches import OwnedTopics
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
-from anabranch.channel.kafka.offsets import Place
+from anabranch.channel.kafka.offsets import LATEST, Place
 from anabranch.core.subscriptions.draining import drained_by_positions
 from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind, SubscriptionOp
 from anabranch.core.topics.kafka_names import kafka_topic
@@ -74,7 +74,9 @@ class TopicSurveys:
         retention: Retention,
         interval_s: float,
         now: Callable[[], float],
+        note_ends: Callable[[str, ScalableTopic, Mapping[Place, int]], None],
     ) -> None:
+        self._note_ends = note_ends
         self.seen: dict[str, TopicSample] = {}
         self.expiry = Expiry(
             access,
@@ -194,7 +196,7 @@ class TopicSurveys:
         wanted = {each: subscriptions[each] for each in in_turn}
         asked = _Asked(parts, reading_groups(prefix, name, parts, wanted))
         young_ms = self._young_ms() if trims_due else None
-        found, old = await self._positions.ask(
+        found, old, stops = await self._positions.ask(
             lambda keeper, left_s: _survey(keeper, asked, young_ms, left_s), _KAFKA_S
         )
         if not self._access.service.may_act(name):
@@ -202,10 +204,11 @@ class TopicSurveys:
         unasked = set(found.unasked)
         self._unasked[name] = [each for each, g in asked.groups.items() if g.name in unasked]
         self._note_seen(name, topic, asked, found)
+        self._note_ends(name, topic, {**found.ends, **stops})
         late = False
         for subscription, group in asked.groups.items():
             at = found.positions.get(group.name)
-            if at is not None and await self._say_drained(name, topic, subscription, group, at):
+            if at is not None and await self._say_drained(name, topic, subscription, group, found):
                 continue
             # Kafka forgets no queue's, and where a checkpoint begins is its consumer's to say.
             if group.known.kind is not SubscriptionKind.STREAM:
@@ -232,14 +235,15 @@ class TopicSurveys:
         topic: ScalableTopic,
         subscription: str,
         group: Group,
-        at: Mapping[Place, int],
+        found: Survey,
     ) -> bool:
         """Whether the log is told what nobody is there to report.
 
         Of a stream that somebody uses, its consumers say it. What Kafka calls done of a queue it
         gives to nobody again, whoever is there.
         """
-        known = group.known
+        known, at = group.known, found.positions[group.name]
+        at = {place: max(offset, found.begins[place]) for place, offset in at.items()}
         drained = drained_by_positions(topic.layout, frozenset(known.drained), group.by_bucket(at))
         if not drained:
             return False
@@ -283,6 +287,10 @@ class TopicSurveys:
             except KafkaUnreachableError as error:
                 raise UnavailableError(str(error)) from None
             self._retained[name] = there
+
+    def is_retained(self, name: str, kafka_topic: str) -> bool:
+        """Whether Kafka has got today's retention of a segment from this node."""
+        return kafka_topic in self._retained.get(name, ())
 
     def _trims_due(self, name: str) -> bool:
         if math.isinf(self._retention.read_s):
@@ -362,13 +370,18 @@ class _Asked(msgspec.Struct, frozen=True):
 
 def _survey(
     keeper: PositionKeeper, asked: _Asked, young_ms: int | None, left_s: float
-) -> tuple[Survey, dict[Place, int]]:
-    """Also, if a time is given, the first offset of it or a later one in what is active."""
+) -> tuple[Survey, dict[Place, int], dict[Place, int]]:
+    """Also, if a time is given, the first offset of it or a later one in what is active; and where
+    Kafka's partitions of sealed segments end.
+    """
     deadline = clock.now() + left_s
     asked_s = left_s if young_ms is None else left_s - _OLD_S
     found = survey(keeper, asked.groups.values(), asked_s, asked.parts, _GROUP_S)
+    sealed = [place for part in asked.parts if part.segment.end_offsets for place in part.places()]
+    stops = keeper.told_offsets(sealed, LATEST, deadline - clock.now()) if sealed else {}
     if young_ms is None:
-        return found, {}
+        return found, {}, stops
     active = [place for part in asked.parts if part.segment.is_active for place in part.places()]
     at = keeper.offsets(active, young_ms, deadline - clock.now())
-    return found, {place: at[place] if at[place] >= 0 else found.ends[place] for place in active}
+    old = {place: at[place] if at[place] >= 0 else found.ends[place] for place in active}
+    return found, old, stops

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import json
 
-import pytest
-from click.testing import CliRunner
-
-from anabranch.broker.cli.main import cli
 from support.commands import Done, ran
-from support.http import HttpNode, with_http
-from support.memory_cluster import MemoryCluster
+from support.http import HttpNode, on_nodes
 
 
 def outputs(found: list[Done]) -> list[str]:
@@ -18,79 +13,57 @@ def outputs(found: list[Done]) -> list[str]:
     return [each.output for each in found]
 
 
-def test_a_tenant_is_created_shown_changed_and_deleted() -> None:
-    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
-        url = str(nodes[0].http.base_url)
-        *done, again, deleted, gone = await ran(
-            url,
-            "tenants create acme --admin-role ada",
-            "tenants list",
-            "tenants show acme",
-            "tenants update acme --admin-role bob",
-            "tenants show acme --json",
-            "tenants create acme",
-            "tenants delete acme",
-            "tenants show acme",
-        )
-        *words, shown = outputs(done)
-        assert words == [
-            "tenant acme is created\n",
-            "acme\npublic\n",
-            "admin roles: ada\nallowed clusters: standalone\n",
-            "tenant acme is updated\n",
-        ]
-        assert json.loads(shown) == {"adminRoles": ["bob"], "allowedClusters": ["standalone"]}
-        assert (again.exit_code, "anabranch: 409: " in again.errors) == (1, True)
-        assert deleted.output == "tenant acme is deleted\n"
-        assert (gone.exit_code, "404: Tenant acme does not exist" in gone.errors) == (1, True)
-
-    with_http(test)
+@on_nodes()
+async def test_a_tenant_is_created_shown_changed_and_deleted(node: HttpNode) -> None:
+    *done, again, deleted, gone = await ran(
+        str(node.http.base_url),
+        "tenants create acme --admin-role ada",
+        "tenants list",
+        "tenants show acme",
+        "tenants update acme --admin-role bob",
+        "tenants show acme --json",
+        "tenants create acme",
+        "tenants delete acme",
+        "tenants show acme",
+    )
+    *words, shown = outputs(done)
+    assert words == [
+        "tenant acme is created\n",
+        "acme\npublic\n",
+        "admin roles: ada\nallowed clusters: standalone\n",
+        "tenant acme is updated\n",
+    ]
+    assert json.loads(shown) == {"adminRoles": ["bob"], "allowedClusters": ["standalone"]}
+    assert (again.exit_code, "anabranch: 409: " in again.errors) == (1, True)
+    assert deleted.output == "tenant acme is deleted\n"
+    assert (gone.exit_code, "404: Tenant acme does not exist" in gone.errors) == (1, True)
 
 
-def test_a_namespace_is_created_divided_unloaded_and_deleted() -> None:
-    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
-        url = str(nodes[0].http.base_url)
-        found = await ran(
-            url,
-            "namespaces create public/shop --bundles 2",
-            "namespaces list",
-            "namespaces show public/shop",
-            "namespaces split public/shop 0x80000000_0xffffffff --at 3221225472",
-            "namespaces unload public/shop 0xc0000000_0xffffffff",
-            "namespaces unload public/shop",
-            "namespaces delete public/shop",
-            "namespaces show public/shop",
-        )
-        gone = found.pop()
-        assert outputs(found) == [
-            "namespace public/shop is created\n",
-            "public/default\npublic/shop\n",
-            "bundles: 2, 0x00000000, 0x80000000, 0xffffffff\nclusters: standalone\n",
-            (
-                "bundle 0x80000000_0xffffffff is split into 2 parts: 0x80000000_0xc0000000, "
-                "0xc0000000_0xffffffff\n"
-            ),
-            "bundle 0xc0000000_0xffffffff of public/shop is unloaded\n",
-            "all bundles of public/shop are unloaded\n",
-            "namespace public/shop is deleted\n",
-        ]
-        said = "anabranch: 404: Namespace public/shop does not exist\n"
-        assert (gone.exit_code, gone.errors) == (1, said)
-
-    with_http(test)
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("tenants", "create", "a/b"), "tenant name 'a/b' is not valid"),
-        (("namespaces", "create", "acme"), "not of the form tenant/namespace"),
-        (("namespaces", "create", "acme/shop", "--bundles", "0"), "0 is not in the range x>=1"),
-        (("namespaces", "unload", "acme/shop", "--to", "b1:8080"), "--to is for one bundle"),
-        (("namespaces", "unload", "acme/shop", "0x00_0x01", "--to", "b1"), "host:webPort"),
-    ],
-)
-def test_wrong_usage_is_said_in_words_and_asks_no_node(words: tuple[str, ...], said: str) -> None:
-    found = CliRunner().invoke(cli, [*words, "--url", "http://127.0.0.1:9"])
-    assert found.exit_code != 0
-    assert said in found.output or said in str(found.exception)
+@on_nodes()
+async def test_a_namespace_is_created_divided_unloaded_and_deleted(node: HttpNode) -> None:
+    found = await ran(
+        str(node.http.base_url),
+        "namespaces create public/shop --bundles 2",
+        "namespaces list",
+        "namespaces show public/shop",
+        "namespaces split public/shop 0x80000000_0xffffffff --at 3221225472",
+        "namespaces unload public/shop 0xc0000000_0xffffffff",
+        "namespaces unload public/shop",
+        "namespaces delete public/shop",
+        "namespaces show public/shop",
+    )
+    gone = found.pop()
+    assert outputs(found) == [
+        "namespace public/shop is created\n",
+        "public/default\npublic/shop\n",
+        "bundles: 2, 0x00000000, 0x80000000, 0xffffffff\nclusters: standalone\n",
+        (
+            "bundle 0x80000000_0xffffffff is split into 2 parts: 0x80000000_0xc0000000, "
+            "0xc0000000_0xffffffff\n"
+        ),
+        "bundle 0xc0000000_0xffffffff of public/shop is unloaded\n",
+        "all bundles of public/shop are unloaded\n",
+        "namespace public/shop is deleted\n",
+    ]
+    said = "anabranch: 404: Namespace public/shop does not exist\n"
+    assert (gone.exit_code, gone.errors) == (1, said)

@@ -48,9 +48,7 @@ def test_a_secret_signs_what_nodes_with_it_verify(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["ES256", "RS256", "EdDSA"])
-def test_a_private_key_signs_what_nodes_with_its_public_one_verify(
-    tmp_path: Path, algorithm: str
-) -> None:
+def test_a_private_key_signs_what_its_public_one_verifies(tmp_path: Path, algorithm: str) -> None:
     private, public, key_set = (str(tmp_path / name) for name in ("a.key", "a.pub", "set.json"))
     made = ("--private", private, "--public", public, "--key-set", key_set, "--kid", "one")
     run("keys", *made, "--algorithm", algorithm)

@@ -13,7 +13,6 @@ from click.testing import CliRunner, Result
 from anabranch.admin import NoNodeError, UnreachableError
 from anabranch.broker.cli.main import cli
 from anabranch.broker.cli.shared.api import connect
-from anabranch.core.errors import InvalidInputError
 from support.answering import Answer, node
 from support.nobody import nobody
 
@@ -29,8 +28,6 @@ def ran(*words: str, **environment: str) -> Result:
 
 
 def _segment(number: int, *children: int) -> dict[str, object]:
-    numbers = ("createdAtEpoch", "sealedAtEpoch", "createdAtMs", "sealedAtMs")
-    truths = ("sealed", "active", "root", "leaf", "legacy")
     return {
         "segmentId": number,
         "hashRange": {"start": 0, "end": 0xFFFF},
@@ -39,8 +36,8 @@ def _segment(number: int, *children: int) -> dict[str, object]:
         "childIds": list(children),
         "entryBucketSplits": [],
         "endOffsets": [],
-        **dict.fromkeys(numbers, 0),
-        **dict.fromkeys(truths, False),
+        **dict.fromkeys(("createdAtEpoch", "sealedAtEpoch", "createdAtMs", "sealedAtMs"), 0),
+        **dict.fromkeys(("sealed", "active", "root", "leaf", "legacy"), False),
     }
 
 
@@ -93,8 +90,7 @@ def test_what_came_of_a_split_is_asked_of_the_node_that_did_it() -> None:
             shown = ran("topics", "split", TOPIC, "0", "--url", asked, "--json")
     assert said.output == "segment 0 is split: 1 [0000-ffff], 2 [0000-ffff]\n"
     found = json.loads(shown.output)
-    assert found["parents"] == [0]
-    assert [child["segmentId"] for child in found["children"]] == [1, 2]
+    assert (found["parents"], [child["segmentId"] for child in found["children"]]) == ([0], [1, 2])
 
 
 @pytest.mark.parametrize(
@@ -124,9 +120,7 @@ def test_a_refusal_is_a_line_that_says_where_to_look_if_segments_are_not_as_thou
         ((503, {}, {"reason": "try again"}), False),
     ],
 )
-def test_who_makes_segments_by_hand_is_told_where_auto_scaling_may_change_them(
-    stats: Answer, hinted: bool
-) -> None:
+def test_who_makes_segments_by_hand_is_told_of_auto_scaling(stats: Answer, hinted: bool) -> None:
     def answer(verb: str, path: str) -> Answer:
         if path.endswith("/stats"):
             return stats
@@ -177,23 +171,9 @@ def test_a_subscription_is_created_or_was_there_and_one_of_another_type_is_refus
     assert "delete it first" in said[2].output
 
 
-def test_a_node_that_is_gone_and_was_not_named_is_said_to_be_in_charge() -> None:
-    with nobody() as address:
-        gone = f"http://{address}"
-        with node(sent_on(gone)) as asked, pytest.raises(UnreachableError) as refused:
-            connect(asked).tenants.delete_tenant("acme")
-    assert str(refused.value).startswith(f"{gone} is in charge of this by the log")
-    assert "try again" in str(refused.value)
-    assert "start one" not in str(refused.value)
-
-
-def test_an_address_may_leave_out_its_scheme_and_have_no_other() -> None:
+def test_an_address_may_leave_out_its_scheme() -> None:
     with node(lambda _verb, _path: (200, {}, ["acme"])) as asked:
-        bare = asked.removeprefix("http://") + "/"
-        assert connect(bare).tenants.get_tenants() == ["acme"]
-    for wrong in ("pulsar://localhost:6650", "", "http://"):
-        with pytest.raises(InvalidInputError, match=r"http://host:port.*webServicePort"):
-            connect(wrong)
+        assert connect(asked.removeprefix("http://") + "/").tenants.get_tenants() == ["acme"]
 
 
 def test_a_port_that_does_not_speak_http_is_said_to_be_the_wrong_one() -> None:
@@ -209,9 +189,7 @@ def test_a_port_that_does_not_speak_http_is_said_to_be_the_wrong_one() -> None:
         closing.join()
 
 
-def test_deleting_a_topic_asks_and_where_nobody_can_be_asked_wants_to_be_told(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_deleting_a_topic_asks_or_wants_to_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
     asked_for: list[str] = []
 
     def answer(verb: str, path: str) -> Answer:
@@ -250,8 +228,7 @@ def test_a_look_up_without_a_domain_means_a_scalable_topic_and_says_if_there_is_
         return 200, {}, {**owner, "httpUrl": "http://b1:8080"}
 
     with node(answer) as asked:
-        found = ran("lookup", TOPIC, "--url", asked)
-        assert found.stdout == (
+        assert ran("lookup", TOPIC, "--url", asked).stdout == (
             f"topic://{TOPIC} is served by http://b1:8080 (bundle 0x00000000_0x40000000)\n"
         )
         assert paths[1] == f"/lookup/v2/topic/topic/{TOPIC}"
@@ -259,6 +236,5 @@ def test_a_look_up_without_a_domain_means_a_scalable_topic_and_says_if_there_is_
         assert (gone.exit_code, gone.stdout) == (1, "")
         assert "404: Scalable topic not found: topic://public/default/absent" in gone.stderr
         assert "`anabranch topics create topic://public/default/absent` makes it" in gone.stderr
-        other = ran("lookup", "persistent://public/default/absent/", "--url", asked)
-        assert other.exit_code == 0
+        assert ran("lookup", "persistent://public/default/absent/", "--url", asked).exit_code == 0
     assert not any(path.startswith("/lookup") and path.endswith("absent") for path in paths)

@@ -18,10 +18,7 @@ LAYOUT = {"epoch": 0, "nextSegmentId": 0, "segments": {}, "properties": {}}
 
 
 def run(
-    *arguments: str,
-    shell: str = "",
-    stdout: int = subprocess.PIPE,
-    stderr: int = subprocess.PIPE,
+    *arguments: str, shell: str = "", stdout: int = subprocess.PIPE, stderr: int = subprocess.PIPE
 ) -> subprocess.CompletedProcess[str]:
     """The command to its end; `shell`: what a shell does to its streams."""
     words = [*COMMAND, *arguments]
@@ -39,7 +36,7 @@ def unread() -> int:
     return write
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("topics", "split", "--help"), ("--version",)])
+@pytest.mark.parametrize("arguments", [("topics", "split", "--help"), ("--version",)])
 def test_nobody_needs_to_read_what_is_printed(arguments: tuple[str, ...]) -> None:
     write = unread()
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import click
 import pytest
@@ -11,24 +11,15 @@ import pytest
 from anabranch.admin import NoNodeError
 from anabranch.broker.cli.main import cli
 from anabranch.broker.cli.shared.watching import watched
+from support.commands import every
 
 # What has --json and no --watch: it changes something, goes on by itself, or tells of what stands.
 OTHERS = {
     *("lookup", "topics create", "topics split", "topics merge", "topics rebucket"),
     *("topics relocate", "topics properties", "topics consume", "topics produce", "topics peek"),
-    "topics watch",
+    *("topics watch", "segments strays"),
     *("log tail", "archive", "audit", "backtest", "settings", "doctor", "demo"),
 }
-
-
-def every(command: click.Command, *path: str) -> Iterator[tuple[str, click.Command]]:
-    yield " ".join(path), command
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            found = command.get_command(context, name)
-            assert found is not None
-            yield from every(found, *path, name)
 
 
 def test_every_reading_command_can_be_watched() -> None:
@@ -69,8 +60,7 @@ def test_what_has_changed_is_said_again_with_the_time(capsys: pytest.CaptureFixt
     found = capsys.readouterr()
     first, blank, at, second = found.out.splitlines()
     assert (first, blank, second) == ("one", "", "two")
-    assert at.count(":") == 2
-    assert found.err == "of one\nof two\n"
+    assert (at.count(":"), found.err) == (2, "of one\nof two\n")
 
 
 def test_without_the_flag_it_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,9 +68,7 @@ def test_without_the_flag_it_is_said_once(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().out == "one\n"
 
 
-def test_a_node_that_is_away_for_a_while_is_told_and_waited_for(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_node_that_is_away_is_told_and_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
     gone = NoNodeError("no node answers")
     watched(True, telling("one", gone, gone, "one"), times(3))
     found = capsys.readouterr()

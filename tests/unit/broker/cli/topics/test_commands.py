@@ -5,31 +5,15 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.broker.cli.main import cli
 from anabranch.broker.cli.topics import dag
 from anabranch.broker.cli.topics.produce import split_line
 from anabranch.core.hashing import RING16
 from anabranch.core.topics.layout import SegmentLayout
 
-COMMANDS = (
-    *(
-        "create",
-        "list",
-        "show",
-        "stats",
-        "properties",
-        "split",
-        "merge",
-        "rebucket",
-        "relocate",
-        "delete",
-        "peek",
-    ),
-)
+Ended = Callable[[list[str]], tuple[int, str]]
 TOPIC = "public/default/orders"
 EMPTY = "/dev/null"
 
@@ -40,8 +24,7 @@ def grown() -> SegmentLayout:
 
 
 def test_a_split_is_a_box_above_two_and_a_merge_two_above_one() -> None:
-    drawn = dag.draw(grown(), 50)
-    assert drawn == (
+    assert dag.draw(grown(), 50) == (
         "epoch  0000          6000   8000      c000    ffff\n"
         "    0  ┌─────────────────────────────────────────┐\n"
         "       │ 0  4 buckets                            │\n"
@@ -65,10 +48,9 @@ def test_the_picture_has_a_form_without_box_characters() -> None:
     assert drawn.splitlines()[-1] == "  now  +=============+================+==========+"
 
 
-OPERATIONS = st.lists(st.tuples(st.booleans(), st.integers(0, 999)), max_size=25)
+OPERATIONS = st.lists(st.tuples(st.booleans(), st.integers(0, 999)), max_size=15)
 
 
-@settings(max_examples=150, deadline=None)
 @given(initial=st.integers(1, 60), operations=OPERATIONS, columns=st.integers(80, 160))
 def test_every_segment_of_any_layout_is_in_the_picture_and_no_line_is_too_long(
     initial: int, operations: list[tuple[bool, int]], columns: int
@@ -109,8 +91,7 @@ def test_many_segments_are_drawn_in_bands_and_too_many_not_at_all() -> None:
 
 
 def test_lanes_keep_their_least_width_and_share_the_rest_by_size() -> None:
-    edges = [0, 1, 2, 0x8000, RING16]
-    places = dag._places(edges, 60, 3)
+    places = dag._places([0, 1, 2, 0x8000, RING16], 60, 3)
     assert [right - left for left, right in pairwise(places)] == [3, 3, 27, 27]
 
 
@@ -119,46 +100,18 @@ def test_rows_say_ranges_in_hex_relations_buckets_and_end_offsets_within_80_colu
     children = layout.split_children(0)
     ends = {0: (1_000_001, 1_000_002, 1_000_003, 1_000_004)}
     rows = dag.describe(layout.replaced((0,), children, ends, 0))
-    assert rows[0] == (
-        *("0", "0000-7fff", "SEALED", "0-1", "-", "2,3", "4"),
-        "1000001, 1000002,",
-    )
+    assert rows[0] == (*("0", "0000-7fff", "SEALED", "0-1", "-", "2,3", "4"), "1000001, 1000002,")
     assert rows[1] == ("",) * 7 + ("1000003, 1000004",)
     assert rows[3][:7] == ("2", "0000-3fff", "ACTIVE", "1-", "0", "-", "2")
-    widths = [max(len(row[at]) for row in (dag.HEAD, *rows)) for at in range(8)]
-    assert sum(widths) + 2 * 7 <= 80
+    assert sum(max(len(row[at]) for row in (dag.HEAD, *rows)) for at in range(8)) + 2 * 7 <= 80
 
 
-def test_a_file_that_is_no_checkpoint_is_said_before_anything_is_asked(
-    tmp_path: Path, ended: Callable[[list[str]], tuple[int, str]]
-) -> None:
+def test_a_file_that_is_no_checkpoint_is_said_at_once(tmp_path: Path, ended: Ended) -> None:
     file = tmp_path / "positions"
     file.write_text("[]")
     arguments = ["topics", "consume", TOPIC, "--subscription", "s", "--type", "checkpoint"]
     status, error = ended([*arguments, "--checkpoint", str(file), "--url", "http://127.0.0.1:9"])
     assert (status, f"{file}: this is no checkpoint" in error) == (2, True), error
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_of_topics_explains_itself_with_an_example(name: str) -> None:
-    found = CliRunner().invoke(cli, ["topics", name, "--help"])
-    assert found.exit_code == 0, found.output
-    assert f"Example: anabranch topics {name} " in " ".join(found.output.split())
-
-
-@pytest.mark.parametrize("name", ["create", "list", "delete", "seek", "skip-all", "dead-letters"])
-def test_every_command_of_subscriptions_explains_itself_with_an_example(name: str) -> None:
-    found = CliRunner().invoke(cli, ["topics", "subscriptions", name, "--help"])
-    assert found.exit_code == 0, found.output
-    example = f"Example: anabranch topics subscriptions {name} "
-    assert example in " ".join(found.output.split())
-
-
-def test_the_help_of_topics_lists_them_all() -> None:
-    found = CliRunner().invoke(cli, ["topics", "--help"])
-    assert [
-        name for name in (*COMMANDS, "subscriptions") if f"\n  {name} " not in found.output
-    ] == []
 
 
 @pytest.mark.parametrize(
@@ -167,50 +120,22 @@ def test_the_help_of_topics_lists_them_all() -> None:
         (["create", "orders"], "not of the form topic://tenant/namespace/topic"),
         (["create", "persistent://a/b/c"], "those begin with topic://"),
         (["create", "a/b/bad name"], "topic name 'bad name' is not valid"),
-        (["create", TOPIC, "--property", "team"], "'team' is not of the form k=v"),
-        (["create", TOPIC, "--segments", "many"], "'many' is not a valid integer"),
-        (["list", "a/b/c"], "not of the form tenant/namespace"),
-        (["list", "--property", "=x"], "'=x' is not of the form k=v"),
-        (["split", TOPIC, "first"], "'first' is not a valid integer"),
-        (["split", TOPIC], "Missing argument 'SEGMENT'"),
         (["rebucket", TOPIC, "1", "0"], "0 is not in the range x>=1"),
         (["subscriptions", "create", TOPIC, "a/b"], "subscription name 'a/b' is not valid"),
-        (["subscriptions", "create", TOPIC, "s", "--type", "topic"], "'topic' is not one of"),
-        (["subscriptions", "seek", TOPIC, "s"], "Missing option '--to'"),
         (["subscriptions", "seek", TOPIC, "s", "--to", "noon"], "'noon' is not earliest, latest"),
         (["subscriptions", "seek", TOPIC, "s", "--to", "1969-12-31"], "before 1970"),
         (["properties", TOPIC, "--set", "a"], "'a' is not of the form k=v"),
         (["properties", TOPIC, "--set", "a=b", "--remove", "a"], "a cannot be set and removed"),
-        (["produce", TOPIC, "--header", "a"], "'a' is not of the form k=v"),
         (["produce", TOPIC, "--file", "/nowhere"], "No such file"),
         (["produce", TOPIC, "--service-url", "http://a:1", "--file", EMPTY], "pulsar://"),
-        (["consume", TOPIC], "Missing option '--subscription'"),
         (["consume", TOPIC, "--subscription", "s", "--type", "checkpoint"], "go together"),
         (["consume", TOPIC, "--subscription", "s", "--checkpoint", "/dev/null"], "go together"),
-        (["consume", TOPIC, "--subscription", "s", "--max", "0"], "0 is not in the range x>=1"),
     ],
 )
-def test_wrong_usage_is_said_in_words_and_asks_no_node(
-    arguments: list[str], said: str, ended: Callable[[list[str]], tuple[int, str]]
-) -> None:
+def test_wrong_usage_is_told_asking_no_node(arguments: list[str], said: str, ended: Ended) -> None:
     status, error = ended(["topics", *arguments, "--url", "http://127.0.0.1:9"])
     assert (status, said in error) == (2, True), error
     assert "Traceback" not in error
-
-
-@pytest.fixture
-def ended(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[[list[str]], tuple[int, str]]:
-    from anabranch.broker.cli.main import main
-
-    def run(arguments: list[str]) -> tuple[int, str]:
-        monkeypatch.setattr("sys.argv", ["anabranch", *arguments])
-        with pytest.raises(SystemExit) as how:
-            main()
-        return int(str(how.value.code)), capsys.readouterr().err
-
-    return run
 
 
 def test_a_line_is_key_tab_value_unless_all_have_one_key() -> None:

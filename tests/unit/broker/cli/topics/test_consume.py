@@ -74,8 +74,7 @@ def test_who_waits_for_nothing_any_more_has_what_came_and_a_status_of_its_own(
     if kind == "checkpoint":
         words += ["--checkpoint", str(file)]
     found = CliRunner().invoke(consume_module.consume, words, standalone_mode=False)
-    assert found.return_value == 3
-    assert found.stdout == "0/0@0\tk\tv\n0/0@1\tk\tv\n"
+    assert (found.return_value, found.stdout) == (3, "0/0@0\tk\tv\n0/0@1\tk\tv\n")
     assert found.stderr == "anabranch: no message came in 2.5 s; Kafka said last: no\n"
     assert given.waits[-1] == 2.5
     assert (given.acknowledged > 0, given.is_closed) == (True, True)
@@ -89,7 +88,7 @@ def test_who_has_as_many_as_wanted_does_not_wait(given: Given) -> None:
     assert (found.return_value, found.stderr, given.waits) == (0, "", [])
 
 
-@pytest.mark.parametrize("wait", ["0", "-1", "nan", "inf"])
+@pytest.mark.parametrize("wait", ["0", "nan"])
 def test_a_time_that_is_none_is_refused(wait: str, given: Given) -> None:
     words = [TOPIC, "--subscription", "s", "--timeout", wait]
     found = CliRunner().invoke(consume_module.consume, words)
@@ -105,28 +104,15 @@ def test_a_time_that_is_none_is_refused(wait: str, given: Given) -> None:
         (["--property", "team"], "not KEY=VALUE"),
         (["--pattern", "x", "--property", "a=b"], "not by both"),
         (["--pattern", "x", "--type", "checkpoint", "--checkpoint", "f"], "one TOPIC"),
+        (["--pattern", ""], "--pattern is empty"),
+        (["--namespace", ""], "not of the form tenant/namespace"),
+        (["--property", "team=a", "--property", "team=b"], "--property team is given twice"),
     ],
 )
-def test_topics_that_are_not_clearly_chosen_are_refused(chosen: list[str], why: str) -> None:
+def test_what_could_select_other_topics_is_refused(chosen: list[str], why: str) -> None:
     answer = CliRunner().invoke(consume_module.consume, [*chosen, "--subscription", "s"])
     assert answer.exit_code != 0
     assert why in answer.output + str(answer.exception)
-
-
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        (("--pattern", ""), "--pattern is empty"),
-        (("--namespace", ""), "not of the form tenant/namespace"),
-        (("--property", "team=a", "--property", "team=b"), "--property team is given twice"),
-    ],
-)
-def test_what_would_select_other_topics_than_are_meant_is_refused(
-    options: tuple[str, ...], why: str
-) -> None:
-    found = CliRunner().invoke(consume_module.consume, ["--subscription", "s", *options])
-    assert found.exit_code
-    assert why in found.output + str(found.exception)
 
 
 def test_a_selection_that_nothing_may_come_of_says_so(capsys: pytest.CaptureFixture[str]) -> None:

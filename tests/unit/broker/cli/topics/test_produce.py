@@ -89,9 +89,7 @@ def test_a_document_has_the_names_of_rest_and_a_key_that_is_no_text_in_base_64_t
     assert kept.values == [b"one", b"two"]
 
 
-def test_failures_are_counted_once_ten_are_told(
-    kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ten_failures_are_told(kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def refused(_value: bytes, _key: bytes | None, **_: object) -> None:
         raise MessageTooLargeError("too large")
 

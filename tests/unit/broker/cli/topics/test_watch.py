@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -18,7 +16,9 @@ from anabranch.broker.cli.topics.watch import ListEvent, follow, watch
 from anabranch.client import Client, ListChange, TopicSelection
 from support.lister import Lister
 from support.waiting import until
-from support.wire import HOST, run, serving
+from support.wire import HOST, on_both_loops, serving
+
+pytestmark = on_both_loops
 
 HOME = TopicSelection("public/default")
 A, B, C = (f"topic://public/default/{each}" for each in "abc")
@@ -44,37 +44,31 @@ async def following(
             await asyncio.gather(work, return_exceptions=True)
 
 
-def test_what_is_there_is_shown_first_and_then_what_comes_and_goes() -> None:
-    async def test() -> None:
-        node = Lister(B, A)
-        async with following(node) as shown:
-            await until(lambda: len(shown) == 2)
-            node.change(added=C)
-            node.change(removed=A)
-            await until(lambda: len(shown) == 4)
-        assert shown == [
-            (ListEvent.PRESENT, "a"),
-            (ListEvent.PRESENT, "b"),
-            (ListEvent.ADDED, "c"),
-            (ListEvent.REMOVED, "a"),
-        ]
-
-    run(test)
+async def test_what_is_there_is_shown_first_and_then_what_comes_and_goes() -> None:
+    node = Lister(B, A)
+    async with following(node) as shown:
+        await until(lambda: len(shown) == 2)
+        node.change(added=C)
+        node.change(removed=A)
+        await until(lambda: len(shown) == 4)
+    assert shown == [
+        (ListEvent.PRESENT, "a"),
+        (ListEvent.PRESENT, "b"),
+        (ListEvent.ADDED, "c"),
+        (ListEvent.REMOVED, "a"),
+    ]
 
 
-def test_what_changed_while_the_node_was_away_is_shown_as_it_comes_back() -> None:
-    async def test() -> None:
-        node = Lister(A)
-        async with following(node, changes_only=True) as shown:
-            node.cut()
-            node.topics = {B}
-            await until(lambda: len(shown) == 2)
-        assert sorted(shown, key=lambda each: each[1]) == [
-            (ListEvent.REMOVED, "a"),
-            (ListEvent.ADDED, "b"),
-        ]
-
-    run(test)
+async def test_what_changed_while_the_node_was_away_is_shown_as_it_comes_back() -> None:
+    node = Lister(A)
+    async with following(node, changes_only=True) as shown:
+        node.cut()
+        node.topics = {B}
+        await until(lambda: len(shown) == 2)
+    assert sorted(shown, key=lambda each: each[1]) == [
+        (ListEvent.REMOVED, "a"),
+        (ListEvent.ADDED, "b"),
+    ]
 
 
 class _Given:
@@ -134,10 +128,3 @@ def test_a_property_needs_a_value() -> None:
     found = CliRunner().invoke(watch, ["--property", "team"])
     assert found.exit_code == 2
     assert "--property team is not KEY=VALUE" in found.output
-
-
-def test_it_needs_no_package_of_a_node() -> None:
-    """`pip install anabranch` brings it."""
-    said = "import anabranch.broker.cli.topics.watch, sys; print('pyspark' in sys.modules)"
-    found = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
-    assert found.stdout == "False\n"

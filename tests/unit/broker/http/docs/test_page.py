@@ -11,8 +11,7 @@ import pytest
 
 from anabranch.broker.http.docs import pages
 from anabranch.broker.http.docs.page import docs_page
-from support.http import HttpNode, with_http
-from support.memory_cluster import MemoryCluster
+from support.http import HttpNode, on_nodes
 
 _VOID = ("meta", "br", "link", "img", "input")
 
@@ -49,28 +48,26 @@ class _Page(HTMLParser):
         self.text += data
 
 
-def test_the_page_describes_every_operation_and_asks_no_other_host() -> None:
-    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
-        answer = await nodes[0].http.get("/docs")
-        assert answer.headers["content-type"].startswith("text/html")
-        page = _Page(answer.text)
-        description = (await nodes[0].http.get("/openapi.json")).json()
-        for path, verbs in description["paths"].items():
-            for verb, operation in verbs.items():
-                assert f"{verb.upper()} {path}\n" in page.text
-                assert operation["operationId"] in page.anchors
-        for name, schema in description["components"]["schemas"].items():
-            assert f"body-{name}" in page.anchors
-            assert all(field in page.text for field in schema.get("properties", ()))
-        # No script, no picture, no other page: only anchors here and the node's own description.
-        assert not page.tags & {"script", "link", "img", "iframe", "object"}
-        assert "@import" not in answer.text
-        assert "url(" not in answer.text
-        inside = {f"#{anchor}" for anchor in page.anchors}
-        assert len(page.anchors) == len(set(page.anchors))
-        assert set(page.links) - inside == {"openapi.json"}
-
-    with_http(test)
+@on_nodes()
+async def test_the_page_describes_every_operation_and_asks_no_other_host(node: HttpNode) -> None:
+    answer = await node.http.get("/docs")
+    assert answer.headers["content-type"].startswith("text/html")
+    page = _Page(answer.text)
+    description = (await node.http.get("/openapi.json")).json()
+    for path, verbs in description["paths"].items():
+        for verb, operation in verbs.items():
+            assert f"{verb.upper()} {path}\n" in page.text
+            assert operation["operationId"] in page.anchors
+    for name, schema in description["components"]["schemas"].items():
+        assert f"body-{name}" in page.anchors
+        assert all(field in page.text for field in schema.get("properties", ()))
+    # No script, no picture, no other page: only anchors here and the node's own description.
+    assert not page.tags & {"script", "link", "img", "iframe", "object"}
+    assert "@import" not in answer.text
+    assert "url(" not in answer.text
+    inside = {f"#{anchor}" for anchor in page.anchors}
+    assert len(page.anchors) == len(set(page.anchors))
+    assert set(page.links) - inside == {"openapi.json"}
 
 
 def test_what_a_description_says_is_text_and_no_markup() -> None:
@@ -98,7 +95,10 @@ def test_what_a_description_says_is_text_and_no_markup() -> None:
     assert page.text.count(evil) >= 8
 
 
-def test_what_anybody_may_ask_for_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@on_nodes()
+async def test_what_anybody_may_ask_for_is_made_once(
+    node: HttpNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made: list[str] = []
 
     def page(openapi: Mapping[str, Any]) -> str:
@@ -106,12 +106,7 @@ def test_what_anybody_may_ask_for_is_made_once(monkeypatch: pytest.MonkeyPatch) 
         return docs_page(openapi)
 
     monkeypatch.setattr(pages, "docs_page", page)
-
-    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
-        paths = ["/docs", "/openapi.json"] * 10
-        answers = await asyncio.gather(*(nodes[0].http.get(path) for path in paths))
-        assert {answer.status_code for answer in answers} == {200}
-        assert len({answer.content for answer in answers}) == 2
-        assert len(made) == 1
-
-    with_http(test, count=1)
+    paths = ["/docs", "/openapi.json"] * 10
+    answers = await asyncio.gather(*(node.http.get(path) for path in paths))
+    assert {answer.status_code for answer in answers} == {200}
+    assert (len({answer.content for answer in answers}), len(made)) == (2, 1)

@@ -13,9 +13,8 @@ from anabranch.broker.http.senders import CALLER_KEY, Caller, principal_of
 from anabranch.broker.security.authenticator import Authenticator
 from anabranch.broker.settings import load_settings
 from anabranch.core.security.principal import Principal
-from support import steady
-from support.memory_cluster import MemoryCluster, until
-from support.secured import ROOT, SecuredNode, bearer, tokens_alone, with_secured
+from support.memory_cluster import until
+from support.secured import ROOT, bearer, secured_node, tokens_alone
 from support.tokens import secret_file
 
 ORIGINAL = "x-original-principal"
@@ -69,92 +68,72 @@ def authorization(role: str) -> tuple[str, str]:
     return "authorization", bearer(role)
 
 
-def test_each_request_is_its_own_sender_s_whoever_sent_the_one_before(tmp_path: Path) -> None:
-    async def test() -> None:
-        settings = load_settings(None, {}, tokens_alone(tmp_path, proxyRoles="gate"))
-        one = Connection(Authenticator(settings, ("127.0.0.1",)))
-        ada, bob, gate = (authorization(role) for role in ("ada", "bob", "gate"))
-        for_ada = (ORIGINAL, "ada")
-        for headers, wanted in (
-            ((ada,), "ada"),
-            ((ada,), "ada"),
-            ((bob,), "bob"),
-            ((), ""),
-            ((ada,), "ada"),
-            ((ada, ada), 401),
-            ((gate,), "gate"),
-            ((gate, for_ada), "gate>ada"),
-            ((gate, (ORIGINAL, "bob")), "gate>bob"),
-            ((gate,), "gate"),
-            ((ada, (ORIGINAL, "bob")), 403),
-            ((ada,), "ada"),
-            (((ada[0], ada[1] + "x"),), 401),
-            (((ada[0], ada[1][:-1]),), 401),
-            ((for_ada,), ""),
-            ((ada,), "ada"),
-        ):
-            assert await one.ask(*headers) == wanted, headers
-
-    steady.run(test())
+async def test_each_request_is_its_own_sender_s_whoever_sent_the_one_before(tmp_path: Path) -> None:
+    settings = load_settings(None, {}, tokens_alone(tmp_path, proxyRoles="gate"))
+    one = Connection(Authenticator(settings, ("127.0.0.1",)))
+    ada, bob, gate = (authorization(role) for role in ("ada", "bob", "gate"))
+    for_ada = (ORIGINAL, "ada")
+    for headers, wanted in (
+        ((ada,), "ada"),
+        ((ada,), "ada"),
+        ((bob,), "bob"),
+        ((), ""),
+        ((ada,), "ada"),
+        ((ada, ada), 401),
+        ((gate,), "gate"),
+        ((gate, for_ada), "gate>ada"),
+        ((gate, (ORIGINAL, "bob")), "gate>bob"),
+        ((gate,), "gate"),
+        ((ada, (ORIGINAL, "bob")), 403),
+        ((ada,), "ada"),
+        (((ada[0], ada[1] + "x"),), 401),
+        (((ada[0], ada[1][:-1]),), 401),
+        ((for_ada,), ""),
+        ((ada,), "ada"),
+    ):
+        assert await one.ask(*headers) == wanted, headers
 
 
-def test_who_came_over_another_connection_is_known_at_once_and_from_then_on(tmp_path: Path) -> None:
-    async def test() -> None:
-        authenticator = Authenticator(load_settings(None, {}, tokens_alone(tmp_path)))
-        ada = authorization("ada")
-        assert await Connection(authenticator).ask(ada) == "ada"
-        other = Connection(authenticator)
-        scope = {"headers": [(ada[0].encode(), ada[1].encode())], CALLER_KEY: other.caller}
-        assert known_at_once(authenticator, scope) == Principal("ada", method="token")
-        assert other.caller.admitted is not None
-        assert await other.ask(authorization("bob")) == "bob"
-        assert await other.ask(ada) == "ada"
-
-    steady.run(test())
+async def test_who_came_over_another_connection_is_known_at_once(tmp_path: Path) -> None:
+    authenticator = Authenticator(load_settings(None, {}, tokens_alone(tmp_path)))
+    ada = authorization("ada")
+    assert await Connection(authenticator).ask(ada) == "ada"
+    other = Connection(authenticator)
+    scope = {"headers": [(ada[0].encode(), ada[1].encode())], CALLER_KEY: other.caller}
+    assert known_at_once(authenticator, scope) == Principal("ada", method="token")
+    assert other.caller.admitted is not None
+    assert await other.ask(authorization("bob")) == "bob"
+    assert await other.ask(ada) == "ada"
 
 
-def test_it_ends_with_what_was_shown_and_with_its_key(tmp_path: Path) -> None:
-    async def test() -> None:
-        given = tokens_alone(tmp_path, authenticationFilesCheckSeconds=0.1)
-        now = [time.time()]
-        authenticator = Authenticator(
-            load_settings(None, {}, given), ("127.0.0.1",), lambda: now[0]
-        )
-        one, ada = Connection(authenticator), authorization("ada")
-        assert await one.ask(ada) == "ada"
-        now[0] += 3_590
-        assert await one.ask(ada) == "ada"
-        now[0] += 20
+async def test_it_ends_with_what_was_shown_and_with_its_key(tmp_path: Path) -> None:
+    given = tokens_alone(tmp_path, authenticationFilesCheckSeconds=0.1)
+    now = [time.time()]
+    authenticator = Authenticator(load_settings(None, {}, given), ("127.0.0.1",), lambda: now[0])
+    one, ada = Connection(authenticator), authorization("ada")
+    assert await one.ask(ada) == "ada"
+    now[0] += 3_590
+    assert await one.ask(ada) == "ada"
+    now[0] += 20
+    assert await one.ask(ada) == 401
+    now[0] -= 3_610
+    assert await one.ask(ada) == "ada"
+    await authenticator.start()
+    try:
+        before = authenticator.generation
+        secret_file(tmp_path, bytes(64))
+        await until(lambda: authenticator.generation != before)
         assert await one.ask(ada) == 401
-        now[0] -= 3_610
-        assert await one.ask(ada) == "ada"
-        await authenticator.start()
-        try:
-            before = authenticator.generation
-            secret_file(tmp_path, bytes(64))
-            await until(lambda: authenticator.generation != before)
-            assert await one.ask(ada) == 401
-        finally:
-            await authenticator.stop()
-
-    steady.run(test())
+    finally:
+        await authenticator.stop()
 
 
-def test_a_connection_of_the_port_is_whoever_s_request_it_brings(tmp_path: Path) -> None:
-    async def test(node: SecuredNode, _: MemoryCluster) -> None:
-        path = "/admin/v2/tenants"
-        shows = [bearer(ROOT), bearer("ada"), "", bearer(ROOT), bearer("ada")]
-        found = [(await node.ask("GET", path, shown)).status_code for shown in shows * 2]
-        assert found == [200, 403, 401, 200, 403] * 2
-
-    more = {"authorizationEnabled": True, "superuserRoles": ROOT}
-    with_secured(test, **tokens_alone(tmp_path, **more))
-
-
-def test_what_was_allowed_is_refused_once_its_grant_or_its_token_is_gone(tmp_path: Path) -> None:
+async def test_what_was_allowed_is_refused_without_its_grant_or_its_token(tmp_path: Path) -> None:
     """Though all that is remembered of a connection and its rights says otherwise."""
 
-    async def test(node: SecuredNode, _: MemoryCluster) -> None:
+    more = {"authorizationEnabled": True, "superuserRoles": ROOT}
+
+    async with secured_node(**tokens_alone(tmp_path, **more)) as node:
         grant = "/admin/v2/namespaces/public/default/permissions/ada"
         look_up = "/lookup/v2/topic/persistent/public/default/orders"
         shown, root, now = bearer("ada", seconds=600), bearer(ROOT), time.time()
@@ -172,6 +151,3 @@ def test_what_was_allowed_is_refused_once_its_grant_or_its_token_is_gone(tmp_pat
         assert await found() == [200] * 3
         node.security.authenticator._now = lambda: now + 700
         assert await found() == [401] * 3
-
-    more = {"authorizationEnabled": True, "superuserRoles": ROOT}
-    with_secured(test, **tokens_alone(tmp_path, **more))

@@ -1,10 +1,8 @@
 from typing import Any
 
-import pytest
-
 from anabranch.core.ring import topic_hash
-from support.http import HttpNode, with_http
-from support.memory_cluster import MemoryCluster
+from support.http import HttpNode, on_nodes
+from support.scalable import refused
 
 HOME = "/admin/v2/namespaces/public/default"
 UNIT = "0x00000000_0x40000000"
@@ -28,176 +26,105 @@ async def put(node: HttpNode, path: str, status: int, body: Any = None) -> str:
     return str(answer.json()["reason"]) if answer.content else ""
 
 
-def test_the_listing_says_who_owns_what() -> None:
-    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
-        node = nodes[0]
-        before = await bundles(node)
-        assert [bundle["state"] for bundle in before.values()] == ["FREE"] * 4
-        await look_up(node)
-        after = await bundles(node)
-        assert (after[UNIT]["state"], after[UNIT]["broker"]) == ("OWNED", node.id)
-        assert after[UNIT]["version"] > before[UNIT]["version"]
-        owned = await node.http.get(f"/admin/v2/brokers/standalone/{node.id}/ownedNamespaces")
-        status = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
-        assert owned.json() == {f"public/default/{UNIT}": status}
-
-    with_http(test)
+@on_nodes()
+async def test_the_listing_says_who_owns_what(node: HttpNode) -> None:
+    before = await bundles(node)
+    assert [bundle["state"] for bundle in before.values()] == ["FREE"] * 4
+    await look_up(node)
+    after = await bundles(node)
+    assert (after[UNIT]["state"], after[UNIT]["broker"]) == ("OWNED", node.id)
+    assert after[UNIT]["version"] > before[UNIT]["version"]
+    owned = await node.http.get(f"/admin/v2/brokers/standalone/{node.id}/ownedNamespaces")
+    status = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
+    assert owned.json() == {f"public/default/{UNIT}": status}
 
 
-def test_an_unloaded_bundle_is_free_and_so_is_one_that_was() -> None:
-    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
-        node = nodes[0]
-        await look_up(node)
-        await put(node, f"{UNIT}/unload", 204)
-        assert (await bundles(node))[UNIT]["state"] == "FREE"
-        await put(node, f"{UNIT}/unload", 204)
-        await look_up(node)
-        await put(node, "unload", 204)
-        assert {bundle["state"] for bundle in (await bundles(node)).values()} == {"FREE"}
-
-    with_http(test)
+@on_nodes()
+async def test_an_unloaded_bundle_is_free_and_so_is_one_that_was(node: HttpNode) -> None:
+    await look_up(node)
+    await put(node, f"{UNIT}/unload", 204)
+    assert (await bundles(node))[UNIT]["state"] == "FREE"
+    await put(node, f"{UNIT}/unload", 204)
+    await look_up(node)
+    await node.http.get("/lookup/v2/topic/persistent/public/default/t-9")
+    await put(node, "unload", 204)
+    assert {bundle["state"] for bundle in (await bundles(node)).values()} == {"FREE"}
 
 
-@pytest.mark.parametrize("scheme", ["", "http://", "https://"])
-def test_an_unload_with_a_destination_transfers(scheme: str) -> None:
-    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
-        await look_up(nodes[0])
+@on_nodes(2)
+async def test_an_unload_with_a_destination_transfers(nodes: list[HttpNode]) -> None:
+    await look_up(nodes[0])
+    for scheme in ("", "http://", "https://"):
         owner = (await bundles(nodes[0]))[UNIT]["broker"]
         target = next(node for node in nodes if node.id != owner)
-        await put(nodes[0], f"{UNIT}/unload?destinationBroker={scheme}{target.id}", 204)
-        found = (await bundles(nodes[0]))[UNIT]
-        assert (found["state"], found["broker"]) == ("OWNED", target.id)
-
-    with_http(test, count=2)
-
-
-def test_a_split_leaves_the_halves() -> None:
-    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
-        node = nodes[0]
-        await look_up(node)
-        await put(node, f"{UNIT}/split", 204)
-        after = await bundles(node)
-        assert list(after)[:2] == HALVES
-        assert [after[half]["state"] for half in HALVES] == ["OWNED", "OWNED"]
-        await put(
-            node, f"{HALVES[0]}/split?unload=true&splitAlgorithmName=range_equally_divide", 204
-        )
-        assert {bundle["state"] for bundle in list((await bundles(node)).values())[:2]} == {"FREE"}
-
-    with_http(test)
+        for _ in range(2):  # the second time it is there already
+            await put(nodes[0], f"{UNIT}/unload?destinationBroker={scheme}{target.id}", 204)
+            found = (await bundles(nodes[0]))[UNIT]
+            assert (found["state"], found["broker"]) == ("OWNED", target.id)
 
 
-def test_a_split_at_positions_cuts_there() -> None:
-    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
-        node = nodes[0]
-        path = f"{UNIT}/split?splitAlgorithmName=specified_positions_divide"
-        await put(node, path, 204, [0x30000000, 0x10000000])
-        answer = (await node.http.get(f"{HOME}/bundles")).json()
-        edges = ["0x00000000", "0x10000000", "0x30000000", "0x40000000"]
-        assert answer["boundaries"][:4] == edges
-
-    with_http(test)
-
-
-BAD_REQUESTS: list[tuple[str, Any, int, str]] = [
-    ("0x1_0x2/unload", None, 412, "8 lower-case hex digits"),
-    ("0x40000000_0x00000000/unload", None, 412, "is empty"),
-    ("zero/unload", None, 412, "'zero'"),
-    ("zero/split", None, 412, "'zero'"),
-    ("0x00000000_0x00000001/unload", None, 412, "Cannot find bundle"),
-    (f"{UNIT}/unload?destinationBroker=nobody:1", None, 409, "nobody:1 is not one of"),
-    (f"{UNIT}/unload?destinationBroker=nobody", None, 412, "host:webPort"),
-    (f"{UNIT}/split?unload=perhaps", None, 400, "query parameter 'unload'"),
-    (f"{UNIT}/split", {"at": 1}, 400, "the body"),
-    (f"{UNIT}/split", [1], 412, "positions are for specified_positions_divide"),
-    ("LARGEST/split", None, 404, "LARGEST not found"),
-    ("HOT/split", None, 404, "HOT not found"),
-    ("0x00000000_0x00000001/split", None, 412, "Cannot find bundle"),
-    (
-        f"{UNIT}/split?splitAlgorithmName=by_guess",
-        None,
-        412,
-        "topic_count_equally_divide, specified_positions_divide, flow_or_qps_equally_divide]",
-    ),
-    (
-        f"{UNIT}/split?splitAlgorithmName=specified_positions_divide",
-        None,
-        412,
-        "splitBoundaries must not be empty",
-    ),
-    (
-        f"{UNIT}/split?splitAlgorithmName=specified_positions_divide",
-        [0x40000000],
-        412,
-        "strictly inside",
-    ),
-    (f"{UNIT}/split?splitAlgorithmName=specified_positions_divide", [-1], 412, "outside the ring"),
-    (f"{UNIT}/split?splitAlgorithmName=specified_positions_divide", ["1"], 400, "integer"),
-]
+@on_nodes()
+async def test_what_cannot_be_done_to_a_bundle_is_refused(node: HttpNode) -> None:
+    before = await bundles(node)
+    for path, status, named in (
+        ("0x40000000_0x00000000/unload", 412, "is empty"),
+        ("zero/unload", 412, "'zero'"),
+        ("zero/split", 412, "'zero'"),
+        ("0x00000000_0x00000001/unload", 412, "Cannot find bundle"),
+        (f"{UNIT}/unload?destinationBroker=nobody:1", 409, "nobody:1 is not one of"),
+        (f"{UNIT}/unload?destinationBroker=nobody", 412, "host:webPort"),
+        (f"{UNIT}/split?unload=perhaps", 400, "query parameter 'unload'"),
+    ):
+        assert named in await put(node, path, status), path
+    at_positions = f"{UNIT}/split?splitAlgorithmName=specified_positions_divide"
+    for path, body, status, named in (
+        (f"{UNIT}/split", {"at": 1}, 400, "the body"),
+        (f"{UNIT}/split", [1], 412, "positions are for specified_positions_divide"),
+        (at_positions, None, 412, "splitBoundaries must not be empty"),
+        (at_positions, [0x40000000], 412, "strictly inside"),
+        (at_positions, [-1], 412, "outside the ring"),
+        (at_positions, ["1"], 400, "integer"),
+    ):
+        assert named in await put(node, path, status, body), (path, body)
+    for path in (f"{UNIT}/unload", f"{UNIT}/split", "unload"):
+        gone = await node.http.put(f"{HOME}/{path}".replace("default", "none"))
+        refused(gone, 404, "Namespace public/none does not exist")
+    assert list(await bundles(node)) == list(before)
 
 
-def test_what_cannot_be_done_to_a_bundle_is_refused() -> None:
-    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
-        before = await bundles(nodes[0])
-        for path, body, status, named in BAD_REQUESTS:
-            assert named in await put(nodes[0], path, status, body), path
-        assert list(await bundles(nodes[0])) == list(before)
-
-    with_http(test)
-
-
-def test_a_bundle_of_one_hash_cannot_be_split() -> None:
-    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
-        node = nodes[0]
-        path = f"{UNIT}/split?splitAlgorithmName=specified_positions_divide"
-        await put(node, path, 204, [1])
-        assert "single hash" in await put(node, "0x00000000_0x00000001/split", 412)
-
-    with_http(test)
+@on_nodes()
+async def test_a_split_leaves_the_halves(node: HttpNode) -> None:
+    await look_up(node)
+    await put(node, f"{UNIT}/split", 204)
+    after = await bundles(node)
+    assert list(after)[:2] == HALVES
+    assert [after[half]["state"] for half in HALVES] == ["OWNED", "OWNED"]
+    await put(node, f"{HALVES[0]}/split?unload=true&splitAlgorithmName=range_equally_divide", 204)
+    assert {bundle["state"] for bundle in list((await bundles(node)).values())[:2]} == {"FREE"}
 
 
-def test_a_bundle_is_not_given_to_a_broker_that_drains() -> None:
-    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
-        await look_up(nodes[0])
-        owner = (await bundles(nodes[0]))[UNIT]["broker"]
-        stays = next(node for node in nodes if node.id == owner)
-        leaves = next(node for node in nodes if node.id != owner)
-        leaves.node.runtime.drain()
-        await leaves.node.runtime.ended
-        reason = await put(stays, f"{UNIT}/unload?destinationBroker={leaves.id}", 409)
-        assert leaves.id in reason
-
-    with_http(test, count=2)
+@on_nodes()
+async def test_a_split_at_positions_cuts_there(node: HttpNode) -> None:
+    path = f"{UNIT}/split?splitAlgorithmName=specified_positions_divide"
+    await put(node, f"{path}&unload=true", 204, [0x30000000, 0x10000000, 1])
+    parts = list((await bundles(node)).values())[:4]
+    edges = ["0x00000000", "0x00000001", "0x10000000", "0x30000000"]
+    assert [part["bundle"].partition("_")[0] for part in parts] == edges
+    assert [part["state"] for part in parts] == ["FREE"] * 4
+    assert "single hash" in await put(node, f"{parts[0]['bundle']}/split", 412)
 
 
-def test_hash_positions_are_those_of_the_topics_in_the_bundle() -> None:
-    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
-        node = nodes[0]
-        path = f"{HOME}/{UNIT}/topicHashPositions"
-        unowned = await node.http.get(path)
-        assert (unowned.status_code, "ownership" in unowned.json()["reason"]) == (412, True)
-        await look_up(node)
-        topics = ["topic-1", TOPIC, "topic-2", "topic-3"]
-        answer = (await node.http.get(path, params={"topics": topics})).json()
-        assert (answer["namespace"], answer["bundle"]) == ("public/default", UNIT)
-        assert answer["topicHashPositions"][TOPIC] == topic_hash(TOPIC)
-        assert all(position < 0x40000000 for position in answer["topicHashPositions"].values())
-        stranger = await node.http.get(path, params={"topics": "persistent://public/other/t"})
-        assert stranger.status_code == 412
-        unknown = await node.http.get(f"{HOME}/0x00000000_0x00000001/topicHashPositions")
-        assert (unknown.status_code, "Cannot find" in unknown.json()["reason"]) == (412, True)
-
-    with_http(test)
-
-
-@pytest.mark.parametrize("path", ["tenants/a%20b", "namespaces/a%20b/orders"])
-def test_names_are_checked_where_they_come_in(path: str) -> None:
-    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
-        for method in ("PUT", "DELETE"):
-            answer = await nodes[0].http.request(
-                method, f"/admin/v2/{path}", json={"allowedClusters": ["standalone"]}
-            )
-            assert answer.status_code == 412
-            assert "tenant name 'a b' is not valid" in answer.json()["reason"]
-
-    with_http(test)
+@on_nodes()
+async def test_hash_positions_are_those_of_the_topics_in_the_bundle(node: HttpNode) -> None:
+    path = f"{HOME}/{UNIT}/topicHashPositions"
+    refused(await node.http.get(path), 412, "ownership")
+    await look_up(node)
+    topics = ["topic-1", TOPIC, "topic-2", "topic-3"]
+    answer = (await node.http.get(path, params={"topics": topics})).json()
+    assert (answer["namespace"], answer["bundle"]) == ("public/default", UNIT)
+    assert answer["topicHashPositions"][TOPIC] == topic_hash(TOPIC)
+    assert all(position < 0x40000000 for position in answer["topicHashPositions"].values())
+    stranger = await node.http.get(path, params={"topics": "persistent://public/other/t"})
+    assert stranger.status_code == 412
+    unknown = await node.http.get(f"{HOME}/0x00000000_0x00000001/topicHashPositions")
+    assert (unknown.status_code, "Cannot find" in unknown.json()["reason"]) == (412, True)

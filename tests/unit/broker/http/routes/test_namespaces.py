@@ -4,10 +4,8 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
-
-from support.http import HttpNode, with_http
-from support.memory_cluster import MemoryCluster
+from support.http import HttpNode, on_nodes
+from support.scalable import refused
 
 TENANT = {"adminRoles": ["admin"], "allowedClusters": ["standalone"]}
 ADMIN = "/admin/v2"
@@ -29,49 +27,39 @@ async def get(node: HttpNode, path: str) -> Any:
     return answer.json()
 
 
-def test_the_tenant_and_the_namespace_that_every_cluster_has_are_there() -> None:
-    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
-        assert await get(nodes[0], "/tenants") == ["public"]
-        assert await get(nodes[0], "/clusters") == ["standalone"]
-        assert await get(nodes[0], "/namespaces/public") == ["public/default"]
-        policies = await get(nodes[0], "/namespaces/public/default")
-        assert policies["bundles"]["numBundles"] == 4
-        assert policies["replication_clusters"] == ["standalone"]
-
-    with_http(test)
+@on_nodes()
+async def test_the_tenant_and_the_namespace_of_every_cluster_are_there(node: HttpNode) -> None:
+    assert await get(node, "/tenants") == ["public"]
+    assert await get(node, "/clusters") == ["standalone"]
+    assert await get(node, "/namespaces/public") == ["public/default"]
+    policies = await get(node, "/namespaces/public/default")
+    assert policies["bundles"]["numBundles"] == 4
+    assert policies["replication_clusters"] == ["standalone"]
 
 
-def test_a_tenant_is_created_shown_changed_and_deleted() -> None:
-    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
-        node, path = nodes[0], "/tenants/acme"
-        await put(node, path, TENANT, 204)
-        assert await get(node, path) == TENANT
-        changed = {**TENANT, "adminRoles": ["other"]}
-        assert (await node.http.post(ADMIN + path, json=changed)).status_code == 204
-        assert await get(node, path) == changed
-        assert (await node.http.delete(ADMIN + path)).status_code == 204
-        assert (await node.http.get(ADMIN + path)).status_code == 404
-
-    with_http(test)
+@on_nodes()
+async def test_a_tenant_is_created_shown_changed_and_deleted(node: HttpNode) -> None:
+    path = "/tenants/acme"
+    await put(node, path, TENANT, 204)
+    assert await get(node, path) == TENANT
+    changed = {**TENANT, "adminRoles": ["other"]}
+    assert (await node.http.post(ADMIN + path, json=changed)).status_code == 204
+    assert await get(node, path) == changed
+    assert (await node.http.delete(ADMIN + path)).status_code == 204
+    assert (await node.http.get(ADMIN + path)).status_code == 404
 
 
-def test_what_a_tenant_cannot_be_is_refused() -> None:
-    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
-        node = nodes[0]
-        assert "already exists" in await put(node, "/tenants/public", TENANT, 409)
-        assert "can not be empty" in await put(node, "/tenants/a", {}, 412)
-        other = {"allowedClusters": ["elsewhere"]}
-        assert "elsewhere" in await put(node, "/tenants/a", other, 412)
-        assert "'roles' is not known" in await put(node, "/tenants/a", {"roles": []}, 400)
-        assert "adminRoles" in await put(node, "/tenants/a", {"adminRoles": "x"}, 400)
-        assert "tenant name 'a:b'" in await put(node, "/tenants/a:b", TENANT, 412)
-        missing = await node.http.post(f"{ADMIN}/tenants/a", json=TENANT)
-        assert (missing.status_code, "a does not exist" in missing.text) == (404, True)
-        assert (await node.http.delete(f"{ADMIN}/tenants/a")).status_code == 404
-        busy = await node.http.delete(f"{ADMIN}/tenants/public")
-        assert (busy.status_code, "namespaces" in busy.json()["reason"]) == (409, True)
-
-    with_http(test)
+@on_nodes()
+async def test_what_a_tenant_cannot_be_is_refused(node: HttpNode) -> None:
+    assert "already exists" in await put(node, "/tenants/public", TENANT, 409)
+    assert "can not be empty" in await put(node, "/tenants/a", {}, 412)
+    assert "elsewhere" in await put(node, "/tenants/a", {"allowedClusters": ["elsewhere"]}, 412)
+    assert "'roles' is not known" in await put(node, "/tenants/a", {"roles": []}, 400)
+    assert "adminRoles" in await put(node, "/tenants/a", {"adminRoles": "x"}, 400)
+    assert "tenant name 'a:b'" in await put(node, "/tenants/a:b", TENANT, 412)
+    refused(await node.http.post(f"{ADMIN}/tenants/a", json=TENANT), 404, "a does not exist")
+    assert (await node.http.delete(f"{ADMIN}/tenants/a")).status_code == 404
+    refused(await node.http.delete(f"{ADMIN}/tenants/public"), 409, "namespaces")
 
 
 GOOD_POLICIES: list[tuple[Any, int]] = [
@@ -85,81 +73,62 @@ GOOD_POLICIES: list[tuple[Any, int]] = [
 ]
 
 
-def test_a_namespace_gets_the_bundles_that_its_body_asks_for() -> None:
-    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
-        for number, (body, count) in enumerate(GOOD_POLICIES):
-            home = f"/namespaces/public/n{number}"
-            await put(nodes[0], home, body, 204)
-            bundles = await get(nodes[0], f"{home}/bundles")
-            edges = bundles["boundaries"]
-            assert (bundles["numBundles"], len(edges)) == (count, count + 1), body
-            assert (edges[0], edges[-1]) == ("0x00000000", "0xffffffff")
-
-    with_http(test)
+@on_nodes()
+async def test_a_namespace_gets_the_bundles_that_its_body_asks_for(node: HttpNode) -> None:
+    for number, (body, count) in enumerate(GOOD_POLICIES):
+        home = f"/namespaces/public/n{number}"
+        await put(node, home, body, 204)
+        bundles = await get(node, f"{home}/bundles")
+        edges = bundles["boundaries"]
+        assert (bundles["numBundles"], len(edges)) == (count, count + 1), body
+        assert (edges[0], edges[-1]) == ("0x00000000", "0xffffffff")
 
 
-@pytest.mark.parametrize(
-    ("version", "call", "count"),
-    [
-        ("5.0.0-M1", "bundles", 8),
-        ("5.0.0-M1", "boundaries", 4),
-        ("5.0.0-M1", "clusters", 4),
-        ("5.0.0-M1", "policies", 4),
-        ("4.0.4", "bundles", 8),
-        ("4.0.4", "policies", 4),
-    ],
-)
-def test_what_pulsars_java_client_sends_makes_a_namespace(
-    version: str, call: str, count: int
-) -> None:
-    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
-        await put(nodes[0], "/namespaces/public/n", RECORDED[version][call], 204)
-        assert (await get(nodes[0], "/namespaces/public/n/bundles"))["numBundles"] == count
-
-    with_http(test)
+@on_nodes()
+async def test_what_pulsars_java_client_sends_makes_a_namespace(node: HttpNode) -> None:
+    sent = (
+        *(("5.0.0-M1", "bundles", 8), ("5.0.0-M1", "boundaries", 4), ("5.0.0-M1", "clusters", 4)),
+        *(("5.0.0-M1", "policies", 4), ("4.0.4", "bundles", 8), ("4.0.4", "policies", 4)),
+    )
+    for number, (version, call, count) in enumerate(sent):
+        home = f"/namespaces/public/n{number}"
+        await put(node, home, RECORDED[version][call], 204)
+        assert (await get(node, f"{home}/bundles"))["numBundles"] == count
 
 
-def test_each_policy_that_pulsars_java_client_has_set_is_refused_by_its_name() -> None:
+@on_nodes()
+async def test_each_policy_that_pulsars_java_client_sets_is_refused(node: HttpNode) -> None:
     """Those alone: the body holds all the others, too, at what they are when nobody sets them."""
-
-    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
-        plain = RECORDED["5.0.0-M1"]["policies"]
-        known = {"replication_clusters", "allowed_clusters"}
-        for name, unset in plain.items():
-            if name in known:
-                continue
-            body = {**plain, name: {"other": 7} if isinstance(unset, dict) else "other"}
-            said = await put(nodes[0], "/namespaces/public/n", body, 412)
-            assert said == f"policies {name} are not supported by this version; leave them out"
-        said = await put(nodes[0], "/namespaces/public/n", RECORDED["5.0.0-M1"]["unsupported"], 412)
-        assert said.startswith("policies deduplicationEnabled, message_ttl_in_seconds are not")
-
-    with_http(test)
+    plain = RECORDED["5.0.0-M1"]["policies"]
+    known = {"replication_clusters", "allowed_clusters"}
+    for name, unset in plain.items():
+        if name in known:
+            continue
+        body = {**plain, name: {"other": 7} if isinstance(unset, dict) else "other"}
+        said = await put(node, "/namespaces/public/n", body, 412)
+        assert said == f"policies {name} are not supported by this version; leave them out"
+    said = await put(node, "/namespaces/public/n", RECORDED["5.0.0-M1"]["unsupported"], 412)
+    assert said.startswith("policies deduplicationEnabled, message_ttl_in_seconds are not")
 
 
-def test_a_namespaces_policies_carry_its_auto_scale_policy() -> None:
-    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
-        node, path = nodes[0], "/namespaces/public/n"
-        assert "scalableTopicAutoScalePolicy" not in await get(node, "/namespaces/public/default")
-        given = {"enabled": False, "mergeWindow": "10m", "maxSegments": None}
-        wrong = {"maxSegments": 2, "minSegments": 3}
-        for bad, said in (({"windows": 1}, "'windows' is no field"), (wrong, "maxSegments must")):
-            body = {"numBundles": 2, "scalableTopicAutoScalePolicy": bad}
-            assert said in await put(node, path, body, 412)
-        assert (await node.http.get(ADMIN + path)).status_code == 404  # nothing is made
-        await put(node, path, {"numBundles": 2, "scalableTopicAutoScalePolicy": given}, 204)
-        override = {"enabled": False, "mergeWindowSeconds": 600}
-        body = await get(node, path)
-        assert (body["scalableTopicAutoScalePolicy"], body["bundles"]["numBundles"]) == (
-            override,
-            2,
-        )
-        assert await get(node, f"{path}/scalableTopicAutoScalePolicy") == override
-        policy = f"{ADMIN}{path}/scalableTopicAutoScalePolicy"
-        assert (await node.http.delete(policy)).status_code == 204
-        assert "scalableTopicAutoScalePolicy" not in await get(node, path)
-
-    with_http(test)
+@on_nodes()
+async def test_a_namespaces_policies_carry_its_auto_scale_policy(node: HttpNode) -> None:
+    path = "/namespaces/public/n"
+    assert "scalableTopicAutoScalePolicy" not in await get(node, "/namespaces/public/default")
+    given = {"enabled": False, "mergeWindow": "10m", "maxSegments": None}
+    wrong = {"maxSegments": 2, "minSegments": 3}
+    for bad, said in (({"windows": 1}, "'windows' is no field"), (wrong, "maxSegments must")):
+        body = {"numBundles": 2, "scalableTopicAutoScalePolicy": bad}
+        assert said in await put(node, path, body, 412)
+    assert (await node.http.get(ADMIN + path)).status_code == 404  # nothing is made
+    await put(node, path, {"numBundles": 2, "scalableTopicAutoScalePolicy": given}, 204)
+    override = {"enabled": False, "mergeWindowSeconds": 600}
+    body = await get(node, path)
+    assert (body["scalableTopicAutoScalePolicy"], body["bundles"]["numBundles"]) == (override, 2)
+    assert await get(node, f"{path}/scalableTopicAutoScalePolicy") == override
+    policy = f"{ADMIN}{path}/scalableTopicAutoScalePolicy"
+    assert (await node.http.delete(policy)).status_code == 204
+    assert "scalableTopicAutoScalePolicy" not in await get(node, path)
 
 
 BAD_POLICIES: list[tuple[Any, int, str]] = [
@@ -177,34 +146,26 @@ BAD_POLICIES: list[tuple[Any, int, str]] = [
 ]
 
 
-def test_a_namespace_that_cannot_be_made_so_is_refused() -> None:
-    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
-        for body, status, named in BAD_POLICIES:
-            assert named in await put(nodes[0], "/namespaces/public/n", body, status), body
-        assert await get(nodes[0], "/namespaces/public") == ["public/default"]
-
-    with_http(test)
+@on_nodes()
+async def test_a_namespace_that_cannot_be_made_so_is_refused(node: HttpNode) -> None:
+    for body, status, named in BAD_POLICIES:
+        assert named in await put(node, "/namespaces/public/n", body, status), body
+    assert await get(node, "/namespaces/public") == ["public/default"]
 
 
-def test_namespaces_that_are_there_or_have_no_tenant_are_refused() -> None:
-    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
-        node = nodes[0]
-        assert "already exists" in await put(node, "/namespaces/public/default", {}, 409)
-        assert "nobody" in await put(node, "/namespaces/nobody/n", {}, 404)
-        assert "namespace name 'a b'" in await put(node, "/namespaces/public/a%20b", {}, 412)
-        assert (await node.http.get(f"{ADMIN}/namespaces/nobody")).status_code == 404
-        assert (await node.http.get(f"{ADMIN}/namespaces/public/n/bundles")).status_code == 404
-        assert (await node.http.delete(f"{ADMIN}/namespaces/public/n")).status_code == 404
-
-    with_http(test)
+@on_nodes()
+async def test_namespaces_that_are_there_or_have_no_tenant_are_refused(node: HttpNode) -> None:
+    assert "already exists" in await put(node, "/namespaces/public/default", {}, 409)
+    assert "nobody" in await put(node, "/namespaces/nobody/n", {}, 404)
+    assert "namespace name 'a b'" in await put(node, "/namespaces/public/a%20b", {}, 412)
+    assert (await node.http.get(f"{ADMIN}/namespaces/nobody")).status_code == 404
+    assert (await node.http.get(f"{ADMIN}/namespaces/public/n/bundles")).status_code == 404
+    assert (await node.http.delete(f"{ADMIN}/namespaces/public/n")).status_code == 404
 
 
-def test_a_namespace_in_use_is_unloaded_and_deleted() -> None:
-    async def test(nodes: list[HttpNode], _: MemoryCluster) -> None:
-        node = nodes[0]
-        await put(node, "/namespaces/public/n", None, 204)
-        assert (await node.http.get("/lookup/v2/topic/persistent/public/n/t")).status_code == 200
-        assert (await node.http.delete(f"{ADMIN}/namespaces/public/n")).status_code == 204
-        assert await get(node, "/namespaces/public") == ["public/default"]
-
-    with_http(test)
+@on_nodes()
+async def test_a_namespace_in_use_is_unloaded_and_deleted(node: HttpNode) -> None:
+    await put(node, "/namespaces/public/n", None, 204)
+    assert (await node.http.get("/lookup/v2/topic/persistent/public/n/t")).status_code == 200
+    assert (await node.http.delete(f"{ADMIN}/namespaces/public/n")).status_code == 204
+    assert await get(node, "/namespaces/public") == ["public/default"]

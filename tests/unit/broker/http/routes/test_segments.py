@@ -6,12 +6,8 @@ import asyncio
 
 from confluent_kafka import KafkaError, KafkaException
 
-from anabranch.channel.errors import (
-    KafkaAccessError,
-    KafkaUnreachableError,
-    ReplicasMissingError,
-)
-from support.http import HttpNode, with_http
+from anabranch.channel.errors import KafkaAccessError, ReplicasMissingError
+from support.http import HttpNode, on_nodes
 from support.memory_cluster import MemoryCluster, until
 from support.scalable import TOPIC, created, layout, ranges, refused
 
@@ -19,208 +15,171 @@ NAME = "public/default/orders"
 REFUSED = ReplicasMissingError("kafka:9092", "to create topic x", "only 1 broker(s)")
 
 
-def test_a_second_operation_of_a_topic_is_refused_while_the_first_goes_on() -> None:
-    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
-        http = nodes[0].http
-        await created(nodes[0], 2)
-        cluster.segments.hold.clear()
-        first = asyncio.create_task(http.post(f"{TOPIC}/split/0"))
-        await until(lambda: cluster.segments.calls.count("create") == 2)
-        refused(await http.post(f"{TOPIC}/split/1"), 409, "SPLIT of segment 0")
-        refused(await http.post(f"{TOPIC}/merge/0/1"), 409, "SPLIT of segment 0")
-        assert ranges(await layout(nodes[0])) == {"0": (0, 32767), "1": (32768, 65535)}
-        cluster.segments.hold.set()
-        assert (await first).status_code == 204
-        assert (await http.post(f"{TOPIC}/split/1")).status_code == 204
-
-    with_http(test)
+@on_nodes()
+async def test_a_second_operation_of_a_topic_waits(node: HttpNode, cluster: MemoryCluster) -> None:
+    http = node.http
+    await created(node, 2)
+    cluster.segments.hold.clear()
+    first = asyncio.create_task(http.post(f"{TOPIC}/split/0"))
+    await until(lambda: cluster.segments.calls.count("create") == 2)
+    refused(await http.post(f"{TOPIC}/split/1"), 409, "SPLIT of segment 0")
+    refused(await http.post(f"{TOPIC}/merge/0/1"), 409, "SPLIT of segment 0")
+    assert ranges(await layout(node)) == {"0": (0, 32767), "1": (32768, 65535)}
+    cluster.segments.hold.set()
+    assert (await first).status_code == 204
+    assert (await http.post(f"{TOPIC}/split/1")).status_code == 204
 
 
-def test_what_kafka_refuses_is_undone_and_said() -> None:
-    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
-        http = nodes[0].http
-        cluster.segments.failure = REFUSED
-        first = asyncio.create_task(http.put(TOPIC))
-        view = nodes[0].node.view
-        await until(lambda: "delete" in cluster.segments.calls)
-        cluster.segments.failure = None
-        refused(await first, 500, "set replicationFactor")
-        assert view.topic("public/default/orders") is None
-        await created(nodes[0])
+@on_nodes()
+async def test_what_kafka_refuses_is_undone_and_said(node: HttpNode) -> None:
+    http = node.http
+    node.cluster.segments.failure = REFUSED
+    first = asyncio.create_task(http.put(TOPIC))
+    view = node.node.view
+    await until(lambda: "delete" in node.cluster.segments.calls)
+    node.cluster.segments.failure = None
+    refused(await first, 500, "set replicationFactor")
+    assert view.topic("public/default/orders") is None
+    await created(node)
 
-        before = await layout(nodes[0])
-        cluster.segments.failure = REFUSED
-        refused(await http.post(f"{TOPIC}/split/0"), 500, "set replicationFactor")
-        cluster.segments.failure = None
-        after = await layout(nodes[0])
-        assert ranges(after) == ranges(before)
-        assert after["epoch"] == before["epoch"]
-        assert (await http.post(f"{TOPIC}/split/0")).status_code == 204
-        assert len(ranges(await layout(nodes[0]))) == 2
-
-    with_http(test)
+    before = await layout(node)
+    node.cluster.segments.failure = REFUSED
+    refused(await http.post(f"{TOPIC}/split/0"), 500, "set replicationFactor")
+    node.cluster.segments.failure = None
+    after = await layout(node)
+    assert ranges(after) == ranges(before)
+    assert after["epoch"] == before["epoch"]
+    assert (await http.post(f"{TOPIC}/split/0")).status_code == 204
+    assert len(ranges(await layout(node))) == 2
 
 
-def test_what_cannot_be_reached_is_tried_again_and_a_seal_is_always_finished() -> None:
-    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
-        http = nodes[0].http
-        await created(nodes[0])
-        cluster.segments.failure = KafkaUnreachableError("Kafka did not answer")
-        split = asyncio.create_task(http.post(f"{TOPIC}/split/0"))
-        await until(lambda: cluster.segments.calls.count("create") >= 2)
-        stats = (await http.get(f"{TOPIC}/stats")).json()
-        assert (stats["operation"], stats["lastFailure"]) == ("SPLIT", "Kafka did not answer")
-        cluster.segments.failure = None
-        assert (await split).status_code == 204
-        assert (await http.get(f"{TOPIC}/stats")).json()["lastFailure"] == ""
+@on_nodes(operationTimeoutMillis=1_000)
+async def test_a_seal_that_kafka_does_not_allow_says_what_to_do_and_goes_on_when_that_is_done(
+    node: HttpNode, cluster: MemoryCluster
+) -> None:
+    http = node.http
+    await created(node)
+    (parent,) = cluster.segments.ends
+    cluster.segments.hold.clear()
+    split = asyncio.create_task(http.post(f"{TOPIC}/split/0"))
+    await until(lambda: cluster.segments.calls.count("create") == 2)
+    cluster.segments.denied_seal = KafkaAccessError(
+        "kafka:9092", f"to seal topic {parent}", "Broker: Topic authorization failed"
+    )
+    cluster.segments.hold.set()
+    answer = await split
+    for said in (
+        "topic://public/default/orders",
+        "split of 0 was not done",
+        f"refused to seal topic {parent}: Broker: Topic authorization failed",
+        "Give this node's principal the right. Of what begins with the topicPrefix",
+        "It is tried again by itself; look before you ask again",
+    ):
+        refused(answer, 504, said)
+    stats = (await http.get(f"{TOPIC}/stats")).json()
+    assert stats["operation"] == "SPLIT"
+    assert "Give this node's principal" in stats["lastFailure"]
+    refused(await http.post(f"{TOPIC}/split/0"), 409, "SPLIT of segment 0")
+    cluster.segments.denied_seal = None
+    view = node.node.view
 
-    with_http(test)
+    def split_done() -> bool:
+        topic = view.topic("public/default/orders")
+        return topic is not None and len(topic.segments) == 3
 
-
-def test_a_seal_that_kafka_does_not_allow_says_what_to_do_and_goes_on_when_that_is_done() -> None:
-    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
-        http = nodes[0].http
-        await created(nodes[0])
-        (parent,) = cluster.segments.ends
-        cluster.segments.hold.clear()
-        split = asyncio.create_task(http.post(f"{TOPIC}/split/0"))
-        await until(lambda: cluster.segments.calls.count("create") == 2)
-        cluster.segments.denied_seal = KafkaAccessError(
-            "kafka:9092", f"to seal topic {parent}", "Broker: Topic authorization failed"
-        )
-        cluster.segments.hold.set()
-        answer = await split
-        for said in (
-            "topic://public/default/orders",
-            "split of 0 was not done",
-            f"refused to seal topic {parent}: Broker: Topic authorization failed",
-            "Give this node's principal the right. Of what begins with the topicPrefix",
-            "It is tried again by itself; look before you ask again",
-        ):
-            refused(answer, 504, said)
-        stats = (await http.get(f"{TOPIC}/stats")).json()
-        assert stats["operation"] == "SPLIT"
-        assert "Give this node's principal" in stats["lastFailure"]
-        refused(await http.post(f"{TOPIC}/split/0"), 409, "SPLIT of segment 0")
-        cluster.segments.denied_seal = None
-        view = nodes[0].node.view
-
-        def split_done() -> bool:
-            topic = view.topic("public/default/orders")
-            return topic is not None and len(topic.segments) == 3
-
-        await until(split_done)
-        assert (await http.get(f"{TOPIC}/stats")).json()["lastFailure"] == ""
-
-    with_http(test, operationTimeoutMillis=3_000)
+    await until(split_done)
+    assert (await http.get(f"{TOPIC}/stats")).json()["lastFailure"] == ""
 
 
-def test_an_error_of_kafkas_client_is_told_and_tried_again_and_does_not_end_the_node() -> None:
-    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
-        (node,) = nodes
-        await created(node)
-        cluster.segments.denied_seal = KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
-        answer = await node.http.post(f"{TOPIC}/split/0")
-        refused(answer, 504, "split of 0 was not done")
-        refused(answer, 504, "Unknown partition")
-        assert not node.node.runtime.ended.done()
-        stats = (await node.http.get(f"{TOPIC}/stats")).json()
-        assert "the segments of topic://public/default/orders" in stats["lastFailure"]
-        cluster.segments.denied_seal = None
-        await until(lambda: len(node.node.operations.topics.topic(NAME).segments) == 3)
-
-    with_http(test, operationTimeoutMillis=3_000)
-
-
-def test_single_segments_are_not_changed_behind_the_logs_back() -> None:
-    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
-        http = nodes[0].http
-        await created(nodes[0])
-        await http.put(f"{TOPIC}/subscriptions/billing")
-        await http.post(f"{TOPIC}/split/0")
-        path = "/admin/v2/segments/public/default/orders"
-        active, sealed = f"{path}/0000-7fff-1", f"{path}/0000-ffff-0"
-        unknown, wrong = f"{path}/0000-7fff-7", f"{path}/7fff-0000-x"
-        assert (await http.put(active)).status_code == 204
-        assert (await http.put(active, json=["billing"])).status_code == 204
-        refused(await http.put(active, json=["other"]), 404, "Subscription not found: other")
-        refused(await http.put(unknown), 412, "split, merge")
-        refused(await http.put(wrong), 412, "hexStart-hexEnd-id")
-        refused(await http.post(f"{active}/terminate"), 412, "is active")
-        assert (await http.post(f"{sealed}/terminate")).status_code == 204
-        refused(await http.post(f"{unknown}/terminate"), 404, "Segment topic not found")
-        for answer in (await http.put(unknown), await http.post(f"{unknown}/terminate")):
-            known = "; the active segments are 0000-7fff-1, 8000-ffff-2"
-            assert answer.json()["reason"].endswith(known)
-        refused(await http.delete(active), 412, "is active")
-        refused(await http.delete(sealed), 412, "still to be read by subscription billing")
-        assert (await http.delete(unknown)).status_code == 204
-        await http.delete(f"{TOPIC}/subscriptions/billing")
-        assert (await http.delete(sealed)).status_code == 204
-        body = await layout(nodes[0])
-        assert set(body["segments"]) == {"1", "2"}
-        assert body["segments"]["1"]["parentIds"] == []
-        await until(lambda: len(cluster.segments.partitions) == 2)
-        assert (await http.post(f"{TOPIC}/split/1")).status_code == 204
-
-    with_http(test)
+@on_nodes(operationTimeoutMillis=1_000)
+async def test_an_error_of_kafkas_client_is_told_and_tried_again_and_does_not_end_the_node(
+    node: HttpNode, cluster: MemoryCluster
+) -> None:
+    await created(node)
+    cluster.segments.denied_seal = KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
+    answer = await node.http.post(f"{TOPIC}/split/0")
+    refused(answer, 504, "split of 0 was not done")
+    refused(answer, 504, "Unknown partition")
+    assert not node.node.runtime.ended.done()
+    stats = (await node.http.get(f"{TOPIC}/stats")).json()
+    assert "the segments of topic://public/default/orders" in stats["lastFailure"]
+    cluster.segments.denied_seal = None
+    await until(lambda: len(node.node.operations.topics.topic(NAME).segments) == 3)
 
 
-def test_sealed_segments_that_all_have_read_go_when_their_retention_is_over() -> None:
-    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
-        await created(nodes[0])
-        await nodes[0].http.post(f"{TOPIC}/split/0")
-        await until(lambda: len(cluster.segments.partitions) == 2)
-        assert set((await layout(nodes[0]))["segments"]) == {"1", "2"}
-
-    with_http(test, scalableTopicRetentionSeconds=0, scalableTopicSealedRetentionSeconds=0)
-
-
-def test_an_operation_goes_on_when_its_bundle_was_given_up_to_nobody() -> None:
-    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
-        node = nodes[0].node
-        await created(nodes[0])
-        cluster.segments.hold.clear()
-        split = asyncio.create_task(nodes[0].http.post(f"{TOPIC}/split/0"))
-        await until(lambda: cluster.segments.calls.count("create") == 2)
-        unit = next(name for name, _ in node.operations.owned(node.id))
-        unload = asyncio.create_task(node.operations.unload(unit))
-        cluster.segments.hold.set()
-        await unload
-        await until(lambda: not list(node.view.restless_topics()))
-        assert len(ranges(await layout(nodes[0]))) == 2
-        assert (await split).status_code == 204
-
-    with_http(test)
-
-
-def test_retention_is_measured_on_the_logs_clock() -> None:
-    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
-        await created(nodes[0])
-        assert (await nodes[0].http.post(f"{TOPIC}/split/0")).status_code == 204
-        assert len(ranges(await layout(nodes[0]), "SEALED")) == 1
-        cluster.ahead_s += 7_200  # of the nodes' clocks
-        assert (await nodes[0].http.put(f"{TOPIC}x")).status_code == 204
-        # A topic at rest has no controller: it is looked at when its time has come.
-        await until(lambda: len(cluster.segments.partitions) == 3)
-        assert ranges(await layout(nodes[0]), "SEALED") == {}
-
-    # So that it is looked at for no other reason.
-    rarely = {"scalableTopicAutoScaleIntervalSeconds": 3_600}
-    with_http(test, scalableTopicRetentionSeconds=3_600, **rarely)
+@on_nodes()
+async def test_single_segments_are_not_changed_behind_the_logs_back(node: HttpNode) -> None:
+    http = node.http
+    await created(node)
+    await http.put(f"{TOPIC}/subscriptions/billing")
+    await http.post(f"{TOPIC}/split/0")
+    path = "/admin/v2/segments/public/default/orders"
+    active, sealed = f"{path}/0000-7fff-1", f"{path}/0000-ffff-0"
+    unknown, wrong = f"{path}/0000-7fff-7", f"{path}/7fff-0000-x"
+    assert (await http.put(active)).status_code == 204
+    assert (await http.put(active, json=["billing"])).status_code == 204
+    refused(await http.put(active, json=["other"]), 404, "Subscription not found: other")
+    refused(await http.put(unknown), 412, "split, merge")
+    refused(await http.put(wrong), 412, "hexStart-hexEnd-id")
+    refused(await http.post(f"{active}/terminate"), 412, "is active")
+    assert (await http.post(f"{sealed}/terminate")).status_code == 204
+    refused(await http.post(f"{unknown}/terminate"), 404, "Segment topic not found")
+    for answer in (await http.put(unknown), await http.post(f"{unknown}/terminate")):
+        known = "; the active segments are 0000-7fff-1, 8000-ffff-2"
+        assert answer.json()["reason"].endswith(known)
+    refused(await http.delete(active), 412, "is active")
+    refused(await http.delete(sealed), 412, "still to be read by subscription billing")
+    assert (await http.delete(unknown)).status_code == 204
+    await http.delete(f"{TOPIC}/subscriptions/billing")
+    assert (await http.delete(sealed)).status_code == 204
+    body = await layout(node)
+    assert (set(body["segments"]), body["segments"]["1"]["parentIds"]) == ({"1", "2"}, [])
+    await until(lambda: len(node.cluster.segments.partitions) == 2)
+    assert (await http.post(f"{TOPIC}/split/1")).status_code == 204
 
 
-def test_a_sealed_segment_stays_as_long_as_producers_may_be_in_doubt_of_it() -> None:
-    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
-        await created(nodes[0])
-        assert (await nodes[0].http.post(f"{TOPIC}/split/0")).status_code == 204
-        assert len(ranges(await layout(nodes[0]), "SEALED")) == 1
-        node = nodes[0].node
-        for seconds, sealed in ((120, 1), (11, 0)):
-            cluster.ahead_s += seconds
-            assert (await nodes[0].http.put(f"{TOPIC}{seconds}")).status_code == 204
-            node.operations.topics.access.service.reconcile("public/default/orders")
-            await nodes[0].http.put(f"{TOPIC}{seconds}x")  # by then that is on the log
-            assert len(ranges(await layout(nodes[0]), "SEALED")) == sealed
+@on_nodes()
+async def test_an_operation_goes_on_when_its_bundle_was_given_up_to_nobody(
+    nodes: list[HttpNode], cluster: MemoryCluster
+) -> None:
+    node = nodes[0].node
+    await created(nodes[0])
+    cluster.segments.hold.clear()
+    split = asyncio.create_task(nodes[0].http.post(f"{TOPIC}/split/0"))
+    await until(lambda: cluster.segments.calls.count("create") == 2)
+    unit = next(name for name, _ in node.operations.owned(node.id))
+    unload = asyncio.create_task(node.operations.unload(unit))
+    cluster.segments.hold.set()
+    await unload
+    await until(lambda: not list(node.view.restless_topics()))
+    assert len(ranges(await layout(nodes[0]))) == 2
+    assert (await split).status_code == 204
 
-    with_http(test, scalableTopicRetentionSeconds=0)
+
+# The interval is so long that the topic is looked at for no other reason.
+@on_nodes(scalableTopicRetentionSeconds=3_600, scalableTopicAutoScaleIntervalSeconds=3_600)
+async def test_retention_is_measured_on_the_logs_clock(node: HttpNode) -> None:
+    await created(node)
+    assert (await node.http.post(f"{TOPIC}/split/0")).status_code == 204
+    assert len(ranges(await layout(node), "SEALED")) == 1
+    node.cluster.ahead_s += 7_200  # of the nodes' clocks
+    assert (await node.http.put(f"{TOPIC}x")).status_code == 204
+    # A topic at rest has no controller: it is looked at when its time has come.
+    await until(lambda: len(node.cluster.segments.partitions) == 3)
+    assert ranges(await layout(node), "SEALED") == {}
+
+
+@on_nodes(scalableTopicRetentionSeconds=0)
+async def test_a_sealed_segment_stays_as_long_as_producers_may_be_in_doubt_of_it(
+    nodes: list[HttpNode], cluster: MemoryCluster
+) -> None:
+    await created(nodes[0])
+    assert (await nodes[0].http.post(f"{TOPIC}/split/0")).status_code == 204
+    assert len(ranges(await layout(nodes[0]), "SEALED")) == 1
+    node = nodes[0].node
+    for seconds, sealed in ((120, 1), (11, 0)):
+        cluster.ahead_s += seconds
+        assert (await nodes[0].http.put(f"{TOPIC}{seconds}")).status_code == 204
+        node.operations.topics.access.service.reconcile("public/default/orders")
+        await nodes[0].http.put(f"{TOPIC}{seconds}x")  # by then that is on the log
+        assert len(ranges(await layout(nodes[0]), "SEALED")) == sealed

@@ -15,107 +15,87 @@ from anabranch.broker.http.routes.topic_names import names_response
 from anabranch.broker.settings import load_settings
 from anabranch.core.topic_lists.sorted_names import SortedNames
 from anabranch.wire.memory.limiter import AsyncDualMemoryLimiter, LimitType
-from support.http import HttpNode, with_http
+from support.http import HttpNode, on_nodes
 from support.list_follower import full, held, make
-from support.memory_cluster import MemoryCluster
+from support.scalable import refused
 
 LIST = "/admin/v2/scalable/public/default"
 NAMES = [f"orders-{number:02d}" for number in range(10)]
 
 
-def test_following_the_links_gives_every_topic_once_in_order() -> None:
-    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
-        await make(cluster.nodes[0], *NAMES)
-        http = nodes[0].http
-        for limit in (1, 3, 5, 10, 11):
-            found: list[str] = []
-            url, pages = f"{LIST}?limit={limit}", 0
-            while url:
-                answer = await http.get(url)
-                assert answer.status_code == 200
-                assert 0 < len(answer.json()) <= limit
-                found += answer.json()
-                pages += 1
-                link = answer.links.get("next")
-                url = link["url"] if link else ""
-            assert found == full(*NAMES)
-            assert pages == -(-len(NAMES) // limit)
-        assert held(cluster.nodes[0]) == 0
-
-    with_http(test)
-
-
-def test_the_link_goes_on_with_the_same_question() -> None:
-    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
-        await make(cluster.nodes[0], *NAMES[:5], team="blue & green")
-        await make(cluster.nodes[0], *NAMES[5:], team="red")
-        http = nodes[0].http
-        asked = {"property": "team=blue & green", "limit": "2"}
-        answer = await http.get(LIST, params=asked)
-        assert answer.json() == full(*NAMES[:2])
-        link = urlsplit(answer.links["next"]["url"])
-        assert link.path == LIST
-        assert parse_qs(link.query) == {
-            "property": ["team=blue & green"],
-            "limit": ["2"],
-            "after": full(NAMES[1]),
-        }
-        rest = await http.get(answer.links["next"]["url"])
-        assert rest.json() == full(*NAMES[2:4])
-
-    with_http(test)
+@on_nodes()
+async def test_following_the_links_gives_every_topic_once_in_order(node: HttpNode) -> None:
+    await make(node.node, *NAMES)
+    http = node.http
+    for limit in (1, 3, 5, 10, 11):
+        found: list[str] = []
+        url, pages = f"{LIST}?limit={limit}", 0
+        while url:
+            answer = await http.get(url)
+            assert answer.status_code == 200
+            assert 0 < len(answer.json()) <= limit
+            found += answer.json()
+            pages += 1
+            link = answer.links.get("next")
+            url = link["url"] if link else ""
+        assert found == full(*NAMES)
+        assert pages == -(-len(NAMES) // limit)
+    for limit in (0, -1):
+        refused(await http.get(LIST, params={"limit": limit}), 400, "limit")
+    assert held(node.node) == 0
 
 
-def test_a_list_goes_on_behind_a_topic_that_is_gone() -> None:
-    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
-        node = cluster.nodes[0]
-        await make(node, *NAMES)
-        first = await nodes[0].http.get(f"{LIST}?limit=3")
-        await node.operations.topics.delete(f"public/default/{NAMES[2]}")
-        rest = await nodes[0].http.get(first.links["next"]["url"])
-        assert rest.json() == full(*NAMES[3:6])
-        everything = await nodes[0].http.get(LIST, params={"after": full(NAMES[5])[0]})
-        assert everything.json() == full(*NAMES[6:])
-        assert "Link" not in everything.headers
-        beyond = await nodes[0].http.get(LIST, params={"after": full(NAMES[9])[0]})
-        assert (beyond.json(), "Link" in beyond.headers) == ([], False)
-
-    with_http(test)
-
-
-def test_a_limit_that_is_none_is_refused() -> None:
-    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
-        for limit in ("0", "-1", "many"):
-            answer = await nodes[0].http.get(LIST, params={"limit": limit})
-            assert answer.status_code in (400, 422)
-            assert "limit" in answer.text
-
-    with_http(test)
+@on_nodes()
+async def test_the_link_goes_on_with_the_same_question(node: HttpNode) -> None:
+    await make(node.node, *NAMES[:5], team="blue & green")
+    await make(node.node, *NAMES[5:], team="red")
+    http = node.http
+    answer = await http.get(LIST, params={"property": "team=blue & green", "limit": "2"})
+    assert answer.json() == full(*NAMES[:2])
+    link = urlsplit(answer.links["next"]["url"])
+    assert link.path == LIST
+    assert parse_qs(link.query) == {
+        "property": ["team=blue & green"],
+        "limit": ["2"],
+        "after": full(NAMES[1]),
+    }
+    rest = await http.get(answer.links["next"]["url"])
+    assert rest.json() == full(*NAMES[2:4])
 
 
-def test_without_memory_a_list_is_refused_by_the_setting_that_helps_and_later_answered() -> None:
-    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
-        node = cluster.nodes[0]
-        await make(node, *NAMES)
-        limiter = node.operations.topic_list_limiter
-        for kind, word in (
-            (LimitType.HEAP_MEMORY, "HeapMemSize"),
-            (LimitType.DIRECT_MEMORY, "DirectMemSize"),
-        ):
-            async with limiter.held(1 << 20, kind):
-                answer = await nodes[0].http.get(LIST)
-                assert answer.status_code == 503
-                assert word in answer.json()["reason"]
-            assert (await nodes[0].http.get(LIST)).json() == full(*NAMES)
-        assert held(node) == 0
+@on_nodes()
+async def test_a_list_goes_on_behind_a_topic_that_is_gone(node: HttpNode) -> None:
+    await make(node.node, *NAMES)
+    first = await node.http.get(f"{LIST}?limit=3")
+    await node.node.operations.topics.delete(f"public/default/{NAMES[2]}")
+    rest = await node.http.get(first.links["next"]["url"])
+    assert rest.json() == full(*NAMES[3:6])
+    everything = await node.http.get(LIST, params={"after": full(NAMES[5])[0]})
+    assert everything.json() == full(*NAMES[6:])
+    assert "Link" not in everything.headers
+    beyond = await node.http.get(LIST, params={"after": full(NAMES[9])[0]})
+    assert (beyond.json(), "Link" in beyond.headers) == ([], False)
 
-    with_http(
-        test,
-        maxTopicListInFlightHeapMemSizeMB=1,
-        maxTopicListInFlightDirectMemSizeMB=1,
-        maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis=50,
-        maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis=50,
-    )
+
+@on_nodes(
+    maxTopicListInFlightHeapMemSizeMB=1,
+    maxTopicListInFlightDirectMemSizeMB=1,
+    maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis=50,
+    maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis=50,
+)
+async def test_without_memory_a_list_is_refused_by_the_setting_that_helps(node: HttpNode) -> None:
+    await make(node.node, *NAMES)
+    limiter = node.node.operations.topic_list_limiter
+    for kind, word in (
+        (LimitType.HEAP_MEMORY, "HeapMemSize"),
+        (LimitType.DIRECT_MEMORY, "DirectMemSize"),
+    ):
+        async with limiter.held(1 << 20, kind):
+            answer = await node.http.get(LIST)
+            assert answer.status_code == 503
+            assert word in answer.json()["reason"]
+        assert (await node.http.get(LIST)).json() == full(*NAMES)
+    assert held(node.node) == 0
 
 
 class Reader:
@@ -180,8 +160,7 @@ def reading(
 ) -> None:
     async def body() -> None:
         reader = Reader(SortedNames(names), limit)
-        asking = asyncio.create_task(reader.ask())
-        await test(reader, asking)
+        await test(reader, asyncio.create_task(reader.ask()))
         assert reader.held == (0, 0)
 
     asyncio.run(body())

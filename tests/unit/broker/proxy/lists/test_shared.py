@@ -16,60 +16,73 @@ from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.framing import LIST_FRAME_BYTES_MAX
 from anabranch.wire.memory.limiter import LimitType
 from anabranch.wire.memory.shared import frame_head
-from support.listing_node import ListingNode, answer, ask, client_of, deaf, held, run
+from support.listing_node import ask, client_of, deaf, held, listed
 from support.memory_cluster import until
-from support.proxied import RunningProxy
 from support.tokens import secret_file, token
 from support.wire import Raw
 
+# Two lists of so many names have no room side by side in so much memory.
+LONG = 150_000
+SMALL = {"maxTopicListInFlightHeapMemSizeMB": 12, "maxTopicListInFlightDirectMemSizeMB": 12}
+WAYS = pytest.mark.parametrize("way", ["request", "watch"])
 
-def test_a_list_that_many_are_told_takes_the_memory_of_one() -> None:
-    async def test(proxy: RunningProxy, node: ListingNode) -> None:
+
+def want(client: Raw, way: str, count: int, number: int = 1, known: str = "") -> None:
+    """Asks for a list, or for a watch that begins with it."""
+    asked: pb.CommandWatchScalableTopics | pb.CommandGetTopicsOfNamespace
+    if way == "watch":
+        asked = pb.CommandWatchScalableTopics(watch_id=number, namespace=f"public/{count}")
+        asked.current_hash = known
+    else:
+        asked = pb.CommandGetTopicsOfNamespace(request_id=number, namespace=f"public/{count}")
+        asked.topics_hash = known
+    client.send(commands.envelope(asked))
+
+
+async def told(client: Raw) -> tuple[int, str, list[str] | None]:
+    """The number it was asked by, its hash, and its names, or None where they are known."""
+    answer = await client.told()
+    if answer.type == BaseCommand.WATCH_SCALABLE_TOPICS_UPDATE:
+        first = answer.watchScalableTopicsUpdate
+        names = list(first.snapshot.topics) if first.HasField("snapshot") else None
+        return first.watch_id, first.topics_hash, names
+    listed = answer.getTopicsOfNamespaceResponse
+    return listed.request_id, listed.topics_hash, list(listed.topics) if listed.changed else None
+
+
+@WAYS
+async def test_a_list_that_many_are_told_takes_the_memory_of_one(way: str) -> None:
+    async with listed(**SMALL) as (proxy, node):
         async with AsyncExitStack() as stack:
-            lazy = await deaf(stack, proxy, 6)
-            for number, each in enumerate(lazy):
-                ask(each, 150_000, number)
-            await until(lambda: min(held(proxy)) > 6 << 20)
+            for number, each in enumerate(await deaf(stack, proxy, 6), 1):
+                want(each, way, LONG, number)
+            await until(lambda: min(held(proxy)) > 6 << 20 and node.asked == 6)
             most, told_before = held(proxy), node.told
             async with client_of(proxy) as eager:
                 for number in (77, 78):
-                    ask(eager, 150_000, number)
-                    told = (await answer(eager)).getTopicsOfNamespaceResponse
-                    assert (told.request_id, told.topics_hash, told.changed) == (
-                        number,
-                        "abc",
-                        True,
-                    )
-                    assert list(told.topics) == node.names(150_000)
+                    want(eager, way, LONG, number)
+                    assert await told(eager) == (number, "abc", node.names(LONG))
                 assert node.told == told_before  # the node was asked whether it is still that list
-                known = pb.CommandGetTopicsOfNamespace(
-                    request_id=79, namespace="public/150000", topics_hash="abc"
-                )
-                eager.send(commands.envelope(known))
-                told = (await answer(eager)).getTopicsOfNamespaceResponse
-                assert (told.request_id, told.changed, len(told.topics)) == (79, False, 0)
-                asked = pb.CommandWatchTopicList(
-                    request_id=80, watcher_id=5, namespace="public/3", topics_pattern=".*"
-                )
-                eager.send(commands.envelope(asked))
-                watched = (await answer(eager)).watchTopicListSuccess
-                assert (watched.request_id, watched.watcher_id) == (80, 5)
-                assert list(watched.topic) == node.names(3)
+                want(eager, way, LONG, 79, known="abc")
+                assert await told(eager) == (79, "abc", None)
             # Those who had asked before held a little each, until they knew whose list it is.
             assert all(now <= then for now, then in zip(held(proxy), most, strict=True))
         await until(lambda: held(proxy) == (0, 0))
         assert not len(proxy.proxy.shared.lists)
 
-    # Two of these lists have no room side by side.
-    run(test, maxTopicListInFlightHeapMemSizeMB=12, maxTopicListInFlightDirectMemSizeMB=12)
 
-
-def test_a_list_that_is_on_its_way_is_told_to_nobody_whom_the_node_does_not_let_see_it(
-    tmp_path: Path,
-) -> None:
+async def test_a_list_on_its_way_is_told_to_nobody_who_may_not_see_it(tmp_path: Path) -> None:
     """Neither its names nor, by a hash that is guessed, that it is the one."""
 
-    async def test(proxy: RunningProxy, node: ListingNode) -> None:
+    (tmp_path / "proxy.token").write_text(token("proxy"))
+
+    async with listed(
+        authenticationEnabled=True,
+        authenticationProviders="token",
+        tokenSecretKey=secret_file(tmp_path),
+        brokerClientAuthenticationPlugin="token",
+        brokerClientAuthenticationParameters=str(tmp_path / "proxy.token"),
+    ) as (proxy, node):
         node.strangers.add("stranger")
         async with AsyncExitStack() as stack:
 
@@ -89,49 +102,35 @@ def test_a_list_that_is_on_its_way_is_told_to_nobody_whom_the_node_does_not_let_
                         request_id=number, namespace="public/150000", topics_hash=known
                     )
                     stranger.send(commands.envelope(asked))
-                    refused = await answer(stranger)
+                    refused = await stranger.told()
                     assert refused.type == BaseCommand.ERROR
                     assert refused.error.error == pb.ServerError.TopicNotFound
                 ask(reader, 150_000, number)
-                found = (await answer(reader)).getTopicsOfNamespaceResponse
-                assert len(found.topics) == 150_000
+                assert len((await reader.told()).getTopicsOfNamespaceResponse.topics) == 150_000
             assert node.told == told_before, "who may see it is told the one that is there"
         await until(lambda: held(proxy) == (0, 0))
 
-    (tmp_path / "proxy.token").write_text(token("proxy"))
-    run(
-        test,
-        authenticationEnabled=True,
-        authenticationProviders="token",
-        tokenSecretKey=secret_file(tmp_path),
-        brokerClientAuthenticationPlugin="token",
-        brokerClientAuthenticationParameters=str(tmp_path / "proxy.token"),
-    )
 
-
-def test_who_asks_after_a_list_has_changed_is_told_the_new_one() -> None:
-    async def test(proxy: RunningProxy, node: ListingNode) -> None:
+@WAYS
+async def test_who_asks_after_a_list_has_changed_is_told_the_new_one(way: str) -> None:
+    async with listed() as (proxy, node):
         async with AsyncExitStack() as stack:
-            lazy = await deaf(stack, proxy, 2)
-            ask(lazy[0], 150_000)
+            (lazy,) = await deaf(stack, proxy, 1)
+            want(lazy, way, LONG)
             await until(lambda: min(held(proxy)) > 6 << 20)
             node.hash = "def"
             async with client_of(proxy) as eager:
                 for number in (1, 2):
-                    ask(eager, 150_000, number)
-                    told = (await answer(eager)).getTopicsOfNamespaceResponse
-                    assert (told.request_id, told.topics_hash) == (number, "def")
-                    assert len(told.topics) == 150_000
+                    want(eager, way, LONG, number)
+                    assert await told(eager) == (number, "def", node.names(LONG))
         await until(lambda: held(proxy) == (0, 0))
 
-    run(test)
 
-
-def test_another_list_waits_for_memory_at_the_proxy_and_not_at_the_node() -> None:
-    async def test(proxy: RunningProxy, node: ListingNode) -> None:
+async def test_another_list_waits_for_memory_at_the_proxy_and_not_at_the_node() -> None:
+    async with listed(**SMALL) as (proxy, node):
         async with AsyncExitStack() as stack:
             (lazy,) = await deaf(stack, proxy, 1)
-            ask(lazy, 150_000)
+            ask(lazy, LONG)
             await until(lambda: min(held(proxy)) > 6 << 20)
             async with client_of(proxy) as eager, client_of(proxy) as other:
                 ask(eager, 149_999)
@@ -141,34 +140,33 @@ def test_another_list_waits_for_memory_at_the_proxy_and_not_at_the_node() -> Non
                 await until(lambda: all(peer.is_drained for peer in node.peers))
                 lazy.writer.transport.abort()
                 for each in (eager, other):
-                    told = (await answer(each)).getTopicsOfNamespaceResponse
-                    assert len(told.topics) == 149_999
+                    assert len((await each.told()).getTopicsOfNamespaceResponse.topics) == 149_999
                 assert node.asked <= 5  # again by the one who was to read it
         await until(lambda: held(proxy) == (0, 0))
 
-    run(test, maxTopicListInFlightHeapMemSizeMB=12, maxTopicListInFlightDirectMemSizeMB=12)
 
-
-def test_who_goes_while_he_reads_a_list_for_others_takes_it_from_nobody() -> None:
-    async def test(proxy: RunningProxy, node: ListingNode) -> None:
-        for delay_s in (0.0, 0.001, 0.003, 0.01, 0.03):
+@WAYS
+async def test_who_goes_while_he_reads_a_list_for_others_takes_it_from_nobody(way: str) -> None:
+    async with listed() as (proxy, node):
+        for turns in (0, 3, 10, 100):  # of the loop, in which his list may be anywhere
             async with AsyncExitStack() as stack:
                 clients = [await stack.enter_async_context(client_of(proxy)) for _ in range(4)]
                 for each in clients:
-                    ask(each, 100_000)
-                await asyncio.sleep(delay_s)
+                    want(each, way, 50_000)
+                for _ in range(turns):
+                    await asyncio.sleep(0)
                 clients[0].writer.transport.abort()
                 for each in clients[1:]:
-                    told = (await answer(each)).getTopicsOfNamespaceResponse
-                    assert len(told.topics) == 100_000
+                    assert await told(each) == (1, "abc", node.names(50_000))
         await until(lambda: held(proxy) == (0, 0))
         assert not len(proxy.proxy.shared.lists)
 
-    run(test)
 
-
-def test_those_who_wait_for_one_list_are_refused_together_when_their_time_is_over() -> None:
-    async def test(proxy: RunningProxy, node: ListingNode) -> None:
+async def test_those_who_wait_for_one_list_are_refused_together_when_their_time_is_over() -> None:
+    async with listed(
+        maxTopicListInFlightHeapMemSizeMB=12,
+        maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis=500,
+    ) as (proxy, _):
         limiter = proxy.proxy.shared.limiter
         async with AsyncExitStack() as stack:
             clients = [await stack.enter_async_context(client_of(proxy)) for _ in range(4)]
@@ -176,35 +174,27 @@ def test_those_who_wait_for_one_list_are_refused_together_when_their_time_is_ove
                 for each in clients:
                     ask(each, 100_000)
                 for each in clients:
-                    refused = await answer(each)
+                    refused = await each.told()
                     assert refused.error.error == pb.ServerError.TooManyRequests
                     assert "HeapMemSizePermitsAcquireTimeoutMillis" in refused.error.message
             for each in clients:
                 ask(each, 100_000, 2)
             for each in clients:
-                told = (await answer(each)).getTopicsOfNamespaceResponse
+                told = (await each.told()).getTopicsOfNamespaceResponse
                 assert (told.request_id, len(told.topics)) == (2, 100_000)
         await until(lambda: held(proxy) == (0, 0))
         assert not len(proxy.proxy.shared.lists)
 
-    run(
-        test,
-        maxTopicListInFlightHeapMemSizeMB=12,
-        maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis=500,
-    )
 
-
-def test_a_late_answer_is_not_taken_for_that_of_the_next_request(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def test(proxy: RunningProxy, node: ListingNode) -> None:
+async def test_a_late_answer_is_not_the_next_request_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with listed() as (proxy, node):
         async with client_of(proxy) as client:
             ask(client, 7, 1)
-            await answer(client)
+            await client.told()
             monkeypatch.setattr(sessions, "_LIST_S_MAX", 0.2)
             node.waits.clear()
             ask(client, 5, 2)
-            refused = await answer(client)
+            refused = await client.told()
             assert (refused.error.request_id, refused.error.error) == (
                 2,
                 pb.ServerError.ServiceNotReady,
@@ -215,12 +205,10 @@ def test_a_late_answer_is_not_taken_for_that_of_the_next_request(
             node.waits.set()
             found = {}
             for _ in range(2):
-                told = (await answer(client)).getTopicsOfNamespaceResponse
+                told = (await client.told()).getTopicsOfNamespaceResponse
                 found[told.request_id] = len(told.topics)
             assert found == {2: 5, 3: 3}
         await until(lambda: held(proxy) == (0, 0))
-
-    run(test)
 
 
 def test_of_a_list_s_beginning_any_part_tells_what_it_is_or_nothing() -> None:

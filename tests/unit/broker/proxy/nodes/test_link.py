@@ -13,7 +13,6 @@ from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.client import join
 from anabranch.wire.connection import PROTOCOL_VERSION
-from support import steady
 from support.listing_node import ListingNode
 from support.waiting import WAIT_S
 from support.wire import HOST, serving
@@ -41,51 +40,43 @@ class Owner:
 
 async def asks(link: NodeLink, owner: Owner, count: int, number: int) -> int:
     """Asks for so many names; the size of the list that has begun to come."""
-    asked = pb.CommandGetTopicsOfNamespace(request_id=number, namespace=f"public/{count}")
-    link.send(asked)
+    link.send(pb.CommandGetTopicsOfNamespace(request_id=number, namespace=f"public/{count}"))
     return await asyncio.wait_for(owner.begun.get(), WAIT_S)
 
 
-def test_a_list_that_is_not_taken_yet_is_a_piece_and_one_that_is_taken_comes_whole() -> None:
-    async def test() -> None:
-        node, owner = ListingNode(), Owner()
-        async with serving(node.open_session) as server:
-            link = await join(lambda: NodeLink(owner, "node"), HOST, server.port, HELLO, WAIT_S)
-            for number, count in enumerate((100_000, 100_000, 1_000, 1, 100_000), 1):
-                size = await asks(link, owner, count, number)
-                for _ in range(50):  # turns in which more could come
-                    await asyncio.sleep(0)
-                kept = link._decoder.unfinished_bytes
-                assert kept <= PIECE_BYTES_MAX < INITIAL_BYTES
-                head = list_head(link.list_head(), _ANSWER)
-                assert (head.number, head.topics_hash) == (number, "abc")
-                if number == 2:
-                    link.leave_out_list()
-                else:
-                    data = await asyncio.wait_for(link.take_list(), WAIT_S)
-                    told = pb.CommandGetTopicsOfNamespaceResponse()
-                    told.ParseFromString(bytes(message_of(data, _ANSWER)))
-                    assert (told.request_id, list(told.topics)) == (number, node.names(count))
-                    assert len(data) == size - 4
-                link.list_over()
-            link.send(pb.CommandLookupTopic(topic="topic://a/b/c", request_id=9))
-            answer = await asyncio.wait_for(owner.answers.get(), WAIT_S)
-            assert answer.lookupTopicResponse.request_id == 9
-            link.abort("enough")
-            await asyncio.wait([link.closed])
-
-    steady.run(test())
+async def test_a_list_that_is_not_taken_yet_is_a_piece_and_one_that_is_taken_comes_whole() -> None:
+    node, owner = ListingNode(), Owner()
+    async with serving(node.open_session) as server:
+        link = await join(lambda: NodeLink(owner, "node"), HOST, server.port, HELLO, WAIT_S)
+        for number, count in enumerate((100_000, 100_000, 1_000, 1, 100_000), 1):
+            size = await asks(link, owner, count, number)
+            for _ in range(50):  # turns in which more could come
+                await asyncio.sleep(0)
+            assert link._decoder.unfinished_bytes <= PIECE_BYTES_MAX < INITIAL_BYTES
+            head = list_head(link.list_head(), _ANSWER)
+            assert (head.number, head.topics_hash) == (number, "abc")
+            if number == 2:
+                link.leave_out_list()
+            else:
+                data = await asyncio.wait_for(link.take_list(), WAIT_S)
+                told = pb.CommandGetTopicsOfNamespaceResponse()
+                told.ParseFromString(bytes(message_of(data, _ANSWER)))
+                assert (told.request_id, list(told.topics)) == (number, node.names(count))
+                assert len(data) == size - 4
+            link.list_over()
+        link.send(pb.CommandLookupTopic(topic="topic://a/b/c", request_id=9))
+        answer = await asyncio.wait_for(owner.answers.get(), WAIT_S)
+        assert answer.lookupTopicResponse.request_id == 9
+        link.abort("enough")
+        await asyncio.wait([link.closed])
 
 
-def test_a_list_whose_link_has_ended_before_it_is_taken_is_not_waited_for() -> None:
-    async def test() -> None:
-        node, owner = ListingNode(), Owner()
-        async with serving(node.open_session) as server:
-            link = await join(lambda: NodeLink(owner, "node"), HOST, server.port, HELLO, WAIT_S)
-            await asks(link, owner, 100_000, 1)
-            link.abort("lost before its list was taken")
-            await asyncio.wait([link.closed])
-            with pytest.raises(asyncio.CancelledError):
-                await asyncio.wait_for(link.take_list(), WAIT_S)
-
-    steady.run(test())
+async def test_a_list_whose_link_has_ended_before_it_is_taken_is_not_waited_for() -> None:
+    node, owner = ListingNode(), Owner()
+    async with serving(node.open_session) as server:
+        link = await join(lambda: NodeLink(owner, "node"), HOST, server.port, HELLO, WAIT_S)
+        await asks(link, owner, 100_000, 1)
+        link.abort("lost before its list was taken")
+        await asyncio.wait([link.closed])
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(link.take_list(), WAIT_S)

@@ -18,9 +18,7 @@ from support.wire import HOST
 
 
 @pytest.mark.parametrize(("scheme", "is_told"), [("http", True), ("https", False)])
-def test_a_token_that_goes_unencrypted_is_told_of(
-    tmp_path: Path, scheme: str, is_told: bool
-) -> None:
+def test_a_token_that_goes_in_plain_is_told(tmp_path: Path, scheme: str, is_told: bool) -> None:
     file = tmp_path / "node.token"
     file.write_text(token("node"))
     settings = {
@@ -38,6 +36,5 @@ def test_a_token_that_goes_unencrypted_is_told_of(
 
     with capture_logs() as logged:
         asyncio.run(test())
-    told = [line for line in logged if line["event"] == "security.not_encrypted"]
-    assert bool(told) is is_told
+    assert bool([line for line in logged if line["event"] == "security.not_encrypted"]) is is_told
     assert token("node") not in str(logged)

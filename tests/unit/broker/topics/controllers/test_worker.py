@@ -12,8 +12,8 @@ from anabranch.broker.topics.controllers.worker import Worker
 from anabranch.channel.errors import KafkaUnreachableError
 from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.core.placement.room import Room
-from support.http import HttpNode, with_http
-from support.memory_cluster import WAIT_S, MemoryCluster, until
+from support.http import http_nodes
+from support.memory_cluster import WAIT_S, until
 from support.memory_segments import MemorySegments
 
 HOME = "/admin/v2/scalable/public/default"
@@ -45,8 +45,8 @@ class StuckSegments(MemorySegments):
         raise KafkaUnreachableError("Kafka did not answer")
 
 
-def test_topics_that_kafka_does_not_answer_for_hold_up_no_others() -> None:
-    async def test(nodes: list[HttpNode], cluster: MemoryCluster) -> None:
+async def test_topics_that_kafka_does_not_answer_for_hold_up_no_others() -> None:
+    async with http_nodes() as (nodes, cluster):
         stuck = cluster.segments = StuckSegments()
         http = nodes[0].http
         hopeless = [asyncio.create_task(http.put(f"{HOME}/stuck-{n}")) for n in range(STUCK)]
@@ -61,8 +61,6 @@ def test_topics_that_kafka_does_not_answer_for_hold_up_no_others() -> None:
             for task in hopeless:
                 task.cancel()
             await asyncio.gather(*hopeless, return_exceptions=True)
-
-    with_http(test)
 
 
 def test_a_job_that_comes_when_its_worker_is_closed_is_refused_and_not_left_undone() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 import pytest
@@ -17,36 +16,16 @@ from anabranch.core.subscriptions.subscription import Subscription, Subscription
 from anabranch.core.topics.guards import controller_of
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.errors import RefusedError
-from support import steady
+from support.binary import reachable
 from support.binary_consumer import client_of
-from support.http import PATIENT
-from support.memory_cluster import MemoryCluster, MemoryNode, memory_cluster, until
+from support.memory_cluster import until
 
 NAME = "public/default/orders"
-_OPERATION_S: Final = 2.0
+_OPERATION_S: Final = 1.0
 _KINDS: Final = {
     SubscriptionKind.STREAM: pb.ScalableConsumerType.STREAM,
     SubscriptionKind.QUEUE: pb.ScalableConsumerType.QUEUE,
 }
-
-
-def run(
-    test: Callable[[MemoryCluster], Awaitable[None]], count: int = 1, **settings: object
-) -> None:
-    async def body() -> None:
-        named = {**PATIENT, "brokerServicePort": 7000, **settings}
-        async with memory_cluster(count, **named) as cluster:
-            await test(cluster)
-
-    steady.run(body())
-
-
-async def created(cluster: MemoryCluster) -> MemoryNode:
-    """The topic's controller."""
-    located = await cluster.nodes[0].operations.topics.access.find_controller(NAME)
-    node = next(node for node in cluster.nodes if node.id == located.broker)
-    await node.operations.topics.create(NAME, 1, {})
-    return node
 
 
 def billing(topics: TopicOperations) -> Subscription:
@@ -55,11 +34,11 @@ def billing(topics: TopicOperations) -> Subscription:
 
 @pytest.mark.parametrize("kind", _KINDS)
 @pytest.mark.parametrize("made_again", [False, True])
-def test_a_deleted_subscription_ends_its_consumers_for_good(
+async def test_a_deleted_subscription_ends_its_consumers_for_good(
     kind: SubscriptionKind, made_again: bool
 ) -> None:
-    async def test(cluster: MemoryCluster) -> None:
-        node = await created(cluster)
+    async with reachable() as cluster:
+        node = await cluster.create()
         sessions = node.operations.topics.consumers
         async with client_of(node, "a") as client:
             await client.subscribe(kind=_KINDS[kind])
@@ -76,13 +55,11 @@ def test_a_deleted_subscription_ends_its_consumers_for_good(
             await client.subscribe(kind=_KINDS[kind])  # as a new consumer
             assert client.assigned[-1].group_id != group
 
-    run(test)
-
 
 @pytest.mark.parametrize("kind", _KINDS)
-def test_a_subscription_that_has_consumers_is_deleted_by_force_only(kind: SubscriptionKind) -> None:
-    async def test(cluster: MemoryCluster) -> None:
-        node = await created(cluster)
+async def test_a_consumed_subscription_is_deleted_by_force_only(kind: SubscriptionKind) -> None:
+    async with reachable() as cluster:
+        node = await cluster.create()
         topics = node.operations.topics
         async with client_of(node, "a") as client:
             await client.subscribe(kind=_KINDS[kind])
@@ -94,25 +71,10 @@ def test_a_subscription_that_has_consumers_is_deleted_by_force_only(kind: Subscr
         await topics.consumers.delete(NAME, "billing")
         assert node.view.subscription(NAME, "billing") is None
 
-    run(test)
 
-
-def test_a_consumer_whose_connection_was_cut_may_be_serving_yet() -> None:
-    async def test(cluster: MemoryCluster) -> None:
-        node = await created(cluster)
-        topics = node.operations.topics
-        async with client_of(node, "a") as client:
-            await client.subscribe()
-        await until(lambda: not topics.access.service.consumers)
-        with pytest.raises(ConflictError, match="close a first"):
-            await topics.consumers.delete(NAME, "billing")
-
-    run(test)
-
-
-def test_what_was_drained_before_a_reset_is_not_drained_after_it() -> None:
-    async def test(cluster: MemoryCluster) -> None:
-        node = await created(cluster)
+async def test_what_was_drained_before_a_reset_is_not_drained_after_it() -> None:
+    async with reachable() as cluster:
+        node = await cluster.create()
         topics = node.operations.topics
         async with client_of(node, "a") as client:
             await client.subscribe()
@@ -126,28 +88,10 @@ def test_what_was_drained_before_a_reset_is_not_drained_after_it() -> None:
             assert again.assigned[-1].group_id != group
             assert again.held == {0: [0, 1, 2, 3]}
 
-    run(test)
 
-
-def test_a_queues_consumer_that_was_away_during_a_reset_is_told_to_begin_anew() -> None:
-    async def test(cluster: MemoryCluster) -> None:
-        node = await created(cluster)
-        async with client_of(node, "a") as client:
-            await client.subscribe(kind=pb.ScalableConsumerType.QUEUE)
-            group = client.assigned[-1].group_id
-        await until(lambda: not node.operations.topics.access.service.consumers)
-        await node.operations.topics.resets.reset(NAME, "billing", EARLIEST)
-        async with client_of(node, "a") as again:
-            with pytest.raises(RefusedError, match="put somewhere else") as refused:
-                await again.subscribe(kind=pb.ScalableConsumerType.QUEUE, group=group)
-            assert refused.value.code == pb.ServerError.SubscriptionNotFound
-
-    run(test)
-
-
-def test_a_seek_out_of_time_says_what_was_changed_and_is_over_before_the_next_change() -> None:
-    async def test(cluster: MemoryCluster) -> None:
-        node = await created(cluster)
+async def test_a_seek_out_of_time_is_over_before_the_next_change() -> None:
+    async with reachable(operationTimeoutMillis=round(1_000 * _OPERATION_S)) as cluster:
+        node = await cluster.create()
         topics = node.operations.topics
         await topics.consumers.create(NAME, "billing", SubscriptionKind.STREAM)
         former = billing(topics)
@@ -166,12 +110,10 @@ def test_a_seek_out_of_time_says_what_was_changed_and_is_over_before_the_next_ch
         await deleting
         assert node.view.subscription(NAME, "billing") is None
 
-    run(test, operationTimeoutMillis=round(1_000 * _OPERATION_S))
 
-
-def test_a_seek_of_what_was_deleted_meanwhile_with_its_topic_changes_nothing() -> None:
-    async def test(cluster: MemoryCluster) -> None:
-        node = await created(cluster)
+async def test_a_seek_of_what_was_deleted_meanwhile_with_its_topic_changes_nothing() -> None:
+    async with reachable() as cluster:
+        node = await cluster.create()
         topics = node.operations.topics
         await topics.consumers.create(NAME, "billing", SubscriptionKind.STREAM)
         cluster.positions.hold.clear()
@@ -184,28 +126,10 @@ def test_a_seek_of_what_was_deleted_meanwhile_with_its_topic_changes_nothing() -
             await seeking
         assert node.view.subscription(NAME, "billing") is None
 
-    run(test)
 
-
-def test_a_seek_may_take_longer_than_a_look_up() -> None:
-    async def test(cluster: MemoryCluster) -> None:
-        topics = (await created(cluster)).operations.topics
-        await topics.consumers.create(NAME, "billing", SubscriptionKind.STREAM)
-        cluster.positions.hold.clear()
-        loop = asyncio.get_running_loop()
-        seeking = asyncio.create_task(topics.resets.reset(NAME, "billing", LATEST))
-        await until(lambda: "offsets" in cluster.positions.calls)
-        out_of_time = loop.time() + _OPERATION_S
-        await until(lambda: loop.time() > out_of_time)
-        cluster.positions.hold.set()
-        await seeking
-
-    run(test, lookupTimeoutMillis=round(500 * _OPERATION_S))
-
-
-def test_a_queue_is_not_put_elsewhere_while_a_former_controllers_consumers_may_be_there() -> None:
-    async def test(cluster: MemoryCluster) -> None:
-        node = await created(cluster)
+async def test_a_queue_stays_while_a_former_controllers_consumers_may_be_there() -> None:
+    async with reachable(2) as cluster:
+        node = await cluster.create()
         await node.operations.topics.consumers.create(NAME, "billing", SubscriptionKind.QUEUE)
         other = next(each for each in cluster.nodes if each is not node)
         await node.operations.unload(controller_of(node.view, NAME)[0], other.id)
@@ -218,12 +142,10 @@ def test_a_queue_is_not_put_elsewhere_while_a_former_controllers_consumers_may_b
         await topics.consumers.create(NAME, "later", SubscriptionKind.QUEUE)
         await topics.resets.reset(NAME, "later", EARLIEST)
 
-    run(test, 2)
 
-
-def test_a_consumer_that_leaves_does_not_take_with_it_the_next_one_of_its_number() -> None:
-    async def test(cluster: MemoryCluster) -> None:
-        node = await created(cluster)
+async def test_a_consumer_that_leaves_does_not_take_with_it_the_next_one_of_its_number() -> None:
+    async with reachable() as cluster:
+        node = await cluster.create()
         topics = node.operations.topics
         async with client_of(node, "a") as client:
             await client.subscribe()
@@ -234,13 +156,11 @@ def test_a_consumer_that_leaves_does_not_take_with_it_the_next_one_of_its_number
             await leaving
             await client.report()
 
-    run(test)
-
 
 @pytest.mark.parametrize("kind", _KINDS)
-def test_a_controller_that_lost_its_topic_meanwhile_admits_nobody(kind: SubscriptionKind) -> None:
-    async def test(cluster: MemoryCluster) -> None:
-        node = await created(cluster)
+async def test_a_controller_that_lost_its_topic_admits_nobody(kind: SubscriptionKind) -> None:
+    async with reachable(2) as cluster:
+        node = await cluster.create()
         consumers, service = node.operations.topics.consumers, node.operations.topics.access.service
         (segment,) = cluster.segments.ends
         cluster.segments.ends[segment] = [1, 0, 2, 0]
@@ -261,5 +181,3 @@ def test_a_controller_that_lost_its_topic_meanwhile_admits_nobody(kind: Subscrip
         records = [read_entry(each.key, each.value) for each in cluster.entries[told:]]
         assert not [each for each in records if isinstance(each, SubscriptionChange)]
         assert "begin_queue" not in cluster.positions.calls
-
-    run(test, 2)

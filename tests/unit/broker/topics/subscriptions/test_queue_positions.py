@@ -65,32 +65,24 @@ def test_a_queue_goes_on_where_kafka_says_and_partitions_with_an_error_are_not_t
     assert found == {("orders", 0): (5, 3), ("orders", 1): (0, -1)}
 
 
-def test_an_older_kafka_tells_no_number_of_messages_left(
-    kafka: dict[tuple[str, int], bytes],
-) -> None:
+def test_an_older_kafka_tells_no_number_that_is_left(kafka: dict[tuple[str, int], bytes]) -> None:
     kafka["k1", 0] = answer(0, (0, 5, 0, 0))
     assert keeper().queue("g", PLACES, DEADLINE_S) == {("orders", 0): (5, -1)}
 
 
-def test_a_broker_that_does_not_coordinate_the_group_is_passed_over(
-    kafka: dict[tuple[str, int], bytes],
-) -> None:
+def test_a_broker_that_is_no_coordinator_is_left_out(kafka: dict[tuple[str, int], bytes]) -> None:
     kafka["k1", 1] = answer(1, error=KafkaError.NOT_COORDINATOR)
     kafka["k2", 1] = answer(1, (0, 5, 3, 0))
     assert keeper().queue("g", PLACES, DEADLINE_S) == {("orders", 0): (5, 3)}
 
 
-def test_what_kafka_refuses_names_the_rights_that_it_takes(
-    kafka: dict[tuple[str, int], bytes],
-) -> None:
+def test_what_kafka_refuses_names_the_rights_it_takes(kafka: dict[tuple[str, int], bytes]) -> None:
     kafka["k1", 1] = answer(1, error=KafkaError.GROUP_AUTHORIZATION_FAILED)
     with pytest.raises(KafkaRefusedError, match="why; it takes the rights to describe"):
         keeper().queue("g", PLACES, DEADLINE_S)
 
 
-def test_coordinators_of_the_latest_groups_alone_are_remembered(
-    kafka: dict[tuple[str, int], bytes],
-) -> None:
+def test_the_latest_groups_coordinators_are_remembered(kafka: dict[tuple[str, int], bytes]) -> None:
     kafka["k1", 1] = answer(1, (0, 5, 3, 0))
     positions = keeper()
     for number in range(COORDINATORS_MAX + 10):

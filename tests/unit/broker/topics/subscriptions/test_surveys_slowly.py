@@ -9,56 +9,45 @@ import pytest
 from anabranch.broker.errors import UnavailableError
 from anabranch.channel.kafka.offsets import EARLIEST, Place
 from anabranch.core.subscriptions.subscription import SubscriptionKind
-from support.kept_topic import NAME, run
-from support.memory_cluster import MemoryCluster, MemoryNode, until
+from support.kept_topic import NAME, kept_topic
+from support.memory_cluster import until
 
 
-def test_a_topic_that_kafka_is_slow_for_keeps_no_other_waiting() -> None:
-    async def test(cluster: MemoryCluster, node: MemoryNode) -> None:
-        topics = node.operations.topics
+async def test_a_topic_that_kafka_is_slow_for_keeps_no_other_waiting() -> None:
+    async with kept_topic() as kept:
         for name in (NAME, f"{NAME}2", f"{NAME}3"):
             if name != NAME:
-                await topics.create(name, 1, {})
-            await topics.consumers.create(name, "billing", SubscriptionKind.STREAM, EARLIEST)
-        await topics.surveys.round()  # in which also groups are searched
-        topics.surveys.seen.clear()
-        cluster.positions.calls.clear()
-        cluster.positions.hold.clear()
-        looking = asyncio.create_task(topics.surveys.round())
-        await until(lambda: len(cluster.positions.calls) == 3)
-        cluster.positions.hold.set()
+                await kept.topics.create(name, 1, {})
+            await kept.topics.consumers.create(name, "billing", SubscriptionKind.STREAM, EARLIEST)
+        await kept.topics.surveys.round()  # in which also groups are searched
+        kept.topics.surveys.seen.clear()
+        kept.cluster.positions.calls.clear()
+        kept.cluster.positions.hold.clear()
+        looking = asyncio.create_task(kept.topics.surveys.round())
+        await until(lambda: len(kept.cluster.positions.calls) == 3)
+        kept.cluster.positions.hold.set()
         await looking
-        assert len(topics.surveys.seen) == 3
-
-    run(test)
+        assert len(kept.topics.surveys.seen) == 3
 
 
-def test_a_group_that_kafka_does_not_tell_of_keeps_no_other_from_being_written_down() -> None:
-    async def test(cluster: MemoryCluster, node: MemoryNode) -> None:
-        topics = node.operations.topics
-        await topics.consumers.create(NAME, "audit", SubscriptionKind.STREAM, EARLIEST)
-        audit = topics.access.group_id(NAME, "audit", topics.consumers.known(NAME, "audit"))
-        await topics.consumers.create(NAME, "billing", SubscriptionKind.STREAM, EARLIEST)
-        billing = topics.consumers.known(NAME, "billing")
-        group = topics.access.group_id(NAME, "billing", billing)
-        (kafka,) = cluster.segments.ends
-        cluster.positions.groups[group] = {(kafka, 0): 7}
-        cluster.positions.silent = {audit}
+async def test_a_group_that_kafka_does_not_tell_of_keeps_no_other_from_being_written_down() -> None:
+    async with kept_topic() as kept:
+        await kept.topics.consumers.create(NAME, "audit", SubscriptionKind.STREAM, EARLIEST)
+        audit = kept.group("audit")
+        await kept.topics.consumers.create(NAME, "billing", SubscriptionKind.STREAM, EARLIEST)
+        group = kept.group()
+        kept.groups[group] = {(kept.kafka, 0): 7}
+        kept.cluster.positions.silent = {audit}
         with pytest.raises(UnavailableError, match="how far each subscription has read"):
-            await topics.surveys.look(NAME)
-        assert topics.consumers.known(NAME, "billing").position(0, 0) == 7
-
-    run(test)
+            await kept.look()
+        assert kept.topics.consumers.known(NAME, "billing").position(0, 0) == 7
 
 
-def test_groups_for_which_no_time_was_left_are_asked_for_first_in_the_next_look(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def test(cluster: MemoryCluster, node: MemoryNode) -> None:
-        topics = node.operations.topics
+async def test_groups_that_were_not_reached_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with kept_topic() as kept:
         names = [f"billing{number}" for number in range(5)]
         for each in names:
-            await topics.consumers.create(NAME, each, SubscriptionKind.STREAM, EARLIEST)
+            await kept.topics.consumers.create(NAME, each, SubscriptionKind.STREAM, EARLIEST)
         asked: list[str] = []
 
         class Slow:
@@ -73,11 +62,8 @@ def test_groups_for_which_no_time_was_left_are_asked_for_first_in_the_next_look(
             return {}
 
         monkeypatch.setattr("anabranch.broker.topics.subscriptions.positions.clock", Slow)
-        monkeypatch.setattr(cluster.positions, "committed", committed)
+        monkeypatch.setattr(kept.cluster.positions, "committed", committed)
         for _ in range(3):
             with pytest.raises(UnavailableError):
-                await topics.surveys.look(NAME)
-        assert len(asked) == 6
-        assert len(set(asked)) == 5
-
-    run(test)
+                await kept.look()
+        assert (len(asked), len(set(asked))) == (6, 5)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from anabranch.core.subscriptions.subscription import SubscriptionOp
-from support.history import History
 from support.local_audit import audited, violated
-from support.topic_history import create, drain, reshape, subscribe, subscription_move
+from support.topic_history import created, drain, reshape, subscribe, subscription_move
 
 
 def test_a_subscription_that_begins_anew_drains_everything_once_more() -> None:
-    history = History()
-    history.found()
-    create(history)
+    history = created()
     subscribe(history)
     reshape(history, (0,))
     reshape(history, (2,))

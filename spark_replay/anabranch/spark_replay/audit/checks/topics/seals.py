@@ -2,13 +2,13 @@
 
 What may happen to a topic's segments is derived here from the accepted records alone: BEGIN names
 parents and children, SEALING is the point of no return, COMMIT puts the ones in the others' place
-with the end offset of each partition, PRUNE takes sealed ones away. Everything else about a segment
-stays as it was.
+with the end offset of each partition, PRUNE takes sealed ones away, and LOST lets one end where it
+began. Everything else about a segment stays as it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import msgspec
 
@@ -89,7 +89,8 @@ class Seals:
         else:
             yield from _unmoved(move, was, now)
         yield from _gone(record, was, now)
-        yield from _kept(was, now)
+        lost = record.segment_ids if move is TopicMove.LOST else ()
+        yield from _kept(was, now, lost)
 
 
 def _by_id(topic: ScalableTopic | None) -> _Parts:
@@ -153,13 +154,15 @@ def _gone(record: TopicChange, was: _Parts, now: _Parts) -> Iterator[str]:
             yield f"PRUNE took segment {each} away before what it descends from"
 
 
-def _kept(was: _Parts, now: _Parts) -> Iterator[str]:
+def _kept(was: _Parts, now: _Parts, lost: Collection[int]) -> Iterator[str]:
     for each in sorted(was.keys() & now.keys()):
         old, new = was[each], now[each]
         if old is new:
             continue
         for name in _FIXED if old.is_active else (*_FIXED, *_FINAL):
             before, after = getattr(old, name), getattr(new, name)
+            if name == "end_offsets" and each in lost:
+                before = (0,) * old.buckets
             if before != after:
                 state = "active" if old.is_active else "sealed"
                 yield f"the {name} of {state} segment {each} was {before} and became {after}"

@@ -2,8 +2,9 @@
 
 The log says where every partition of a sealed segment ends, and Kafka still has most of them: the
 ends must be equal, to the offset. What a stream subscription has drained must lie before its
-group's committed offset. Kafka forgets the offsets of a group that is not used for a day or more,
-so a missing one counts only for segments that were sealed within a day.
+group's committed offset, or before where a record of the log had put it, or before the first offset
+that Kafka's retention has left. Kafka forgets the offsets of a group that is not used for a day or
+more, so a missing one counts only for segments that were sealed within a day.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from anabranch.core.subscriptions.draining import unread
 from anabranch.spark_replay.audit.checks.topics.topic_checks import SealedSegment, TopicsLeft
 from anabranch.spark_replay.audit.tally import CheckTally
 
@@ -20,14 +22,17 @@ _REMEMBERED_MS: Final = 24 * 3_600_000  # Kafka's offsets.retention.minutes is s
 
 
 class SegmentEnds(msgspec.Struct, frozen=True):
-    """What Kafka says, of the sealed segments whose topics it has.
+    """What Kafka says, of the sealed segments whose topics it has, and of the groups that it has.
 
     Keys are a topic of the cluster and a segment's id, for `committed` with a subscription between
-    them. Values are one offset for each partition; -1: Kafka does not know.
+    them. Values are one offset for each partition; -1: Kafka does not know. Where nothing but
+    ends of transactions lies behind the logged end, that is the end. `begins`: where somebody has
+    not committed all.
     """
 
     ends: Mapping[tuple[str, int], tuple[int, ...]]
     committed: Mapping[tuple[str, str, int], tuple[int, ...]]
+    begins: Mapping[tuple[str, int], tuple[int, ...]] = {}
 
 
 def check_segments(left: TopicsLeft, kafka: SegmentEnds, log_end_ms: int) -> CheckTally:
@@ -45,22 +50,33 @@ def check_segments(left: TopicsLeft, kafka: SegmentEnds, log_end_ms: int) -> Che
                 tally.violate(
                     one.offset, f"{where}: {what}: it was sealed at {wanted} and ends at {found}"
                 )
-    for (topic, name, segment_id), offsets in kafka.committed.items():
-        sealed = segments.get((topic, segment_id))
-        if sealed is not None and (topic, segment_id) in kafka.ends:
-            _committed(tally, sealed, name, offsets, log_end_ms)
+    for drain in left.drains:
+        for each in drain.drained:
+            place = (drain.topic, each.segment_id)
+            committed = kafka.committed.get((drain.topic, drain.name, each.segment_id))
+            if committed is not None and place in segments and place in kafka.ends:
+                nothing = (0,) * len(committed)
+                excuses = (each.offsets or nothing, kafka.begins.get(place, nothing))
+                _consumed(tally, segments[place], drain.name, (committed, *excuses), log_end_ms)
     return tally
 
 
-def _committed(
-    tally: CheckTally, one: SealedSegment, name: str, offsets: tuple[int, ...], log_end_ms: int
+def _consumed(
+    tally: CheckTally,
+    one: SealedSegment,
+    name: str,
+    positions: tuple[tuple[int, ...], ...],
+    log_end_ms: int,
 ) -> None:
+    """Judges by what is committed, what the log had noted, and where Kafka begins."""
     recent = log_end_ms - one.segment.sealed_at_ms < _REMEMBERED_MS
-    for bucket, (end, found) in enumerate(zip(one.segment.end_offsets, offsets, strict=False)):
+    for bucket, (end, found, *others) in enumerate(
+        zip(one.segment.end_offsets, *positions, strict=False)
+    ):
         if found < 0 and (not recent or not end):
             continue
         tally.examined += 1
-        if found < end:
+        if unread(end, found, *others):
             committed = f"committed {found} of {end}" if found >= 0 else f"committed none of {end}"
             tally.violate(
                 one.offset,

@@ -8,12 +8,17 @@ import msgspec
 
 from anabranch.core.log.records import SubscriptionChange, TopicChange
 from anabranch.core.log.state import Change, Entity, StateReader
-from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind
+from anabranch.core.subscriptions.subscription import (
+    SegmentPositions,
+    Subscription,
+    SubscriptionKind,
+)
 from anabranch.core.topics.guards import controller_of
 from anabranch.core.topics.segment import SegmentInfo
-from anabranch.core.topics.topic import ScalableTopic, TopicState
+from anabranch.core.topics.topic import ScalableTopic, TopicMove, TopicState
 from anabranch.spark_replay.audit.checks.topics.draining import Draining
 from anabranch.spark_replay.audit.checks.topics.layouts import Layouts
+from anabranch.spark_replay.audit.checks.topics.noted import NotedPositions
 from anabranch.spark_replay.audit.checks.topics.seals import Seals
 from anabranch.spark_replay.audit.tally import CheckName, CheckTally
 
@@ -43,12 +48,12 @@ class SealedSegment(msgspec.Struct, frozen=True):
 
 
 class StreamDrain(msgspec.Struct, frozen=True):
-    """What a stream subscription has drained, at the end of the log."""
+    """What a stream subscription has drained, at the end of the log, and where that had put it."""
 
     topic: str
     name: str
     created_offset: int
-    drained: tuple[int, ...]
+    drained: list[SegmentPositions]
 
 
 class TopicsLeft(msgspec.Struct):
@@ -68,6 +73,7 @@ class TopicChecks:
         self._layouts = Layouts()
         self._seals = Seals()
         self._draining = Draining()
+        self._noted = NotedPositions()
         self._topics: dict[str, ScalableTopic] = {}
         self._entered: dict[str, tuple[int, int]] = {}  # topic not at rest -> when, and where
 
@@ -90,6 +96,7 @@ class TopicChecks:
         elif isinstance(entity, Subscription):
             topic, _, subscription = name.rpartition("/")
             self._draining.start(topic, subscription, entity)
+            self._noted.start(topic, subscription, entity)
 
     def topic(self, offset: int, record: TopicChange, changes: tuple[Change, ...]) -> None:
         """An accepted move of a topic."""
@@ -101,6 +108,8 @@ class TopicChecks:
         self._seals.changed(offset, record, before, after)
         self._draining.topic_changed(offset, record, changes)
         self._note(name, before, after)
+        if record.move in (TopicMove.CREATE, TopicMove.REMOVE):
+            self._noted.topic_ended(name)
         if after is None:
             self._topics.pop(name, None)
         else:
@@ -114,6 +123,7 @@ class TopicChecks:
         after = entity if isinstance(entity, Subscription) else None
         topic = self._topics.get(record.topic)
         self._draining.subscription_changed(offset, record, topic, after)
+        self._noted.changed(record, after)
 
     def _note(self, name: str, before: ScalableTopic | None, after: ScalableTopic | None) -> None:
         if after is None or after.state is _AT_REST:
@@ -149,10 +159,9 @@ class TopicChecks:
                     SealedSegment(name, topic.incarnation, part, topic.since_offset, children)
                 )
         for subscription, known in state.subscriptions(name):
-            if known.kind is SubscriptionKind.STREAM and known.drained:
-                found.drains.append(
-                    StreamDrain(name, subscription, known.created_offset, known.drained)
-                )
+            drained = self._noted.drained(name, subscription, known)
+            if known.kind is SubscriptionKind.STREAM and drained:
+                found.drains.append(StreamDrain(name, subscription, known.created_offset, drained))
 
 
 def left_by_all(parts: list[TopicsLeft]) -> TopicsLeft:

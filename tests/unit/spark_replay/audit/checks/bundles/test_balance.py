@@ -11,7 +11,7 @@ from anabranch.core.log.records import Cause
 from anabranch.spark_replay.audit.tally import CheckName
 from support.balance_history import FIRST, GRACE_MS, SECOND, SOUND, THIRD, isolates, sheds
 from support.history import History, ready
-from support.local_audit import audited, not_applicable, violated, witness
+from support.local_audit import audited, not_applicable, only, violated
 
 
 def owned(name_at: int = 1) -> tuple[History, str]:
@@ -20,13 +20,6 @@ def owned(name_at: int = 1) -> tuple[History, str]:
     name = history.units()[name_at]
     history.assign(name, FIRST)
     return history, name
-
-
-def found(history: History, check: CheckName, text: str) -> None:
-    """That check and no other has something to say, which is this."""
-    findings = audited(history)
-    assert violated(findings) == [check]
-    assert text in witness(findings, check)
 
 
 def test_moves_with_reasons_to_allowed_brokers_and_far_apart_are_sound() -> None:
@@ -51,7 +44,7 @@ def test_a_choice_of_a_broker_that_no_policy_allows_is_found() -> None:
     isolates(history, "public/.*", "b1")
     history.wait(60_000)
     sheds(history, name, SECOND)
-    found(history, CheckName.PLACEMENT, "RELEASE to b2:8080, which is no broker of isolation")
+    only(history, CheckName.PLACEMENT, "RELEASE to b2:8080, which is no broker of isolation")
 
 
 def test_a_choice_of_a_broker_that_others_have_to_themselves_is_found() -> None:
@@ -59,7 +52,7 @@ def test_a_choice_of_a_broker_that_others_have_to_themselves_is_found() -> None:
     isolates(history, "acme/.*", "b2")
     history.wait(60_000)
     sheds(history, name, SECOND)
-    found(history, CheckName.PLACEMENT, "isolation policy gold has for other namespaces")
+    only(history, CheckName.PLACEMENT, "isolation policy gold has for other namespaces")
 
 
 def test_an_assignment_is_held_against_the_policies_too() -> None:
@@ -70,7 +63,7 @@ def test_an_assignment_is_held_against_the_policies_too() -> None:
     record = history.move(name, Move.ASSIGN, THIRD, broker=THIRD)
     history.accepted(replace(record, cause=Cause.LOOKUP, choice=(SOUND,)))
     history.own(name)
-    found(history, CheckName.PLACEMENT, "ASSIGN to b3:8080")
+    only(history, CheckName.PLACEMENT, "ASSIGN to b3:8080")
 
 
 def test_a_choice_that_had_not_read_the_newest_policy_is_no_fault() -> None:
@@ -84,9 +77,8 @@ def test_a_choice_that_had_not_read_the_newest_policy_is_no_fault() -> None:
 
 def test_a_choice_of_a_broker_that_a_filter_had_removed_is_found() -> None:
     history, name = owned()
-    removed = replace(SOUND, weighed=(Weighed(SECOND, 0.1, "version"),))
-    sheds(history, name, SECOND, grounds=removed)
-    found(history, CheckName.PLACEMENT, "though version had removed it")
+    sheds(history, name, SECOND, grounds=replace(SOUND, weighed=(Weighed(SECOND, 0.1, "version"),)))
+    only(history, CheckName.PLACEMENT, "though version had removed it")
 
 
 @pytest.mark.parametrize(
@@ -112,7 +104,7 @@ def test_grounds_beyond_what_a_record_has_room_for_are_found_and_change_no_state
 
     history, sound = with_grounds(choice), with_grounds((SOUND,))
     assert history.state.digest == sound.state.digest
-    found(history, CheckName.PLACEMENT, text)
+    only(history, CheckName.PLACEMENT, text)
     full = replace(SOUND, weighed=(*SOUND.weighed, *[Weighed(THIRD, 0.5)] * (WEIGHED_MAX - 1)))
     assert violated(audited(with_grounds((full,)))) == []
 
@@ -122,7 +114,7 @@ def test_a_move_within_the_grace_period_of_the_last_one_is_found() -> None:
     sheds(history, name, SECOND)
     history.wait(GRACE_MS // 2)
     sheds(history, name, THIRD)
-    found(history, CheckName.BALANCE, "before the grace period of the last one was over")
+    only(history, CheckName.BALANCE, "before the grace period of the last one was over")
 
 
 def test_a_grace_period_that_was_set_shorter_or_longer_meanwhile_is_no_fault() -> None:
@@ -148,7 +140,7 @@ def test_a_grace_period_that_was_set_shorter_or_longer_meanwhile_is_no_fault() -
 def test_a_move_without_a_reason_is_found(cause: Cause, grounds: Grounds | None, text: str) -> None:
     history, name = owned()
     sheds(history, name, SECOND, cause, grounds)
-    found(history, CheckName.BALANCE, text)
+    only(history, CheckName.BALANCE, text)
 
 
 def test_a_split_by_the_balancer_has_a_reason_of_its_own() -> None:
@@ -161,7 +153,7 @@ def test_a_split_by_the_balancer_has_a_reason_of_its_own() -> None:
         return history
 
     assert violated(audited(splits(Cause.MSG_RATE))) == []
-    found(splits(Cause.OVERLOADED), CheckName.BALANCE, "SPLIT by the balancer gives OVERLOADED")
+    only(splits(Cause.OVERLOADED), CheckName.BALANCE, "SPLIT by the balancer gives OVERLOADED")
 
 
 def test_policies_of_a_snapshot_count_where_the_log_begins_later() -> None:
@@ -170,6 +162,5 @@ def test_policies_of_a_snapshot_count_where_the_log_begins_later() -> None:
     history.wait(60_000)
     taken = history.snapshot()
     sheds(history, name, SECOND)
-    horizon = taken.horizon.next_offset
-    findings = audited(history, snapshot=taken, without_before=horizon)
+    findings = audited(history, snapshot=taken, without_before=taken.horizon.next_offset)
     assert violated(findings) == [CheckName.PLACEMENT]

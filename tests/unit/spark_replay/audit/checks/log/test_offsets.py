@@ -36,14 +36,8 @@ def test_an_empty_log_lacks_nothing() -> None:
         ((whole(10, 28),), [(29, "offset 29 is missing")]),
         ((whole(10, 19), whole(22, 29)), [(20, "offsets 20 to 21 are missing")]),
         ((whole(10, 20), whole(20, 29)), [(20, "offset 20 comes a second time")]),
-        (
-            (Chunk(10, 29, 18, 18),),
-            [(10, "2 records are missing between offsets 10 and 29")],
-        ),
-        (
-            (Chunk(10, 29, 23, 20),),
-            [(10, "3 records come twice between offsets 10 and 29")],
-        ),
+        ((Chunk(10, 29, 18, 18),), [(10, "2 records are missing between offsets 10 and 29")]),
+        ((Chunk(10, 29, 23, 20),), [(10, "3 records come twice between offsets 10 and 29")]),
         ((), [(10, "offsets 10 to 29 are missing")]),
     ],
 )

@@ -5,11 +5,7 @@ from __future__ import annotations
 from anabranch.core.sessions.session import Session
 from anabranch.core.tenants.tenant import Tenant
 from anabranch.spark_replay.audit.checks.log.snapshot import SnapshotCheck
-from anabranch.spark_replay.audit.tally import CheckTally
-
-
-def told(tally: CheckTally) -> list[tuple[int, str]]:
-    return [(found.offset, found.text) for found in tally.witnesses]
+from support.local_audit import told
 
 
 def tenant(version: int = 1, roles: tuple[str, ...] = ()) -> Tenant:

@@ -20,8 +20,9 @@ from anabranch.spark_replay.audit.tally import CheckName
 from anabranch.spark_replay.audit.verdict import CheckResult
 from support.history import History
 from support.local_audit import audited, violated
+from support.there import there
 from support.told_offsets import Leaders
-from support.topic_history import ORDERS, create, reshape
+from support.topic_history import ORDERS, created, reshape
 
 TOLERANCE_MS = 250
 SEALED_MS = 1_790_000_000_000
@@ -51,9 +52,7 @@ def edges(first: Edge, last: Edge) -> tuple[TopicsLeft, Edges]:
 
 
 @pytest.mark.parametrize(("early_ms", "violations"), [(-1, 0), (0, 0), (250, 0), (251, 1)])
-def test_a_child_that_took_a_key_before_its_parent_took_the_last_of_it_is_found(
-    early_ms: int, violations: int
-) -> None:
+def test_a_child_that_took_a_key_before_its_parent_is_found(early_ms: int, violations: int) -> None:
     found, both = edges(
         Edge(KEY, SEALED_MS - early_ms, by_broker=True), Edge(b"other", SEALED_MS, by_broker=True)
     )
@@ -107,9 +106,7 @@ def test_a_message_without_a_key_has_no_past() -> None:
 
 
 def test_the_report_says_what_could_not_be_judged() -> None:
-    history = History()
-    history.found()
-    create(history, buckets=2)
+    history = created(buckets=2)
     reshape(history, (0,))
     (part,) = (p for p in history_segments(history) if not p.is_active)
     children = [p for p in history_segments(history) if part.segment_id in p.parent_ids]
@@ -129,9 +126,7 @@ def test_the_report_says_what_could_not_be_judged() -> None:
 
 
 def history_segments(history: History) -> list[SegmentInfo]:
-    topic = history.state.topic(ORDERS)
-    assert topic is not None
-    return list(topic.segments)
+    return list(there(history.state.topic(ORDERS)).segments)
 
 
 def test_what_kafka_does_not_answer_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

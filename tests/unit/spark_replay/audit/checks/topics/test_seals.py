@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from anabranch.core.log.records import TopicChange
-from anabranch.core.topics.segment import SegmentInfo, new_segment
-from anabranch.core.topics.topic import Operation, ScalableTopic, TopicMove
+from anabranch.core.topics.segment import SegmentInfo, SegmentState
+from anabranch.core.topics.topic import ScalableTopic, TopicMove
 from anabranch.spark_replay.audit.checks.topics.seals import Seals
+from support import topic_history as topics
 from support.history import History
-from support.topic_history import (
-    ORDERS,
-    begin,
-    create,
-    drain,
-    reshape,
-    subscribe,
-    topic_move,
-    topic_of,
-)
-
-Spoil = Callable[[ScalableTopic], ScalableTopic]
+from support.topic_history import ORDERS, Spoil, topic_of, with_part
 
 
 class Followed:
@@ -33,7 +23,7 @@ class Followed:
     def __init__(self) -> None:
         self.history = History()
         self.history.found()
-        create(self.history, buckets=2)
+        topics.create(self.history, buckets=2)
         self.check = Seals()
         self.check.start(ORDERS, self.topic)
 
@@ -43,12 +33,12 @@ class Followed:
 
     def begin(self, parents: tuple[int, ...]) -> None:
         before = self.topic
-        begin(self.history, parents)
+        topics.begin(self.history, parents)
         self._watched(before, self.topic)
 
     def move(self, move: TopicMove, spoil: Spoil = lambda topic: topic, **fields: Any) -> None:
         before = self.topic
-        self.history.accepted(topic_move(self.history, move, **fields))
+        self.history.accepted(topics.topic_move(self.history, move, **fields))
         self._watched(before, spoil(self.topic))
 
     def _watched(self, before: ScalableTopic, after: ScalableTopic) -> None:
@@ -66,27 +56,20 @@ class Followed:
         return [found.text.removeprefix(f"{ORDERS}: ") for found in self.check.tally.witnesses]
 
 
-def with_part(number: int, **fields: object) -> Spoil:
-    def spoil(topic: ScalableTopic) -> ScalableTopic:
-        parts = tuple(
-            msgspec.structs.replace(part, **fields) if part.segment_id == number else part
-            for part in topic.segments
-        )
-        return msgspec.structs.replace(topic, segments=parts)
-
-    return spoil
-
-
 def without(number: int) -> Spoil:
     def spoil(topic: ScalableTopic) -> ScalableTopic:
         parts = tuple(part for part in topic.segments if part.segment_id != number)
-        return msgspec.structs.replace(topic, segments=parts)
+        return replace(topic, segments=parts)
 
     return spoil
 
 
+def one_by_one(*spoils: Spoil) -> Spoil:
+    return lambda topic: functools.reduce(lambda spoilt, spoil: spoil(spoilt), spoils, topic)
+
+
 def with_more(part: SegmentInfo) -> Spoil:
-    return lambda topic: msgspec.structs.replace(topic, segments=(*topic.segments, part))
+    return lambda topic: replace(topic, segments=(*topic.segments, part))
 
 
 def test_every_step_of_a_sound_operation_is_fine_and_counted() -> None:
@@ -100,9 +83,10 @@ def test_every_step_of_a_sound_operation_is_fine_and_counted() -> None:
 @pytest.mark.parametrize("move", [TopicMove.SEALING, TopicMove.COMMIT])
 def test_nothing_is_sealed_that_no_begin_had_announced(move: TopicMove) -> None:
     followed = Followed()
-    record = topic_move(followed.history, move)
+    record = topics.topic_move(followed.history, move)
     followed.check.changed(9, record, followed.topic, followed.topic)
     assert followed.told() == [f"{move.name}, but no BEGIN had named any children"]
+    assert [found.offset for found in followed.check.tally.witnesses] == [9]
 
 
 @pytest.mark.parametrize(
@@ -115,20 +99,22 @@ def test_nothing_is_sealed_that_no_begin_had_announced(move: TopicMove) -> None:
 def test_nothing_is_given_up_after_the_point_of_no_return(move: TopicMove, text: str) -> None:
     followed = Followed()
     followed.begin((0,))
-    before_sealing = topic_move(followed.history, move)
+    before_sealing = topics.topic_move(followed.history, move)
     followed.check.changed(9, before_sealing, followed.topic, followed.topic)
     assert followed.told() == []
     followed = Followed()
     followed.begin((0,))
     followed.move(TopicMove.SEALING)
-    followed.check.changed(9, topic_move(followed.history, move), followed.topic, followed.topic)
+    record = topics.topic_move(followed.history, move)
+    followed.check.changed(9, record, followed.topic, followed.topic)
     assert followed.told() == [text]
 
 
 def test_a_commit_without_sealing_is_found() -> None:
     followed = Followed()
     followed.begin((0,))
-    followed.history.accepted(topic_move(followed.history, TopicMove.SEALING))  # nobody told it
+    # Nobody told it.
+    followed.history.accepted(topics.topic_move(followed.history, TopicMove.SEALING))
     followed.move(TopicMove.COMMIT, end_offsets=(7, 9))
     assert followed.told() == ["COMMIT without SEALING"]
 
@@ -142,24 +128,21 @@ def test_a_commit_without_sealing_is_found() -> None:
         ),
         (without(2), ["segment 2 was begun, but its COMMIT did not make it active"]),
         (
-            lambda topic: with_more(msgspec.structs.replace(topic.segments[-1], segment_id=8))(
-                topic
-            ),
+            lambda topic: with_more(replace(topic.segments[-1], segment_id=8))(topic),
             ["segment 8 became active, but no BEGIN had named it"],
         ),
-        (
-            without(0),
-            ["segment 0 was to be sealed, and is not", "COMMIT lost segment 0"],
-        ),
+        (without(0), ["segment 0 was to be sealed, and is not", "COMMIT lost segment 0"]),
         (without(1), ["COMMIT lost segment 1"]),
         (with_part(0, start=1), ["the start of active segment 0 was 0 and became 1"]),
         (with_part(0, end=1), ["the end of active segment 0 was 32767 and became 1"]),
         (with_part(0, created_at_ms=1), None),
+        (
+            with_part(1, state=SegmentState.SEALED),
+            ["segment 1 was sealed, but it was not a parent of what was begun"],
+        ),
     ],
 )
-def test_a_commit_puts_the_announced_children_in_their_parents_place_and_no_more(
-    spoil: Spoil, texts: list[str] | None
-) -> None:
+def test_a_commit_puts_children_in_their_place(spoil: Spoil, texts: list[str] | None) -> None:
     followed = Followed()
     followed.split(spoil)
     if texts is None:
@@ -169,31 +152,21 @@ def test_a_commit_puts_the_announced_children_in_their_parents_place_and_no_more
         assert followed.told() == texts
 
 
-def test_of_two_parents_each_is_judged_by_itself() -> None:
+@pytest.mark.parametrize(
+    ("spoil", "texts"),
+    [
+        (lambda topic: topic, []),
+        (
+            with_part(0, end_offsets=(7, 0)),
+            ["the end_offsets of sealed segment 0 was (0, 0) and became (7, 0)"],
+        ),
+    ],
+)
+def test_a_lost_segment_ends_where_it_began(spoil: Spoil, texts: list[str]) -> None:
     followed = Followed()
-    followed.begin((0, 1))
-    followed.move(TopicMove.SEALING)
-
-    def spoil(topic: ScalableTopic) -> ScalableTopic:
-        return with_part(1, end_offsets=(9, 9))(without(0)(topic))
-
-    followed.move(TopicMove.COMMIT, spoil, end_offsets=(1, 2, 3, 4))
-    assert followed.told() == [
-        "segment 0 was to be sealed, and is not",
-        "segment 1 has 2 partitions and ends (9, 9); its COMMIT says (1, 2)",
-        "COMMIT lost segment 0",
-    ]
-
-
-def test_a_segment_that_was_no_parent_is_not_sealed_by_a_commit() -> None:
-    followed = Followed()
-    sealed = followed_sealed()
-
-    def spoil(topic: ScalableTopic) -> ScalableTopic:
-        return with_part(1, state=sealed.state)(topic)
-
-    followed.split(spoil)
-    assert followed.told() == ["segment 1 was sealed, but it was not a parent of what was begun"]
+    followed.split()
+    followed.move(TopicMove.LOST, spoil, segment_ids=(0,), end_offsets=(7, 9))
+    assert followed.told() == texts
 
 
 def followed_sealed() -> SegmentInfo:
@@ -202,36 +175,35 @@ def followed_sealed() -> SegmentInfo:
     return next(part for part in followed.topic.segments if not part.is_active)
 
 
-def test_ends_are_those_of_each_parent_in_the_order_of_begin() -> None:
+@pytest.mark.parametrize(
+    ("spoils", "texts"),
+    [
+        ((), []),
+        (
+            (without(0), with_part(1, end_offsets=(9, 9))),
+            [
+                "segment 0 was to be sealed, and is not",
+                "segment 1 has 2 partitions and ends (9, 9); its COMMIT says (1, 2)",
+                "COMMIT lost segment 0",
+            ],
+        ),
+        (
+            (with_part(0, end_offsets=(3, 4)), with_part(1, end_offsets=(1, 2))),
+            [
+                "segment 0 has 2 partitions and ends (3, 4); its COMMIT says (1, 2)",
+                "segment 1 has 2 partitions and ends (1, 2); its COMMIT says (3, 4)",
+            ],
+        ),
+    ],
+)
+def test_of_two_parents_each_is_judged_by_itself_in_the_order_of_begin(
+    spoils: tuple[Spoil, ...], texts: list[str]
+) -> None:
     followed = Followed()
     followed.begin((0, 1))
     followed.move(TopicMove.SEALING)
-    followed.move(TopicMove.COMMIT, end_offsets=(1, 2, 3, 4))
-    assert followed.told() == []
-    swapped = Followed()
-    swapped.begin((0, 1))
-    swapped.move(TopicMove.SEALING)
-
-    def spoil(topic: ScalableTopic) -> ScalableTopic:
-        return with_part(1, end_offsets=(1, 2))(with_part(0, end_offsets=(3, 4))(topic))
-
-    swapped.move(TopicMove.COMMIT, spoil, end_offsets=(1, 2, 3, 4))
-    assert swapped.told() == [
-        "segment 0 has 2 partitions and ends (3, 4); its COMMIT says (1, 2)",
-        "segment 1 has 2 partitions and ends (1, 2); its COMMIT says (3, 4)",
-    ]
-
-
-def test_of_three_parents_each_has_its_part_of_the_ends() -> None:
-    followed = Followed()
-    followed.split()
-    child = new_segment(4, 0, 0xFFFF, 2, (2, 3, 1))
-    followed.move(
-        TopicMove.BEGIN, operation=Operation.MERGE, parents=child.parent_ids, segments=(child,)
-    )
-    followed.move(TopicMove.SEALING)
-    followed.move(TopicMove.COMMIT, end_offsets=(1, 2, 3, 4))
-    assert followed.told() == []
+    followed.move(TopicMove.COMMIT, one_by_one(*spoils), end_offsets=(1, 2, 3, 4))
+    assert followed.told() == texts
 
 
 @pytest.mark.parametrize(
@@ -253,9 +225,7 @@ def test_of_three_parents_each_has_its_part_of_the_ends() -> None:
         (with_part(1, sealed_at_epoch=9), ""),
     ],
 )
-def test_what_is_no_operation_leaves_every_segment_as_it_was(
-    spoil: Spoil, text: str | None
-) -> None:
+def test_only_an_operation_changes_segments(spoil: Spoil, text: str | None) -> None:
     followed = Followed()
     followed.split()
     followed.move(TopicMove.UPDATE, spoil, properties=("a", "b"))
@@ -264,22 +234,15 @@ def test_what_is_no_operation_leaves_every_segment_as_it_was(
 
 def test_a_new_segment_comes_by_an_operation_only() -> None:
     followed = Followed()
-    extra = msgspec.structs.replace(followed.topic.segments[0], segment_id=5)
+    extra = replace(followed.topic.segments[0], segment_id=5)
     followed.move(TopicMove.UPDATE, with_more(extra), properties=("a", "b"))
     assert followed.told() == ["UPDATE made segment 5"]
 
 
 def test_a_new_topics_segments_are_active_and_come_from_nothing() -> None:
-    history = History()
-    history.found()
-    create(history)
+    history = topics.created()
     topic = topic_of(history)
-    record = next(
-        found.record
-        for found in history.folded
-        if isinstance(found.record, TopicChange) and found.record.move is TopicMove.CREATE
-    )
-    assert isinstance(record, TopicChange)
+    record = topics.topic_move(history, TopicMove.CREATE)
     for spoil in (with_part(1, parent_ids=(0,)), with_part(1, state=followed_sealed().state)):
         check = Seals()
         check.changed(9, record, None, spoil(topic))
@@ -292,16 +255,14 @@ def test_a_new_topics_segments_are_active_and_come_from_nothing() -> None:
 
 def pruned(spoil: Spoil, named: tuple[int, ...] = (0,)) -> list[str]:
     """What is said of a PRUNE that names these, after which the layout is as `spoil` makes it."""
-    history = History()
-    history.found()
-    create(history)
-    subscribe(history)
-    reshape(history, (0,))
-    reshape(history, (2,))
-    drain(history, (0,))
+    history = topics.created()
+    topics.subscribe(history)
+    topics.reshape(history, (0,))
+    topics.reshape(history, (2,))
+    topics.drain(history, (0,))
     check = Seals()
     before = topic_of(history)
-    record = topic_move(history, TopicMove.PRUNE, segment_ids=named)
+    record = topics.topic_move(history, TopicMove.PRUNE, segment_ids=named)
     check.changed(9, record, before, spoil(before))
     return [found.text.removeprefix(f"{ORDERS}: ") for found in check.tally.witnesses]
 
@@ -311,7 +272,7 @@ def test_a_prune_takes_away_what_it_names_sealed_ones_and_the_oldest_first() -> 
     assert pruned(lambda topic: topic) == [
         "PRUNE names (0,), but of segment 0 the layout says otherwise"
     ]
-    assert pruned(lambda topic: without(2)(without(0)(topic))) == [
+    assert pruned(one_by_one(without(0), without(2))) == [
         "PRUNE names (0,), but of segment 2 the layout says otherwise"
     ]
     assert pruned(without(2), (2,)) == ["PRUNE took segment 2 away before what it descends from"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -12,7 +13,12 @@ from anabranch.core.cluster.settings import Cluster
 from anabranch.core.log.records import SubscriptionChange, TopicChange
 from anabranch.core.log.state import FoldedState
 from anabranch.core.sessions.session import Session
-from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind, SubscriptionOp
+from anabranch.core.subscriptions.subscription import (
+    SegmentPositions,
+    Subscription,
+    SubscriptionKind,
+    SubscriptionOp,
+)
 from anabranch.core.topics.segment import SegmentInfo
 from anabranch.core.topics.topic import TopicMove, TopicState
 from anabranch.spark_replay.audit.checks.stuck import check_stuck
@@ -33,46 +39,35 @@ from anabranch.spark_replay.audit.checks.unfinished import (
     unfinished_at_end,
 )
 from anabranch.spark_replay.audit.tally import CheckName, CheckTally
+from support import topic_history as topics
 from support.history import BROKERS, History, ready
-from support.topic_history import (
-    BILLING,
-    ORDERS,
-    begin,
-    create,
-    drain,
-    reshape,
-    subscribe,
-    subscription_move,
-    topic_move,
-    topic_of,
-)
+from support.local_audit import told
+from support.there import there
+from support.topic_history import BILLING, ORDERS, topic_of
 
 DAY_MS: Final = 24 * 3_600_000
 
 
-def told(tally: CheckTally) -> list[tuple[int, str]]:
-    return [(found.offset, found.text) for found in tally.witnesses]
-
-
-@pytest.fixture(scope="module")
-def split() -> History:
+def sealed_and_drained() -> History:
     """Segment 0 with two buckets is sealed at 100 each, a stream subscription has drained it."""
-    history = History()
-    history.found()
-    create(history, buckets=2)
-    subscribe(history)
-    subscribe(history, "jobs", kind=SubscriptionKind.QUEUE)
-    reshape(history, (0,))
-    drain(history, (0,))
+    history = topics.created(buckets=2)
+    topics.subscribe(history)
+    topics.subscribe(history, "jobs", kind=SubscriptionKind.QUEUE)
+    topics.reshape(history, (0,))
+    topics.drain(history, (0,))
     return history
+
+
+split = pytest.fixture(scope="module", name="split")(sealed_and_drained)
 
 
 def sealed(history: History) -> SegmentInfo:
     return next(part for part in topic_of(history).segments if not part.is_active)
 
 
-def left(history: History, offset: int = 33) -> TopicsLeft:
-    return TopicsLeft(1, [], [SealedSegment(ORDERS, 5, sealed(history), offset)], 1, [])
+def left(history: History, offset: int = 33, noted: tuple[int, ...] = ()) -> TopicsLeft:
+    drain = StreamDrain(ORDERS, BILLING, 1, [SegmentPositions(0, noted)])
+    return TopicsLeft(1, [], [SealedSegment(ORDERS, 5, sealed(history), offset)], 1, [drain])
 
 
 PLACE = (ORDERS, 0)
@@ -107,7 +102,6 @@ def test_a_segment_that_kafka_does_not_have_any_more_proves_nothing(split: Histo
         ((100, 100), 2, []),
         ((101, 100), 2, []),
         ((99, 100), 2, ["partition 0 is called drained, but committed 99 of 100"]),
-        ((100, 0), 2, ["partition 1 is called drained, but committed 0 of 100"]),
         ((100, -1), 2, ["partition 1 is called drained, but committed none of 100"]),
     ],
 )
@@ -130,9 +124,8 @@ def test_a_missing_commit_counts_for_a_day(split: History, age_ms: int, violatio
 
 def test_nothing_need_be_committed_of_what_is_empty(split: History) -> None:
     empty = msgspec.structs.replace(sealed(split), end_offsets=(0, 1))
-    found = TopicsLeft(1, [], [SealedSegment(ORDERS, 5, empty, 33)], 1, [])
-    kafka = SegmentEnds({PLACE: (0, 1)}, {GROUP: (-1, 1)})
-    tally = check_segments(found, kafka, split.now_ms)
+    found = msgspec.structs.replace(left(split), sealed=[SealedSegment(ORDERS, 5, empty, 33)])
+    tally = check_segments(found, SegmentEnds({PLACE: (0, 1)}, {GROUP: (-1, 1)}), split.now_ms)
     assert (tally.violated, tally.examined) == (0, 3)
 
 
@@ -160,18 +153,13 @@ def from_snapshot(history: History) -> TopicChecks:
 
 @pytest.mark.parametrize("begun", [False, True])
 def test_what_is_left_of_topics_does_not_depend_on_where_the_replay_began(begun: bool) -> None:
-    history = History()
-    history.found()
-    create(history, buckets=2)
-    subscribe(history)
-    subscribe(history, "jobs", kind=SubscriptionKind.QUEUE)
-    reshape(history, (0,))
-    drain(history, (0,))
-    drain(history, (0,), "jobs")
+    history = sealed_and_drained()
+    topics.drain(history, (0,), "jobs")
     if begun:
-        begin(history, (1,))
+        topics.begin(history, (1,))
     topic = topic_of(history)
-    for followed in (checks(history), from_snapshot(history)):
+    drained = [SegmentPositions(0, ())]
+    for followed, named in ((checks(history), drained), (from_snapshot(history), [])):
         found = followed.left(history.state)
         assert found.topics == 1
         assert found.sealed_count == len(found.sealed) == 1
@@ -182,9 +170,8 @@ def test_what_is_left_of_topics_does_not_depend_on_where_the_replay_began(begun:
             topic.since_offset,
             tuple(part for part in topic.segments if part.parent_ids == (0,)),
         )
-        known = history.state.subscription(ORDERS, BILLING)
-        assert known is not None
-        assert found.drains == [StreamDrain(ORDERS, BILLING, known.created_offset, (0,))]
+        # Where the log had put what was drained before, a snapshot does not say.
+        assert [each.drained for each in found.drains] == ([named] if named else [])
         unfinished = UnfinishedTopic(
             ORDERS, TopicState.PREPARING, BROKERS[0], topic.since_ms, topic.since_offset
         )
@@ -193,33 +180,29 @@ def test_what_is_left_of_topics_does_not_depend_on_where_the_replay_began(begun:
 
 
 def test_since_when_a_topic_is_in_flight_counts_from_its_last_state() -> None:
-    history = History()
-    history.found()
-    create(history)
-    begin(history, (0,))
+    history = topics.created()
+    topics.begin(history, (0,))
     preparing = topic_of(history)
     history.wait(500)
-    history.accepted(topic_move(history, TopicMove.UPDATE, properties=("a", "b")))
+    history.accepted(topics.topic_move(history, TopicMove.UPDATE, properties=("a", "b")))
     (unfinished,) = checks(history).left(history.state).unfinished
     assert (unfinished.since_ms, unfinished.since_offset) == (
         preparing.since_ms,
         preparing.since_offset,
     )
     history.wait(500)
-    history.accepted(topic_move(history, TopicMove.SEALING))
+    history.accepted(topics.topic_move(history, TopicMove.SEALING))
     (sealing,) = checks(history).left(history.state).unfinished
     assert (sealing.state, sealing.since_ms) == (TopicState.SEALING, topic_of(history).since_ms)
 
 
 def test_a_deleted_topic_leaves_nothing() -> None:
-    history = History()
-    history.found()
-    create(history)
-    reshape(history, (0,))
-    history.accepted(topic_move(history, TopicMove.DELETE))
+    history = topics.created()
+    topics.reshape(history, (0,))
+    history.accepted(topics.topic_move(history, TopicMove.DELETE))
     deleting = checks(history).left(history.state)
     assert (deleting.topics, len(deleting.unfinished), deleting.sealed_count) == (1, 1, 0)
-    history.accepted(topic_move(history, TopicMove.REMOVE))
+    history.accepted(topics.topic_move(history, TopicMove.REMOVE))
     assert checks(history).left(history.state) == TopicsLeft(0, [], [], 0, [])
 
 
@@ -236,9 +219,9 @@ def test_a_topic_in_flight_may_wait_as_long_as_the_patience(late_ms: int, violat
 def test_what_the_parts_leave_adds_up(split: History) -> None:
     one = left(split)
     unfinished = UnfinishedTopic("t", TopicState.PREPARING, "", 1, 2)
-    two = TopicsLeft(3, [unfinished], [], 4, [StreamDrain("t", "s", 1, (2,))])
+    two = TopicsLeft(3, [unfinished], [], 4, [StreamDrain("t", "s", 1, [])])
     assert left_by_all([one, two, two]) == TopicsLeft(
-        7, two.unfinished * 2, one.sealed, 9, two.drains * 2
+        7, two.unfinished * 2, one.sealed, 9, one.drains + two.drains * 2
     )
     unit = UnfinishedUnit("u", UnitState.ASSIGNING, "b", 1, 2)
     cluster, session = Cluster(1, "c", 1, 2, 3, 4, "p"), Session(1, True, 1, 2, "p")
@@ -246,8 +229,7 @@ def test_what_the_parts_leave_adds_up(split: History) -> None:
     second = Unfinished(
         [], [unit], {"a": 1, "b": 1}, {"a": "y", "b": "z"}, 2, {"a": session}, cluster
     )
-    third = Unfinished([unit], [unit])
-    assert combined([first, second, third]) == Unfinished(
+    assert combined([first, second, Unfinished([unit], [unit])]) == Unfinished(
         [unit] * 2, [unit] * 2, {"a": 3, "b": 1}, {"a": "x", "b": "z"}, 7, {"a": session}, cluster
     )
     assert unfinished_at_end(FoldedState(), lambda _: True, with_sessions=True) == Unfinished()
@@ -275,22 +257,20 @@ def test_what_a_part_leaves_of_units_are_those_in_flight_and_who_answers_for_the
 # --- draining -------------------------------------------------------------------------------------
 
 
-def draining(history: History) -> tuple[Draining, Subscription]:
+def draining(
+    *drained: int, parents: Sequence[tuple[int, ...]] = ((0,), (2,))
+) -> tuple[History, Draining, Subscription]:
+    """These are split, or merged, one after the other; and a check begins there."""
+    history = topics.created()
+    topics.subscribe(history)
+    for each in parents:
+        topics.reshape(history, each)
+    if drained:
+        topics.drain(history, drained)
     check = Draining()
-    known = history.state.subscription(ORDERS, BILLING)
-    assert known is not None
+    known = there(history.state.subscription(ORDERS, BILLING))
     check.start(ORDERS, BILLING, known)
-    return check, known
-
-
-def subscribed() -> History:
-    history = History()
-    history.found()
-    create(history)
-    subscribe(history)
-    reshape(history, (0,))
-    reshape(history, (2,))
-    return history
+    return history, check, known
 
 
 @pytest.mark.parametrize(
@@ -304,9 +284,8 @@ def subscribed() -> History:
     ],
 )
 def test_a_segment_is_drained_after_all_that_is_above_it(ids: tuple[int, ...], text: str) -> None:
-    history = subscribed()
-    check, known = draining(history)
-    record = subscription_move(history, SubscriptionOp.DRAINED, segment_ids=ids)
+    history, check, known = draining()
+    record = topics.subscription_move(history, SubscriptionOp.DRAINED, segment_ids=ids)
     after = msgspec.structs.replace(known, drained=ids)
     check.subscription_changed(9, record, topic_of(history), after)
     assert told(check.tally) == ([(9, f"{ORDERS}/{BILLING}: {text}")] if text else [])
@@ -314,61 +293,46 @@ def test_a_segment_is_drained_after_all_that_is_above_it(ids: tuple[int, ...], t
 
 
 def test_the_fold_of_what_is_drained_is_compared_and_gone_on_from() -> None:
-    history = subscribed()
-    check, known = draining(history)
-    record = subscription_move(history, SubscriptionOp.DRAINED, segment_ids=(0,))
+    history, check, known = draining()
+    record = topics.subscription_move(history, SubscriptionOp.DRAINED, segment_ids=(0,))
     check.subscription_changed(9, record, topic_of(history), known)
-    assert told(check.tally) == [
-        (
-            9,
-            (
-                f"{ORDERS}/{BILLING}: by its accepted records it has drained segments [0], by the "
-                "fold none"
-            ),
-        )
-    ]
+    said = (
+        f"{ORDERS}/{BILLING}: by its accepted records it has drained segments [0], by the fold none"
+    )
+    assert told(check.tally) == [(9, said)]
     check.subscription_changed(10, record, topic_of(history), known)
     assert check.tally.violated == 2  # it went on from what the cluster believed: nothing drained
 
 
 def test_a_subscription_that_is_deleted_or_begins_anew_has_drained_nothing() -> None:
-    history = subscribed()
-    drain(history, (0,))
-    check, known = draining(history)
-    reset = subscription_move(history, SubscriptionOp.RESET)
+    history, check, known = draining(0)
+    reset = topics.subscription_move(history, SubscriptionOp.RESET)
     check.subscription_changed(
         9, reset, topic_of(history), msgspec.structs.replace(known, drained=())
     )
     assert told(check.tally) == []
-    gone, _ = draining(history)
-    gone.subscription_changed(9, subscription_move(history, SubscriptionOp.DELETE), None, None)
-    gone.topic_changed(10, topic_move(history, TopicMove.PRUNE, segment_ids=(0,)), ())
+    history, gone, _ = draining(0)
+    gone.subscription_changed(
+        9, topics.subscription_move(history, SubscriptionOp.DELETE), None, None
+    )
+    gone.topic_changed(10, topics.topic_move(history, TopicMove.PRUNE, segment_ids=(0,)), ())
     assert told(gone.tally) == []
 
 
 def test_a_prunes_marks_are_taken_from_every_subscription() -> None:
-    history = subscribed()
-    drain(history, (0,))
-    check, known = draining(history)
-    record = topic_move(history, TopicMove.PRUNE, segment_ids=(0,))
-    kept = ((f"subscription:{ORDERS}/{BILLING}", known),)
-    check.topic_changed(9, record, kept)
-    assert told(check.tally) == [
-        (
-            9,
-            (
-                f"{ORDERS}/{BILLING}: by its accepted records it has drained none, by the fold "
-                "segments [0]"
-            ),
-        )
-    ]
+    history, check, known = draining(0)
+    record = topics.topic_move(history, TopicMove.PRUNE, segment_ids=(0,))
+    check.topic_changed(9, record, ((f"subscription:{ORDERS}/{BILLING}", known),))
+    said = (
+        f"{ORDERS}/{BILLING}: by its accepted records it has drained none, by the fold segments [0]"
+    )
+    assert told(check.tally) == [(9, said)]
 
 
 def test_a_topic_that_is_made_anew_has_no_subscriptions() -> None:
-    history = subscribed()
-    check, _ = draining(history)
-    check.topic_changed(9, topic_move(history, TopicMove.REMOVE), ())
-    check.topic_changed(10, topic_move(history, TopicMove.PRUNE, segment_ids=(0,)), ())
+    history, check, _ = draining()
+    check.topic_changed(9, topics.topic_move(history, TopicMove.REMOVE), ())
+    check.topic_changed(10, topics.topic_move(history, TopicMove.PRUNE, segment_ids=(0,)), ())
     assert (told(check.tally), check.tally.examined) == ([], 0)
 
 
@@ -376,11 +340,9 @@ def test_a_topic_that_is_made_anew_has_no_subscriptions() -> None:
 
 
 def test_every_segment_that_is_called_drained_is_judged_by_itself() -> None:
-    history = subscribed()
-    reshape(history, (4,))
-    check, known = draining(history)
+    history, check, known = draining(parents=((0,), (2,), (4,)))
     ids = (1, 2, 9)
-    record = subscription_move(history, SubscriptionOp.DRAINED, segment_ids=ids)
+    record = topics.subscription_move(history, SubscriptionOp.DRAINED, segment_ids=ids)
     after = msgspec.structs.replace(known, drained=ids)
     check.subscription_changed(9, record, topic_of(history), after)
     assert [text.removeprefix(f"{ORDERS}/{BILLING}: ") for _, text in told(check.tally)] == [
@@ -391,55 +353,40 @@ def test_every_segment_that_is_called_drained_is_judged_by_itself() -> None:
 
 
 def test_all_that_is_above_a_merged_segment_counts_once_and_what_is_pruned_does_not() -> None:
-    history = History()
-    history.found()
-    create(history)
-    subscribe(history)
-    reshape(history, (0,))
-    reshape(history, (2, 3))
-    merged = max(part.segment_id for part in topic_of(history).segments)
-    reshape(history, (merged,))
-    check, known = draining(history)
-    record = subscription_move(history, SubscriptionOp.DRAINED, segment_ids=(merged,))
+    parents, merged = ((0,), (2, 3), (4,)), 4
+    history, check, known = draining(parents=parents)
+    record = topics.subscription_move(history, SubscriptionOp.DRAINED, segment_ids=(merged,))
     after = msgspec.structs.replace(known, drained=(merged,))
     check.subscription_changed(9, record, topic_of(history), after)
     text = f"segment {merged} is called drained before segments [0, 2, 3] above it"
     assert told(check.tally) == [(9, f"{ORDERS}/{BILLING}: {text}")]
     topic = topic_of(history)
     left_over = tuple(part for part in topic.segments if part.segment_id != 0)
-    again, _ = draining(history)
+    _, again, _ = draining(parents=parents)
     again.subscription_changed(9, record, msgspec.structs.replace(topic, segments=left_over), after)
     text = f"segment {merged} is called drained before segments [2, 3] above it"
     assert told(again.tally) == [(9, f"{ORDERS}/{BILLING}: {text}")]
 
 
 def test_a_snapshot_is_looked_at_like_a_change() -> None:
-    history = subscribed()
-    drain(history, (0,))
+    history, *_ = draining(0)
     followed = from_snapshot(history)
-    record = topic_move(history, TopicMove.PRUNE, segment_ids=(0, 2))
-    followed.topic(9, record, ())
+    followed.topic(9, topics.topic_move(history, TopicMove.PRUNE, segment_ids=(0, 2)), ())
     tally = followed.tallies()[CheckName.DRAINING]
     text = f"{ORDERS}: {BILLING} had not drained segments [2], which PRUNE took away"
     assert told(tally) == [(9, text)]
     broken = TopicChecks()
-    topic = topic_of(history)
-    broken.start(7, f"topic:{ORDERS}", msgspec.structs.replace(topic, segments=()))
+    broken.start(7, f"topic:{ORDERS}", msgspec.structs.replace(topic_of(history), segments=()))
     (found,) = broken.tallies()[CheckName.LAYOUTS].witnesses
     assert (found.offset, found.text) == (7, f"{ORDERS}: no active segment covers 0000-ffff")
 
 
 def test_a_record_that_leaves_nothing_of_its_topic_ends_it() -> None:
-    history = subscribed()
+    history, *_ = draining()
     followed = TopicChecks()  # knows nothing of the topic
-    followed.topic(9, topic_move(history, TopicMove.REMOVE), ())
-    followed.subscription(10, subscription_move(history, SubscriptionOp.DELETE), ())
+    followed.topic(9, topics.topic_move(history, TopicMove.REMOVE), ())
+    followed.subscription(10, topics.subscription_move(history, SubscriptionOp.DELETE), ())
     assert followed.left(history.state).topics == 0
-
-
-def test_sealed_segments_are_all_counted() -> None:
-    found = checks(subscribed()).left(subscribed().state)
-    assert found.sealed_count == len(found.sealed) == 2
 
 
 def test_a_commit_of_nothing_counts_however_old_the_seal_is(split: History) -> None:

@@ -1,0 +1,129 @@
+"""How many things tenants may have: what counts, and what namespaces say of it themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from anabranch.broker.errors import PreconditionError
+from anabranch.broker.runtime import Runtime
+from anabranch.broker.settings.current import CurrentSettings
+from anabranch.broker.settings.model import name_of
+from anabranch.core.log.records import NamespaceChange, PolicyOp
+from anabranch.core.names import Namespace
+from anabranch.core.tenants.limits import (
+    LIMIT_MAX,
+    OF_NAMESPACES,
+    TenantLimit,
+    has_room,
+    limit_in_force,
+    own_limit,
+    with_limit,
+)
+from anabranch.core.tenants.propose import namespace_change
+
+_COUNTED: Final = {
+    TenantLimit.MAX_NAMESPACES_PER_TENANT: "namespaces",
+    TenantLimit.MAX_TOPICS_PER_NAMESPACE: "scalable topics",
+    TenantLimit.MAX_SUBSCRIPTIONS_PER_TOPIC: "subscriptions",
+    TenantLimit.MAX_CONSUMERS_PER_SUBSCRIPTION: "consumers",
+}
+
+
+class LimitReachedError(PreconditionError):
+    """The tenant has as many of something as it may have (412)."""
+
+
+class ConsumersFullError(LimitReachedError):
+    """The subscription has as many consumers as it may have (412)."""
+
+
+def setting_of(what: TenantLimit) -> str:
+    """The setting's name, which is also that of a namespace's own."""
+    return name_of(what.name.lower())
+
+
+LIMIT_OF: Final = {setting_of(each): each for each in OF_NAMESPACES}
+"""What namespaces can say themselves, by the setting's name."""
+
+
+class RoomForOne:
+    """For one more of something. `whose`: what has them; `ns`: the namespace it is in, if any."""
+
+    def __init__(self, limits: TenantLimits, what: TenantLimit, whose: str, ns: str = "") -> None:
+        self._limits = limits
+        self._what = what
+        self._whose = whose
+        self._ns = ns
+
+    @property
+    def limit(self) -> int:
+        """How many there may be; 0 for any number."""
+        return self._limits.in_force(self._ns, self._what)
+
+    def taken(self, present: Iterable[object]) -> int:
+        """The limit that a proposal of one more carries.
+
+        Raises LimitReachedError as the log would, which then need not be asked.
+        """
+        if not has_room(self.limit, present):
+            raise self.full()
+        return self._limits.of_cluster(self._what)
+
+    def full(self) -> LimitReachedError:
+        """Says that no more may come."""
+        setting = setting_of(self._what)
+        raised = f"anabranch config set {setting} N"
+        if self._ns:
+            raised += f", or for {self._ns} alone POST /admin/v2/namespaces/{self._ns}/{setting}"
+        consuming = self._what is TenantLimit.MAX_CONSUMERS_PER_SUBSCRIPTION
+        kind = ConsumersFullError if consuming else LimitReachedError
+        return kind(
+            f"{self._whose} has as many {_COUNTED[self._what]} as {setting} lets it have, "
+            f"{self.limit}: {'close' if consuming else 'delete'} one, or let a superuser raise it "
+            f"({raised})"
+        )
+
+
+class TenantLimits:
+    """One node's. To be used in its event loop."""
+
+    def __init__(self, runtime: Runtime, settings: CurrentSettings) -> None:
+        self._runtime = runtime
+        self._settings = settings
+
+    def of_cluster(self, what: TenantLimit) -> int:
+        """What a proposal of this node carries; 0 for any number."""
+        return self._settings.now.tenant_limit(what)
+
+    def in_force(self, ns: str, what: TenantLimit) -> int:
+        """What counts in a namespace, or for what is in none (""); 0 for any number."""
+        given = self.of_cluster(what)
+        return limit_in_force(self._runtime.view, ns, what, given) if ns else given
+
+    def own(self, ns: Namespace, what: TenantLimit) -> int | None:
+        """What the namespace says itself; None where the cluster's counts. Raises NotFoundError."""
+        return own_limit(self._runtime.namespace(ns).limits, what)
+
+    async def set(self, ns: Namespace, what: TenantLimit, own: int | None) -> None:
+        """Lets the namespace say so, None for no more. What is there already stays.
+
+        Raises NotFoundError and PreconditionError.
+        """
+        if own is not None and not 0 <= own <= LIMIT_MAX:
+            raise PreconditionError(
+                f"{setting_of(what)} must be 0, for any number, or more, to {LIMIT_MAX}: not {own}"
+            )
+        proposals = self._runtime.proposals
+
+        def build() -> NamespaceChange | None:
+            actor, info = proposals.actor(), self._runtime.namespace(ns)
+            limits = with_limit(info.limits, what, own)
+            if limits == info.limits:
+                return None
+            proposal_id = proposals.new_id()
+            return namespace_change(actor, ns, info, PolicyOp.UPDATE, proposal_id, limits=limits)
+
+        await proposals.settle(
+            build, {}, proposals.deadline(self._settings.now.operation_timeout_s)
+        )

@@ -1,0 +1,41 @@
+"""The settings of how many things tenants may have."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, Field
+
+from anabranch.broker.settings.changes import AtRunTime
+from anabranch.core.tenants.limits import LIMIT_MAX, TenantLimit
+
+
+class TenantLimitFields(BaseModel):
+    """Named as in Pulsar's broker.conf."""
+
+    max_namespaces_per_tenant: AtRunTime[int] = Field(
+        0, ge=0, le=LIMIT_MAX, description="Most namespaces of a tenant; 0: any number."
+    )
+    max_topics_per_namespace: AtRunTime[int] = Field(
+        0,
+        ge=0,
+        le=LIMIT_MAX,
+        description="Most scalable topics of a namespace that does not say itself; 0: any number.",
+    )
+    max_subscriptions_per_topic: AtRunTime[int] = Field(
+        0,
+        ge=0,
+        le=LIMIT_MAX,
+        description="Most subscriptions of a scalable topic whose namespace does not say itself; "
+        "0: any number.",
+    )
+    max_consumers_per_subscription: AtRunTime[int] = Field(
+        0,
+        ge=0,
+        le=LIMIT_MAX,
+        description="Most consumers of a subscription whose namespace does not say itself; 0: any "
+        "number.",
+    )
+
+    def tenant_limit(self, what: TenantLimit) -> int:
+        """What the cluster says, or else this node; 0 for any number."""
+        limit: int = getattr(self, what.name.lower())
+        return limit

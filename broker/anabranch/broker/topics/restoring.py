@@ -1,0 +1,94 @@
+"""A topic goes on without a segment whose Kafka topic somebody has deleted.
+
+One that took messages is replaced, as by a relocation: it is sealed where Kafka has nothing, so it
+ends where it began, and its successor takes messages. One that was sealed before is logged to end
+where it began (LOST). Either way every subscription has drained it at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from anabranch.broker.errors import (
+    KafkaFailedError,
+    NotFoundError,
+    PreconditionError,
+    UnavailableError,
+)
+from anabranch.broker.logging import get_logger
+from anabranch.broker.requester import principal
+from anabranch.broker.topics.operations import TopicOperations, active_segments
+from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
+from anabranch.channel.segments.sealing import SegmentTopic
+from anabranch.core.log.records import TopicChange
+from anabranch.core.names import full_name
+from anabranch.core.topics.kafka_names import kafka_topic
+from anabranch.core.topics.segment import SegmentInfo
+from anabranch.core.topics.topic import Operation, ScalableTopic, TopicMove
+
+
+async def restore(topics: TopicOperations, name: str, segment_id: int) -> None:
+    """Goes on without that segment; nothing is to be done where that was done before.
+
+    Raises as `TopicOperations.split`, PreconditionError also while Kafka has the segment's topic.
+    """
+    topic = await topics.controlled(name)
+    part = topic.segment(segment_id)
+    if part is None:
+        raise NotFoundError(f"Segment not found: {segment_id}; {active_segments(topic)}")
+    if not part.is_active and not any(part.end_offsets):
+        return
+    await _must_be_lost(topics, name, topic, part)
+    ends = part.end_offsets or topics.looks.last_ends(name, topic.incarnation, segment_id)
+
+    def lost(topic: ScalableTopic) -> TopicChange | None:
+        now = topic.segment(segment_id)
+        if now is None or not any(now.end_offsets):
+            return None
+        return topics.access.proposal(
+            name, topic, TopicMove.LOST, segment_ids=(segment_id,), end_offsets=now.end_offsets
+        )
+
+    if part.is_active:
+        await topics.operate(
+            name,
+            Operation.RESTORE,
+            (segment_id,),
+            lambda layout: layout.relocate_children(segment_id),
+            end_offsets=ends,
+        )
+    else:
+        await topics.access.change(name, lost, topics.deadline())
+    get_logger(broker=topics.access.runtime.core.me).warning(
+        "segment.restored",
+        topic=name,
+        segment=segment_id,
+        range=part.descriptor,
+        lost_before=",".join(map(str, ends)) or "unknown",
+        principal=principal(),
+    )
+
+
+async def _must_be_lost(
+    topics: TopicOperations, name: str, topic: ScalableTopic, part: SegmentInfo
+) -> None:
+    workers = topics.access.service.workers
+    where = kafka_topic(topics.access.service.prefix, name, topic.incarnation, part)
+    try:
+        told = await asyncio.wrap_future(workers.look([where]))
+        if where not in told:
+            raise UnavailableError(f"Kafka does not say whether it has topic {where}; try again")
+        is_there = told[where] is not None
+        if not is_there and not part.is_active:
+            # Who was asked may have been behind; Kafka's controller, which seals, never is.
+            sealed = workers.seal_again(SegmentTopic(where, part.buckets))
+            is_there = any((await asyncio.wrap_future(sealed))[where])
+    except KafkaRefusedError as error:
+        raise KafkaFailedError(str(error)) from None
+    except KafkaUnreachableError as error:
+        raise UnavailableError(str(error)) from None
+    if is_there:
+        raise PreconditionError(
+            f"segment {part.descriptor} of {full_name(name)} is not lost: Kafka has its topic, "
+            f"{where}. If that is another one, made anew under its name, delete it first"
+        )

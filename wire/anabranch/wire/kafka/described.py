@@ -1,0 +1,138 @@
+"""What Kafka has of many topics: their ids, how many partitions, and chosen settings of each.
+
+librdkafka 2.16 has a call for all settings of a topic alone, some 30, each with its synonyms: that
+takes four times as long. Kafka itself tells of those that are asked for (DescribeConfigs of version
+4), and topics' ids with their partitions (Metadata of version 12, KIP-516); both are in Kafka 3.1.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from anabranch.core.topics.findings import KafkaTopic
+from anabranch.wire.kafka.protocol import (
+    NO_TAGS,
+    Address,
+    BrokerConnections,
+    KafkaProtocolError,
+    ResponseReader,
+    array,
+    text,
+)
+
+_T = TypeVar("_T")
+
+_METADATA: Final = 3
+_METADATA_VERSION: Final = 12
+_DESCRIBE_CONFIGS: Final = 32
+_DESCRIBE_CONFIGS_VERSION: Final = 4
+_TOPIC: Final = b"\x02"  # the kind of thing that has settings
+_NO_ID: Final = bytes(16)
+_UNKNOWN: Final = 3
+
+
+class TopicDescriber:
+    """Asks over connections of its own, and keeps them. To be used by one thread at a time.
+
+    `brokers`: any of them will do. `kafka`: what `can_ask` takes.
+    """
+
+    def __init__(
+        self, brokers: Iterable[Address], kafka: Mapping[str, Any], timeout_s: float
+    ) -> None:
+        self._addresses = list(brokers)
+        self._brokers = BrokerConnections(kafka, timeout_s)
+
+    def described(
+        self, topics: Sequence[str], settings: Collection[str]
+    ) -> dict[str, KafkaTopic | None]:
+        """What Kafka has; None for what it does not have. Of what it does not say, nothing is told.
+
+        Blocks. Raises OSError or KafkaProtocolError when no broker tells.
+        """
+        named = [_NO_ID + text(topic) + NO_TAGS for topic in topics]
+        metadata = array(named) + b"\0\0" + NO_TAGS
+        keys = array(map(text, settings))
+        asked = array([_TOPIC + text(topic) + keys + NO_TAGS for topic in topics])
+        configs = asked + b"\0\0" + NO_TAGS  # neither synonyms nor documentation
+        there = self._asked(_METADATA, _METADATA_VERSION, metadata, _topics)
+        told = self._asked(_DESCRIBE_CONFIGS, _DESCRIBE_CONFIGS_VERSION, configs, _settings)
+        found: dict[str, KafkaTopic | None] = {}
+        for topic in topics:
+            known, entries = there.get(topic), told.get(topic)
+            if known == entries == _UNKNOWN:
+                found[topic] = None
+            elif isinstance(known, tuple) and isinstance(entries, dict):
+                found[topic] = KafkaTopic(*known, entries)
+        return found
+
+    def close(self) -> None:
+        """Ends the connections."""
+        self._brokers.close()
+
+    def _asked(
+        self, question: int, version: int, body: bytes, read: Callable[[ResponseReader], _T]
+    ) -> _T:
+        """What the first broker tells that answers; it is the next one that is asked."""
+        return self._brokers.ask_any(self._in_turn(), question, version, body, read)
+
+    def _in_turn(self) -> Iterator[Address]:
+        """Each broker once; whoever is passed over comes last from now on."""
+        for _ in range(len(self._addresses)):
+            yield self._addresses[0]
+            self._addresses.append(self._addresses.pop(0))
+
+
+def _topics(reader: ResponseReader) -> dict[str, tuple[str, int] | int]:
+    """Of each topic its id and how many partitions it has, or Kafka's error."""
+    reader.skip(4)  # throttle time
+    for _ in range(reader.count()):  # brokers
+        reader.skip(4)
+        reader.text()
+        reader.skip(4)
+        reader.text()
+        reader.tags()
+    reader.text()  # the cluster's id
+    reader.skip(4)  # its controller's
+    found: dict[str, tuple[str, int] | int] = {}
+    for _ in range(reader.count()):
+        (error,) = reader.unpack(">h")
+        name = reader.text()
+        topic_id = base64.urlsafe_b64encode(reader.take(16)).decode().rstrip("=")
+        reader.skip(1)  # whether it is Kafka's own
+        partitions = reader.count()
+        for _ in range(partitions):
+            reader.skip(14)  # error, number, leader and its epoch
+            for _ in range(3):  # copies, those in sync, those that are away
+                reader.skip(4 * reader.count())
+            reader.tags()
+        reader.skip(4)  # what one may do with it
+        reader.tags()
+        found[name] = error or (topic_id, partitions)
+    return found
+
+
+def _settings(reader: ResponseReader) -> dict[str, dict[str, str] | int]:
+    """Of each topic the settings, or Kafka's error."""
+    reader.skip(4)  # throttle time
+    found: dict[str, dict[str, str] | int] = {}
+    for _ in range(reader.count()):
+        (error,) = reader.unpack(">h")
+        reader.text()  # what is wrong
+        reader.skip(1)  # the kind
+        name = reader.text()
+        entries: dict[str, str] = {}
+        for _ in range(reader.count()):
+            key = reader.text()
+            entries[key] = reader.text()
+            reader.skip(3)  # whether it is read-only, where it comes from, whether it is a secret
+            if reader.count():
+                raise KafkaProtocolError("Kafka told synonyms that it was not asked for")
+            reader.skip(1)  # its type
+            reader.text()  # documentation
+            reader.tags()
+        reader.tags()
+        found[name] = error or entries
+    return found
