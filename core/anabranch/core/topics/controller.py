@@ -157,8 +157,11 @@ class TopicController:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it may be forgotten: nothing runs and no consumer is connected or awaited."""
-        if self.running is not None or self.scaler.is_waiting:
+        """Whether it may be forgotten: nothing runs or waits, no consumer is connected or awaited.
+
+        Nothing was just proposed either: another controller would propose it again at once.
+        """
+        if self.running is not None or self._proposed or self.scaler.is_waiting:
             return False
         return all(each.is_idle for each in self.coordinators.values())
 
@@ -178,10 +181,16 @@ class TopicController:
         if topic is None:
             self.coordinators.clear()
             self.scaler.ended()
-            return []
-        if not self._may_act(now):
+            self._proposed = {}
             return []
         subscriptions = dict(self.state.subscriptions(self.name))
+        self._proposed = {
+            key: (version, repeat_at)
+            for key, (version, repeat_at) in self._proposed.items()
+            if now < repeat_at and version > self._version(key, topic, subscriptions)
+        }
+        if not self._may_act(now):
+            return []
         if topic.is_open:
             self._sync(topic, subscriptions, now)
         effects = self._protocol(topic, now, log_ms)
@@ -420,6 +429,15 @@ class TopicController:
 
     # --- proposals ------------------------------------------------------------------------
 
+    def _version(
+        self, key: str, topic: ScalableTopic, subscriptions: Mapping[str, Subscription]
+    ) -> int:
+        """The version that the log shows under this key; 0 where there is nothing."""
+        if key == topic_key(self.name):
+            return topic.version
+        known = subscriptions.get(key.rpartition("/")[2])
+        return known.version if known is not None else 0
+
     def _is_proposed(self, key: str, version: int, now: float) -> bool:
         """Whether the next version is on its way to the log already."""
         proposed, repeat_at = self._proposed.get(key, (0, 0.0))
@@ -428,7 +446,5 @@ class TopicController:
     def _propose(
         self, record: TopicChange | SubscriptionChange, now: float
     ) -> list[ControllerEffect]:
-        # Of what was proposed long ago nothing needs to be known, and it may be gone.
-        lately = {key: each for key, each in self._proposed.items() if now < each[1]}
-        self._proposed = lately | {record.key: (record.version, now + self._settings.retry_s)}
+        self._proposed[record.key] = (record.version, now + self._settings.retry_s)
         return [Propose(record)]

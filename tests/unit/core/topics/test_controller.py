@@ -143,6 +143,17 @@ def test_what_is_proposed_is_proposed_again_only_when_it_seems_to_be_lost() -> N
     assert scene.topic.is_open
 
 
+def test_a_controller_is_not_forgotten_while_what_it_proposed_is_on_its_way() -> None:
+    scene = Scene()
+    effects = scene.controller.finished(
+        scene.task(), tasks.TaskDone(), scene.now, scene.world.now_ms
+    )
+    assert not scene.controller.is_idle, "another one would propose it again at once"
+    scene.take(effects)
+    scene.take(scene.look())
+    assert scene.controller.is_idle, "the log shows it"
+
+
 def test_a_drained_segment_is_pruned_and_its_kafka_topic_deleted() -> None:
     scene = split_with_a_consumer()
     scene.take(scene.look())
