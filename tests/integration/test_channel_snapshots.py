@@ -54,6 +54,22 @@ def _horizon(next_offset: int) -> Horizon:
     return Horizon(next_offset, f"{next_offset:032x}")
 
 
+def _commit(
+    connection: KafkaConnection,
+    topics: Topics,
+    compactor: Compactor,
+    changes: list[Pair],
+    horizon: Horizon,
+) -> None:
+    """Commits, and waits for what Kafka does after it has answered: readers see it."""
+    compactor.snapshot(changes, horizon)
+
+    def is_read() -> bool:
+        return last_horizon(connection, topics) == horizon
+
+    until(is_read, f"{horizon} is read")
+
+
 def _read(connection: KafkaConnection, topics: Topics) -> tuple[dict[bytes, bytes], int]:
     """The state that a node would start from, and where it would go on."""
     reader = SnapshotReader(connection, topics)
@@ -87,7 +103,7 @@ def test_a_node_starts_from_the_last_state_of_each_key_and_the_last_horizon(
     assert _read(connection, topics) == ({}, 0)
     assert last_horizon(connection, topics) is None
     compactor.snapshot([(b"a", b"1"), (b"b", b"1"), (b"c", b"1")], _horizon(10))
-    compactor.snapshot([(b"a", b"2"), (b"b", None)], _horizon(20))
+    _commit(connection, topics, compactor, [(b"a", b"2"), (b"b", None)], _horizon(20))
 
     assert _read(connection, topics) == ({b"a": b"2", b"c": b"1"}, 20)
     assert last_horizon(connection, topics) == _horizon(20)
@@ -120,7 +136,7 @@ def test_the_largest_layout_fits_into_the_log_and_the_snapshot(
     blank = (Operation.NONE, (), (), (), (), TopicMove.OPEN, now_ms, 1, now_ms, "id")
     topic = ScalableTopic(TopicState.STABLE, 2, 2, 0, SEGMENTS_MAX, sealed, *blank)
     key = topic_key(name).encode()
-    compactor.snapshot([(key, encode_entity(topic))], _horizon(1))
+    _commit(connection, topics, compactor, [(key, encode_entity(topic))], _horizon(1))
     state, _ = _read(connection, topics)
     assert decode_entity(there(state[key])) == topic
 
@@ -128,7 +144,7 @@ def test_the_largest_layout_fits_into_the_log_and_the_snapshot(
 def test_nobody_sees_a_snapshot_that_was_not_committed(
     connection: KafkaConnection, topics: Topics, compactor: Compactor
 ) -> None:
-    compactor.snapshot([(b"a", b"1")], _horizon(10))
+    _commit(connection, topics, compactor, [(b"a", b"1")], _horizon(10))
 
     def changes() -> Iterator[Pair]:
         yield b"a", b"2"
@@ -145,7 +161,7 @@ def test_nobody_sees_a_snapshot_that_was_not_committed(
 def test_a_horizon_that_lies_behind_the_snapshots_is_refused(
     connection: KafkaConnection, topics: Topics, compactor: Compactor
 ) -> None:
-    compactor.snapshot([(b"a", b"1")], _horizon(10))
+    _commit(connection, topics, compactor, [(b"a", b"1")], _horizon(10))
     with pytest.raises(errors.SnapshotFailedError, match=r"offset 10 already.*up to 9.*catch up"):
         compactor.snapshot([(b"a", b"0")], _horizon(9))
     assert _read(connection, topics) == ({b"a": b"1"}, 10)
@@ -155,7 +171,7 @@ def test_a_deposed_leader_is_fenced_even_in_the_middle_of_its_snapshot(
     connection: KafkaConnection, topics: Topics, compactor: Compactor
 ) -> None:
     successor = Compactor(connection, topics)
-    compactor.snapshot([(b"a", b"1")], _horizon(10))
+    _commit(connection, topics, compactor, [(b"a", b"1")], _horizon(10))
 
     def changes() -> Iterator[Pair]:
         yield b"a", b"old"
@@ -166,7 +182,7 @@ def test_a_deposed_leader_is_fenced_even_in_the_middle_of_its_snapshot(
         compactor.snapshot(changes(), _horizon(20))
     with pytest.raises(errors.FencedError):
         compactor.snapshot([(b"a", b"old")], _horizon(30))
-    successor.snapshot([(b"a", b"new")], _horizon(40))
+    _commit(connection, topics, successor, [(b"a", b"new")], _horizon(40))
 
     assert _read(connection, topics) == ({b"a": b"new"}, 40)
     successor.close()
@@ -184,7 +200,7 @@ def test_nothing_is_trimmed_without_a_snapshot_and_the_word_of_every_archive(
     assert compactor.trim(()) == TrimResult(None, {})
     commit_archived(connection, topics, 50)
     assert compactor.trim(ONE).begins_at is None  # archived, but in no snapshot
-    compactor.snapshot([(b"a", b"1")], _horizon(100))
+    _commit(connection, topics, compactor, [(b"a", b"1")], _horizon(100))
     assert compactor.trim(()).begins_at is None  # no archive is registered
     assert compactor.trim(("archive", "b")) == TrimResult(None, {"archive": 50, "b": None})
     assert _first_offset(connection, topics) == 0
@@ -203,7 +219,7 @@ def test_only_what_all_archives_hold_and_a_snapshot_too_is_trimmed(
 ) -> None:
     commit_archived(connection, topics, archived)
     commit_archived(connection, topics, other, "b")
-    compactor.snapshot([(b"a", b"1")], _horizon(horizon))
+    _commit(connection, topics, compactor, [(b"a", b"1")], _horizon(horizon))
 
     trimmed = TrimResult(50, {"archive": archived, "b": other})
     assert compactor.trim(("archive", "b")) == trimmed
@@ -220,7 +236,7 @@ def test_a_node_that_starts_while_snapshots_are_written_and_the_log_is_trimmed_g
 ) -> None:
     commit_archived(connection, topics, _LOG_LENGTH)
     keys = [f"key-{number}".encode() for number in range(50)]
-    compactor.snapshot([(key, b"1") for key in keys], _horizon(1))
+    _commit(connection, topics, compactor, [(key, b"1") for key in keys], _horizon(1))
     over = threading.Event()
 
     def lead() -> None:
@@ -271,14 +287,15 @@ def test_records_that_kafka_compacts_away_under_a_reader_are_made_up_for_by_newe
     # Much more than a reader fetches ahead, so that most of it is still in Kafka only.
     keys = [f"key-{number}".encode() for number in range(12_000)]
     padding = b"x" * 4_000
-    compactor.snapshot([(key, b"1" + padding) for key in keys], _horizon(1))
+    _commit(connection, topics, compactor, [(key, b"1" + padding) for key in keys], _horizon(1))
 
     reader = SnapshotReader(connection, topics)
     batches = reader.batches()
     state: dict[bytes, bytes] = {}
     _apply(state, next(batches))
     compactor.snapshot([(key, b"2" + padding) for key in keys], _horizon(2))
-    compactor.snapshot([(keys[0], b"3" + padding)], _horizon(3))  # closes a segment or two
+    closing: list[Pair] = [(keys[0], b"3" + padding)]  # a segment of Kafka's or two
+    _commit(connection, topics, compactor, closing, _horizon(3))
     until(
         lambda: _records(connection, topics) < 2 * len(keys) - 3_000,
         "Kafka has compacted the first snapshot away",
@@ -312,7 +329,7 @@ def _records(connection: KafkaConnection, topics: Topics) -> int:
 def test_a_log_trimmed_past_every_snapshot_stops_the_node_and_says_why(
     connection: KafkaConnection, topics: Topics, compactor: Compactor
 ) -> None:
-    compactor.snapshot([(b"a", b"1")], _horizon(10))
+    _commit(connection, topics, compactor, [(b"a", b"1")], _horizon(10))
     admin = connection.admin()
     for future in admin.delete_records([TopicPartition(topics.wal, 0, 11)]).values():
         future.result(WAIT_S)
@@ -326,6 +343,6 @@ def test_a_log_trimmed_past_every_snapshot_stops_the_node_and_says_why(
 def test_a_snapshot_that_is_ahead_of_its_log_stops_the_node(
     connection: KafkaConnection, topics: Topics, compactor: Compactor
 ) -> None:
-    compactor.snapshot([(b"a", b"1")], _horizon(_LOG_LENGTH + 1))
+    _commit(connection, topics, compactor, [(b"a", b"1")], _horizon(_LOG_LENGTH + 1))
     with pytest.raises(errors.LogLostError, match=f"ends at offset {_LOG_LENGTH}"):
         _read(connection, topics)

@@ -177,8 +177,9 @@ async def test_transactions_over_several_brokers_end_after_a_seal_by_hand_and_by
     cluster: TopicCluster, client: Client, topic: str
 ) -> None:
     (segment,) = (await client.watch(topic)).layout.active
+    # Nodes place segments by what brokers carry already, so a broker may lead none of these.
     places = leaders(cluster.kafka, segment.kafka_topic)
-    assert set(places.values()) == {1, 2, 3}
+    assert len(set(places.values())) > 1
     consumer = await client.subscribe(topic, "billing")
     producer = await client.create_producer(topic)
     held = {}
