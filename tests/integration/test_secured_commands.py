@@ -36,6 +36,7 @@ namespaces create acme/shop --bundles 2
 namespaces list acme
 namespaces show acme/shop
 namespaces anti-affinity acme/shop apart
+namespaces limit acme/shop maxTopicsPerNamespace 50
 permissions grant acme/shop ada produce consume
 permissions list acme/shop
 permissions revoke acme/shop ada

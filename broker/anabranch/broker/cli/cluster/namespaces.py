@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Final
 
 import click
 
@@ -11,6 +12,11 @@ from anabranch.broker.cli.shared.api import connect, json_option, url_option
 from anabranch.broker.cli.shared.output import write_json
 from anabranch.broker.cli.shared.watching import watchable
 from anabranch.broker.cli.topics.words import count_of
+
+_TOPICS: Final = "maxTopicsPerNamespace"
+_SUBSCRIPTIONS: Final = "maxSubscriptionsPerTopic"
+_CONSUMERS: Final = "maxConsumersPerSubscription"
+_LIMITS: Final = (_TOPICS, _SUBSCRIPTIONS, _CONSUMERS)
 
 
 @click.group(epilog="Example: anabranch namespaces create acme/shop --bundles 2")
@@ -48,6 +54,13 @@ def show(namespace: str, url: str, as_json: bool) -> None:
         return
     click.echo(f"bundles: {found.bundles.num_bundles}, {', '.join(found.bundles.boundaries)}")
     click.echo(f"clusters: {', '.join(found.replication_clusters)}")
+    for name, limit in (
+        (_TOPICS, found.max_topics_per_namespace),
+        (_SUBSCRIPTIONS, found.max_subscriptions_per_topic),
+        (_CONSUMERS, found.max_consumers_per_subscription),
+    ):
+        if limit is not None:
+            click.echo(f"{name}: {limit or 'any number'}")
 
 
 @namespaces.command(epilog="Example: anabranch namespaces create acme/shop --bundles 2")
@@ -95,6 +108,37 @@ def anti_affinity(namespace: str, group: str | None, remove: bool, url: str) -> 
         admin.namespaces.set_anti_affinity_group(namespace, group)
     found = group or "" if group or remove else admin.namespaces.get_anti_affinity_group(namespace)
     click.echo(f"{namespace} is in {f'anti-affinity group {found}' if found else 'no group'}")
+
+
+@namespaces.command(epilog="Example: anabranch namespaces limit acme/shop maxTopicsPerNamespace 50")
+@click.argument("namespace")
+@click.argument("name", metavar="NAME", type=click.Choice(_LIMITS))
+@click.argument("number", type=click.IntRange(0), required=False)
+@click.option("--remove", is_flag=True, help="Let the cluster's setting count again.")
+@url_option
+def limit(namespace: str, name: str, number: int | None, remove: bool, url: str) -> None:
+    """Let NAMESPACE have NUMBER of something, whatever the cluster's setting is; 0: any number.
+
+    NAME is maxTopicsPerNamespace, maxSubscriptionsPerTopic or maxConsumersPerSubscription. Nothing
+    is taken from a namespace that has more already. `anabranch namespaces show` has its limits.
+    """
+    if (number is not None) == remove:
+        raise click.UsageError("give either a NUMBER or --remove")
+    of = connect(url).namespaces
+    set_, remove_ = {
+        _TOPICS: (of.set_max_topics_per_namespace, of.remove_max_topics_per_namespace),
+        _SUBSCRIPTIONS: (of.set_max_subscriptions_per_topic, of.remove_max_subscriptions_per_topic),
+        _CONSUMERS: (
+            of.set_max_consumers_per_subscription,
+            of.remove_max_consumers_per_subscription,
+        ),
+    }[name]
+    if number is None:
+        remove_(namespace)
+        click.echo(f"{name} of {namespace} is the cluster's setting")
+    else:
+        set_(namespace, number)
+        click.echo(f"{name} of {namespace} is {number or 'any number'}")
 
 
 @namespaces.command(

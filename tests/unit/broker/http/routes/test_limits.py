@@ -10,6 +10,7 @@ import pytest
 from anabranch.core.subscriptions.subscription import SubscriptionKind
 from anabranch.wire import anabranch_pb2 as pb
 from support.binary_consumer import client_of
+from support.commands import ran
 from support.http import PATIENT, HttpNode, on_nodes
 from support.memory_cluster import memory_cluster
 from support.scalable import BILLING, HOME, TOPIC, created, refused
@@ -95,6 +96,22 @@ async def test_what_a_namespace_says_itself_is_set_shown_counts_and_is_taken_awa
     refused(await http.post(own, json=-1), 412, f"{TOPICS} must be 0, for any number, or more")
     refused(await http.post(own, json="many"), 400, "")
     assert (await http.post(f"{NAMESPACES}/public/none/{TOPICS}", json=1)).status_code == 404
+
+
+@pytest.mark.parametrize("setting", [TOPICS, SUBSCRIPTIONS, CONSUMERS])
+@on_nodes()
+async def test_a_command_sets_and_takes_away_what_a_namespace_says_itself(
+    node: HttpNode, setting: str
+) -> None:
+    url, change = str(node.http.base_url), f"namespaces limit public/default {setting}"
+    done = await ran(url, f"{change} 3", "namespaces show public/default", f"{change} --remove")
+    assert [each.exit_code for each in done] == [0, 0, 0]
+    assert done[0].output == f"{setting} of public/default is 3\n"
+    assert f"{setting}: 3\n" in done[1].output
+    assert (await node.http.get(f"{FIRST}/{setting}")).json() is None
+    both, neither = await ran(url, f"{change} 3 --remove", change)
+    assert (both.exit_code, neither.exit_code) == (2, 2)
+    assert "give either a NUMBER or --remove" in both.errors
 
 
 @pytest.mark.parametrize("kind", list(SubscriptionKind))
