@@ -13,7 +13,7 @@ from anabranch.core.errors import AnabranchError
 from support.hand_made_topic import HandMadeTopic
 from support.kafka_cluster import KafkaCluster
 from support.processes import run
-from support.secured_kafka import PASSWORDS, SCRAM, SecuredKafka, make_certificates
+from support.secured_kafka import LIMITED, PASSWORDS, SCRAM, SecuredKafka, make_certificates
 from support.topic_cluster import TEST_S, TopicCluster, topic_cluster
 from support.traffic import Traffic, post, stored, wrong
 from support.waiting import WAIT_S, until
@@ -139,6 +139,40 @@ def test_what_is_in_doubt_is_settled_by_the_header_where_a_password_is_asked_for
         asyncio.run(body())
     finally:
         secured_kafka.proxy.let_answers_through()
+
+
+def test_a_letter_waits_for_the_right_to_write_it_and_the_consumer_goes_on(
+    secured_kafka: SecuredKafka, nodes: TopicCluster
+) -> None:
+    topic = "public/default/limited"
+
+    async def body() -> None:
+        await nodes.create(topic)
+        async with (
+            sdk.Client(nodes.url, kafka=secured_kafka.security(LIMITED)) as client,
+            sdk.Client(nodes.url, kafka=secured_kafka.security()) as master,
+            await master.create_producer(topic) as producer,
+        ):
+            (segment,) = producer.layout.active
+            groups = [("groups", nodes.prefix, each) for each in ("READ", "DESCRIBE_CONFIGS")]
+            secured_kafka.allow(("topics", segment.kafka_topic, "READ"), *groups)
+            policy = sdk.DeadLetterPolicy()
+            jobs = await client.subscribe_queue(topic, "jobs", dead_letter=policy)
+            await producer.send(b"bad")
+            assert jobs.reject(await jobs.receive(WAIT_S))
+            await until(lambda: jobs.dead_letters_waiting == 1)
+            await producer.send(b"good")
+            while (job := await jobs.receive(WAIT_S)).value == b"bad":
+                assert jobs.reject(job)
+            assert jobs.acknowledge(job)
+            (letters,) = (await master.watch(f"{topic}-jobs-DLQ")).layout.active
+            secured_kafka.allow(("topics", letters.kafka_topic, "WRITE"))
+            async with await master.subscribe(f"{topic}-jobs-DLQ", "look") as look:
+                assert (await look.receive(WAIT_S)).value == b"bad"
+            await until(lambda: jobs.dead_letters_waiting == 0)
+            await jobs.close()
+
+    run_in(nodes, body)
 
 
 def test_the_commands_produce_and_consume_take_the_same_properties(
