@@ -86,6 +86,7 @@ class CheckpointReader(Consumer):
         watch: Any = self._watch
         membership = Membership(anywhere, watch, {}, self.subscription, self.name, no_producer)
         settings = sdk.ConsumerSettings(settle_timeout_s=self._world.plan.settle_s)
+        self._is_misled = False  # by positions that came late to the sink
         if self._sink.whole:
             self._own = _Own(membership, settings, self._stored_checkpoint())
         else:
@@ -97,6 +98,7 @@ class CheckpointReader(Consumer):
         topic = self._world.cluster.checks.truth.topic(self.topic)
         if topic is None or not self._sink.positions:
             return None
+        self._is_misled = self._sink.is_late(topic)
         found: dict[int, dict[int, int]] = {}
         for (segment_id, bucket), offset in self._sink.positions.items():
             found.setdefault(segment_id, {})[bucket] = offset
@@ -104,9 +106,13 @@ class CheckpointReader(Consumer):
 
     async def _position_of(self, segment_id: int, bucket: int) -> int | None:
         while True:
-            found = await self.asked(lambda: self._sink.positions.get((segment_id, bucket)))
+            found = await self.asked(lambda: self._position(segment_id, bucket))
             if found:
                 return found[0]
+
+    def _position(self, segment_id: int, bucket: int) -> int | None:
+        self._is_misled |= self._sink.is_behind((segment_id, bucket))
+        return self._sink.positions.get((segment_id, bucket))
 
     def asked(self, question: Callable[[], T]) -> Answer[list[T]]:
         """Its answer in time, or an empty list."""
@@ -145,7 +151,10 @@ class CheckpointReader(Consumer):
         if found is not None:
             self._positioned(number, reader, found[number])
         elif number in self.core.fetches:
-            raise ViolationError(f"{self} cannot begin: {error}")
+            if not isinstance(error, sdk.PositionGoneError) or not self._is_misled:
+                raise ViolationError(f"{self} cannot begin: {error}")
+            self._sink.catch_up()
+            self._world.cluster.sched.after(0.0, partial(self.begin_anew, "was told of a gap"))
 
     def _taken(
         self, holding: Holding, place: Place, end: int, message: Message, now: float

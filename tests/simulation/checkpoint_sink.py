@@ -52,6 +52,20 @@ class Sink:
         for bucket, offset in found.items():
             self._reached[bucket] = max(offset, self._reached.get(bucket, 0))
 
+    def is_behind(self, bucket: Bucket) -> bool:
+        """Whether something late has taken the place of what was stored further on."""
+        return self.positions.get(bucket, 0) < self._reached.get(bucket, 0)
+
+    def is_late(self, topic: ScalableTopic) -> bool:
+        """Whether that is so of any bucket that it names, or that the topic still has."""
+        there = {part.segment_id for part in topic.segments}
+        named = {bucket for bucket in self._reached if bucket[0] in there}
+        return any(map(self.is_behind, named | self.positions.keys()))
+
+    def catch_up(self) -> None:
+        """Goes back to the furthest ever stored."""
+        self.positions = dict(self._reached)
+
     def applied(self, key: str) -> int:
         """Up to which message of a key everything is stored, or never was in Kafka."""
         return self._world.checks.skipped(key, self._applied.get(key, 0))

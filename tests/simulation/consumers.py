@@ -242,8 +242,8 @@ class Consumer(Life):
         )
         connection.up(lambda: self._world.hosts[process.name].subscribe(connection, asked))
 
-    def begin_anew(self) -> None:
-        self._sched.note(f"{self} finds its subscription gone")
+    def begin_anew(self, why: str = "finds its subscription gone") -> None:
+        self._sched.note(f"{self} {why}")
         self.crash()
         self._sched.after(1.0, self.start)
 
