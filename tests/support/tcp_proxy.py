@@ -74,8 +74,19 @@ class TcpProxy:
             side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._guard:
             self._pairs.append((client, server))
-        for source, sink, gate in ((client, server, None), (server, client, self._answers_flow)):
-            threading.Thread(target=_pump, args=(source, sink, gate), daemon=True).start()
+        threading.Thread(
+            target=_relay, args=(client, server, self._answers_flow), daemon=True
+        ).start()
+
+
+def _relay(client: socket.socket, server: socket.socket, gate: threading.Event) -> None:
+    answers = threading.Thread(target=_pump, args=(server, client, gate), daemon=True)
+    answers.start()
+    _pump(client, server, None)
+    answers.join()
+    # Not before: a new connection may get the number of a socket that a thread is about to read.
+    client.close()
+    server.close()
 
 
 def _pump(source: socket.socket, sink: socket.socket, gate: threading.Event | None) -> None:
@@ -86,7 +97,6 @@ def _pump(source: socket.socket, sink: socket.socket, gate: threading.Event | No
             sink.sendall(data)
     for side in (source, sink):
         _end(side)
-        side.close()
 
 
 def _end(side: socket.socket) -> None:
