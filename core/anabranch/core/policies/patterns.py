@@ -18,7 +18,7 @@ import msgspec
 from anabranch.core.errors import InvalidInputError
 
 PATTERN_LENGTH_MAX: Final = 256
-POSITIONS_MAX: Final = 1_000  # of characters, after repetitions are written out
+PARTS_MAX: Final = 1_000  # characters and groups, after repetitions are written out
 _DEPTH_MAX: Final = 20  # of parentheses
 _COUNT_DIGITS_MAX: Final = 4
 _CLASSES: Final = {
@@ -56,39 +56,30 @@ class _Repetition(msgspec.Struct, frozen=True):
 
 _Node = _Chars | _Sequence | _Choice | _Repetition
 _ANY: Final = _Chars((), negated=True)
+_NO_PART: Final = _Sequence(())
 
 
 class Pattern(msgspec.Struct, frozen=True):
-    """An expression, ready to match: its characters by position, and which may follow which.
+    """An expression, ready to match, by sets of its positions: p is bit p + 1, bit 0 comes before.
 
-    Position p is bit p + 1; bit 0 stands before the first character.
+    `parts`: so many it has with its repetitions written out. `classes`: where each class of
+    characters stands. `links`: each position of the second set may follow each of the first.
     """
 
-    chars: tuple[_Chars, ...]
-    follows: tuple[int, ...]  # of each bit: the bits of the positions that may come next
+    parts: int
+    classes: tuple[tuple[_Chars, int], ...]
+    links: tuple[tuple[int, int], ...]
     ends: int  # the bits at which the whole text may end
 
     def matches(self, text: str) -> bool:
         """Whether it matches all of the text."""
         here = _LEFT
         for char in text:
-            there = 0
-            for bit in _bits(here):
-                there |= self.follows[bit]
-            here = 0
-            for bit in _bits(there):
-                if self.chars[bit - 1].takes(char):
-                    here |= 1 << bit
+            there = _union(after for before, after in self.links if before & here)
+            here = there & _union(where for chars, where in self.classes if chars.takes(char))
             if not here:
                 return False
         return bool(here & self.ends)
-
-
-def _bits(number: int) -> Iterable[int]:
-    while number:
-        low = number & -number
-        yield low.bit_length() - 1
-        number ^= low
 
 
 @lru_cache(maxsize=1_000)
@@ -156,7 +147,7 @@ class _Parser:
         while self._next() not in ("", "|", ")"):
             part = self._part(depth)
             counts = self._counts()
-            parts.append(part if counts is None else _Repetition(part, *counts))
+            parts.append(part if counts is None else _repetition(part, *counts))
             if counts is not None and self._counts() is not None:
                 raise self._wrong("a repetition is repeated before")
         return _Sequence(tuple(parts))
@@ -242,6 +233,21 @@ class _Parser:
         return int(least), int(most) if most else None
 
 
+def _repetition(part: _Node, least: int, most: int | None) -> _Node:
+    # However often nothing is repeated: written out it would take for ever.
+    return _Repetition(part, least, most) if most != 0 and _has_chars(part) else _NO_PART
+
+
+def _has_chars(node: _Node) -> bool:
+    """Whether it holds any character; if not, it matches the empty text alone."""
+    match node:
+        case _Sequence():
+            return any(map(_has_chars, node.parts))
+        case _Choice():
+            return any(map(_has_chars, node.ways))
+    return True
+
+
 def _is_escaped(text: str, at: int) -> bool:
     before = text[:at]
     return (len(before) - len(before.rstrip("\\"))) % 2 == 1
@@ -267,26 +273,29 @@ class _Automaton:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._chars: list[_Chars] = []
-        self._follows: list[int] = [0]
+        self._parts = 0
+        self._positions = 0
+        self._classes: dict[_Chars, int] = {}
+        self._links: list[tuple[int, int]] = []
 
     def pattern(self, tree: _Node) -> Pattern:
         ends = self._add(tree)
-        self._follows[0] = ends.first
+        self._link(_LEFT, ends.first)
         last = ends.last | (_LEFT if ends.empty else 0)
-        return Pattern(tuple(self._chars), tuple(self._follows), last)
+        return Pattern(self._parts, tuple(self._classes.items()), tuple(self._links), last)
 
     def _add(self, node: _Node) -> _Ends:
+        self._parts += 1
+        if self._parts > PARTS_MAX:
+            raise InvalidInputError(
+                f"pattern {self._text!r} is not possible: with its repetitions written out it has "
+                f"more than {PARTS_MAX} characters and groups; repeat less"
+            )
         match node:
             case _Chars():
-                if len(self._chars) == POSITIONS_MAX:
-                    raise InvalidInputError(
-                        f"pattern {self._text!r} is not possible: with its repetitions written "
-                        f"out it has more than {POSITIONS_MAX} characters; repeat less"
-                    )
-                self._chars.append(node)
-                self._follows.append(0)
-                bit = 1 << len(self._chars)
+                self._positions += 1
+                bit = 1 << self._positions
+                self._classes[node] = self._classes.get(node, 0) | bit
                 return _Ends(bit, bit, empty=False)
             case _Sequence():
                 ends = _NOTHING
@@ -304,8 +313,6 @@ class _Automaton:
                 return self._repeated(node)
 
     def _repeated(self, node: _Repetition) -> _Ends:
-        if not _has_chars(node.part):
-            return _NOTHING  # however often: written out it would take for ever, and no position
         ends = _NOTHING
         for _ in range(node.least if node.most is not None else max(node.least - 1, 0)):
             ends = self._joined(ends, self._add(node.part))
@@ -327,21 +334,8 @@ class _Automaton:
         )
 
     def _link(self, last: int, first: int) -> None:
-        for bit in _bits(last):
-            self._follows[bit] |= first
-
-
-def _has_chars(node: _Node) -> bool:
-    """Whether it holds any character; if not, it matches the empty text alone."""
-    match node:
-        case _Chars():
-            return True
-        case _Sequence():
-            return any(map(_has_chars, node.parts))
-        case _Choice():
-            return any(map(_has_chars, node.ways))
-        case _Repetition():
-            return node.most != 0 and _has_chars(node.part)
+        if last and first:
+            self._links.append((last, first))
 
 
 def _union(sets: Iterable[int]) -> int:

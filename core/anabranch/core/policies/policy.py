@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from enum import IntEnum, unique
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -19,6 +20,7 @@ from anabranch.core.names import broker_id
 from anabranch.core.policies.patterns import parse_pattern
 
 PATTERNS_MAX: Final = 100  # in each list of an isolation policy
+PARTS_MAX: Final = 5_000  # of all its patterns; each node reads them as it folds the policy
 BROKERS_MAX: Final = 10_000  # in a failure domain
 MIN_LIMIT_MAX: Final = 1_000_000
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -82,9 +84,18 @@ def check_isolation(
     usage_threshold: int,
 ) -> None:
     """Checks what an isolation policy says. Raises InvalidInputError."""
-    _check_patterns("namespaces", namespaces, required=True)
-    _check_patterns("primary", primary, required=True)
-    _check_patterns("secondary", secondary, required=False)
+    _check_count("namespaces", namespaces, least=1)
+    _check_count("primary", primary, least=1)
+    _check_count("secondary", secondary, least=0)
+    parts = 0
+    for pattern in chain(namespaces, primary, secondary):
+        parts += parse_pattern(pattern).parts
+        if parts > PARTS_MAX:
+            raise InvalidInputError(
+                "the policy's patterns are not possible: with their repetitions written out they "
+                f"have more than {PARTS_MAX} characters and groups; name several brokers by one "
+                "pattern, repeat less, or divide the namespaces among policies"
+            )
     if not 0 <= min_limit <= MIN_LIMIT_MAX:
         raise InvalidInputError(
             f"min_limit {min_limit} is not possible: give 0 to {MIN_LIMIT_MAX} brokers"
@@ -95,14 +106,11 @@ def check_isolation(
         )
 
 
-def _check_patterns(field: str, patterns: Sequence[str], *, required: bool) -> None:
-    if (required and not patterns) or len(patterns) > PATTERNS_MAX:
+def _check_count(field: str, patterns: Sequence[str], *, least: int) -> None:
+    if not least <= len(patterns) <= PATTERNS_MAX:
         raise InvalidInputError(
-            f"{field} with {len(patterns)} patterns is not possible: "
-            f"give {int(required)} to {PATTERNS_MAX}"
+            f"{field} with {len(patterns)} patterns is not possible: give {least} to {PATTERNS_MAX}"
         )
-    for pattern in patterns:
-        parse_pattern(pattern)
 
 
 def check_domain(brokers: Sequence[str]) -> None:
