@@ -23,9 +23,10 @@ from anabranch.channel.kafka.connection import (
     KafkaConnection,
     ProducerHealth,
     close_consumer,
+    is_passing,
 )
 from anabranch.channel.kafka.topics import Topics
-from anabranch.channel.log.kafka_log import is_passing, offsets
+from anabranch.channel.log.kafka_log import offsets
 from anabranch.channel.passed_over import PassedOver
 from anabranch.core.sessions.lease import Heartbeat
 

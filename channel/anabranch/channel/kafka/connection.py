@@ -69,6 +69,20 @@ _CONSUMER: Final[Mapping[str, Any]] = {
 # What our consumers hear where they have no right to that group: librdkafka asks who coordinates
 # it all the same, and nothing depends on the answer.
 NO_GROUP: Final = KafkaError.GROUP_AUTHORIZATION_FAILED
+# Said of an outage or of a topic just made; they go away by themselves or time will tell.
+_PASSING: Final = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TIMED_OUT,
+        KafkaError._RESOLVE,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        NO_GROUP,
+    }
+)
 # Of librdkafka's own time for an administrator's request to a group's coordinator, the most that it
 # takes: where that is over before the coordinator is found, finding it ends the process (librdkafka
 # 2.16, its issue 4605). Whoever asks stops waiting by himself, and ends the client.
@@ -319,6 +333,11 @@ class ProducerHealth:
         """Raises ProducerLostError if the producer is lost."""
         if self._lost is not None:
             raise self._lost.with_traceback(None)
+
+
+def is_passing(error: KafkaError) -> bool:
+    """Whether a reader had better wait than give up."""
+    return error.retriable() or error.code() in _PASSING
 
 
 def close_consumer(consumer: Consumer, timeout_s: float = _CLOSE_S_MAX) -> None:

@@ -26,8 +26,7 @@ from confluent_kafka import (
 )
 
 from anabranch.channel.errors import KafkaRefusedError, NewerSchemaError, UnreadableError
-from anabranch.channel.kafka.connection import KafkaConnection, close_consumer
-from anabranch.channel.log.kafka_log import is_passing
+from anabranch.channel.kafka.connection import KafkaConnection, close_consumer, is_passing
 from anabranch.channel.passed_over import PassedOver
 
 Header = tuple[str, str | bytes | None]

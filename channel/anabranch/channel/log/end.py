@@ -12,9 +12,8 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
 
-from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.connection import KafkaConnection, is_passing
 from anabranch.channel.kafka.offsets import LATEST, PartitionOffsets
-from anabranch.channel.log.kafka_log import is_passing
 
 _ANSWER_S_MAX: Final = 5.0
 _LOOK_S: Final = 1.0  # a leader that is gone does not answer, and librdkafka asks no other instead

@@ -23,10 +23,10 @@ from anabranch.channel.errors import (
 )
 from anabranch.channel.kafka.connection import (
     KAFKA_S_MAX,
-    NO_GROUP,
     KafkaConnection,
     ProducerHealth,
     close_consumer,
+    is_passing,
 )
 from anabranch.channel.kafka.topics import RECORD_BYTES_MAX
 from anabranch.channel.log.entries import Entry, OnDone
@@ -219,27 +219,6 @@ class KafkaLogReader:
     def close(self) -> None:
         """Ends the reader; no other call may be under way."""
         close_consumer(self._consumer)
-
-
-# Said of an outage or of a topic just made; they go away by themselves or time will tell.
-_PASSING: Final = frozenset(
-    {
-        KafkaError._TRANSPORT,
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._TIMED_OUT,
-        KafkaError._RESOLVE,
-        KafkaError._UNKNOWN_PARTITION,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        NO_GROUP,
-    }
-)
-
-
-def is_passing(error: KafkaError) -> bool:
-    """Whether a reader had better wait than give up."""
-    return error.retriable() or error.code() in _PASSING
 
 
 def offsets(

@@ -12,7 +12,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Message, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 
-from anabranch.channel.kafka.connection import NO_GROUP, KafkaConnection
+from anabranch.channel.kafka.connection import KafkaConnection, is_passing
 from anabranch.core.topics.findings import KafkaTopic
 
 _QUIET_S: Final = 0.1
@@ -80,7 +80,7 @@ def strays(
                     found.append(message)
                 elif error.code() in (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET):
                     left.discard(message.partition())
-                elif error.code() != NO_GROUP:
+                elif error.code() == _UNKNOWN or not is_passing(error):
                     raise connection.explained(KafkaException(error), doing)
     finally:
         consumer.close()

@@ -20,9 +20,9 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from anabranch.channel.codec import HORIZON_KEY, Horizon, decode_horizon
 from anabranch.channel.errors import KafkaRefusedError, LogTrimmedError, SnapshotLostError
-from anabranch.channel.kafka.connection import KafkaConnection, close_consumer
+from anabranch.channel.kafka.connection import KafkaConnection, close_consumer, is_passing
 from anabranch.channel.kafka.topics import Topics
-from anabranch.channel.log.kafka_log import check_holds, is_passing, offsets
+from anabranch.channel.log.kafka_log import check_holds, offsets
 
 Pair = tuple[bytes, bytes | None]  # key and encoded entity; None: it is gone
 Batch = list[Pair]
@@ -185,13 +185,17 @@ def _to_end(
 
 
 def _end_of(messages: list[Message], topic: str) -> int | None:
-    """The topic's end if the last of these messages says that it is reached."""
+    """The topic's end if these say that it is reached, with nothing but errors behind that.
+
+    Kafka's client says so once, and an error that passes may come with it.
+    """
+    end: int | None = None
     for message in messages:
         error = message.error()
-        if error is None or error.code() == KafkaError._PARTITION_EOF or is_passing(error):
-            continue
-        raise KafkaRefusedError(f"{topic} cannot be read: {error.str()}")
-    error = messages[-1].error()
-    if error is not None and error.code() == KafkaError._PARTITION_EOF:
-        return messages[-1].offset()
-    return None
+        if error is None:
+            end = None
+        elif error.code() == KafkaError._PARTITION_EOF:
+            end = message.offset()
+        elif not is_passing(error):
+            raise KafkaRefusedError(f"{topic} cannot be read: {error.str()}")
+    return end

@@ -16,11 +16,11 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from anabranch.channel.errors import LogLostError, LogTrimmedError
-from anabranch.channel.kafka.connection import NO_GROUP, KafkaConnection, close_consumer
+from anabranch.channel.kafka.connection import KafkaConnection, close_consumer, is_passing
 from anabranch.channel.kafka.offsets import ASKING, EARLIEST, LATEST, PartitionOffsets, Place
 from anabranch.channel.kafka.topics import Topics
 from anabranch.channel.log.entries import read_until
-from anabranch.channel.log.kafka_log import KafkaLogReader, is_passing
+from anabranch.channel.log.kafka_log import KafkaLogReader
 from anabranch.core.log.records import subscription_key, topic_key
 from anabranch.core.subscriptions.draining import unread
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
@@ -263,7 +263,7 @@ class _Asker:
                     elif error.code() in _GONE:
                         left = {each for each in left if each[0] != place[0]}
                     elif error.code() not in _NOTHING_LEFT:
-                        if error.code() != NO_GROUP and not is_passing(error):
+                        if not is_passing(error):
                             raise self._connection.explained(KafkaException(error), doing)
                         continue
                     if place in left:
