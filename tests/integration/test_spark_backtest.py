@@ -47,7 +47,7 @@ def _command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=START_S_MAX,
         env=os.environ | {"PYTHONWARNINGS": "ignore"},
         cwd=folder,
     )
