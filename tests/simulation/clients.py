@@ -12,6 +12,7 @@ from anabranch.core.log.state import live_bundles
 from anabranch.core.names import Namespace
 from simulation.cluster import Cluster
 from simulation.process import Process
+from support.world import successor
 
 FIRST = "public/default"
 BUNDLES_MAX = 24  # of one namespace, so that splits do not go on for ever
@@ -24,7 +25,6 @@ class Clients:
         self._cluster = cluster
         self._sched = cluster.sched
         self._namespaces = [FIRST, *(f"public/n{i}" for i in range(1, cluster.plan.namespaces))]
-        self._ids = 0
 
     def start(self) -> None:
         self._sched.after(self._cluster.plan.client_interval_s, self._request)
@@ -43,10 +43,6 @@ class Clients:
             self._sched.rng.expovariate(1.0 / self._cluster.plan.client_interval_s), self._request
         )
 
-    def _new_id(self) -> str:
-        self._ids += 1
-        return f"client#{self._ids}"
-
     def _ask(self, process: Process) -> None:
         core = process.core
         if not core.lease.holds(process.local_now()):
@@ -61,7 +57,7 @@ class Clients:
             return
         name, unit = found
         if unit.state is UnitState.FREE:
-            self._look_up(process, name)
+            process.look_up(name)
             return
         record = self._unit_request(process, name, unit)
         if record is not None:
@@ -75,12 +71,12 @@ class Clients:
             if len(live_bundles(core.state, home)) >= BUNDLES_MAX:
                 return None
             try:
-                return propose.split(core.actor(), name, unit, (), self._new_id())
+                return propose.split(core.actor(), name, unit, (), process.new_id())
             except InvalidInputError:
                 return None
         if what < 0.6:
             target = "" if what < 0.3 else rng.choice(self._cluster.processes).name
-            new_id = self._new_id()
+            new_id = process.new_id()
             return propose.release(core.actor(), name, unit, target, new_id, Cause.OPERATOR)
         return None
 
@@ -88,10 +84,10 @@ class Clients:
         if home == FIRST:
             self._tenant(process)
         elif process.core.state.namespace(home) is None:
-            self._namespace(process, home, PolicyOp.CREATE, 1)
+            self._namespace(process, home, PolicyOp.CREATE)
         else:
             for name, unit in live_bundles(process.core.state, Namespace(home)):
-                actor, new_id = process.core.actor(), self._new_id()
+                actor, new_id = process.core.actor(), process.new_id()
                 record = propose.release(actor, name, unit, "", new_id, Cause.OPERATOR)
                 if record is not None:
                     process.append(record)
@@ -99,36 +95,19 @@ class Clients:
             self._sched.after(self._sched.rng.uniform(0.05, 0.5), partial(process.call, delete))
 
     def _delete(self, process: Process, home: str) -> None:
-        info = process.core.state.namespace(home)
-        if info is not None:
-            self._namespace(process, home, PolicyOp.DELETE, info.version + 1)
+        if process.core.state.namespace(home) is not None:
+            self._namespace(process, home, PolicyOp.DELETE)
 
-    def _namespace(self, process: Process, home: str, op: PolicyOp, version: int) -> None:
-        actor = process.core.actor()
-        process.append(
-            NamespaceChange(
-                proposal_id=self._new_id(),
-                namespace=home,
-                op=op,
-                version=version,
-                actor=actor.broker,
-                session=actor.session,
-                bundles=self._sched.rng.choice((1, 3, 4)),
-            )
-        )
+    def _namespace(self, process: Process, home: str, op: PolicyOp) -> None:
+        actor, found = process.core.actor(), process.core.state.namespace(home)
+        count, new_id = self._sched.rng.choice((1, 3, 4)), process.new_id()
+        fields = {"namespace": home, "op": op, "bundles": count}
+        process.append(successor(NamespaceChange, found, actor, new_id, **fields))
 
     def _tenant(self, process: Process) -> None:
         actor, found = process.core.actor(), process.core.state.tenant("acme")
-        process.append(
-            TenantChange(
-                proposal_id=self._new_id(),
-                tenant="acme",
-                op=PolicyOp.DELETE if found else PolicyOp.CREATE,
-                version=found.version + 1 if found else 1,
-                actor=actor.broker,
-                session=actor.session,
-            )
-        )
+        op, new_id = PolicyOp.DELETE if found else PolicyOp.CREATE, process.new_id()
+        process.append(successor(TenantChange, found, actor, new_id, tenant="acme", op=op))
 
     def _look_up_all(self) -> None:
         """Every free unit is asked for, somewhere."""
@@ -136,7 +115,7 @@ class Clients:
             for name, unit in live_bundles(self._cluster.checks.truth, Namespace(home)):
                 if unit.state is UnitState.FREE:
                     process = self._sched.rng.choice(self._cluster.processes)
-                    process.call(partial(self._look_up, process, name))
+                    process.call(partial(process.look_up, name))
 
     def _evacuate(self) -> None:
         """What answers to a broker that has lost the log is unloaded, at one that has not."""
@@ -150,14 +129,7 @@ class Clients:
         core = process.core
         unit = core.state.unit(name)
         if unit is not None and core.lease.holds(process.local_now()):
-            actor, new_id = core.actor(), self._new_id()
+            actor, new_id = core.actor(), process.new_id()
             record = propose.release(actor, name, unit, "", new_id, Cause.OPERATOR)
             if record is not None:
-                process.append(record)
-
-    def _look_up(self, process: Process, name: str) -> None:
-        core = process.core
-        unit, now = core.state.unit(name), process.local_now()
-        if unit is not None and core.lease.holds(now):
-            for record in core.assign(name, unit, core.candidates(now), now):
                 process.append(record)

@@ -207,7 +207,8 @@ class Consumer(Life):
                 def tell(connection: Connection, number: int) -> None:
                     host = self._world.hosts[connection.process.name]
                     counted = host.report(connection.number, *told)
-                    connection.down(partial(self._reported, connection, number, counted))
+                    answered = partial(self._report_answered, connection, number, counted)
+                    connection.down(partial(self._see, answered))
 
                 connection.up(partial(tell, connection, report.number))
         elif self._close_by is not None and connection is not None and self._may_leave():
@@ -277,9 +278,6 @@ class Consumer(Life):
             connection.end(by_consumer=True)
             self.disconnected(connection)
         self.wake()
-
-    def _reported(self, connection: Connection, number: int, counted: bool) -> None:
-        self._see(partial(self._report_answered, connection, number, counted))
 
     def _report_answered(self, connection: Connection, number: int, counted: bool) -> None:
         if connection is not self._connection:

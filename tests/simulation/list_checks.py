@@ -13,6 +13,7 @@ from anabranch.core.names import full_name
 from anabranch.core.settings.override import OVERRIDES_PREFIX, SettingOverride
 from anabranch.core.topic_lists.selection import Selection, Selector
 from anabranch.core.topic_lists.sorted_names import topics_hash
+from simulation.list_host import scaled
 from simulation.list_plan import HOME
 from simulation.process import Process
 from simulation.scheduler import ViolationError
@@ -102,7 +103,7 @@ class ListChecks:
         current = host.configuration.current
         if current.now != known.settings or current.ignored != known.ignored:
             raise ViolationError(f"{process.name} goes by other settings at {offset} than the log")
-        if host.limiter_limits() != host.limits_of(known.settings):
+        if host.limiter_limits() != scaled(known.settings.topic_list_limits):
             raise ViolationError(f"the limiter of {process.name} has other limits at {offset}")
 
     # --- lists --------------------------------------------------------------------------

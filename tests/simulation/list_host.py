@@ -191,11 +191,6 @@ class ListHost:
         heap, direct = (self.limiter.side(each).limits for each in LimitType)
         return DualMemoryLimits(heap=heap, direct=direct)
 
-    @staticmethod
-    def limits_of(settings: Settings) -> DualMemoryLimits:
-        """Those that a node with these settings goes by."""
-        return scaled(settings.topic_list_limits)
-
     def kept(self) -> Iterator[tuple[Selection, frozenset[str]]]:
         """The lists that it keeps up to date, by what they select."""
         for lists in self.lists._by_home.values():

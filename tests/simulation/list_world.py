@@ -31,6 +31,7 @@ from simulation.process import Process
 from simulation.repeatable import Faults
 from simulation.scheduler import ViolationError
 from simulation.wires import End, Wire
+from support.world import successor
 
 LOOK_S = 0.5
 TURN_S_MAX, LATE_S_MAX = 0.0004, 0.1  # until the next turn of an event loop
@@ -51,7 +52,8 @@ class ListWorld:
         self.names = [
             f"{HOME}/{('orders', 'bills')[number % 2]}-{number}" for number in range(plan.topics)
         ]
-        self.url = "pulsar://" + ",".join(_host_of(each) for each in cluster.processes)
+        hosts = [each.name.partition(":")[0] for each in cluster.processes]
+        self.url = "pulsar://" + ",".join(f"{host}:{PORT}" for host in hosts)
         # Two waits for heap and one for direct memory, behind who does not read.
         self.answered_within_s = 3 * _TIMEOUT_MS_MAX / 1000 + UNREAD_S + SLACK_S
         self.overridden = self.refused = self.turned_away = 0
@@ -300,21 +302,13 @@ class ListWorld:
 
     def _write_strange(self, process: Process, name: str, value: str) -> None:
         """As a node of another release would, which finds other values right."""
-        known = process.core.state.override(name)
-        actor = process.core.actor()
         if not process.core.lease.holds(process.local_now()):
             return
-        process.append(
-            SettingChange(
-                proposal_id=process.new_id(),
-                name=name,
-                op=PolicyOp.CREATE if known is None else PolicyOp.UPDATE,
-                version=1 if known is None else known.version + 1,
-                actor=actor.broker,
-                session=actor.session,
-                value=value or self.sched.rng.choice(("many", "-1", "1e9")),
-            )
-        )
+        known, new_id = process.core.state.override(name), process.new_id()
+        op = PolicyOp.CREATE if known is None else PolicyOp.UPDATE
+        strange = value or self.sched.rng.choice(("many", "-1", "1e9"))
+        fields = {"name": name, "op": op, "value": strange}
+        process.append(successor(SettingChange, known, process.core.actor(), new_id, **fields))
 
     # --- what goes wrong ----------------------------------------------------------------
 
@@ -426,10 +420,6 @@ class ListWorld:
             "refused": self.refused,
             "mute": sum(each.put_off for each in self.clients if isinstance(each, Mute)),
         }
-
-
-def _host_of(process: Process) -> str:
-    return f"{process.name.partition(':')[0]}:{PORT}"
 
 
 def _on_way(topic: object) -> bool:

@@ -20,6 +20,7 @@ from anabranch.core.topics.topic import Operation, ScalableTopic, TopicMove, Top
 from simulation.consumers import BACK_MS
 from simulation.process import Process
 from simulation.topic_plan import draw_override
+from support.world import successor
 
 if TYPE_CHECKING:
     from simulation.topic_world import TopicWorld
@@ -52,9 +53,8 @@ class Operators:
         core, now = process.core, process.local_now()
         unit_name, holder = controller_of(core.state, name)
         unit = core.state.unit(unit_name)
-        if unit is not None and unit.state is UnitState.FREE and core.lease.holds(now):
-            for found in core.assign(unit_name, unit, core.candidates(now), now):
-                process.append(found)
+        if unit is not None and unit.state is UnitState.FREE:
+            process.look_up(unit_name)
         if holder != core.me or not core.may_act(unit_name, now):
             return
         topic = core.state.topic(name)
@@ -122,19 +122,9 @@ class Operators:
         if home is None or self._sched.chance(0.6):
             self._propose(process, name, topic, TopicMove.POLICY, auto_scale=flat)
             return
-        actor = process.core.actor()
-        process.append(
-            NamespaceChange(
-                proposal_id=process.new_id(),
-                namespace=HOME,
-                op=PolicyOp.UPDATE,
-                version=home.version + 1,
-                actor=actor.broker,
-                session=actor.session,
-                bundles=0,
-                auto_scale=flat,
-            )
-        )
+        actor, new_id = process.core.actor(), process.new_id()
+        fields = {"namespace": HOME, "op": PolicyOp.UPDATE, "bundles": 0, "auto_scale": flat}
+        process.append(successor(NamespaceChange, home, actor, new_id, **fields))
 
     def _operation(self, layout: SegmentLayout) -> tuple[Operation, tuple[SegmentInfo, ...]]:
         rng, active = self._sched.rng, layout.active

@@ -24,7 +24,7 @@ from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.log.state import Entity
 from anabranch.core.node import NodeCore
 from anabranch.core.sessions.lease import Heartbeat
-from simulation.scheduler import Action, Scheduler, Stop, ViolationError
+from simulation.scheduler import Action, Life, Scheduler, ViolationError
 from support.memory_log import MemoryReader
 
 if TYPE_CHECKING:
@@ -96,10 +96,11 @@ class World(Protocol):
         """What the run has put it through."""
 
 
-class Process:
+class Process(Life):
     """A broker id and the process that runs under it, if one does."""
 
     def __init__(self, cluster: Cluster, settings: NodeSettings, clock_rate: float) -> None:
+        super().__init__(cluster.sched)
         self.settings = settings
         self.link = Link(cluster.sched)
         self.cluster = cluster
@@ -109,11 +110,8 @@ class Process:
         self.core: NodeCore
         self.replica: MemoryReplica
         self.acting: frozenset[str] = frozenset()
-        self._sched = cluster.sched
         self._rate = clock_rate
         self._epoch_s = cluster.sched.rng.uniform(0.0, 1e6)
-        self._stop = Stop(cluster.sched)
-        self._life = 0  # which process; what was meant for an earlier one is lost
         self._ids = 0
         self._reader: MemoryReader
         self._beats_read = 0
@@ -145,7 +143,7 @@ class Process:
     def start(self) -> None:
         if self.alive:
             return
-        self._life += 1
+        self.life += 1
         self._epoch_s = self._sched.rng.uniform(0.0, 1e6)  # the machine may have been rebooted
         self.replica = MemoryReplica()
         self._load()
@@ -183,12 +181,6 @@ class Process:
         if self.cluster.world is not None:
             self.cluster.world.process_ended(self)
 
-    def pause(self, duration_s: float) -> None:
-        self._stop.begin(duration_s)
-
-    def resume(self) -> None:
-        self._stop.end()
-
     def flush(self) -> None:
         """The disk gets what memory holds now."""
         if self.alive and not self.paused:
@@ -200,27 +192,16 @@ class Process:
 
     # --- events -------------------------------------------------------------------------
 
-    @property
-    def life(self) -> int:
-        """Which process of this broker lives now; an action may be meant for this one only."""
-        return self._life
+    def later_local(self, delay_s: float, action: Action) -> None:
+        """As `later`, in so many seconds of its own clock, for this life's event loop."""
+        self.later(delay_s / self._rate, action)
 
     def run_in(self, life: int, action: Action) -> None:
         """Something from outside reaches the process that it was meant for, if that still lives."""
-        self._run(life, action)
-
-    def later(self, delay_s: float, action: Action) -> None:
-        self._sched.after(delay_s, partial(self._run, self._life, action))
-
-    def later_local(self, delay_s: float, action: Action) -> None:
-        """The same in so many seconds of its own clock, for this life's event loop."""
-        self.later(delay_s / self._rate, action)
-
-    def _run(self, life: int, action: Action) -> None:
-        if not self.alive or life != self._life:
+        if not self.alive or life != self.life:
             return
         if self.paused:
-            self._stop.defer(partial(self._run, life, action))
+            self._stop.defer(partial(self.run_in, life, action))
             return
         held = self.core.lease.holds(self.local_now())
         action()
@@ -229,7 +210,14 @@ class Process:
 
     def call(self, action: Action) -> None:
         """Something outside asks this process to do something now."""
-        self._run(self._life, action)
+        self.run_in(self.life, action)
+
+    def look_up(self, unit: str) -> None:
+        """A client asks for it, and it is assigned where it is free."""
+        found, now = self.core.state.unit(unit), self.local_now()
+        if found is not None and self.core.lease.holds(now):
+            for record in self.core.assign(unit, found, self.core.candidates(now), now):
+                self.append(record)
 
     def _tick(self) -> None:
         if self._joined:

@@ -33,6 +33,7 @@ from anabranch.core.topics.propose import topic_change
 from anabranch.core.topics.topic import TopicMove, TopicState
 from simulation.process import Process
 from simulation.scheduler import ViolationError
+from support.world import successor
 
 if TYPE_CHECKING:
     from simulation.cluster import Cluster
@@ -53,7 +54,6 @@ class RoleWorld:
         self._cluster = cluster
         self._sched = cluster.sched
         self._rng = random.Random(seed)
-        self._ids = 0
         self._looked: dict[str, bool] = {}  # proposal: whether its broker saw the right to it
         self._admins: tuple[str, ...] = ()  # of the tenant
         self._granted: dict[tuple[str, str], set[str]] = {}
@@ -89,10 +89,6 @@ class RoleWorld:
         process.call(partial(self._ask, process))
         self._sched.after(self._rng.expovariate(1.0 / INTERVAL_S), self._request)
 
-    def _new_id(self) -> str:
-        self._ids += 1
-        return f"role#{self._ids}"
-
     # --- requests -----------------------------------------------------------------------------
 
     def _controls(self, process: Process) -> None:
@@ -104,7 +100,7 @@ class RoleWorld:
         steps = {TopicState.CREATING: TopicMove.OPEN, TopicState.DELETING: TopicMove.REMOVE}
         step = steps.get(topic.state)
         if step is not None and self._rng.random() < 0.3:
-            process.append(topic_change(core.actor(), TOPIC, topic, step, self._new_id()))
+            process.append(topic_change(core.actor(), TOPIC, topic, step, process.new_id()))
 
     def _ask(self, process: Process) -> None:
         if not process.core.lease.holds(process.local_now()):
@@ -133,56 +129,34 @@ class RoleWorld:
         return self._of_topic(process, role)
 
     def _permission(self, process: Process) -> PermissionChange:
-        state, actor = process.core.state, process.core.actor()
         scope = self._rng.choice((*HOMES, TOPIC, TOPIC))
         role = self._rng.choice((*PEOPLE[1:], GATE))
-        before = state.permission(scope, role)
+        before = process.core.state.permission(scope, role)
         revokes = before is not None and self._rng.random() < 0.6
         op = PolicyOp.DELETE if revokes else PolicyOp.UPDATE if before else PolicyOp.CREATE
-        return PermissionChange(
-            proposal_id=self._new_id(),
-            scope=scope,
-            role=role,
-            op=op,
-            version=(before.version if before else 0) + 1,
-            actor=actor.broker,
-            session=actor.session,
-            actions=() if revokes else self._rng.choice((("scale",), ("consume",), ("view",))),
-        )
+        actions = () if revokes else self._rng.choice((("scale",), ("consume",), ("view",)))
+        fields = {"scope": scope, "role": role, "op": op, "actions": actions}
+        return successor(PermissionChange, before, process.core.actor(), process.new_id(), **fields)
 
     def _administrators(self, process: Process) -> TenantChange | None:
-        state, actor = process.core.state, process.core.actor()
-        before = state.tenant("public")
+        before = process.core.state.tenant("public")
         if before is None:
             return None
-        return TenantChange(
-            proposal_id=self._new_id(),
-            tenant="public",
-            op=PolicyOp.UPDATE,
-            version=before.version + 1,
-            actor=actor.broker,
-            session=actor.session,
-            admin_roles=self._rng.choice(((), ("ada",), ("ada", "bob"), ("ada", GATE))),
-        )
+        roles = self._rng.choice(((), ("ada",), ("ada", "bob"), ("ada", GATE)))
+        fields = {"tenant": "public", "op": PolicyOp.UPDATE, "admin_roles": roles}
+        return successor(TenantChange, before, process.core.actor(), process.new_id(), **fields)
 
     def _setting(self, process: Process) -> SettingChange:
-        state, actor = process.core.state, process.core.actor()
-        before = state.override("wait")
-        return SettingChange(
-            proposal_id=self._new_id(),
-            name="wait",
-            op=PolicyOp.UPDATE if before else PolicyOp.CREATE,
-            version=(before.version if before else 0) + 1,
-            actor=actor.broker,
-            session=actor.session,
-            value=str(self._ids),
-        )
+        before, new_id = process.core.state.override("wait"), process.new_id()
+        op = PolicyOp.UPDATE if before else PolicyOp.CREATE
+        fields = {"name": "wait", "op": op, "value": new_id}
+        return successor(SettingChange, before, process.core.actor(), new_id, **fields)
 
     def _of_topic(self, process: Process, role: str) -> TopicChange | None:
         core = process.core
         if controller_of(core.state, TOPIC)[1] != core.me:
             return None
-        topic, actor, new_id = core.state.topic(TOPIC), core.actor(), self._new_id()
+        topic, actor, new_id = core.state.topic(TOPIC), core.actor(), process.new_id()
         if topic is None:
             first = initial_segments(1)
             return topic_change(actor, TOPIC, None, TopicMove.CREATE, new_id, segments=first)

@@ -7,7 +7,6 @@ message was sent and acknowledged, where it lies, and in which order each group 
 from __future__ import annotations
 
 import itertools
-import math
 from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING
@@ -104,8 +103,3 @@ class SharedKeys:
                 f"{what}: {turned.effect} comes before {turned.cause}, which had been acknowledged "
                 "when it was sent"
             )
-
-    @property
-    def acked_count(self) -> int:
-        """How many are known to be stored."""
-        return sum(span.acked < math.inf for span in self._spans.values())

@@ -46,8 +46,8 @@ class TopicChecks:
         self.handlers = HandlerChecks()
         self._segments: dict[str, tuple[str, SegmentInfo]] = {}  # by Kafka topic
         self.stored: dict[str, int] = {}  # key -> its last message in Kafka
-        self._given_up: set[Message] = set()  # nobody can tell whether they are stored
-        self._removed: set[Message] = set()  # by retention
+        self.in_doubt: set[Message] = set()  # nobody can tell whether they are stored
+        self.taken: set[Message] = set()  # by retention
         # Group and key: the last message delivered, and from where.
         self.delivered_up_to: dict[tuple[str, str], tuple[int, Place]] = {}
         # By Kafka group, not by name: a subscription made again is another one.
@@ -184,27 +184,17 @@ class TopicChecks:
 
     def given_up(self, message: Message) -> None:
         """Its producer was told neither yes nor no, and what could tell is deleted."""
-        self._given_up.add(message)
-
-    @property
-    def given_up_count(self) -> int:
-        """How many messages that is."""
-        return len(self._given_up)
+        self.in_doubt.add(message)
 
     def removed(self, messages: Iterable[Message]) -> None:
         """Retention has taken them: whoever has not read them need not."""
-        self._removed.update(messages)
-
-    @property
-    def removed_count(self) -> int:
-        """How many messages that is."""
-        return len(self._removed)
+        self.taken.update(messages)
 
     def skipped(self, key: str, before: int, group: str = "") -> int:
         """Up to where a key's messages need not be there: to be stored, or for a group to read."""
         while True:
             following = Message(key, before + 1)
-            gone = following in self._given_up or following in self._removed
+            gone = following in self.in_doubt or following in self.taken
             if not gone and not self.seeks.may_lack(group, following):
                 return before
             before += 1

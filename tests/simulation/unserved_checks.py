@@ -25,7 +25,6 @@ class UnservedChecks:
         self._world = world
         self._since: dict[tuple[str, Place], float] = {}  # by subscription's group
         self._controllers: dict[str, tuple[str, int]] = {}
-        self.longest_s = 0.0
 
     def look(self) -> None:
         """To be called twice a second."""
@@ -36,7 +35,6 @@ class UnservedChecks:
         bound_s = self._world.settings.timing.unserved_s + SLACK_S
         self._since = {each: self._since.get(each, now) for each in waiting}
         for (group, place), since in self._since.items():
-            self.longest_s = max(self.longest_s, now - since)
             if now - since > bound_s:
                 raise ViolationError(f"nobody has served {place} of {group} for {bound_s:.1f} s")
 

@@ -19,14 +19,12 @@ def isolates(history: History, namespaces: str, primary: str, secondary: str = "
     """A policy for some namespaces, which is told to the log."""
     before = history.state.placement(PolicyKind.ISOLATION, "gold")
     history.accepted(
-        PlacementPolicyChange(
-            proposal_id=history.new_id(),
+        history.next_of(
+            PlacementPolicyChange,
+            before,
             kind=PolicyKind.ISOLATION,
             name="gold",
             op=PolicyOp.UPDATE if before else PolicyOp.CREATE,
-            version=(before.version if before else 0) + 1,
-            actor=FIRST,
-            session=history.sessions[FIRST],
             namespaces=(namespaces,),
             primary=(primary,),
             secondary=(secondary,) if secondary else (),

@@ -27,7 +27,7 @@ from anabranch.core.log.state import StateReader, leader_of
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.sessions.lease import Heartbeat
 from support.there import there
-from support.world import Versioned
+from support.world import Versioned, successor
 
 START_MS: Final = 1_760_000_000_000
 LEASE_MS: Final = 4_000
@@ -196,16 +196,15 @@ class History:
         return session is not None and session.open
 
     def next_of(
-        self, kind: type[_Change], before: Versioned | None, actor: str = BROKERS[0], **fields: Any
+        self,
+        kind: type[_Change],
+        before: Versioned | None,
+        /,
+        actor: str = BROKERS[0],
+        **fields: Any,
     ) -> _Change:
         """The record by which a broker makes the next version of what was there before."""
-        wanted = {
-            "proposal_id": self.new_id(),
-            "version": before.version + 1 if before else 1,
-            "actor": actor,
-            "session": self.sessions.get(actor, 0),
-        }
-        return kind(**{**wanted, **fields})
+        return successor(kind, before, self.actor(actor), self.new_id(), **fields)
 
     def tenant(self, name: str) -> None:
         """A new tenant."""

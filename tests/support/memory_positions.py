@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 
 from anabranch.broker.topics.subscriptions.open_transactions import HeldBucket
 from anabranch.channel.errors import KafkaUnreachableError
 from anabranch.channel.kafka.offsets import EARLIEST, LATEST, Place
-from support.memory_segments import MemorySegments
-from support.waiting import WAIT_S
+from support.memory_segments import HeldCalls, MemorySegments
 
 
-class MemoryPositions:
+class MemoryPositions(HeldCalls):
     """A `PositionKeeper` that all nodes of a test share: a record's offset is its time, too."""
 
     def __init__(self, segments: MemorySegments) -> None:
+        super().__init__()
         self.groups: dict[str, dict[Place, int]] = {}
         self.begins: dict[Place, int] = {}  # where retention has taken records away
-        self.failure: Exception | None = None  # what every call ends in
         # Share groups that are told of: where each goes on, and how many are left, or -1.
         self.queues: dict[str, dict[Place, tuple[int, int]]] = {}
         self.begun_failure: Exception | None = None  # what `begin_queue` ends in
@@ -26,9 +24,6 @@ class MemoryPositions:
         self.silent: set[str] = set()  # groups that it gets no answer for
         self.members: set[str] = set()  # groups that plain consumers are members of
         self.transactions: list[HeldBucket] = []
-        self.calls: list[str] = []
-        self.hold = threading.Event()  # clear it to make all answers wait
-        self.hold.set()
         self._segments = segments
 
     def offsets(
@@ -93,16 +88,6 @@ class MemoryPositions:
         self._begin("abort_transactions")
         self.transactions = [each for each in self.transactions if each not in found]
         return []
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-    def _begin(self, what: str) -> None:
-        self.calls.append(what)
-        if not self.hold.wait(WAIT_S):
-            raise AssertionError("a test held a call and never let it go")
-        if self.failure is not None:
-            raise self.failure
 
     def _at(self, place: Place, timestamp_ms: int) -> int:
         begin, end = self.begins.get(place, 0), self._segments.ends[place[0]][place[1]]

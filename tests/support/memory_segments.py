@@ -12,10 +12,31 @@ from anabranch.core.topics.findings import KafkaTopic
 from support.waiting import WAIT_S
 
 
-class MemorySegments:
-    """A `SegmentKeeper` that all nodes of a test share. Its calls come from their threads."""
+class HeldCalls:
+    """Calls from nodes' threads, which a test sees, and may hold or have fail."""
 
     def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.failure: Exception | None = None  # what every call ends in
+        self.hold = threading.Event()  # clear it to make all calls wait
+        self.hold.set()
+
+    def _begin(self, what: str) -> None:
+        self.calls.append(what)
+        if not self.hold.wait(WAIT_S):
+            raise AssertionError("a test held a call and never let it go")
+        if self.failure is not None:
+            raise self.failure
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class MemorySegments(HeldCalls):
+    """A `SegmentKeeper` that all nodes of a test share."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self.partitions: dict[str, int] = {}
         self.ends: dict[str, list[int]] = {}  # records by partition
         self.sealed: set[str] = set()
@@ -24,19 +45,8 @@ class MemorySegments:
         self.deleted_groups: set[str] = set()
         self.share_groups: set[str] = set()
         self.retained: set[str] = set()  # whose settings were set anew
-        self.calls: list[str] = []
         self.rooms: list[Room | None] = []  # by which topics were to be placed
-        self.failure: Exception | None = None  # what every call ends in
         self.denied_seal: Exception | None = None  # what sealing ends in
-        self.hold = threading.Event()  # clear it to make calls wait
-        self.hold.set()
-
-    def _begin(self, what: str) -> None:
-        self.calls.append(what)
-        if not self.hold.wait(WAIT_S):
-            raise AssertionError("a test held the segments' thread and never let it go")
-        if self.failure is not None:
-            raise self.failure
 
     def create(
         self, topics: Sequence[SegmentTopic], deadline_s: float, room: Room | None = None
@@ -101,6 +111,3 @@ class MemorySegments:
         self._begin("delete_groups")
         self.deleted_groups.update(groups)
         return []
-
-    def close(self) -> None:
-        """Nothing is open."""

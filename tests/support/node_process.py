@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import httpx
 
 from anabranch.broker.settings import Settings
-from support.processes import COMMAND, START_S_MAX, STOP_S_MAX
-
-_LOOK_S = 0.02
+from support.processes import COMMAND, STOP_S_MAX, awaited
 
 
 class NodeProcess:
@@ -38,16 +35,14 @@ class NodeProcess:
 
     def await_ready(self) -> None:
         """Returns once the node serves."""
-        deadline = time.monotonic() + START_S_MAX
-        while time.monotonic() < deadline:
-            assert self.process.poll() is None, self.text()
-            try:
-                if httpx.get(f"{self.url}/readyz", timeout=5).status_code == 200:
-                    return
-            except httpx.TransportError:
-                pass
-            time.sleep(_LOOK_S)
-        raise AssertionError(f"the node was not ready in time: {self.text()}")
+
+        def answer() -> httpx.Response | None:
+            with suppress(httpx.TransportError):
+                found = httpx.get(f"{self.url}/readyz", timeout=5)
+                return found if found.status_code == 200 else None
+            return None
+
+        awaited(answer, self.process, self.text)
 
     def text(self) -> str:
         """What it has written."""

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from anabranch.devkit import ports
+
+_T = TypeVar("_T")
 
 HOST = "127.0.0.1"
 COMMAND = (sys.executable, "-m", "anabranch.broker.cli")
@@ -39,6 +43,18 @@ def run(
         timeout=START_S_MAX,
         check=False,
     )
+
+
+def awaited(
+    look: Callable[[], _T | None], process: subprocess.Popen[bytes], text: Callable[[], str]
+) -> _T:
+    """Returns what is found at last; fails with the text when the process ends or is too slow."""
+    deadline = time.monotonic() + START_S_MAX
+    while (found := look()) is None:
+        assert process.poll() is None, f"it has ended: {text()}"
+        assert time.monotonic() < deadline, f"it does not come in time: {text()}"
+        time.sleep(0.02)
+    return found
 
 
 class Dev:
@@ -77,14 +93,8 @@ class Dev:
 
     def await_line(self, start: str) -> str:
         """The first line that starts so; fails when the command ends or takes too long."""
-        deadline = time.monotonic() + START_S_MAX
-        while time.monotonic() < deadline:
-            for line in self.text().splitlines():
-                if line.startswith(start):
-                    return line
-            assert self.process.poll() is None, f"dev ended: {self.text()}"
-            time.sleep(0.05)
-        raise AssertionError(f"no line {start!r} in time: {self.text()}")
+        line = re.compile(f"^{re.escape(start)}.*", re.MULTILINE)
+        return awaited(lambda: line.search(self.text()), self.process, self.text)[0]
 
     def end(self, how: signal.Signals) -> list[int]:
         """Ends it; returns the processes that it had, to be looked for."""

@@ -13,12 +13,13 @@ import struct
 import threading
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import Final, NamedTuple, Self
+from functools import partial
+from typing import Final, NamedTuple
 
 from anabranch.wire.kafka.protocol import text
 from anabranch.wire.varint import varint
+from support.tcp_proxy import Pump, TcpProxy, end
 
-_HOST: Final = "127.0.0.1"
 _PRODUCE: Final = 0
 _NOT_ENOUGH_REPLICAS: Final = 19
 _BASE_SEQUENCE_AT: Final = 53  # in a record batch
@@ -45,7 +46,7 @@ class Append(NamedTuple):
 Decide = Callable[[Append], Deed]
 
 
-class ProduceProxy:
+class ProduceProxy(TcpProxy):
     """Listens on `port`, in front of Kafka's port `target`.
 
     It asks `decide` about each append to `topic`, once these are set: on several threads, about
@@ -53,36 +54,14 @@ class ProduceProxy:
     """
 
     def __init__(self, target: int) -> None:
+        super().__init__(target)
         self.topic = ""
         self.decide: Decide = lambda _: Deed.PASS
-        self._target = target
-        self._listener = socket.create_server((_HOST, 0))
-        self.port: int = self._listener.getsockname()[1]
-        self._guard = threading.Lock()
-        self._sockets: list[socket.socket] = []
+        self._turn = threading.Lock()
 
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._accept, name="produce-proxy", daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        for each in self._sockets:
-            _end(each)
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                server = socket.create_connection((_HOST, self._target))
-                for side in (client, server):
-                    side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._sockets += (client, server)
-                pair = _Pair(client, server)
-                for pump in (self._requests, self._answers):
-                    threading.Thread(target=pump, args=(pair,), daemon=True).start()
+    def _pumps(self, client: socket.socket, server: socket.socket) -> tuple[Pump, Pump]:
+        pair = _Pair(client, server)
+        return partial(self._requests, pair), partial(self._answers, pair)
 
     def _requests(self, pair: _Pair) -> None:
         with contextlib.suppress(OSError, EOFError):
@@ -90,7 +69,7 @@ class ProduceProxy:
                 frame = _frame(pair.client)
                 deed = Deed.PASS
                 if (append := _append(frame, self.topic)) is not None:
-                    with self._guard:
+                    with self._turn:
                         deed = self.decide(append)
                 if deed is Deed.REFUSE:
                     # Answers keep the order of requests: this one waits for those before it.
@@ -144,8 +123,8 @@ class _Pair:
             self._flush()
 
     def end(self) -> None:
-        _end(self.client)
-        _end(self.server)
+        end(self.client)
+        end(self.server)
 
     def _flush(self) -> None:
         while self._waiting and (answer := self._waiting[0][1]) is not None:
@@ -198,8 +177,3 @@ def _refusal(frame: bytes, topic: str) -> bytes:
     partition += varint(1) + varint(0) + b"\0"  # no record's errors, no message, no tags
     topics = varint(2) + text(topic) + varint(2) + partition + b"\0"
     return frame[4:8] + b"\0" + topics + struct.pack(">i", 0) + b"\0"
-
-
-def _end(side: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        side.shutdown(socket.SHUT_RDWR)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    ExitStack,
+    asynccontextmanager,
+)
 
 import httpx
 
@@ -23,10 +27,11 @@ from anabranch.broker.settings.proxy import (
     load_proxy_settings,
 )
 from anabranch.wire.anabranch_pb2 import BaseCommand
-from anabranch.wire.client import ClientConnection, connect
+from anabranch.wire.client import ClientConnection
 from anabranch.wire.server.server import WireServer
 from support.http import PATIENT
 from support.memory_cluster import WAIT_S, MemoryCluster, MemoryNode, memory_cluster, until
+from support.wire import connected_at
 
 HOST = "127.0.0.1"
 
@@ -133,16 +138,10 @@ class RunningProxy:
         self.web_url = settings.web_url
         self.http = http
 
-    @asynccontextmanager
-    async def client(
+    def client(
         self, on_push: Callable[[BaseCommand], None] = lambda _: None
-    ) -> AsyncIterator[ClientConnection]:
-        client = await connect(HOST, self.port, on_push=on_push, timeout_s=WAIT_S)
-        try:
-            yield client
-        finally:
-            client.abort("the test is over")
-            await asyncio.wait([client.closed])
+    ) -> AbstractAsyncContextManager[ClientConnection]:
+        return connected_at(self.port, on_push)
 
 
 @asynccontextmanager

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from support.processes import COMMAND, HOST, START_S_MAX, STOP_S_MAX
+from support.processes import COMMAND, HOST, STOP_S_MAX, awaited
 
 _STARTED = re.compile(
     r"proxy\.started web_url=(\S+) service_url=(\S+) web_url_tls=(\S+) service_url_tls=(\S+)"
@@ -35,17 +34,8 @@ class ProxyProcess:
             command += ["--set", setting]
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-        self.web_url, self.service_url, self.web_url_tls, self.service_url_tls = self._ports()
-
-    def _ports(self) -> tuple[str, str, str, str]:
-        deadline = time.monotonic() + START_S_MAX
-        while time.monotonic() < deadline:
-            found = _STARTED.search(self.text())
-            if found is not None:
-                return found[1], found[2], found[3], found[4]
-            assert self.process.poll() is None, self.text()
-            time.sleep(0.02)
-        raise AssertionError(f"the proxy did not start in time: {self.text()}")
+        told = awaited(lambda: _STARTED.search(self.text()), self.process, self.text)
+        self.web_url, self.service_url, self.web_url_tls, self.service_url_tls = told.groups()
 
     def text(self) -> str:
         return self.output.read_text(errors="replace")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -12,11 +12,12 @@ import httpx
 from anabranch.access import Tls, TlsFiles, Token
 from anabranch.broker.settings.proxy import ProxySettings, load_proxy_settings
 from anabranch.wire.anabranch_pb2 import BaseCommand
-from anabranch.wire.client import ClientConnection, connect
+from anabranch.wire.client import ClientConnection
 from support.authority import Authority, tls_settings
 from support.memory_cluster import WAIT_S
 from support.proxied import HOST, RunningProxy, ServedNode, running_proxy, served_nodes
 from support.tokens import jwk, key_set, token
+from support.wire import connected_at
 
 ADMIN: Final = "/admin/v2"
 PEOPLE, PROXIES = b"p" * 64, b"x" * 64  # secrets: each signs tokens of its own kind
@@ -111,23 +112,13 @@ class SecuredProxy:
             told["Authorization"] = f"Bearer {shown(role)}"
         return await self.http.request(method, path, headers=told, json=json)
 
-    @asynccontextmanager
-    async def client(
+    def client(
         self, role: str, on_push: Callable[[BaseCommand], None] = lambda _: None
-    ) -> AsyncIterator[ClientConnection]:
+    ) -> AbstractAsyncContextManager[ClientConnection]:
         tls = TlsFiles(Tls(ca_file=self.around.authority.file))
-        client = await connect(
-            HOST,
-            self.settings.service_port_tls or 0,
-            on_push=on_push,
-            timeout_s=WAIT_S,
-            tls=tls,
-            credentials=Token(shown(role)) if role else None,
-        )
-        try:
-            yield client
-        finally:
-            client.abort("the test is over")
+        shows = Token(shown(role)) if role else None
+        port = self.settings.service_port_tls or 0
+        return connected_at(port, on_push, tls=tls, credentials=shows)
 
 
 @asynccontextmanager

@@ -315,11 +315,11 @@ class SenderWorld:
     def step(self, keys: list[bytes]) -> None:
         """Something happens."""
         producer = self.random.choice(self.producers)
+        busy = [partition for partition, queue in producer.under_way.items() if queue]
         match self.random.randrange(10):
             case 0 | 1 | 2 | 3:
                 producer.send(self.random.choice(keys))
             case 4 | 5 | 6:
-                busy = [partition for partition, queue in producer.under_way.items() if queue]
                 if busy:
                     producer.transmit(self.random.choice(busy), self.random.random() < 0.2)
                     producer.sender.advance()
@@ -329,11 +329,9 @@ class SenderWorld:
             case _:
                 if self.random.random() < 0.5:
                     self.operate()
-                elif self.gives_up and self.random.random() < 0.2:
-                    busy = [partition for partition, queue in producer.under_way.items() if queue]
-                    if busy:
-                        producer.give_up(self.random.choice(busy))
-                        producer.sender.advance()
+                elif self.gives_up and self.random.random() < 0.2 and busy:
+                    producer.give_up(self.random.choice(busy))
+                    producer.sender.advance()
 
     def settle(self, rounds_max: int = 10_000) -> None:
         """Ends the operation under way and lets everything arrive."""
@@ -349,19 +347,14 @@ class SenderWorld:
                 producer.sender.advance()
         raise AssertionError("it does not come to rest")
 
-    def stored(self) -> dict[bytes, list[bytes]]:
-        """Everybody's values by key, in the order in which a consumer gets them."""
-        values: dict[bytes, list[bytes]] = defaultdict(list)
-        for place in sorted(self.partitions):
-            for _, _, key, value in self.partitions[place].records:
-                values[key].append(value)
-        return values
-
-    def received(self, producer: Producer) -> dict[bytes, list[bytes]]:
-        """A producer's values by key, in the order in which a consumer gets them."""
+    def stored(self, by: int | None = None) -> dict[bytes, list[bytes]]:
+        """Values by key, of everybody or of one producer, as a consumer gets them in order."""
         values: dict[bytes, list[bytes]] = defaultdict(list)
         for place in sorted(self.partitions):
             for writer, _, key, value in self.partitions[place].records:
-                if writer == producer.number:
+                if by in (None, writer):
                     values[key].append(value)
         return values
+
+    def received(self, producer: Producer) -> dict[bytes, list[bytes]]:
+        return self.stored(producer.number)

@@ -65,10 +65,6 @@ class SparkWorker:
                 continue  # a job has ended meanwhile
         return found
 
-    def executors(self) -> int:
-        """Returns how many executors were started here."""
-        return len(list(self.folder.glob("work/app-*/[0-9]*")))
-
     def kill(self) -> None:
         """Ends it and all that it has started, at once."""
         _killed(self._process)

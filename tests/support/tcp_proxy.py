@@ -5,10 +5,14 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Final, Self
 
 _HOST: Final = "127.0.0.1"
 _CHUNK: Final = 65_536
+
+Pump = Callable[[], None]
 
 
 class TcpProxy:
@@ -49,7 +53,7 @@ class TcpProxy:
             pairs, self._pairs = self._pairs, []
         for pair in pairs:
             for side in pair:
-                _end(side)
+                end(side)
 
     def refuse(self, refusing: bool) -> None:
         """Whether new connections are ended at once."""
@@ -74,19 +78,23 @@ class TcpProxy:
             side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._guard:
             self._pairs.append((client, server))
-        threading.Thread(
-            target=_relay, args=(client, server, self._answers_flow), daemon=True
-        ).start()
+        threading.Thread(target=self._relay, args=(client, server), daemon=True).start()
 
+    def _relay(self, client: socket.socket, server: socket.socket) -> None:
+        there, back = self._pumps(client, server)
+        answers = threading.Thread(target=back, daemon=True)
+        answers.start()
+        there()
+        answers.join()
+        # Not before: a new one may get the number of a socket that a thread is about to read.
+        client.close()
+        server.close()
 
-def _relay(client: socket.socket, server: socket.socket, gate: threading.Event) -> None:
-    answers = threading.Thread(target=_pump, args=(server, client, gate), daemon=True)
-    answers.start()
-    _pump(client, server, None)
-    answers.join()
-    # Not before: a new connection may get the number of a socket that a thread is about to read.
-    client.close()
-    server.close()
+    def _pumps(self, client: socket.socket, server: socket.socket) -> tuple[Pump, Pump]:
+        """Two functions: one passes on requests, one answers, each until it ends."""
+        return partial(_pump, client, server, None), partial(
+            _pump, server, client, self._answers_flow
+        )
 
 
 def _pump(source: socket.socket, sink: socket.socket, gate: threading.Event | None) -> None:
@@ -96,9 +104,9 @@ def _pump(source: socket.socket, sink: socket.socket, gate: threading.Event | No
                 gate.wait()
             sink.sendall(data)
     for side in (source, sink):
-        _end(side)
+        end(side)
 
 
-def _end(side: socket.socket) -> None:
+def end(side: socket.socket) -> None:
     with contextlib.suppress(OSError):
         side.shutdown(socket.SHUT_RDWR)

@@ -83,10 +83,7 @@ class TopicCluster:
 
     async def unload(self) -> None:
         """Moves every bundle of the namespace to whichever node is chosen next."""
-        url = next(node.url for node in self.nodes if node.is_running)
-        async with httpx.AsyncClient(base_url=url, timeout=WAIT_S, follow_redirects=True) as http:
-            answer = await http.put("/admin/v2/namespaces/public/default/unload")
-        assert answer.status_code == 204, answer.text
+        await self.rest("PUT", "/admin/v2/namespaces/public/default/unload")
 
     async def create(self, topic: str, segments: int = 1) -> None:
         await self.call("PUT", topic, params={"numInitialSegments": segments})

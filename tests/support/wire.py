@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -56,12 +56,17 @@ async def serving(
         await server.stop()
 
 
-@asynccontextmanager
-async def connected(
+def connected(
     server: WireServer, on_push: Callable[[BaseCommand], None] | None = None
+) -> AbstractAsyncContextManager[ClientConnection]:
+    return connected_at(server.port, on_push or (lambda _command: None))
+
+
+@asynccontextmanager
+async def connected_at(
+    port: int, on_push: Callable[[BaseCommand], None], **how: Any
 ) -> AsyncIterator[ClientConnection]:
-    pushed = on_push or (lambda _command: None)
-    client = await connect(HOST, server.port, on_push=pushed, timeout_s=WAIT_S)
+    client = await connect(HOST, port, on_push=on_push, timeout_s=WAIT_S, **how)
     try:
         yield client
     finally:

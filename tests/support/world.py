@@ -63,6 +63,14 @@ class Versioned(Protocol):
     def version(self) -> int: ...
 
 
+def successor(
+    kind: type[_Change], before: Versioned | None, actor: Actor, new_id: str, /, **fields: Any
+) -> _Change:
+    """The record by which somebody makes the next version of what was there before."""
+    wanted = {"proposal_id": new_id, "version": before.version + 1 if before else 1}
+    return kind(**{**wanted, "actor": actor.broker, "session": actor.session, **fields})
+
+
 class World:
     """A replica and the log it was folded from; every record a second later than the last."""
 
@@ -172,15 +180,7 @@ class World:
     def _next(
         self, kind: type[_Change], before: Versioned | None, by: str, fields: dict[str, Any]
     ) -> _Change:
-        """The record that makes the next version of what was there before."""
-        actor = self.actor(by)
-        wanted = {
-            "proposal_id": self.new_id(),
-            "version": before.version + 1 if before else 1,
-            "actor": actor.broker,
-            "session": actor.session,
-        }
-        return kind(**{**wanted, **fields})
+        return successor(kind, before, self.actor(by), self.new_id(), **fields)
 
     def begin(
         self,

@@ -107,7 +107,6 @@ async def test_a_cluster_is_administered_from_python(node: HttpNode) -> None:
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
-        (400, sdk.InvalidRequestError),
         (404, sdk.NotFoundError),
         (409, sdk.ConflictError),
         (412, sdk.PreconditionError),

@@ -79,7 +79,6 @@ UNUSABLES = (
     (LOOKUP, "5\u2028", "no character to print"),
     (LOOKUP, "9" * 5_000, "give at most 4096"),
     (INTERVAL, "nan", UNUSABLE),
-    (INTERVAL, "inf", UNUSABLE),
     (WINDOW, "5 parsecs", UNUSABLE),
     ("logLevel", "loud", UNUSABLE),
     (FEWEST, "65", TOO_FEW),

@@ -163,25 +163,25 @@ async def test_a_refusal_stands_when_its_request_has_read_back_a_record_of_its_o
 
 
 async def test_only_what_a_newer_record_could_overturn_is_decided_again() -> None:
-    async with reachable(1) as cluster:
-        operations = cluster.nodes[0].operations
-        calls, asking = decided_by(operations, UnavailableError("no lease"), None)
+    async with one_node() as node:
+        calls, asking = decided_by(node.operations, UnavailableError("no lease"), None)
         with pytest.raises(UnavailableError, match="no lease"):
             await asking
         assert calls == [0]
         for refusal in (NotFoundError("not yet"), ConflictError("still there")):
-            _, asking = decided_by(operations, refusal, None)
+            _, asking = decided_by(node.operations, refusal, None)
             assert await asking == 2
-        calls, asking = decided_by(operations, NotFoundError("not yet"), NotFoundError("never"))
+        calls, asking = decided_by(
+            node.operations, NotFoundError("not yet"), NotFoundError("never")
+        )
         with pytest.raises(NotFoundError, match="never"):
             await asking
 
 
 async def test_who_cannot_read_so_far_in_a_leases_time_says_that_it_is_not_known() -> None:
-    async with reachable(1) as cluster:
-        node = cluster.nodes[0]
+    async with one_node() as node:
         node.is_behind = True
-        cluster.append_raw(b"x", b"not a record")
+        node.cluster.append_raw(b"x", b"not a record")
         with pytest.raises(UnavailableError, match=r"as far as this node.*not folded so far"):
             await decided_by(node.operations, NotFoundError("there is none"))[1]
         node.is_behind = False
@@ -225,10 +225,9 @@ async def test_who_waits_when_the_node_stops_is_told_to_ask_another() -> None:
     async def refusing() -> None:
         raise NotFoundError("there is none")
 
-    async with reachable(1) as cluster:
-        node = cluster.nodes[0]
+    async with one_node() as node:
         node.is_behind = True
-        cluster.append_raw(b"x", b"not a record")
+        node.cluster.append_raw(b"x", b"not a record")
         asking = asyncio.create_task(node.operations.decided(refusing))
         await until(lambda: node.asked_ends > 0)
         node.runtime.proposals.log_end.stop()

@@ -10,15 +10,15 @@ import pytest
 from anabranch.broker.errors import UnavailableError
 from anabranch.core.names import parse_topic
 from anabranch.wire import clock
-from support.memory_cluster import WAIT_S, memory_cluster, until
+from support.binary import one_node
+from support.memory_cluster import WAIT_S, until
 
 UNIT = "public/default/0x00000000_0x40000000"
 TOPIC = "persistent://public/default/topic-1"  # in UNIT
 
 
 async def test_who_waits_for_a_bundle_is_told_when_it_is_opened() -> None:
-    async with memory_cluster(1) as cluster:
-        node = cluster.nodes[0]
+    async with one_node() as node:
         await node.operations.lookups.lookup(*parse_topic(TOPIC))
         await until(lambda: node.runtime.core.may_act(UNIT, clock.now()))
         # Lost and regained, while something of the first time is still being finished here.
@@ -30,8 +30,8 @@ async def test_who_waits_for_a_bundle_is_told_when_it_is_opened() -> None:
 
 
 async def test_who_would_wait_for_a_bundle_of_a_node_that_has_ended_is_told_so_at_once() -> None:
-    async with memory_cluster(1) as cluster:
-        runtime = cluster.nodes[0].runtime
+    async with one_node() as node:
+        runtime = node.runtime
         waiting = asyncio.create_task(runtime.until_changed(UNIT, math.inf, "never"))
         await asyncio.sleep(0)
         runtime.fail("the test says so")

@@ -47,10 +47,8 @@ with sync.connect("pulsar://n:1", kafka={"client.id": "a"}) as client:
     positions = client.subscribe_checkpoint("t", "s", position_of=lambda s, b: s + b)
     positions.saved(positions.checkpoint())
 
-    client.create_producer()  # call-arg
     client.create_producer("t", linger=0)  # call-arg
     client.subscribe("t", "s", read=64)  # arg-type
-    producer.send()  # call-arg
     producer.send_many([b"v"])  # list-item
     stream.acknowledge(b"v")  # arg-type
     text: str = stream.receive()  # assignment

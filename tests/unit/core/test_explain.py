@@ -30,16 +30,19 @@ def topic_moves(world: World) -> dict[str, MoveNow]:
     return moves(explain_topic(world.replica, TOPIC))
 
 
-def test_a_possible_move_tells_where_it_leads_and_who_may_propose_it() -> None:
-    world = World(A, B)
+@pytest.fixture
+def world() -> World:
+    return World(A, B)
+
+
+def test_a_possible_move_tells_where_it_leads_and_who_may_propose_it(world: World) -> None:
     world.owned(A)
     assert unit_moves(world)["RELEASE"] == MoveNow("RELEASE", "RELEASING", (A, B))
     world.must(world.move(Move.SPLIT, A, children=HALVES))
     assert unit_moves(world)["SPLIT_COMMIT"] == MoveNow("SPLIT_COMMIT", "DELETED", (A,))
 
 
-def test_a_forbidden_move_tells_the_guard_that_comes_last_in_its_way() -> None:
-    world = World(A, B)
+def test_a_forbidden_move_tells_the_guard_that_comes_last_in_its_way(world: World) -> None:
     world.must(world.move(Move.ELECT, B, LEADERSHIP))
     world.owned(A)
     gone = "the session of the responsible broker is over"
@@ -48,8 +51,7 @@ def test_a_forbidden_move_tells_the_guard_that_comes_last_in_its_way() -> None:
     assert unit_moves(world)["RECLAIM"] == MoveNow("RECLAIM", "ASSIGNING", (B,))
 
 
-def test_what_only_a_broker_can_prove_is_not_claimed_for_it() -> None:
-    world = World(A, B)
+def test_what_only_a_broker_can_prove_is_not_claimed_for_it(world: World) -> None:
     world.must(world.move(Move.ELECT, B, LEADERSHIP))
     world.owned(A)
     world.must(world.move(Move.RELEASE, A, broker=""))
@@ -65,8 +67,7 @@ def test_where_no_broker_has_a_session_nothing_is_possible() -> None:
     assert not any(each.by for each in topic_moves(world).values())
 
 
-def test_a_topic_tells_what_its_controller_may_do() -> None:
-    world = World(A, B)
+def test_a_topic_tells_what_its_controller_may_do(world: World) -> None:
     world.owned(A)
     assert topic_moves(world)["CREATE"] == MoveNow("CREATE", "CREATING", (A,))
     world.opened()

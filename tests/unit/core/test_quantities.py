@@ -75,18 +75,13 @@ def test_what_is_no_duration_is_refused_with_the_units_there_are(text: str) -> N
 # Every setting whose name says a unit, a node's and a proxy's: what 90 of a larger one are.
 WITH_UNITS = {
     "archiveStalledSeconds": ("90m", 5_400),
-    "brokerFrameTimeoutMillis": ("5s", 5_000),
     "brokerShutdownTimeoutMs": ("1m", 60_000),
     "flowOrQpsDifferenceThresholdPercentage": ("7%", 7),
     "loadBalancerHistoryResourcePercentage": ("90%", 0.9),
-    "loadBalancerInFlightServiceUnitStateWaitingTimeInMillis": ("1.5s", 1_500),
     "loadBalancerNamespaceBundleMaxBandwidthMbytes": ("1GB", 1_024),
     "loadBalancerOverrideBrokerNicSpeedGbps": ("500Mbps", 0.5),
     "loadBalancerReportUpdateMaxIntervalMinutes": ("90s", 1.5),
-    "loadBalancerServiceUnitStateTombstoneDelayTimeInSeconds": ("2h", 7_200),
-    "loadBalanceSheddingDelayInSeconds": ("3m", 180),
     "lookupTimeoutMillis": ("250ms", 250),
-    "maxTopicListInFlightDirectMemSizeMB": ("50MB", 50),
     "maxTopicListInFlightHeapMemSizeMB": ("2GiB", 2_048),
     "scalableTopicLoadReportRateChangeThreshold": ("30%", 0.3),
     "scalableTopicSplitBytesRateInThreshold": ("50MB", 50_000_000),
@@ -155,12 +150,10 @@ def test_settings_take_either_name_and_tell_what_is_wrong_with_either() -> None:
     settings = load_settings(None, {}, {"loadBalancerServiceUnitStateMonitorInterval": "2m"})
     assert settings.load_balancer_service_unit_state_monitor_interval_in_seconds == 120
     assert "60 has no unit: write 60s" in problem_of(scalableTopicAutoScaleInterval=60)
-    assert "is no duration" in problem_of(scalableTopicAutoScaleInterval="soon")
     assert "is no size" in problem_of(scalableTopicSplitBytesRateInThreshold="50s")
     assert "0.25" not in problem_of(scalableTopicLoadReportRateChangeThreshold="-1%")
     both = {"scalableTopicMergeWindow": "5m", "scalableTopicMergeWindowSeconds": 300}
     assert "is given twice" in problem_of(**both)
-    assert "is no setting" in problem_of(scalableTopicMerge="5m")
     assert "maxSegments" not in problem_of(scalableTopicMaxSegments="64MB")
 
 

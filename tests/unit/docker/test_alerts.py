@@ -46,6 +46,11 @@ def _one(alert: str, minute: int, metric: str, loud: str, quiet: str, labels: st
     return Case(alert, minute, {series: loud}, {series: quiet})
 
 
+def _never(alert: str, minute: int, series: dict[str, str]) -> Case:
+    """The alert fires on none of these series."""
+    return Case(alert, minute, {}, series, 0)
+
+
 _PROXY: Final = 'job="proxies",instance="p1"'
 _REACHED: Final = "anabranch_proxy_nodes_answering"
 _KNOWN: Final = "anabranch_proxy_nodes"
@@ -79,6 +84,18 @@ def _of(
     """Of an alert that compares two series."""
     fires, silent = (dict(zip(series, values, strict=True)) for values in (loud, quiet))
     return Case(alert, minute, fires, silent)
+
+
+def _slow(
+    alert: str, minute: int, metric: str, quick: tuple[str, ...], late: tuple[str, ...]
+) -> Case:
+    """All that is counted takes longer than `quick` where it fires, and no longer elsewhere."""
+
+    def counted(none: tuple[str, ...]) -> dict[str, str]:
+        known = {le: "0x80" if le in none else "0+9x80" for le in (*quick, *late, "+Inf")}
+        return {f'{metric}{{{_NODE},le="{le}"}}': values for le, values in known.items()}
+
+    return Case(alert, minute, counted(quick), counted(()))
 
 
 _LEADS: Final = (f"anabranch_is_leader{{{_NODE}}}", f"anabranch_is_leader{{{_OTHER}}}")
@@ -138,15 +155,13 @@ _TOPIC_LISTS: Final = (
         },
     ),
     # Without a limit there is nothing to fill.
-    Case(
+    _never(
         "AnabranchTopicListMemoryFills",
         3,
-        {},
         {
             f"{_LISTS[0]}_memory_used_bytes{{{_CLUSTER}}}": "9x12",
             f"{_LISTS[0]}_memory_limit_bytes{{{_CLUSTER}}}": "0x12",
         },
-        0,
     ),
 )
 CASES: Final = (
@@ -173,32 +188,16 @@ CASES: Final = (
     _one("AnabranchProxyDown", 2, "up", "1 0x8", "1x9", _PROXY),
     _one("AnabranchProxyReachesNobody", 2, _REACHED, "3 0x8", "1x9", _PROXY),
     _of("AnabranchProxyMissesNodes", 7, _PROXIED, ("2x28", "3x28"), ("2 3x28", "3x28")),
-    Case(  # of which the page tells
-        "AnabranchProxyMissesNodes",
-        7,
-        {},
-        {f"{_REACHED}{{{_PROXY}}}": "0x28", f"{_KNOWN}{{{_PROXY}}}": "3x28"},
-        0,
+    _never(  # the page tells of it
+        "AnabranchProxyMissesNodes", 7, dict(zip(_PROXIED, ("0x28", "3x28"), strict=True))
     ),
     _one("AnabranchDigestMismatch", 1, "anabranch_digest_mismatch_total", "1", "0"),
     _one("AnabranchUnreadableRecords", 3, "anabranch_unreadable_records_total", "2x6 3x6", "2x12"),
     _one("AnabranchFoldLags", 4, _LAG, "500x16", "0x4 500 0x11"),
     _one("AnabranchAppendsFail", 3, "anabranch_append_failures_total", "0+1x12", "0x6 1x6"),
-    Case(
-        "AnabranchProposalsSlow",
-        12,
-        {f'{_PROPOSALS}{{{_NODE},le="{le}"}}': "0+9x48" for le in ("5", "+Inf")}
-        | {f'{_PROPOSALS}{{{_NODE},le="{le}"}}': "0x48" for le in ("1", "2.5")},
-        {f'{_PROPOSALS}{{{_NODE},le="{le}"}}': "0+9x48" for le in ("1", "2.5", "5", "+Inf")},
-    ),
+    _slow("AnabranchProposalsSlow", 12, _PROPOSALS, ("1", "2.5"), ("5",)),
     _one("AnabranchSnapshotsFail", 10, _SNAPSHOTS, "0x4 1x40", "7x44", f'{_NODE},result="failed"'),
-    Case(
-        "AnabranchSnapshotsFail",
-        10,
-        {},
-        {'anabranch_snapshots_total{result="written"}': "0+1x44"},
-        0,
-    ),
+    _never("AnabranchSnapshotsFail", 10, {f'{_SNAPSHOTS}{{result="written"}}': "0+1x44"}),
     _of("AnabranchSnapshotIsOld", 12, _HORIZON, ("200000x48", "5x48"), ("200000x48", "190000x48")),
     _of(
         "AnabranchArchiveStandsStill", 40, _ARCHIVED, ("0+3x160", "50x160"), ("0+3x160", "0+1x160")
@@ -211,7 +210,7 @@ CASES: Final = (
         {"anabranch_log_next_offset": "200000x280"},
         {"anabranch_log_next_offset": "200000x280", f'{_SHOWN}{{archive="a"}}': "5x280"},
     ),
-    Case("AnabranchNoArchive", 70, {}, {"anabranch_log_next_offset": "200x280"}, 0),
+    _never("AnabranchNoArchive", 70, {"anabranch_log_next_offset": "200x280"}),
     Case(
         "AnabranchLookupsFail",
         10,
@@ -226,13 +225,7 @@ CASES: Final = (
         },
     ),
     _one("AnabranchLookupsWait", 5, "anabranch_waiting_lookups", "50x20", "50 2x20"),
-    Case(
-        "AnabranchHandOversSlow",
-        20,
-        {f'{_HAND_OVERS}{{{_NODE},le="{le}"}}': "0+9x80" for le in ("10", "+Inf")}
-        | {f'{_HAND_OVERS}{{{_NODE},le="{le}"}}': "0x80" for le in ("1", "5")},
-        {f'{_HAND_OVERS}{{{_NODE},le="{le}"}}': "0+9x80" for le in ("1", "5", "10", "+Inf")},
-    ),
+    _slow("AnabranchHandOversSlow", 20, _HAND_OVERS, ("1", "5"), ("10",)),
     _one("AnabranchBucketsUnserved", 2, _UNSERVED, "2x8", "0x8", _SEGMENT),
     _one("AnabranchSegmentChanged", 2, _FOUND, "1x8", "0x8", 'topic="t",finding="missing"'),
     _one("AnabranchBucketsWithheld", 12, _WITHHELD, "1x48", "1x8 0 1x39", _SEGMENT),
@@ -263,7 +256,7 @@ CASES: Final = (
             "anabranch_audit_finished_timestamp_seconds": "_x148 2220x12",
         },
     ),
-    Case("AnabranchAuditIsOld", 29, {}, {"anabranch_audit_interval_seconds": "300x160"}, 0),
+    _never("AnabranchAuditIsOld", 29, {"anabranch_audit_interval_seconds": "300x160"}),
     _one("AnabranchAuditIsOld", 10, "up", "0x40", "1x40", 'job="audits"'),
 )
 

@@ -17,7 +17,6 @@ from support.authority import Authority
 from support.http import http_nodes
 from support.memory_cluster import until
 from support.metrics_page import ROOT
-from support.secured import secured_node, tokens_alone
 from support.tls_port import tls_port
 from support.waiting import eventually
 
@@ -70,12 +69,6 @@ async def test_a_node_that_runs_and_does_not_serve_is_not_healthy() -> None:
         await until(lambda: not nodes[0].node.runtime.has_lease)
         assert not await _is_healthy(told)
         assert not await _is_healthy({"ANABRANCH_WEB_SERVICE_PORT": "1"}), "nobody is there"
-
-
-async def test_a_node_that_asks_who_comes_is_healthy_all_the_same(tmp_path: Path) -> None:
-    async with secured_node(**tokens_alone(tmp_path)) as secured:
-        assert (await secured.ask("GET", "/admin/v2/brokers/health")).status_code == 401
-        await _becomes_healthy({"ANABRANCH_WEB_SERVICE_PORT": str(secured.http.base_url.port)})
 
 
 @pytest.mark.parametrize("required", [False, True], ids=["anybody", "certified"])

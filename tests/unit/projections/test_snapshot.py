@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -90,28 +93,31 @@ def test_a_snapshot_of_another_release_must_have_all_keys_and_values_that_can_be
         view.load_snapshot([[*log.snapshot().rows, (UNIT, b"junk")]], lambda: uncounted)
 
 
-@pytest.mark.parametrize("form", [FORM, 7])
-def test_a_stored_view_that_has_lost_a_row_is_refused(view: View, log: History, form: int) -> None:
+def rewritten(view: View, log: History, units: Mapping[bytes, bytes | None], **meta: Any) -> Path:
+    """A closed view of the log has this `meta` and these rows in its folder."""
     view.read_batch(log.entries)
-    path = view.path
-    meta = msgspec.structs.replace(view._meta(), form=form)
     batch = new_batch()
-    batch.put(META_KEY, encode_meta(meta), view._store.families[Family.META])
-    batch.delete(UNIT, view._store.families[Family.UNITS])
+    changed = encode_meta(msgspec.structs.replace(view._meta(), **meta))
+    batch.put(META_KEY, changed, view._store.families[Family.META])
+    for key, value in units.items():
+        if value is None:
+            batch.delete(key, view._store.families[Family.UNITS])
+        else:
+            batch.put(key, value, view._store.families[Family.UNITS])
     view._store.write(batch)
     view.close()
+    return view.path
+
+
+@pytest.mark.parametrize("form", [FORM, 7])
+def test_a_stored_view_that_has_lost_a_row_is_refused(view: View, log: History, form: int) -> None:
+    path = rewritten(view, log, {UNIT: None}, form=form)
     with pytest.raises(ViewDamagedError, match=r"of the 29 keys .* it has 28.*delete the folder"):
         View.open(path)
 
 
 def test_a_stored_view_of_another_release_is_counted_anew(view: View, log: History) -> None:
-    view.read_batch(log.entries)
-    path = view.path
-    meta = msgspec.structs.replace(view._meta(), digest="1" * 32, keys=0, check=0, form=0)
-    batch = new_batch()
-    batch.put(META_KEY, encode_meta(meta), view._store.families[Family.META])
-    view._store.write(batch)
-    view.close()
+    path = rewritten(view, log, {}, digest="1" * 32, keys=0, check=0, form=0)
     for _ in range(2):
         with View.open(path) as again:
             assert again.digest == log.state.digest
@@ -123,14 +129,7 @@ def test_a_stored_view_with_what_only_a_newer_release_knows_is_refused_as_it_is(
     view: View, log: History, form: int
 ) -> None:
     """Without those rows this node's state would differ from the others'."""
-    view.read_batch(log.entries)
-    path = view.path
-    meta = msgspec.structs.replace(view._meta(), keys=29, check=1, form=form)
-    batch = new_batch()
-    batch.put(META_KEY, encode_meta(meta), view._store.families[Family.META])
-    batch.put(UNIT, b"\xc3\x01" + b"x" * 20, view._store.families[Family.UNITS])
-    view._store.write(batch)
-    view.close()
+    path = rewritten(view, log, {UNIT: b"\xc3\x01" + b"x" * 20}, keys=29, check=1, form=form)
     for _ in range(2):
         with pytest.raises(ViewDamagedError, match=r"no state that this release knows.*rebuilt"):
             View.open(path)

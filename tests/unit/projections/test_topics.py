@@ -1,10 +1,9 @@
-"""What a view promises about scalable topics: a log in one batch or many, and bounded memory."""
+"""A view knows the bundle of each scalable topic, and keeps bounded memory for them."""
 
 from __future__ import annotations
 
 import pytest
 
-from anabranch.core.log.state import StateQueries
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.topics.guards import controller_of
 from anabranch.core.topics.topic import TopicMove
@@ -12,38 +11,14 @@ from anabranch.projections import reader as readers
 from anabranch.projections import view as views
 from anabranch.projections.view import View
 from support.history import BROKERS, DEFAULT, History
-from support.topic_history import ORDERS, begin, create, subscribe, topic_move, topical
+from support.topic_history import create, subscribe, topic_move, topical
 
 TENANTS_TOPICS = ("public/default", "acme/orders")
 
 
 @pytest.fixture(scope="module")
 def log() -> History:
-    history = topical(rounds=2)
-    begin(history, (9,))  # and leave it there
-    return history
-
-
-def told(state: StateQueries) -> dict[str, object]:
-    names = [name for home in TENANTS_TOPICS for name in state.topics(home)]
-    return {
-        "topics": [(name, state.topic(name)) for name in names],
-        "states": [list(state.topic_states(home)) for home in TENANTS_TOPICS],
-        "subscriptions": [(name, list(state.subscriptions(name))) for name in names],
-        "restless": list(state.restless_topics()),
-    }
-
-
-@pytest.mark.parametrize("size", [1, 7, 10_000])
-def test_a_log_of_topics_is_judged_alike_however_it_is_cut(
-    view: View, log: History, size: int
-) -> None:
-    folded = []
-    while part := view.read_batch(log.entries[view.next_offset : view.next_offset + size]):
-        folded += part
-    assert (folded, view.digest) == (log.folded, log.state.digest)
-    assert told(view) == told(log.state)
-    assert list(view.restless_topics()) == [ORDERS]
+    return topical(rounds=2)
 
 
 def test_a_bundle_that_was_split_in_the_same_batch_has_the_topics_of_its_half(view: View) -> None:

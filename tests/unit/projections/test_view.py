@@ -25,13 +25,6 @@ from support.waiting import WAIT_S
 # --- the fold -------------------------------------------------------------------------------
 
 
-def test_every_entry_gets_the_verdict_that_the_log_s_writer_saw(view: View, log: History) -> None:
-    folded = {fold.offset: fold for fold in view.read_batch(log.entries)}
-    assert all(folded[fold.offset] == fold for fold in log.folded)
-    assert view.digest == log.state.digest
-    assert view.timestamp_ms == log.entries[-1].timestamp_ms
-
-
 def test_an_unreadable_entry_is_rejected_and_takes_its_place(view: View, log: History) -> None:
     view.read_batch(log.entries)
     digest, offset = view.digest, view.next_offset

@@ -51,33 +51,6 @@ def test_what_the_protocol_did_not_have_is_optional_and_from_1000_on() -> None:
         assert all(f.number >= 1000 and not f.is_required for f in extra)
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        pb.CommandPing(),
-        pb.CommandSuccess(request_id=1),
-        pb.CommandScalableTopicClose(session_id=2),
-        pb.CommandScalableConsumerReport(request_id=3, consumer_id=4),
-    ],
-)
-def test_an_envelope_survives_its_bytes(message: pb.CommandSuccess) -> None:
-    command = commands.envelope(message)
-    again = commands.parse(command.SerializeToString())
-    assert again == command
-    assert commands.payload_of(again) == message
-    assert commands.lacking(again) == ""
-
-
-def test_a_client_of_the_plain_protocol_reads_over_what_it_does_not_know() -> None:
-    dag = pb.ScalableTopicDAG(epoch=3, bootstrap_servers="kafka:9092", incarnation=9)
-    plain = pb.CommandScalableTopicUpdate(session_id=1, dag=dag)
-    # Without fields from 1000 on, the same command is what any Pulsar client can read.
-    for field in ("bootstrap_servers", "incarnation"):
-        dag.ClearField(field)
-    assert plain.SerializeToString().startswith(b"\x08\x01\x12")
-    assert dag.SerializeToString() == b"\x08\x03"
-
-
 def test_what_a_command_lacks_is_named() -> None:
     lacking = BaseCommand(type=BaseCommand.SCALABLE_TOPIC_UNSUBSCRIBE)
     assert commands.lacking(lacking) == "scalableTopicUnsubscribe"

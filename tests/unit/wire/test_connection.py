@@ -56,30 +56,6 @@ async def test_answers_find_their_requests_in_whatever_order_they_come() -> None
         assert (await first).lookupTopicResponse.brokerServiceUrl == "first"
 
 
-async def test_what_no_request_asked_for_is_pushed_in_order() -> None:
-    pushed: list[int] = []
-
-    def routes(peer: Peer) -> Routes:
-        async def watch(command: BaseCommand) -> None:
-            for epoch in range(100):
-                peer.send(
-                    pb.CommandScalableTopicUpdate(
-                        session_id=command.scalableTopicLookup.session_id,
-                        dag=pb.ScalableTopicDAG(epoch=epoch),
-                    )
-                )
-
-        return {BaseCommand.SCALABLE_TOPIC_LOOKUP: watch}
-
-    def on_push(command: BaseCommand) -> None:
-        pushed.append(command.scalableTopicUpdate.dag.epoch)
-
-    async with serving(routes) as server, connected(server, on_push) as client:
-        client.send(pb.CommandScalableTopicLookup(session_id=7, topic="topic://a/b/c"))
-        await until(lambda: len(pushed) == 100, WAIT_S)
-        assert pushed == list(range(100))
-
-
 async def test_silence_is_met_with_a_ping_and_more_silence_ends_the_connection() -> None:
     async with serving() as server, raw(server.port) as client:
         await client.handshake()

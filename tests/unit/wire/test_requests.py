@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -10,36 +13,35 @@ from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.connection import ConnectionLimits
 from anabranch.wire.errors import ConnectionLostError, RefusedError, RequestTimeoutError
-from anabranch.wire.server.server import Peer, Routes
+from anabranch.wire.server.server import OpenSession, Peer, Routes
 from support.waiting import until
 from support.wire import WAIT_S, connected, is_refused, lookups, on_both_loops, serving
 
 pytestmark = on_both_loops
 
 
+def on_lookup(serve: Callable[[Peer, BaseCommand], Coroutine[Any, Any, None]]) -> OpenSession:
+    """Each session serves look-ups by this, and nothing else."""
+    return lambda peer: {BaseCommand.LOOKUP: partial(serve, peer)}
+
+
 async def test_what_a_route_refuses_reaches_the_request_that_asked() -> None:
-    def routes(_peer: Peer) -> Routes:
-        async def refuse(_command: BaseCommand) -> None:
-            raise RefusedError(pb.TopicNotFound, "no such topic")
+    async def refuse(_peer: Peer, _command: BaseCommand) -> None:
+        raise RefusedError(pb.TopicNotFound, "no such topic")
 
-        return {BaseCommand.LOOKUP: refuse}
-
-    async with serving(routes) as server, connected(server) as client:
+    async with serving(on_lookup(refuse)) as server, connected(server) as client:
         asked = client.request(pb.CommandLookupTopic(topic="t"), WAIT_S)
         await is_refused(asked, pb.TopicNotFound, "no such topic")
         assert client.is_open
 
 
 async def test_a_fault_in_a_route_is_an_answer_and_the_connection_lives_on() -> None:
-    def routes(peer: Peer) -> Routes:
-        async def fault(command: BaseCommand) -> None:
-            if command.lookupTopic.topic == "bad":
-                raise ZeroDivisionError
-            await lookups(peer)[BaseCommand.LOOKUP](command)
+    async def fault(peer: Peer, command: BaseCommand) -> None:
+        if command.lookupTopic.topic == "bad":
+            raise ZeroDivisionError
+        await lookups(peer)[BaseCommand.LOOKUP](command)
 
-        return {BaseCommand.LOOKUP: fault}
-
-    async with serving(routes) as server, connected(server) as client:
+    async with serving(on_lookup(fault)) as server, connected(server) as client:
         with pytest.raises(RefusedError, match="LOOKUP met a fault in the node"):
             await client.request(pb.CommandLookupTopic(topic="bad"), WAIT_S)
         await client.request(pb.CommandLookupTopic(topic="good"), WAIT_S)
@@ -66,13 +68,10 @@ async def test_an_error_within_an_answer_is_raised_like_any_other() -> None:
 
 
 async def test_a_request_without_an_answer_ends_at_its_deadline() -> None:
-    def routes(_peer: Peer) -> Routes:
-        async def silent(_command: BaseCommand) -> None:
-            """Never answers."""
+    async def silent(_peer: Peer, _command: BaseCommand) -> None:
+        """Never answers."""
 
-        return {BaseCommand.LOOKUP: silent}
-
-    async with serving(routes) as server, connected(server) as client:
+    async with serving(on_lookup(silent)) as server, connected(server) as client:
         with pytest.raises(RequestTimeoutError, match="no answer"):
             await client.request(pb.CommandLookupTopic(topic="t"), 0.01)
         assert client.is_open
@@ -81,17 +80,14 @@ async def test_a_request_without_an_answer_ends_at_its_deadline() -> None:
 async def test_requests_under_way_end_with_the_connection_and_so_do_their_routes() -> None:
     began, cancelled = asyncio.Event(), asyncio.Event()
 
-    def routes(_peer: Peer) -> Routes:
-        async def stuck(_command: BaseCommand) -> None:
-            began.set()
-            try:
-                await asyncio.Event().wait()
-            finally:
-                cancelled.set()
+    async def stuck(_peer: Peer, _command: BaseCommand) -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
 
-        return {BaseCommand.LOOKUP: stuck}
-
-    async with serving(routes) as server, connected(server) as client:
+    async with serving(on_lookup(stuck)) as server, connected(server) as client:
         asked = asyncio.create_task(client.request(pb.CommandLookupTopic(topic="t"), WAIT_S))
         await began.wait()
         await server.stop()
@@ -110,21 +106,18 @@ class Work:
         self.running = self.most = 0
         self.may_end = asyncio.Event()
 
-    def routes(self, peer: Peer) -> Routes:
-        async def count(command: BaseCommand) -> None:
-            self.running += 1
-            self.most = max(self.most, self.running)
-            await self.may_end.wait()
-            self.running -= 1
-            await lookups(peer)[BaseCommand.LOOKUP](command)
-
-        return {BaseCommand.LOOKUP: count}
+    async def serve(self, peer: Peer, command: BaseCommand) -> None:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        await self.may_end.wait()
+        self.running -= 1
+        await lookups(peer)[BaseCommand.LOOKUP](command)
 
 
 async def test_commands_beyond_what_a_connection_may_have_under_way_wait_their_turn() -> None:
     work = Work()
     async with (
-        serving(work.routes, ConnectionLimits(requests_max=3)) as server,
+        serving(on_lookup(work.serve), ConnectionLimits(requests_max=3)) as server,
         connected(server) as client,
     ):
         asked = [
@@ -140,7 +133,7 @@ async def test_commands_beyond_what_a_connection_may_have_under_way_wait_their_t
 async def test_long_commands_beyond_a_frame_s_room_wait_their_turn_and_count_as_memory() -> None:
     work = Work()
     limits = ConnectionLimits(received_frame_bytes_max=100_000)
-    async with serving(work.routes, limits) as server, connected(server) as client:
+    async with serving(on_lookup(work.serve), limits) as server, connected(server) as client:
         asked = [
             asyncio.create_task(client.request(pb.CommandLookupTopic(topic="t" * 15_000), WAIT_S))
             for _ in range(20)
@@ -156,28 +149,23 @@ async def test_long_commands_beyond_a_frame_s_room_wait_their_turn_and_count_as_
 
 
 async def test_what_holds_a_connection_holds_it_until_it_is_over_itself() -> None:
-    peers: list[Peer] = []
     served = 0
 
-    def routes(peer: Peer) -> Routes:
-        peers.append(peer)
+    async def serve(peer: Peer, command: BaseCommand) -> None:
+        nonlocal served
+        served += 1
+        if served == 1:
+            peer.hold("the node behind is slow")
+            peer.hold("it owes too many answers")
+        await lookups(peer)[BaseCommand.LOOKUP](command)
 
-        async def serve(command: BaseCommand) -> None:
-            nonlocal served
-            served += 1
-            if served == 1:
-                peer.hold("the node behind is slow")
-                peer.hold("it owes too many answers")
-            await lookups(peer)[BaseCommand.LOOKUP](command)
-
-        return {BaseCommand.LOOKUP: serve}
-
-    async with serving(routes) as server, connected(server) as client:
+    async with serving(on_lookup(serve)) as server, connected(server) as client:
+        (peer,) = server.peers
         await client.request(pb.CommandLookupTopic(topic="t"), WAIT_S)
-        await until(lambda: not peers[0]._running, WAIT_S)
+        await until(lambda: not peer._running, WAIT_S)
         second = asyncio.create_task(client.request(pb.CommandLookupTopic(topic="t"), WAIT_S))
-        peers[0].go_on("it owes too many answers")
-        peers[0].go_on("something else")
-        assert (peers[0]._holds, served) == ({"the node behind is slow"}, 1)
-        peers[0].go_on("the node behind is slow")
+        peer.go_on("it owes too many answers")
+        peer.go_on("something else")
+        assert (peer._holds, served) == ({"the node behind is slow"}, 1)
+        peer.go_on("the node behind is slow")
         await second

@@ -16,15 +16,20 @@ from support.sender_world import SenderWorld
 _KEYS = [b"key-%d" % number for number in range(12)]
 
 
+def settled(seed: int, senders: int, steps: int, *, gives_up: bool = False) -> SenderWorld:
+    world = SenderWorld(Random(seed), senders, gives_up)
+    for _ in range(steps):
+        world.step(_KEYS)
+    world.settle()
+    return world
+
+
 @given(seed=st.integers(0, 2**32 - 1), steps=st.integers(0, 400), senders=st.integers(1, 3))
 @example(seed=1687, steps=294, senders=2)  # a child refuses keys whose parent has no writer yet
 def test_every_message_arrives_once_and_each_key_in_order_and_nothing_stays_behind(
     seed: int, steps: int, senders: int
 ) -> None:
-    world = SenderWorld(Random(seed), senders)
-    for _ in range(steps):
-        world.step(_KEYS)
-    world.settle()
+    world = settled(seed, senders, steps)
     for producer in world.producers:
         sent = {key: values for key, values in producer.sent.items() if values}
         assert world.received(producer) == sent
@@ -62,10 +67,7 @@ def shared(seed: int, steps: int, keys: int, gives_up: bool = False) -> SenderWo
 
 @given(seed=st.integers(0, 2**32 - 1), steps=st.integers(0, 400))
 def test_what_is_given_up_harms_nothing_else(seed: int, steps: int) -> None:
-    world = SenderWorld(Random(seed), 2, gives_up=True)
-    for _ in range(steps):
-        world.step(_KEYS)
-    world.settle()
+    world = settled(seed, 2, steps, gives_up=True)
     for producer in world.producers:
         received = world.received(producer)
         assert all(len(set(values)) == len(values) for values in received.values())

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from anabranch.core.autoscale.decisions import Blocked
 from anabranch.core.autoscale.load import changed
 from anabranch.core.autoscale.policy import AutoScalePolicy, fault_of
 from anabranch.core.hashing import RING16
@@ -104,42 +103,6 @@ def test_a_replay_comes_to_what_it_comes_to_when_no_step_is_skipped(
     assert (found.log, found.layouts) == (told.log, told.layouts)
     assert replace(found.figures, worked_out=0) == replace(told.figures, worked_out=0)
     assert found.figures.worked_out <= told.figures.worked_out
-
-
-def _even(count: int, rate: float) -> Grid:
-    """So many minutes in which so many messages a second come in."""
-    return _grid((0, RING16), [[[rate]] * 4] * count, [0] * count)
-
-
-def test_what_was_decided_takes_effect_after_its_time_and_nothing_is_decided_meanwhile() -> None:
-    policy = AutoScalePolicy()
-    replay = PolicyReplay(
-        _even(10, 15_000.0), below(Spread(), "", 0), policy, policy, Rules(operation_s=150.0)
-    )
-    outcome = replay.run("")
-    assert [(each.at_ms - BEGIN_MS) // STEP_MS for each in outcome.log] == [4]
-    figures = outcome.figures
-    assert (figures.splits, figures.evaluations, figures.over_threshold_s) == (1, 7, 240)
-
-
-def test_what_stands_in_the_way_is_counted_by_its_time() -> None:
-    policy = AutoScalePolicy(max_segments=1)
-    replay = PolicyReplay(_even(10, 15_000.0), below(Spread(), "", 0), policy, policy, Rules())
-    figures = replay.run("").figures
-    assert figures.blocked_s == {Blocked.MAX_SEGMENTS.value: 600}
-    assert (figures.operations, figures.evaluations) == (0, 10)
-
-
-def test_a_sealed_segment_is_forgotten_once_its_time_is_over() -> None:
-    policy = AutoScalePolicy()
-    rules = Rules(retention_s=0.0, sealed_retention_s=130.0)
-    left = []
-    for minutes in (3, 4):
-        grid = _even(minutes, 15_000.0)
-        replay = PolicyReplay(grid, below(Spread(), "", 0), policy, policy, rules)
-        replay.run("")
-        left.append(sorted(replay.layout.segments))
-    assert left == [[0, 1, 2], [1, 2]]
 
 
 @given(_loads(), _POLICIES, _RULES)

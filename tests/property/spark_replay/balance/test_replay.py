@@ -20,10 +20,9 @@ from anabranch.core.balance.settings import BalanceSettings
 from anabranch.spark_replay.balance.brokers import models_of
 from anabranch.spark_replay.balance.replay import BalanceReplay, ReplayRules
 from anabranch.spark_replay.balance.run import bins_of
+from support.load_recording import MINUTE_MS, PARTS, B
 
-BROKERS = ("b0:80", "b1:80", "b2:80")
-BUNDLES = tuple(f"t/n/0x{at:x}0000000_0x{at + 1:x}0000000" for at in range(6))
-MINUTE_MS = 60_000
+BROKERS, BUNDLES = B[:3], PARTS[:6]
 
 _amounts = st.sampled_from([0.0, 1.0, 1e5, 2e6, 2e6, 5e6, 4e7])
 _loads = st.builds(

@@ -41,9 +41,6 @@ class Balanced:
         )
         node.operations.topics.access.service.tickers.append(self.balancer.ticked)
 
-    def tell(self, loads: dict[str, float], top: dict[str, tuple[str, ...]]) -> None:
-        tell(self.node, loads, top)
-
 
 class Scene:
     """A namespace whose bundles all belong to one node."""
@@ -67,8 +64,8 @@ class Scene:
 
 
 @asynccontextmanager
-async def balanced(**settings: object) -> AsyncIterator[Scene]:
-    async with memory_cluster(3, **{**SOON, **settings}) as cluster:
+async def balanced() -> AsyncIterator[Scene]:
+    async with memory_cluster(3, **SOON) as cluster:
         yield Scene(cluster, [Balanced(node) for node in cluster.nodes])
 
 
@@ -79,7 +76,7 @@ async def test_the_leader_relieves_a_hot_broker_and_says_why() -> None:
         loads = {each.node.id: 0.1 for each in scene.nodes} | {scene.hot.node.id: 0.9}
         with capture_logs() as lines:
             for each in scene.nodes:
-                each.tell(loads, {scene.hot.node.id: bundles})
+                tell(each.node, loads, {scene.hot.node.id: bundles})
             await until(lambda: 0 < len(scene.of_hot()) < BUNDLES)
         told = [line for line in lines if line["event"] == "balance.unload"]
         moved = scene.moves(Cause.OVERLOADED)

@@ -7,15 +7,16 @@ import asyncio
 import msgspec
 import pytest
 
+from anabranch.broker.binary.sessions import sessions
 from anabranch.core.topics.guards import controller_of
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import entries
 from anabranch.wire.connection import ConnectionLimits
-from support.binary import reachable
+from support.binary import one_node, reachable, subscribe
 from support.binary_consumer import client_of
 from support.memory_cluster import MemoryNode, until
 from support.there import there
-from support.wire import WAIT_S, is_refused
+from support.wire import WAIT_S, connected, is_refused, serving
 
 NAME = "public/default/orders"
 
@@ -39,23 +40,6 @@ async def test_the_first_consumer_gets_everything_with_all_it_needs() -> None:
             assert form.bootstrap_servers == "localhost:9092"
             assert consumers(node) == ("a",)
             await client.report()
-
-
-async def test_a_bucket_changes_hands_as_its_holder_releases_it_or_leaves() -> None:
-    async with reachable() as cluster:
-        node = await cluster.create(2)
-        async with client_of(node, "a") as first, client_of(node, "b") as second:
-            await first.subscribe()
-            await second.subscribe()
-            await until(lambda: len(first.assigned) == 2)
-            assert (first.held, second.held) == ({0: [0, 1]}, {})
-            await first.report(released={1: [0, 1]})
-            await until(lambda: second.held == {1: [0, 1]})
-            assert [each.sequence for each in second.assigned] == [1, 2]
-            await first.leave()
-            await until(lambda: second.held == {0: [0, 1], 1: [0, 1]})
-            assert (await first.report_refused()).code == pb.ServerError.ConsumerNotFound
-            assert consumers(node) == ("b",)
 
 
 async def test_every_assignment_of_a_wide_topic_is_told_and_none_of_these_is_left_out() -> None:
@@ -256,3 +240,30 @@ async def test_a_bundle_that_was_away_within_a_batch_takes_its_controllers_along
             assert (await client.report_refused()).code == pb.ServerError.ConsumerNotFound
             await client.subscribe(holdings={0: [0, 1]})
             assert client.held == {0: [0, 1, 2, 3]}
+
+
+async def test_a_report_keeps_the_consumers_that_it_names_and_says_whom() -> None:
+    """Those of its own connection, and of nobody else."""
+    names = (NAME, "public/default/bills")
+    async with one_node(scalableTopicConsumerSessionTimeoutSeconds=2) as node:
+        for name in names:
+            await node.operations.topics.access.find_controller(name)
+            await node.operations.topics.create(name, 1, {})
+        routes = sessions(node.operations, node.settings)
+        async with serving(routes) as server, connected(server) as connection:
+            for number, name in enumerate(names, 1):
+                await connection.request(subscribe(name, number), WAIT_S)
+            known = node.operations.topics.access.service.consumers
+            for _ in range(25):  # longer than a silent consumer is kept
+                report = pb.CommandScalableConsumerReport(consumer_id=1, also_kept=[2, 9])
+                answer = await connection.request(report, WAIT_S)
+                assert list(answer.success.kept) == [2]
+                await asyncio.sleep(0.1)
+            waiting = pb.CommandScalableConsumerReport(consumer_id=2, dead_letters_waiting=3)
+            await connection.request(waiting, WAIT_S)
+            shown = node.operations.topics.consumers.dead_letters_waiting
+            assert shown() == {(names[1], "billing"): 3}
+            await connection.request(pb.CommandScalableConsumerReport(consumer_id=2), WAIT_S)
+            assert shown() == {}
+            assert len(known) == len(names)
+            await until(lambda: not known)  # nobody reports any more

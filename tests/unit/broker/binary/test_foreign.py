@@ -12,8 +12,7 @@ from anabranch.broker.binary.sessions import sessions
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand
-from support.http import PATIENT
-from support.memory_cluster import memory_cluster
+from support.binary import one_node
 from support.wire import raw, serving
 
 # By client and command: the first frame of each that the client sent to make producers, consumers
@@ -31,8 +30,7 @@ NO_ANSWER: Final = ("SCALABLE_TOPIC_CLOSE", "WATCH_SCALABLE_TOPICS_CLOSE")
 
 @pytest.mark.parametrize("name", FRAMES)
 async def test_each_request_is_refused_at_once_as_its_client_expects(name: str) -> None:
-    async with memory_cluster(1, **PATIENT, brokerServicePort=7000) as cluster:
-        node = cluster.nodes[0]
+    async with one_node() as node:
         await node.operations.topics.create("public/default/v5", 2, {})
         routes = sessions(node.operations, node.settings)
         frames = {command: bytes.fromhex(frame) for command, frame in FRAMES[name].items()}

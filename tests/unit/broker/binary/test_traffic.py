@@ -72,16 +72,6 @@ async def test_what_is_written_to_and_read_from_segments_that_are_there_is_count
         assert desk.counted == [(0, "", 10), (1, "billing", 20)]
 
 
-async def test_a_report_with_too_many_entries_is_refused_and_the_next_is_taken() -> None:
-    async with desk_of_topic() as desk:
-        many = [(0, "", 1)] * 10_001
-        said = "more than 10000 entries in segments"
-        await is_refused(desk.report(*many), pb.ServerError.NotAllowedError, said)
-        assert desk.counted == []
-        await desk.report(*many[1:])
-        assert desk.counted == [(0, "", 1)]
-
-
 async def test_a_report_on_a_topic_that_is_not_there_or_was_made_again_is_refused() -> None:
     async with desk_of_topic() as desk:
         with pytest.raises(RefusedError):

@@ -1,4 +1,4 @@
-"""Watches of layouts by the binary protocol: the first state, every change, the end."""
+"""Watches of layouts by the binary protocol: the first state, every change, the end, the pace."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import asyncio
 
 import pytest
 
+from anabranch.broker.binary.forms import ClientSettings
+from anabranch.broker.binary.watching import layout_watches
 from anabranch.core.strangers import AccountLimits
 from anabranch.wire import anabranch_pb2 as pb
+from anabranch.wire.anabranch_pb2 import BaseCommand
+from anabranch.wire.commands import envelope
 from anabranch.wire.connection import ConnectionLimits
 from support.binary import one_node, reachable
 from support.list_follower import follower_of
@@ -18,8 +22,7 @@ FULL = f"topic://{NAME}"
 
 
 async def test_a_watch_tells_the_layout_and_where_its_data_is() -> None:
-    async with reachable() as cluster:
-        node = cluster.nodes[0]
+    async with one_node() as node:
         await node.operations.topics.create(NAME, 2, {})
         async with follower_of(node) as client:
             client.watch_layout(FULL)
@@ -33,7 +36,7 @@ async def test_a_watch_tells_the_layout_and_where_its_data_is() -> None:
         assert (dag.bootstrap_servers, dag.max_message_bytes) == ("localhost:9092", 1_048_588)
         assert [(s.hash_start, s.hash_end) for s in dag.segments] == [(0, 32767), (32768, 65535)]
         assert [list(s.entry_bucket_splits) for s in dag.segments] == [[32768], [32768]]
-        assert {s.kafka_topic for s in dag.segments} == set(cluster.segments.partitions)
+        assert {s.kafka_topic for s in dag.segments} == set(node.cluster.segments.partitions)
         brokers = [(each.segment_id, each.broker_url) for each in dag.segment_brokers]
         assert brokers == [(0, "pulsar://b1:7000"), (1, "pulsar://b1:7000")]
 
@@ -212,3 +215,69 @@ async def test_one_watch_too_many_is_refused_by_the_settings_name_and_the_others
                     == {2, 3}
                 )
             )
+
+
+# --- watches by the thousand ------------------------------------------------------------
+
+CLIENTS, WATCHES = 20, 100
+
+
+class Ticking:
+    """A clock on which each look takes a millisecond."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 0.001
+        return self.now
+
+
+class Reader:
+    """A client that takes all that it is sent."""
+
+    is_drained = True
+
+    def __init__(self) -> None:
+        self.closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.told = 0
+
+    async def drained(self) -> None:
+        """At once."""
+
+    def open_watch(self) -> None:
+        """As many as it likes."""
+
+    def close_watch(self) -> None:
+        """As often as it likes."""
+
+    def send(self, _: object) -> None:
+        self.told += 1
+
+
+async def test_a_change_that_thousands_of_watches_hear_of_is_told_in_slices() -> None:
+    """All clients together, between two turns of the event loop: else none would be had."""
+
+    async with one_node() as node:
+        await node.operations.topics.create(NAME, 1, {})
+        told = ClientSettings("anabranch.", "", 1, 1)
+        part = layout_watches(node.operations.topics.watches, told, Ticking())
+        readers = [Reader() for _ in range(CLIENTS)]
+        for reader in readers:
+            routes = part(reader)  # type: ignore[arg-type]  # what of a peer is used
+            for number in range(WATCHES):
+                asked = pb.CommandScalableTopicLookup(session_id=number, topic=FULL)
+                await routes[BaseCommand.SCALABLE_TOPIC_LOOKUP](envelope(asked))
+
+        def count() -> int:
+            return sum(reader.told for reader in readers)
+
+        await until(lambda: count() == CLIENTS * WATCHES)
+        split = asyncio.create_task(node.operations.topics.split(NAME, 0))
+        most, before = 0, count()
+        while count() < 2 * CLIENTS * WATCHES or not split.done():
+            await asyncio.sleep(0)  # one turn
+            most, before = max(most, count() - before), count()
+        assert 1 <= most <= 6  # of 4,000
+        for reader in readers:
+            reader.closed.set_result("the test is over")

@@ -48,21 +48,6 @@ def placed(found: list[str], names: Iterable[str]) -> dict[str, list[str]]:
     }
 
 
-async def test_a_topic_s_bundle_goes_to_the_broker_that_is_named() -> None:
-    async with http_nodes(2) as (nodes, _):
-        http = nodes[0].http
-        look = "/lookup/v2/topic/persistent/public/default/t"
-        await http.get(look)
-        bundle = (await http.get(f"{look}/bundle")).text
-        for target in (nodes[1].id, nodes[0].id):
-            assert await moved(nodes[0], "persistent", "t", f"http://{target}") == (204, "")
-            assert await owner(nodes[0], bundle) == target
-        status, said = await moved(nodes[0], "persistent", "t", "nobody:1")
-        assert (status, "inactive destination broker" in said) == (409, True)
-        assert (await moved(nodes[0], "persistent", "t", ""))[0] == 204
-        assert await owner(nodes[0], bundle) == ""
-
-
 async def test_a_scalable_topic_must_be_there_and_its_domain_one() -> None:
     async with http_nodes(2) as (nodes, _):
         status, said = await moved(nodes[0], "scalable", "t", "")

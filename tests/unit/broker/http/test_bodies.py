@@ -15,9 +15,8 @@ import httpx
 
 from anabranch.broker.http.app import create_api
 from anabranch.broker.http.bodies import BODIES, ORDINARY, BodyLimit
+from support.binary import one_node
 from support.circles import nothing_left_in_a_circle
-from support.http import PATIENT
-from support.memory_cluster import memory_cluster
 
 PLACES: Final = {
     "tenant": "public",
@@ -68,8 +67,7 @@ def hostile(names: list[str], limit: BodyLimit) -> Iterator[bytes]:
 
 
 async def test_no_body_is_answered_at_length_or_kept() -> None:
-    async with memory_cluster(1, **PATIENT) as cluster:
-        (node,) = cluster.nodes
+    async with one_node() as node:
         api = create_api(node.operations, node.settings, node.metrics)
         routes = dict(described(api))
         assert BODIES.keys() <= routes.keys()

@@ -11,9 +11,11 @@ from starlette.types import Receive, Scope, Send
 from anabranch.broker.http.guards.origins import OriginRules
 from anabranch.broker.http.ready_lookups import ReadyLookups
 from anabranch.broker.http.server import HttpServer, bind
+from anabranch.core.names import parse_topic
 from anabranch.wire import clock
-from support.http import PATIENT, HttpNode, on_nodes
-from support.memory_cluster import MemoryNode, memory_cluster
+from support.binary import one_node
+from support.http import HttpNode, on_nodes
+from support.memory_cluster import MemoryNode
 from support.raw_http import connected
 from support.secured import bearer, secured_node, tokens_alone
 
@@ -43,15 +45,19 @@ async def serving(node: MemoryNode) -> AsyncIterator[tuple[HttpServer, int]]:
             await server.stop()
 
 
+async def owned(node: MemoryNode) -> None:
+    """An owner of what is looked up in these tests."""
+    await node.operations.lookups.find(*parse_topic("persistent://public/default/orders"))
+
+
 async def test_what_has_to_wait_or_be_refused_is_the_application_s() -> None:
     async with (
-        memory_cluster(1, **PATIENT) as cluster,
-        serving(cluster.nodes[0]) as (_, port),
+        one_node() as node,
+        serving(node) as (_, port),
         connected(port) as client,
     ):
         assert await client.ask(GET + b"\r\n") == 418  # nobody owns it yet
-        lookups = cluster.nodes[0].operations.lookups
-        await lookups.find("persistent://public/default/orders", "public/default")  # type: ignore[arg-type]
+        await owned(node)
         assert await client.ask(GET + b"\r\n") == 200
         assert await client.ask(GET + b"Origin: https://evil.example\r\n\r\n") == 418
         for path in ("/orders/bundle", "", "/..", "/" + "x" * 1_100):
@@ -65,13 +71,12 @@ async def test_one_that_is_answered_before_its_body_came_waits_for_the_next_as_o
     """With two connections at most, the third has whoever waits longest go."""
 
     async with (
-        memory_cluster(1, **PATIENT, maxHttpServerConnections=2) as cluster,
-        serving(cluster.nodes[0]) as (server, port),
+        one_node(maxHttpServerConnections=2) as node,
+        serving(node) as (server, port),
         connected(port) as first,
         connected(port) as second,
     ):
-        lookups = cluster.nodes[0].operations.lookups
-        await lookups.find("persistent://public/default/orders", "public/default")  # type: ignore[arg-type]
+        await owned(node)
         with_body = GET + b"Content-Length: 4\r\n\r\n"
         assert await first.ask(with_body, b"body") == 200
         assert await second.ask(GET + b"\r\n") == 200

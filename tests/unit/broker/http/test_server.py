@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.broker.errors import DeadlineExceededError, StartError
+from anabranch.broker.errors import StartError
 from anabranch.broker.http.server import bind
 from anabranch.broker.logging import configure_logging
 from anabranch.broker.metrics.node import measure_node
@@ -189,18 +189,6 @@ async def test_a_body_that_cannot_be_read_is_refused_with_its_place(node: HttpNo
         answer = await node.http.put("/admin/v2/tenants/acme", content=content, headers=headers)
         assert answer.status_code == status, answer.text
         assert named in answer.json()["reason"]
-
-
-@on_nodes()
-async def test_a_request_that_runs_out_of_time_is_504_and_says_so(
-    node: HttpNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def never(*_: object) -> None:
-        raise DeadlineExceededError("bundle a/b/c was not handed over in time; try again")
-
-    monkeypatch.setattr(node.node.operations, "unload", never)
-    path = "/admin/v2/namespaces/public/default/0x00000000_0x40000000/unload"
-    refused(await node.http.put(path), 504, "handed over")
 
 
 @on_nodes()

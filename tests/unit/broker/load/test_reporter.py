@@ -40,8 +40,6 @@ class World:
         self.table = LoadTable()
         self.written: list[tuple[SegmentKey, LoadRecord | None]] = []
         self.asked: list[set[str]] = []  # topics whose ends were asked for, by round
-        self.live: dict[str, set[str]] = {}  # topics by group that has members
-        self.positions: dict[tuple[str, str], int] = {}
         self.sized: list[str] = []
         self.is_whole = True
 
@@ -66,15 +64,15 @@ class World:
         return dict.fromkeys(ends, 300.0)
 
     def groups(self, timeout_s: float) -> list[str]:
-        return list(self.live)
+        return []
 
     def readers(self, groups: Collection[str], timeout_s: float) -> list[ActiveGroup]:
-        return [ActiveGroup(group, frozenset(self.live[group])) for group in groups]
+        return []
 
     def committed(
         self, group: str, topics: Sequence[SegmentTopic], timeout_s: float
     ) -> dict[str, int]:
-        return {t.name: self.positions.get((group, t.name), 0) for t in topics}
+        return {}
 
     def close(self) -> None:
         """Nothing is open."""
@@ -124,9 +122,9 @@ async def reported(count: int = 1) -> AsyncIterator[tuple[World, MemoryNode, Seg
             await reporter.close()
 
 
-def report(node: MemoryNode, messages: int, subscription: str = "", segment: int = 0) -> None:
+def report(node: MemoryNode, messages: int, subscription: str = "") -> None:
     topic = node.operations.topics.topic(TOPIC)
-    said = ReportedTraffic(segment, subscription, messages, 500 * messages, 0, 0)
+    said = ReportedTraffic(0, subscription, messages, 500 * messages, 0, 0)
     node.operations.traffic.take(TrafficReport(TOPIC, topic.incarnation, 1, 1.0, (said,)))
 
 
@@ -212,20 +210,6 @@ async def test_the_loads_of_what_is_no_more_are_taken_away() -> None:
         await node.operations.topics.delete(TOPIC)
         await world.round(reporter)
         assert list(world.table.places(TOPIC)) == []
-
-
-async def test_a_new_controller_goes_on_from_what_the_former_one_wrote() -> None:
-    async with reported() as (world, node, reporter):
-        for _ in range(20):
-            await world.round(reporter, came=1_000)
-        count = len(world.written)
-        later = world.reporter(node)
-        try:
-            for _ in range(20):
-                await world.round(later, came=1_000)
-        finally:
-            await later.close()
-        assert len(world.written) == count
 
 
 async def test_a_client_that_reports_before_the_loads_are_read_changes_no_rate() -> None:

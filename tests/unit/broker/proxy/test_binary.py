@@ -22,15 +22,6 @@ async def lookup(client: ClientConnection, topic: str = FULL) -> pb.CommandLooku
     return (await client.request(pb.CommandLookupTopic(topic=topic), WAIT_S)).lookupTopicResponse
 
 
-async def test_a_refusal_of_a_node_is_passed_on_as_it_is() -> None:
-    async with proxied() as (proxy, _), proxy.client() as client:
-        for topic, code in (
-            ("persistent://public/nowhere/t", pb.ServerError.TopicNotFound),
-            ("not a topic", pb.ServerError.InvalidTopicName),
-        ):
-            await is_refused(lookup(client, topic), code)
-
-
 async def test_a_watch_tells_the_proxy_s_addresses_and_goes_on_elsewhere_without_repeats() -> None:
     async with proxied() as (proxy, nodes):
         owner = await create_topic(nodes)

@@ -25,7 +25,7 @@ from support.binary import subscribe
 from support.listing_node import listed
 from support.memory_cluster import WAIT_S, until
 from support.proxied import HOST
-from support.secured import records
+from support.secured import records, tokens_alone
 from support.secured_proxy import (
     ADMIN,
     BOSS,
@@ -41,7 +41,7 @@ from support.secured_proxy import (
     secured_proxy,
     shown,
 )
-from support.tokens import secret_file, token
+from support.tokens import token
 from support.waiting import eventually
 
 ORDERS: Final = f"{ADMIN}/scalable/acme/shop/orders"
@@ -296,14 +296,9 @@ async def test_a_proxy_shows_itself_anew_and_its_client_hears_nothing_of_it(tmp_
 
     file.write_text(first)
 
-    async with listed(
-        authenticationEnabled=True,
-        authenticationProviders="token",
-        tokenSecretKey=secret_file(tmp_path),
-        authenticationFilesCheckSeconds=0.1,
-        brokerClientAuthenticationPlugin="token",
-        brokerClientAuthenticationParameters=str(file),
-    ) as (proxy, node):
+    by_token = {**_BY_TOKEN, "brokerClientAuthenticationParameters": str(file)}
+    settings = tokens_alone(tmp_path, authenticationFilesCheckSeconds=0.1, **by_token)
+    async with listed(**settings) as (proxy, node):
         node.believing.seconds = 0.01
         told: list[BaseCommand] = []
         client = await connect(

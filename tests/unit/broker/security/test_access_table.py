@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import shlex
-from collections.abc import Iterator
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -23,8 +22,8 @@ from anabranch.core.security.table import COMMANDS, REST, WIRE, resource_of
 from anabranch.wire.commands import name_of
 from anabranch.wire.server.server import Peer, Routes
 from support.answering import Answer, node
+from support.commands import every
 from support.proxied import proxied
-from support.there import there
 from support.wire import connected, serving
 
 PARAMETER: Final = re.compile(r"\{([A-Za-z0-9]+)\}")
@@ -76,19 +75,12 @@ def test_each_binary_command_has_a_row_and_each_row_is_for_one(served: dict[str,
     assert served["proxy's commands"] <= set(WIRE)
 
 
-def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """Each thing that the command line does, by its words."""
-    context = click.Context(command)
-    if not isinstance(command, click.Group):
-        yield " ".join(path), command
-        return
-    if command.invoke_without_command and path:
-        yield " ".join(path), command
-    for name in command.list_commands(context):
-        yield from leaves(there(command.get_command(context, name)), (*path, name))
-
-
-LEAVES: Final = dict(leaves(cli))
+# Each thing that the command line does, by its words.
+LEAVES: Final[dict[str, Any]] = {
+    name: command
+    for name, command in every(cli)
+    if not isinstance(command, click.Group) or (name and command.invoke_without_command)
+}
 
 
 def test_every_command_of_the_command_line_has_a_row_and_every_row_is_for_one() -> None:

@@ -46,27 +46,10 @@ async def test_every_way_in_asks_who_comes_but_those_of_probes(tmp_path: Path) -
         for path in ("/livez", "/readyz", f"{LIST}/ready", "/docs", "/openapi.json"):
             assert (await node.ask("GET", path)).status_code == 200, path
             assert (await node.ask("GET", path, bearer("ada", seconds=-9))).status_code == 401
-        async with node.connect("token", token().encode()) as client:
-            await client.welcomed()
-            asked = pb.CommandLookupTopic(topic="persistent://public/default/orders", request_id=1)
-            found = await answer_to(client, asked)
-            assert found.lookupTopicResponse.brokerServiceUrl
         for method, data in (("", b""), ("none", b""), ("token", b""), ("token", b"x" * 20_000)):
             async with node.connect(method, data) as client:
                 assert await turned_away(client)
         assert node.security.authenticator.refused[RefusalReason.MISSING] == 6 + 2  # by each port
-
-
-async def test_a_bad_token_is_refused_alike_by_both_ports(tmp_path: Path) -> None:
-    async with secured_node(
-        **tokens_alone(tmp_path, perIpLimitExemptAddresses="127.0.0.1")
-    ) as node:
-        for bad in (token(seconds=-60), token(key=bytes(64)), "no.token.at.all"):
-            answer = await node.ask("GET", LIST, f"Bearer {bad}")
-            assert answer.status_code == 401
-            async with node.connect("token", bad.encode()) as client:
-                said = await turned_away(client)
-            assert answer.json()["reason"] == said
 
 
 async def test_of_several_ways_none_makes_good_what_another_has_wrong(tmp_path: Path) -> None:

@@ -26,15 +26,14 @@ def named(role: str) -> credentials.Certificate:
     return {"subject": ((("commonName", role),),)}
 
 
+def authenticator_by(provider: str, **settings: object) -> Authenticator:
+    given = {"authenticationEnabled": True, "authenticationProviders": provider, **settings}
+    return Authenticator(load_settings(None, {}, given))
+
+
 async def test_a_certificate_is_its_connection_s_whatever_is_shown_beside_it() -> None:
     """Pulsar's clients in C++ and Python show the data "none" beside every certificate."""
-    settings = {
-        "authenticationEnabled": True,
-        "authenticationProviders": "tls",
-        "tlsTrustCertsFilePath": "authority.pem",
-    }
-
-    authenticator = Authenticator(load_settings(None, {}, settings))
+    authenticator = authenticator_by("tls", tlsTrustCertsFilePath="authority.pem")
     for method, data in (("tls", b"none"), ("", b"none"), ("tls", b"")):
         for role in ("root", "eve", "root"):
             shown = credentials.Credentials(method, data, named(role))
@@ -50,16 +49,11 @@ async def test_a_certificate_is_its_connection_s_whatever_is_shown_beside_it() -
 async def test_a_connection_is_its_certificate_s_and_without_nobody_s(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     server = authority.issue("server", server=True)
-    settings = {
-        "authenticationEnabled": True,
-        "authenticationProviders": "tls",
-        "tlsTrustCertsFilePath": str(authority.file),
-    }
     hello = pb.CommandConnect(
         client_version="Pulsar-CPP", auth_method_name="tls", auth_data=b"none"
     )
 
-    admission = WireAdmission(Authenticator(load_settings(None, {}, settings)))
+    admission = WireAdmission(authenticator_by("tls", tlsTrustCertsFilePath=str(authority.file)))
     async with tls_port(server, authority.file, admission=admission) as port:
         found: list[str] = []
         for role in ("root", "", "eve", "root"):
@@ -74,13 +68,6 @@ async def test_a_connection_is_its_certificate_s_and_without_nobody_s(tmp_path: 
 
 
 async def test_a_password_that_changes_while_it_is_looked_at_counts_no_more(tmp_path: Path) -> None:
-    settings = {
-        "authenticationEnabled": True,
-        "authenticationProviders": "basic",
-        "basicAuthConf": users_file(tmp_path, ada="former"),
-        "authenticationFilesCheckSeconds": 0.1,
-    }
-
     class Overtaken(BasicProvider):
         """Its file changes after the password was found right, before anybody is told."""
 
@@ -95,7 +82,8 @@ async def test_a_password_that_changes_while_it_is_looked_at_counts_no_more(tmp_
                 await until(lambda: self.generation != before)
             return found
 
-    authenticator = Authenticator(load_settings(None, {}, settings))
+    users = users_file(tmp_path, ada="former")
+    authenticator = authenticator_by("basic", basicAuthConf=users)
     authenticator.providers = (Overtaken(tmp_path / "users", 0.1),)
     former, present = (
         credentials.Credentials("basic", b"ada:former"),

@@ -198,12 +198,3 @@ async def test_a_client_is_believed_only_the_traffic_that_it_may_have(tmp_path: 
             assert answer.type == BaseCommand.SCALABLE_TRAFFIC_REPORT_RESPONSE
             believed[role] = [each.subscription for each in grown]
         assert believed == {BOSS: ["", "billing"], "consumer": ["billing"], "producer": [""]}
-
-
-async def test_a_tenant_s_administrators_are_roles(tmp_path: Path) -> None:
-    async with secured_node(**settings(tmp_path)) as node:
-        root, path = bearer(ROOT), f"{ADMIN}/tenants/river"
-        for method, role in (("PUT", ""), ("PUT", "ada\0"), ("PUT", "ada"), ("POST", " ada")):
-            told = {"adminRoles": ["bob", role], "allowedClusters": ["standalone"]}
-            answer = await node.ask(method, path, root, told)
-            assert answer.status_code == (204 if role == "ada" else 412)

@@ -112,15 +112,6 @@ async def test_what_is_open_ends_when_its_right_is_revoked(what: str, tmp_path: 
             assert node.security.guard.rights.ended.total() == 1
 
 
-async def test_what_is_open_ends_when_its_role_is_no_administrator(tmp_path: Path) -> None:
-    async with revoking(tmp_path) as node, node.connect("token", token("boss").encode()) as client:
-        await opened(client, WATCH)
-        about = {"adminRoles": ["other"], "allowedClusters": ["standalone"]}
-        await ask(node, "POST", f"{ADMIN}/tenants/river", about)  # another one's
-        await ask(node, "POST", f"{ADMIN}/tenants/acme", about)
-        assert await ended(client, "watch") == ServerError.TopicNotFound
-
-
 async def test_a_lesser_right_ends_what_needs_more_and_nothing_else(tmp_path: Path) -> None:
     """A consumer whose role may only look on: its session ends, its watch goes on."""
 

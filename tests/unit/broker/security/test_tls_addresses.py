@@ -46,6 +46,7 @@ async def test_look_ups_name_the_owner_s_addresses_with_tls_and_without() -> Non
             async with client_of(cluster.nodes[number]) as client:
                 asked = CommandLookupTopic(topic="persistent://public/default/orders")
                 answer = (await client.request(asked, WAIT_S)).lookupTopicResponse
+            assert answer.authoritative
             assert answer.brokerServiceUrl == told["brokerUrl"]
             assert answer.brokerServiceUrlTls == told["brokerUrlTls"]
 

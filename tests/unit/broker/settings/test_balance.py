@@ -49,8 +49,6 @@ def test_the_environment_takes_words_of_capitals_for_one() -> None:
             {"loadBalancerReportUpdateMinIntervalMillis": 1_000_000},
             "loadBalancerReportUpdateMinIntervalMillis",
         ),
-        ({"loadBalancerSheddingExcludedNamespaces": "nonsense"}, "nonsense"),
-        ({"loadBalancerBrokerLoadTargetStd": "nan"}, "loadBalancerBrokerLoadTargetStd"),
         ({"defaultNamespaceBundleSplitAlgorithm": "halves"}, "range_equally_divide"),
     ],
 )

@@ -13,15 +13,12 @@ from anabranch.broker.topics.policies import check_layout, layout_bytes_max
 from anabranch.broker.topics.watches import RoundRobin, WatchedTopic
 from anabranch.core.topics.layout import initial_segments
 from anabranch.wire import anabranch_pb2 as pb
-from anabranch.wire.errors import RefusedError
 from support.binary_consumer import client_of
 from support.http import PATIENT, http_nodes
 from support.kept_topic import NAME, kept_topic
 from support.memory_cluster import memory_cluster, until
 from support.open_topic import topic_of
 from support.scalable import TOPIC, created, refused
-
-FOREIGN = {segment: list(range(100_000)) for segment in range(10)}
 
 
 @pytest.mark.parametrize("count", [1, 300])
@@ -62,17 +59,6 @@ async def test_half_a_character_is_refused_wherever_it_is_sent() -> None:
         path = "/admin/v2/segments/public/default/orders/0000-ffff-0"
         answer = await nodes[0].http.put(path, content=b'["\\ud800"]', headers=json)
         refused(answer, 404, "Subscription not found")
-
-
-async def test_more_buckets_than_there_are_are_refused_and_the_session_goes_on() -> None:
-    async with kept_topic() as kept, client_of(kept.node, "a") as client:
-        too_many = await client.refused(holdings=FOREIGN)
-        assert too_many.code == pb.ServerError.NotAllowedError
-        assert "more than 10000 entries in holdings" in too_many.reason
-        await client.subscribe()
-        with pytest.raises(RefusedError, match="more than 10000 entries in released"):
-            await client.report(released=FOREIGN)
-        await client.report()
 
 
 async def test_an_instance_beyond_what_the_log_can_hold_is_refused_by_name() -> None:

@@ -10,8 +10,8 @@ from anabranch.core.log.replica import MemoryReplica
 SPLIT = Split(0, Reason.MSG_RATE_IN, "hot")
 
 
-def looked(decision: Split | NoAction, done: Split | None = None) -> Evaluation:
-    return Evaluation(1, Trigger.TICK, decision, done)
+def looked(decision: Split | NoAction) -> Evaluation:
+    return Evaluation(1, Trigger.TICK, decision, None)
 
 
 def scaling() -> AutoScaleMetrics:

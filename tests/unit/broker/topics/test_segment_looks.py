@@ -7,36 +7,30 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from anabranch.broker.topics.segment_looks import SegmentLooks
 from anabranch.channel.errors import KafkaRefusedError
 from anabranch.core.topics.kafka_names import kafka_topic
-from anabranch.core.topics.segment import SegmentInfo
 from support.kept_topic import NAME, KeptTopic, kept_topic
 from support.memory_cluster import until
 
 
 @asynccontextmanager
-async def sealed(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[KeptTopic, SegmentInfo]]:
+async def sealed() -> AsyncIterator[KeptTopic]:
     """A topic of a sealed segment, with 10 records in each bucket, and two active ones."""
-    monkeypatch.setattr(SegmentLooks, "again_s", 0.0)
     async with kept_topic() as kept:
+        kept.topics.looks.again_s = 0.0
         await kept.topics.split(NAME, 0)
         await until(lambda: len(kept.topics.topic(NAME).segments) == 3)
-        part = kept.topics.topic(NAME).segment(0)
-        assert part is not None
         await kept.topics.looks.round()
         assert told(kept) == []
-        yield kept, part
+        yield kept
 
 
 def told(kept: KeptTopic, segment_id: int = 0) -> list[str]:
     return kept.topics.looks.of(NAME, kept.topics.topic(NAME).incarnation, segment_id)
 
 
-async def test_a_seal_that_is_gone_is_made_again_and_what_came_meanwhile_is_named(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with sealed(monkeypatch) as (kept, _):
+async def test_a_seal_that_is_gone_is_made_again_and_what_came_is_named() -> None:
+    async with sealed() as kept:
         segments = kept.cluster.segments
         segments.settings[kept.kafka] = {"max.message.bytes": "1000"}
         segments.ends[kept.kafka] = [10, 12, 10, 11]
@@ -56,10 +50,8 @@ async def test_a_seal_that_is_gone_is_made_again_and_what_came_meanwhile_is_name
         assert said in kept.node.operations.concerns()
 
 
-async def test_a_topic_that_is_gone_or_another_one_is_named_until_it_is_there(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async with sealed(monkeypatch) as (kept, _):
+async def test_a_topic_that_is_gone_or_another_one_is_named_until_it_is_there() -> None:
+    async with sealed() as kept:
         segments = kept.cluster.segments
         count = segments.partitions.pop(kept.kafka)
         await kept.topics.looks.round()
@@ -83,7 +75,7 @@ async def test_a_topic_that_is_gone_or_another_one_is_named_until_it_is_there(
 async def test_what_one_look_finds_and_the_next_does_not_is_not_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with sealed(monkeypatch) as (kept, _):
+    async with sealed() as kept:
         looks: list[list[str]] = []
         behind = kept.topics.access.service.workers.look
 

@@ -8,13 +8,13 @@ from anabranch.broker.errors import PreconditionError
 from anabranch.wire import anabranch_pb2 as pb
 from support.binary_consumer import client_of
 from support.http import PATIENT
-from support.memory_cluster import MemoryCluster, memory_cluster, until
+from support.memory_cluster import memory_cluster, until
 
 NAME = "public/default/orders"
 
 
 async def test_a_node_where_topics_are_switched_off_neither_serves_nor_scales_them() -> None:
-    async def test(cluster: MemoryCluster) -> None:
+    async with memory_cluster(1, **PATIENT, brokerServicePort=7000) as cluster:
         node = await cluster.create()
         off = cluster.node(9, **PATIENT, brokerServicePort=7000, scalableTopicEnabled=False)
         await cluster.start(off)
@@ -30,6 +30,3 @@ async def test_a_node_where_topics_are_switched_off_neither_serves_nor_scales_th
         here = off.operations.topics.policies.effective(NAME)
         assert (here.policy.enabled, here.origins["enabled"].value) == (False, "broker")
         assert node.operations.topics.policies.effective(NAME).policy.enabled
-
-    async with memory_cluster(1, **PATIENT, brokerServicePort=7000) as cluster:
-        await test(cluster)

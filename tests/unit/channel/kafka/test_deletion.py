@@ -7,29 +7,25 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, cast
 
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from anabranch.channel.kafka.deletion import delete_records, led
-from support.told_offsets import NO_LEADER
+from support.told_offsets import NO_LEADER, Leaders
 from support.waiting import WAIT_S
 
 
-class Kafka:
+class Kafka(Leaders):
     """As an administrator sees it: the leader of each partition, by topic."""
 
     def __init__(self, **topics: Sequence[int]) -> None:
-        self.topics = topics
+        super().__init__(topics, frozenset())
         self.heard: list[str | None] = []
         self.deleted: list[TopicPartition] = []
 
     def list_topics(self, name: str | None = None, timeout: float = 0.0) -> SimpleNamespace:
         self.heard.append(name)
-        leaders = self.topics.get(name or "")
-        unknown = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
-        parts = {n: SimpleNamespace(leader=each) for n, each in enumerate(leaders or ())}
-        error = unknown if leaders is None else None
-        return SimpleNamespace(topics={name: SimpleNamespace(partitions=parts, error=error)})
+        return super().list_topics(name, timeout)
 
     def delete_records(self, asked: list[TopicPartition]) -> dict[TopicPartition, Future[Any]]:
         assert asked, "librdkafka refuses to delete nothing"

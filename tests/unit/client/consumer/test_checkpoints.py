@@ -44,8 +44,7 @@ class Scene:
 
     def receive(self, bucket: int, end: int, begin: int = 0) -> None:
         (holding,) = (h for h in self.core.holdings.values() if h.place.bucket == bucket)
-        assert holding.fetch is not None
-        self.core.on_position(holding.fetch.number, begin)
+        self.core.on_position(there(holding.fetch).number, begin)
         holding.deliver(end)
 
     def report(self) -> None:

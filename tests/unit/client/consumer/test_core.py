@@ -40,8 +40,7 @@ def subscribed(*buckets: int, now: float = 0.0, ends: tuple[int, ...] = ()) -> C
 
 def position(core: ConsumerCore, place: SegmentBucket, offset: int = 0) -> Holding:
     holding = core.holdings[place]
-    assert holding.fetch is not None
-    core.on_position(holding.fetch.number, offset)
+    core.on_position(there(holding.fetch).number, offset)
     return holding
 
 
@@ -61,7 +60,13 @@ def told(
     return report.released, report.drained
 
 
-def test_nothing_is_delivered_before_the_position_is_known_nor_after_it_is_taken_away() -> None:
+@pytest.fixture
+def core() -> ConsumerCore:
+    """A consumer of bucket A, whose position is not known yet."""
+    return subscribed(0)
+
+
+def test_nothing_is_delivered_before_a_position_is_known_or_after_a_loss() -> None:
     core = subscribed(0)
     fetch = next(iter(core.fetches))
     assert core.may_deliver(fetch, 0.0) is None
@@ -70,14 +75,6 @@ def test_nothing_is_delivered_before_the_position_is_known_nor_after_it_is_taken
     core.on_assignment(assignment(2), 0.0)
     assert core.may_deliver(fetch, 0.0) is None
     assert core.fetches == {}
-
-
-def test_a_bucket_with_nothing_in_flight_is_released_at_once() -> None:
-    core = subscribed(0, 1)
-    position(core, A)
-    core.on_assignment(assignment(2, 1), 1.0)
-    assert core.report_due(1.0)
-    assert (told(core, 1.0), list(core.holdings)) == (((A,), ()), [B])
 
 
 def test_in_flight_messages_hold_a_bucket_until_they_are_acknowledged_and_committed() -> None:
@@ -167,18 +164,7 @@ def test_who_was_told_that_an_acknowledgement_came_too_late_is_not_told_again() 
     assert core.take_losses() == []
 
 
-def test_what_is_acknowledged_in_time_is_lost_to_nobody() -> None:
-    core, holding = delivering(10)
-    core.on_assignment(assignment(2), 1.0)
-    core.acknowledge(holding, 10, 2.0)
-    core.on_committed(holding, 10, 2.0)
-    told(core, 2.0)
-    assert core.acknowledge(holding, 10, 3.0)
-    assert core.take_losses() == []
-
-
-def test_a_settling_bucket_granted_again_goes_on_behind_what_was_delivered() -> None:
-    core = subscribed(0)
+def test_a_settling_bucket_granted_again_goes_on_where_it_was(core: ConsumerCore) -> None:
     holding = position(core, A)
     first = next(iter(core.fetches))
     holding.deliver(10)
@@ -190,8 +176,7 @@ def test_a_settling_bucket_granted_again_goes_on_behind_what_was_delivered() -> 
     assert core.may_deliver(holding.fetch.number, 1.5) is holding
 
 
-def test_a_grant_after_an_answered_release_starts_anew() -> None:
-    core = subscribed(0)
+def test_a_grant_after_an_answered_release_starts_anew(core: ConsumerCore) -> None:
     position(core, A, 3)
     core.on_assignment(assignment(2), 1.0)
     told(core, 1.0)
@@ -215,8 +200,7 @@ def test_removed_messages_count_only_once_nothing_is_in_flight() -> None:
     core = subscribed(0, ends=(10,))
     holding = position(core, A)
     holding.deliver(9)
-    assert holding.fetch is not None
-    core.on_reached(holding.fetch.number, 10)
+    core.on_reached(there(holding.fetch).number, 10)
     assert core.commits(0.0) == []
     core.acknowledge(holding, 9, 0.0)
     assert core.commits(0.0) == [(holding, 10)]
@@ -266,15 +250,13 @@ def test_a_session_lapses_when_the_last_answered_question_was_sent_too_long_ago(
     assert core.begin_subscribe(117.0).holdings == ()
 
 
-def test_delivery_notices_a_lapse_that_no_tick_announced() -> None:
-    core = subscribed(0)
+def test_delivery_notices_a_lapse_that_no_tick_announced(core: ConsumerCore) -> None:
     position(core, A)
     assert core.may_deliver(next(iter(core.fetches)), TIMEOUT_S + 1) is None
     assert core.lapses == 1
 
 
-def test_dead_letters_that_wait_are_told_once_and_to_each_controller() -> None:
-    core = subscribed(0)
+def test_dead_letters_that_wait_are_told_once_and_to_each_controller(core: ConsumerCore) -> None:
     for now, waiting in ((0.1, 2), (0.2, 0)):
         core.dead_letters_waiting = waiting
         assert core.report_due(now)
@@ -355,8 +337,7 @@ def test_a_bucket_that_is_committed_again_is_not_released_before_that_is_over() 
     assert holding.phase is Phase.RELEASED
 
 
-def test_a_lapse_before_something_was_committed_again_has_lost_nothing() -> None:
-    core = subscribed(0)
+def test_a_lapse_before_something_was_committed_again_has_lost_nothing(core: ConsumerCore) -> None:
     position(core, A, 3)
     core.commit_again()
     assert core.tick(TIMEOUT_S + 0.1)
@@ -397,8 +378,7 @@ def test_a_consumer_that_closes_does_not_subscribe_again_for_what_it_gave_back()
 # --- assignments that cross its own words: none is lost on it ---------------------------------
 
 
-def test_a_push_that_is_seen_before_the_answer_to_its_subscribe_counts_with_the_answer() -> None:
-    core = subscribed(0)
+def test_a_push_seen_before_the_answer_to_a_subscribe_counts_with_it(core: ConsumerCore) -> None:
     order = core.begin_subscribe(0.1)
     core.on_assignment(assignment(3, 0, 1), 0.2)
     core.on_assignment(assignment(2, 1), 0.2)
@@ -416,8 +396,7 @@ def test_a_bucket_that_was_granted_and_taken_away_before_the_answer_was_seen_is_
     assert ([h.place for h in core.fetches.values()], told(core, 0.0)[0]) == ([A], (B,))
 
 
-def test_a_push_of_an_attempt_that_was_given_up_does_not_count_for_the_next() -> None:
-    core = subscribed(0)
+def test_a_push_of_an_attempt_that_was_given_up_counts_for_no_other(core: ConsumerCore) -> None:
     core.begin_subscribe(0.1)
     core.on_assignment(assignment(9, 0, 1), 0.2)
     core.on_disconnected()

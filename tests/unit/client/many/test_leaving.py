@@ -30,9 +30,7 @@ def _who() -> TopicsSubscription:
 
 
 @asynccontextmanager
-async def leaving() -> AsyncIterator[
-    tuple[sdk.StreamTopicsConsumer, sdk.StreamConsumer, sdk.Batch]
-]:
+async def leaving() -> AsyncIterator[_Scene]:
     """It has received three messages of a topic that the list has no more."""
     many = sdk.StreamTopicsConsumer(_who(), sdk.ConsumerSettings())
     async with consuming(9) as (one, plane):

@@ -30,11 +30,11 @@ from support.wire import HOST, on_both_loops, serving
 class Many(TopicNode):
     """Tells each topic a layout of its own epoch, keeps sessions, and notes who connects."""
 
-    def __init__(self, *, keeps: bool = True, ignored: int = 0) -> None:
+    def __init__(self, *, ignored: int = 0) -> None:
         super().__init__()
         self.peers: list[Peer] = []
         self.reports: list[list[int]] = []
-        self.keeps = keeps
+        self.keeps = True
         self.ignored = ignored  # the consumer whose reports are not answered
         self.answers = asyncio.Event()  # clear it to make reports wait
         self.answers.set()
@@ -173,20 +173,6 @@ def _subscribed(*segments: AssignedSegment, now: Callable[[], float] = clock.now
     return core
 
 
-@on_both_loops
-async def test_one_report_keeps_all_sessions_of_a_connection() -> None:
-    node = Many()
-    async with lines_to(node, 3) as lines, kept_by() as keeper:
-        poked, cores = list[int](), {number: _subscribed() for number in (1, 2, 3)}
-        before = {number: core._answered_at for number, core in cores.items()}
-        with contextlib.ExitStack() as kept:
-            for line, (number, core) in zip(lines, cores.items(), strict=True):
-                kept.enter_context(keeper.kept(line, number, core, lambda: poked.append(1)))
-            await until(lambda: all(c._answered_at > before[n] for n, c in cores.items()))
-            assert node.reports[0] == [1, 2, 3]
-            assert not poked
-
-
 async def test_who_is_kept_waits_for_no_time_of_its_own_until_it_is_kept_no_more() -> None:
     node, poked = Many(), list[int]()
     now = asyncio.get_running_loop().time
@@ -200,7 +186,7 @@ async def test_who_is_kept_waits_for_no_time_of_its_own_until_it_is_kept_no_more
                 assert not poked
                 node.keeps = False
                 await until(lambda: not second.is_kept)
-                assert second.wake_at() < math.inf
+                assert second.report_due(now())
                 assert set(poked) == {2}
                 node.keeps = True
                 await until(lambda: second.is_kept)
@@ -226,21 +212,6 @@ async def test_news_that_came_while_a_report_was_under_way_are_told_at_once() ->
             node.answers.set()
             await until(lambda: bool(poked))
             assert core.report_due(now())
-
-
-@on_both_loops
-async def test_whom_a_node_does_not_keep_so_is_told_to_report_by_itself() -> None:
-    node, poked = Many(keeps=False), list[int]()
-    async with lines_to(node) as (line,), kept_by() as keeper:
-        first, second = _subscribed(), _subscribed()
-        with (
-            keeper.kept(line, 1, first, lambda: poked.append(1)),
-            keeper.kept(line, 2, second, lambda: poked.append(2)),
-        ):
-            await until(lambda: bool(poked))
-            assert set(poked) == {2}
-            assert second.report_due(clock.now())
-            assert not first.report_due(clock.now())
 
 
 @asynccontextmanager

@@ -18,6 +18,7 @@ from anabranch.client._producer.partition_writer import PendingMessage
 from anabranch.client._producer.segment_writer import SegmentWriter
 from anabranch.core.topics.layout import SegmentLayout
 from support.nobody import nobody
+from support.opening import Opening
 from support.still_watch import layout_of
 from support.waiting import until
 
@@ -29,6 +30,7 @@ class Stage:
 
     def __init__(self, servers: str, segments: int = 1, brokers: int = 1) -> None:
         self.at = 1_000.0
+        self.servers = servers
         self.told: dict[bytes, sdk.DeliveryResult | Exception | None] = {}
         self.layout = layout_of(SegmentLayout.initial(segments, 4 * segments), servers)
         settings = sdk.ProducerSettings(delivery_timeout_s=_PATIENCE_S)
@@ -94,105 +96,103 @@ async def staged(servers: str, segments: int = 1, brokers: int = 1) -> AsyncIter
         await stage.dispatcher.close()
 
 
-async def test_a_bucket_that_gets_nowhere_is_given_up_while_others_get_on(servers: str) -> None:
-    async with staged(servers) as stage:
-        stuck, key = stage.proven(0)
-        busy, _ = stage.proven(1)
-        stage.send(b"one", key)
-        for _ in range(20):
-            busy.sent(None, b"x")
-            stage.pass_s(1)
-            busy.acked(-1)
-        await stage.settled(b"one")
-
-        error = stage.told[b"one"]
-        assert isinstance(error, sdk.UnknownOutcomeError)
-        assert stuck.where in str(error)
-        assert "did not acknowledge it in 10 s" in str(error)
-        assert "Kafka may have it" in str(error)
+@pytest.fixture
+def stage(servers: str) -> Opening:
+    return Opening(lambda: staged(servers))
 
 
-async def test_time_is_up_for_each_message_by_itself_and_not_before(servers: str) -> None:
-    async with staged(servers) as stage:
-        partition, key = stage.partition(0)
-        stage.send(b"first", key)  # goes alone, so the others are held
-        stage.pass_s(5)
-        stage.send(b"second", key)
-        stage.pass_s(4)
-        assert stage.told == {}
-        stage.pass_s(3)
-        await stage.settled(b"first")
-        assert list(stage.told) == [b"first"]
-        stage.pass_s(5)
-        await stage.settled(b"second")
-        error = stage.told[b"second"]
-        assert isinstance(error, sdk.DeliveryError)
-        assert partition.where in str(error)
+async def test_a_bucket_that_gets_nowhere_is_given_up_while_others_get_on(stage: Stage) -> None:
+    stuck, key = stage.proven(0)
+    busy, _ = stage.proven(1)
+    stage.send(b"one", key)
+    for _ in range(20):
+        busy.sent(None, b"x")
+        stage.pass_s(1)
+        busy.acked(-1)
+    await stage.settled(b"one")
+
+    error = stage.told[b"one"]
+    assert isinstance(error, sdk.UnknownOutcomeError)
+    assert stuck.where in str(error)
+    assert "did not acknowledge it in 10 s" in str(error)
+    assert "Kafka may have it" in str(error)
 
 
-async def test_what_was_never_handed_to_kafka_is_said_to_be_not_sent(servers: str) -> None:
-    async with staged(servers) as stage:
-        partition, key = stage.partition(0)
-        partition.pause()
-        stage.send(b"held", key)
-        stage.pass_s(12)
-        await stage.settled(b"held")
-        error = stage.told[b"held"]
-        assert type(error) is sdk.DeliveryError
-        assert f"to {partition.where} could not be sent in 10 s" in str(error)
+async def test_time_is_up_for_each_message_by_itself_and_not_before(stage: Stage) -> None:
+    partition, key = stage.partition(0)
+    stage.send(b"first", key)  # goes alone, so the others are held
+    stage.pass_s(5)
+    stage.send(b"second", key)
+    stage.pass_s(4)
+    assert stage.told == {}
+    stage.pass_s(3)
+    await stage.settled(b"first")
+    assert list(stage.told) == [b"first"]
+    stage.pass_s(5)
+    await stage.settled(b"second")
+    error = stage.told[b"second"]
+    assert isinstance(error, sdk.DeliveryError)
+    assert partition.where in str(error)
 
 
-async def test_what_follows_something_given_up_goes_by_a_new_writer(servers: str) -> None:
-    async with staged(servers) as stage:
-        partition, key = stage.proven(0)
-        stage.send(b"one", key)
-        stage.pass_s(12)
-        await stage.settled(b"one")
-        again = stage.send(b"two", key)
-        assert (again.segment, again.bucket) == (partition.segment, partition.bucket)
-        assert again.segment_writer is not partition.segment_writer
-        assert (again.forgone, again.proven, again.appended) == (0, False, 1)
-        assert partition.segment_writer not in list(stage.dispatcher.writers)
+async def test_what_was_never_handed_to_kafka_is_said_to_be_not_sent(stage: Stage) -> None:
+    partition, key = stage.partition(0)
+    partition.pause()
+    stage.send(b"held", key)
+    stage.pass_s(12)
+    await stage.settled(b"held")
+    error = stage.told[b"held"]
+    assert type(error) is sdk.DeliveryError
+    assert f"to {partition.where} could not be sent in 10 s" in str(error)
 
 
-async def test_a_client_of_kafka_that_takes_nothing_more_is_replaced(servers: str) -> None:
-    async with staged(servers) as stage:
-        partition, key = stage.proven(0)
-        partition.segment_writer.is_broken = True
-        stage.pass_s(3)
-        again = stage.send(b"one", key)
-        assert again.segment_writer is not partition.segment_writer
-        assert again.appended == 1
+async def test_what_follows_something_given_up_goes_by_a_new_writer(stage: Stage) -> None:
+    partition, key = stage.proven(0)
+    stage.send(b"one", key)
+    stage.pass_s(12)
+    await stage.settled(b"one")
+    again = stage.send(b"two", key)
+    assert (again.segment, again.bucket) == (partition.segment, partition.bucket)
+    assert again.segment_writer is not partition.segment_writer
+    assert (again.forgone, again.proven, again.appended) == (0, False, 1)
+    assert partition.segment_writer not in list(stage.dispatcher.writers)
+
+
+async def test_a_client_of_kafka_that_takes_nothing_more_is_replaced(stage: Stage) -> None:
+    partition, key = stage.proven(0)
+    partition.segment_writer.is_broken = True
+    stage.pass_s(3)
+    again = stage.send(b"one", key)
+    assert again.segment_writer is not partition.segment_writer
+    assert again.appended == 1
 
 
 async def test_a_sealed_segments_client_of_kafka_is_not_replaced_again_and_again(
-    servers: str, caplog: pytest.LogCaptureFixture
+    stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with staged(servers) as stage:
-        partition, _ = stage.proven(0)
-        stage.partition(1)
-        stage.dispatcher.router.close(partition)
-        partition.leaving_since = stage.at
-        partition.segment_writer.is_broken = True
-        stage.pass_s(5)
-        assert caplog.text.count("producer.gives_up") == 1, "for the buckets that go on"
+    partition, _ = stage.proven(0)
+    stage.partition(1)
+    stage.dispatcher.router.close(partition)
+    partition.leaving_since = stage.at
+    partition.segment_writer.is_broken = True
+    stage.pass_s(5)
+    assert caplog.text.count("producer.gives_up") == 1, "for the buckets that go on"
 
 
-async def test_a_flow_that_rested_for_long_begins_with_a_single_append_again(servers: str) -> None:
-    async with staged(servers) as stage:
-        rested, key = stage.proven(0)
-        busy, _ = stage.proven(1)
-        for _ in range(100):
-            busy.sent(None, b"x")
-            busy.acked(-1)
-            stage.at += 60.0
-            stage.dispatcher.poll()
-        assert busy.ready
-        assert not rested.ready
-        appended = rested.appended
-        assert stage.send(b"one", key) is rested
-        stage.send(b"two", key)
-        assert (rested.appended, [held.value for held in rested.held]) == (appended + 1, [b"two"])
+async def test_a_flow_that_rested_for_long_begins_with_a_single_append_again(stage: Stage) -> None:
+    rested, key = stage.proven(0)
+    busy, _ = stage.proven(1)
+    for _ in range(100):
+        busy.sent(None, b"x")
+        busy.acked(-1)
+        stage.at += 60.0
+        stage.dispatcher.poll()
+    assert busy.ready
+    assert not rested.ready
+    appended = rested.appended
+    assert stage.send(b"one", key) is rested
+    stage.send(b"two", key)
+    assert (rested.appended, [held.value for held in rested.held]) == (appended + 1, [b"two"])
 
 
 async def test_writers_without_anything_are_closed_with_their_threads(servers: str) -> None:
@@ -214,55 +214,51 @@ async def test_writers_without_anything_are_closed_with_their_threads(servers: s
 _CLOSING = "segment-writer-close"
 
 
-async def test_a_segment_that_retires_while_the_producer_starts_is_no_error(servers: str) -> None:
-    async with staged(servers) as stage:
-        starting = asyncio.create_task(stage.dispatcher.start())
-        await asyncio.sleep(0)  # it asks Kafka for the segment, on a thread
-        stage.dispatcher.update(_split(servers))
-        await until(lambda: not any(t.name == _CLOSING for t in threading.enumerate()))
-        await starting
+async def test_a_segment_that_retires_while_the_producer_starts_is_no_error(stage: Stage) -> None:
+    starting = asyncio.create_task(stage.dispatcher.start())
+    await asyncio.sleep(0)  # it asks Kafka for the segment, on a thread
+    stage.dispatcher.update(_split(stage.servers))
+    await until(lambda: not any(t.name == _CLOSING for t in threading.enumerate()))
+    await starting
 
 
-async def test_a_writer_that_is_closed_is_asked_nothing_more(servers: str) -> None:
-    async with staged(servers) as stage:
-        writer = SegmentWriter(stage.layout, sdk.ProducerSettings(), {})
-        writer.close()
-        await writer.warm("t0")
-        await writer.await_leaders("t0")
-        with pytest.raises(ConnectionError, match="has no leader"):
-            writer.leader("t0", 0)
+async def test_a_writer_that_is_closed_is_asked_nothing_more(stage: Stage) -> None:
+    writer = SegmentWriter(stage.layout, sdk.ProducerSettings(), {})
+    writer.close()
+    await writer.warm("t0")
+    await writer.await_leaders("t0")
+    with pytest.raises(ConnectionError, match="has no leader"):
+        writer.leader("t0", 0)
 
 
-async def test_a_child_takes_its_first_append_when_its_leaders_lead(servers: str) -> None:
-    async with staged(servers) as stage:
-        sealing = announced(SegmentLayout.initial(1, 4), servers)
-        parent = stage.dispatcher.router.route(b"key")
-        stage.dispatcher.update(sealing)
-        assert stage.dispatcher.router.route(b"key") is parent
-        parent.segment_writer.copies = 1  # so that nobody else takes what its leader refuses
-        stage.dispatcher.router.close(parent)  # Kafka refuses
-        stage.dispatcher.poll()
-        partition = stage.send(b"one", b"key")
-        assert partition.segment.segment_id in (1, 2)
-        assert (partition.appended, len(partition.held)) == (0, 1)
-        await until(lambda: partition.appended == 1)
-        assert not partition.held
+async def test_a_child_takes_its_first_append_when_its_leaders_lead(stage: Stage) -> None:
+    sealing = announced(SegmentLayout.initial(1, 4), stage.servers)
+    parent = stage.dispatcher.router.route(b"key")
+    stage.dispatcher.update(sealing)
+    assert stage.dispatcher.router.route(b"key") is parent
+    parent.segment_writer.copies = 1  # so that nobody else takes what its leader refuses
+    stage.dispatcher.router.close(parent)  # Kafka refuses
+    stage.dispatcher.poll()
+    partition = stage.send(b"one", b"key")
+    assert partition.segment.segment_id in (1, 2)
+    assert (partition.appended, len(partition.held)) == (0, 1)
+    await until(lambda: partition.appended == 1)
+    assert not partition.held
 
 
 @pytest.mark.parametrize("copies", [3, 0], ids=["several copies", "not known"])
 async def test_a_bucket_with_copies_is_left_when_its_segment_is_sealed_not_when_it_refuses(
-    servers: str, copies: int
+    stage: Stage, copies: int
 ) -> None:
-    async with staged(servers) as stage:
-        first = SegmentLayout.initial(1, 4)
-        parent = stage.dispatcher.router.route(b"key")
-        parent.segment_writer.copies = copies
-        stage.dispatcher.update(announced(first, servers))
-        stage.dispatcher.router.close(parent)  # Kafka refuses
-        stage.dispatcher.poll()
-        assert stage.send(b"one", b"key") is parent
-        stage.dispatcher.update(layout_of(first.split_segment(0), servers, epoch=3))
-        assert stage.dispatcher.router.route(b"key").segment.segment_id in (1, 2)
+    first = SegmentLayout.initial(1, 4)
+    parent = stage.dispatcher.router.route(b"key")
+    parent.segment_writer.copies = copies
+    stage.dispatcher.update(announced(first, stage.servers))
+    stage.dispatcher.router.close(parent)  # Kafka refuses
+    stage.dispatcher.poll()
+    assert stage.send(b"one", b"key") is parent
+    stage.dispatcher.update(layout_of(first.split_segment(0), stage.servers, epoch=3))
+    assert stage.dispatcher.router.route(b"key").segment.segment_id in (1, 2)
 
 
 def announced(first: SegmentLayout, servers: str) -> sdk.TopicLayout:
@@ -335,29 +331,27 @@ async def test_a_fault_while_doubt_is_settled_fails_what_is_in_doubt_and_the_buc
         assert b"held" not in stage.told
 
 
-async def test_a_deleted_topic_leaves_no_flow_and_no_writer(servers: str) -> None:
-    async with staged(servers) as stage:
-        partition, key = stage.proven(0)
-        stage.partition(1)
-        stage.send(b"one", key)
-        stage.dispatcher.update(stage.layout.as_deleted())
-        await stage.settled(b"one")
-        assert isinstance(stage.told[b"one"], sdk.TopicNotFoundError)
-        assert stage.dispatcher.router.writers() == []
-        assert (list(stage.dispatcher.writers), stage.dispatcher.router.routes) == ([], {})
-        assert partition.outstanding == 0
+async def test_a_deleted_topic_leaves_no_flow_and_no_writer(stage: Stage) -> None:
+    partition, key = stage.proven(0)
+    stage.partition(1)
+    stage.send(b"one", key)
+    stage.dispatcher.update(stage.layout.as_deleted())
+    await stage.settled(b"one")
+    assert isinstance(stage.told[b"one"], sdk.TopicNotFoundError)
+    assert stage.dispatcher.router.writers() == []
+    assert (list(stage.dispatcher.writers), stage.dispatcher.router.routes) == ([], {})
+    assert partition.outstanding == 0
 
 
-async def test_closing_tells_of_every_message_what_became_of_it(servers: str) -> None:
-    async with staged(servers) as stage:
-        _, key = stage.partition(0)
-        stage.send(b"first", key)
-        stage.send(b"held", key)
-        await stage.dispatcher.close()
-        assert isinstance(stage.told[b"first"], sdk.UnknownOutcomeError)
-        assert type(stage.told[b"held"]) is sdk.DeliveryError
-        assert "the producer was closed" in str(stage.told[b"first"])
-        assert stage.dispatcher.under_way.count == 0
+async def test_closing_tells_of_every_message_what_became_of_it(stage: Stage) -> None:
+    _, key = stage.partition(0)
+    stage.send(b"first", key)
+    stage.send(b"held", key)
+    await stage.dispatcher.close()
+    assert isinstance(stage.told[b"first"], sdk.UnknownOutcomeError)
+    assert type(stage.told[b"held"]) is sdk.DeliveryError
+    assert "the producer was closed" in str(stage.told[b"first"])
+    assert stage.dispatcher.under_way.count == 0
 
 
 async def test_what_is_sent_to_a_segment_whose_topic_is_gone_fails_at_once_and_no_other(

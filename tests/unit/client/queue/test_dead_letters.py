@@ -157,18 +157,6 @@ async def test_without_a_policy_a_rejected_message_goes_to_nobody() -> None:
     assert (scene.answers(), scene.aside.sent) == ([REJECT, RELEASE], [])
 
 
-async def test_it_is_acknowledged_only_when_it_is_kept() -> None:
-    scene = Scene(4)
-    scene.aside.may_send.clear()
-    receiving = asyncio.create_task(scene.take())
-    await until(lambda: len(scene.consumer._dead_letters._tasks) == 1)
-    assert not scene.delivery.is_settled
-    scene.aside.may_send.set()
-    await until(lambda: scene.delivery.is_settled)
-    assert scene.answers() == [ACCEPT]
-    receiving.cancel()
-
-
 async def test_what_cannot_be_kept_is_tried_again_and_ends_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

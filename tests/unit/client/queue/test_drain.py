@@ -6,6 +6,7 @@ import json
 import threading
 from typing import Any, cast
 
+import pytest
 from confluent_kafka import Message
 
 from anabranch.client._queue.drain import Contact, QuietClock
@@ -25,18 +26,22 @@ def polled(
     return start + seconds
 
 
-def test_a_sealed_segment_is_drained_after_two_lock_durations_of_silence() -> None:
-    clock = QuietClock(LOCK_S)
-    clock.follow(["sealed"])
+@pytest.fixture
+def clock() -> QuietClock:
+    """One that follows a sealed segment."""
+    found = QuietClock(LOCK_S)
+    found.follow(["sealed"])
+    return found
+
+
+def test_a_sealed_segment_is_drained_after_two_lock_durations_of_silence(clock: QuietClock) -> None:
     at = polled(clock, 100.0, 2 * LOCK_S - 0.2)
     assert clock.drained() == []
     polled(clock, at, 0.4)
     assert clock.drained() == ["sealed"]
 
 
-def test_a_message_of_the_segment_begins_the_count_anew() -> None:
-    clock = QuietClock(LOCK_S)
-    clock.follow(["sealed"])
+def test_a_message_of_the_segment_begins_the_count_anew(clock: QuietClock) -> None:
     at = polled(clock, 100.0, 9.0)
     at = polled(clock, at, 9.0, "sealed")
     assert clock.drained() == []
@@ -44,25 +49,19 @@ def test_a_message_of_the_segment_begins_the_count_anew() -> None:
     assert clock.drained() == ["sealed"]
 
 
-def test_messages_of_other_segments_do_not_disturb_the_count() -> None:
-    clock = QuietClock(LOCK_S)
-    clock.follow(["sealed"])
+def test_messages_of_other_segments_do_not_disturb_the_count(clock: QuietClock) -> None:
     polled(clock, 100.0, 11.0, "active")
     assert clock.drained() == ["sealed"]
 
 
-def test_time_without_polls_proves_nothing() -> None:
-    clock = QuietClock(LOCK_S)
-    clock.follow(["sealed"])
+def test_time_without_polls_proves_nothing(clock: QuietClock) -> None:
     for number in range(20):  # the application takes ten seconds for every delivery
         clock.polled(100.0 + 10 * number, 100.1 + 10 * number, ())
         clock.contact(answered=True)
     assert clock.drained() == []
 
 
-def test_polls_that_reach_no_kafka_prove_nothing() -> None:
-    clock = QuietClock(LOCK_S)
-    clock.follow(["sealed"])
+def test_polls_that_reach_no_kafka_prove_nothing(clock: QuietClock) -> None:
     at = polled(clock, 100.0, 9.0)
     at = polled(clock, at, 60.0, answers=False)
     assert clock.drained() == []

@@ -179,10 +179,7 @@ def test_it_never_asks_for_more_than_it_may(most: int) -> None:
 
 async def delayed(readers: ShareReaders, came: asyncio.Event, delay_s: float) -> None:
     """Takes a delivery, accepts its first message and releases the other one later."""
-    while (found := readers.take()) is None:
-        came.clear()
-        with readers.receiver():
-            await came.wait()
+    found = await received(readers, came)
     found.acknowledge(0, ACCEPT)
     assert found.delay(1, time.monotonic() + delay_s)
 

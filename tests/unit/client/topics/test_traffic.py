@@ -15,6 +15,7 @@ from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError
 from anabranch.wire.errors import RefusedError
 from anabranch.wire.server.server import Peer, Routes
+from support.opening import Opening
 from support.still_watch import layout_of
 from support.wire import HOST, no_routes, serving
 
@@ -73,7 +74,8 @@ class Controller:
 class Stage:
     """A reporter on a clock of the test's, a watch, and the topic's traffic."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, controller: Controller | None = None) -> None:
+        self.controller = controller or Controller()
         self.now = 100.0
         self.reporter = TrafficReporter(lambda: self.now)
         self.watch = Watch(url)
@@ -85,76 +87,76 @@ class Stage:
 
 
 @asynccontextmanager
-async def staged() -> AsyncIterator[tuple[Stage, Controller]]:
+async def staged() -> AsyncIterator[Stage]:
     controller = Controller()
     async with serving(controller.open_session) as server:
-        stage = Stage(f"pulsar://{HOST}:{server.port}")
+        stage = Stage(f"pulsar://{HOST}:{server.port}", controller)
         try:
-            yield stage, controller
+            yield stage
         finally:
             await stage.reporter.close()
 
 
-async def test_a_report_has_what_changed_and_says_what_was_told_before() -> None:
-    async with staged() as (stage, controller):
-        stage.traffic.wrote(0, 10, 1_000)
-        stage.traffic.read("billing", 1, 5, 500)
-        await stage.later(1.0)
-        assert controller.said() == [(0, "", 10, 1_000, 0), (1, "billing", 5, 500, 0)]
-        stage.traffic.wrote(0, 1, 100)
-        await stage.later(5.0)
-        assert controller.said() == [(0, "", 11, 1_100, 10)]
-        assert controller.reports[-1].since_ms == 5_000
-        assert len({each.client_id for each in controller.reports}) == 1
-        assert controller.connections == 1
+@pytest.fixture
+def stage() -> Opening:
+    return Opening(staged)
 
 
-async def test_nothing_is_told_when_nothing_changed_or_it_is_not_time() -> None:
-    async with staged() as (stage, controller):
-        await stage.later(1.0)
-        stage.traffic.wrote(0, 10, 1_000)
-        await stage.later(1.0)
-        assert controller.reports == []
-        await stage.later(60.0)
-        assert len(controller.reports) == 1
-        stage.traffic.wrote(0, 10, 1_000)
-        await stage.later(4.9)  # the controller wants one every 5 s
-        assert len(controller.reports) == 1
+async def test_a_report_has_what_changed_and_says_what_was_told_before(stage: Stage) -> None:
+    stage.traffic.wrote(0, 10, 1_000)
+    stage.traffic.read("billing", 1, 5, 500)
+    await stage.later(1.0)
+    assert stage.controller.said() == [(0, "", 10, 1_000, 0), (1, "billing", 5, 500, 0)]
+    stage.traffic.wrote(0, 1, 100)
+    await stage.later(5.0)
+    assert stage.controller.said() == [(0, "", 11, 1_100, 10)]
+    assert stage.controller.reports[-1].since_ms == 5_000
+    assert len({each.client_id for each in stage.controller.reports}) == 1
+    assert stage.controller.connections == 1
 
 
-async def test_what_a_controller_refused_for_now_is_told_to_the_next_one() -> None:
-    async with staged() as (stage, controller):
-        controller.refusal = ServerError.ServiceNotReady
-        stage.traffic.wrote(0, 10, 1_000)
-        await stage.later(1.0)
-        controller.refusal = None
-        stage.traffic.wrote(0, 5, 500)
-        await stage.later(10.0)
-        assert controller.said() == [(0, "", 15, 1_500, 0)]
+async def test_nothing_is_told_when_nothing_changed_or_it_is_not_time(stage: Stage) -> None:
+    await stage.later(1.0)
+    stage.traffic.wrote(0, 10, 1_000)
+    await stage.later(1.0)
+    assert stage.controller.reports == []
+    await stage.later(60.0)
+    assert len(stage.controller.reports) == 1
+    stage.traffic.wrote(0, 10, 1_000)
+    await stage.later(4.9)  # the controller wants one every 5 s
+    assert len(stage.controller.reports) == 1
 
 
-async def test_a_topic_that_is_refused_does_not_keep_others_from_being_told() -> None:
-    async with staged() as (stage, controller):
-        controller.refusal, controller.refused = ServerError.TopicNotFound, TOPIC
-        other = stage.reporter.topic(Watch(stage.watch.controller_url, "public/default/returns"))
-        stage.traffic.wrote(0, 10, 1_000)
-        other.wrote(0, 20, 2_000)
-        await stage.later(1.0)
-        assert [each.topic for each in controller.reports] == [
-            f"topic://{TOPIC}",
-            "topic://public/default/returns",
-        ]
-        assert other.news() == []
+async def test_what_a_controller_refused_for_now_is_told_to_the_next_one(stage: Stage) -> None:
+    stage.controller.refusal = ServerError.ServiceNotReady
+    stage.traffic.wrote(0, 10, 1_000)
+    await stage.later(1.0)
+    stage.controller.refusal = None
+    stage.traffic.wrote(0, 5, 500)
+    await stage.later(10.0)
+    assert stage.controller.said() == [(0, "", 15, 1_500, 0)]
 
 
-async def test_a_closed_topic_that_is_refused_is_reported_no_more() -> None:
-    async with staged() as (stage, controller):
-        controller.refusal = ServerError.TopicNotFound
-        stage.traffic.wrote(0, 10, 1_000)
-        stage.watch.is_closed = True
-        for _ in range(3):
-            await stage.later(20.0)
-        assert len(controller.reports) == 1
+async def test_a_topic_that_is_refused_does_not_keep_others_from_being_told(stage: Stage) -> None:
+    stage.controller.refusal, stage.controller.refused = ServerError.TopicNotFound, TOPIC
+    other = stage.reporter.topic(Watch(stage.watch.controller_url, "public/default/returns"))
+    stage.traffic.wrote(0, 10, 1_000)
+    other.wrote(0, 20, 2_000)
+    await stage.later(1.0)
+    assert [each.topic for each in stage.controller.reports] == [
+        f"topic://{TOPIC}",
+        "topic://public/default/returns",
+    ]
+    assert other.news() == []
+
+
+async def test_a_closed_topic_that_is_refused_is_reported_no_more(stage: Stage) -> None:
+    stage.controller.refusal = ServerError.TopicNotFound
+    stage.traffic.wrote(0, 10, 1_000)
+    stage.watch.is_closed = True
+    for _ in range(3):
+        await stage.later(20.0)
+    assert len(stage.controller.reports) == 1
 
 
 async def test_a_client_without_topics_rests() -> None:
@@ -196,14 +198,13 @@ async def test_a_controller_that_is_not_there_is_no_trouble(url: str) -> None:
     await stage.reporter.close()
 
 
-async def test_reports_go_to_the_controller_that_an_open_watch_knows() -> None:
-    async with staged() as (stage, controller):
-        url, stage.watch.controller_url = stage.watch.controller_url, "pulsar://127.0.0.1:1"
-        stage.watch.is_closed = True
-        assert stage.reporter.topic(Watch(url)) is stage.traffic
-        stage.traffic.wrote(0, 10, 1_000)
-        await stage.later(1.0)
-        assert len(controller.reports) == 1
+async def test_reports_go_to_the_controller_that_an_open_watch_knows(stage: Stage) -> None:
+    url, stage.watch.controller_url = stage.watch.controller_url, "pulsar://127.0.0.1:1"
+    stage.watch.is_closed = True
+    assert stage.reporter.topic(Watch(url)) is stage.traffic
+    stage.traffic.wrote(0, 10, 1_000)
+    await stage.later(1.0)
+    assert len(stage.controller.reports) == 1
 
 
 def test_a_topic_that_was_made_again_is_counted_anew_and_pruned_segments_are_forgotten() -> None:

@@ -40,15 +40,6 @@ def test_an_archive_is_registered_before_there_is_a_cluster_and_retired_by_its_v
     assert read(replica, retires(9), 13) is Verdict.UNKNOWN_ARCHIVE
 
 
-def test_one_that_is_registered_again_cannot_be_retired_by_a_late_record_about_the_first() -> None:
-    replica = MemoryReplica()
-    read(replica, registers("a"), 0)
-    read(replica, retires(2, "b"), 1)
-    assert read(replica, registers("c"), 2) is Verdict.ACCEPTED
-    assert read(replica, retires(2, "b"), 3) is Verdict.STALE_VERSION
-    assert [name for name, _ in replica.archives()] == [ID]
-
-
 def test_archives_stand_beside_one_another() -> None:
     replica = MemoryReplica()
     for offset, name in enumerate(("b", "a", "c")):

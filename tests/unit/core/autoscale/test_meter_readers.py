@@ -7,27 +7,23 @@ import pytest
 from support.meter_driver import WINDOW_S, MeterDriver
 
 
-def test_all_that_one_reader_reports_between_two_samples_counts() -> None:
+@pytest.mark.parametrize(
+    ("reads", "came", "counted"),
+    [
+        ([(100, 50_000), (20, 70_000)], 1_000, (120, 120_000)),
+        ([(400, 100_000)], 100, (100, 25_000)),  # it is believed in part
+        ([(1, 7)], 1, (1, 7)),
+    ],
+)
+def test_what_one_reader_reports_counts_up_to_what_came_and_so_do_its_bytes(
+    reads: list[tuple[int, int]], came: int, counted: tuple[int, int]
+) -> None:
     driver = MeterDriver.newborn()
-    driver.meter.read(100, 50_000, "billing@1")
-    driver.meter.read(20, 70_000, "billing@1")
     driver.meter.read(0, 0, "idle@2")
-    driver.step(came=1_000)
-    assert driver.load.rates[2:] == pytest.approx((120 / WINDOW_S, 120_000 / WINDOW_S))
-
-
-def test_of_a_report_that_is_believed_in_part_so_many_bytes_count_as_messages() -> None:
-    driver = MeterDriver.newborn()
-    driver.meter.read(400, 100_000, "billing@1")
-    driver.step(came=100)
-    assert driver.load.rates[2:] == pytest.approx((100 / WINDOW_S, 25_000 / WINDOW_S))
-
-
-def test_a_single_message_counts() -> None:
-    driver = MeterDriver.newborn()
-    driver.meter.read(1, 7, "billing@1")
-    driver.step(came=1)
-    assert driver.load.rates[2:] == pytest.approx((1 / WINDOW_S, 7 / WINDOW_S))
+    for messages, size in reads:
+        driver.meter.read(messages, size, "billing@1")
+    driver.step(came=came)
+    assert driver.load.rates[2:] == pytest.approx([each / WINDOW_S for each in counted])
 
 
 def out_rate(driver: MeterDriver) -> float:

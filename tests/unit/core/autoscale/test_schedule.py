@@ -34,12 +34,16 @@ def seen(scene: Scene, trigger: schedule.Trigger) -> NoAction:
 # --- what is looked at ------------------------------------------------------------------------
 
 
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
 def test_every_reason_is_a_cause_on_the_log() -> None:
     assert {reason.name for reason in Reason} <= set(TopicCause.__members__)
 
 
-def test_consumers_of_queues_do_not_count() -> None:
-    scene = Scene()
+def test_consumers_of_queues_do_not_count(scene: Scene) -> None:
     scene.join("a", "b")
     scene.join("a", "b", "c", name="points", kind=SubscriptionKind.CHECKPOINT)
     scene.join(name="work", kind=SubscriptionKind.QUEUE)
@@ -50,22 +54,19 @@ def test_consumers_of_queues_do_not_count() -> None:
     }
 
 
-def test_the_load_is_asked_for_by_topic_and_incarnation() -> None:
-    scene = Scene()
+def test_the_load_is_asked_for_by_topic_and_incarnation(scene: Scene) -> None:
     scene.look()
     assert scene.loads_asked == [(TOPIC, scene.topic.incarnation)]
 
 
-def test_the_policy_in_force_is_the_topics_over_its_namespaces_over_the_brokers() -> None:
-    scene = Scene()
+def test_the_policy_is_the_topics_over_its_namespaces_over_the_brokers(scene: Scene) -> None:
     scene.override_namespace(maxSegments=7, minSegments=2)
     scene.override(maxSegments=5)
     found = schedule.policy_of(scene.world.replica, TOPIC, scene.topic, POLICY).policy
     assert (found.max_segments, found.min_segments, found.max_dag_depth) == (5, 2, 3)
 
 
-def test_what_this_node_does_not_allow_is_off_whatever_is_overridden_and_says_so() -> None:
-    scene = Scene()
+def test_what_this_node_does_not_allow_is_off_whatever_is_overridden(scene: Scene) -> None:
     scene.override(enabled=True, maxSegments=5)
     allowed = schedule.policy_of(scene.world.replica, TOPIC, scene.topic, POLICY)
     for is_allowed in (True, False):
@@ -79,8 +80,7 @@ def test_what_this_node_does_not_allow_is_off_whatever_is_overridden_and_says_so
 # --- when it is looked at ---------------------------------------------------------------------
 
 
-def test_a_new_controller_looks_at_once_and_then_once_an_interval() -> None:
-    scene = Scene()
+def test_a_new_controller_looks_at_once_and_then_once_an_interval(scene: Scene) -> None:
     seen(scene, schedule.Trigger.TICK)
     scene.pass_time(INTERVAL_S - 0.001)
     assert scene.evaluation() is None
@@ -91,9 +91,8 @@ def test_a_new_controller_looks_at_once_and_then_once_an_interval() -> None:
 
 @pytest.mark.parametrize("kind", [SubscriptionKind.STREAM, SubscriptionKind.CHECKPOINT])
 def test_a_consumer_that_registers_or_leaves_is_evaluated_at_the_next_look(
-    kind: SubscriptionKind,
+    scene: Scene, kind: SubscriptionKind
 ) -> None:
-    scene = Scene()
     scene.look()
     scene.join("a", kind=kind)
     seen(scene, schedule.Trigger.CONSUMERS)
@@ -102,20 +101,7 @@ def test_a_consumer_that_registers_or_leaves_is_evaluated_at_the_next_look(
     seen(scene, schedule.Trigger.CONSUMERS)
 
 
-@pytest.mark.parametrize("kind", [SubscriptionKind.STREAM, SubscriptionKind.CHECKPOINT])
-def test_a_consumer_that_registers_gets_a_segment_at_once(kind: SubscriptionKind) -> None:
-    scene = Scene()
-    scene.loads = {0: load(50)}
-    scene.join("a", kind=kind)
-    scene.carry_on()
-    scene.join("b", kind=kind)
-    found = scene.evaluated()
-    assert isinstance(found.decision, Split)
-    assert found.at_ms == scene.world.now_ms
-
-
-def test_a_consumer_that_lapsed_counts_no_more_and_counts_again_when_it_is_back() -> None:
-    scene = Scene()
+def test_a_consumer_that_lapsed_counts_no_more_until_it_is_back(scene: Scene) -> None:
     scene.loads = {0: load(50)}
     scene.join("a", "b")
     for op in (SubscriptionOp.LAPSED, SubscriptionOp.JOIN):
@@ -126,8 +112,7 @@ def test_a_consumer_that_lapsed_counts_no_more_and_counts_again_when_it_is_back(
         assert isinstance(scene.evaluated().decision, Split) is (op is SubscriptionOp.JOIN)
 
 
-def test_a_layout_that_clients_could_not_be_told_is_not_begun() -> None:
-    scene = Scene()
+def test_a_layout_that_clients_could_not_be_told_is_not_begun(scene: Scene) -> None:
     scene.loads = {0: load(50)}
     scene.fits = False
     scene.join("a", "b")
@@ -138,8 +123,7 @@ def test_a_layout_that_clients_could_not_be_told_is_not_begun() -> None:
     assert seen(scene, schedule.Trigger.TICK).blocked is Blocked.LAYOUT_SIZE
 
 
-def test_one_that_leaves_as_another_goes_away_is_evaluated_at_the_next_look() -> None:
-    scene = Scene()
+def test_one_that_leaves_as_another_goes_away_is_evaluated_at_the_next_look(scene: Scene) -> None:
     scene.join("a", "b", "c")
     scene.look()
     scene.leave("a")
@@ -157,8 +141,7 @@ def test_a_changed_policy_is_evaluated_at_the_next_look(level: str) -> None:
     assert scene.evaluation() is None
 
 
-def test_consumers_are_looked_at_again_when_a_rebucket_cooldown_is_over() -> None:
-    scene = Scene()
+def test_consumers_are_looked_at_again_when_a_rebucket_cooldown_is_over(scene: Scene) -> None:
     scene.join(*"abcde")
     scene.by_hand(Operation.REBUCKET, scene.topic.layout.rebucket_children(0, 1))
     assert "wait for the rebucket cooldown" in seen(scene, schedule.Trigger.TICK).why
@@ -170,9 +153,8 @@ def test_consumers_are_looked_at_again_when_a_rebucket_cooldown_is_over() -> Non
 
 @pytest.mark.parametrize("lacked", [{}, None], ids=["not written", "not read"])
 def test_a_look_that_lacked_loads_is_repeated_as_soon_as_they_are_there(
-    lacked: dict[int, SegmentLoad] | None,
+    scene: Scene, lacked: dict[int, SegmentLoad] | None
 ) -> None:
-    scene = Scene()
     scene.by_hand(Operation.SPLIT, scene.topic.layout.split_children(0))
     scene.loads = lacked
     scene.join(*"abcdefgh")
@@ -187,8 +169,7 @@ def test_a_look_that_lacked_loads_is_repeated_as_soon_as_they_are_there(
     assert isinstance(found.decision, Rebucket)
 
 
-def test_buckets_to_spare_are_kept_for_the_window_after_a_subscription_has_ended() -> None:
-    scene = Scene()
+def test_buckets_to_spare_are_kept_for_the_window_after_a_subscription_ended(scene: Scene) -> None:
     scene.by_hand(Operation.REBUCKET, scene.topic.layout.rebucket_children(0, 16))
     scene.join(*"abcdefgh")
     scene.look()
@@ -241,17 +222,6 @@ def test_of_merges_only_those_of_new_segments_are_worked_out_after_an_operation(
 # --- one operation at a time ------------------------------------------------------------------
 
 
-def test_what_is_decided_becomes_an_operation_with_its_reason_on_the_log() -> None:
-    scene = Scene()
-    scene.loads = {0: load(50, 5_000)}
-    record = scene.begin()
-    assert (record.move, record.operation) == (TopicMove.BEGIN, Operation.SPLIT)
-    assert record.cause is TopicCause.BYTES_RATE_IN
-    assert record.parents == (0,)
-    scene.carry_on()
-    assert [part.segment_id for part in scene.active] == [1, 2]
-
-
 def test_a_merge_becomes_an_operation_with_no_more_buckets_than_the_broker_allows() -> None:
     scene = Scene(segments=2, policy=policy(max_entry_buckets_per_segment=3))
     scene.loads = {0: load(since_ms=0), 1: load(since_ms=0)}
@@ -262,8 +232,7 @@ def test_a_merge_becomes_an_operation_with_no_more_buckets_than_the_broker_allow
     assert scene.buckets == [3]
 
 
-def test_nothing_is_evaluated_while_an_operation_is_under_way_and_at_once_after_it() -> None:
-    scene = Scene()
+def test_nothing_is_evaluated_during_an_operation_and_at_once_after_it(scene: Scene) -> None:
     scene.loads = {0: load(150)}
     scene.begin()
     scene.join(*"abc")
@@ -272,16 +241,14 @@ def test_nothing_is_evaluated_while_an_operation_is_under_way_and_at_once_after_
     assert [each.trigger for each in scene.carry_on()] == [schedule.Trigger.CONSUMERS]
 
 
-def test_an_operation_that_took_over_is_evaluated_at_the_next_look_by_hand_or_not() -> None:
-    scene = Scene()
+def test_an_operation_by_hand_is_evaluated_at_the_next_look(scene: Scene) -> None:
     scene.look()
     scene.by_hand(Operation.SPLIT, scene.topic.layout.split_children(0))
     seen(scene, schedule.Trigger.OPERATION)
     assert scene.evaluation() is None
 
 
-def test_a_new_controller_keeps_the_cooldowns() -> None:
-    scene = Scene()
+def test_a_new_controller_keeps_the_cooldowns(scene: Scene) -> None:
     scene.loads = {0: load(150), 1: load(150), 2: load(150)}
     scene.carry_on()
     assert len(scene.active) == 2
@@ -292,8 +259,7 @@ def test_a_new_controller_keeps_the_cooldowns() -> None:
     assert scene.begin().operation is Operation.SPLIT
 
 
-def test_a_policy_that_cannot_work_keeps_everything_as_it_is_and_is_told() -> None:
-    scene = Scene()
+def test_a_policy_that_cannot_work_keeps_everything_as_it_is_and_is_told(scene: Scene) -> None:
     scene.loads = {0: load(150)}
     scene.override(minSegments=9)
     found = seen(scene, schedule.Trigger.TICK)
@@ -303,8 +269,7 @@ def test_a_policy_that_cannot_work_keeps_everything_as_it_is_and_is_told() -> No
     assert isinstance(scene.evaluated().decision, Split)
 
 
-def test_what_another_release_has_set_keeps_everything_as_it_is() -> None:
-    scene = Scene()
+def test_what_another_release_has_set_keeps_everything_as_it_is(scene: Scene) -> None:
     scene.loads = {0: load(150)}
     scene.world.must(
         scene.world.namespace(FIRST, PolicyOp.UPDATE, auto_scale=("ofALaterRelease", "1"))
@@ -315,8 +280,7 @@ def test_what_another_release_has_set_keeps_everything_as_it_is() -> None:
 # --- when the log or Kafka does not take it -----------------------------------------------------
 
 
-def test_an_operation_that_kafka_refused_is_not_begun_again_before_the_next_tick() -> None:
-    scene = Scene()
+def test_what_kafka_refused_is_not_begun_again_before_the_next_tick(scene: Scene) -> None:
     scene.loads = {0: load(150)}
     scene.begin()
     scene.carry_on(TaskFailed("no space", for_good=True))

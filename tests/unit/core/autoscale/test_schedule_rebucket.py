@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from anabranch.core.autoscale.decisions import NoAction, Rebucket
 from anabranch.core.autoscale.schedule import Trigger
 from anabranch.core.log.records import TopicCause
@@ -17,15 +19,15 @@ def is_waiting(scene: Scene) -> bool:
     return scene.controller.scaler.is_waiting
 
 
-def rolling() -> Scene:
+@pytest.fixture
+def scene() -> Scene:
     """Three segments of one bucket each shall have four."""
     scene = Scene(segments=3)
     scene.join(*"abcdefghi")
     return scene
 
 
-def test_segments_of_one_decision_are_rebucketed_and_told_one_after_the_other() -> None:
-    scene = rolling()
+def test_segments_of_one_decision_are_rebucketed_and_told_one_after_the_other(scene: Scene) -> None:
     first = scene.begin()
     assert (first.operation, first.parents) == (Operation.REBUCKET, (0,))
     assert first.cause is TopicCause.BELOW_SPLIT_RATE_FLOOR
@@ -35,12 +37,11 @@ def test_segments_of_one_decision_are_rebucketed_and_told_one_after_the_other() 
     decisions = [each.decision for each in found if isinstance(each.decision, Rebucket)]
     assert [each.segment_ids for each in decisions] == [(1,), (2,)]
     assert {each.buckets for each in decisions} == {4}
-    told = [each.done for each in rolling().carry_on()]
+    told = [each.done for each in found]
     assert [each.segment_ids for each in told if isinstance(each, Rebucket)] == [(0,), (1,), (2,)]
 
 
-def test_the_rest_does_not_wait_for_the_rebucket_cooldown_but_the_next_decision_does() -> None:
-    scene = rolling()
+def test_the_rest_waits_for_no_rebucket_cooldown_but_the_next_decision_does(scene: Scene) -> None:
     scene.carry_on()
     assert scene.buckets == [4, 4, 4]
     scene.join(*"jklm")
@@ -50,8 +51,7 @@ def test_the_rest_does_not_wait_for_the_rebucket_cooldown_but_the_next_decision_
     assert "wait for the rebucket cooldown" in found.decision.why
 
 
-def test_a_failure_in_the_middle_keeps_what_is_done_and_stops_the_rest() -> None:
-    scene = rolling()
+def test_a_failure_in_the_middle_keeps_what_is_done_and_stops_the_rest(scene: Scene) -> None:
     scene.world.committed(Operation.REBUCKET, scene.begin_children())
     scene.world.must(next(each for each in begins(scene.look()) if each.parents == (1,)))
     scene.carry_on(TaskFailed("no space", for_good=True))
@@ -64,8 +64,7 @@ def test_a_failure_in_the_middle_keeps_what_is_done_and_stops_the_rest() -> None
     assert scene.buckets == [4, 4, 4]
 
 
-def test_another_operation_in_between_has_the_rest_decided_anew() -> None:
-    scene = rolling()
+def test_another_operation_in_between_has_the_rest_decided_anew(scene: Scene) -> None:
     assert len(begins(scene.look())) == 1  # is overtaken
     scene.by_hand(Operation.MERGE, scene.topic.layout.merge_children(1, 2))
     scene.pass_time(1.0)
@@ -73,19 +72,8 @@ def test_another_operation_in_between_has_the_rest_decided_anew() -> None:
     assert scene.buckets == [8, 8]
 
 
-def test_a_split_in_between_has_the_rest_decided_anew_too() -> None:
-    scene = rolling()
-    assert len(begins(scene.look())) == 1  # is overtaken
-    scene.by_hand(Operation.SPLIT, scene.topic.layout.split_children(0))
-    scene.pass_time(11.0)
-    scene.loads = {segment_id: load(50) for segment_id in range(9)}
-    (decided,) = begins(scene.look())
-    assert decided.cause is TopicCause.CONSUMER_COUNT
-
-
-def test_a_rebucket_by_hand_that_overtakes_one_of_the_same_segment_begins_the_cooldown() -> None:
+def test_a_rebucket_by_hand_that_overtakes_one_begins_the_cooldown(scene: Scene) -> None:
     """Found by the simulation: the rest went on, as if it had been the decision's."""
-    scene = rolling()
     assert len(begins(scene.look())) == 1  # is overtaken
     scene.by_hand(Operation.REBUCKET, scene.topic.layout.rebucket_children(0, 2))
     scene.pass_time(1.0)
@@ -96,20 +84,18 @@ def test_a_rebucket_by_hand_that_overtakes_one_of_the_same_segment_begins_the_co
     assert scene.buckets == [4, 4, 4]
 
 
-def test_switching_off_stops_the_rest() -> None:
-    for level in ("topic", "namespace"):
-        scene = rolling()
-        scene.begin()
-        if level == "topic":
-            scene.override(enabled=False)
-        else:
-            scene.override_namespace(enabled=False)
-        scene.carry_on()
-        assert scene.buckets == [4, 1, 1], level
+@pytest.mark.parametrize("level", ["topic", "namespace"])
+def test_switching_off_stops_the_rest(scene: Scene, level: str) -> None:
+    scene.begin()
+    if level == "topic":
+        scene.override(enabled=False)
+    else:
+        scene.override_namespace(enabled=False)
+    scene.carry_on()
+    assert scene.buckets == [4, 1, 1]
 
 
-def test_a_topic_made_again_is_none_of_the_former_ones_business() -> None:
-    scene = rolling()
+def test_a_topic_made_again_is_none_of_the_former_ones_business(scene: Scene) -> None:
     scene.begin()
     world = scene.world
     world.must(world.topic(TopicMove.DELETE))
@@ -118,17 +104,6 @@ def test_a_topic_made_again_is_none_of_the_former_ones_business() -> None:
     scene.pass_time(1.0)
     scene.carry_on()
     assert scene.buckets == [1, 1, 1]
-
-
-def test_a_new_controller_decides_about_the_rest_when_the_cooldown_is_over() -> None:
-    scene = rolling()
-    scene.world.committed(Operation.REBUCKET, scene.begin_children())
-    scene.controller = scene.fresh()
-    scene.carry_on()
-    assert scene.buckets == [4, 1, 1]
-    scene.pass_time(20.001)
-    scene.carry_on()
-    assert scene.buckets == [4, 4, 4]
 
 
 # --- what is told of decisions that took over ---------------------------------------------------

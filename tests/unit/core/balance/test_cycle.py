@@ -22,6 +22,7 @@ from anabranch.core.bundles import propose
 from anabranch.core.bundles.unit import Move, UnitState
 from anabranch.core.log.records import Cause, UnitMove
 from support.stage import Actor, Stage, request, state_of
+from support.there import there
 from support.world import HALVES, UNIT, A, B, World
 
 NOW = BalanceSettings(shedding_condition_hit_count_threshold=0)
@@ -104,11 +105,9 @@ def test_a_log_whose_clock_falls_back_shortens_no_grace_period() -> None:
     beat = leader.beats[-1]
     ahead_ms = stage.now_ms + 3_600_000
     leader.core.heard(beat, ahead_ms, stage.now)  # of a Kafka broker whose clock was wrong
-    unit = owner.replica.unit(UNIT)
-    assert unit is not None
-    moved = propose.release(owner.core.actor(), UNIT, unit, A, stage.new_id(), Cause.OVERLOADED)
-    assert moved is not None
-    stage.write(moved)
+    unit, new_id = there(owner.replica.unit(UNIT)), stage.new_id()
+    moved = propose.release(owner.core.actor(), UNIT, unit, A, new_id, Cause.OVERLOADED)
+    stage.write(there(moved))
     assert state_of(leader)[:2] == (UnitState.OWNED, A)
     notes = leader.core.balance.state(SOON, leader.core.log_now_ms)
     assert (notes.unloaded_bundles, notes.unloaded_brokers) == ({UNIT: ahead_ms}, {B: ahead_ms})

@@ -92,12 +92,3 @@ def test_no_more_that_is_stuck_is_taken_away_at_once_than_a_burst() -> None:
         world.must(world.move(Move.RELEASE, A, f"{FIRST}/{half}"))
     assert Office(world).repairs(110.0) == [Move.OVERRIDE] * 2
     assert Office(world, burst=1).repairs(110.0) == [Move.OVERRIDE]
-
-
-def test_a_deleted_unit_is_buried_after_the_delay_and_not_before() -> None:
-    world = halved()
-    unit = world.unit(UNIT)
-    for passed_ms, buried in ((19_999, []), (20_000, [Move.TOMBSTONE])):
-        office = Office(world)
-        office.duties.log_time(unit.since_ms + passed_ms)
-        assert office.repairs(105.0) == buried

@@ -15,7 +15,8 @@ from support.there import there
 from support.world import FIRST, HALVES, UNIT, A, B, C, World
 
 
-def led() -> World:
+@pytest.fixture
+def world() -> World:
     world = World(A, B, C)
     world.elect(A)
     return world
@@ -59,10 +60,8 @@ def test_split_cuts_in_halves_or_where_it_is_told() -> None:
     assert propose.split(actor, UNIT, world.unit(), (), "p") is None
     world.owned(A)
     halves = propose.split(actor, UNIT, world.unit(), (), "p")
-    thirds = propose.split(actor, UNIT, world.unit(), (0x40000000, 0x80000000), "p")
-    assert halves is not None
-    assert thirds is not None
-    assert halves.children == HALVES
+    thirds = there(propose.split(actor, UNIT, world.unit(), (0x40000000, 0x80000000), "p"))
+    assert there(halves).children == HALVES
     assert [parse_range(c).lower for c in thirds.children] == [0, 0x40000000, 0x80000000]
     assert world.tell(thirds) is Verdict.ACCEPTED
 
@@ -86,8 +85,7 @@ def step(world: World, broker: str) -> Move | None:
     return None if record is None else record.move
 
 
-def test_each_state_in_flight_has_one_next_step_for_one_broker() -> None:
-    world = led()
+def test_each_state_in_flight_has_one_next_step_for_one_broker(world: World) -> None:
     assert step(world, A) is None
     world.must(world.move(Move.ASSIGN, A, broker=B))
     assert (step(world, A), step(world, B)) == (None, Move.OWN)
@@ -105,8 +103,7 @@ def test_each_state_in_flight_has_one_next_step_for_one_broker() -> None:
     assert (step(world, A), step(world, B)) == (Move.SPLIT_COMMIT, None)
 
 
-def test_an_own_that_the_fold_would_refuse_is_not_proposed() -> None:
-    world = led()
+def test_an_own_that_the_fold_would_refuse_is_not_proposed(world: World) -> None:
     world.owned(B)
     world.overridden(B, by=A, target=C)
     assert step(world, C) is None
@@ -114,19 +111,16 @@ def test_an_own_that_the_fold_would_refuse_is_not_proposed() -> None:
     assert step(world, C) is Move.OWN
 
 
-def test_an_own_tells_up_to_where_the_former_holder_has_read() -> None:
-    world = led()
+def test_an_own_tells_up_to_where_the_former_holder_has_read(world: World) -> None:
     world.owned(B)
     world.overridden(B, by=A, target=C)
     seen = Heartbeat(B, 1, 1, 0.0, "serving", world.unit().since_offset + 1, "", -1, "", "", "")
 
     def evidence(beat: Heartbeat | None, owner: str = C) -> int:
-        record = propose.next_step(
-            world.replica, world.actor(owner), UNIT, world.unit(), lambda _: beat, world.new_id
-        )
-        assert record is not None
-        assert record.move is Move.OWN
-        return record.evidence
+        actor, unit = world.actor(owner), world.unit()
+        found = propose.next_step(world.replica, actor, UNIT, unit, lambda _: beat, world.new_id)
+        assert there(found).move is Move.OWN
+        return there(found).evidence
 
     assert evidence(seen) == seen.next_offset
     world.expire(B, by=A)
@@ -140,8 +134,7 @@ def test_an_own_tells_up_to_where_the_former_holder_has_read() -> None:
 # --- the leader's duties --------------------------------------------------------------------
 
 
-def test_orphans_go_to_the_least_loaded_and_a_released_one_to_its_destination() -> None:
-    world = led()
+def test_orphans_go_to_the_least_loaded_and_a_released_one_to_its_destination(world: World) -> None:
     world.owned(B)
     world.must(world.move(Move.RELEASE, B, broker=C))
     world.expire(B, by=A)
@@ -150,8 +143,7 @@ def test_orphans_go_to_the_least_loaded_and_a_released_one_to_its_destination() 
     assert world.tell(found[0]) is Verdict.ACCEPTED
 
 
-def test_without_a_broker_to_take_them_orphans_are_discarded() -> None:
-    world = led()
+def test_without_a_broker_to_take_them_orphans_are_discarded(world: World) -> None:
     world.owned(B)
     assert list(propose.orphans(world.replica, world.actor(A), {}, world.new_id)) == []
     world.expire(B, by=A)
@@ -161,14 +153,12 @@ def test_without_a_broker_to_take_them_orphans_are_discarded() -> None:
     assert world.unit().state is UnitState.FREE
 
 
-def test_leadership_is_no_orphan_that_a_leader_reclaims() -> None:
-    world = led()
+def test_leadership_is_no_orphan_that_a_leader_reclaims(world: World) -> None:
     world.expire(A, by=B)
     assert list(propose.orphans(world.replica, world.actor(B), {B: 0}, world.new_id)) == []
 
 
-def test_orphans_are_spread_as_they_are_proposed() -> None:
-    world = led()
+def test_orphans_are_spread_as_they_are_proposed(world: World) -> None:
     several(world, B)
     world.expire(B, by=A)
     counts = {A: 0, C: 0}
@@ -176,8 +166,7 @@ def test_orphans_are_spread_as_they_are_proposed() -> None:
     assert (sorted(record.broker for record in found), counts) == ([A, A, A, C, C], {A: 0, C: 0})
 
 
-def test_only_units_in_flight_for_too_long_are_stuck() -> None:
-    world = led()
+def test_only_units_in_flight_for_too_long_are_stuck(world: World) -> None:
     world.owned(B)
     owned = [(UNIT, world.unit())]
     world.must(world.move(Move.RELEASE, B))
@@ -196,8 +185,7 @@ def test_only_units_in_flight_for_too_long_are_stuck() -> None:
     assert stuck(released, 30.0, B) == []  # from whom it is to be taken
 
 
-def test_stuck_units_are_spread_as_they_are_taken() -> None:
-    world = led()
+def test_stuck_units_are_spread_as_they_are_taken(world: World) -> None:
     world.owned(B)  # is not in flight
     names = several(world, B)
     for name in names:
@@ -209,8 +197,7 @@ def test_stuck_units_are_spread_as_they_are_taken() -> None:
     assert counts == {A: 0, B: 0, C: 3}
 
 
-def test_tombstones_wait_for_their_delay_on_the_logs_clock() -> None:
-    world = led()
+def test_tombstones_wait_for_their_delay_on_the_logs_clock(world: World) -> None:
     world.owned(A)
     world.must(world.move(Move.SPLIT, A, children=HALVES))
     world.must(world.move(Move.SPLIT_COMMIT, A))
@@ -221,16 +208,13 @@ def test_tombstones_wait_for_their_delay_on_the_logs_clock() -> None:
     assert world.tell(record) is Verdict.ACCEPTED
 
 
-def test_expiry_is_for_the_leader_or_against_the_leader_and_never_against_oneself() -> None:
-    world = led()
+def test_expiry_is_for_the_leader_or_against_it_and_never_against_oneself(world: World) -> None:
     state = world.replica
     assert propose.expiry(state, world.actor(A), A, 0, world.new_id()) is None
     assert propose.expiry(state, world.actor(B), C, 0, world.new_id()) is None
     assert propose.expiry(state, world.actor(A), "d:1", 0, world.new_id()) is None
-    against_leader = propose.expiry(state, world.actor(B), A, 77, world.new_id())
-    by_leader = propose.expiry(state, world.actor(A), C, 88, world.new_id())
-    assert against_leader is not None
-    assert by_leader is not None
+    against_leader = there(propose.expiry(state, world.actor(B), A, 77, world.new_id()))
+    by_leader = there(propose.expiry(state, world.actor(A), C, 88, world.new_id()))
     assert (by_leader.op, by_leader.evidence_ms) == (SessionOp.EXPIRE, 88)
     assert world.tell(by_leader) is Verdict.ACCEPTED
     assert propose.expiry(state, world.actor(A), C, 0, world.new_id()) is None
@@ -252,8 +236,7 @@ def test_leadership_is_claimed_when_it_is_free_or_its_holder_is_gone() -> None:
 # --- a graceful stop ------------------------------------------------------------------------
 
 
-def test_a_leaver_resigns_first_and_then_spreads_its_units() -> None:
-    world = led()
+def test_a_leaver_resigns_first_and_then_spreads_its_units(world: World) -> None:
     world.owned(A)
     found = list(propose.give_away(world.replica, world.actor(A), {A: 0, B: 1, C: 0}, world.new_id))
     assert [(r.move, r.broker) for r in found] == [(Move.RESIGN, ""), (Move.RELEASE, C)]
@@ -266,8 +249,7 @@ def test_a_leaver_resigns_first_and_then_spreads_its_units() -> None:
     assert list(propose.give_away(world.replica, world.actor(A), {}, world.new_id)) == []
 
 
-def test_a_leavers_units_are_spread_over_the_others_as_they_are_given_away() -> None:
-    world = led()
+def test_a_leavers_units_are_spread_over_the_others_as_they_are_given_away(world: World) -> None:
     several(world, B)
     counts = {A: 0, B: 0, C: 3}
     found = list(propose.give_away(world.replica, world.actor(B), counts, world.new_id))

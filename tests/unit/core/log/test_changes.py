@@ -32,6 +32,11 @@ def free(version: int, stamp: int, offset: int, proposal_id: str) -> Unit:
     return Unit(UnitState.FREE, "", "", version, Move.CREATE, stamp, offset, proposal_id)
 
 
+@pytest.fixture
+def world() -> World:
+    return opened()
+
+
 def test_the_settings_make_a_cluster_a_tenant_a_namespace_and_its_bundles() -> None:
     world = World(settings=None)
     world.tell(None)
@@ -144,16 +149,14 @@ def test_a_topic_begins_with_the_segments_and_properties_of_its_record() -> None
     ],
 )
 def test_a_move_that_leaves_the_segments_alone_changes_nothing_but_what_it_names(
-    move: TopicMove, fields: dict[str, Any]
+    world: World, move: TopicMove, fields: dict[str, Any]
 ) -> None:
-    world = opened()
     before, record = world.scalable(), world.topic(move, **fields)
     state = TopicState.DELETING if move is TopicMove.DELETE else before.state
     becomes(world, record, before, state=state, opened=before.opened + 1, **fields)
 
 
-def test_an_operation_goes_through_its_states_and_ends_with_its_children_in_place() -> None:
-    world = opened()
+def test_an_operation_goes_through_its_states_and_ends_with_its_children(world: World) -> None:
     before, children = world.scalable(), split(world)
     record = world.begin(Operation.SPLIT, children)
     preparing = becomes(
@@ -211,8 +214,7 @@ def begun_in_vain(world: World) -> tuple[SegmentInfo, ...]:
     return children
 
 
-def test_what_is_aborted_and_what_is_pruned_waits_with_what_waited_before_it() -> None:
-    world = opened()
+def test_what_is_aborted_and_what_is_pruned_waits_with_what_waited_before_it(world: World) -> None:
     world.committed(Operation.SPLIT, split(world))
     sealed = world.scalable().segments[0]
     aborted = [*begun_in_vain(world), *begun_in_vain(world)]
@@ -233,8 +235,7 @@ def test_what_is_aborted_and_what_is_pruned_waits_with_what_waited_before_it() -
     becomes(world, record, pruned, opened=pruned.opened + 1, garbage=cleared)
 
 
-def test_a_topic_leaves_with_all_its_subscriptions() -> None:
-    world = opened()
+def test_a_topic_leaves_with_all_its_subscriptions(world: World) -> None:
     for name in ("one", "two"):
         world.must(world.subscription(SubscriptionOp.CREATE, name))
     world.must(world.topic(TopicMove.DELETE))
@@ -245,8 +246,7 @@ def test_a_topic_leaves_with_all_its_subscriptions() -> None:
 # --- subscriptions --------------------------------------------------------------------------
 
 
-def test_a_subscription_begins_as_its_record_says() -> None:
-    world = opened()
+def test_a_subscription_begins_as_its_record_says(world: World) -> None:
     place, stamp = len(world.log), world.now_ms
     at = (SegmentPositions(0, (3, 4)),)
     where: dict[str, Any] = {"dead_letter": f"{FIRST}/aside", "deliveries_max": 1}
@@ -289,9 +289,8 @@ def test_a_subscription_begins_as_its_record_says() -> None:
     ],
 )
 def test_a_change_of_a_subscription_changes_nothing_but_what_it_names(
-    op: SubscriptionOp, given: dict[str, Any], fields: dict[str, Any]
+    world: World, op: SubscriptionOp, given: dict[str, Any], fields: dict[str, Any]
 ) -> None:
-    world = opened()
     at = (SegmentPositions(0, (3, 4)),)
     world.must(world.subscription(SubscriptionOp.CREATE, kind=SubscriptionKind.QUEUE, positions=at))
     world.must(world.subscription(SubscriptionOp.JOIN, consumer="c", instance=3))
@@ -299,8 +298,7 @@ def test_a_change_of_a_subscription_changes_nothing_but_what_it_names(
     becomes(world, world.subscription(op, **given), world.subscribed(), **fields)
 
 
-def test_a_reset_keeps_the_consumers_and_where_dead_letters_go() -> None:
-    world = opened()
+def test_a_reset_keeps_the_consumers_and_where_dead_letters_go(world: World) -> None:
     where: dict[str, Any] = {"dead_letter": f"{FIRST}/aside", "deliveries_max": 1}
     world.must(world.subscription(SubscriptionOp.CREATE, kind=SubscriptionKind.QUEUE, **where))
     world.must(world.subscription(SubscriptionOp.JOIN, consumer="c", instance=3))

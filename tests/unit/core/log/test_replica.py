@@ -7,14 +7,14 @@ from typing import cast
 import msgspec
 import pytest
 
-from anabranch.core.bundles.unit import LEADERSHIP, Move, UnitState
+from anabranch.core.bundles.unit import Move, UnitState
 from anabranch.core.log import digests
-from anabranch.core.log.records import SessionOp
 from anabranch.core.log.replica import MemoryReplica
-from anabranch.core.log.state import leader_of, live_bundles
+from anabranch.core.log.state import live_bundles
 from anabranch.core.tenants.tenant import Tenant
 from anabranch.core.topics.layout import initial_segments
 from anabranch.core.topics.topic import TopicMove
+from support.there import there
 from support.world import FIRST, HALVES, TOPIC, UNIT, A, B, World
 
 
@@ -30,15 +30,10 @@ def test_a_replica_that_began_with_nothing_knows_no_snapshot() -> None:
     assert World(A).replica.horizon == -1
 
 
-def test_the_digest_is_that_of_the_state_however_it_came_about() -> None:
-    world = World(A, B)
-    world.elect(A)
-    world.owned(B)
-    assert world.replica.digest == digests.of_entities(world.replica.entities)
+def test_a_replica_s_horizon_is_where_its_snapshot_ended() -> None:
     copy = MemoryReplica()
-    copy.load(sorted(world.replica.entities.items(), reverse=True), world.replica.next_offset)
-    assert copy.digest == world.replica.digest
-    assert copy.horizon == copy.next_offset == world.replica.next_offset
+    copy.load(World(A).replica.entities.items(), 7)
+    assert copy.horizon == copy.next_offset == 7
 
 
 def test_a_units_brokers_find_it() -> None:
@@ -73,22 +68,10 @@ def test_a_look_up_finds_the_live_bundle_of_a_hash() -> None:
     world.must(world.move(Move.SPLIT, A, children=HALVES))
     world.must(world.move(Move.SPLIT_COMMIT, A))
     for at, half in zip((5, 0x9000_0000), HALVES, strict=True):
-        found = world.replica.bundle_at(FIRST, at)
-        assert found is not None
+        found = there(world.replica.bundle_at(FIRST, at))
         assert found[0] == f"{FIRST}/{half}", "behind the one that is deleted"
     assert world.replica.bundle_at("public/none", 5) is None
     assert len(live_bundles(world.replica, FIRST)) == 2
-
-
-def test_sessions_and_tenants_are_listed_and_the_leader_is_found() -> None:
-    world = World(B, A)
-    assert leader_of(world.replica) == ("", 0)
-    world.elect(B)
-    world.must(world.session(A, SessionOp.CLOSE))
-    listed = [(broker, session.open) for broker, session in world.replica.sessions()]
-    assert listed == [(A, False), (B, True)]
-    assert list(world.replica.tenants()) == ["public"]
-    assert leader_of(world.replica) == (B, world.unit(LEADERSHIP).version)
 
 
 def test_a_topic_is_restless_until_it_is_open() -> None:

@@ -29,8 +29,12 @@ GOLD: dict[str, Any] = {
 }
 
 
-def test_a_policy_is_what_its_last_record_says() -> None:
-    world = World(A)
+@pytest.fixture
+def world() -> World:
+    return World(A)
+
+
+def test_a_policy_is_what_its_last_record_says(world: World) -> None:
     place = len(world.log)
     record = world.placement(ISOLATION, "gold", PolicyOp.CREATE, **GOLD)
     made = PlacementPolicy(
@@ -59,8 +63,7 @@ def test_a_policy_is_what_its_last_record_says() -> None:
     )
 
 
-def test_policies_of_a_kind_stand_in_order_and_beside_those_of_others() -> None:
-    world = World(A)
+def test_policies_of_a_kind_stand_in_order_and_beside_those_of_others(world: World) -> None:
     for name in ("10", "9", "a"):
         world.must(world.placement(ISOLATION, name, PolicyOp.CREATE, **GOLD))
     world.must(world.placement(DRAIN, "9", PolicyOp.CREATE))
@@ -69,8 +72,7 @@ def test_policies_of_a_kind_stand_in_order_and_beside_those_of_others() -> None:
     assert list(world.replica.placements(DOMAIN)) == []
 
 
-def test_a_broker_is_in_one_failure_domain_at_most() -> None:
-    world = World(A)
+def test_a_broker_is_in_one_failure_domain_at_most(world: World) -> None:
     world.must(world.placement(DOMAIN, "east", PolicyOp.CREATE, brokers=(A, B)))
     west = world.placement(DOMAIN, "west", PolicyOp.CREATE, brokers=(B, C))
     assert world.tell(west) is Verdict.BROKER_IN_DOMAIN
@@ -106,9 +108,8 @@ def test_a_broker_is_in_one_failure_domain_at_most() -> None:
     ],
 )
 def test_what_no_policy_can_say_is_refused(
-    kind: PolicyKind, name: str, fields: dict[str, Any]
+    world: World, kind: PolicyKind, name: str, fields: dict[str, Any]
 ) -> None:
-    world = World(A)
     assert world.tell(world.placement(kind, name, PolicyOp.CREATE, **fields)) is (
         Verdict.INVALID_VALUE
     )
@@ -131,8 +132,7 @@ def test_a_policy_is_changed_by_brokers_in_session_alone() -> None:
     assert World(A).tell(record) is Verdict.SESSION_OVER
 
 
-def test_a_namespace_s_group_is_part_of_what_an_update_says() -> None:
-    world = World(A)
+def test_a_namespace_s_group_is_part_of_what_an_update_says(world: World) -> None:
     world.must(
         world.namespace(
             FIRST, PolicyOp.UPDATE, anti_affinity="apart", auto_scale=("enabled", "false")

@@ -40,6 +40,11 @@ def asked(role: str, record: Record, by: str = "") -> Any:
 # --- the entity -----------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def world() -> World:
+    return with_topic("root")
+
+
 def test_a_permission_is_what_its_last_record_says() -> None:
     world = World(A, B)
     place = len(world.log)
@@ -67,16 +72,6 @@ def test_roles_and_scopes_do_not_get_into_each_other_s_way() -> None:
     world.grants(FIRST, "ada")
     assert [role for role, _ in world.replica.permissions(FIRST)] == ["a/b", "ada:bob"]
     assert world.replica.permission(TOPIC, "ada") is not None
-
-
-def test_two_who_grant_to_two_roles_at_once_both_succeed() -> None:
-    world = World(A, B)
-    mine = world.permission(FIRST, "ada", PolicyOp.CREATE, A, actions=("consume",))
-    theirs = world.permission(FIRST, "bob", PolicyOp.CREATE, B, actions=("consume",))
-    same = world.permission(FIRST, "ada", PolicyOp.CREATE, B, actions=("produce",))
-    world.must(mine)
-    world.must(theirs)
-    assert world.tell(same) is Verdict.STALE_VERSION
 
 
 @pytest.mark.parametrize(
@@ -225,9 +220,8 @@ def test_a_node_that_asks_nobody_is_held_to_nothing_nor_is_a_proxy() -> None:
         world.must(asked("eve", record, "gate"))
 
 
-def test_what_is_revoked_is_refused_from_the_next_offset_on() -> None:
+def test_what_is_revoked_is_refused_from_the_next_offset_on(world: World) -> None:
     """However early the node has looked: the log decides, not the look."""
-    world = with_topic("root")
     world.grants(TOPIC, "ada", "scale")
     split = asked("ada", world.begin(Operation.SPLIT, world.scalable().layout.split_children(0)))
     world.grants(TOPIC, "ada")
@@ -247,9 +241,8 @@ def test_what_is_revoked_is_refused_from_the_next_offset_on() -> None:
     ],
 )
 def test_what_is_asked_for_by_a_proxy_needs_the_right_of_both(
-    ada: str, gate: str, verdict: Verdict
+    world: World, ada: str, gate: str, verdict: Verdict
 ) -> None:
-    world = with_topic("root")
     for role, action in (("ada", ada), ("gate", gate)):
         if action:
             world.grants(TOPIC, role, action)
@@ -259,21 +252,18 @@ def test_what_is_asked_for_by_a_proxy_needs_the_right_of_both(
     assert (world.replica.entities == before) is (verdict is not Verdict.ACCEPTED)
 
 
-def test_a_proxy_that_names_nobody_has_asked_for_nothing() -> None:
+def test_a_proxy_that_names_nobody_has_asked_for_nothing(world: World) -> None:
     """Who has not said who they are is refused by nodes: so the record is the node's own."""
-    world = with_topic("root")
     for record in (world.tenant("other", PolicyOp.CREATE), world.move(Move.RELEASE, A)):
         world.must(asked("", record, "gate"))
 
 
-def test_only_what_would_be_accepted_is_refused_for_want_of_a_right() -> None:
-    world = with_topic("root")
+def test_only_what_would_be_accepted_is_refused_for_want_of_a_right(world: World) -> None:
     stale = asked("eve", world.tenant("acme", PolicyOp.CREATE, version=1))
     assert world.tell(stale) is Verdict.STALE_VERSION
 
 
-def test_who_may_do_everything_is_what_the_session_of_the_proposer_says() -> None:
-    world = with_topic("root")
+def test_who_may_do_everything_is_what_the_session_of_the_proposer_says(world: World) -> None:
     world.authorizing(B, "boss")
     change = world.tenant("t", PolicyOp.CREATE, B)
     assert world.tell(asked("root", change)) is Verdict.NOT_PERMITTED
@@ -284,8 +274,7 @@ def test_who_may_do_everything_is_what_the_session_of_the_proposer_says() -> Non
     assert (closed.authorizes, closed.superusers) == (False, ())
 
 
-def test_who_has_lost_the_right_to_consume_may_leave_all_the_same_by_any_proxy() -> None:
-    world = with_topic("root")
+def test_who_has_lost_the_right_to_consume_may_leave_by_any_proxy(world: World) -> None:
     world.grants(TOPIC, "ada", "consume")
     world.must(asked("ada", world.subscription(SubscriptionOp.CREATE)))
     world.must(asked("ada", world.subscription(SubscriptionOp.JOIN, consumer="c", instance=1)))
@@ -295,8 +284,7 @@ def test_who_has_lost_the_right_to_consume_may_leave_all_the_same_by_any_proxy()
     world.must(asked("ada", world.subscription(SubscriptionOp.LEAVE, consumer="c"), "gate"))
 
 
-def test_the_leadership_is_nobody_s_to_ask_for_but_a_superuser_s() -> None:
-    world = with_topic("root")
+def test_the_leadership_is_nobody_s_to_ask_for_but_a_superuser_s(world: World) -> None:
     world.must(world.move(Move.RESIGN, A, LEADERSHIP))
     elect = world.move(Move.ELECT, A, LEADERSHIP)
     assert world.tell(asked("boss", elect)) is Verdict.NOT_PERMITTED

@@ -13,6 +13,11 @@ from support.world import A, B, World
 NAME = "lookupTimeoutMillis"
 
 
+@pytest.fixture
+def world() -> World:
+    return World(A)
+
+
 def test_an_override_is_what_its_last_record_says_and_tells_what_was_before() -> None:
     world = World(A, B)
     place = len(world.log)
@@ -40,48 +45,41 @@ def test_an_override_is_what_its_last_record_says_and_tells_what_was_before() ->
     assert list(world.replica.overrides()) == []
 
 
-def test_what_nothing_overrides_cannot_be_changed_or_taken_away() -> None:
-    world = World(A)
+def test_what_nothing_overrides_cannot_be_changed_or_taken_away(world: World) -> None:
     for op in (PolicyOp.UPDATE, PolicyOp.DELETE):
         assert world.tell(world.setting(NAME, op)) is Verdict.UNKNOWN_OVERRIDE
 
 
-def test_a_broker_without_an_open_session_overrides_nothing() -> None:
-    world = World(A)
+def test_a_broker_without_an_open_session_overrides_nothing(world: World) -> None:
     record = world.setting(NAME, PolicyOp.CREATE, value="1", actor=B, session=1)
     assert world.tell(record) is Verdict.SESSION_OVER
 
 
-def test_what_only_another_release_may_know_is_kept_as_it_is() -> None:
-    world = World(A)
+def test_what_only_another_release_may_know_is_kept_as_it_is(world: World) -> None:
     name, value = "aSettingOfTheNextRelease", "a/b?c=%2F#d & ünïcode 🙂" + "x" * 4_000
     world.must(world.setting(name, PolicyOp.CREATE, value=value))
     assert there(world.replica.override(name)).value == value
 
 
 @pytest.mark.parametrize("name", ["", "Upper", "a/b", "a\nb", "x" * 129, "snake_case", "gründe"])
-def test_what_can_be_no_settings_name_is_rejected(name: str) -> None:
-    world = World(A)
+def test_what_can_be_no_settings_name_is_rejected(world: World, name: str) -> None:
     assert world.tell(world.setting(name, PolicyOp.CREATE, value="1")) is Verdict.INVALID_VALUE
 
 
 @pytest.mark.parametrize(
     "value", ["two\nlines", "\x9f", "\u2028", "\ud800", "x" * (override.VALUE_CHARACTERS_MAX + 1)]
 )
-def test_a_value_that_cannot_be_shown_or_is_too_long_is_rejected_with_a_reason(value: str) -> None:
-    world = World(A)
+def test_a_value_that_cannot_be_shown_or_is_too_long_is_rejected(world: World, value: str) -> None:
     assert world.tell(world.setting(NAME, PolicyOp.CREATE, value=value)) is Verdict.INVALID_VALUE
     assert override.value_fault(value)
 
 
-def test_a_deletion_says_no_value() -> None:
-    world = World(A)
+def test_a_deletion_says_no_value(world: World) -> None:
     world.must(world.setting(NAME, PolicyOp.CREATE, value="1"))
     assert world.tell(world.setting(NAME, PolicyOp.DELETE, value="1")) is Verdict.INVALID_VALUE
 
 
-def test_overrides_are_bounded_and_those_that_are_there_still_change() -> None:
-    world = World(A)
+def test_overrides_are_bounded_and_those_that_are_there_still_change(world: World) -> None:
     world.must(world.setting("s0", PolicyOp.CREATE, value="1"))
     made = world.replica.override("s0")
     world.replica.apply(

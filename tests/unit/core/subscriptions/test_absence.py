@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
 from anabranch.core.subscriptions.subscription import NOBODY, SubscriptionOp
 from anabranch.core.topics.layout import SegmentLayout
@@ -50,8 +52,12 @@ def failed_over(desk: Desk) -> None:
     desk.show()
 
 
-def test_who_is_away_keeps_what_it_served_and_is_dealt_nothing_new() -> None:
-    desk = desk_of("a", "b")
+@pytest.fixture
+def desk() -> Desk:
+    return desk_of("a", "b")
+
+
+def test_who_is_away_keeps_what_it_served_and_is_dealt_nothing_new(desk: Desk) -> None:
     assert shares(desk) == {"a": [0, 2], "b": [1, 3]}
     desk.coordinator.closed("b", 1, desk.now)
     desk.layout = FOUR.split_segment(3)
@@ -74,8 +80,7 @@ def test_nobody_is_disturbed_by_one_that_goes_away() -> None:
         assert shares(desk) == before
 
 
-def test_who_was_not_heard_since_it_was_given_a_bucket_keeps_none_of_it() -> None:
-    desk = desk_of("a", "b")
+def test_who_was_not_heard_since_it_was_given_a_bucket_keeps_none_of_it(desk: Desk) -> None:
     desk.coordinator.closed("b", 1, desk.now)
     wait(desk, 2 * TIMING.grace_s, "a")
     desk.join("c", 3, 7)
@@ -87,8 +92,7 @@ def test_who_was_not_heard_since_it_was_given_a_bucket_keeps_none_of_it() -> Non
     assert len(desk.has[0]) == 4
 
 
-def test_a_consumer_that_lapsed_is_logged_so_once_and_must_be_registered_anew() -> None:
-    desk = desk_of("a", "b")
+def test_a_consumer_that_lapsed_is_logged_so_once_and_must_be_registered_anew(desk: Desk) -> None:
     desk.coordinator.closed("b", 1, desk.now)
     wait(desk, TIMING.lapse_s - 2, "a")
     assert desk.log() is None
@@ -105,8 +109,7 @@ def test_a_consumer_that_lapsed_is_logged_so_once_and_must_be_registered_anew() 
     assert desk.has[6] == ((1, (0,)), (3, (0,))), "its share has waited"
 
 
-def test_the_next_controller_waits_for_nobody_who_had_lapsed_nor_keeps_anything_for_it() -> None:
-    desk = desk_of("a", "b")
+def test_the_next_controller_waits_and_keeps_for_nobody_who_had_lapsed(desk: Desk) -> None:
     held: tuple[tuple[int, int], ...] = ((0, 0), (2, 0))
     desk.coordinator.closed("b", 1, desk.now)
     wait(desk, TIMING.lapse_s + 1, "a")
@@ -118,8 +121,7 @@ def test_the_next_controller_waits_for_nobody_who_had_lapsed_nor_keeps_anything_
         assert desk.subscription.consumers == ("a", "b"), "its name has its grace"
 
 
-def test_the_next_controller_keeps_for_whom_it_cannot_know_what_it_is_dealt() -> None:
-    desk = desk_of("a", "b")
+def test_the_next_controller_keeps_for_whom_it_cannot_know_what_it_is_dealt(desk: Desk) -> None:
     failed_over(desk)
     desk.join("a", 1, 11, holds=((0, 0), (2, 0)))
     assert desk.has[11] == ((0, (0,)), (2, (0,)))
@@ -129,8 +131,7 @@ def test_the_next_controller_keeps_for_whom_it_cannot_know_what_it_is_dealt() ->
     assert shares(desk) == {"a": [0, 1, 2, 3]}
 
 
-def test_who_went_away_is_not_counted_as_there_and_who_is_about_to_come_is() -> None:
-    desk = desk_of("a", "b")
+def test_who_went_away_is_not_counted_as_there_and_who_is_about_to_come_is(desk: Desk) -> None:
     assert desk.coordinator.away == 0
     desk.coordinator.closed("b", 1, desk.now)
     assert desk.coordinator.away == 1
@@ -176,8 +177,7 @@ def test_no_bucket_counts_as_unserved_while_no_consumer_is_there() -> None:
     assert desk.coordinator.target.unserved.news(desk.now) == []
 
 
-def test_a_bucket_is_unserved_from_when_its_consumers_connection_ends() -> None:
-    desk = desk_of("a", "b")
+def test_a_bucket_is_unserved_from_when_its_consumers_connection_ends(desk: Desk) -> None:
     unserved = desk.coordinator.target.unserved
     closed_at = desk.now
     desk.coordinator.closed("b", 1, closed_at)

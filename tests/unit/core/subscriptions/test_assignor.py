@@ -23,13 +23,6 @@ def test_segments_go_round_robin_by_range_to_consumers_by_name() -> None:
     assert list(shares["c-2"]) == [1, 3]
 
 
-def test_the_target_does_not_depend_on_the_order_of_joining() -> None:
-    layout = SegmentLayout.initial(4)
-    one = subscribed("a").with_consumer("b", 7)
-    other = subscribed("b").with_consumer("a", 9)
-    assert target(layout, one) == target(layout, other)
-
-
 def test_surplus_consumers_share_the_buckets_of_segments_in_runs() -> None:
     shares = target(SegmentLayout.initial(2, bucket_budget=8), subscribed("a", "b", "c"))
     assert shares == {"a": {0: (0, 1)}, "b": {0: (2, 3)}, "c": {1: (0, 1, 2, 3)}}
@@ -38,12 +31,6 @@ def test_surplus_consumers_share_the_buckets_of_segments_in_runs() -> None:
 def test_consumers_beyond_all_buckets_stay_idle() -> None:
     shares = target(SegmentLayout.initial(2, bucket_budget=2), subscribed("a", "b", "c"))
     assert shares == {"a": {0: (0,)}, "b": {1: (0,)}, "c": {}}
-
-
-def test_each_segment_has_owners_of_its_own_when_there_are_more_consumers_than_segments() -> None:
-    shares = target(SegmentLayout.initial(3, bucket_budget=12), subscribed(*"abcde"))
-    low, high, full = (0, 1), (2, 3), (0, 1, 2, 3)
-    assert shares == {"a": {0: low}, "b": {0: high}, "c": {1: low}, "d": {1: high}, "e": {2: full}}
 
 
 def test_a_checkpoint_group_shares_what_a_stream_does() -> None:

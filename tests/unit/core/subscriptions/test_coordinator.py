@@ -42,18 +42,6 @@ def test_who_is_leaving_is_given_nothing_more_while_it_is_still_registered() -> 
     assert desk.has[12] == ((0, (0, 1)),)
 
 
-def test_a_consumer_that_comes_back_in_time_keeps_its_share_and_nobody_else_is_disturbed() -> None:
-    desk = a_and_b()
-    desk.report("a", 11, released=((0, 1),))
-    desk.coordinator.closed("a", 11, desk.now)
-    for _ in range(6):
-        desk.now += 5
-        assert desk.report("b", 12)
-    assert desk.has[12] == ((0, (1,)),)
-    desk.join("a", 1, 13, holds=((0, 0),))
-    assert desk.has[13] == ((0, (0,)),)
-
-
 def test_a_consumer_that_subscribes_again_is_taken_to_serve_what_it_says_until_it_releases_it() -> (
     None
 ):

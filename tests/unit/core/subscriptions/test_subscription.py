@@ -36,9 +36,13 @@ def drained(world: World, *ids: int, name: str = "sub") -> Verdict:
 # --- subscriptions --------------------------------------------------------------------------
 
 
+@pytest.fixture
+def world() -> World:
+    return opened()
+
+
 @pytest.mark.parametrize("kind", list(SubscriptionKind))
-def test_a_subscription_is_created_once(kind: SubscriptionKind) -> None:
-    world = opened()
+def test_a_subscription_is_created_once(world: World, kind: SubscriptionKind) -> None:
     create = world.subscription(SubscriptionOp.CREATE, kind=kind)
     other = world.subscription(SubscriptionOp.CREATE)
     offset = world.fold(create).offset
@@ -48,17 +52,6 @@ def test_a_subscription_is_created_once(kind: SubscriptionKind) -> None:
     assert world.tell(other) is Verdict.STALE_VERSION
     assert world.tell(world.subscription(SubscriptionOp.CREATE)) is Verdict.ILLEGAL_MOVE
     assert [name for name, _ in world.replica.subscriptions(TOPIC)] == ["sub"]
-
-
-def test_a_subscription_of_the_same_name_is_another_group() -> None:
-    world = read()
-    former = world.subscribed()
-    late = world.subscription(SubscriptionOp.JOIN, consumer="c")
-    world.must(world.subscription(SubscriptionOp.DELETE))
-    assert world.tell(late) is Verdict.UNKNOWN_SUBSCRIPTION
-    world.must(world.subscription(SubscriptionOp.CREATE))
-    assert world.subscribed().created_offset > former.created_offset
-    assert world.tell(late) is Verdict.STALE_VERSION
 
 
 def test_consumers_join_once_and_are_kept_by_name() -> None:
@@ -84,21 +77,11 @@ def test_a_name_is_a_processs_own_or_free_for_any_once_its_last_one_has_ended() 
     assert world.subscribed().knows("c", 4)
 
 
-def test_a_queue_is_told_where_its_dead_letters_go_and_a_reset_leaves_it_so() -> None:
-    world = opened()
-    where = dead_letter_topic(TOPIC, "sub")
-    world.must(
-        world.subscription(
-            SubscriptionOp.CREATE,
-            kind=SubscriptionKind.QUEUE,
-            dead_letter=where,
-            deliveries_max=DELIVERIES_MAX,
-        )
-    )
-    assert (world.subscribed().dead_letter, world.subscribed().deliveries_max) == (where, 9)
-    world.must(world.subscription(SubscriptionOp.DEAD_LETTER, dead_letter=where, deliveries_max=1))
-    world.must(world.subscription(SubscriptionOp.RESET))
-    assert (world.subscribed().dead_letter, world.subscribed().deliveries_max) == (where, 1)
+def test_a_queue_may_be_told_to_keep_dead_letters_and_to_keep_none(world: World) -> None:
+    where: dict[str, Any] = {"dead_letter": dead_letter_topic(TOPIC, "sub")}
+    where |= {"kind": SubscriptionKind.QUEUE, "deliveries_max": DELIVERIES_MAX}
+    world.must(world.subscription(SubscriptionOp.CREATE, **where))
+    assert world.subscribed().deliveries_max == 9
     world.must(world.subscription(SubscriptionOp.DEAD_LETTER))
     assert (world.subscribed().dead_letter, world.subscribed().deliveries_max) == ("", 0)
 
@@ -112,9 +95,8 @@ def test_a_queue_is_told_where_its_dead_letters_go_and_a_reset_leaves_it_so() ->
 )
 @pytest.mark.parametrize("op", [SubscriptionOp.CREATE, SubscriptionOp.DEAD_LETTER])
 def test_dead_letters_that_could_not_be_kept_are_refused(
-    op: SubscriptionOp, where: str, tries: int
+    world: World, op: SubscriptionOp, where: str, tries: int
 ) -> None:
-    world = opened()
     if op is not SubscriptionOp.CREATE:
         world.must(world.subscription(SubscriptionOp.CREATE, kind=SubscriptionKind.QUEUE))
     record = world.subscription(
@@ -124,8 +106,7 @@ def test_dead_letters_that_could_not_be_kept_are_refused(
 
 
 @pytest.mark.parametrize("kind", [SubscriptionKind.STREAM, SubscriptionKind.CHECKPOINT])
-def test_only_a_queue_has_dead_letters(kind: SubscriptionKind) -> None:
-    world = opened()
+def test_only_a_queue_has_dead_letters(world: World, kind: SubscriptionKind) -> None:
     own: dict[str, Any] = {"dead_letter": "public/default/aside", "deliveries_max": 5}
     create = world.subscription(SubscriptionOp.CREATE, kind=kind, **own)
     assert world.tell(create) is Verdict.INVALID_VALUE
@@ -152,8 +133,7 @@ def test_a_process_that_has_lapsed_is_nobodys_and_its_name_stays_registered() ->
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "a:b", "x" * 256])
-def test_bad_names_of_subscriptions_and_consumers_are_refused(name: str) -> None:
-    world = opened()
+def test_bad_names_of_subscriptions_and_consumers_are_refused(world: World, name: str) -> None:
     assert world.tell(world.subscription(SubscriptionOp.CREATE, name)) is Verdict.INVALID_VALUE
     world.must(world.subscription(SubscriptionOp.CREATE))
     join = world.subscription(SubscriptionOp.JOIN, consumer=name)
@@ -175,8 +155,7 @@ def test_a_topic_that_is_not_open_takes_no_subscription(state: TopicState) -> No
     assert world.tell(world.subscription(SubscriptionOp.CREATE)) is Verdict.TOPIC_BUSY
 
 
-def test_subscriptions_change_while_an_operation_is_under_way() -> None:
-    world = opened()
+def test_subscriptions_change_while_an_operation_is_under_way(world: World) -> None:
     world.must(world.begin(Operation.SPLIT, split(world)))
     world.must(world.subscription(SubscriptionOp.CREATE))
     world.must(world.topic(TopicMove.SEALING))
@@ -206,15 +185,6 @@ def at(segment_id: int, *offsets: int) -> SegmentPositions:
 
 def noted(world: World, *positions: SegmentPositions) -> Verdict:
     return world.tell(world.subscription(SubscriptionOp.POSITIONS, positions=positions))
-
-
-def test_what_is_written_down_of_positions_replaces_what_was() -> None:
-    world = read(2)
-    assert noted(world, at(0, 5, 7), at(1, 0, 2)) is Verdict.ACCEPTED
-    found = world.subscribed()
-    assert [found.position(*place) for place in ((0, 0), (0, 1), (1, 1), (2, 0))] == [5, 7, 2, 0]
-    assert noted(world, at(0, 6, 7)) is Verdict.ACCEPTED
-    assert world.subscribed().positions == (at(0, 6, 7),)
 
 
 def test_positions_read_before_another_change_of_the_subscription_come_too_late() -> None:

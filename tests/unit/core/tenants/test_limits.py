@@ -19,7 +19,8 @@ _CREATE, _PARTS = SubscriptionOp.CREATE, initial_segments(1)
 Make = Callable[..., Record]
 
 
-def started() -> World:
+@pytest.fixture
+def world() -> World:
     """A topic with a subscription, in one of two namespaces."""
     world = World(A, B)
     world.owned(A, UNIT)
@@ -79,9 +80,8 @@ def says(world: World, place: int | None, own: int) -> None:
 
 @pytest.mark.parametrize(("make", "end", "first", "place"), KINDS)
 def test_as_many_as_the_limit_come_and_one_more_once_one_is_gone(
-    make: Make, end: Callable[[World, str], None], first: int, place: int | None
+    world: World, make: Make, end: Callable[[World, str], None], first: int, place: int | None
 ) -> None:
-    world = started()
     for name in ("x", "y"):
         world.must(make(world, name, limit=first + 2))
     assert world.tell(make(world, "z", limit=first + 2)) is Verdict.LIMIT_REACHED
@@ -92,9 +92,8 @@ def test_as_many_as_the_limit_come_and_one_more_once_one_is_gone(
 
 @pytest.mark.parametrize(("make", "end", "first", "place"), KINDS)
 def test_of_two_that_are_proposed_at_once_for_the_last_place_one_is_refused(
-    make: Make, end: object, first: int, place: int | None
+    world: World, make: Make, end: object, first: int, place: int | None
 ) -> None:
-    world = started()
     mine, theirs = (make(world, name, limit=first + 1) for name in ("mine", "theirs"))
     world.must(mine)
     # Consumers share their subscription's versions: so the other one comes too late in any case.
@@ -105,9 +104,8 @@ def test_of_two_that_are_proposed_at_once_for_the_last_place_one_is_refused(
 
 @pytest.mark.parametrize(("make", "end", "first", "place"), OWN)
 def test_what_a_namespace_says_itself_counts_for_it_whatever_the_record_says(
-    make: Make, end: object, first: int, place: int
+    world: World, make: Make, end: object, first: int, place: int
 ) -> None:
-    world = started()
     says(world, place, first + 1)
     world.must(make(world, "x", limit=1))
     assert world.tell(make(world, "y", limit=9)) is Verdict.LIMIT_REACHED
@@ -118,16 +116,14 @@ def test_what_a_namespace_says_itself_counts_for_it_whatever_the_record_says(
     assert world.tell(make(world, "z", limit=1)) is Verdict.LIMIT_REACHED
 
 
-def test_a_name_that_is_registered_takes_no_other_place() -> None:
-    world = started()
+def test_a_name_that_is_registered_takes_no_other_place(world: World) -> None:
     world.must(a_consumer(world, "x", limit=1))
     join = SubscriptionOp.JOIN
     world.must(world.subscription(join, "s0", consumer="x", instance=2, limit=1))
     assert world.subscribed("s0").instance_of("x") == 2
 
 
-def test_what_is_above_a_limit_that_came_later_stays_and_changes() -> None:
-    world = started()
+def test_what_is_above_a_limit_that_came_later_stays_and_changes(world: World) -> None:
     world.must(a_topic(world, "t"))
     says(world, 0, 1)
     world.must(world.topic(TopicMove.OPEN, A, f"{FIRST}/t"))

@@ -32,20 +32,6 @@ def test_without_a_maximum_everything_succeeds_at_once(permits_max: int) -> None
     assert of.latencies == []  # nobody has queued
 
 
-def test_a_time_out_counts_from_the_request_and_lets_the_next_one_have_its_turn() -> None:
-    of = NamedRequests(10, timeout_ns=100)
-    of.acquire("a", 8)
-    of.now = 10
-    of.acquire("large", 5)
-    of.now = 50
-    of.acquire("small", 1)
-    assert of.semaphore.due_ns == 110
-    assert of.pass_time(109) == []
-    assert of.pass_time(110) == ["large timed_out", "small has 1"]
-    assert (of.messages["large"], of.semaphore.queue_size) == ("Permit acquisition timed out", 0)
-    assert of.pass_time(1_000) == []
-
-
 def test_latency_is_told_when_served_and_twice_on_a_time_out() -> None:
     of = NamedRequests(10)
     of.acquire("a", 10)

@@ -15,7 +15,8 @@ from support.there import there
 from support.world import UNIT, A
 
 
-def splitting() -> Scene:
+@pytest.fixture
+def scene() -> Scene:
     """An open topic whose split has begun."""
     scene = Scene()
     scene.open()
@@ -23,24 +24,8 @@ def splitting() -> Scene:
     return scene
 
 
-def test_a_split_makes_the_children_then_seals_the_parent_then_commits() -> None:
-    scene = splitting()
-    make = scene.task()
-    assert isinstance(make, tasks.MakeSegments)
-    scene.answer(make, tasks.TaskDone())
-    seal = scene.task()
-    assert isinstance(seal, tasks.SealSegments)
-    assert scene.state() is TopicState.SEALING
-    scene.answer(seal, tasks.TaskDone(end_offsets=(5, 6, 7, 8)))
-    layout = scene.topic.layout
-    assert [part.segment_id for part in layout.active] == [1, 2]
-    assert layout.segments[0].end_offsets == (5, 6, 7, 8)
-    assert layout.segments[0].sealed_at_epoch == layout.epoch == scene.topic.epoch == 1
-
-
 @pytest.mark.parametrize("steps", range(4))
-def test_another_controller_finishes_what_was_begun_after_any_step(steps: int) -> None:
-    scene = splitting()
+def test_a_new_controller_finishes_what_was_begun_after_any_step(scene: Scene, steps: int) -> None:
     answers = [tasks.TaskDone(), tasks.TaskDone(end_offsets=(0, 0, 0, 0))]
     for step in range(steps):
         if step % 2 == 0:
@@ -70,8 +55,7 @@ def test_without_the_right_to_act_nothing_comes_out() -> None:
     assert scene.task() == task
 
 
-def test_a_split_that_kafka_refuses_for_good_is_undone_and_says_why() -> None:
-    scene = splitting()
+def test_a_split_that_kafka_refuses_for_good_is_undone_and_says_why(scene: Scene) -> None:
     scene.answer(scene.task(), tasks.TaskFailed("no right to create topics", for_good=True))
     assert scene.state() is TopicState.STABLE
     assert scene.topic.move is TopicMove.ABORT
@@ -86,8 +70,7 @@ def test_a_split_that_kafka_refuses_for_good_is_undone_and_says_why() -> None:
     assert scene.topic.next_segment_id == 3, "names in Kafka are never used again"
 
 
-def test_what_may_pass_is_tried_again_after_a_pause_and_given_up_in_the_end() -> None:
-    scene = splitting()
+def test_what_may_pass_is_tried_again_after_a_pause_and_given_up_in_the_end(scene: Scene) -> None:
     scene.answer(scene.task(), tasks.TaskFailed("no answer"))
     assert scene.look() == []
     scene.now += 1.1
@@ -115,8 +98,7 @@ def test_the_pause_between_attempts_doubles_up_to_its_maximum() -> None:
         task = next_attempt(scene, pause_s)
 
 
-def test_sealing_is_tried_again_soon_for_producers_wait_and_the_next_step_begins_anew() -> None:
-    scene = splitting()
+def test_sealing_is_tried_again_soon_and_the_step_after_it_begins_anew(scene: Scene) -> None:
     scene.answer(scene.task(), tasks.TaskDone())
     task = scene.task()
     for pause_s in (1, 2, 4, 5, 5):
@@ -193,8 +175,7 @@ def test_deleting_takes_everything_and_a_new_topic_of_the_name_is_another() -> N
     assert scene.world.unit(UNIT).holder == A
 
 
-def test_garbage_that_kafka_keeps_delays_neither_a_split_nor_pruning() -> None:
-    scene = splitting()
+def test_garbage_that_kafka_keeps_delays_neither_a_split_nor_pruning(scene: Scene) -> None:
     scene.answer(scene.task(), tasks.TaskFailed("no right to create topics", for_good=True))
     for _ in range(6):
         scene.answer(scene.task(), tasks.TaskFailed("no right to delete topics", for_good=True))

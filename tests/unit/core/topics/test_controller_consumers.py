@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from anabranch.core.log.records import SubscriptionChange
 from anabranch.core.subscriptions.subscription import SubscriptionKind, SubscriptionOp
 from anabranch.core.topics.controller import CloseConsumer, Propose, SendAssignment, Unserved
@@ -32,6 +34,11 @@ def told(scene: Scene) -> list[str]:
     return found
 
 
+@pytest.fixture
+def scene() -> Scene:
+    return open_scene("sub")
+
+
 def test_what_one_subscription_has_to_log_holds_up_none_of_the_others() -> None:
     scene = open_scene("one", "other")
     scene.join("one", "c", 1, 11)
@@ -44,16 +51,14 @@ def test_what_one_subscription_has_to_log_holds_up_none_of_the_others() -> None:
     assert told(scene) == ["other: DRAINED"], "the first is on its way"
 
 
-def test_a_consumer_that_falls_silent_is_disconnected() -> None:
-    scene = open_scene("sub")
+def test_a_consumer_that_falls_silent_is_disconnected(scene: Scene) -> None:
     scene.join("sub", "c", 1, 11)
     scene.look()
     scene.now += 11
     assert CloseConsumer(11, "sub") in scene.look()
 
 
-def test_who_leaves_hands_everything_over_at_once() -> None:
-    scene = open_scene("sub")
+def test_who_leaves_hands_everything_over_at_once(scene: Scene) -> None:
     scene.join("sub", "a", 1, 11)
     scene.join("sub", "b", 2, 12)
     scene.look()
@@ -64,8 +69,7 @@ def test_who_leaves_hands_everything_over_at_once() -> None:
     scene.controller.left("another", "a")
 
 
-def test_a_bucket_that_waits_for_too_long_is_told_of_once() -> None:
-    scene = open_scene("sub")
+def test_a_bucket_that_waits_for_too_long_is_told_of_once(scene: Scene) -> None:
     scene.join("sub", "a", 1, 11)
     scene.look()
     scene.join("sub", "b", 2, 12)
@@ -78,8 +82,7 @@ def test_a_bucket_that_waits_for_too_long_is_told_of_once() -> None:
     assert told == [Unserved("sub", ((0, 2), (0, 3)), 96.0)]
 
 
-def test_a_report_is_refused_by_who_may_not_act_or_knows_no_such_subscription() -> None:
-    scene = open_scene("sub")
+def test_a_report_is_refused_by_who_may_not_act_or_knows_no_such_subscription(scene: Scene) -> None:
     scene.join("sub", "c", 1, 11)
     assert scene.controller.heard("sub", "c", 11, (), (), scene.now)
     assert not scene.controller.heard("another", "c", 11, (), (), scene.now)
@@ -97,8 +100,7 @@ def test_nobody_subscribes_to_a_topic_that_is_gone() -> None:
 # --- a subscription that begins anew --------------------------------------------------------------
 
 
-def test_consumers_of_a_subscription_that_was_reset_must_subscribe_again() -> None:
-    scene = open_scene("sub")
+def test_consumers_of_a_subscription_that_was_reset_must_subscribe_again(scene: Scene) -> None:
     scene.join("sub", "c", 1, 11)
     scene.subscribe(SubscriptionOp.RESET)
     scene.look()
@@ -107,8 +109,7 @@ def test_consumers_of_a_subscription_that_was_reset_must_subscribe_again() -> No
     assert scene.pushes() == {12: [0]}
 
 
-def test_a_reset_waits_for_nobody_who_is_known_to_serve_nothing() -> None:
-    scene = open_scene("sub")
+def test_a_reset_waits_for_nobody_who_is_known_to_serve_nothing(scene: Scene) -> None:
     scene.join("sub", "a", 1, 11)
     scene.look()
     scene.join("sub", "b", 2, 12)
@@ -119,10 +120,9 @@ def test_a_reset_waits_for_nobody_who_is_known_to_serve_nothing() -> None:
     assert scene.pushes() == {13: [0]}
 
 
-def test_what_is_held_for_the_former_group_is_free_when_its_holder_has_heard_of_the_new_one() -> (
-    None
-):
-    scene = open_scene("sub")
+def test_what_is_held_for_the_former_group_is_free_when_its_holder_has_heard_of_the_new_one(
+    scene: Scene,
+) -> None:
     scene.join("sub", "a", 1, 11)
     scene.look()
     scene.join("sub", "b", 2, 12)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from anabranch.core.errors import InvalidInputError, UncoveredHashError, UnknownSegmentError
 from anabranch.core.hashing import bucket_of, hash32, segment_hash
 from anabranch.core.topics.layout import SegmentLayout, entered, initial_segments
-from anabranch.core.topics.segment import BUCKETS_MAX, SegmentState, new_segment, tile
+from anabranch.core.topics.segment import BUCKETS_MAX, new_segment, tile
 
 
 def ranges(layout: SegmentLayout) -> list[tuple[int, int, int]]:
@@ -105,19 +105,6 @@ def test_the_halves_of_a_keys_hash_choose_segment_and_bucket() -> None:
 # --- split ----------------------------------------------------------------------------------
 
 
-def test_a_split_halves_at_the_midpoint_and_seals_the_parent() -> None:
-    after = SegmentLayout.initial(1, bucket_budget=4).split_segment(0, now_ms=77)
-    assert ranges(after) == [(1, 0, 0x7FFF), (2, 0x8000, 0xFFFF)]
-    assert (after.epoch, after.next_segment_id) == (1, 3)
-    parent, low, high = after.segments.values()
-    assert (parent.state, parent.child_ids) == (SegmentState.SEALED, (1, 2))
-    assert (parent.sealed_at_epoch, parent.sealed_at_ms) == (1, 77)
-    for child in (low, high):
-        assert (child.state, child.parent_ids, child.child_ids) == (SegmentState.ACTIVE, (0,), ())
-        assert (child.created_at_epoch, child.created_at_ms, child.buckets) == (1, 77, 2)
-        assert (child.sealed_at_epoch, child.sealed_at_ms, child.end_offsets) == (0, 0, ())
-
-
 def test_a_range_can_be_split_down_to_single_hashes_and_no_further() -> None:
     layout = SegmentLayout.initial(1)
     for _ in range(16):
@@ -174,15 +161,6 @@ def test_a_rollover_to_the_same_buckets_or_of_a_sealed_segment_is_refused() -> N
         layout.rebucket_segment(2, 2)
     with pytest.raises(InvalidInputError, match="Cannot rebucket non-active segment: 1"):
         layout.rebucket_segment(1, 8)
-
-
-def test_what_is_pruned_is_named_by_nobody_any_more() -> None:
-    after = twice_split().prune_segment(0)
-    assert list(after.segments) == [1, 2, 3, 4]
-    assert all(0 not in part.parent_ids for part in after.segments.values())
-    assert after.segments[3].parent_ids == (1,)
-    assert (after.epoch, after.next_segment_id) == (3, 5)
-    assert tile(after.active)
 
 
 def test_an_active_segment_is_not_pruned() -> None:

@@ -26,6 +26,11 @@ def changed(part: SegmentInfo, **fields: Any) -> SegmentInfo:
 # --- first layouts --------------------------------------------------------------------------
 
 
+@pytest.fixture
+def world() -> World:
+    return opened()
+
+
 @pytest.mark.parametrize(
     "parts",
     [
@@ -104,9 +109,8 @@ def test_a_relocation_changes_nothing_but_the_segment_and_keeps_what_it_is_to_le
     ],
 )
 def test_children_must_fit_their_operation_and_parents(
-    operation: Operation, fields: dict[str, Any]
+    world: World, operation: Operation, fields: dict[str, Any]
 ) -> None:
-    world = opened()
     assert world.tell(world.begin(operation, split(world), **fields)) is Verdict.SEGMENTS_INVALID
 
 
@@ -127,8 +131,7 @@ def test_children_must_fit_their_operation_and_parents(
         {"end": 0x4000},
     ],
 )
-def test_a_child_with_a_wrong_field_does_not_fit(fields: dict[str, Any]) -> None:
-    world = opened()
+def test_a_child_with_a_wrong_field_does_not_fit(world: World, fields: dict[str, Any]) -> None:
     low, high = split(world)
     begin = world.begin(Operation.SPLIT, (changed(low, **fields), high), parents=(0,))
     assert world.tell(begin) is Verdict.SEGMENTS_INVALID
@@ -161,8 +164,7 @@ def test_more_than_two_neighbours_may_be_merged_at_once() -> None:
     assert ends == {1: (8,), 2: (9,), 3: (7,), 4: ()}
 
 
-def test_a_sealed_segment_takes_part_in_no_further_operation() -> None:
-    world = opened()
+def test_a_sealed_segment_takes_part_in_no_further_operation(world: World) -> None:
     world.committed(Operation.SPLIT, split(world))
     stale = SegmentLayout(0, 4, initial_segments(2))
     for operation, children in (
@@ -183,8 +185,7 @@ def test_a_commit_brings_one_end_for_each_partition_of_each_parent(ends: tuple[i
 
 
 @pytest.mark.parametrize("ids", [(), (0,), (2, 0), (9,)])
-def test_only_garbage_is_cleared(ids: tuple[int, ...]) -> None:
-    world = opened()
+def test_only_garbage_is_cleared(world: World, ids: tuple[int, ...]) -> None:
     world.must(world.begin(Operation.SPLIT, split(world)))
     world.must(world.topic(TopicMove.ABORT))
     assert world.tell(world.topic(TopicMove.CLEAR, segment_ids=ids)) is Verdict.SEGMENTS_INVALID
@@ -232,30 +233,6 @@ def test_a_segment_that_is_lost_ends_where_it_began_and_nobody_waits_for_it() ->
 # --- epochs -------------------------------------------------------------------------------
 
 
-def test_the_epoch_counts_changes_of_the_layout_and_nothing_else() -> None:
-    world = opened(1)
-    topic = world.scalable
-    world.committed(Operation.SPLIT, split(world))
-    assert topic().epoch == 1
-    parent, *children = (layout(world).segments[each] for each in (0, 1, 2))
-    assert (parent.created_at_epoch, parent.sealed_at_epoch) == (0, 1)
-    assert [part.created_at_epoch for part in children] == [1, 1]
-    world.must(world.topic(TopicMove.UPDATE, properties=("a", "b")))
-    world.must(world.topic(TopicMove.POLICY, auto_scale=("enabled", "false")))
-    world.must(world.begin(Operation.SPLIT, split(world, 1)))
-    world.must(world.topic(TopicMove.ABORT))
-    world.must(world.topic(TopicMove.CLEAR, segment_ids=(3, 4)))
-    assert topic().epoch == 1
-    world.committed(Operation.REBUCKET, layout(world).rebucket_children(2, 8))
-    assert topic().epoch == 2
-    world.committed(Operation.MERGE, layout(world).merge_children(1, 5))
-    assert topic().epoch == layout(world).segments[6].created_at_epoch == 3
-    world.must(world.topic(TopicMove.PRUNE, segment_ids=(0,)))
-    assert topic().epoch == layout(world).epoch == 4
-    world.must(world.topic(TopicMove.DELETE))
-    assert topic().epoch == 4
-
-
 def test_what_an_older_release_has_counted_stays_and_is_counted_on_from() -> None:
     world = owned()
     old: dict[str, Any] = {"counts_changes": False}  # as records before version 3 are read
@@ -284,8 +261,7 @@ def prune(world: World, *ids: int) -> Verdict:
     return world.tell(world.topic(TopicMove.PRUNE, segment_ids=ids))
 
 
-def test_what_nobody_has_to_read_is_pruned() -> None:
-    world = opened()
+def test_what_nobody_has_to_read_is_pruned(world: World) -> None:
     for name in ("first", "second"):
         world.must(world.subscription(SubscriptionOp.CREATE, name))
     world.committed(Operation.SPLIT, split(world))

@@ -19,8 +19,12 @@ from support.world import FIRST, TOPIC, UNIT, A, B, World
 # --- from creation to removal ---------------------------------------------------------------
 
 
-def test_a_topic_of_the_same_name_is_another_incarnation() -> None:
-    world = opened()
+@pytest.fixture
+def world() -> World:
+    return opened()
+
+
+def test_a_topic_of_the_same_name_is_another_incarnation(world: World) -> None:
     former = world.scalable()
     late_topic = world.topic(TopicMove.UPDATE, properties=("a", "b"))
     late_subscription = world.subscription(SubscriptionOp.CREATE)
@@ -36,9 +40,8 @@ def test_a_topic_of_the_same_name_is_another_incarnation() -> None:
     assert world.tell(late_subscription) is Verdict.OTHER_INCARNATION
 
 
-def test_what_is_deleted_while_its_children_are_made_names_them_yet() -> None:
+def test_what_is_deleted_while_its_children_are_made_names_them_yet(world: World) -> None:
     """Their Kafka topics are to be found by that."""
-    world = opened()
     world.must(world.begin(Operation.SPLIT, split(world)))
     world.must(world.topic(TopicMove.DELETE))
     assert world.scalable().is_restless
@@ -48,8 +51,7 @@ def test_what_is_deleted_while_its_children_are_made_names_them_yet() -> None:
 # --- who, and what version ------------------------------------------------------------------
 
 
-def test_the_next_owner_of_the_bundle_goes_on_and_the_former_may_not() -> None:
-    world = opened()
+def test_the_next_owner_of_the_bundle_goes_on_and_the_former_may_not(world: World) -> None:
     world.must(world.begin(Operation.SPLIT, split(world)))
     world.must(world.move(Move.RELEASE, A, broker=B))
     assert controller_of(world.replica, TOPIC)[1] == A  # until it has handed over
@@ -99,8 +101,7 @@ def test_a_topic_with_a_bad_name_is_not_created(local: str) -> None:
     assert world.tell(create) is Verdict.INVALID_VALUE
 
 
-def test_properties_and_overrides_come_in_pairs() -> None:
-    world = opened()
+def test_properties_and_overrides_come_in_pairs(world: World) -> None:
     odd = world.topic(TopicMove.POLICY, auto_scale=("enabled",))
     assert world.tell(odd) is Verdict.INVALID_VALUE
     assert world.tell(world.topic(TopicMove.UPDATE, properties=("a",))) is Verdict.INVALID_VALUE
@@ -110,17 +111,10 @@ def test_properties_and_overrides_come_in_pairs() -> None:
     assert topic.epoch == 0  # nothing of its layout has changed
 
 
-def test_a_namespace_with_topics_is_not_deleted() -> None:
-    world = opened()
+def test_a_namespace_with_topics_is_not_deleted(world: World) -> None:
     world.must(world.move(Move.RELEASE, A))
     world.must(world.move(Move.FREE, A))
     assert world.tell(world.namespace(FIRST, PolicyOp.DELETE)) is Verdict.NAMESPACE_BUSY
-    world.owned(A)
-    world.must(world.topic(TopicMove.DELETE))
-    world.must(world.topic(TopicMove.REMOVE))
-    world.must(world.move(Move.RELEASE, A))
-    world.must(world.move(Move.FREE, A))
-    assert world.tell(world.namespace(FIRST, PolicyOp.DELETE)) is Verdict.ACCEPTED
 
 
 # --- precedence -----------------------------------------------------------------------------

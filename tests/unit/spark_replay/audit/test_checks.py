@@ -183,14 +183,7 @@ def test_a_broker_that_leaves_on_its_own_needs_no_lease_to_lapse() -> None:
     name = history.units()[1]
     history.assign(name, SECOND)
     history.transfer(name, THIRD)
-    record = SessionChange(
-        proposal_id=history.new_id(),
-        broker=SECOND,
-        op=SessionOp.CLOSE,
-        version=history.sessions[SECOND] + 1,
-        actor=SECOND,
-        session=history.sessions[SECOND],
-    )
-    history.accepted(record)
+    known, fields = history.state.session(SECOND), {"broker": SECOND, "op": SessionOp.CLOSE}
+    history.accepted(history.next_of(SessionChange, known, actor=SECOND, **fields))
     history.transfer(name, FIRST)
     assert violated(audited(history)) == []

@@ -134,31 +134,32 @@ def test_after_a_resignation_another_may_be_elected() -> None:
     assert (told(check.tally), check.tally.examined) == ([], 2)
 
 
+FREE, LED, LEFT = (UnitState.FREE, True), (UnitState.OWNED, True), (UnitState.OWNED, False)
+
+
 @pytest.mark.parametrize(
-    ("state", "record", "said"),
+    ("before", "record", "said"),
     [
-        (UnitState.FREE, elected(Move.ELECT, 6), ""),
-        (UnitState.FREE, elected(Move.ELECT, 5), f"epoch 5 of {HEIR} follows epoch 5 of no leader"),
-        (UnitState.OWNED, elected(Move.ELECT, 6), f"{HEIR} became leader while {HOLDER} led"),
-        (UnitState.OWNED, elected(Move.SUCCEED, 6), f"{HEIR} became leader while {HOLDER} led"),
-        (UnitState.OWNED, elected(Move.RESIGN, 6), f"{HEIR} resigned, but {HOLDER} led"),
-        (UnitState.OWNED, elected(Move.RESIGN, 6, HOLDER), ""),
-        (UnitState.FREE, elected(Move.RESIGN, 6), f"{HEIR} resigned, but nobody led"),
+        (FREE, elected(Move.ELECT, 6), ""),
+        (FREE, elected(Move.ELECT, 5), f"epoch 5 of {HEIR} follows epoch 5 of no leader"),
+        (LED, elected(Move.ELECT, 6), f"{HEIR} became leader while {HOLDER} led"),
+        (LED, elected(Move.SUCCEED, 6), f"{HEIR} became leader while {HOLDER} led"),
+        (LED, elected(Move.RESIGN, 6), f"{HEIR} resigned, but {HOLDER} led"),
+        (LED, elected(Move.RESIGN, 6, HOLDER), ""),
+        (FREE, elected(Move.RESIGN, 6), f"{HEIR} resigned, but nobody led"),
+        (LEFT, elected(Move.SUCCEED, 6), ""),
     ],
 )
-def test_leadership_passes_from_the_snapshot(state: UnitState, record: UnitMove, said: str) -> None:
-    check = leadership((LEADERSHIP, unit(state, HOLDER)), (f"session:{HOLDER}", session()))
+def test_leadership_passes_from_the_snapshot(
+    before: tuple[UnitState, bool], record: UnitMove, said: str
+) -> None:
+    """`before`: of the leadership, and whether its last holder's session is open."""
+    state, is_open = before
+    known = session(is_open=is_open)
+    check = leadership((LEADERSHIP, unit(state, HOLDER)), (f"session:{HOLDER}", known))
     check.shared(9, record)
     assert told(check.tally) == ([(9, f"leadership: {said}")] if said else [])
     assert check.tally.examined == 1
-
-
-def test_a_leader_whose_session_is_over_may_be_succeeded() -> None:
-    check = leadership(
-        (LEADERSHIP, unit(UnitState.OWNED, HOLDER)), (f"session:{HOLDER}", session(is_open=False))
-    )
-    check.shared(9, elected(Move.SUCCEED, 6))
-    assert told(check.tally) == []
 
 
 def test_a_session_is_ended_by_the_leader_or_is_the_leaders_own() -> None:
@@ -194,6 +195,3 @@ def test_versions_go_on_from_the_snapshot() -> None:
         check.accepted(9, record, ((BUNDLE, unit(UnitState.RELEASING, version=version)),))
         wrong = (9, f"{BUNDLE}: version {version} was accepted where version 6 comes next")
         assert told(check.tally) == ([] if fine else [wrong, wrong])
-
-
-# --- topics ---------------------------------------------------------------------------------

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+from anabranch.core.autoscale.decisions import Blocked
 from anabranch.core.autoscale.policy import AutoScalePolicy
 from anabranch.core.hashing import RING16
 from anabranch.spark_replay.backtest.grid import Grid
@@ -17,21 +20,23 @@ _DEFAULT = AutoScalePolicy()
 _NO_RULES = Rules()
 
 
-def _run(
+def _replay(
     minutes: list[tuple[int, float]],
     policy: AutoScalePolicy = _DEFAULT,
     rules: Rules = _NO_RULES,
     *,
-    yardstick: AutoScalePolicy = _DEFAULT,
     spread: Spread | None = None,
     pieces: int = 1,
-    consumers: tuple[tuple[int, int], ...] = (),
-) -> PolicyOutcome:
+) -> PolicyReplay:
     """For so many minutes so many messages a second come in, to each piece of the ring alike."""
     rates = [[[rate / pieces] * pieces] * 4 for count, rate in minutes for _ in range(count)]
     edges = range(0, RING16 + 1, RING16 // pieces)
-    grid = Grid(0, 60_000, np.array(rates, np.float64), edges, consumers)
-    return PolicyReplay(grid, below(spread or Spread(), "t", 0), policy, yardstick, rules).run("p")
+    grid = Grid(0, 60_000, np.array(rates, np.float64), edges)
+    return PolicyReplay(grid, below(spread or Spread(), "t", 0), policy, _DEFAULT, rules)
+
+
+def _run(minutes: list[tuple[int, float]], *given: Any, **more: Any) -> PolicyOutcome:
+    return _replay(minutes, *given, **more).run("p")
 
 
 def _told(outcome: PolicyOutcome) -> list[tuple[int, str, str]]:
@@ -87,14 +92,34 @@ def test_a_hot_key_is_not_split_at_every_step() -> None:
 
 def test_a_topic_begins_with_no_more_buckets_than_its_policy_allows_a_segment() -> None:
     policy = AutoScalePolicy(entry_bucket_budget=64, max_entry_buckets_per_segment=8)
-    grid = Grid(0, 60_000, np.zeros((1, 4, 1)), (0, RING16))
-    replay = PolicyReplay(grid, below(Spread(), "t", 0), policy, policy, Rules(segments=2))
+    replay = _replay([(1, 0.0)], policy, Rules(segments=2))
     assert [part.buckets for part in replay.layout.active] == [8, 8]
 
 
 def test_a_policy_that_is_switched_off_does_nothing() -> None:
     figures = _run([(10, 99_000.0)], AutoScalePolicy(enabled=False)).figures
     assert (figures.operations, figures.over_threshold_s) == (0, 600)
+
+
+def test_what_was_decided_takes_effect_after_its_time_and_nothing_is_decided_meanwhile() -> None:
+    outcome = _run([(10, 15_000.0)], rules=Rules(operation_s=150.0))
+    assert _told(outcome) == [(4, "split 0", "msgRateIn")]
+    figures = outcome.figures
+    assert (figures.splits, figures.evaluations, figures.over_threshold_s) == (1, 7, 240)
+
+
+def test_what_stands_in_the_way_is_counted_by_its_time() -> None:
+    figures = _run([(10, 15_000.0)], AutoScalePolicy(max_segments=1)).figures
+    assert figures.blocked_s == {Blocked.MAX_SEGMENTS.value: 600}
+    assert (figures.operations, figures.evaluations) == (0, 10)
+
+
+@pytest.mark.parametrize(("minutes", "left"), [(3, [0, 1, 2]), (4, [1, 2])])
+def test_a_sealed_segment_is_forgotten_once_its_time_is_over(minutes: int, left: list[int]) -> None:
+    rules = Rules(retention_s=0.0, sealed_retention_s=130.0)
+    replay = _replay([(minutes, 15_000.0)], rules=rules)
+    replay.run("p")
+    assert sorted(replay.layout.segments) == left
 
 
 def test_totals_are_sums_and_the_most_segments_of_one() -> None:

@@ -51,17 +51,13 @@ def test_settings_are_named_and_varied_in_all_combinations(tmp_path: Path) -> No
         ('x={"brokerLoadTargetStd": 1}', "x", "there is no setting brokerLoadTargetStd"),
         ('x={"loadBalancerBrokerLoadTargetStd": "wide"}', "x", "Expected `float`, got `str`"),
         ('x={"loadBalancerBrokerLoadTargetStd": -1}', "x", "must be a number from 0 to"),
+        ("default", "default", "two settings have this name"),
     ],
 )
 def test_settings_that_cannot_be_used_are_named(given: str, name: str, why: str) -> None:
     found, faults = parse_variants(["default", given], [])
     assert list(found) == ["default"]
     assert why in faults[name]
-
-
-def test_two_settings_of_one_name_are_one() -> None:
-    found, faults = parse_variants(["default", "default"], [])
-    assert (list(found), faults) == (["default"], {"default": "two settings have this name"})
 
 
 @pytest.mark.parametrize(

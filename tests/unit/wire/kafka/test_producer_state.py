@@ -74,13 +74,11 @@ def told(
     return framed(struct.pack(">i", 0) + varint(2) + topic + tags)
 
 
-def ended(
-    partition: int = 4, error: int = 0, end: int = 9, tags: bytes = TAGS, count: int = 1
-) -> bytes:
+def ended(partition: int = 4, error: int = 0, end: int = 9, count: int = 1) -> bytes:
     """An answer on where a partition ends."""
-    each = struct.pack(">ihqqi", partition, error, -1, end, 3) + tags
-    topic = text("orders") + varint(count + 1) + each * count + tags
-    return framed(struct.pack(">i", 0) + varint(2) + topic + tags)
+    each = struct.pack(">ihqqi", partition, error, -1, end, 3) + TAGS
+    topic = text("orders") + varint(count + 1) + each * count + TAGS
+    return framed(struct.pack(">i", 0) + varint(2) + topic + TAGS)
 
 
 def question_of_end(partition: int) -> bytes:

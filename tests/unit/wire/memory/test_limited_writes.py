@@ -47,23 +47,6 @@ async def peer_and_client(
         yield peer, client
 
 
-async def test_direct_memory_is_held_until_the_other_side_has_taken_the_message() -> None:
-    limiter = limiter_of(10 * UNREAD)
-    async with peer_and_client() as (peer, client):
-        sends = sent(limiter, peer)
-        await until(lambda: limiter.side(DIRECT).acquired > 0)
-        assert not sends[-1].done()
-        before = limiter.side(DIRECT).acquired
-        assert before >= UNREAD
-        for _ in range(3):
-            answer = await client.told()
-            assert len(answer.scalableTopicUpdate.message) == UNREAD
-            assert limiter.side(DIRECT).acquired <= before
-        assert await asyncio.gather(*sends) == [True] * 3
-        assert acquired(limiter) == (0, 0)
-        assert peer.is_drained
-
-
 async def test_never_does_more_wait_on_a_connection_than_is_held_for_it() -> None:
     limiter = limiter_of(10 * UNREAD)
     async with peer_and_client() as (peer, client):

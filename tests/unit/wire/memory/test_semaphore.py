@@ -34,9 +34,7 @@ async def waiting(semaphore: AsyncSemaphore, *sizes: int) -> list[asyncio.Task[P
 
 async def test_each_refusal_has_its_error_with_the_remedy() -> None:
     remedies = {Refusal.QUEUE_FULL: "raise queueSize"}
-    semaphore = AsyncSemaphore(limits(queue_max=1, timeout_ns=50 * MS), None, remedies)
-    with pytest.raises(errors.InvalidPermitsError, match=r"^Invalid negative permits value: -1$"):
-        await semaphore.acquire(-1)
+    semaphore = AsyncSemaphore(limits(queue_max=1), None, remedies)
     with pytest.raises(errors.InvalidPermitsError, match=r"^Requested permits=11 is larger"):
         await semaphore.acquire(11)
     with pytest.raises(
@@ -52,11 +50,10 @@ async def test_each_refusal_has_its_error_with_the_remedy() -> None:
         ),
     ):
         await semaphore.acquire(1)
+    semaphore.configure(limits(queue_max=1, timeout_ns=MS))
     with pytest.raises(errors.PermitAcquireTimeoutError, match=r"^Permit acquisition timed out$"):
         await waits
     assert semaphore.acquired == 10
-    with pytest.raises(errors.InvalidPermitsError, match=r"^Invalid permit type"):
-        AsyncSemaphore(limits()).release(permit)
     semaphore.close()
     with pytest.raises(errors.PermitAcquireAlreadyClosedError, match=r"^Semaphore is closed$"):
         await semaphore.acquire(1)
@@ -203,16 +200,3 @@ async def test_other_limits_count_for_those_who_wait_already() -> None:
     semaphore.configure(limits(15, timeout_ns=20 * MS))
     with pytest.raises(errors.PermitAcquireTimeoutError):
         await waits
-
-
-async def test_limits_that_change_all_the_time_lose_no_permits() -> None:
-    semaphore = AsyncSemaphore(limits())
-    tasks = [asyncio.create_task(_use(semaphore, 2 + each % 5)) for each in range(60)]
-    for each in (5, 0, 3, 20, -1, 8, 1, 10) * 4:
-        semaphore.configure(limits(each, queue_max=each * 3))
-        await asyncio.sleep(0)
-    semaphore.configure(limits(timeout_ns=50 * MS))
-    ends = await asyncio.gather(*tasks, return_exceptions=True)
-    assert any(each is None for each in ends)
-    assert all(each is None or isinstance(each, errors.PermitAcquireError) for each in ends)
-    assert (semaphore.acquired, semaphore.queue_size) == (0, 0)

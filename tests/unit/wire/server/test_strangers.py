@@ -18,9 +18,8 @@ from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.connection import ConnectionLimits
-from anabranch.wire.framing import encode_frame
 from anabranch.wire.server.gate import Gate, code_of
-from anabranch.wire.server.server import Peer, Routes, WireServer
+from anabranch.wire.server.server import WireServer
 from support.waiting import WAIT_S, until
 from support.wire import HOST, Raw, lookups, on_both_loops, serving
 
@@ -68,6 +67,7 @@ async def all_left(server: WireServer) -> None:
     await until(lambda: not server.peers)
     found = server.gate.account
     assert (found.connections, found.strangers, found.watches, server.gate.memory) == (0, 0, 0, 0)
+    assert not server.gate._keeps
 
 
 @on_both_loops
@@ -146,62 +146,6 @@ async def test_half_frames_of_one_address_cost_nobody_else_anything() -> None:
         end(silent)
         client.writer.close()
         await all_left(server)
-
-
-def large_answers(peer: Peer) -> Routes:
-    """Each look-up is answered by 100 kB; little of it fits the socket."""
-    assert peer._transport is not None
-    peer._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16_384)
-
-    async def lookup(command: BaseCommand) -> None:
-        peer.send(
-            pb.CommandLookupTopicResponse(
-                request_id=command.lookupTopic.request_id, brokerServiceUrl="x" * 100_000
-            )
-        )
-
-    return {BaseCommand.LOOKUP: lookup}
-
-
-@on_both_loops
-async def test_slow_readers_of_one_address_share_its_memory_however_many_they_are() -> None:
-    """Each of them is far below what one connection may have."""
-
-    account = AccountLimits(memory=60_000_000, memory_per_ip=10_000_000)
-    async with (
-        serving(large_answers, ConnectionLimits(unread_s_max=600, account=account)) as server,
-        honest(server) as client,
-        AsyncExitStack() as stack,
-    ):
-        most = 0
-        for _ in range(20):
-            greedy = await stack.enter_async_context(honest(server, HOST))
-            for _ in range(40):  # 4 MB, of which nothing is read
-                greedy.send(LOOKUP)
-            await greedy.writer.drain()
-            assert await is_served(client)
-            most = max(most, server.gate.memory)
-        await until(lambda: server.gate.counts[PortRefusal.MEMORY_PER_IP] >= 5)
-        assert most <= 10_000_000 + 4_100_000  # one turn of the loop may add what one asks for
-        assert server.gate.counts[PortRefusal.NOT_READ] == 0
-        assert await is_served(client)
-        await stack.aclose()
-        client.writer.close()
-        await all_left(server)
-
-
-@on_both_loops
-async def test_those_who_come_and_go_leave_nothing_behind() -> None:
-    connect = pb.CommandConnect(client_version="raw", protocol_version=15)
-    said = encode_frame(commands.envelope(connect).SerializeToString())
-    async with serving(lookups) as server:
-        async with honest(server) as client:
-            for _ in range(5):
-                end(await flood(server, 20))
-                end(await flood(server, 20, said, BEGUN))
-                assert await is_served(client)
-        await all_left(server)
-        assert not server.gate._keeps
 
 
 @on_both_loops

@@ -171,11 +171,6 @@ def test_a_subscription_is_created_or_was_there_and_one_of_another_type_is_refus
     assert "delete it first" in said[2].output
 
 
-def test_an_address_may_leave_out_its_scheme() -> None:
-    with node(lambda _verb, _path: (200, {}, ["acme"])) as asked:
-        assert connect(asked.removeprefix("http://") + "/").tenants.get_tenants() == ["acme"]
-
-
 def test_a_port_that_does_not_speak_http_is_said_to_be_the_wrong_one() -> None:
     def hang_up(server: socket.socket) -> None:
         with contextlib.suppress(OSError):

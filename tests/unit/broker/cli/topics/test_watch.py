@@ -122,9 +122,3 @@ def test_lines_of_json_have_an_event_a_topic_and_a_time(given: _Given) -> None:
     assert [(each["event"], each["topic"]) for each in told] == [("removed", A), ("added", B)]
     assert all(each["time"].endswith("Z") for each in told)
     assert given.asked == TopicSelection("public/default", properties={"team": "blue"})
-
-
-def test_a_property_needs_a_value() -> None:
-    found = CliRunner().invoke(watch, ["--property", "team"])
-    assert found.exit_code == 2
-    assert "--property team is not KEY=VALUE" in found.output

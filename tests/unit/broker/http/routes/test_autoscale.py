@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from anabranch.core.autoscale.load import SegmentLoad
-from anabranch.core.autoscale.policy import Level
 from support.http import HttpNode, on_nodes
 from support.memory_cluster import until
 from support.scalable import TOPIC, created, layout, refused
@@ -14,27 +13,6 @@ ABOVE = "/admin/v2/namespaces/public/default/scalableTopicAutoScalePolicy"
 
 
 @on_nodes()
-async def test_a_topic_overrides_its_namespace_which_overrides_the_settings(node: HttpNode) -> None:
-    await created(node)
-    http = node.http
-    above = {"maxSegments": 8, "minSegments": 2}
-    assert (await http.post(ABOVE, json=above)).status_code == 204
-    own = {"minSegments": 3, "splitCooldownSeconds": 1.5, "mergeWindowSeconds": None}
-    assert (await http.post(POLICY, json=own)).status_code == 204
-    assert (await http.get(ABOVE)).json() == above
-    assert (await http.get(POLICY)).json() == {"minSegments": 3, "splitCooldownSeconds": 1.5}
-    found = node.node.operations.topics.policies.effective(NAME)
-    policy, origins = found.policy, found.origins
-    assert (policy.max_segments, origins["maxSegments"]) == (8, Level.NAMESPACE)
-    assert (policy.min_segments, origins["minSegments"]) == (3, Level.TOPIC)
-    assert (policy.max_dag_depth, origins["maxDagDepth"]) == (10, Level.BROKER)
-    assert (await layout(node))["autoScalePolicy"] == {
-        "minSegments": 3,
-        "splitCooldownSeconds": 1.5,
-    }
-
-
-@on_nodes()
 async def test_what_is_removed_falls_back_to_the_level_above(node: HttpNode) -> None:
     await created(node)
     http = node.http
@@ -42,6 +20,8 @@ async def test_what_is_removed_falls_back_to_the_level_above(node: HttpNode) -> 
         answer = await http.get(path)
         assert (answer.status_code, answer.content) == (204, b"")
         assert (await http.post(path, json={"enabled": False})).status_code == 204
+        assert (await http.get(path)).json() == {"enabled": False}
+    assert (await layout(node))["autoScalePolicy"] == {"enabled": False}
     assert not node.node.operations.topics.policies.effective(NAME).policy.enabled
     for path in (POLICY, ABOVE):
         assert (await http.delete(path)).status_code == 204

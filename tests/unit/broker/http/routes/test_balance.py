@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
 
 import pytest
@@ -67,17 +66,6 @@ async def test_the_leader_tells_how_loads_stand_and_what_it_does(nodes: list[Htt
     assert (cycle["ended"], cycle["condition"], cycle["hits"]) == ("HITS", "Overloaded", 3)
     assert (cycle["setting"], found["settings"][HITS]) == (HITS, 3)
     assert (cycle["unloads"], cycle["counted"]) == ([], "HitCount")
-
-
-@on_nodes(3)
-async def test_a_load_that_cannot_be_meant_stops_no_other_balancing(nodes: list[HttpNode]) -> None:
-    leader, hot, bundles = await heated(nodes)
-    wrong = next(each for each in nodes if each not in (leader, hot))
-    tell(leader.node, {leader.id: 0.1, hot.id: 0.9, wrong.id: math.nan}, {hot.id: bundles})
-    found = (await leader.http.post(PLAN, json={HITS: 0})).json()
-    told = {each["brokerId"]: (each["load"], each["ignored"]) for each in found["brokers"]}
-    assert told[wrong.id] == (None, "its msg_throughput_in is negative or no number")
-    assert {each["source"] for each in found["cycles"][0]["unloads"]} == {hot.id}
 
 
 @on_nodes(2)

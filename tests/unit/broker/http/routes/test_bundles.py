@@ -69,7 +69,6 @@ async def test_what_cannot_be_done_to_a_bundle_is_refused(node: HttpNode) -> Non
     for path, status, named in (
         ("0x40000000_0x00000000/unload", 412, "is empty"),
         ("zero/unload", 412, "'zero'"),
-        ("zero/split", 412, "'zero'"),
         ("0x00000000_0x00000001/unload", 412, "Cannot find bundle"),
         (f"{UNIT}/unload?destinationBroker=nobody:1", 409, "nobody:1 is not one of"),
         (f"{UNIT}/unload?destinationBroker=nobody", 412, "host:webPort"),

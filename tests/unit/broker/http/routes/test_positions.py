@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -10,14 +10,12 @@ import pytest
 from anabranch.broker.topics.operations import TopicOperations
 from anabranch.broker.topics.subscriptions.open_transactions import HeldBucket
 from anabranch.channel.errors import KafkaAccessError, KafkaUnreachableError
-from anabranch.core.names import Namespace
 from anabranch.core.topic_lists.sorted_names import SortedNames
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.kafka.producer_state import ProducerState
 from anabranch.wire.kafka.transactions import KnownTransaction
-from anabranch.wire.memory.limiter import AsyncDualMemoryLimiter
 from support.binary_consumer import client_of
-from support.http import HttpNode, http_nodes, on_nodes
+from support.http import HttpNode, on_nodes
 from support.memory_cluster import MemoryCluster, until
 from support.scalable import BILLING, TOPIC, billing, created, refused, split_with_records, stats
 
@@ -170,19 +168,6 @@ async def test_a_seek_to_a_time_begins_every_bucket(node: HttpNode, cluster: Mem
     assert (found["msgBacklog"], found["drainedSegments"]) == (32, [])
 
 
-@on_nodes()
-async def test_skipping_everything_leaves_nothing_to_read_but_what_comes_later(
-    node: HttpNode, cluster: MemoryCluster
-) -> None:
-    _, first, _ = await split_with_records(node)
-    await subscribed(node)
-    answer = await node.http.post(f"{BILLING}/skip-all")
-    assert (answer.status_code, answer.content) == (204, b"")
-    cluster.segments.ends[first][1] += 2
-    found = await billing(node)
-    assert (found["segments"], found["drainedSegments"]) == ({"0": 0, "1": 2, "2": 0}, [0])
-
-
 @on_nodes(**SERVED)
 async def test_consumers_begin_where_their_subscription_is_put(node: HttpNode) -> None:
     await split_with_records(node)
@@ -305,54 +290,51 @@ async def test_a_subscription_of_a_single_segment_is_the_topics(node: HttpNode) 
     refused(await http.get(f"{segment}/queue/backlog"), 503, "kafka-share-groups.sh")
 
 
-async def test_a_whole_bundle_s_backlogs_and_subscriptions(monkeypatch: pytest.MonkeyPatch) -> None:
+@on_nodes()
+async def test_a_whole_bundle_s_backlogs_and_subscriptions(
+    node: HttpNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    http, ends = node.http, node.cluster.segments.ends
     real_names = TopicOperations.names
 
-    async def names_and_one_that_is_gone(
-        topics: TopicOperations,
-        ns: Namespace,
-        wanted: Iterable[tuple[str, str]],
-        limiter: AsyncDualMemoryLimiter,
-    ) -> Callable[[], Awaitable[SortedNames]]:
+    async def names_and_one_that_is_gone(*asked: Any) -> Callable[[], Awaitable[SortedNames]]:
         """One of them is deleted before its turn comes."""
-        find = await real_names(topics, ns, wanted, limiter)
+        find = await real_names(*asked)
 
         async def found() -> SortedNames:
             return SortedNames(["topic://public/one/gone", *await find()])
 
         return found
 
-    async with http_nodes() as (nodes, cluster):
-        http = nodes[0].http
-        home = "/admin/v2/namespaces/public/default"
-        whole = f"{home}/0x00000000_0xffffffff"
-        refused(await http.post(f"{whole}/clearBacklog"), 412, "Cannot find bundle")
-        await http.put("/admin/v2/namespaces/public/one", json={"numBundles": 1})
-        whole = whole.replace("default", "one")
-        scalable = "/admin/v2/scalable/public/one"
-        for topic in ("a", "b"):
-            assert (await http.put(f"{scalable}/{topic}")).status_code == 204
-            for name in ("billing", "audit"):
-                path = f"{scalable}/{topic}/subscriptions/{name}"
-                assert (await http.put(path)).status_code == 204
-        for kafka in cluster.segments.ends:
-            cluster.segments.ends[kafka] = [1, 1, 1, 1]
+    home = "/admin/v2/namespaces/public/default"
+    whole = f"{home}/0x00000000_0xffffffff"
+    refused(await http.post(f"{whole}/clearBacklog"), 412, "Cannot find bundle")
+    await http.put("/admin/v2/namespaces/public/one", json={"numBundles": 1})
+    whole = whole.replace("default", "one")
+    scalable = "/admin/v2/scalable/public/one"
+    for topic in ("a", "b"):
+        assert (await http.put(f"{scalable}/{topic}")).status_code == 204
+        for name in ("billing", "audit"):
+            path = f"{scalable}/{topic}/subscriptions/{name}"
+            assert (await http.put(path)).status_code == 204
+    for kafka in ends:
+        ends[kafka] = [1, 1, 1, 1]
 
-        async def backlogs() -> list[dict[str, int]]:
-            found = [(await http.get(f"{scalable}/{topic}/stats")).json() for topic in ("a", "b")]
-            return [
-                {name: each["msgBacklog"] for name, each in one["subscriptions"].items()}
-                for one in found
-            ]
+    async def backlogs() -> list[dict[str, int]]:
+        found = [(await http.get(f"{scalable}/{topic}/stats")).json() for topic in ("a", "b")]
+        return [
+            {name: each["msgBacklog"] for name, each in one["subscriptions"].items()}
+            for one in found
+        ]
 
-        assert (await http.post(f"{whole}/clearBacklog/audit")).status_code == 204
-        assert await backlogs() == [{"audit": 0, "billing": 4}] * 2
-        assert (await http.post(f"{whole}/clearBacklog")).status_code == 204
-        assert await backlogs() == [{"audit": 0, "billing": 0}] * 2
-        monkeypatch.setattr(TopicOperations, "names", names_and_one_that_is_gone)
-        for _ in range(2):
-            assert (await http.post(f"{whole}/unsubscribe/audit")).status_code == 204
-        assert await backlogs() == [{"billing": 0}] * 2
-        await http.put(f"{scalable}/b/subscriptions/pool", params={"type": "QUEUE"})
-        answer = await http.post(f"{whole}/clearBacklog")
-        refused(answer, 412, "pool (QUEUE) of topic://public/one/b keep their positions elsewhere")
+    assert (await http.post(f"{whole}/clearBacklog/audit")).status_code == 204
+    assert await backlogs() == [{"audit": 0, "billing": 4}] * 2
+    assert (await http.post(f"{whole}/clearBacklog")).status_code == 204
+    assert await backlogs() == [{"audit": 0, "billing": 0}] * 2
+    monkeypatch.setattr(TopicOperations, "names", names_and_one_that_is_gone)
+    for _ in range(2):
+        assert (await http.post(f"{whole}/unsubscribe/audit")).status_code == 204
+    assert await backlogs() == [{"billing": 0}] * 2
+    await http.put(f"{scalable}/b/subscriptions/pool", params={"type": "QUEUE"})
+    answer = await http.post(f"{whole}/clearBacklog")
+    refused(answer, 412, "pool (QUEUE) of topic://public/one/b keep their positions elsewhere")

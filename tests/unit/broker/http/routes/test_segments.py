@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from anabranch.channel.errors import KafkaAccessError, ReplicasMissingError
@@ -31,80 +32,46 @@ async def test_a_second_operation_of_a_topic_waits(node: HttpNode, cluster: Memo
 
 
 @on_nodes()
-async def test_what_kafka_refuses_is_undone_and_said(node: HttpNode) -> None:
-    http = node.http
+async def test_a_topic_that_kafka_refuses_is_undone_and_can_be_made_later(node: HttpNode) -> None:
     node.cluster.segments.failure = REFUSED
-    first = asyncio.create_task(http.put(TOPIC))
-    view = node.node.view
+    first = asyncio.create_task(node.http.put(TOPIC))
     await until(lambda: "delete" in node.cluster.segments.calls)
     node.cluster.segments.failure = None
     refused(await first, 500, "set replicationFactor")
-    assert view.topic("public/default/orders") is None
+    assert node.node.view.topic(NAME) is None
     await created(node)
 
-    before = await layout(node)
-    node.cluster.segments.failure = REFUSED
-    refused(await http.post(f"{TOPIC}/split/0"), 500, "set replicationFactor")
-    node.cluster.segments.failure = None
-    after = await layout(node)
-    assert ranges(after) == ranges(before)
-    assert after["epoch"] == before["epoch"]
-    assert (await http.post(f"{TOPIC}/split/0")).status_code == 204
-    assert len(ranges(await layout(node))) == 2
+
+DENIED = KafkaAccessError("k:1", "to seal topic x", "Broker: Topic authorization failed")
+UNKNOWN = KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
 
 
+@pytest.mark.parametrize(
+    ("error", "reasons"),
+    [
+        (DENIED, ("refused to seal topic x: ", "failed. Give this node's principal the right.")),
+        (UNKNOWN, (f"the segments of topic://{NAME}", "Unknown partition")),
+    ],
+)
 @on_nodes(operationTimeoutMillis=1_000)
-async def test_a_seal_that_kafka_does_not_allow_says_what_to_do_and_goes_on_when_that_is_done(
-    node: HttpNode, cluster: MemoryCluster
+async def test_a_seal_that_fails_is_told_and_tried_again_and_does_not_end_the_node(
+    error: Exception, reasons: tuple[str, str], node: HttpNode, cluster: MemoryCluster
 ) -> None:
     http = node.http
     await created(node)
-    (parent,) = cluster.segments.ends
-    cluster.segments.hold.clear()
-    split = asyncio.create_task(http.post(f"{TOPIC}/split/0"))
-    await until(lambda: cluster.segments.calls.count("create") == 2)
-    cluster.segments.denied_seal = KafkaAccessError(
-        "kafka:9092", f"to seal topic {parent}", "Broker: Topic authorization failed"
-    )
-    cluster.segments.hold.set()
-    answer = await split
-    for said in (
-        "topic://public/default/orders",
-        "split of 0 was not done",
-        f"refused to seal topic {parent}: Broker: Topic authorization failed",
-        "Give this node's principal the right. Of what begins with the topicPrefix",
-        "It is tried again by itself; look before you ask again",
-    ):
+    cluster.segments.denied_seal = error
+    answer = await http.post(f"{TOPIC}/split/0")
+    again = "It is tried again by itself; look before you ask again"
+    for said in (f"topic://{NAME}", "split of 0 was not done", *reasons, again):
         refused(answer, 504, said)
+    assert not node.node.runtime.ended.done()
     stats = (await http.get(f"{TOPIC}/stats")).json()
     assert stats["operation"] == "SPLIT"
-    assert "Give this node's principal" in stats["lastFailure"]
+    assert all(reason in stats["lastFailure"] for reason in reasons)
     refused(await http.post(f"{TOPIC}/split/0"), 409, "SPLIT of segment 0")
     cluster.segments.denied_seal = None
-    view = node.node.view
-
-    def split_done() -> bool:
-        topic = view.topic("public/default/orders")
-        return topic is not None and len(topic.segments) == 3
-
-    await until(split_done)
-    assert (await http.get(f"{TOPIC}/stats")).json()["lastFailure"] == ""
-
-
-@on_nodes(operationTimeoutMillis=1_000)
-async def test_an_error_of_kafkas_client_is_told_and_tried_again_and_does_not_end_the_node(
-    node: HttpNode, cluster: MemoryCluster
-) -> None:
-    await created(node)
-    cluster.segments.denied_seal = KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
-    answer = await node.http.post(f"{TOPIC}/split/0")
-    refused(answer, 504, "split of 0 was not done")
-    refused(answer, 504, "Unknown partition")
-    assert not node.node.runtime.ended.done()
-    stats = (await node.http.get(f"{TOPIC}/stats")).json()
-    assert "the segments of topic://public/default/orders" in stats["lastFailure"]
-    cluster.segments.denied_seal = None
     await until(lambda: len(node.node.operations.topics.topic(NAME).segments) == 3)
+    assert (await http.get(f"{TOPIC}/stats")).json()["lastFailure"] == ""
 
 
 @on_nodes()

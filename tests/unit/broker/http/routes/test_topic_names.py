@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -153,21 +154,18 @@ class Reader:
 MANY = [f"topic://public/default/orders-{number:05d}" for number in range(5_000)]
 
 
-def reading(
-    test: Callable[[Reader, asyncio.Task[list[str]]], Awaitable[None]],
-    names: list[str],
-    limit: int | None = None,
-) -> None:
-    async def body() -> None:
-        reader = Reader(SortedNames(names), limit)
-        await test(reader, asyncio.create_task(reader.ask()))
-        assert reader.held == (0, 0)
-
-    asyncio.run(body())
+@asynccontextmanager
+async def asking(
+    names: list[str], limit: int | None = None
+) -> AsyncIterator[tuple[Reader, asyncio.Task[list[str]]]]:
+    """A reader of these names, who has asked for them."""
+    reader = Reader(SortedNames(names), limit)
+    yield reader, asyncio.create_task(reader.ask())
+    assert reader.held == (0, 0)
 
 
-def test_a_reader_that_stalls_keeps_no_list_and_goes_on_with_the_one_of_then() -> None:
-    async def test(reader: Reader, asking: asyncio.Task[list[str]]) -> None:
+async def test_a_reader_that_stalls_keeps_no_list_and_goes_on_with_the_one_of_then() -> None:
+    async with asking(MANY) as (reader, task):
         await reader.take(2)  # the head, and the first names
         assert reader.held == (256 << 10, 256 << 10)
         first = json.loads(reader.body + b"]")
@@ -178,27 +176,22 @@ def test_a_reader_that_stalls_keeps_no_list_and_goes_on_with_the_one_of_then() -
             reader.names.add(name)
         before, reader.names = weakref.ref(reader.names), SortedNames(reader.names)
         assert before() is None  # the node keeps it no longer, and nobody else does
-        found = await reader.rest(asking)
+        found = await reader.rest(task)
         assert found == sorted(set(found))
         assert set(MANY) - set(gone) <= set(found) <= {*MANY, *late}
         sent = found[: 2 * len(first)]  # what had been encoded by then
         assert {*found} & {*gone} <= {*sent}
         assert {*late} - {*found} == {name for name in late if name < sent[-1]}
 
-    reading(test, MANY)
 
-
-def test_a_page_is_as_long_as_its_memory_and_says_where_the_rest_is() -> None:
+async def test_a_page_is_as_long_as_its_memory_and_says_where_the_rest_is() -> None:
     names = [f"topic://public/default/{'x' * 60}{number:05d}" for number in range(50_000)]
-
-    async def test(reader: Reader, asking: asyncio.Task[list[str]]) -> None:
+    async with asking(names, 50_000) as (reader, task):
         await reader.take()
         assert reader.held == (256 << 10, 256 << 10)
         reader.names = SortedNames()
-        found = await reader.rest(asking)
+        found = await reader.rest(task)
         assert len(reader.body) <= 256 << 10
         assert found == names[: len(found)]  # as they were when they were asked for
         assert 1_000 < len(found) < 50_000
         assert parse_qs(urlsplit(reader.link.split(">")[0][1:]).query)["after"] == found[-1:]
-
-    reading(test, names, 50_000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from anabranch.broker.http.models.topics import LayoutBody
 from support.http import HttpNode, on_nodes
 from support.memory_cluster import until
-from support.scalable import HOME, TOPIC, created, layout, ranges, refused
+from support.scalable import HOME, TOPIC, created, layout, refused
 
 
 @on_nodes()
@@ -40,31 +40,6 @@ async def test_a_new_topic_has_the_layout_of_the_seed(node: HttpNode) -> None:
 
 
 @on_nodes()
-async def test_a_split_seals_the_parent_and_a_merge_joins_neighbours(node: HttpNode) -> None:
-    await created(node)
-    (parent,) = node.cluster.segments.ends
-    node.cluster.segments.ends[parent] = [5, 6, 7, 8]
-    assert (await node.http.post(f"{TOPIC}/split/0")).status_code == 204
-    body = await layout(node)
-    assert ranges(body) == {"1": (0, 32767), "2": (32768, 65535)}
-    sealed = body["segments"]["0"]
-    assert (sealed["state"], sealed["childIds"]) == ("SEALED", [1, 2])
-    assert sealed["endOffsets"] == [5, 6, 7, 8]
-    assert sealed["sealedAtEpoch"] == body["epoch"]
-    assert node.cluster.segments.sealed == {parent}
-
-    assert (await node.http.post(f"{TOPIC}/merge/2/1")).status_code == 204
-    body = await layout(node)
-    assert (ranges(body), body["segments"]["3"]["parentIds"]) == ({"3": (0, 65535)}, [2, 1])
-
-    answer = await node.http.post(f"{TOPIC}/rebucket/3", params={"bucketCount": 8})
-    assert answer.status_code == 204
-    body = await layout(node)
-    assert ranges(body) == {"4": (0, 65535)}
-    assert len(body["segments"]["4"]["entryBucketSplits"]) == 7
-
-
-@on_nodes()
 async def test_every_bad_request_has_its_own_status_and_reason(node: HttpNode) -> None:
     http = node.http
     refused(await http.get(TOPIC), 404, "topic://public/default/orders")
@@ -77,8 +52,8 @@ async def test_every_bad_request_has_its_own_status_and_reason(node: HttpNode) -
         refused(answer, 412, "numInitialSegments must be >= 1")
     refused(await http.put(TOPIC, json={"a": 1}), 400, "body")
     await created(node, 4)
+    refused(await http.delete("/admin/v2/namespaces/public/default"), 409, "non empty namespace")
     refused(await http.put(TOPIC), 409, "Scalable topic already exists: topic://public/def")
-    refused(await http.post(f"{TOPIC}/split/99"), 404, "Segment not found: 99")
     refused(await http.post(f"{TOPIC}/merge/0/99"), 404, "Segment not found: 99")
     refused(await http.post(f"{TOPIC}/merge/0/2"), 412, "Segments are not adjacent")
     refused(await http.post(f"{TOPIC}/merge/1/1"), 412, "Segments are not adjacent")
@@ -206,15 +181,6 @@ async def test_subscriptions_come_and_go_and_are_counted(node: HttpNode) -> None
     assert (await http.delete(f"{TOPIC}/subscriptions/stream")).status_code == 204
     await until(lambda: node.cluster.segments.deleted_groups == {found["stream"]["groupId"]})
     refused(await http.delete(f"{TOPIC}/subscriptions/stream"), 404, "Subscription not found")
-
-
-@on_nodes()
-async def test_a_namespace_with_topics_is_not_deleted(node: HttpNode) -> None:
-    await created(node)
-    path = "/admin/v2/namespaces/public/default"
-    refused(await node.http.delete(path), 409, "non empty namespace")
-    await node.http.delete(TOPIC)
-    assert (await node.http.delete(path)).status_code == 204
 
 
 @on_nodes(scalableTopicEntryBucketBudget=100, scalableTopicEntryBucketMaxPerSegment=16)

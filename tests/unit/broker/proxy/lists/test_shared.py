@@ -18,7 +18,8 @@ from anabranch.wire.memory.limiter import LimitType
 from anabranch.wire.memory.shared import frame_head
 from support.listing_node import ask, client_of, deaf, held, listed
 from support.memory_cluster import until
-from support.tokens import secret_file, token
+from support.secured import tokens_alone
+from support.tokens import token
 from support.wire import Raw
 
 # Two lists of so many names have no room side by side in so much memory.
@@ -76,13 +77,12 @@ async def test_a_list_on_its_way_is_told_to_nobody_who_may_not_see_it(tmp_path: 
 
     (tmp_path / "proxy.token").write_text(token("proxy"))
 
-    async with listed(
-        authenticationEnabled=True,
-        authenticationProviders="token",
-        tokenSecretKey=secret_file(tmp_path),
+    settings = tokens_alone(
+        tmp_path,
         brokerClientAuthenticationPlugin="token",
         brokerClientAuthenticationParameters=str(tmp_path / "proxy.token"),
-    ) as (proxy, node):
+    )
+    async with listed(**settings) as (proxy, node):
         node.strangers.add("stranger")
         async with AsyncExitStack() as stack:
 

@@ -8,19 +8,18 @@ from typing import Final
 import pytest
 
 from anabranch.broker.errors import ConflictError, DeadlineExceededError, NotFoundError
-from anabranch.broker.topics.operations import TopicOperations
 from anabranch.channel.codec import read_entry
 from anabranch.channel.kafka.offsets import EARLIEST, LATEST
 from anabranch.core.log.records import SubscriptionChange
-from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind
+from anabranch.core.subscriptions.subscription import SubscriptionKind
 from anabranch.core.topics.guards import controller_of
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.errors import RefusedError
 from support.binary import reachable
 from support.binary_consumer import client_of
+from support.kept_topic import NAME, kept_topic
 from support.memory_cluster import until
 
-NAME = "public/default/orders"
 _OPERATION_S: Final = 1.0
 _KINDS: Final = {
     SubscriptionKind.STREAM: pb.ScalableConsumerType.STREAM,
@@ -28,19 +27,14 @@ _KINDS: Final = {
 }
 
 
-def billing(topics: TopicOperations) -> Subscription:
-    return topics.consumers.known(NAME, "billing")
-
-
 @pytest.mark.parametrize("kind", _KINDS)
 @pytest.mark.parametrize("made_again", [False, True])
 async def test_a_deleted_subscription_ends_its_consumers_for_good(
     kind: SubscriptionKind, made_again: bool
 ) -> None:
-    async with reachable() as cluster:
-        node = await cluster.create()
-        sessions = node.operations.topics.consumers
-        async with client_of(node, "a") as client:
+    async with kept_topic() as kept:
+        sessions = kept.topics.consumers
+        async with client_of(kept.node, "a") as client:
             await client.subscribe(kind=_KINDS[kind])
             group = client.assigned[-1].group_id
             await sessions.delete(NAME, "billing", force=True)
@@ -51,80 +45,71 @@ async def test_a_deleted_subscription_ends_its_consumers_for_good(
             with pytest.raises(RefusedError, match="was deleted") as refused:
                 await client.subscribe(kind=_KINDS[kind], group=group)
             assert refused.value.code == pb.ServerError.SubscriptionNotFound
-            assert (node.view.subscription(NAME, "billing") is not None) is made_again
+            assert (kept.node.view.subscription(NAME, "billing") is not None) is made_again
             await client.subscribe(kind=_KINDS[kind])  # as a new consumer
             assert client.assigned[-1].group_id != group
 
 
 @pytest.mark.parametrize("kind", _KINDS)
 async def test_a_consumed_subscription_is_deleted_by_force_only(kind: SubscriptionKind) -> None:
-    async with reachable() as cluster:
-        node = await cluster.create()
-        topics = node.operations.topics
-        async with client_of(node, "a") as client:
+    async with kept_topic() as kept:
+        async with client_of(kept.node, "a") as client:
             await client.subscribe(kind=_KINDS[kind])
             with pytest.raises(ConflictError, match="close a first, or delete it by force"):
-                await topics.consumers.delete(NAME, "billing")
-            assert node.view.subscription(NAME, "billing") is not None
+                await kept.topics.consumers.delete(NAME, "billing")
+            assert kept.node.view.subscription(NAME, "billing") is not None
             assert client.closed == []
             await client.leave()
-        await topics.consumers.delete(NAME, "billing")
-        assert node.view.subscription(NAME, "billing") is None
+        await kept.topics.consumers.delete(NAME, "billing")
+        assert kept.node.view.subscription(NAME, "billing") is None
 
 
 async def test_what_was_drained_before_a_reset_is_not_drained_after_it() -> None:
-    async with reachable() as cluster:
-        node = await cluster.create()
-        topics = node.operations.topics
-        async with client_of(node, "a") as client:
+    async with kept_topic() as kept:
+        async with client_of(kept.node, "a") as client:
             await client.subscribe()
             group = client.assigned[-1].group_id
-            (parent,) = cluster.segments.ends
-            cluster.segments.ends[parent] = [1, 0, 2, 0]
-            await topics.split(NAME, 0)
-            await topics.resets.reset(NAME, "billing", EARLIEST)
-        async with client_of(node, "a") as again:
+            await kept.topics.split(NAME, 0)
+            await kept.topics.resets.reset(NAME, "billing", EARLIEST)
+        async with client_of(kept.node, "a") as again:
             await again.subscribe({}, drained={0: [0, 1, 2, 3]}, group=group)
             assert again.assigned[-1].group_id != group
             assert again.held == {0: [0, 1, 2, 3]}
 
 
 async def test_a_seek_out_of_time_is_over_before_the_next_change() -> None:
-    async with reachable(operationTimeoutMillis=round(1_000 * _OPERATION_S)) as cluster:
-        node = await cluster.create()
-        topics = node.operations.topics
-        await topics.consumers.create(NAME, "billing", SubscriptionKind.STREAM)
-        former = billing(topics)
-        cluster.positions.hold.clear()
+    async with kept_topic(operationTimeoutMillis=round(1_000 * _OPERATION_S)) as kept:
+        await kept.made()
+        topics, positions, former = kept.topics, kept.cluster.positions, kept.billing
+        positions.hold.clear()
         loop = asyncio.get_running_loop()
         out_of_time = loop.time() + 2 * _OPERATION_S
         seeking = asyncio.create_task(topics.resets.reset(NAME, "billing", LATEST))
-        await until(lambda: "offsets" in cluster.positions.calls)
+        await until(lambda: "offsets" in positions.calls)
         deleting = asyncio.create_task(topics.consumers.delete(NAME, "billing"))
         await until(lambda: loop.time() > out_of_time)
         assert not deleting.done()
-        assert billing(topics) == former
-        cluster.positions.hold.set()
+        assert kept.billing == former
+        positions.hold.set()
         with pytest.raises(DeadlineExceededError, match="look before you try again"):
             await seeking
         await deleting
-        assert node.view.subscription(NAME, "billing") is None
+        assert kept.node.view.subscription(NAME, "billing") is None
 
 
 async def test_a_seek_of_what_was_deleted_meanwhile_with_its_topic_changes_nothing() -> None:
-    async with reachable() as cluster:
-        node = await cluster.create()
-        topics = node.operations.topics
-        await topics.consumers.create(NAME, "billing", SubscriptionKind.STREAM)
-        cluster.positions.hold.clear()
-        seeking = asyncio.create_task(topics.resets.reset(NAME, "billing", LATEST))
-        await until(lambda: "offsets" in cluster.positions.calls)
-        await topics.delete(NAME)
-        await topics.create(NAME, 1, {})
-        cluster.positions.hold.set()
+    async with kept_topic() as kept:
+        await kept.made()
+        positions = kept.cluster.positions
+        positions.hold.clear()
+        seeking = asyncio.create_task(kept.topics.resets.reset(NAME, "billing", LATEST))
+        await until(lambda: "offsets" in positions.calls)
+        await kept.topics.delete(NAME)
+        await kept.topics.create(NAME, 1, {})
+        positions.hold.set()
         with pytest.raises(NotFoundError, match="Subscription not found"):
             await seeking
-        assert node.view.subscription(NAME, "billing") is None
+        assert kept.node.view.subscription(NAME, "billing") is None
 
 
 async def test_a_queue_stays_while_a_former_controllers_consumers_may_be_there() -> None:
@@ -135,19 +120,18 @@ async def test_a_queue_stays_while_a_former_controllers_consumers_may_be_there()
         await node.operations.unload(controller_of(node.view, NAME)[0], other.id)
         topics = other.operations.topics
         await until(lambda: topics.access.service.may_act(NAME))
-        before = billing(topics)
+        before = topics.consumers.known(NAME, "billing")
         with pytest.raises(ConflictError, match="consumers that do not know this node yet"):
             await topics.resets.reset(NAME, "billing", EARLIEST)
-        assert billing(topics) == before
+        assert topics.consumers.known(NAME, "billing") == before
         await topics.consumers.create(NAME, "later", SubscriptionKind.QUEUE)
         await topics.resets.reset(NAME, "later", EARLIEST)
 
 
 async def test_a_consumer_that_leaves_does_not_take_with_it_the_next_one_of_its_number() -> None:
-    async with reachable() as cluster:
-        node = await cluster.create()
-        topics = node.operations.topics
-        async with client_of(node, "a") as client:
+    async with kept_topic() as kept:
+        topics = kept.topics
+        async with client_of(kept.node, "a") as client:
             await client.subscribe()
             async with topics.consumers.alone(NAME, "billing"):
                 leaving = asyncio.create_task(client.leave())

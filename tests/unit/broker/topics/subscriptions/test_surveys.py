@@ -82,37 +82,12 @@ async def test_where_a_checkpoint_begins_is_left_to_its_consumers() -> None:
         assert kept.topics.surveys.seen[NAME].left == {"billing": 3 + 6 + 6 + 6}
 
 
-async def test_what_a_sealed_segment_holds_beyond_its_end_is_no_position() -> None:
-    async with kept_topic() as kept:
-        group = await kept.made()
-        await kept.topics.split(NAME, 0)
-        kept.groups[group] = {(kept.kafka, bucket): 11 for bucket in range(3)}
-        await kept.look()
-        assert positions(kept) == [10, 10, 10, 0]
-
-
 @pytest.mark.parametrize("kind", [SubscriptionKind.STREAM, SubscriptionKind.CHECKPOINT])
-async def test_what_is_committed_to_its_end_is_drained(kind: SubscriptionKind) -> None:
+async def test_what_retention_has_taken_unread_keeps_nothing_from_being_drained(
+    kind: SubscriptionKind,
+) -> None:
     async with kept_topic() as kept:
-        group = await kept.made(kind)
-        await kept.topics.split(NAME, 0)
-        await kept.topics.split(NAME, 1)
-        read = kept.groups[group] = {(kept.kafka, bucket): 10 for bucket in range(3)}
-        await kept.look()
-        assert kept.drained() == (), "a bucket of it was never committed"
-        read[kept.kafka, 3] = 9
-        await kept.look()
-        assert kept.drained() == ()
-        read[kept.kafka, 3] = 10
-        await kept.look()
-        assert kept.drained() == (0, 1), "its child, which is empty, too"
-        await kept.look()
-        assert positions(kept) == [0, 0, 0, 0]
-
-
-async def test_what_retention_has_taken_unread_keeps_nothing_from_being_drained() -> None:
-    async with kept_topic() as kept:
-        await kept.made()
+        await kept.made(kind)
         await kept.topics.split(NAME, 0)
         for begin, drained in ((9, ()), (10, (0,))):
             kept.begins.update({(kept.kafka, bucket): begin for bucket in range(4)})
@@ -148,23 +123,6 @@ async def test_a_round_says_what_it_could_not_do(capsys: pytest.CaptureFixture[s
 
 
 # --- messages -------------------------------------------------------------------------------
-
-
-async def test_what_every_subscription_has_read_is_deleted_and_nothing_else() -> None:
-    """All of it, where there is no subscription."""
-
-    async with kept_topic(**NOW) as kept:
-        first = await kept.made()
-        await kept.topics.consumers.create(NAME, "audit", SubscriptionKind.CHECKPOINT)
-        audit = kept.group("audit")
-        kept.groups[first] = {(kept.kafka, 0): 7, (kept.kafka, 1): 9, (kept.kafka, 2): 10}
-        kept.groups[audit] = {(kept.kafka, 0): 8, (kept.kafka, 1): 4}
-        await kept.look()
-        assert kept.begins == {(kept.kafka, 0): 7, (kept.kafka, 1): 4}
-        for name in ("billing", "audit"):
-            await kept.topics.consumers.delete(NAME, name)
-        await kept.look()
-        assert kept.begins == {(kept.kafka, bucket): 10 for bucket in range(4)}
 
 
 @pytest.mark.parametrize("settings", [{}, {"scalableTopicRetentionSeconds": -1}])

@@ -14,10 +14,10 @@ from support.history import History, ready
 from support.local_audit import audited, not_applicable, only, violated
 
 
-def owned(name_at: int = 1) -> tuple[History, str]:
+def owned() -> tuple[History, str]:
     """A cluster in which the first broker owns a bundle."""
     history = ready()
-    name = history.units()[name_at]
+    name = history.units()[1]
     history.assign(name, FIRST)
     return history, name
 
@@ -39,20 +39,21 @@ def test_moves_with_reasons_to_allowed_brokers_and_far_apart_are_sound() -> None
     assert not not_applicable(findings) & {CheckName.PLACEMENT, CheckName.BALANCE}
 
 
-def test_a_choice_of_a_broker_that_no_policy_allows_is_found() -> None:
+@pytest.mark.parametrize(
+    ("namespaces", "primary", "text"),
+    [
+        ("public/.*", "b1", "RELEASE to b2:8080, which is no broker of isolation"),
+        ("acme/.*", "b2", "isolation policy gold has for other namespaces"),
+    ],
+)
+def test_a_choice_of_a_broker_that_is_not_the_namespaces_to_have_is_found(
+    namespaces: str, primary: str, text: str
+) -> None:
     history, name = owned()
-    isolates(history, "public/.*", "b1")
+    isolates(history, namespaces, primary)
     history.wait(60_000)
     sheds(history, name, SECOND)
-    only(history, CheckName.PLACEMENT, "RELEASE to b2:8080, which is no broker of isolation")
-
-
-def test_a_choice_of_a_broker_that_others_have_to_themselves_is_found() -> None:
-    history, name = owned()
-    isolates(history, "acme/.*", "b2")
-    history.wait(60_000)
-    sheds(history, name, SECOND)
-    only(history, CheckName.PLACEMENT, "isolation policy gold has for other namespaces")
+    only(history, CheckName.PLACEMENT, text)
 
 
 def test_an_assignment_is_held_against_the_policies_too() -> None:

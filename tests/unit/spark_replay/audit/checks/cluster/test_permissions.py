@@ -9,7 +9,7 @@ import pytest
 
 from anabranch.core.log.fold import NOT_PERMITTED, evolve
 from anabranch.core.log.outcome import Outcome
-from anabranch.core.log.records import PolicyOp, Record, SettingChange, TopicChange
+from anabranch.core.log.records import PolicyOp, Record, TopicChange
 from anabranch.core.log.state import StateReader
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.topics.topic import TopicMove
@@ -31,6 +31,7 @@ from support.role_history import (
     of_roles,
     policy,
 )
+from support.setting_history import override_change
 from support.topic_history import controlled, create, delete
 
 FIRST = BROKERS[0]
@@ -279,9 +280,7 @@ def test_what_was_done_through_a_role_is_told_with_what_it_did(parts: int) -> No
     must(asked(history, "boss", policy(history), "gate"))
     must(asked(history, "boss", grant(history, ORDERS, "gate")))
     assert asked(history, "ada", policy(history), "gate") is Verdict.NOT_PERMITTED
-    setting = SettingChange(
-        history.new_id(), "wait", PolicyOp.CREATE, 1, FIRST, history.sessions[FIRST], value="1"
-    )
+    setting = override_change(history, PolicyOp.CREATE, "1", "wait")
     assert asked(history, "ada", setting, "gate") is Verdict.NOT_PERMITTED  # the whole cluster's
     assert told(audited(history, parts=parts, who="gate")) == [
         f"may scale on {ORDERS}",

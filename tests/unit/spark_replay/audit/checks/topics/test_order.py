@@ -18,11 +18,9 @@ from anabranch.spark_replay.audit.checks.topics.segments import SegmentEnds
 from anabranch.spark_replay.audit.checks.topics.topic_checks import SealedSegment, TopicsLeft
 from anabranch.spark_replay.audit.tally import CheckName
 from anabranch.spark_replay.audit.verdict import CheckResult
-from support.history import History
 from support.local_audit import audited, violated
-from support.there import there
 from support.told_offsets import Leaders
-from support.topic_history import ORDERS, created, reshape
+from support.topic_history import ORDERS, created, reshape, topic_of
 
 TOLERANCE_MS = 250
 SEALED_MS = 1_790_000_000_000
@@ -34,12 +32,12 @@ def split(buckets: int = 4) -> tuple[TopicsLeft, SegmentInfo, list[SegmentInfo]]
     plain = SegmentLayout.initial(1, buckets)
     after = plain.replaced((0,), plain.split_children(0), {0: (1,) * buckets}, SEALED_MS)
     parent, children = after.segments[0], [after.segments[1], after.segments[2]]
-    one = SealedSegment("public/default/orders", 5, parent, 33, tuple(children))
+    one = SealedSegment(ORDERS, 5, parent, 33, tuple(children))
     return TopicsLeft(1, [], [one], 1, []), parent, children
 
 
 def place(part: SegmentInfo, key: bytes = KEY) -> Bucket:
-    return "public/default/orders", part.segment_id, bucket_of(hash32(key), part.buckets)
+    return ORDERS, part.segment_id, bucket_of(hash32(key), part.buckets)
 
 
 def home(children: list[SegmentInfo], key: bytes = KEY) -> SegmentInfo:
@@ -108,13 +106,11 @@ def test_a_message_without_a_key_has_no_past() -> None:
 def test_the_report_says_what_could_not_be_judged() -> None:
     history = created(buckets=2)
     reshape(history, (0,))
-    (part,) = (p for p in history_segments(history) if not p.is_active)
-    children = [p for p in history_segments(history) if part.segment_id in p.parent_ids]
-    key = next(b"%d" % n for n in range(100) if segment_hash(hash32(b"%d" % n)) in part)
-    child = next(each for each in children if segment_hash(hash32(key)) in each)
-    last = {(ORDERS, part.segment_id, bucket_of(hash32(key), part.buckets)): Edge(key, 900, True)}
-    first = Edge(key, 100, by_broker=False)
-    at = (ORDERS, child.segment_id, bucket_of(hash32(key), child.buckets))
+    parent, *rest = topic_of(history).segments
+    children = [part for part in rest if parent.segment_id in part.parent_ids]
+    key = next(b"%d" % n for n in range(100) if segment_hash(hash32(b"%d" % n)) in parent)
+    last = {place(parent, key): Edge(key, 900, by_broker=True)}
+    first, at = Edge(key, 100, by_broker=False), place(home(children, key), key)
     nothing = SegmentEnds({}, {})
     findings = audited(history, segment_ends=nothing, segment_edges=Edges({at: first}, last))
     (check,) = (each for each in findings.checks if each.name is CheckName.ORDER)
@@ -123,10 +119,6 @@ def test_the_report_says_what_could_not_be_judged() -> None:
     first = replace(first, by_broker=True)
     findings = audited(history, segment_ends=nothing, segment_edges=Edges({at: first}, last))
     assert violated(findings) == [CheckName.ORDER]
-
-
-def history_segments(history: History) -> list[SegmentInfo]:
-    return list(there(history.state.topic(ORDERS)).segments)
 
 
 def test_what_kafka_does_not_answer_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -274,21 +274,32 @@ def draining(
 
 
 @pytest.mark.parametrize(
-    ("ids", "text"),
+    ("parents", "ids", "texts"),
     [
-        ((0,), ""),
-        ((0, 2), ""),
-        ((2,), "segment 2 is called drained before segments [0] above it"),
-        ((1,), "segment 1 is called drained, but it is not sealed"),
-        ((9,), "segment 9 is called drained, but it is not sealed"),
+        (((0,), (2,)), (0,), []),
+        (((0,), (2,)), (0, 2), []),
+        (((0,), (2,)), (2,), ["segment 2 is called drained before segments [0] above it"]),
+        (((0,), (2,)), (1,), ["segment 1 is called drained, but it is not sealed"]),
+        (((0,), (2,)), (9,), ["segment 9 is called drained, but it is not sealed"]),
+        (
+            ((0,), (2,), (4,)),
+            (1, 2, 9),
+            [
+                "segment 1 is called drained, but it is not sealed",
+                "segment 2 is called drained before segments [0] above it",
+                "segment 9 is called drained, but it is not sealed",
+            ],
+        ),
     ],
 )
-def test_a_segment_is_drained_after_all_that_is_above_it(ids: tuple[int, ...], text: str) -> None:
-    history, check, known = draining()
+def test_each_segment_is_drained_after_all_that_is_above_it(
+    parents: Sequence[tuple[int, ...]], ids: tuple[int, ...], texts: list[str]
+) -> None:
+    history, check, known = draining(parents=parents)
     record = topics.subscription_move(history, SubscriptionOp.DRAINED, segment_ids=ids)
     after = msgspec.structs.replace(known, drained=ids)
     check.subscription_changed(9, record, topic_of(history), after)
-    assert told(check.tally) == ([(9, f"{ORDERS}/{BILLING}: {text}")] if text else [])
+    assert told(check.tally) == [(9, f"{ORDERS}/{BILLING}: {text}") for text in texts]
     assert check.tally.examined == 1
 
 
@@ -334,22 +345,6 @@ def test_a_topic_that_is_made_anew_has_no_subscriptions() -> None:
     check.topic_changed(9, topics.topic_move(history, TopicMove.REMOVE), ())
     check.topic_changed(10, topics.topic_move(history, TopicMove.PRUNE, segment_ids=(0,)), ())
     assert (told(check.tally), check.tally.examined) == ([], 0)
-
-
-# --- edges
-
-
-def test_every_segment_that_is_called_drained_is_judged_by_itself() -> None:
-    history, check, known = draining(parents=((0,), (2,), (4,)))
-    ids = (1, 2, 9)
-    record = topics.subscription_move(history, SubscriptionOp.DRAINED, segment_ids=ids)
-    after = msgspec.structs.replace(known, drained=ids)
-    check.subscription_changed(9, record, topic_of(history), after)
-    assert [text.removeprefix(f"{ORDERS}/{BILLING}: ") for _, text in told(check.tally)] == [
-        "segment 1 is called drained, but it is not sealed",
-        "segment 2 is called drained before segments [0] above it",
-        "segment 9 is called drained, but it is not sealed",
-    ]
 
 
 def test_all_that_is_above_a_merged_segment_counts_once_and_what_is_pruned_does_not() -> None:

@@ -1,3 +1,5 @@
+"""Reads that are answered in front of the application: look-ups, and layouts."""
+
 import asyncio
 
 from anabranch.broker.http.routes.reads import LOOKUP_PREFIX
@@ -7,6 +9,8 @@ from support.memory_cluster import WAIT_S, until
 from support.scalable import refused
 
 PATH = f"{LOOKUP_PREFIX}persistent/public/default/orders"
+LAYOUTS = "/admin/v2/scalable/public/default"
+ORDERS = f"{LAYOUTS}/orders"
 
 
 async def owner_of(node: HttpNode, path: str = PATH) -> str:
@@ -14,13 +18,6 @@ async def owner_of(node: HttpNode, path: str = PATH) -> str:
     assert answer.status_code == 200, answer.text
     found: str = answer.json()["httpUrl"]
     return found
-
-
-@on_nodes(3)
-async def test_every_node_names_the_same_owner(nodes: list[HttpNode]) -> None:
-    first = await owner_of(nodes[0])
-    assert {await owner_of(node) for node in nodes} == {first}
-    assert first in {f"http://{node.id}" for node in nodes}
 
 
 @on_nodes()
@@ -63,7 +60,6 @@ async def test_the_bundle_of_a_topic_is_the_range_that_its_hash_is_in(node: Http
 @on_nodes()
 async def test_a_lookup_of_nothing_there_is_refused_with_its_reason(node: HttpNode) -> None:
     for path, status, named in (
-        ("persistent/nobody/default/t", 404, "nobody/default"),
         ("persistent/public/nothing/t", 404, "public/nothing"),
         ("resistant/public/default/t", 412, "domain 'resistant'"),
         ("persistent/pub%20lic/default/t", 412, "tenant name 'pub lic'"),
@@ -79,8 +75,8 @@ async def test_a_lookup_of_nothing_there_is_refused_with_its_reason(node: HttpNo
 async def test_a_node_without_its_lease_marks_what_it_knows_stale(node: HttpNode) -> None:
     owner = await owner_of(node)
     assert "x-anabranch-stale" not in (await node.http.get(PATH)).headers
-    assert (await node.http.put("/admin/v2/scalable/public/default/orders")).status_code == 204
-    layout = await node.http.get("/admin/v2/scalable/public/default/orders")
+    assert (await node.http.put(ORDERS)).status_code == 204
+    layout = await node.http.get(ORDERS)
     bundles = await node.http.get("/admin/v2/namespaces/public/default/bundles")
     assert "x-anabranch-stale" not in layout.headers
     node.node.connected = False
@@ -89,7 +85,7 @@ async def test_a_node_without_its_lease_marks_what_it_knows_stale(node: HttpNode
     assert (answer.status_code, answer.json()["httpUrl"]) == (200, owner)
     assert answer.headers["x-anabranch-stale"] == "true"
     for known, path in (
-        (layout, "/admin/v2/scalable/public/default/orders"),
+        (layout, ORDERS),
         (bundles, "/admin/v2/namespaces/public/default/bundles"),
     ):
         told = await node.http.get(path)
@@ -99,3 +95,44 @@ async def test_a_node_without_its_lease_marks_what_it_knows_stale(node: HttpNode
         assert unknown.status_code == 503
         assert "safe mode" in unknown.json()["reason"]
         assert unknown.headers["retry-after"] == "1"
+
+
+# --- layouts -------------------------------------------------------------------------------
+
+
+@on_nodes()
+async def test_what_is_no_layout_is_refused_with_its_reason(node: HttpNode) -> None:
+    await node.http.put(ORDERS)
+    for path, status, said in (
+        (f"{LAYOUTS}/nothing", 404, "Scalable topic not found: topic://public/default/nothing"),
+        (f"{LAYOUTS}/bad%20name", 412, "bad name"),
+        ("/admin/v2/scalable/public/nothing/orders", 404, "Namespace public/nothing"),
+        (f"{LAYOUTS}/orders%2Fnothing", 404, "there is no path"),
+        (f"{LAYOUTS}/", 404, "there is no path"),
+    ):
+        refused(await node.http.get(path), status, said)
+
+
+@on_nodes()
+async def test_paths_below_and_above_a_layout_are_other_routes(node: HttpNode) -> None:
+    await node.http.put(ORDERS)
+    for path in (f"{ORDERS}/stats", f"{LAYOUTS}/orders%2Fstats"):
+        assert "totalSegments" in (await node.http.get(path)).json()
+    assert (await node.http.get(LAYOUTS)).json() == ["topic://public/default/orders"]
+
+
+@on_nodes()
+async def test_every_answer_is_of_the_layout_of_its_time(nodes: list[HttpNode]) -> None:
+    node = nodes[0].http
+    seen = []
+    for change in (
+        node.put(ORDERS),
+        node.post(f"{ORDERS}/split/0"),
+        node.post(f"{ORDERS}/merge/1/2"),
+        node.delete(ORDERS),
+        node.put(ORDERS, params={"numInitialSegments": 5}),
+    ):
+        assert (await change).status_code == 204
+        answer = await node.get(ORDERS)
+        seen.append(sorted(answer.json().get("segments", ())))
+    assert seen == [["0"], ["0", "1", "2"], ["0", "1", "2", "3"], [], ["0", "1", "2", "3", "4"]]
