@@ -170,11 +170,9 @@ class SubscriptionCoordinator:
             return False
         known.connection, known.opened_at = connection, now
         others = [each.holdings for each in self._current.values() if each is not known]
-        known.holdings = {
-            b
-            for b in self.target.existing(holdings)
-            if not any(b in (each or ()) for each in others)
-        }
+        # What it holds for a former group it may be working on, also where that was pruned.
+        held = set(holdings) if anew else self.target.existing(holdings)
+        known.holdings = {b for b in held if not any(b in (each or ()) for each in others)}
         known.leaving = set(known.holdings) if anew else set()
         known.fresh, known.drained = set(), self.target.existing(drained)
         known.heard_at, known.sequence, known.sent = now, 0, None

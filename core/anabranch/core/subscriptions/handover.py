@@ -22,6 +22,7 @@ class BucketsInUse:
 
     Where a subscription begins anew, it may call drained what somebody works on, or go back to what
     is above that. So nothing above or below what is left of a former group is given to another.
+    A segment that was pruned meanwhile may have been above any other one.
     """
 
     def __init__(self, instances: Iterable[Instance], layout: SegmentLayout | None = None) -> None:
@@ -54,7 +55,9 @@ class BucketsInUse:
             known = self._beside[segment_id] = [
                 instance
                 for instance, left in self._left
-                if left & above or any(segment_id in layout.ancestors(each) for each in left)
+                if left & above
+                or left - layout.segments.keys()
+                or any(segment_id in layout.ancestors(each) for each in left)
             ]
         return known
 

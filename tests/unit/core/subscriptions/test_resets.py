@@ -57,6 +57,22 @@ def test_nothing_above_or_below_what_a_consumer_held_is_anothers_before_it_has_h
     assert sent(desk, 101.0)[12]
 
 
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_child_of_what_was_pruned_is_not_anothers_before_its_holder_has_heard(
+    is_late: bool,
+) -> None:
+    """Found by the simulation: seed 2842124401 of topics."""
+    skipped, pruned = msgspec.structs.replace(RESET, drained=(0,)), SPLIT.prune_segment(0)
+    desk = SubscriptionCoordinator(TIMING, inherited=False)
+    desk.changed(SPLIT if is_late else pruned, skipped, 100.0)
+    assert desk.opened("a", 1, 11, ((0, 1),), (), 100.0, anew=True)
+    desk.changed(pruned, RESET, 100.0)
+    assert desk.opened("b", 2, 12, (), (), 100.0, anew=True)
+    assert sent(desk, 100.0)[12] == ()
+    assert desk.heard("a", 11, (), (), 101.0)
+    assert sent(desk, 101.0)[12]
+
+
 def test_a_consumer_that_did_not_hear_of_the_reset_gives_up_with_its_session() -> None:
     desk = coordinator()
     assert desk.opened("a", 1, 11, BOTH, (), 100.0, anew=True)
