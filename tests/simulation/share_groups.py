@@ -110,6 +110,11 @@ class ShareGroup:
                 member.last = place
             elif share.turn_at <= self._sched.now - TURN_S:
                 found += self._acquire(place, share, number, 1)
+        # Members may come and go so fast that whoever has a partition never gets to it.
+        waiting = (each for each in self._shares if each[0] in member.topics and each not in places)
+        for place in waiting:
+            if self._shares[place].turn_at <= self._sched.now - LOCK_S:
+                found += self._acquire(place, self._shares[place], number, 1)
         return found
 
     def answer(self, number: int, answers: Iterable[tuple[Given, int]]) -> None:
