@@ -25,15 +25,15 @@ from anabranch.broker.errors import (
     PreconditionError,
     no_namespace,
 )
-from anabranch.broker.limits import TenantLimits
 from anabranch.broker.load.build import traffic_inbox
 from anabranch.broker.metrics.topic_lists import TopicListPrefix, measured_limiter
-from anabranch.broker.permissions import RolePermissions
 from anabranch.broker.placements import PlacementPolicies
 from anabranch.broker.proposals import RACES_MAX
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings import Settings
-from anabranch.broker.tenancy import Tenancy
+from anabranch.broker.tenants.limits import TenantLimits
+from anabranch.broker.tenants.permissions import RolePermissions
+from anabranch.broker.tenants.tenancy import Tenancy
 from anabranch.broker.topics.build import TopicParts, build_topics
 from anabranch.broker.topics.kafka_drains import KafkaDrains
 from anabranch.core.balance.settings import SplitAlgorithm

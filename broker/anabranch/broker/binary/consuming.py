@@ -10,9 +10,9 @@ from anabranch.broker.binary.forms import ClientSettings, assignment_form, bucke
 from anabranch.broker.binary.guarding import open_right
 from anabranch.broker.binary.handlers import code_of
 from anabranch.broker.errors import OperationError, PreconditionError
-from anabranch.broker.limits import ConsumersFullError
 from anabranch.broker.security.guard import AccessGuard
 from anabranch.broker.security.open_rights import UNASKED
+from anabranch.broker.tenants.limits import ConsumersFullError
 from anabranch.broker.topics.subscriptions.changes import DeadLetterPolicies, DeadLetterSettings
 from anabranch.broker.topics.subscriptions.consumers import (
     ConsumerNameTakenError,

@@ -23,18 +23,15 @@ from anabranch.broker.http.routes import (
     bundles,
     configuration,
     kafka,
-    limits,
-    namespaces,
-    permissions,
     placements,
     reads,
     segment_subscriptions,
     segments,
     subscriptions,
-    tenants,
     topics,
     unloads,
 )
+from anabranch.broker.http.routes.tenants import limits, namespaces, permissions, tenants
 from anabranch.broker.http.routing import DecidingRoute
 from anabranch.broker.http.server import HttpServer
 from anabranch.broker.metrics.page import MetricsPage

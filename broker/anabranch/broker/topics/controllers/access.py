@@ -14,10 +14,10 @@ from anabranch.broker.errors import (
     UnavailableError,
     no_namespace,
 )
-from anabranch.broker.limits import RoomForOne, TenantLimits
 from anabranch.broker.proposals import Refusals, not_permitted
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings.current import CurrentSettings
+from anabranch.broker.tenants.limits import RoomForOne, TenantLimits
 from anabranch.broker.topics.controllers.service import TopicService
 from anabranch.core.log.records import TopicCause, TopicChange
 from anabranch.core.log.verdicts import Verdict

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Body, Path
 from anabranch.broker.http.errors import problems
 from anabranch.broker.http.models.wanted import Texts
 from anabranch.broker.http.routing import DecidingRoute, Home, Marked, TopicName
-from anabranch.broker.permissions import GrantedActions, RolePermissions
+from anabranch.broker.tenants.permissions import GrantedActions, RolePermissions
 from anabranch.core.security.actions import Action
 
 _Role = Annotated[str, Path(description="The role; slashes may stand as they are.")]

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Body
 
 from anabranch.broker.http.errors import problems
 from anabranch.broker.http.routing import DecidingRoute, Home, Marked
-from anabranch.broker.limits import LIMIT_OF, TenantLimits
+from anabranch.broker.tenants.limits import LIMIT_OF, TenantLimits
 from anabranch.core.tenants.limits import TenantLimit
 
 _NONE: Final[dict[int | str, dict[str, Any]]] = {

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from anabranch.broker.errors import ConflictError, NotFoundError, PreconditionError, listed
-from anabranch.broker.limits import RoomForOne, TenantLimits
 from anabranch.broker.proposals import Refusals
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings.current import CurrentSettings
+from anabranch.broker.tenants.limits import RoomForOne, TenantLimits
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.log.records import Cause, NamespaceChange, PolicyOp, Record, TenantChange
 from anabranch.core.log.verdicts import Verdict
