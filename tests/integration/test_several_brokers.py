@@ -48,18 +48,19 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBrokers]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def cluster(
-    brokers: KafkaBrokers, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[TopicCluster]:
-    """Two nodes with two copies of everything, of which one must be in sync."""
-    folder = tmp_path_factory.mktemp("nodes")
+@pytest.fixture
+def cluster(brokers: KafkaBrokers, topic_prefix: str, tmp_path: Path) -> Iterator[TopicCluster]:
+    """Two nodes with two copies of everything, of which one must be in sync.
+
+    They are new for each test: nodes that have seen load place a segment where least of it is,
+    which may be all on one broker.
+    """
     settings = (
         "replicationFactor=2",
         "minInsyncReplicas=1",
         "scalableTopicEntryBucketBudget=8",  # four for each of a split's children
     )
-    with topic_cluster(brokers, f"{folder.name}.", folder, *settings) as running:
+    with topic_cluster(brokers, topic_prefix, tmp_path, *settings) as running:
         yield running
 
 
@@ -177,7 +178,6 @@ async def test_transactions_over_several_brokers_end_after_a_seal_by_hand_and_by
     cluster: TopicCluster, client: Client, topic: str
 ) -> None:
     (segment,) = (await client.watch(topic)).layout.active
-    # Nodes place segments by what brokers carry already, so a broker may lead none of these.
     places = leaders(cluster.kafka, segment.kafka_topic)
     assert len(set(places.values())) > 1
     consumer = await client.subscribe(topic, "billing")
