@@ -10,6 +10,7 @@ import json
 import shutil
 import sys
 from collections.abc import Iterable
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -50,8 +51,13 @@ def _tests(tests: Path, target: Target) -> list[str]:
     return [f"tests/{p.relative_to(tests)}" for p in found if p.name not in _NOT_OF_THE_CODE]
 
 
-def _packages(target: Target) -> list[str]:
-    return sorted({str(Path("src/anabranch", each).parent) for each in target.modules})
+def packages(target: Target) -> list[str]:
+    """The packages of its modules, for the type checker: it takes no glob, and no package twice."""
+    fixed = (
+        takewhile(lambda part: "*" not in part, Path(each).parent.parts) for each in target.modules
+    )
+    found = {Path("src/anabranch", *parts) for parts in fixed}
+    return sorted(str(each) for each in found if found.isdisjoint(each.parents))
 
 
 def _configuration(target: Target, tests: Iterable[str]) -> str:
@@ -68,7 +74,7 @@ def _configuration(target: Target, tests: Iterable[str]) -> str:
             f"pytest_add_cli_args_test_selection = {listed(tests)}",
             f"pytest_add_cli_args = {listed(_SAME_EACH_TIME)}",
             "use_git_change_detection = false",
-            f"type_check_command = {listed([*_TYPES, *_packages(target)])}",
+            f"type_check_command = {listed([*_TYPES, *packages(target)])}",
             "[tool.pytest.ini_options]",
             'pythonpath = ["tests"]',
             'addopts = ["--import-mode=importlib"]',

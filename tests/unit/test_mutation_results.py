@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mutation import results
+import pytest
+
+from mutation import results, tree
 from mutation.results import Explained, Mutant
+from mutation.run import PROJECT
+from mutation.targets import ROOTS, TARGETS, Target
 
 PAGE = Path(results.__file__).with_name("survivors.toml")
 
@@ -40,3 +44,15 @@ def test_every_explanation_gives_a_change_and_a_reason() -> None:
     for each in results.explanations(PAGE):
         assert each.change
         assert each.reason
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_the_type_checker_is_given_each_package_once_and_by_a_path_that_exists(
+    target: Target,
+) -> None:
+    """Else it would refuse no mutant, and those that tests leave to it would survive."""
+    packages = [Path(each) for each in tree.packages(target)]
+    for package in packages:
+        below = package.relative_to("src")
+        assert any((PROJECT / root / below).is_dir() for root in ROOTS), package
+        assert not set(package.parents) & set(packages), package
