@@ -37,7 +37,7 @@ async def test_a_consumer_receives_keys_in_order_with_all_that_was_sent(
     client: sdk.Client, topic: str
 ) -> None:
     producer = await client.create_producer(topic)
-    headers = [("a", b"1"), ("b", b"2")]
+    headers = [("a", b"1"), ("empty", b""), ("none", None)]
     then = round(time.time() * 1_000) - 60_000
     sent = await producer.send(b"value", key="key", headers=headers, event_time_ms=then)
     async with await client.subscribe(topic, "billing") as consumer:

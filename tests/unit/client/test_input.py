@@ -33,7 +33,7 @@ def test_kafka_properties_that_cannot_be_are_refused_at_once(kafka: Any, says: s
         sdk.Client("pulsar://127.0.0.1:1", kafka=kafka)
 
 
-@pytest.mark.parametrize("given", [-1, 2**63, 1.5, "1", True])
+@pytest.mark.parametrize("given", [-1, 0, 2**63, 1.5, "1", True])
 def test_an_event_time_that_cannot_be_is_refused(given: Any) -> None:
     with pytest.raises(InvalidInputError, match="event_time_ms"):
         event_time(given)

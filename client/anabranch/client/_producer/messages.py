@@ -64,9 +64,10 @@ OnDelivery = Callable[[DeliveryResult | None, Exception | None], None]
 
 
 def event_time(given: Any) -> int:
-    """An event time as Kafka takes it: milliseconds since 1970, 0 for that of sending.
+    """An event time as librdkafka takes it: milliseconds since 1970, from 1 on.
 
-    Raises InvalidInputError. That it is not older than what the topic keeps, Kafka alone knows.
+    Raises InvalidInputError; also for 0, which librdkafka would replace by the time of sending.
+    That it is not older than what the topic keeps, Kafka alone knows.
 
     >>> event_time(1_700_000_000_000)
     1700000000000
@@ -80,29 +81,31 @@ def event_time(given: Any) -> int:
             f"event_time_ms is a number of milliseconds since 1970, not {given!r}"
         ) from None
     ahead_ms = found - time.time() * 1000
-    if found < 0 or ahead_ms > FUTURE_MS_MAX:
+    if found < 1 or ahead_ms > FUTURE_MS_MAX:
         raise InvalidInputError(
-            f"event_time_ms is in milliseconds since 1970, and at most "
-            f"{FUTURE_MS_MAX // 60_000} minutes in the future: {found}"
+            f"event_time_ms is in milliseconds since 1970, at least 1 and at most "
+            f"{FUTURE_MS_MAX // 60_000} minutes in the future: {found}; leave it out for the time "
+            "of sending"
         )
     return found
 
 
-def header_pairs(headers: Headers | None) -> list[tuple[str, bytes]]:
+def header_pairs(headers: Headers | None) -> list[tuple[str, bytes | None]]:
     """Headers as they are appended. Raises InvalidInputError.
 
-    >>> header_pairs({"a": "b"})
-    [('a', b'b')]
+    >>> header_pairs({"a": "b", "none": None})
+    [('a', b'b'), ('none', None)]
     """
     items: Any = headers.items() if isinstance(headers, Mapping) else headers or ()
     pairs = []
     try:
         for name, content in items:
             data = content.encode() if isinstance(content, str) else content
-            if not isinstance(name, str) or name == PRODUCER_HEADER or not isinstance(data, bytes):
+            is_named = isinstance(name, str) and name != PRODUCER_HEADER
+            if not is_named or not isinstance(data, bytes | None):
                 raise InvalidInputError(
                     f"header {name!r} must have a str other than {PRODUCER_HEADER!r} for its name, "
-                    f"and bytes or str: it has a {type(content).__name__}"
+                    f"and bytes, str or None: it has a {type(content).__name__}"
                 )
             name.encode()
             pairs.append((name, data))
@@ -132,7 +135,7 @@ class Outgoing:
         value: Any,
         key: Any,
         headers: Headers | None,
-        event_time_ms: int,
+        event_time_ms: int | None,
         on_delivery: OnDelivery | None,
         limit_bytes: int,
     ) -> PendingMessage:
@@ -142,22 +145,21 @@ class Outgoing:
         """
         settings = self._settings
         pairs = header_pairs(headers)
-        if event_time_ms.__class__ is not int or event_time_ms:
-            event_time_ms = event_time(event_time_ms)
+        time_ms = 0 if event_time_ms is None else event_time(event_time_ms)
         key_bytes = self._serialized(settings.key_serializer, key, MessageField.KEY, pairs)
         value_bytes = self._serialized(settings.value_serializer, value, MessageField.VALUE, pairs)
         if settings.encrypt is not None:
             value_bytes = self._encrypted(settings.encrypt, value_bytes)
             pairs = _stamped(pairs, key_bytes)
         size = len(key_bytes or b"") + len(value_bytes or b"") + OVERHEAD_BYTES
-        size += sum(len(name) + len(content) + 8 for name, content in pairs)
+        size += sum(len(name) + len(content or b"") + 8 for name, content in pairs)
         if size > limit_bytes:
             raise MessageTooLargeError(
                 f"a message of {size} bytes (with {OVERHEAD_BYTES} for its envelope) is larger "
                 f"than {self._topic} takes, {limit_bytes} bytes: make it smaller, or raise the "
                 "nodes' setting maxMessageSize"
             )
-        return PendingMessage(key_bytes, value_bytes, pairs, event_time_ms, on_delivery)
+        return PendingMessage(key_bytes, value_bytes, pairs, time_ms, on_delivery)
 
     def _serialized(
         self, serializer: Callable[..., Any] | None, content: Any, field: MessageField, headers: Any
@@ -211,10 +213,12 @@ class Outgoing:
         )
 
 
-def _stamped(pairs: list[tuple[str, bytes]], key: bytes | None) -> list[tuple[str, bytes]]:
+def _stamped(
+    pairs: list[tuple[str, bytes | None]], key: bytes | None
+) -> list[tuple[str, bytes | None]]:
     """The headers with the bounds of that key, and no others: a relay may have copied some."""
     kept = [pair for pair in pairs if pair[0] not in BOUNDS_HEADERS]
-    return kept if key is None else kept + bounds_headers(bounds_of([hash32(key)]))
+    return kept if key is None else [*kept, *bounds_headers(bounds_of([hash32(key)]))]
 
 
 class Callbacks:

@@ -48,7 +48,7 @@ class Producer(Closing):
 
     A message's key decides its segment and bucket; messages without one go round. Keys and values
     are bytes (or bytearray, memoryview) or str, unless serializers are set. `event_time_ms` becomes
-    the Kafka timestamp; 0 leaves it to the time of sending.
+    the Kafka timestamp; without it that is the time of sending.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Producer(Closing):
         key: Any = None,
         *,
         headers: Headers | None = None,
-        event_time_ms: int = 0,
+        event_time_ms: int | None = None,
     ) -> DeliveryResult:
         """Sends one message and waits until Kafka has it.
 
@@ -115,7 +115,7 @@ class Producer(Closing):
         key: Any = None,
         *,
         headers: Headers | None = None,
-        event_time_ms: int = 0,
+        event_time_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> None:
         """Waits for room only; as `send_nowait` else."""
@@ -133,7 +133,7 @@ class Producer(Closing):
         key: Any = None,
         *,
         headers: Headers | None = None,
-        event_time_ms: int = 0,
+        event_time_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> None:
         """Hands one message over; `on_delivery` hears on the event loop what became of it.
@@ -151,14 +151,13 @@ class Producer(Closing):
                 partition = None  # what has no hash takes the long way
             size = len(value)
             if partition is not None and partition.ready and size <= self._small_bytes_max:
-                if event_time_ms.__class__ is not int or event_time_ms:
-                    event_time_ms = event_time(event_time_ms)
+                time_ms = 0 if event_time_ms is None else event_time(event_time_ms)
                 report: Any = partition.report
-                if on_delivery is not None or event_time_ms:
-                    held = PendingMessage(key, value, (), event_time_ms, on_delivery)
+                if on_delivery is not None or time_ms:
+                    held = PendingMessage(key, value, (), time_ms, on_delivery)
                     report = DeliveryReport(self._dispatcher, partition, held)
                 own = partition.headers
-                if partition.append(value, key, event_time_ms, report, own) is None:
+                if partition.append(value, key, time_ms, report, own) is None:
                     under_way.count += 1
                     under_way.bytes += size
                     if self._dispatcher.timer is None:
@@ -305,7 +304,7 @@ class Producer(Closing):
         value: Any,
         key: Any,
         headers: Headers | None = None,
-        event_time_ms: int = 0,
+        event_time_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> None:
         """Sends a message the long way, and remembers the short one for the next of its key."""

@@ -290,7 +290,7 @@ class DeadLetterProducer:
     async def _send(self, where: str, raw: KafkaMessage, letter: DeadLetter) -> None:
         given: Any = raw.headers() or ()
         kept: list[tuple[str, Any]] = [
-            (name, content or b"")
+            (name, content)
             for name, content in given
             if name != PRODUCER_HEADER and not name.startswith(_PREFIX)
         ]

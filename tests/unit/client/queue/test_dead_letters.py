@@ -60,7 +60,7 @@ class Aside:
         await self.may_send.wait()
         if self.failure is not None:
             raise self.failure
-        pairs = [(n, c if isinstance(c, bytes) else c.encode()) for n, c in headers]
+        pairs = [(n, c.encode() if isinstance(c, str) else c) for n, c in headers]
         added = [content for name, content in pairs if name.startswith("anabranch")]
         if sum(map(len, added)) > self.bytes_max:
             raise sdk.MessageTooLargeError("too large")
@@ -91,7 +91,7 @@ class Scene:
             return cast("sdk.Producer", self.aside)
 
         messages: list[Any] = [
-            Given(b"%d" % n, n, count, key=b"k", headers=[("h", b"x"), ("ab", b"p")])
+            Given(b"%d" % n, n, count, key=b"k", headers=[("h", b"x"), ("ab", b"p"), ("no", None)])
             for n, count in enumerate(counts)
         ]
         until = time.monotonic() + hold_s
@@ -134,7 +134,7 @@ async def test_the_last_release_puts_a_message_aside_with_the_errors_that_were_t
     assert letter.error == "ValueError: no such order"
     assert [each.delivery for each in letter.attempts] == [3]
     value, key, pairs = scene.aside.sent[0]
-    assert (value, key, pairs[0]) == (b"1", b"k", ("h", b"x"))
+    assert (value, key, pairs[:2]) == (b"1", b"k", [("h", b"x"), ("no", None)])
     assert "ab" not in dict(pairs)
 
 
@@ -222,7 +222,7 @@ async def test_a_letter_that_is_too_large_loses_what_was_added_and_nothing_else(
     scene.aside.bytes_max = 0
     assert scene.consumer.release(await scene.take(), error="x")
     await until(lambda: scene.delivery.is_settled)
-    assert scene.aside.sent[1] == (b"1", b"k", [("h", b"x")])
+    assert scene.aside.sent[1] == (b"1", b"k", [("h", b"x"), ("no", None)])
     assert "consumer.dead_letter_bare" in caplog.text
     assert scene.producers == 1
 

@@ -222,7 +222,8 @@ async def _send_on(client: Client, topic: str, found: list[Message]) -> None:
     async with await client.create_producer(topic) as producer:
         for message in found:
             headers: Any = message.headers() or []
-            event_time_ms = max(0, message.timestamp()[1])
+            time_ms = message.timestamp()[1]
+            event_time_ms = time_ms if time_ms > 0 else None  # librdkafka cannot send 0
             await producer.send(
                 message.value(), message.key(), headers=headers, event_time_ms=event_time_ms
             )
