@@ -166,6 +166,22 @@ def test_lines_are_produced_with_keys_headers_and_their_places(topics: Topics) -
     assert headed["headers"] == [["x", "y"]]
 
 
+def test_what_consume_prints_as_json_is_produced_as_it_was(topics: Topics) -> None:
+    name = "public/default/copied"
+    topics("create", name)
+    exact = {
+        "key": "eve",
+        "value": None,
+        "headers": [["none", None], ["empty", ""], ["raw", "\ufffd", "/w=="]],
+        "eventTimeMs": 1_700_000_000_000,
+    }
+    given = json.dumps(exact)
+    for turn in ("one", "two"):
+        assert topics("produce", name, "--from-json", said=given) == "sent 1 message\n"
+        given = topics("consume", name, "--subscription", "s", "--max", "1", "--json")
+        assert json.loads(given).items() >= exact.items(), turn
+
+
 def test_a_line_too_large_is_told_by_its_number_and_the_others_are_sent(topics: Topics) -> None:
     name = "public/default/large"
     topics("create", name)

@@ -123,7 +123,8 @@ def consume(
 
     Several that run with one --subscription share the messages. What was printed is acknowledged.
     Goes on until --max, --timeout or Ctrl-C, and gives this consumer's share to the others at once.
-    With --json, a key or value that is no UTF-8 is in keyBase64 or valueBase64 too.
+    With --json, a key or value that is no UTF-8 is in keyBase64 or valueBase64 too, a header's
+    content behind its text. `anabranch topics produce --from-json` takes that.
 
     Exit status 0: --max or Ctrl-C. 1: refused. 2: could not go on. 3: --timeout.
     """
@@ -311,8 +312,7 @@ def print_line(message: Message, *, named: bool = False) -> None:
     """With its place, between tabs; `named`: the topic, too."""
     where = f"{message.segment_id}/{message.bucket}@{message.offset}"
     where = f"{message.topic}\t{where}" if named else where
-    key = "-" if message.key is None else _text(message.key)
-    click.echo(f"{where}\t{key}\t{_text(message.value)}")
+    click.echo(f"{where}\t{_text(message.key)}\t{_text(message.value)}")
 
 
 def print_json(message: Message, *, named: bool = False) -> None:
@@ -321,7 +321,7 @@ def print_json(message: Message, *, named: bool = False) -> None:
         **({"topic": message.topic} if named else {}),
         **said_as("key", message.key),
         **said_as("value", message.value),
-        "headers": [[name, _text(value)] for name, value in message.headers],
+        "headers": [[name, *said_as("", value).values()] for name, value in message.headers],
         "eventTimeMs": message.event_time_ms,
         "segmentId": message.segment_id,
         "bucket": message.bucket,
@@ -330,5 +330,5 @@ def print_json(message: Message, *, named: bool = False) -> None:
     click.echo(msgspec.json.encode(said).decode())
 
 
-def _text(data: Any) -> str | None:
-    return None if data is None else data.decode(errors="replace")
+def _text(data: Any) -> str:
+    return "-" if data is None else data.decode(errors="replace")

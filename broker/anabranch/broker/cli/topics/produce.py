@@ -1,11 +1,12 @@
-"""`anabranch topics produce`: lines become messages."""
+"""`anabranch topics produce`: lines, documents or a whole file become messages."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -14,6 +15,7 @@ import msgspec
 
 from anabranch.broker.cli.shared.api import json_lines_option, url_option
 from anabranch.broker.cli.shared.output import said_as
+from anabranch.broker.cli.topics.lines import InputMessage
 from anabranch.broker.cli.topics.sdk import (
     client_options,
     open_client,
@@ -35,8 +37,14 @@ _LINE_BYTES_MAX: Final = 16 * 1024 * 1024
 )
 @click.argument("topic")
 @click.option(
-    "--file", "file", type=click.File("rb"), default="-", help="Lines; standard input if left."
+    "--file", "file", type=click.File("rb"), default="-", help="The input; standard input if left."
 )
+@click.option(
+    "--from-json",
+    is_flag=True,
+    help="Lines are documents, as `anabranch topics consume --json` prints them.",
+)
+@click.option("--whole", is_flag=True, help="All of the input is the value of one message.")
 @click.option("--key", help="Of all messages; lines are then values as they are.")
 @click.option(
     "--header", "given", multiple=True, metavar="K=V", help="Of all messages; may be repeated."
@@ -48,6 +56,8 @@ _LINE_BYTES_MAX: Final = 16 * 1024 * 1024
 def produce(
     topic: str,
     file: BinaryIO,
+    from_json: bool,
+    whole: bool,
     key: str | None,
     given: tuple[str, ...],
     verbose: bool,
@@ -58,6 +68,10 @@ def produce(
 ) -> int:
     """Send each line to TOPIC, as KEY<TAB>VALUE, or without a key as VALUE.
 
+    With --from-json a line says all of a message: key, value, headers, eventTimeMs. null stands for
+    no key, no value (a tombstone: {"key": "eve", "value": null}) or a header without content;
+    keyBase64 and valueBase64 carry bytes that are no text. What the other fields say is ignored.
+
     Ends at the end of the input, or with Ctrl-C, once Kafka has all that was read. --json prints a
     document for each message, as --verbose prints a line; a key that is no UTF-8 is in keyBase64
     too.
@@ -65,14 +79,23 @@ def produce(
     Exit status 0: all are sent. 1: some, told on standard error, are not. 2: could not begin.
     """
     headers = [_header(one) for one in given]
-    sender = _Sender(None if key is None else key.encode(), headers, verbose, as_json)
+    if from_json and (whole or key is not None):
+        raise click.UsageError("--from-json reads keys and values: leave --key and --whole out")
+    key_bytes = None if key is None else key.encode()
+    read: Callable[[bytes], InputMessage] = partial(InputMessage.of_line, key=key_bytes)
+    if from_json:
+        read = InputMessage.of_document
+    elif whole:
+        read = partial(InputMessage, key_bytes)
+    sender = _Sender(read, headers, verbose, as_json)
 
     async def main(stopping: asyncio.Event) -> None:
         async with open_client(topic, url, service_url, kafka_properties) as client:
             sender.producer = await client.create_producer(topic)
             sender.stopping = stopping
-            async for line in _lines(file, stopping):
-                await sender.send(line)
+            chunks = _chunks(file, stopping)
+            async for part in _whole(chunks, stopping) if whole else _lines(chunks, stopping):
+                await sender.send(part)
             if stopping.is_set():
                 sender.say_what_is_left()
             await sender.producer.close()
@@ -95,13 +118,17 @@ class _Sender:
     stopping: asyncio.Event  # set where nobody hears what became of them any more
 
     def __init__(
-        self, key: bytes | None, headers: list[tuple[str, str]], verbose: bool, as_json: bool
+        self,
+        read: Callable[[bytes], InputMessage],
+        headers: list[tuple[str, str]],
+        verbose: bool,
+        as_json: bool,
     ) -> None:
         self.sent = 0
         self.failed = 0
         self.unheard: OSError | None = None  # of the first line that could not be written
         self._number = 0
-        self._key = key
+        self._read = read
         self._headers = headers
         self._verbose = verbose
         self._as_json = as_json
@@ -109,7 +136,6 @@ class _Sender:
     async def send(self, line: bytes) -> None:
         self._number += 1
         number = self._number
-        key, value = split_line(line, self._key)
 
         def settled(result: DeliveryResult | None, error: Exception | None) -> None:
             if result is None:
@@ -117,15 +143,22 @@ class _Sender:
                 return
             self.sent += 1
             if self._as_json:
-                self._say(msgspec.json.encode(_document(number, key, result)).decode())
+                self._say(msgspec.json.encode(_document(number, said.key, result)).decode())
             elif self._verbose:
                 self._say(
-                    f"{number}  {_text(key) or '-'}  segment {result.segment_id}, bucket "
+                    f"{number}  {_text(said.key)}  segment {result.segment_id}, bucket "
                     f"{result.bucket}, offset {result.offset}"
                 )
 
         try:
-            await self.producer.post(value, key, headers=self._headers, on_delivery=settled)
+            said = self._read(line)
+            await self.producer.post(
+                said.value,
+                said.key,
+                headers=[*said.headers, *self._headers],
+                event_time_ms=said.event_time_ms,
+                on_delivery=settled,
+            )
         except TopicNotFoundError:
             raise
         except (ClientError, InvalidInputError) as error:
@@ -166,18 +199,6 @@ class _Sender:
             )
 
 
-def split_line(line: bytes, key: bytes | None) -> tuple[bytes | None, bytes]:
-    r"""Key and value of a line without its end.
-
-    >>> split_line(b"eve\tone\ttwo", None), split_line(b"one", None), split_line(b"a\tb", b"k")
-    ((b'eve', b'one\ttwo'), (None, b'one'), (b'k', b'a\tb'))
-    """
-    if key is not None:
-        return key, line
-    before, tab, after = line.partition(b"\t")
-    return (before, after) if tab else (None, line)
-
-
 def _document(number: int, key: bytes | None, result: DeliveryResult) -> dict[str, object]:
     """Named as `topics consume --json` and the REST interface name things."""
     return {
@@ -198,12 +219,12 @@ def _header(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _text(key: bytes | None) -> str | None:
-    return None if key is None else key.decode(errors="replace")
+def _text(key: bytes | None) -> str:
+    return "-" if key is None else key.decode(errors="replace")
 
 
-async def _lines(file: BinaryIO, stopping: asyncio.Event) -> AsyncIterator[bytes]:
-    """Lines without their ends, as they come; a thread reads, which nobody waits for."""
+async def _chunks(file: BinaryIO, stopping: asyncio.Event) -> AsyncIterator[bytes]:
+    """The input as it comes; a thread reads, which nobody waits for."""
     loop = asyncio.get_running_loop()
     chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue()
     room = threading.Semaphore(_CHUNKS_MAX)
@@ -227,11 +248,28 @@ async def _lines(file: BinaryIO, stopping: asyncio.Event) -> AsyncIterator[bytes
                 return
 
     threading.Thread(target=read, name="lines", daemon=True).start()
-    rest = b""
     while chunk := await unless_stopped(chunks.get(), stopping):
         if isinstance(chunk, OSError):
             raise chunk
         room.release()
+        yield chunk
+
+
+async def _whole(chunks: AsyncIterator[bytes], stopping: asyncio.Event) -> AsyncIterator[bytes]:
+    """All of the input, unless it was ended early: a part of it is no message."""
+    data = bytearray()
+    async for chunk in chunks:
+        data += chunk
+        if len(data) > _LINE_BYTES_MAX:
+            raise InvalidInputError(f"the input has more than {_LINE_BYTES_MAX} bytes")
+    if not stopping.is_set():
+        yield bytes(data)
+
+
+async def _lines(chunks: AsyncIterator[bytes], stopping: asyncio.Event) -> AsyncIterator[bytes]:
+    """Lines without their ends."""
+    rest = b""
+    async for chunk in chunks:
         *whole, rest = (rest + chunk).split(b"\n")
         if len(rest) > _LINE_BYTES_MAX:
             raise InvalidInputError(f"a line has more than {_LINE_BYTES_MAX} bytes")

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.broker.cli.topics import dag
-from anabranch.broker.cli.topics.produce import split_line
 from anabranch.core.hashing import RING16
 from anabranch.core.topics.layout import SegmentLayout
 
@@ -136,10 +135,3 @@ def test_wrong_usage_is_told_asking_no_node(arguments: list[str], said: str, end
     status, error = ended(["topics", *arguments, "--url", "http://127.0.0.1:9"])
     assert (status, said in error) == (2, True), error
     assert "Traceback" not in error
-
-
-def test_a_line_is_key_tab_value_unless_all_have_one_key() -> None:
-    assert split_line(b"eve\tone\ttwo", None) == (b"eve", b"one\ttwo")
-    assert split_line(b"one", None) == (None, b"one")
-    assert split_line(b"\tone", None) == (b"", b"one")
-    assert split_line(b"eve\tone", b"all") == (b"all", b"eve\tone")

@@ -23,6 +23,7 @@ class Kept:
 
     def __init__(self) -> None:
         self.values: list[bytes] = []
+        self.sent: list[tuple[object, ...]] = []
         self.closed = False
         self.under_way = 0
 
@@ -32,12 +33,14 @@ class Kept:
     async def post(
         self,
         value: bytes,
-        _key: bytes | None,
+        key: bytes | None,
         *,
         headers: object,
+        event_time_ms: int | None,
         on_delivery: Callable[[DeliveryResult | None, Exception | None], None],
     ) -> None:
         self.values.append(value)
+        self.sent.append((key, value, headers, event_time_ms))
         on_delivery(DeliveryResult(TOPIC, 0, 0, len(self.values) - 1, 1_000), None)
 
     async def close(self) -> None:
@@ -87,6 +90,39 @@ def test_a_document_has_the_names_of_rest_and_a_key_that_is_no_text_in_base_64_t
     assert first == {"line": 1, "key": "eve", "offset": 0, **place}
     assert second == {"line": 2, "key": "\ufffd", "keyBase64": "/w==", "offset": 1, **place}
     assert kept.values == [b"one", b"two"]
+
+
+def test_a_document_says_null_from_empty_and_carries_bytes_that_are_no_text(
+    kept: Kept, tmp_path: Path
+) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text(
+        """{"key": "eve", "value": null, "headers": [["h", null], ["h", ""]], "offset": 7}
+{"value": "\ufffd", "valueBase64": "/woJ", "headers": [["b", "\ufffd", "/w=="]], "eventTimeMs": 5}
+{"key": "", "value": ""}
+{"key": "eve"}
+{"value": "v", "headers": [["h"]]}
+eve\tone
+"""
+    )
+    how = [TOPIC, "--from-json", "--file", str(lines)]
+    found = CliRunner().invoke(produce_module.produce, how, standalone_mode=False)
+    assert kept.sent == [
+        (b"eve", None, [("h", None), ("h", b"")], None),
+        (None, b"\xff\n\t", [("b", b"\xff")], 5),
+        (b"", b"", [], None),
+    ]
+    told = [line.split(":")[1:3] for line in found.stderr.splitlines()]
+    assert [number for number, _ in told] == [" line 4", " line 5", " line 6"]
+    assert (found.return_value, found.stdout) == (1, "sent 3 messages\n")
+
+
+def test_a_file_of_bytes_is_one_message(kept: Kept, tmp_path: Path) -> None:
+    data = bytes(range(256)) * 1_000  # more than is read at once
+    (tmp_path / "image").write_bytes(data)
+    how = [TOPIC, "--whole", "--key", "k", "--header", "a=b", "--file", str(tmp_path / "image")]
+    found = CliRunner().invoke(produce_module.produce, how)
+    assert (found.stdout, kept.sent) == ("sent 1 message\n", [(b"k", data, [("a", "b")], None)])
 
 
 def test_ten_failures_are_told(kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
