@@ -91,7 +91,7 @@ class Dispatcher:
     def take(self, message: PendingMessage) -> None:
         """Appends a new message, or holds it while its bucket is moving.
 
-        Raises DeliveryError when there is nothing to append it by.
+        Raises DeliveryError when there is nothing to append it by, UncoveredHashError.
         """
         partition = self.router.route(message.key)
         self.under_way.count += 1

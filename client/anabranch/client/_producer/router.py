@@ -14,6 +14,7 @@ from typing import Final, Generic, TypeVar
 from anabranch.client._producer.partition_writer import PartitionWriter, PendingMessage
 from anabranch.client._topics.layout import Segment, TopicLayout
 from anabranch.core.hashing import bucket_of, hash32, segment_hash
+from anabranch.core.topics.layout import uncovered
 
 _ROUTES_MAX: Final = 200_000  # keys remembered; then all are forgotten, which costs little
 
@@ -90,7 +91,10 @@ class Router(Generic[WriterT]):
         return self._emptied(writer)
 
     def route(self, key: str | bytes | None) -> WriterT:
-        """The writer that takes a message now; if it is not open, by holding it."""
+        """The writer that takes a message now; if it is not open, by holding it.
+
+        Raises UncoveredHashError where the layout has no segment for it.
+        """
         if key is None:
             return self._next_in_rotation()
         position = hash32(key)
@@ -143,7 +147,10 @@ class Router(Generic[WriterT]):
                 if writer.open and not writer.lost:
                     return writer
             self._rotation = self._targets()
-        return (self.leaving or self._rotation)[-1]  # all are leaving, or lost
+        taking = self.leaving or self._rotation  # all are leaving, or lost
+        if not taking:
+            raise uncovered(None, ())
+        return taking[-1]
 
     def _targets(self) -> list[WriterT]:
         """Buckets that may take a message; those of a child once its parents take none."""

@@ -50,6 +50,7 @@ from anabranch.client._errors import (
 from anabranch.client._producer.partition_writer import PartitionWriter, PendingMessage, Step
 from anabranch.client._producer.router import Router, WriterT
 from anabranch.client._topics.layout import Segment, TopicLayout
+from anabranch.core.errors import UncoveredHashError
 
 
 class Effects(Protocol[WriterT]):
@@ -97,7 +98,7 @@ class Sender(Generic[WriterT]):
     def send(self, message: PendingMessage) -> None:
         """Appends a message, or holds it while its bucket is moving.
 
-        Raises DeliveryError when there is nothing to append it by.
+        Raises DeliveryError when there is nothing to append it by, UncoveredHashError.
         """
         self.append(message, self.router.route(message.key))
 
@@ -137,6 +138,8 @@ class Sender(Generic[WriterT]):
                 self.send(message)
             except DeliveryError as error:
                 self.fail(message, error)
+            except UncoveredHashError as error:  # whoever sent it cannot be raised to any more
+                self.fail(message, DeliveryError(str(error)))
 
     # --- what happens -----------------------------------------------------------------------
 

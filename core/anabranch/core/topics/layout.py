@@ -328,8 +328,13 @@ class SegmentLayout:
             raise InvalidInputError(f"not the metadata of a scalable topic: {error!r}") from None
 
 
-def uncovered(hash16: int, active: Iterable[SegmentInfo]) -> UncoveredHashError:
-    """Makes the error for a position of the ring that none of these segments covers."""
+def uncovered(hash16: int | None, active: Iterable[SegmentInfo]) -> UncoveredHashError:
+    """Makes the error for a position of the ring that none of these segments covers.
+
+    None: that of a message without a key, which any segment would cover.
+    """
+    if hash16 is None:
+        return UncoveredHashError("No segment takes a message without a key: none is active")
     if not 0 <= hash16 <= RING16_END:
         return UncoveredHashError(f"No segment covers hash {hash16}: give 0 to {RING16_END}")
     there = ", ".join(part.descriptor for part in active) or "none"

@@ -16,6 +16,7 @@ from anabranch.client._producer.dispatcher import Dispatcher
 from anabranch.client._producer.kafka_writer import KafkaPartitionWriter
 from anabranch.client._producer.partition_writer import PendingMessage
 from anabranch.client._producer.segment_writer import SegmentWriter
+from anabranch.core.errors import UncoveredHashError
 from anabranch.core.topics.layout import SegmentLayout
 from support.nobody import nobody
 from support.opening import Opening
@@ -329,6 +330,21 @@ async def test_a_fault_while_doubt_is_settled_fails_what_is_in_doubt_and_the_buc
         assert stage.dispatcher.router.leaving == []
         assert stage.dispatcher.router.route(key).segment.segment_id > 0
         assert b"held" not in stage.told
+
+
+async def test_where_no_segment_is_active_messages_fail_with_or_without_a_key(
+    stage: Stage,
+) -> None:
+    for key in (b"key", None):
+        stage.dispatcher.router.route(key).pause()
+        stage.dispatcher.take(PendingMessage(key, b"%r" % key, (), 0, stage.told_of(b"%r" % key)))
+    stage.dispatcher.update(layout_of(SegmentLayout(2, 1, ()), stage.servers, epoch=2))
+    await stage.settled(b"None", b"b'key'")
+    assert all("No segment" in str(each) for each in stage.told.values())
+    for key in (b"key", None):
+        with pytest.raises(UncoveredHashError):
+            stage.dispatcher.take(PendingMessage(key, b"late"))
+    assert stage.dispatcher.under_way.count == 0
 
 
 async def test_a_deleted_topic_leaves_no_flow_and_no_writer(stage: Stage) -> None:
