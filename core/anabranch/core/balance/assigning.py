@@ -7,7 +7,6 @@ that assigns on a look-up prefers itself where that makes hardly a difference.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 
@@ -17,6 +16,7 @@ from anabranch.core.balance.filters import Candidate, Terms, owned_in_group
 from anabranch.core.balance.least_usage import Choice, choose
 from anabranch.core.balance.policies import Policies
 from anabranch.core.balance.settings import BalanceSettings
+from anabranch.core.balance.spread import deviation_of
 from anabranch.core.bundles.placement import Chosen, choose_broker
 from anabranch.core.log.grounds import WEIGHED_MAX, Grounds, Weighed
 from anabranch.core.log.state import StateQueries
@@ -99,16 +99,3 @@ def grounds_of(choice: Choice) -> Grounds:
         -1.0,
         tuple(weighed[:WEIGHED_MAX]),
     )
-
-
-def deviation_of(loads: Iterable[float]) -> float:
-    """The standard deviation of some loads; 0 of none.
-
-    >>> deviation_of([0.2, 0.4])
-    0.1
-    """
-    values = list(loads)
-    if not values:
-        return 0.0
-    average = math.fsum(values) / len(values)
-    return math.sqrt(math.fsum((each - average) ** 2 for each in values) / len(values))

@@ -22,6 +22,7 @@ from anabranch.core.balance.broker_load import BrokerLoadData, fault_of, has_coo
 from anabranch.core.balance.counters import BalanceResult, UnloadReason
 from anabranch.core.balance.offload import BundleMove, ClusterView, Exchange, Pair, Permits, offload
 from anabranch.core.balance.settings import NAMES, BalanceSettings
+from anabranch.core.balance.spread import spread
 
 _OVERLOADED, _UNDERLOADED = UnloadReason.OVERLOADED, UnloadReason.UNDERLOADED
 _UNDER_MAX: Final = 0.5
@@ -209,9 +210,7 @@ def deviation(loads: Collection[BrokerLoadData]) -> tuple[float, float]:
 
 
 def _spread(loads: Collection[BrokerLoadData]) -> tuple[float, float]:
-    values = [load.weighted_max_ema for load in loads]
-    average = math.fsum(values) / len(values)
-    return average, math.fsum((each - average) ** 2 for each in values) / len(values)
+    return spread([load.weighted_max_ema for load in loads])
 
 
 def _by_load(load: BrokerLoadData) -> tuple[float, float]:

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from anabranch.core.balance.assigning import ChoiceRules, LoadChooser, deviation_of
+from anabranch.core.balance.assigning import ChoiceRules, LoadChooser
 from anabranch.core.balance.broker_load import FRESH, BrokerLoadData, is_stale, updated
 from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData
 from anabranch.core.balance.cycle import BalanceCycle
@@ -26,6 +26,7 @@ from anabranch.core.balance.recording import BundleLine, LoadRecording
 from anabranch.core.balance.reports import BrokerReports, Resources, sample_of
 from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.balance.shedding import Unload
+from anabranch.core.balance.spread import deviation_of
 from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.ring import split_bundle_name
 from anabranch.spark_replay.balance.brokers import BrokerModel
@@ -120,7 +121,7 @@ class BalanceReplay:
             self._settle()
             for broker, state in self._brokers.items():
                 self._measure(broker, state)
-            self._deviations.append(deviation_of(each.load for each in self._brokers.values()))
+            self._deviations.append(deviation_of([each.load for each in self._brokers.values()]))
             self._shed()
         return BalanceOutcome(name, self._figures(), self._over_time(), self._log)
 

@@ -19,7 +19,7 @@ from anabranch.core.balance.least_usage import ChoiceReason, choose
 from anabranch.core.balance.offload import ClusterView, Stopped
 from anabranch.core.balance.policies import NO_POLICIES, FailureDomain, IsolationPolicy, Policies
 from anabranch.core.balance.settings import BalanceSettings
-from anabranch.core.balance.shedding import Round, ShedderState, decide, remembered
+from anabranch.core.balance.shedding import Round, ShedderState, decide, deviation, remembered
 from support.rules_view import MANAGER, NOW_MS, view_of
 from support.shedder_by_the_rules import RulesBroker, RulesSettings, RulesShedder
 
@@ -191,6 +191,14 @@ def test_whatever_is_reported_only_what_may_move_does_and_only_for_the_better(
     _kept_its_last_bundle(view, found)
     assert (found.skipped is None) is bool(found.decisions)
     assert then.hits == (0 if found.decisions else found.hits)
+
+
+@example(0.003, 3)
+@given(st.floats(0, 2), st.integers(1, 100))
+def test_equal_loads_have_no_deviation_at_all_so_that_a_target_of_0_is_reached(
+    load: float, brokers: int
+) -> None:
+    assert deviation([BrokerLoadData(weighted_max_ema=load)] * brokers) == (load, 0.0)
 
 
 def _kept_its_last_bundle(view: ClusterView, found: Round) -> None:
