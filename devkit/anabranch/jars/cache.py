@@ -50,8 +50,8 @@ def resolve(
     an interrupted download stopped. Tests give artifacts and fetch.
     """
     wanted = committed(jar_set) if artifacts is None else artifacts
-    cache = (cache_dir or default_cache_dir()) / "jars"
-    folder = cache / f"{jar_set}-{_digest(wanted)}"
+    folder = _folder(jar_set, wanted, cache_dir)
+    cache = folder.parent
     try:
         if not _is_sound(folder, wanted):
             with _locked(cache):
@@ -64,6 +64,27 @@ def resolve(
             "make it writable, or name another place in XDG_CACHE_HOME."
         ) from error
     return [folder / artifact.file_name for artifact in wanted]
+
+
+def find(
+    jar_set: JarSet,
+    *,
+    cache_dir: Path | None = None,
+    artifacts: Sequence[Artifact] | None = None,
+) -> list[Path] | None:
+    """The jars of a set, all of them verified; None if they are not there.
+
+    Fetches nothing, and makes nothing.
+    """
+    wanted = committed(jar_set) if artifacts is None else artifacts
+    folder = _folder(jar_set, wanted, cache_dir)
+    if not _is_sound(folder, wanted):
+        return None
+    return [folder / artifact.file_name for artifact in wanted]
+
+
+def _folder(jar_set: JarSet, wanted: Sequence[Artifact], cache_dir: Path | None) -> Path:
+    return (cache_dir or default_cache_dir()) / "jars" / f"{jar_set}-{_digest(wanted)}"
 
 
 def _digest(artifacts: Sequence[Artifact]) -> str:

@@ -6,7 +6,7 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -35,8 +35,7 @@ from anabranch.channel.kafka.topics import Topics, inspect_topics
 from anabranch.core.errors import AnabranchError
 from anabranch.core.topics.kafka_names import segments_head
 from anabranch.jars import cache
-from anabranch.jars.artifacts import JAR_SETS, Artifact, JarSet
-from anabranch.jars.errors import JarsUnavailableError
+from anabranch.jars.artifacts import JAR_SETS, JarSet
 from anabranch.jars.java import find_java
 
 _DISK_BYTES_MIN: Final = 1 << 30
@@ -135,10 +134,9 @@ def _java() -> str:
 
 
 def _jars(jar_set: JarSet) -> str:
-    def refuse(_artifacts: Sequence[Artifact], _folder: Path) -> None:
-        raise JarsUnavailableError("not fetched yet; `make jars` fetches them, or the first use")
-
-    found = cache.resolve(jar_set, fetch=refuse)
+    found = cache.find(jar_set)
+    if found is None:
+        raise NotWellError("not fetched yet; `make jars` fetches them, or the first use")
     return f"{len(found)} jars in {found[0].parent}"
 
 
