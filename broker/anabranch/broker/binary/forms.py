@@ -18,6 +18,7 @@ from anabranch.core.subscriptions.subscription import Subscription, Subscription
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic, segment_topic
 from anabranch.core.topics.segment import SegmentInfo
 from anabranch.core.topics.topic import ScalableTopic, TopicState
+from anabranch.wire import layouts
 from anabranch.wire.anabranch_pb2 import (
     IntRange,
     ScalableAssignedSegment,
@@ -32,7 +33,6 @@ from anabranch.wire.anabranch_pb2 import (
 from anabranch.wire.entries import ENTRIES_MAX
 
 _DAGS_MAX: Final = 256
-_ADDRESSED_MAX: Final = 500  # segments
 
 
 class ClientSettings(msgspec.Struct, frozen=True):
@@ -67,7 +67,7 @@ class Dags:
             where = kafka_topic(self._settings.topic_prefix, name, topic.incarnation, part)
             return _segment(part, where)
 
-        return ScalableTopicDAG(
+        dag = ScalableTopicDAG(
             epoch=topic.epoch,
             version=topic.version,
             segments=[form(part) for part in topic.segments],
@@ -81,15 +81,13 @@ class Dags:
             sealing=topic.state is TopicState.SEALING,
             max_message_bytes=self._settings.max_message_bytes,
         )
+        layouts.fit(dag)
+        return dag
 
 
 def _brokers(topic: ScalableTopic, seen: WatchedTopic) -> list[SegmentBrokerAddress]:
-    """The node that answers for each active segment: the topic's controller, for all of them.
-
-    A layout of many segments does without, for it has to fit one message.
-    """
-    known = seen.service_url or seen.service_url_tls
-    if not known or len(topic.segments) > _ADDRESSED_MAX:
+    """The node that answers for each active segment: the topic's controller, for all of them."""
+    if not (seen.service_url or seen.service_url_tls):
         return []
     with_tls = seen.service_url_tls or None
     return [

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from anabranch.wire import layouts
 from anabranch.wire.anabranch_pb2 import CommandLookupTopicResponse, ScalableTopicDAG
 
 _WEB, _WEB_TLS, _ANY_WEB = "web", "web tls", "any web"
@@ -87,6 +88,7 @@ class ProxyAddresses:
         for each in dag.segment_brokers:
             each.broker_url = self.service_url or self.service_url_tls
             _put(each, "broker_url_tls", self.service_url_tls)
+        layouts.fit(dag)  # the proxy's address may be longer
 
     def fields_of(self, path: bytes) -> dict[str, str] | None:
         """What is to be changed in the body of a 200 to that path; None for nothing."""

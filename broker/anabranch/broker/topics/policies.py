@@ -24,10 +24,9 @@ from anabranch.core.tenants.propose import namespace_change
 from anabranch.core.topics.kafka_names import kafka_topic, segment_topic
 from anabranch.core.topics.segment import SegmentInfo
 from anabranch.core.topics.topic import ScalableTopic, TopicMove
-from anabranch.wire.framing import FRAME_BYTES_MAX
+from anabranch.wire.layouts import LAYOUT_BYTES_MAX
 
 _PROPERTY_BYTES_MAX: Final = 64 * 1024  # all of a topic's, so that its record stays small
-_LAYOUT_BYTES_MAX: Final = FRAME_BYTES_MAX - 64 * 1024  # the frame has a head, and addresses
 _INCARNATION: Final = 10**12  # longer than those to come
 # Upper bounds of what a message tells of each (binary/forms.py), but for names.
 _SEGMENT_BYTES: Final = 64
@@ -60,17 +59,17 @@ def check_properties(properties: Mapping[str, str]) -> None:
 def check_layout(prefix: str, name: str, parts: Iterable[SegmentInfo]) -> None:
     """Raises PreconditionError for a layout that is too large to be told, or assigned, at once."""
     size = layout_bytes_max(prefix, name, parts)
-    if size > _LAYOUT_BYTES_MAX:
+    if size > LAYOUT_BYTES_MAX:
         raise PreconditionError(
             f"the layout of {full_name(name)}, or the assignment of all of it to one consumer, "
-            f"would have up to {size} bytes, and clients take {_LAYOUT_BYTES_MAX}: let it have "
+            f"would have up to {size} bytes, and clients take {LAYOUT_BYTES_MAX}: let it have "
             "fewer segments or entry buckets, or a shorter name"
         )
 
 
 def fits_clients(prefix: str, name: str, parts: Iterable[SegmentInfo]) -> bool:
     """Whether clients can be told the layout at once, and one consumer be assigned all of it."""
-    return layout_bytes_max(prefix, name, parts) <= _LAYOUT_BYTES_MAX
+    return layout_bytes_max(prefix, name, parts) <= LAYOUT_BYTES_MAX
 
 
 def layout_bytes_max(prefix: str, name: str, parts: Iterable[SegmentInfo]) -> int:

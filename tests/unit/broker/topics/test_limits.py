@@ -9,10 +9,12 @@ import pytest
 from anabranch.broker.binary.forms import ClientSettings, Dags
 from anabranch.broker.errors import PreconditionError
 from anabranch.broker.http.models.topics import TopicStats
+from anabranch.broker.proxy.addresses import ProxyAddresses
 from anabranch.broker.topics.policies import check_layout, layout_bytes_max
 from anabranch.broker.topics.watches import RoundRobin, WatchedTopic
 from anabranch.core.topics.layout import initial_segments
 from anabranch.wire import anabranch_pb2 as pb
+from anabranch.wire.framing import FRAME_BYTES_MAX
 from support.binary_consumer import client_of
 from support.http import PATIENT, http_nodes
 from support.kept_topic import NAME, kept_topic
@@ -108,6 +110,22 @@ async def test_statistics_are_what_their_model_says() -> None:
 def test_a_layout_is_made_for_the_binary_protocol_once_for_all_who_ask() -> None:
     topic = topic_of(1, initial_segments(2_000))
     dags = Dags(ClientSettings("anabranch.", "", 1, 1))
-    made = [dags.of(NAME, topic, WatchedTopic(topic)) for _ in range(3)]
+    seen = WatchedTopic(topic, "pulsar://b1:6650", "pulsar+ssl://b1:6651")
+    made = [dags.of(NAME, topic, seen) for _ in range(3)]
     assert made[0] is made[1] is made[2]
-    assert len(made[0].segments) == 2_000
+    assert len(made[0].segments) == len(made[0].segment_brokers) == 2_000
+
+
+def test_addresses_of_segments_are_left_out_only_where_no_message_has_room_for_them() -> None:
+    parts = initial_segments(23_000)  # about as many as a topic may have
+    topic = topic_of(1, parts)
+    dags = Dags(ClientSettings("anabranch.", "", 1, 1))
+    usual = dags.of(NAME, topic, WatchedTopic(topic, "pulsar://node-1.example.com:6650"))
+    assert len(usual.segment_brokers) == len(parts)
+    host = "x" * 63
+    long = WatchedTopic(topic, f"pulsar://{host}:6650", f"pulsar+ssl://{host}:6651")
+    bare = dags.of(NAME, topic, long)
+    assert (len(bare.segments), len(bare.segment_brokers)) == (len(parts), 0)
+    ProxyAddresses("http://p", f"pulsar://{host}.{host}:6650").in_layout(usual)
+    assert len(usual.segment_brokers) == 0
+    assert max(bare.ByteSize(), usual.ByteSize()) < FRAME_BYTES_MAX
