@@ -172,7 +172,11 @@ async def test_consumers_of_a_topic_that_is_deleted_say_so(
     consumer = await client.subscribe(topic, "billing")
     queue = await client.subscribe_queue(topic, "jobs")
     await served([consumer], 4)
-    await cluster.call("DELETE", topic)
+    with pytest.raises(
+        AssertionError, match=r"has consumers: close .+ or delete the topic by force"
+    ):
+        await cluster.call("DELETE", topic)
+    await cluster.call("DELETE", f"{topic}?force=true")
     with pytest.raises(sdk.TopicNotFoundError):
         await consumer.receive(WAIT_S)
     with pytest.raises(sdk.TopicNotFoundError):

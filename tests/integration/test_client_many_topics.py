@@ -77,7 +77,7 @@ async def test_topics_that_match_are_read_and_new_ones_join_and_deleted_ones_lea
     await send(client, f"{prefix}c", "k", range(30))  # nobody has joined it: it begins there
     await got.until(consumer, 130)
     message_of = await _given(consumer, client, f"{prefix}b")
-    await cluster.call("DELETE", f"public/default/{prefix}b")
+    await cluster.call("DELETE", f"public/default/{prefix}b?force=true")
 
     async def gone() -> bool:
         return f"public/default/{prefix}b" not in consumer.topics

@@ -97,9 +97,12 @@ class ScalableTopics(Resource[TransportT]):
         return Call("POST", _topic(topic, "segments", segment_id, "restore"), nothing)
 
     @RestMethod
-    def delete_scalable_topic(self, topic: str) -> Call[None]:
-        """Deletes a topic with its subscriptions, segments and messages; its consumers are told."""
-        return Call("DELETE", _topic(topic), nothing)
+    def delete_scalable_topic(self, topic: str, *, force: bool = False) -> Call[None]:
+        """Deletes a topic with its subscriptions, segments and messages.
+
+        `force`: also if it has consumers, which end.
+        """
+        return Call("DELETE", _topic(topic), nothing, {"force": "true"} if force else {})
 
     @RestMethod
     def split_segment(self, topic: str, segment_id: int) -> Call[None]:

@@ -18,9 +18,8 @@ from anabranch.broker.errors import (
     OverloadedError,
     PreconditionError,
     UnavailableError,
-    listed,
 )
-from anabranch.broker.topics.controllers.access import TopicAccess
+from anabranch.broker.topics.controllers.access import TopicAccess, active_segments
 from anabranch.broker.topics.controllers.elsewhere import OtherNodes
 from anabranch.broker.topics.lists import INITIAL_BYTES, TopicLists
 from anabranch.broker.topics.policies import (
@@ -217,8 +216,11 @@ class TopicOperations:
 
         await self._until(name, done, deadline, "was not created")
 
-    async def delete(self, name: str) -> None:
-        """Deletes a topic with its data. Raises NotFoundError."""
+    async def delete(self, name: str, *, force: bool = False) -> None:
+        """Deletes a topic with its data; by force also one that has consumers, which end.
+
+        Raises NotFoundError, and ConflictError for one that has, or may have, consumers.
+        """
         deadline = self.deadline()
 
         def state() -> TopicState | None:
@@ -236,10 +238,14 @@ class TopicOperations:
                 raise NotFoundError(f"Scalable topic not found: {full_name(name)}")
             if topic.state is TopicState.DELETING:
                 return None
+            if not force:
+                self.consumers.usage.none_may_be_used(name, ", or delete the topic by force")
             return self.access.proposal(name, topic, TopicMove.DELETE)
 
         if state() is None:
             self.access.topic(name)  # says what is missing
+        if not force:
+            await self.access.control(name, deadline)  # which knows who is there
         await self._proposals.settle(build, self.access.refusals(name), deadline, sealed)
         gone = "was not deleted"
         await self._until(name, lambda: state() is not TopicState.DELETING, deadline, gone)
@@ -440,10 +446,3 @@ class TopicOperations:
     def _undone(self, name: str, what: str) -> Exception:
         why = self.access.service.failures.why(name) or "its controller's log says why"
         return KafkaFailedError(f"{full_name(name)}: {what}, and it was undone: {why}")
-
-
-def active_segments(topic: ScalableTopic, *, descriptors: bool = False) -> str:
-    """For whoever has named another: their ids, or descriptors, in the order of the ring."""
-    active = topic.layout.active
-    names_ = [part.descriptor if descriptors else part.segment_id for part in active]
-    return f"the active segments are {listed(names_)}"

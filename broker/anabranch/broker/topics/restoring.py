@@ -17,7 +17,8 @@ from anabranch.broker.errors import (
 )
 from anabranch.broker.logging import get_logger
 from anabranch.broker.requester import principal
-from anabranch.broker.topics.operations import TopicOperations, active_segments
+from anabranch.broker.topics.controllers.access import active_segments
+from anabranch.broker.topics.operations import TopicOperations
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.core.log.records import TopicChange

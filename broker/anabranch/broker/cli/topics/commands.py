@@ -114,8 +114,9 @@ def list_(namespace: str, given: tuple[str, ...], url: str, as_json: bool) -> No
 @topics.command(epilog="Example: anabranch topics delete public/default/orders --yes")
 @click.argument("topic")
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--force", is_flag=True, help="Also if it has consumers, which end.")
 @url_option
-def delete(topic: str, yes: bool, url: str) -> None:
+def delete(topic: str, yes: bool, force: bool, url: str) -> None:
     """Delete TOPIC with its subscriptions, segments and messages.
 
     Asks before, and where nobody can be asked wants --yes.
@@ -124,7 +125,7 @@ def delete(topic: str, yes: bool, url: str) -> None:
     full = full_of(topic)
     if not yes:
         _ask_to_delete(admin, topic, full)
-    admin.scalable_topics.delete_scalable_topic(topic)
+    admin.scalable_topics.delete_scalable_topic(topic, force=force)
     click.echo(f"{full} is deleted")
 
 

@@ -16,7 +16,8 @@ from anabranch.broker.http.errors import problems
 from anabranch.broker.http.models.cluster import Authoritative
 from anabranch.broker.http.models.wanted import Texts
 from anabranch.broker.http.routing import DecidingRoute, TopicName
-from anabranch.broker.topics.operations import TopicOperations, active_segments
+from anabranch.broker.topics.controllers.access import active_segments
+from anabranch.broker.topics.operations import TopicOperations
 from anabranch.core.names import full_name
 
 PREFIX: Final = "/admin/v2/segments"

@@ -19,7 +19,8 @@ from anabranch.broker.http.models.topics import (
 from anabranch.broker.http.routes.topic_names import names_response
 from anabranch.broker.http.routes.topic_stats import segment_detail, stats_body
 from anabranch.broker.http.routing import DecidingRoute, Home, Marked, TopicName
-from anabranch.broker.topics.operations import TopicOperations, active_segments
+from anabranch.broker.topics.controllers.access import active_segments
+from anabranch.broker.topics.operations import TopicOperations
 from anabranch.broker.topics.restoring import restore
 from anabranch.core.topics.topic import properties_dict
 from anabranch.wire.memory.limiter import AsyncDualMemoryLimiter
@@ -93,10 +94,10 @@ def _topics(routes: APIRouter, topics: TopicOperations, limiter: AsyncDualMemory
     @routes.delete(path, status_code=204, responses=problems(307, 404, 409, 412, 503, 504))
     async def delete_topic(
         name: TopicName,
-        force: Annotated[bool, Query(description="Accepted and not needed.")] = False,
+        force: Annotated[bool, Query(description="Also if it has consumers.")] = False,
     ) -> None:
-        """Deletes the topic with its data; its consumers are told."""
-        await topics.delete(name)
+        """Deletes the topic with its data; by force its consumers' sessions, too."""
+        await topics.delete(name, force=force)
 
 
 def _stats(routes: APIRouter, topics: TopicOperations) -> None:

@@ -12,6 +12,7 @@ from anabranch.broker.errors import (
     NotFoundError,
     PreconditionError,
     UnavailableError,
+    listed,
     no_namespace,
 )
 from anabranch.broker.proposals import Refusals, not_permitted
@@ -176,3 +177,10 @@ def _elsewhere(name: str, located: Located) -> ElsewhereError:
         located.web_url,
         located.web_url_tls,
     )
+
+
+def active_segments(topic: ScalableTopic, *, descriptors: bool = False) -> str:
+    """For whoever has named another: their ids, or descriptors, in the order of the ring."""
+    active = topic.layout.active
+    names_ = [part.descriptor if descriptors else part.segment_id for part in active]
+    return f"the active segments are {listed(names_)}"

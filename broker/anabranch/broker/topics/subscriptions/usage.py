@@ -51,6 +51,11 @@ class Usage:
                 f"topic since a short time only: try again in {math.ceil(left_s)} s{remedy}"
             )
 
+    def none_may_be_used(self, topic: str, remedy: str) -> None:
+        """The same, of all subscriptions of a topic."""
+        for each, known in self._access.runtime.view.subscriptions(topic):
+            self.must_be_unused(topic, each, known, remedy)
+
     def is_used(self, topic: str, subscription: str, known: Subscription) -> bool:
         """Whether somebody consumes it, or may."""
         return bool(self.consumers(topic, subscription, known)) or self._unknown_s(topic, known) > 0

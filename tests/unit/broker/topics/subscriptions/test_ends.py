@@ -64,6 +64,16 @@ async def test_a_consumed_subscription_is_deleted_by_force_only(kind: Subscripti
         assert kept.node.view.subscription(NAME, "billing") is None
 
 
+async def test_a_topic_that_is_consumed_is_deleted_by_force_only() -> None:
+    async with kept_topic() as kept, client_of(kept.node, "a") as client:
+        await client.subscribe()
+        with pytest.raises(ConflictError, match="close a first, or delete the topic by force"):
+            await kept.topics.delete(NAME)
+        assert client.closed == []
+        await kept.topics.delete(NAME, force=True)
+        assert kept.node.view.topic(NAME) is None
+
+
 async def test_what_was_drained_before_a_reset_is_not_drained_after_it() -> None:
     async with kept_topic() as kept:
         async with client_of(kept.node, "a") as client:
