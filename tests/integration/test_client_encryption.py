@@ -69,6 +69,23 @@ async def test_kafka_has_only_what_was_encrypted_and_each_message_says_where_it_
 
 
 @pytest.mark.parametrize("buckets", [2])
+async def test_a_producer_that_does_not_encrypt_stamps_on_every_path_and_batches_all_the_same(
+    kafka: EmbeddedKafka, made: HandMadeTopic
+) -> None:
+    producer = await made.client.create_producer(made.name, stamp_bounds=True, linger_ms=200)
+    await producer.send_many((key, b"many") for key in _KEYS)
+    await producer.send_many((key, b"many") for key in _KEYS)
+    await asyncio.gather(*(producer.send(b"one", key) for key in _KEYS))
+
+    found = [message for bucket in made.read().values() for message in bucket]
+    assert len(found) == 3 * len(_KEYS)
+    for message in found:
+        position = hash32(message.key() or b"")
+        assert bounds_of(message) == EntryBounds(*(2 * [position >> 16] + 2 * [position & 0xFFFF]))
+    assert max(sizes(kafka, made)) > 1
+
+
+@pytest.mark.parametrize("buckets", [2])
 async def test_messages_without_key_have_no_bounds_and_those_without_value_are_not_encrypted(
     made: HandMadeTopic,
 ) -> None:

@@ -104,8 +104,9 @@ class ProducerSettings(SettingsBase, frozen=True, kw_only=True):
     may be under way or held, of values. `delivery_timeout_s`: how long a message may take from its
     sending, before it is given up. Serializers are those of confluent-kafka, or any callable of
     (object, SerializationContext). `encrypt`: a callable of a serialized value that gives the bytes
-    to be stored in its place; each message is then a batch of its own. `count_batches`: for
-    `Producer.stats`; each bucket then has a librdkafka producer of its own.
+    to be stored in its place; each message is then a batch of its own. `stamp_bounds`: messages
+    have the bounds of their key's hashes as headers, as those that are encrypted always have.
+    `count_batches`: for `Producer.stats`; each bucket then has a librdkafka producer of its own.
     """
 
     linger_ms: float = 5.0
@@ -116,6 +117,7 @@ class ProducerSettings(SettingsBase, frozen=True, kw_only=True):
     key_serializer: Callable[[Any, Any], Any] | None = None
     value_serializer: Callable[[Any, Any], Any] | None = None
     encrypt: Callable[[bytes], bytes] | None = None
+    stamp_bounds: bool = False
     count_batches: bool = False
 
     def __post_init__(self) -> None:
@@ -131,8 +133,14 @@ class ProducerSettings(SettingsBase, frozen=True, kw_only=True):
         _check_callable("key_serializer", self.key_serializer, "(object, context)")
         _check_callable("value_serializer", self.value_serializer, "(object, context)")
         _check_callable("encrypt", self.encrypt, "the bytes of a value")
-        if not isinstance(self.count_batches, bool):
-            raise InvalidInputError(f"count_batches must be True or False: {self.count_batches!r}")
+        for name in ("stamp_bounds", "count_batches"):
+            if not isinstance(given := getattr(self, name), bool):
+                raise InvalidInputError(f"{name} must be True or False: {given!r}")
+
+    @property
+    def stamps(self) -> bool:
+        """Whether messages have the bounds of their hashes as headers."""
+        return self.stamp_bounds or self.encrypt is not None
 
 
 class ProducerOptions(TypedDict, total=False):
@@ -146,6 +154,7 @@ class ProducerOptions(TypedDict, total=False):
     key_serializer: Callable[[Any, Any], Any] | None
     value_serializer: Callable[[Any, Any], Any] | None
     encrypt: Callable[[bytes], bytes] | None
+    stamp_bounds: bool
     count_batches: bool
 
 

@@ -84,6 +84,7 @@ def test_headers_that_cannot_be_are_refused(given: Any) -> None:
         *((sdk.ProducerSettings, {"buffer_messages_max": each}) for each in (0, 1.5, True)),
         (sdk.ProducerSettings, {"key_serializer": b"json"}),
         (sdk.ProducerSettings, {"count_batches": "yes"}),
+        (sdk.ProducerSettings, {"stamp_bounds": 1}),
         (sdk.ProducerSettings, {"compression": 5}),
     ],
 )

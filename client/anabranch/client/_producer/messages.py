@@ -3,10 +3,10 @@
 `Outgoing` makes of what the application gives the message that is appended; `Callbacks` tell the
 application what became of it.
 
-A producer that encrypts stamps each message with the bounds of its key's hashes (`core.entries`),
-and stores each as a batch of its own (PIP-486, "Security"): a batch that nobody in between can
-read cannot be taken apart when it is copied to a topic with another layout. What has no key gets no
-bounds, because it may go anywhere.
+A producer stamps each message with the bounds of its key's hashes (`core.entries`) where it is told
+to, and where it encrypts. It then stores each as a batch of its own, too (PIP-486, "Security"): a
+batch that nobody in between can read cannot be taken apart when it is copied to a topic with
+another layout. What has no key gets no bounds, because it may go anywhere.
 """
 
 from __future__ import annotations
@@ -150,6 +150,7 @@ class Outgoing:
         value_bytes = self._serialized(settings.value_serializer, value, MessageField.VALUE, pairs)
         if settings.encrypt is not None:
             value_bytes = self._encrypted(settings.encrypt, value_bytes)
+        if settings.stamps:
             pairs = _stamped(pairs, key_bytes)
         size = len(key_bytes or b"") + len(value_bytes or b"") + OVERHEAD_BYTES
         size += sum(len(name) + len(content or b"") + 8 for name, content in pairs)

@@ -63,7 +63,7 @@ class Producer(Closing):
         self._routes = self._dispatcher.router.routes
         self._outgoing = Outgoing(self.topic, settings)
         changing = (settings.key_serializer, settings.value_serializer, settings.encrypt)
-        self._raw = changing == (None, None, None)
+        self._raw = changing == (None, None, None) and not settings.stamps
         self._count_max = settings.buffer_messages_max
         self._bytes_max = settings.buffer_bytes_max
         self._small_bytes_max = 0
