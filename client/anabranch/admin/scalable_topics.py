@@ -27,6 +27,7 @@ from anabranch.admin.scalable_models import (
     AutoScaleOverride,
     DeadLetterPolicy,
     Layout,
+    Segment,
     SegmentDetail,
     SubscriptionType,
     TopicStats,
@@ -43,6 +44,7 @@ _SCHEME: Final = "segment://"
 _LAYOUT: Final = msgspec.json.Decoder(Layout).decode
 _STATS: Final = msgspec.json.Decoder(TopicStats).decode
 _SEGMENT: Final = msgspec.json.Decoder(SegmentDetail).decode
+_LINEAGE: Final = msgspec.json.Decoder(list[Segment]).decode
 _DEAD_LETTERS: Final = msgspec.json.Decoder(DeadLetterPolicy).decode
 
 
@@ -84,6 +86,11 @@ class ScalableTopics(Resource[TransportT]):
     def get_segment_stats(self, topic: str, segment_id: int) -> Call[SegmentDetail]:
         """The same of one segment."""
         return Call("GET", _topic(topic, "segments", segment_id, "stats"), _SEGMENT)
+
+    @RestMethod
+    def get_lineage(self, topic: str, segment_id: int) -> Call[list[Segment]]:
+        """The segment with all that it descends from and all that descend from it, by id."""
+        return Call("GET", _topic(topic, "segments", segment_id, "lineage"), _LINEAGE)
 
     @RestMethod
     def abort_transaction(self, topic: str, segment_id: int, producer_id: int) -> Call[None]:

@@ -50,6 +50,9 @@ async def _segments(admin: sdk.AsyncAdmin) -> None:
     layout = await topics.get_metadata(TOPIC)
     first, second = layout.segments[0].child_ids
     assert layout.segments[first].hash_range.start == 0
+    assert await topics.get_lineage(TOPIC, first) == [
+        part for number, part in sorted(layout.segments.items()) if number in (0, first)
+    ]
     await topics.merge_segments(TOPIC, first, second)
     await topics.rebucket_segment(TOPIC, 1, 4)
     with pytest.raises(sdk.PreconditionError):

@@ -64,8 +64,7 @@ class Dags:
 
     def _made(self, name: str, topic: ScalableTopic, seen: WatchedTopic) -> ScalableTopicDAG:
         def form(part: SegmentInfo) -> SegmentInfoProto:
-            where = kafka_topic(self._settings.topic_prefix, name, topic.incarnation, part)
-            return _segment(part, where)
+            return segment_form(self._settings, name, topic, part)
 
         dag = ScalableTopicDAG(
             epoch=topic.epoch,
@@ -99,7 +98,10 @@ def _brokers(topic: ScalableTopic, seen: WatchedTopic) -> list[SegmentBrokerAddr
     ]
 
 
-def _segment(part: SegmentInfo, where: str) -> SegmentInfoProto:
+def segment_form(
+    settings: ClientSettings, name: str, topic: ScalableTopic, part: SegmentInfo
+) -> SegmentInfoProto:
+    """A segment of a layout, with where its messages are."""
     form = SegmentInfoProto(
         segment_id=part.segment_id,
         hash_start=part.start,
@@ -110,7 +112,7 @@ def _segment(part: SegmentInfo, where: str) -> SegmentInfoProto:
         created_at_epoch=part.created_at_epoch,
         created_at_ms=part.created_at_ms,
         entry_bucket_splits=bucket_starts(part.buckets),
-        kafka_topic=where,
+        kafka_topic=kafka_topic(settings.topic_prefix, name, topic.incarnation, part),
     )
     if not part.is_active:
         form.sealed_at_epoch = part.sealed_at_epoch

@@ -14,6 +14,7 @@ from anabranch.broker.binary.handlers import (
     on_kafka,
     open_sessions,
 )
+from anabranch.broker.binary.lineage import lineages
 from anabranch.broker.binary.listing import topic_lists
 from anabranch.broker.binary.traffic import traffic_reports
 from anabranch.broker.binary.watching import layout_watches
@@ -56,6 +57,7 @@ def sessions(
         lookups(operations, *_of_look_ups(guard)),
         on_kafka(layout_watches(topics.watches, told, guard=guard)),
         on_kafka(consumer_sessions(topics.consumers, topics.dead_letters, told, guard)),
+        lineages(topics.access, told),
         traffic_reports(topics.access, operations.traffic, guard),
         topic_lists(topics.access, topics.lists, operations.topic_list_limiter, guard=guard),
         before=before,

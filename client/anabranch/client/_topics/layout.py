@@ -15,8 +15,9 @@ from typing import Self
 
 import msgspec
 
+from anabranch.core.errors import UnknownSegmentError
 from anabranch.core.hashing import bucket_of, hash32, segment_hash
-from anabranch.core.topics.layout import uncovered
+from anabranch.core.topics.layout import lineage_of, uncovered
 from anabranch.core.topics.segment import SegmentInfo, SegmentState
 from anabranch.wire import anabranch_pb2 as pb
 
@@ -139,6 +140,16 @@ class TopicLayout(msgspec.Struct, frozen=True, eq=False, dict=True):
     def child_at(self, hash16: int) -> Segment | None:
         """The child under way at that position, if there is one."""
         return next((part for part in self.children if hash16 in part.info), None)
+
+    def lineage(self, segment_id: int) -> tuple[Segment, ...]:
+        """The segment with all that it descends from and all that descend from it, by id.
+
+        Raises UnknownSegmentError for one that the layout has not, or no more.
+        """
+        if segment_id not in self.segments:
+            raise UnknownSegmentError(f"Segment not found: {segment_id}")
+        infos = {each: part.info for each, part in self.segments.items()}
+        return tuple(self.segments[each] for each in lineage_of(infos, segment_id))
 
     def is_sealed(self, segment_id: int) -> bool:
         """Whether it is a fact of the log that every bucket of the segment refuses appends."""

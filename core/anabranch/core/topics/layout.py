@@ -7,7 +7,7 @@ the log takes it in steps (`topic`), of which the last one makes the layout that
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from operator import attrgetter
 from typing import Any, Final, Self
@@ -142,15 +142,15 @@ class SegmentLayout:
 
     def ancestors(self, segment_id: int) -> frozenset[int]:
         """Returns the ids of all segments of the DAG that it descends from, itself excluded."""
-        found: set[int] = set()
-        waiting = [segment_id]
-        while waiting:
-            part = self.segments.get(waiting.pop())
-            for parent in part.parent_ids if part is not None else ():
-                if parent not in found and parent in self.segments:
-                    found.add(parent)
-                    waiting.append(parent)
-        return frozenset(found)
+        return _reached(self.segments, segment_id, attrgetter("parent_ids"))
+
+    def lineage(self, segment_id: int) -> tuple[SegmentInfo, ...]:
+        """The segment with all that it descends from and all that descend from it.
+
+        By id, so that parents come before their children. Raises UnknownSegmentError.
+        """
+        self.segment(segment_id)
+        return tuple(self.segments[each] for each in lineage_of(self.segments, segment_id))
 
     def merge_depth(self, segment_id: int) -> int:
         """Counts the segments of its lineage, itself included, that were merged of several.
@@ -326,6 +326,30 @@ class SegmentLayout:
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InvalidInputError(f"not the metadata of a scalable topic: {error!r}") from None
+
+
+def lineage_of(segments: Mapping[int, SegmentInfo], segment_id: int) -> list[int]:
+    """The ids of a segment's ancestors, of itself and of its descendants, ascending."""
+    up = _reached(segments, segment_id, attrgetter("parent_ids"))
+    down = _reached(segments, segment_id, attrgetter("child_ids"))
+    return sorted(up | down | {segment_id})
+
+
+def _reached(
+    segments: Mapping[int, SegmentInfo],
+    segment_id: int,
+    links: Callable[[SegmentInfo], Iterable[int]],
+) -> frozenset[int]:
+    """All that there are of the segments that its links lead to, and theirs, and so on."""
+    found: set[int] = set()
+    waiting = [segment_id]
+    while waiting:
+        part = segments.get(waiting.pop())
+        for each in links(part) if part is not None else ():
+            if each not in found and each in segments:
+                found.add(each)
+                waiting.append(each)
+    return frozenset(found)
 
 
 def uncovered(hash16: int | None, active: Iterable[SegmentInfo]) -> UncoveredHashError:

@@ -38,7 +38,7 @@ SECRETS: Final = ("hunter2-is-my-password", SECRET.hex())
 TELLING: Final = (
     *(BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE, BaseCommand.WATCH_TOPIC_LIST_SUCCESS),
     *(BaseCommand.WATCH_TOPIC_UPDATE, BaseCommand.SCALABLE_TOPIC_ASSIGNMENT_UPDATE),
-    BaseCommand.SCALABLE_TRAFFIC_REPORT_RESPONSE,
+    *(BaseCommand.SCALABLE_TRAFFIC_REPORT_RESPONSE, BaseCommand.SCALABLE_TOPIC_LINEAGE_RESPONSE),
 )
 
 numbers = st.one_of(st.integers(0, 3), st.sampled_from((2**31, 2**63 - 1, 2**64 - 1)))
@@ -117,6 +117,7 @@ asked = st.one_of(
         client_id=numbers,
         since_ms=numbers,
     ),
+    st.builds(pb.CommandScalableTopicLineage, request_id=numbers, topic=names, segment_id=numbers),
     st.builds(pb.CommandPing),
 )
 

@@ -13,6 +13,7 @@ from anabranch.core.errors import InvalidInputError
 from anabranch.core.hashing import bucket_of, bucket_starts
 from anabranch.core.topics.layout import SegmentLayout
 from anabranch.core.topics.segment import BUCKETS_MAX, RING16_END, SegmentInfo, tile
+from support.still_watch import layout_of
 
 Run = list[SegmentLayout]
 
@@ -117,6 +118,17 @@ def test_ancestors_are_the_same_seen_from_either_end(run: Run) -> None:
         parents = {up for up in layout.segments if each in layout.segments[up].child_ids}
         assert parents == set(part.parent_ids) & layout.segments.keys()
         assert layout.ancestors(each) == parents.union(*map(layout.ancestors, parents))
+
+
+@given(runs())
+def test_a_lineage_is_all_that_is_on_one_line_of_descent_with_a_segment(run: Run) -> None:
+    layout = run[-1]
+    above = {each: layout.ancestors(each) for each in layout.segments}
+    for each in layout.segments:
+        on_it = [other for other in above if other in above[each] or each in above[other]]
+        found = [part.segment_id for part in layout.lineage(each)]
+        assert found == sorted([each, *on_it])
+        assert [part.segment_id for part in layout_of(layout).lineage(each)] == found
 
 
 def anew(layout: SegmentLayout) -> SegmentLayout:

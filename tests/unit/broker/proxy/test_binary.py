@@ -112,6 +112,28 @@ async def test_a_foreign_client_is_refused_what_a_node_would_refuse_it() -> None
         assert "does not read Kafka" in answer.scalableTopicUpdate.message
 
 
+async def test_a_segment_s_lineage_is_told_as_the_layout_has_it() -> None:
+    async with proxied() as (proxy, nodes):
+        owner = await create_topic(nodes)
+        topics = owner.node.operations.topics
+        await topics.split(NAME, 0)
+        await topics.merge(NAME, 3, 1)
+        pushed: list[BaseCommand] = []
+        async with proxy.client(pushed.append) as client:
+            client.send(pb.CommandScalableTopicLookup(session_id=7, topic=FULL))
+            await until(lambda: bool(pushed))
+            dag = pushed[-1].scalableTopicUpdate.dag
+            known = {part.segment_id: part for part in dag.segments}
+            for of, line in ((0, [0, 2, 3, 4]), (1, [1, 4]), (2, [0, 2]), (4, [0, 1, 3, 4])):
+                asked = pb.CommandScalableTopicLineage(topic=FULL, segment_id=of)
+                told = (await client.request(asked, WAIT_S)).scalableTopicLineageResponse
+                assert list(told.segments) == [known[each] for each in line]
+                assert (told.epoch, told.incarnation) == (dag.epoch, dag.incarnation)
+            gone = pb.CommandScalableTopicLineage(topic=FULL, segment_id=9)
+            with pytest.raises(RefusedError, match="9; the active segments are 2, 4"):
+                await client.request(gone, WAIT_S)
+
+
 async def test_traffic_reports_reach_the_controller() -> None:
     async with proxied() as (proxy, nodes):
         await create_topic(nodes, 1)

@@ -263,6 +263,10 @@ COMMANDS: Final[dict[str, tuple[Any, tuple[str, frozenset[str]]]]] = {
         pb.CommandScalableTopicLookup(topic=f"topic://{TOPIC}", session_id=1),
         SEES_TOPIC,
     ),
+    "SCALABLE_TOPIC_LINEAGE": (
+        pb.CommandScalableTopicLineage(request_id=1, topic=f"topic://{TOPIC}", segment_id=0),
+        SEES_TOPIC,
+    ),
     "WATCH_SCALABLE_TOPICS": (pb.CommandWatchScalableTopics(namespace=HOME, watch_id=1), SEES_HOME),
     "SCALABLE_TOPIC_SUBSCRIBE": (subscribe(TOPIC), ("topic", frozenset({"consume"}))),
     "SCALABLE_TOPIC_UNSUBSCRIBE": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel, Field
@@ -11,6 +12,7 @@ from anabranch.broker.http.models.autoscale import (
     LoadStats,
 )
 from anabranch.core.autoscale.policy import override_of
+from anabranch.core.topics.layout import SegmentLayout
 from anabranch.core.topics.segment import SegmentInfo
 from anabranch.core.topics.topic import ScalableTopic
 
@@ -168,6 +170,12 @@ def layout_body(topic: ScalableTopic) -> dict[str, Any]:
     for part in topic.segments:
         segments[str(part.segment_id)].update(_derived(part))
     return body
+
+
+def segment_bodies(parts: Sequence[SegmentInfo]) -> list[dict[str, Any]]:
+    """`SegmentBody` of each, as plain JSON values."""
+    found = SegmentLayout(0, 0, parts).to_metadata()["segments"]
+    return [found[str(part.segment_id)] | _derived(part) for part in parts]
 
 
 def _derived(part: SegmentInfo) -> dict[str, Any]:

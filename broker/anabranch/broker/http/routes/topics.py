@@ -13,8 +13,10 @@ from anabranch.broker.http.errors import problems
 from anabranch.broker.http.models.cluster import Authoritative
 from anabranch.broker.http.models.topics import (
     LayoutBody,
+    SegmentBody,
     SegmentDetail,
     TopicStats,
+    segment_bodies,
 )
 from anabranch.broker.http.routes.topic_names import names_response
 from anabranch.broker.http.routes.topic_stats import segment_detail, stats_body
@@ -125,6 +127,16 @@ def _stats(routes: APIRouter, topics: TopicOperations) -> None:
         if part is None:
             raise NotFoundError(f"Segment not found: {segmentId}; {active_segments(found)}")
         return await segment_detail(topics, name, found, part)
+
+    @routes.get(
+        path + "/segments/{segmentId}/lineage",
+        dependencies=[Marked],
+        responses=problems(404, 412),
+    )
+    async def get_lineage(name: TopicName, segmentId: _SegmentId) -> list[SegmentBody]:
+        """The segment with all that it descends from and all that descend from it, by id."""
+        _, parts = topics.access.lineage(name, segmentId)
+        return [SegmentBody(**each) for each in segment_bodies(parts)]
 
     abort = path + "/segments/{segmentId}/abort-transaction/{producerId}"
 

@@ -30,7 +30,10 @@ _ATTEMPTS_MAX: Final = 5
 _LIST_S_MAX: Final = 60.0  # from the question to the end of the answer
 # Asked again at another node when theirs is gone.
 _REPEATABLE: Final = frozenset(
-    {BaseCommand.LOOKUP, BaseCommand.GET_TOPICS_OF_NAMESPACE, BaseCommand.WATCH_TOPIC_LIST}
+    {
+        *(BaseCommand.LOOKUP, BaseCommand.SCALABLE_TOPIC_LINEAGE),
+        *(BaseCommand.GET_TOPICS_OF_NAMESPACE, BaseCommand.WATCH_TOPIC_LIST),
+    }
 )
 _FOR_LISTS: Final = (BaseCommand.GET_TOPICS_OF_NAMESPACE, BaseCommand.WATCH_TOPIC_LIST)
 _log = get_logger()
@@ -64,6 +67,7 @@ class ClientSession:
             BaseCommand.WATCH_TOPIC_LIST_CLOSE: self._ask_home,
             BaseCommand.SCALABLE_TOPIC_LOOKUP: self._watch,
             BaseCommand.SCALABLE_TOPIC_CLOSE: self._unwatch,
+            BaseCommand.SCALABLE_TOPIC_LINEAGE: self._ask_home,
             BaseCommand.WATCH_SCALABLE_TOPICS: self._watch,
             BaseCommand.WATCH_SCALABLE_TOPICS_CLOSE: self._unwatch,
             BaseCommand.SCALABLE_TOPIC_SUBSCRIBE: self._subscribe,

@@ -20,6 +20,7 @@ from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings.current import CurrentSettings
 from anabranch.broker.tenants.limits import RoomForOne, TenantLimits
 from anabranch.broker.topics.controllers.service import TopicService
+from anabranch.core.errors import UnknownSegmentError
 from anabranch.core.log.records import TopicCause, TopicChange
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.names import full_name, namespace_of
@@ -28,6 +29,7 @@ from anabranch.core.tenants.limits import TenantLimit
 from anabranch.core.topics.guards import controller_of
 from anabranch.core.topics.kafka_names import kafka_group
 from anabranch.core.topics.propose import topic_change
+from anabranch.core.topics.segment import SegmentInfo
 from anabranch.core.topics.topic import ScalableTopic, TopicMove
 
 
@@ -60,6 +62,17 @@ class TopicAccess:
             self.namespace(name)
             raise NotFoundError(f"Scalable topic not found: {full_name(name)}")
         return topic
+
+    def lineage(self, name: str, segment_id: int) -> tuple[ScalableTopic, tuple[SegmentInfo, ...]]:
+        """The topic, and of its segments that one with its ancestors and descendants, by id.
+
+        Raises NotFoundError.
+        """
+        topic = self.topic(name)
+        try:
+            return topic, topic.layout.lineage(segment_id)
+        except UnknownSegmentError as error:
+            raise NotFoundError(f"{error}; {active_segments(topic)}") from None
 
     def namespace(self, name: str) -> None:
         """Raises NotFoundError unless the topic's namespace is there."""
