@@ -49,7 +49,13 @@ async def strayed(cluster: TopicCluster, kafka_topic: str, buckets: int) -> None
 
     def append() -> bool:
         for bucket in left:
-            producer.produce(kafka_topic, b"stray", partition=bucket, on_delivery=told)
+            producer.produce(
+                kafka_topic,
+                b"stray",
+                partition=bucket,
+                on_delivery=told,
+                headers=[("ab", b"of a producer of ours"), ("none", None)],
+            )
         producer.flush(WAIT_S)
         return not left
 
@@ -148,10 +154,14 @@ async def test_what_was_appended_behind_a_seal_is_delivered_to_nobody(
         await drained(ordered, all_of_them)
     async with await client.subscribe_queue(topic, "work") as queue:
         found: list[bytes] = []
+        headed: list[bytes] = []
         while len(found) < len(all_of_them):
-            found += (await queue.receive_many(WAIT_S)).values()
+            batch = await queue.receive_many(WAIT_S)
+            found += batch.values()
+            headed += [each.value for each in batch if each.headers == [("none", None)]]
             queue.acknowledge_all()
         assert sorted(found) == sorted(all_of_them)
+        assert headed == [b"stray"] * parent.info.buckets
     async with await client.subscribe_checkpoint(topic, "lake") as lake:
         found = []
         while len(found) < len(all_of_them):

@@ -10,8 +10,7 @@ import pytest
 
 import anabranch.client as sdk
 from anabranch.client import sync
-from anabranch.client._producer.messages import PRODUCER_HEADER
-from anabranch.core.topics.entries import BOUNDS_HEADERS
+from anabranch.core.topics.entries import BOUNDS_HEADERS, PRODUCER_HEADER
 
 _DOCS: Final = (Path(__file__).parents[3] / "docs" / "client.md").read_text(encoding="utf-8")
 _INSIDE: Final = {"abandon", "adopt", "count", "delivery", "ends", "index", "is_closed", "only"} | {

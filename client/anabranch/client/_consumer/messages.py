@@ -15,8 +15,8 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from anabranch.client._consumer.assignment import Holding, Partition
 from anabranch.client._errors import DecryptionError, DeserializationError
 from anabranch.client._kafka_options import partition_of
-from anabranch.client._producer.messages import PRODUCER_HEADER
 from anabranch.client._settings import Deserializer, ReceivingSettings
+from anabranch.core.topics.entries import PRODUCER_HEADER
 
 Headers = list[tuple[str, bytes | None]]
 

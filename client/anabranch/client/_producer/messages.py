@@ -31,17 +31,18 @@ from anabranch.client._settings import ProducerSettings
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.hashing import hash32
 from anabranch.core.log_rate_limit import LogRateLimit
-from anabranch.core.topics.entries import BOUNDS_HEADERS, bounds_headers, bounds_of
+from anabranch.core.topics.entries import (
+    BOUNDS_HEADERS,
+    PRODUCER_HEADER,
+    bounds_headers,
+    bounds_of,
+)
 from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
 from anabranch.wire import clock
 from anabranch.wire.logging import get_logger
 
 _FAULTS_APART_S: Final = 1.0
 _logger = get_logger(__name__)
-
-# The header by which a producer finds its own records again in a sealed segment; consumers need
-# not show it.
-PRODUCER_HEADER = "ab"
 
 Headers = Mapping[str, Any] | Sequence[tuple[str, Any]]
 

@@ -37,9 +37,9 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from anabranch.client._aio import on_thread
 from anabranch.client._errors import DeliveryError, UnknownOutcomeError
 from anabranch.client._kafka_options import LIBRDKAFKA_LOG, PRODUCER
-from anabranch.client._producer.messages import PRODUCER_HEADER
 from anabranch.client._settings import ProducerSettings
 from anabranch.client._topics.layout import TopicLayout
+from anabranch.core.topics.entries import PRODUCER_HEADER
 from anabranch.wire.kafka import producer_state, protocol
 from anabranch.wire.kafka.protocol import KafkaProtocolError
 

@@ -30,8 +30,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from anabranch.client._aio import on_thread
 from anabranch.client._errors import DeadlineError, UnknownOutcomeError
 from anabranch.client._producer.kafka_writer import KafkaPartitionWriter
-from anabranch.client._producer.messages import PRODUCER_HEADER
 from anabranch.client._topics.layout import TopicLayout
+from anabranch.core.topics.entries import PRODUCER_HEADER
 from anabranch.wire.kafka import producer_state
 from anabranch.wire.kafka.protocol import KafkaProtocolError
 

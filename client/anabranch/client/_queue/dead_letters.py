@@ -33,7 +33,6 @@ from confluent_kafka import Message as KafkaMessage
 from anabranch.client._consumer.consumer import Produce
 from anabranch.client._consumer.messages import Message
 from anabranch.client._errors import ClientError, MessageTooLargeError
-from anabranch.client._producer.messages import PRODUCER_HEADER
 from anabranch.client._producer.producer import Producer
 from anabranch.client._queue.messages import ACCEPT, RELEASE, Delivery
 from anabranch.client._settings import ProducerSettings
@@ -41,6 +40,7 @@ from anabranch.core.errors import InvalidInputError
 from anabranch.core.log_rate_limit import LogRateLimit
 from anabranch.core.names import full_name
 from anabranch.core.subscriptions.subscription import DELIVERIES_MAX
+from anabranch.core.topics.entries import PRODUCER_HEADER
 from anabranch.wire.logging import get_logger
 
 _PREFIX: Final = "anabranch-dead-letter-"

@@ -16,10 +16,10 @@ from msgspec.structs import replace
 from anabranch import client as sdk
 from anabranch.client._producer import settlement
 from anabranch.client._producer.kafka_writer import KafkaPartitionWriter, Volume
-from anabranch.client._producer.messages import PRODUCER_HEADER
 from anabranch.client._producer.partition_writer import PendingMessage
 from anabranch.client._producer.segment_writer import SegmentWriter
 from anabranch.client._producer.settlement import by_header, by_number, first_of, found
+from anabranch.core.topics.entries import PRODUCER_HEADER
 from anabranch.core.topics.layout import SegmentLayout
 from anabranch.wire.kafka import producer_state
 from anabranch.wire.kafka.producer_state import ProducerState
