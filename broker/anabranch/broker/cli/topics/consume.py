@@ -119,6 +119,8 @@ def consume(
 ) -> int:
     """Print the messages of TOPIC, each with its place: SEGMENT/BUCKET@OFFSET, key and value.
 
+    A message without key or value has - there; --json tells that from a value of -.
+
     Those of a --pattern, --namespace or --property have the topic before that.
 
     Several that run with one --subscription share the messages. What was printed is acknowledged.

@@ -168,7 +168,7 @@ def strays(
     They came while somebody had taken its seal away: PARTITION@OFFSET, key and value of each. With
     --send-on they are sent to TOPIC by their keys, with their headers and event times, and their
     consumers get them from the segments that take messages now. They stay where they are, too: sent
-    on twice, they are there twice.
+    on twice, they are there twice. An event time of 0 cannot be sent, and becomes that of sending.
     """
 
     async def main() -> None:
