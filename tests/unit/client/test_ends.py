@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from anabranch.client import Client, ClosedError, DeadlineError
-from anabranch.client._queue.share_group import Delivering
+from anabranch.client._queue.share_group import Delivering, ShareGroup
 from support.topic_node import TopicNode
 from support.waiting import until
 from support.wire import HOST, on_both_loops, serving
@@ -177,10 +177,14 @@ async def test_of_several_parts_that_do_not_close_well_one_is_raised_and_the_oth
 def known_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     """A queue's consumer asks no Kafka for how long it locks a record."""
 
-    async def delivering_of(*_: object) -> Delivering:
+    async def delivering(*_: object) -> Delivering:
         return Delivering(30.0, 10)
 
-    monkeypatch.setattr("anabranch.client._queue.consumer.delivering_of", delivering_of)
+    async def await_state(_: object) -> None:
+        pass
+
+    monkeypatch.setattr(ShareGroup, "delivering", delivering)
+    monkeypatch.setattr(ShareGroup, "await_state", await_state)
 
 
 def hold_leaving(consumer: Any, node: TopicNode, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, ShareConsumer
 from confluent_kafka.admin import AdminClient
 
 from anabranch.channel.errors import (
@@ -258,6 +258,10 @@ class KafkaConnection(msgspec.Struct, frozen=True):
         told = self._statistics(is_polled)
         return self._made(Consumer, {**_CONSUMER, **told, **_dotted(settings)})
 
+    def share_consumer(self, **settings: Any) -> ShareConsumer:
+        """A member of a share group, which makes no topic anyway; else as `producer`."""
+        return self._made(ShareConsumer, _dotted(settings), refused="allow.auto.create.topics")
+
     def admin(self) -> AdminClient:
         """A client for questions and for changes of topics."""
         return self._made(AdminClient, _ADMIN)
@@ -267,7 +271,7 @@ class KafkaConnection(msgspec.Struct, frozen=True):
             return {}
         return {"statistics.interval.ms": _STATISTICS_MS, "stats_cb": self.refusals.note_brokers}
 
-    def _made(self, kind: Callable[..., _T], settings: Mapping[str, Any]) -> _T:
+    def _made(self, kind: Callable[..., _T], settings: Mapping[str, Any], refused: str = "") -> _T:
         everything = {
             **_COMMON,
             "bootstrap.servers": self.bootstrap_servers,
@@ -276,6 +280,7 @@ class KafkaConnection(msgspec.Struct, frozen=True):
             **settings,
             **self.security,
         }
+        everything.pop(refused, None)
         try:
             return kind(everything, logger=_log)
         except KafkaException as error:

@@ -31,7 +31,7 @@ from anabranch.client._queue.messages import (
     QueueBatch,
     QueueMessage,
 )
-from anabranch.client._queue.share_group import Delivering, delivering_of
+from anabranch.client._queue.share_group import Delivering, ShareGroup
 from anabranch.client._queue.share_reader import ShareReader, ShareReaders
 from anabranch.client._queue.turns import Pace, hold_s
 from anabranch.client._settings import DeadLetterPolicy, QueueSettings
@@ -61,6 +61,7 @@ class QueueConsumer(Consumer[QueueMessage]):
         super().__init__(membership, core, settings.start_ms, settings.dead_letter)
         self._settings = settings
         self._reader: ShareReaders | None = None
+        self._group: ShareGroup | None = None  # until it is known that Kafka can serve it
         self._delivering = Delivering(math.inf)  # not known
         self._queue = QueueCore(core)
         self._sources: _Sources = {}
@@ -74,11 +75,18 @@ class QueueConsumer(Consumer[QueueMessage]):
         )
 
     async def start(self) -> Self:
-        """Subscribes. Raises as `ConsumerSession.start`, `delivering_of`; InvalidInputError."""
+        """Subscribes. Raises as `ConsumerSession.start`, `ShareGroup`; InvalidInputError."""
         await self._subscribe(self._settings.subscribe_timeout_s)
         self._watch.listeners.append(self._layout_changed)
         self._reconcile()
         self._tasks.spawn(self._drive())
+        group, self._group = self._group, None
+        try:
+            if group is not None:
+                await group.await_state()
+        except BaseException:
+            await self.close()
+            raise
         return self
 
     async def receive(self, timeout_s: float | None = None) -> QueueMessage:
@@ -355,8 +363,8 @@ class QueueConsumer(Consumer[QueueMessage]):
         if assignment is None:
             return
         try:
-            kafka = in_group(self._kafka, assignment, self._watch.layout)
-            found = await delivering_of(kafka, timeout_s)
+            self._group = ShareGroup(in_group(self._kafka, assignment, self._watch.layout))
+            found = await self._group.delivering(timeout_s)
         except KafkaReadError as error:
             if given is None:
                 raise

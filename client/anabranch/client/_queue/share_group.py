@@ -11,6 +11,8 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 
+from anabranch.client import share_state
+from anabranch.client._aio import on_thread
 from anabranch.client._consumer.reads import is_for_good, locked_out
 from anabranch.client._errors import DeadlineError, KafkaReadError
 from anabranch.client._kafka_options import ADMIN, LIBRDKAFKA_LOG
@@ -20,6 +22,7 @@ _COUNT: Final = "share.delivery.count.limit"
 _COUNT_MAX: Final = 5  # Kafka's own, where it does not tell
 _ASK_S: Final = 3.0
 _RETRY_S: Final = 0.2
+_MADE_S: Final = 8.0  # a busy Kafka makes its topic in one or two
 
 
 class Delivering(msgspec.Struct, frozen=True):
@@ -29,41 +32,63 @@ class Delivering(msgspec.Struct, frozen=True):
     count_max: int = _COUNT_MAX
 
 
-async def delivering_of(kafka: Mapping[str, Any], timeout_s: float) -> Delivering:
-    """How Kafka deals with the messages of `kafka`'s group.
+class ShareGroup:
+    """The questions to Kafka of one consumer that joins the group of `kafka`."""
 
-    Raises KafkaReadError when Kafka refuses to tell, DeadlineError when it does not answer.
-    """
-    properties = dict(kafka)
-    group_id = properties.pop("group.id")
-    heard: list[KafkaError] = []
-    told: dict[str, Any] = {**ADMIN, "error_cb": heard.append}
-    admin = AdminClient({**properties, **told}, logger=LIBRDKAFKA_LOG)
-    resource = ConfigResource(ConfigResource.Type.GROUP, group_id)
-    said = ""
-    try:
-        async with asyncio.timeout(timeout_s):
-            while True:
-                asked = admin.describe_configs([resource], request_timeout=_ASK_S)[resource]
-                try:
-                    found = await asyncio.wrap_future(asked)
-                    lock_s = int(found[_LOCK].value) / 1_000
-                    count = found.get(_COUNT)
-                    return Delivering(lock_s, _COUNT_MAX if count is None else int(count.value))
-                except KafkaException as error:
-                    said = error.args[0].str()
-                    if is_for_good(error.args[0]):
-                        raise KafkaReadError(
-                            f"Kafka does not tell {_LOCK} of group {group_id}: {said}; allow it "
-                            "(DescribeConfigs of the group), or give lock_s"
-                        ) from None
-                    admin.poll(0)
-                    for why in filter(None, map(locked_out, heard)):
-                        raise KafkaReadError(why) from None
-                    heard.clear()
-                    await asyncio.sleep(_RETRY_S)
-    except TimeoutError:
-        raise DeadlineError(
-            f"Kafka did not tell {_LOCK} of group {group_id} in {timeout_s:g} s; it said last: "
-            f"{said or 'nothing'}"
-        ) from None
+    def __init__(self, kafka: Mapping[str, Any]) -> None:
+        properties = dict(kafka)
+        self._name = properties.pop("group.id")
+        self._heard: list[KafkaError] = []
+        told: dict[str, Any] = {
+            **ADMIN,
+            "allow.auto.create.topics": False,
+            "error_cb": self._heard.append,
+        }
+        self._admin = AdminClient({**properties, **told}, logger=LIBRDKAFKA_LOG)
+
+    async def delivering(self, timeout_s: float) -> Delivering:
+        """How Kafka deals with its messages.
+
+        Raises KafkaReadError when Kafka refuses to tell, DeadlineError when it does not answer.
+        """
+        resource = ConfigResource(ConfigResource.Type.GROUP, self._name)
+        said = ""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    asked = self._admin.describe_configs([resource], request_timeout=_ASK_S)
+                    try:
+                        found = await asyncio.wrap_future(asked[resource])
+                        lock_s = int(found[_LOCK].value) / 1_000
+                        count = found.get(_COUNT)
+                        return Delivering(lock_s, _COUNT_MAX if count is None else int(count.value))
+                    except KafkaException as error:
+                        said = error.args[0].str()
+                        self._check(error.args[0])
+                        await asyncio.sleep(_RETRY_S)
+        except TimeoutError:
+            raise DeadlineError(
+                f"Kafka did not tell {_LOCK} of group {self._name} in {timeout_s:g} s; it said "
+                f"last: {said or 'nothing'}"
+            ) from None
+
+    def _check(self, error: KafkaError) -> None:
+        """Raises KafkaReadError for what does not pass."""
+        if is_for_good(error):
+            raise KafkaReadError(
+                f"Kafka does not tell {_LOCK} of group {self._name}: {error.str()}; allow it "
+                "(DescribeConfigs of the group), or give lock_s"
+            )
+        self._admin.poll(0)
+        for why in filter(None, map(locked_out, self._heard)):
+            raise KafkaReadError(why)
+        self._heard.clear()
+
+    async def await_state(self) -> None:
+        """Returns once Kafka can keep the group's state, which its first member makes it begin to.
+
+        Raises KafkaReadError where it cannot.
+        """
+        why = await on_thread(share_state.await_state, self._admin, _MADE_S)
+        if why:
+            raise KafkaReadError(why)

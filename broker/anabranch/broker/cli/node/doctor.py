@@ -18,6 +18,7 @@ from anabranch.admin import Admin, AdminError
 from anabranch.broker.cli.node.acls import show_acls
 from anabranch.broker.cli.node.findings import Finding, NotWellError, checked
 from anabranch.broker.cli.node.reach import examine_kafka, examine_reach
+from anabranch.broker.cli.node.share_group import take_record
 from anabranch.broker.cli.shared.api import json_option
 from anabranch.broker.cli.shared.flags import setting_flags, setting_help, settings_of
 from anabranch.broker.cli.shared.output import table, write_json
@@ -68,11 +69,12 @@ _NAMED_MAX: Final = 10
 def doctor(as_json: bool, url: str | None, acls: bool, **given: Any) -> int:
     """Check Java, the Kafka jars, settings, disk, port and Kafka for a node with these flags.
 
-    Kafka is asked only where its address is given. With --url: whether a client that runs here
-    reaches that node or proxy, the port for clients that it names, and every address that Kafka's
-    brokers advertise; and what the nodes ask people to look at, of segments above all. With --acls:
-    what is granted, by the log, against the ACLs that Kafka has for it (kafkaAclsEnabled), with
-    what to do where they differ. Changes nothing and fetches nothing.
+    Kafka is asked only where its address is given; a record goes through a topic and a share group
+    of the command's own, which it then deletes. With --url: whether a client that runs here reaches
+    that node or proxy, the port for clients that it names, and every address that Kafka's brokers
+    advertise; and what the nodes ask people to look at, of segments above all. With --acls: what is
+    granted, by the log, against the ACLs that Kafka has for it (kafkaAclsEnabled), with what to do
+    where they differ. Leaves nothing changed and fetches nothing.
 
     Exit status 0: all is well. 1: something is not.
     """
@@ -108,6 +110,7 @@ def _examine(**given: Any) -> Iterator[Finding]:
         if found.ok:
             yield from examine_kafka(connect(settings))
             yield checked("transactions", lambda: _transactions(settings))
+            yield checked("share groups", lambda: take_record(settings, connect(settings)))
     else:
         yield Finding("kafka", ok=True, found="not asked: name it with --bootstrap-servers")
 

@@ -1,0 +1,87 @@
+"""Whether Kafka can keep the state of share groups, which queues are; and why not, in its words.
+
+It does so in a topic of its own. Where it cannot make that, members are let in and given nothing,
+and nobody is told why.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+
+STATE_TOPIC: Final = "__share_group_state"
+_COPIES: Final = "share.coordinator.state.topic.replication.factor"
+_IN_SYNC: Final = "share.coordinator.state.topic.min.isr"
+_NOT_TOLD: Final = 3  # copies: Kafka's default
+_UNFIT: Final = (KafkaError.INVALID_REPLICATION_FACTOR, KafkaError.POLICY_VIOLATION)
+_LOOK_S: Final = 0.2
+_ASK_S: Final = 1.0  # of one answer
+
+
+def await_state(admin: AdminClient, patience_s: float) -> str:
+    """Returns once Kafka has the topic, which the first member of a group makes it make: "", or
+    what keeps Kafka from it, once that has taken so long. What it does not show is not called
+    missing, and what it does not tell is not waited for.
+
+    Blocks, for some seconds longer at most.
+    """
+    deadline = time.monotonic() + patience_s
+    try:
+        while _is_missing(admin):
+            if time.monotonic() >= deadline:
+                return why_unfit(admin)
+            time.sleep(_LOOK_S)
+    except KafkaException:
+        pass  # whoever reads will tell
+    return ""
+
+
+def why_unfit(admin: AdminClient) -> str:
+    """What keeps Kafka from making that topic, if it has none; "" where nothing is seen.
+
+    Blocks, for some seconds at most. Raises KafkaException where no broker answers.
+    """
+    if not _is_missing(admin):
+        return ""
+    numbers = sorted(admin.list_topics(STATE_TOPIC, _ASK_S).brokers)
+    copies = _copies(admin, str(numbers[0]))
+    said = _refusal(admin, copies, len(numbers))
+    if not said:
+        return ""
+    return (
+        "Kafka cannot keep the state of share groups, which queues are: it cannot make its topic "
+        f"{STATE_TOPIC} with {_COPIES}={copies}: {said.rstrip('.')}. Set {_COPIES} and {_IN_SYNC} "
+        "to what its brokers can hold and restart them, or start more brokers"
+    )
+
+
+def _is_missing(admin: AdminClient) -> bool:
+    error = admin.list_topics(STATE_TOPIC, _ASK_S).topics[STATE_TOPIC].error
+    return error is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+
+
+def _copies(admin: AdminClient, broker: str) -> int:
+    """By that broker's settings; by default, where it does not tell."""
+    asked = ConfigResource(ConfigResource.Type.BROKER, broker)
+    try:
+        found = admin.describe_configs([asked], request_timeout=_ASK_S)[asked].result(_ASK_S)
+        return int(found[_COPIES].value)
+    except (KafkaException, KeyError, TypeError, ValueError, TimeoutError):
+        return _NOT_TOLD
+
+
+def _refusal(admin: AdminClient, copies: int, brokers: int) -> str:
+    """What Kafka says to such a topic, without making it; else what the numbers say."""
+    asked = NewTopic(STATE_TOPIC, num_partitions=1, replication_factor=copies)
+    try:
+        made = admin.create_topics([asked], validate_only=True, request_timeout=_ASK_S)
+        made[STATE_TOPIC].result(_ASK_S)
+    except KafkaException as error:
+        if error.args[0].code() in _UNFIT:
+            return str(error.args[0].str())
+    except TimeoutError:
+        pass
+    return f"only {brokers} of its brokers can be seen" if copies > brokers else ""
