@@ -195,7 +195,7 @@ def test_a_consumer_does_not_notice_that_its_controller_is_killed(
 
 
 @pytest.mark.long
-def test_a_consumer_that_reaches_no_controller_stops_and_goes_on_when_it_does(
+def test_a_consumer_that_reaches_no_controller_stops_until_it_does_and_a_queue_s_does_not(
     kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     session = (
@@ -210,6 +210,8 @@ def test_a_consumer_that_reaches_no_controller_stops_and_goes_on_when_it_does(
             consumer.acknowledge(await consumer.receive(WAIT_S))
         await consumer.flush()
         held = await consumer.receive(WAIT_S)
+        jobs = await client.subscribe_queue(topic, "jobs")
+        worked: Counter[int] = Counter()
         pids = [node.pid for node in cluster.nodes if node.pid]
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
@@ -222,6 +224,8 @@ def test_a_consumer_that_reaches_no_controller_stops_and_goes_on_when_it_does(
                 consumer.acknowledge(held)
             with pytest.raises(DeadlineError):
                 await consumer.receive(0.5)  # though some of it had been read already
+            await work(jobs, worked, lambda: len(worked) == 100)
+            assert set(worked.values()) == {1}
         finally:
             for pid in pids:
                 os.kill(pid, signal.SIGCONT)

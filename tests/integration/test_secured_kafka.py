@@ -12,6 +12,7 @@ from anabranch import client as sdk
 from anabranch.core.errors import AnabranchError
 from support.hand_made_topic import HandMadeTopic
 from support.kafka_cluster import KafkaCluster
+from support.local_topic import local_topic
 from support.processes import run
 from support.secured_kafka import LIMITED, PASSWORDS, SCRAM, SecuredKafka, make_certificates
 from support.topic_cluster import TEST_S, TopicCluster, topic_cluster
@@ -74,6 +75,29 @@ def test_producers_and_consumers_of_each_kind_pass_splits_over_tls_with_a_passwo
                     queue.acknowledge(message)
 
     run_in(nodes, body)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", SCRAM])
+async def test_a_sealed_segment_of_a_queue_goes_though_its_consumers_come_and_go(
+    secured_kafka: SecuredKafka, topic_prefix: str, tmp_path: Path, mechanism: str
+) -> None:
+    """What its consumers have seen tells nothing then: Kafka itself must be asked."""
+    security = secured_kafka.security(mechanism=mechanism)
+    settings: dict[str, object] = {
+        "kafkaPropertiesFile": secured_kafka.properties_file(security),
+        "scalableTopicSurveyIntervalSeconds": 0.2,
+        "scalableTopicRetentionSeconds": 0,
+        "scalableTopicSealedRetentionSeconds": 0,
+    }
+    async with local_topic(secured_kafka, topic_prefix, tmp_path, 1, **settings) as at:
+        topics = at.node.operations.topics
+        async with sdk.Client(at.node.settings.service_url, kafka=security) as client:
+            async with await client.create_producer(at.topic) as producer:
+                await producer.send(b"job", b"key")
+            async with await client.subscribe_queue(at.topic, "jobs") as queue:
+                await topics.split(at.topic, 0)
+                assert queue.acknowledge(await queue.receive(WAIT_S))
+            await until(lambda: topics.topic(at.topic).segment(0) is None, WAIT_S)
 
 
 @pytest.mark.long

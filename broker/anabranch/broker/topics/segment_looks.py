@@ -7,9 +7,9 @@ whatever was appended meanwhile is read once, to be named. What cannot be put ri
 told: in the log, the statistics, the node's concerns and a gauge.
 
 Of 10,000 segments Kafka tells in 7 to 12 s, nearly all of it its own work, on two cores that it
-shared with much else; it takes 0.3 to 0.6 s of the node's processor (2026-11-28). Where SASL guards
-Kafka, in 26 to 30 s, and 3 to 4 s. A look is begun again after as long at least as it took, so with
-so many segments on one node a change may take half a minute, or a minute.
+shared with much else; it takes 0.3 to 0.6 s of the node's processor (2026-11-28). Where it
+cannot be asked so, in 26 to 30 s, and 3 to 4 s. A look is begun again after as long at least as it
+took, so with so many segments on one node a change may take half a minute, or a minute.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ from anabranch.client._kafka_options import LIBRDKAFKA_LOG, PRODUCER
 from anabranch.client._settings import ProducerSettings
 from anabranch.client._topics.layout import TopicLayout
 from anabranch.core.topics.entries import PRODUCER_HEADER
-from anabranch.wire.kafka import producer_state, protocol
+from anabranch.wire.kafka import producer_state, protocol, sasl
 from anabranch.wire.kafka.protocol import KafkaProtocolError
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class SegmentWriter:
     ) -> None:
         self.fits = self.fitting(layout)
         self.producer_id = os.urandom(_PRODUCER_ID_BYTES)
-        self.counts = protocol.can_ask(kafka)
+        self.counts = protocol.can_ask(kafka) and not sasl.is_guarded(kafka)
         header = (PRODUCER_HEADER, self.producer_id)
         self.headers: list[tuple[str, Any]] | None = None if self.counts else [header]
         self.partitions: set[KafkaPartitionWriter] = set()

@@ -1,15 +1,15 @@
 """When a queue subscription has drained a sealed segment: by what its consumers do not receive.
 
 Where a controller can ask Kafka how far the share group is, it looks now and then, and needs none
-of this. Where it cannot (SASL, or a Kafka before 4.1), it is concluded here. Kafka gives every
-record of a share group to one member, locked for the lock duration; one that is not settled by
-then, or that is released, is given out again as long as somebody polls, until its delivery count is
-used up. So if a record is left of a sealed segment, which takes no new ones, then within one lock
-duration it is either settled for good or free, and given to a member that polls soon after. A
-consumer that has polled for two lock durations in all, and received nothing of the segment
-meanwhile, has seen none given out to itself; the controller takes the segment for drained once
-*every* connected consumer has. Each lock that was held when the last of them began to count has
-ended by then, and what it had locked was settled, or given out again, to nobody that counts.
+of this. Where it cannot (SASL by Kerberos or OAuth, or a Kafka before 4.1), it is concluded here.
+Kafka gives every record of a share group to one member, locked for the lock duration; one that is
+not settled by then, or that is released, is given out again as long as somebody polls, until its
+delivery count is used up. So if a record is left of a sealed segment, which takes no new ones, then
+within one lock duration it is either settled for good or free, and given to a member that polls
+soon after. A consumer that has polled for two lock durations in all, and received nothing of the
+segment meanwhile, has seen none given out to itself; the controller takes the segment for drained
+once *every* connected consumer has. Each lock that was held when the last of them began to count
+has ended by then, and what it had locked was settled, or given out again, to nobody that counts.
 
 A consumer that dies may have been given a record a moment before, in which case nobody else sees it
 until its lock is over. So the controller goes on counting one that vanished for the grace (60 s),

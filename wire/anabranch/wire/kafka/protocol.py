@@ -1,7 +1,6 @@
 """Kafka's own protocol, for the few questions that librdkafka has no call for.
 
-Over a connection of its own to one broker, blocking. Only without SASL, whose mechanisms are
-librdkafka's own.
+Over a connection of its own to one broker, blocking; with SASL as far as `sasl` speaks it.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from anabranch.wire.errors import WireError
+from anabranch.wire.kafka import sasl
 from anabranch.wire.varint import varint
 
 Address = tuple[str, int]
@@ -25,6 +25,8 @@ _T = TypeVar("_T")
 _ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 _SERVER: Final = re.compile(r"(?:\w+://)?(?:\[([0-9a-fA-F:.%\w]+)\]|([^:\[\]/]+))(?::(\d+))?/?")
 _PORT: Final = 9092  # where none is named
+_HANDSHAKE: Final = 17
+_AUTHENTICATE: Final = 36
 _FALSE: Final = ("false", "f", "0")  # so librdkafka reads what is true or not
 _SSL: Final = frozenset(
     {
@@ -52,6 +54,8 @@ def can_ask(kafka: Mapping[str, Any]) -> bool:
     authorities = kafka.get("ssl.ca.location")
     if authorities is not None and (authorities == "probe" or not Path(str(authorities)).is_file()):
         return False
+    if sasl.is_guarded(kafka):
+        return bool(sasl.mechanism(kafka)) and set(kafka) <= _SSL | sasl.PROPERTIES
     protocol = str(kafka.get("security.protocol", "plaintext")).lower()
     return protocol in ("plaintext", "ssl") and set(kafka) <= _SSL
 
@@ -76,10 +80,13 @@ class BrokerConnection:
     def __init__(self, address: Address, kafka: Mapping[str, Any], timeout_s: float) -> None:
         self._address = address
         plain = socket.create_connection(address, timeout_s)
+        self._stream = plain
         try:
             self._stream = _secured(plain, address[0], kafka)
+            if sasl.is_guarded(kafka):
+                self._show_who(kafka)
         except BaseException:
-            plain.close()
+            self._stream.close()
             raise
 
     def close(self) -> None:
@@ -87,16 +94,47 @@ class BrokerConnection:
 
     def ask(self, question: int, version: int, body: bytes) -> ResponseReader:
         """The body of the answer to a "flexible" request, which counts lengths from 1."""
-        header = struct.pack(">hhih", question, version, 1, 9) + b"anabranch" + b"\0"
-        self._stream.sendall(struct.pack(">i", len(header) + len(body)) + header + body)
+        reader = self._answer(question, version, NO_TAGS + body)
+        reader.tags()
+        return reader
+
+    def _answer(self, question: int, version: int, rest: bytes) -> ResponseReader:
+        header = struct.pack(">hhih", question, version, 1, 9) + b"anabranch"
+        self._stream.sendall(struct.pack(">i", len(header) + len(rest)) + header + rest)
         size = int.from_bytes(_exactly(self._stream, 4), "big")
         if not 0 < size <= _ANSWER_BYTES_MAX:
             host, port = self._address
             raise KafkaProtocolError(f"{host}:{port} does not speak Kafka's protocol")
         reader = ResponseReader(_exactly(self._stream, size))
         reader.skip(4)  # correlation id
-        reader.tags()
         return reader
+
+    def _show_who(self, kafka: Mapping[str, Any]) -> None:
+        """Raises KafkaProtocolError where Kafka does not take it."""
+        name = sasl.mechanism(kafka).encode()
+        told = self._answer(_HANDSHAKE, 1, struct.pack(">h", len(name)) + name)
+        if told.unpack(">h")[0]:
+            raise self._not_let_in(f"it does not take {name.decode()}")
+
+        def exchange(said: bytes) -> bytes:
+            answer = self.ask(_AUTHENTICATE, 2, varint(len(said) + 1) + said + NO_TAGS)
+            (error,) = answer.unpack(">h")
+            why = answer.text()
+            if error:
+                raise self._not_let_in(why)
+            return answer.take(answer.count())
+
+        try:
+            sasl.speak(kafka, exchange)
+        except sasl.SaslError as error:
+            raise self._not_let_in(str(error)) from None
+
+    def _not_let_in(self, why: str) -> KafkaProtocolError:
+        host, port = self._address
+        return KafkaProtocolError(
+            f"{host}:{port} does not let this client in ({why}): correct sasl.mechanism, "
+            "sasl.username and sasl.password"
+        )
 
 
 class BrokerConnections:
@@ -161,7 +199,7 @@ class BrokerConnections:
 
 
 def _secured(plain: socket.socket, host: str, kafka: Mapping[str, Any]) -> socket.socket:
-    if str(kafka.get("security.protocol", "plaintext")).lower() != "ssl":
+    if str(kafka.get("security.protocol", "plaintext")).lower() not in ("ssl", "sasl_ssl"):
         return plain
     return ssl_context(kafka).wrap_socket(plain, server_hostname=host)
 

@@ -1,6 +1,6 @@
 """`KafkaSegments`: the channel's `SegmentAdmin`, which looks at segments by fewer bytes.
 
-Where SASL guards Kafka librdkafka is asked, which tells all settings of a topic.
+Where Kafka cannot be asked so (`can_ask`), librdkafka is, which tells all settings of a topic.
 """
 
 from __future__ import annotations

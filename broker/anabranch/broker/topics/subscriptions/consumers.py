@@ -297,9 +297,10 @@ class Consumers:
         if not await self.groups.can_begin_anywhere():
             raise PreconditionError(
                 f"subscription {subscription} of {full_name(topic)} cannot be of type QUEUE and "
-                "begin elsewhere than at the earliest message: where SASL guards Kafka, nodes "
-                "cannot set the offsets of a share group. Take another type, or use Kafka's own "
-                "kafka-share-groups.sh --reset-offsets on its group before anybody consumes it"
+                "begin elsewhere than at the earliest message: where SASL guards Kafka by "
+                "another mechanism than PLAIN or SCRAM, nodes cannot set the offsets of a share "
+                "group. Take another type, or use Kafka's own kafka-share-groups.sh "
+                "--reset-offsets on its group before anybody consumes it"
             )
 
     async def start_share_group(self, topic: str, subscription: str, known: Subscription) -> None:

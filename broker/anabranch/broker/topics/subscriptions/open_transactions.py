@@ -2,7 +2,7 @@
 
 Whether one is open, librdkafka tells: Kafka gives out nothing from where the first one begins, and
 calls that the end. Who has it open takes questions of Kafka's protocol for which librdkafka 2.16
-has no call, so it is not known where SASL guards Kafka.
+has no call, so it is not known where Kafka cannot be asked (`can_ask`).
 
 One that its coordinator knows is ended by that: whoever begins under its transactional id aborts
 what is open under it, in all partitions, and keeps the former producer out. One that no coordinator
@@ -36,8 +36,8 @@ BROKER_S_MAX: Final = 3.0  # of one broker's answers
 _CLOSE_MS: Final = 10_000  # the shortest that a transaction of the one that fences may last
 _LIVES: Final = "transaction.max.timeout.ms"
 _NOT_TOLD: Final = (
-    "nodes cannot ask a Kafka with SASL who has it open; kafka-transactions.sh describe-producers "
-    "shows it, and its abort ends it"
+    "nodes ask a Kafka with SASL only by PLAIN or SCRAM who has it open; kafka-transactions.sh "
+    "describe-producers shows it, and its abort ends it"
 )
 
 

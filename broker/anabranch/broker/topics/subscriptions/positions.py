@@ -34,7 +34,8 @@ _KEPT_MAX: Final = 1_000  # topics
 BUCKETS_MAX: Final = 4_096  # that Kafka is asked for at once
 _GROUPS_MAX: Final = 32
 _NOT_TOLD: Final = (
-    "Kafka tells no client with SASL, and none before 4.1, how far a share group has read; "
+    "Kafka tells nodes only from 4.1 on, and with SASL by PLAIN or SCRAM alone, how far a share "
+    "group has read; "
     "kafka-share-groups.sh --describe shows it"
 )
 

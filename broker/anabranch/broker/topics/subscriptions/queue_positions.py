@@ -2,9 +2,9 @@
 begins, the start offsets of its share group, for which librdkafka has no call; and what other
 groups have committed, for which it has one that costs a client for each group.
 
-Kafka is asked so (DescribeShareGroupOffsets, AlterShareGroupOffsets, KIP-932) where it lets in
-whoever has no SASL. All below a start offset was acknowledged, rejected,
-or given up by Kafka. It is behind by what was acknowledged last; from 4.2 Kafka also tells how many
+Kafka is asked so (DescribeShareGroupOffsets, AlterShareGroupOffsets, KIP-932), unless SASL guards
+it by a mechanism that is not spoken here. All below a start offset was acknowledged, rejected, or
+given up by Kafka. It is behind by what was acknowledged last; from 4.2 Kafka also tells how many
 are left (KIP-1226).
 """
 

@@ -1,0 +1,66 @@
+"""How a connection of our own says who it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from anabranch.wire.kafka.protocol import can_ask
+from anabranch.wire.kafka.sasl import SaslError, speak
+
+_KAFKA = {
+    "security.protocol": "sasl_ssl",
+    "sasl.mechanism": "SCRAM-SHA-256",
+    "sasl.username": "user",
+    "sasl.password": "pencil",
+}
+# The exchange that RFC 7677 shows.
+_NONCE = "rOprNGfwEbeRWgbNEkqO"
+_BOTH = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+_ASKED = [
+    f"n,,n=user,r={_NONCE}",
+    f"c=biws,r={_BOTH},p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=",
+]
+_ANSWERS = [
+    f"r={_BOTH},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096",
+    "v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=",
+]
+
+
+def _server(asked: list[str], *answers: str) -> Callable[[bytes], bytes]:
+    left = list(answers)
+
+    def exchange(said: bytes) -> bytes:
+        asked.append(said.decode())
+        return left.pop(0).encode()
+
+    return exchange
+
+
+def test_scram_is_spoken_as_its_rfc_shows_it() -> None:
+    asked: list[str] = []
+    speak(_KAFKA, _server(asked, *_ANSWERS), lambda: _NONCE)
+    assert asked == _ASKED
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [_ANSWERS[0], "v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G5="],
+        [_ANSWERS[0], ""],
+        [_ANSWERS[0].replace("r=r", "r=x")],
+        ["not a challenge"],
+    ],
+)
+def test_whoever_does_not_know_the_password_is_not_taken_for_kafka(answers: list[str]) -> None:
+    with pytest.raises(SaslError):
+        speak(_KAFKA, _server([], *answers), lambda: _NONCE)
+
+
+def test_kafka_is_asked_by_the_mechanisms_that_are_spoken_here_and_no_other() -> None:
+    assert can_ask(_KAFKA)
+    assert can_ask({**_KAFKA, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"})
+    assert not can_ask({**_KAFKA, "sasl.mechanism": "GSSAPI"})
+    assert not can_ask({**_KAFKA, "sasl.oauthbearer.config": "x"})
+    assert not can_ask({name: _KAFKA[name] for name in _KAFKA if name != "sasl.password"})
