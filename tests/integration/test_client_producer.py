@@ -12,8 +12,10 @@ from confluent_kafka.serialization import StringSerializer
 from anabranch.client import DeliveryError, MessageTooLargeError, SerializationError
 from anabranch.client._producer import segment_writer
 from anabranch.core.errors import InvalidInputError
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.wire.kafka import protocol
 from support.broken_writer import break_for_good
+from support.client_quota import client_quota
 from support.hand_made_topic import HandMadeTopic
 from support.traffic import Traffic
 from support.waiting import WAIT_S, until
@@ -207,3 +209,17 @@ async def test_header_mode_settles_what_is_in_doubt_by_reading(
     await made.merge(3, 4)
     sent = await traffic.stop()
     assert made.by_key() == sent
+
+
+async def test_a_client_that_kafka_throttles_for_longer_than_its_time_out_loses_nothing(
+    made: HandMadeTopic, kafka: EmbeddedKafka
+) -> None:
+    name, told = "public/default/orders", list[BaseException | None]()
+    producer = await made.client.create_producer(name, delivery_timeout_s=4.0)
+    with client_quota(kafka.bootstrap_servers, "anabranch-producer", 20_000):
+        for number in range(500):
+            await producer.post(
+                bytes(1_000), f"k{number % 50}", on_delivery=lambda _, error: told.append(error)
+            )
+        await producer.flush()
+    assert told == [None] * 500

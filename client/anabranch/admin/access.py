@@ -112,7 +112,7 @@ class Follower:
     def answer(self) -> httpx.Response:
         """The last one's."""
         if self._response is None:
-            raise UnreachableError("nothing was asked")
+            raise UnreachableError("nothing was asked: ask first")
         return self._response
 
     def requests(self) -> Iterator[httpx.Request]:
@@ -134,7 +134,8 @@ class Follower:
         if response.url.scheme == "https" and following.url.scheme != "https":
             raise UnreachableError(
                 f"{response.url.netloc.decode()} sends the request on to "
-                f"{following.url.netloc.decode()}, which is without TLS: no node should"
+                f"{following.url.netloc.decode()}, which is without TLS: give every node "
+                "a webServicePortTls"
             )
         self._request = following
 

@@ -94,7 +94,7 @@ class _Resources(Generic[TransportT]):
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise UnreachableError(
                 f"{_node_of(response.url)} answers {call.verb} {call.path} with what no node of "
-                f"this version answers ({error}); is it a node?"
+                f"this version answers ({error}); is it a node? Name one"
             ) from error
 
 
@@ -284,7 +284,7 @@ def _refused(response: httpx.Response, remedy: str) -> AdminError:
         said = msgspec.json.decode(response.content)
     except msgspec.DecodeError:
         return UnreachableError(
-            f"{_node_of(response.url)} answers {status} without JSON; is it a node?"
+            f"{_node_of(response.url)} answers {status} without JSON; is it a node? Name one"
         )
     reason = said.get("reason", said) if isinstance(said, dict) else said
     error = refusal(status, str(reason))

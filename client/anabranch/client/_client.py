@@ -356,7 +356,7 @@ class Client(Closing):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ClosedError("the client was closed")
+            raise ClosedError("the client was closed: make another one")
         asyncio.get_running_loop()
 
 

@@ -80,11 +80,11 @@ class LoopThread:
         try:
             with self._submitting:
                 if self.is_over:
-                    raise ClosedError("the client was closed")
+                    raise ClosedError("the client was closed: make another one")
                 outcome = asyncio.run_coroutine_threadsafe(on_loop(), self._loop)
             return outcome.result()
         except CancelledError:
-            raise ClosedError("the client was closed") from None
+            raise ClosedError("the client was closed: make another one") from None
         finally:
             if outcome is not None:
                 outcome.cancel()  # Ctrl-C came, if it is not done: nobody waits for it any more

@@ -102,7 +102,8 @@ class ProducerSettings(SettingsBase, frozen=True, kw_only=True):
 
     `linger_ms`: how long a batch waits for company. `buffer_messages_max`, `buffer_bytes_max`: what
     may be under way or held, of values. `delivery_timeout_s`: how long a message may take from its
-    sending, before it is given up. Serializers are those of confluent-kafka, or any callable of
+    sending, before it is given up; time in which Kafka throttles the client by a quota does not
+    count, up to four times as much. Serializers are those of confluent-kafka, or any callable of
     (object, SerializationContext). `encrypt`: a callable of a serialized value that gives the bytes
     to be stored in its place; each message is then a batch of its own. `stamp_bounds`: messages
     have the bounds of their key's hashes as headers, as those that are encrypted always have.

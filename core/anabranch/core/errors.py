@@ -6,6 +6,13 @@ from __future__ import annotations
 class AnabranchError(Exception):
     """Root of every error that Anabranch raises on purpose."""
 
+    def __str__(self) -> str:
+        """Never empty: whom the message quotes may have said nothing."""
+        return super().__str__().strip() or (
+            f"{' '.join((type(self).__doc__ or type(self).__name__).split())} No reason was given: "
+            "look for it in the log of this process, and of whoever was asked."
+        )
+
 
 class InvalidInputError(AnabranchError, ValueError):
     """Input that no state of the cluster could make valid (HTTP 412 in the admin interface)."""

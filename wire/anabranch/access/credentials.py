@@ -136,8 +136,8 @@ class Credentials(ABC):
 
     def _failed(self, error: Exception) -> CredentialsError:
         return CredentialsError(
-            f"the function that makes the {self._what} failed with {type(error).__name__}; its "
-            "traceback is attached"
+            f"the function that makes the {self._what} failed with {type(error).__name__}: "
+            "correct it; its traceback is attached"
         )
 
 
@@ -214,4 +214,6 @@ def _read(file: Path, what: str) -> str:
             "its rights"
         ) from None
     except UnicodeDecodeError:
-        raise CredentialsError(f"{file}, which should have the {what}, is no text") from None
+        raise CredentialsError(
+            f"{file}, which should have the {what}, is no text: write it in UTF-8"
+        ) from None

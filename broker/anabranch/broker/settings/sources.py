@@ -27,7 +27,9 @@ class SettingsError(AnabranchError):
 
     def __init__(self, problems: list[str]) -> None:
         self.problems = problems
-        super().__init__("the settings cannot be used:\n" + "\n".join(f"  {p}" for p in problems))
+        super().__init__(
+            "the settings cannot be used; correct them:\n" + "\n".join(f"  {p}" for p in problems)
+        )
 
 
 def written_name(model: type[BaseModel], field: str) -> str:

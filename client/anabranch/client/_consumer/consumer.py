@@ -174,12 +174,16 @@ class Consumer(Receiving[MessageT]):
 
     def _check(self) -> None:
         if self._watch.layout.deleted:
-            raise TopicNotFoundError(f"{names.full_name(self.topic)} was deleted")
+            raise TopicNotFoundError(
+                f"{names.full_name(self.topic)} was deleted: create it, and subscribe anew"
+            )
         failure = self._failure or self._session.failure or self._read_failure
         if failure is not None:
             raise failure
         if self._is_closing:
-            raise ClosedError(f"consumer {self.consumer_name} of {self.topic} was closed")
+            raise ClosedError(
+                f"consumer {self.consumer_name} of {self.topic} was closed: subscribe anew"
+            )
 
     def _changed(self) -> None:
         self._poke.set()

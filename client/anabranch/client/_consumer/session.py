@@ -267,8 +267,8 @@ class ConsumerSession:
         if not url:
             port = "brokerServicePortTls" if self._nodes.is_tls else "brokerServicePort"
             raise NodesUnreachableError(
-                f"the controller of {self._identity.topic} has no {port}, which clients of "
-                f"{self._nodes.url} connect to"
+                f"the controller of {self._identity.topic} has no {port}: set it on every node, "
+                f"or name another port than {self._nodes.url}"
             )
         try:
             address = parse_url(url)[0]

@@ -379,7 +379,7 @@ class StreamConsumer(OrderedConsumer):
             self._core.lost = False
             raise SessionLapsedError(
                 f"the session of {self.consumer_name} of {self.topic} lapsed before all that was "
-                "acknowledged was committed: the rest is delivered again"
+                "acknowledged was committed: the rest is delivered again; look at its nodes"
             )
 
     def _delivered(self) -> Iterator[tuple[Holding, int]]:

@@ -308,7 +308,9 @@ class TopicsConsumer(Receiving[MessageT], Generic[ConsumerT, MessageT, SettingsT
         if self._failure is not None:
             raise self._failure
         if self._is_closing:
-            raise ClosedError(f"consumer {self.consumer_name} of {self.selection} was closed")
+            raise ClosedError(
+                f"consumer {self.consumer_name} of {self.selection} was closed: subscribe anew"
+            )
 
     def _task_failed(self, error: BaseException) -> None:
         self._logger.error("consumer.failed", why=repr(error))

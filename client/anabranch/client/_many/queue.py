@@ -87,7 +87,9 @@ class QueueTopicsConsumer(TopicsConsumer[QueueConsumer, QueueMessage, QueueSetti
                     await self._readable.wait()
                 return batch
         except TimeoutError:
-            raise DeadlineError(f"no message of {self.selection} came in {timeout_s:g} s") from None
+            raise DeadlineError(
+                f"no message of {self.selection} came in {timeout_s:g} s; try again, or wait longer"
+            ) from None
         finally:
             self._wanted -= 1
 

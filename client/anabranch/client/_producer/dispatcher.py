@@ -222,15 +222,15 @@ class Dispatcher:
     async def _resolve(self, partition: KafkaPartitionWriter) -> None:
         try:
             refused = len(partition.refused)
-            waited_s = self._now() - partition.refused[0].since
-            left_s = max(0.0, self._settings.delivery_timeout_s - waited_s)
+            sent_by = partition.sent_by(self._now(), self._settings.delivery_timeout_s)
+            left_s = max(0.0, partition.refused[0].since - sent_by)
             found = await settlement.found(
                 partition, self.router.layout, self._kafka, left_s, self.changed
             )
         except Exception as error:  # noqa: BLE001 - whatever it is, the bucket must go on
             if not isinstance(error, ClientError):
                 self._task_failed(error)
-            self.sender.unresolved(partition, str(error))
+            self.sender.unresolved(partition, str(error) or repr(error))
         else:
             _logger.info(
                 "producer.resolved",
@@ -316,7 +316,7 @@ class Dispatcher:
                         await self.changed.wait()
             except TimeoutError:
                 left = f"{barrier.left} messages to {self._topic} are still under way"
-                raise DeadlineError(f"{left} after {timeout_s:g} s") from None
+                raise DeadlineError(f"{left} after {timeout_s:g} s; wait for them again") from None
 
     async def close(self) -> None:
         """Gives up what is under way, tells whoever waits for it, and ends the writers."""

@@ -78,6 +78,12 @@ class KafkaPartitionWriter(PartitionWriter):
     def trouble(self) -> str:
         return self.segment_writer.trouble
 
+    def sent_by(self, now: float, patience_s: float) -> float:
+        return self.segment_writer.throttled.sent_by(now, patience_s)
+
+    def throttling(self, now: float, patience_s: float) -> str:
+        return self.segment_writer.throttled.why(now, patience_s)
+
     @property
     def has_copies(self) -> bool:
         return self.segment_writer.copies != 1
@@ -236,11 +242,14 @@ def delivery_error(error: KafkaError, where: str, why: str, trouble: str) -> Del
     if trouble and trouble != cause:
         cause = f"{cause} (the last trouble with Kafka: {trouble})"
     if code in _UNKNOWN:
-        return UnknownOutcomeError(f"a message to {where}: {cause}; Kafka may have it or get it")
+        return UnknownOutcomeError(
+            f"a message to {where}: {cause}; Kafka may have it or get it, so look before you "
+            "send it again"
+        )
     if code == KafkaError.INVALID_TIMESTAMP:
         return DeliveryError(
             f"Kafka refused a message to {where} for its event time, or for that of another one in "
-            "its batch: it is older than what the topic keeps, or too far in the future"
+            "its batch: it is older than what the topic keeps, or too far in the future; correct it"
         )
     return DeliveryError(f"Kafka refused a message to {where}: {cause}")
 

@@ -97,6 +97,14 @@ class PartitionWriter:
         """What Kafka's client complained of last; "" when there is nothing."""
         return ""
 
+    def sent_by(self, now: float, patience_s: float) -> float:
+        """What was sent before that is late."""
+        return now - patience_s
+
+    def throttling(self, _now: float, _patience_s: float) -> str:
+        """What to say of Kafka's throttling where something is late; "" for nothing."""
+        return ""
+
     @property
     def has_copies(self) -> bool:
         """Whether another broker may come to lead the partition, which did not refuse anything."""

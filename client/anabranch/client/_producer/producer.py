@@ -27,6 +27,7 @@ from anabranch.client._producer.messages import (
 )
 from anabranch.client._producer.partition_writer import PendingMessage
 from anabranch.client._producer.segment_writer import BatchStats
+from anabranch.client._producer.throttled import longest_s
 from anabranch.client._settings import ProducerSettings
 from anabranch.client._topics.layout import TopicLayout
 from anabranch.client._topics.watch import LayoutWatch
@@ -100,7 +101,7 @@ class Producer(Closing):
             if outcome.done():
                 return
             if result is None:
-                outcome.set_exception(error or DeliveryError("no reason was given"))
+                outcome.set_exception(error or DeliveryError(f"{self.topic}: look into the log"))
             else:
                 outcome.set_result(result)
 
@@ -238,12 +239,13 @@ class Producer(Closing):
     async def flush(self, timeout_s: float | None = None) -> None:
         """Returns once everything sent so far is settled, whatever is sent meanwhile.
 
-        That takes no longer than the delivery time-out and a little. Raises DeliveryError if
-        messages failed whose failure nobody has been told, DeadlineError.
+        That takes no longer than the delivery time-out and a little; where Kafka throttles, five
+        times as long. Raises DeliveryError if messages failed whose failure nobody has been told,
+        DeadlineError.
         """
         patience_s = timeout_s
         if patience_s is None:
-            patience_s = self.settings.delivery_timeout_s + _SETTLE_S_MAX
+            patience_s = longest_s(self.settings.delivery_timeout_s) + _SETTLE_S_MAX
         await self._dispatcher.flush(patience_s)
         self._dispatcher.callbacks.raise_failures()
 
@@ -326,7 +328,7 @@ class Producer(Closing):
 
     def _no_room(self) -> Exception:
         if self.is_closed:
-            return ClosedError(f"the producer of {self.topic} was closed")
+            return ClosedError(f"the producer of {self.topic} was closed: create another one")
         there = self._under_way
         return BufferFullError(
             f"{there.count} messages to {self.topic} ({there.bytes} bytes) are under way, which is "
@@ -339,7 +341,7 @@ class Producer(Closing):
 
     def _check_usable(self) -> None:
         if self.is_closed:
-            raise ClosedError(f"the producer of {self.topic} was closed")
+            raise ClosedError(f"the producer of {self.topic} was closed: create another one")
         if self._watch.layout.deleted:
             raise self._dispatcher.sender.gone()
 

@@ -32,14 +32,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer, ThrottleEvent
 
 from anabranch.client._aio import on_thread
 from anabranch.client._errors import DeliveryError, UnknownOutcomeError
 from anabranch.client._kafka_options import LIBRDKAFKA_LOG, PRODUCER
+from anabranch.client._producer.throttled import Throttled
 from anabranch.client._settings import ProducerSettings
 from anabranch.client._topics.layout import TopicLayout
 from anabranch.core.topics.entries import PRODUCER_HEADER
+from anabranch.wire import clock
 from anabranch.wire.kafka import producer_state, protocol, sasl
 from anabranch.wire.kafka.protocol import KafkaProtocolError
 
@@ -162,6 +164,7 @@ class SegmentWriter:
         layout: TopicLayout,
         settings: ProducerSettings,
         kafka: Mapping[str, Any],
+        throttled: Throttled,
     ) -> None:
         self.fits = self.fitting(layout)
         self.producer_id = os.urandom(_PRODUCER_ID_BYTES)
@@ -178,6 +181,7 @@ class SegmentWriter:
         self._asking = threading.Lock()  # on some thread; it is not closed meanwhile
         self._kafka = kafka
         self.trouble = ""  # what Kafka's client complained of last
+        self.throttled = throttled
         self.is_broken = False  # Kafka's client takes nothing more
         self.given_up = ""  # why everything under way is being given up, or was
         backoff, self.certain_s = retry_backoff(settings.linger_ms)
@@ -194,6 +198,7 @@ class SegmentWriter:
                 {
                     **PRODUCER,
                     "error_cb": self._take_trouble,
+                    "throttle_cb": self._take_throttling,
                     **(statistics if has_stats else {}),
                     "bootstrap.servers": layout.bootstrap_servers,
                     "client.id": "anabranch-producer",
@@ -301,6 +306,9 @@ class SegmentWriter:
         # That all are down only follows from what was said of each, which tells why.
         if error.code() != KafkaError._ALL_BROKERS_DOWN or not self.trouble:
             self.trouble = error.str()
+
+    def _take_throttling(self, event: ThrottleEvent) -> None:
+        self.throttled.note(clock.now(), event.throttle_time)
 
     def _take_stats(self, text: str) -> None:
         self._stats, self._stats_at = text, time.monotonic()

@@ -216,11 +216,14 @@ class Sender(Generic[WriterT]):
 
     def gone(self) -> TopicNotFoundError:
         """The error for a message to a topic that was deleted."""
-        return TopicNotFoundError(f"topic://{self.router.layout.topic} was deleted")
+        return TopicNotFoundError(
+            f"topic://{self.router.layout.topic} was deleted: create it, or send elsewhere"
+        )
 
     def _fail_in_doubt(self, writer: WriterT, why: str) -> None:
         error = UnknownOutcomeError(
-            f"a message to {writer.where} may or may not be there; the segment is sealed and {why}"
+            f"a message to {writer.where} may or may not be there; the segment is sealed and "
+            f"{why}. Look for it before you send it again"
         )
         self._fail_all(writer.fail_refused(), error)
 
@@ -232,13 +235,14 @@ class Sender(Generic[WriterT]):
 
     def expire(self, writer: WriterT, now: float) -> None:
         """Gives up what the writer has had in hand for too long."""
-        sent_by = now - self._patience_s
+        sent_by = writer.sent_by(now, self._patience_s)
         late = [message for message in writer.held if message.since < sent_by]
         if late:
             rest = [message for message in writer.held if message.since >= sent_by]
             writer.held.clear()
             writer.held.extend(rest)
-        cause = f"; the last trouble with Kafka: {writer.trouble}" if writer.trouble else ""
+        cause = writer.throttling(now, self._patience_s)
+        cause += f"; the last trouble with Kafka: {writer.trouble}" if writer.trouble else ""
         for message in late:
             why = f"a message to {writer.where} could not be sent in {self._patience_s:g} s{cause}"
             self.fail(message, DeliveryError(why))
@@ -270,7 +274,8 @@ class Sender(Generic[WriterT]):
     def close(self) -> None:
         """Gives up all that is in hand."""
         closed = DeliveryError(
-            f"a message to topic://{self.router.layout.topic} was not sent: the producer was closed"
+            f"a message to topic://{self.router.layout.topic} was not sent: the producer was "
+            "closed; send it by another one"
         )
         for writer in list(self.router.leaving):
             self._fail_in_doubt(writer, "was not read yet")

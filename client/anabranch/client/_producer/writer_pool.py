@@ -41,6 +41,7 @@ from anabranch.client._producer.kafka_writer import KafkaPartitionWriter
 from anabranch.client._producer.partition_writer import PendingMessage
 from anabranch.client._producer.segment_writer import BatchStats, SegmentWriter
 from anabranch.client._producer.sender import Sender
+from anabranch.client._producer.throttled import Throttled
 from anabranch.client._settings import ProducerSettings
 from anabranch.client._topics.layout import Segment, TopicLayout
 from anabranch.wire.logging import get_logger
@@ -87,6 +88,7 @@ class WriterPool:
         self._spent: list[
             SegmentWriter
         ] = []  # replaced, and still in use by partition writers that leave
+        self._throttled = Throttled()
         self._warming = asyncio.Semaphore(_WARM_AT_ONCE)
 
     def __iter__(self) -> Iterator[SegmentWriter]:
@@ -141,7 +143,7 @@ class WriterPool:
             if spare is not None and spare.fits != SegmentWriter.fitting(layout):
                 spare.close()
                 spare = None
-            found = spare or SegmentWriter(layout, self._settings, self._kafka)
+            found = spare or SegmentWriter(layout, self._settings, self._kafka, self._throttled)
             found.given_at = self._now()
             self._writers[number] = found
             if spare is not None:
@@ -188,7 +190,7 @@ class WriterPool:
         count = _SPARES if self.brokers == 1 else 2 * _SPARES
         with contextlib.suppress(DeliveryError):
             while len(self._spares) < count and layout.active:
-                spare = SegmentWriter(layout, self._settings, self._kafka)
+                spare = SegmentWriter(layout, self._settings, self._kafka, self._throttled)
                 self._spares.append(spare)
                 self._warm(spare, layout.active[0].kafka_topic)
 
@@ -226,13 +228,12 @@ class Upkeep:
 
     def look(self, now: float) -> None:
         """To be called every `LOOK_S`."""
-        sent_by = now - self._patience_s
         for partition in self._router.writers():
             partition.look(now)
             self._sender.expire(partition, now)
             if partition.resting_since() < now - _FORGOTTEN_S:
                 partition.rested()
-            if partition.waiting_since() < sent_by or (
+            if partition.waiting_since() < partition.sent_by(now, self._patience_s) or (
                 partition.segment_writer.is_broken and partition.open
             ):
                 self._begin(partition, now)
@@ -241,13 +242,15 @@ class Upkeep:
 
     def go_on(self, now: float) -> None:
         """To be called often while there is something in `ending`."""
-        sent_by = now - self._patience_s
         for writer, at in list(self.ending.items()):
             if not writer.outstanding:
                 del self.ending[writer]
                 self._renew(writer)
-            elif not writer.given_up and (now >= at or _all_late(writer, sent_by)):
-                writer.give_up(f"Kafka did not acknowledge it in {self._patience_s:g} s")
+            elif not writer.given_up and (now >= at or self._all_late(writer, now)):
+                throttling = writer.throttled.why(now, self._patience_s)
+                writer.give_up(
+                    f"Kafka did not acknowledge it in {self._patience_s:g} s{throttling}"
+                )
 
     def give_up(self, partition: KafkaPartitionWriter) -> None:
         """Its segment's topic is gone: nothing of what is under way will be acknowledged."""
@@ -292,10 +295,10 @@ class Upkeep:
             if since < now - _UNUSED_S:
                 self._renew(writer)
 
-
-def _all_late(writer: SegmentWriter, sent_by: float) -> bool:
-    return all(
-        partition.waiting_since() < sent_by
-        for partition in writer.partitions
-        if partition.outstanding
-    )
+    def _all_late(self, writer: SegmentWriter, now: float) -> bool:
+        sent_by = writer.throttled.sent_by(now, self._patience_s)
+        return all(
+            partition.waiting_since() < sent_by
+            for partition in writer.partitions
+            if partition.outstanding
+        )

@@ -90,7 +90,7 @@ class TopicListWatch(Closing):
             async with asyncio.timeout(timeout_s):
                 await self._known.wait()
             if not self._list.is_known:
-                raise self._failure or ClosedError("the watch was closed")
+                raise self._failure or ClosedError("the watch was closed: make another one")
             return self.topics
         except BaseException as error:
             await self.close()

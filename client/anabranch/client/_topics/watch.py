@@ -81,7 +81,9 @@ class LayoutWatch(Closing):
     def layout(self) -> TopicLayout:
         """The newest layout. Raises what `start` would raise if there is none."""
         if self._layout is None:
-            raise self._failure or ClosedError(f"the watch of {self.topic} was not started")
+            raise self._failure or ClosedError(
+                f"the watch of {self.topic} was not started: await its start"
+            )
         return self._layout
 
     @property
@@ -106,7 +108,8 @@ class LayoutWatch(Closing):
             if not isinstance(error, TimeoutError):
                 raise
             raise self._failure or DeadlineError(
-                f"no node of {self._nodes.url} told the layout of {self.topic} in {timeout_s:g} s"
+                f"no node of {self._nodes.url} told the layout of {self.topic} in {timeout_s:g} s: "
+                "check that they run, and can reach Kafka"
             ) from None
 
     async def close(self) -> None:

@@ -19,6 +19,7 @@ from anabranch.client._producer.kafka_writer import KafkaPartitionWriter, Volume
 from anabranch.client._producer.partition_writer import PendingMessage
 from anabranch.client._producer.segment_writer import SegmentWriter
 from anabranch.client._producer.settlement import by_header, by_number, first_of, found
+from anabranch.client._producer.throttled import Throttled
 from anabranch.core.topics.entries import PRODUCER_HEADER
 from anabranch.core.topics.layout import SegmentLayout
 from anabranch.wire.kafka import producer_state
@@ -69,7 +70,7 @@ def layout_with(segments: dict[int, sdk.Segment], servers: str = _NOBODY) -> sdk
 def partition() -> Iterator[KafkaPartitionWriter]:
     """A partition writer that has nothing under way."""
     (info,) = SegmentLayout.initial(1, 1).active
-    writer = SegmentWriter(layout_with({}), sdk.ProducerSettings(), _WITH_HEADERS)
+    writer = SegmentWriter(layout_with({}), sdk.ProducerSettings(), _WITH_HEADERS, Throttled())
     yield KafkaPartitionWriter(
         1, sdk.Segment(info, "t0"), 0, "orders", writer, Volume(), lambda *_: None
     )

@@ -16,6 +16,7 @@ from anabranch.client._producer.dispatcher import Dispatcher
 from anabranch.client._producer.kafka_writer import KafkaPartitionWriter
 from anabranch.client._producer.partition_writer import PendingMessage
 from anabranch.client._producer.segment_writer import SegmentWriter
+from anabranch.client._producer.throttled import Throttled
 from anabranch.core.errors import UncoveredHashError
 from anabranch.core.topics.layout import SegmentLayout
 from support.nobody import nobody
@@ -117,6 +118,22 @@ async def test_a_bucket_that_gets_nowhere_is_given_up_while_others_get_on(stage:
     assert stuck.where in str(error)
     assert "did not acknowledge it in 10 s" in str(error)
     assert "Kafka may have it" in str(error)
+
+
+async def test_time_in_which_kafka_throttles_does_not_count_and_is_named(stage: Stage) -> None:
+    stuck, key = stage.proven(0)
+    _, other = stage.partition(1)
+    stage.send(b"one", key)
+    stage.send(b"two", other)  # goes alone, so the next is held
+    stage.send(b"three", other)
+    stuck.segment_writer.throttled.note(stage.at, 15.0)
+    stage.pass_s(23)
+    assert stage.told == {}
+    stage.pass_s(5)
+    await stage.settled(b"one", b"two", b"three")
+    for error in stage.told.values():
+        assert "in 10 s, and Kafka throttled this client for 15 s by a quota" in str(error)
+        assert "raise its producer_byte_rate" in str(error)
 
 
 async def test_time_is_up_for_each_message_by_itself_and_not_before(stage: Stage) -> None:
@@ -224,7 +241,7 @@ async def test_a_segment_that_retires_while_the_producer_starts_is_no_error(stag
 
 
 async def test_a_writer_that_is_closed_is_asked_nothing_more(stage: Stage) -> None:
-    writer = SegmentWriter(stage.layout, sdk.ProducerSettings(), {})
+    writer = SegmentWriter(stage.layout, sdk.ProducerSettings(), {}, Throttled())
     writer.close()
     await writer.warm("t0")
     await writer.await_leaders("t0")
