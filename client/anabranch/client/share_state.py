@@ -15,24 +15,33 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 STATE_TOPIC: Final = "__share_group_state"
 _COPIES: Final = "share.coordinator.state.topic.replication.factor"
 _IN_SYNC: Final = "share.coordinator.state.topic.min.isr"
+NOT_BEGUN: Final = (
+    f"Kafka does not keep the state of share groups, which queues are: it has not made its topic "
+    f"{STATE_TOPIC}. Turn them on by kafka-features.sh upgrade --feature share.version=1, if "
+    "`describe` says that it is 0, or look for that topic in the logs of its brokers"
+)
 _NOT_TOLD: Final = 3  # copies: Kafka's default
 _UNFIT: Final = (KafkaError.INVALID_REPLICATION_FACTOR, KafkaError.POLICY_VIOLATION)
 _LOOK_S: Final = 0.2
+SURE_S: Final = 8.0  # a busy Kafka makes it in one or two
 _ASK_S: Final = 1.0  # of one answer
 
 
 def await_state(admin: AdminClient, patience_s: float) -> str:
     """Returns once Kafka has the topic, which the first member of a group makes it make: "", or
-    what keeps Kafka from it, once that has taken so long. What it does not show is not called
-    missing, and what it does not tell is not waited for.
+    why it has none: after eight seconds if Kafka can tell, else after all of its time. What it does
+    not show is not called missing, and what it does not tell is not waited for.
 
     Blocks, for some seconds longer at most.
     """
-    deadline = time.monotonic() + patience_s
+    began, why = time.monotonic(), ""
     try:
         while _is_missing(admin):
-            if time.monotonic() >= deadline:
-                return why_unfit(admin)
+            waited_s = time.monotonic() - began
+            if waited_s >= SURE_S:
+                why = why or why_unfit(admin)
+                if why != NOT_BEGUN or waited_s >= patience_s:
+                    return why
             time.sleep(_LOOK_S)
     except KafkaException:
         pass  # whoever reads will tell
@@ -40,7 +49,7 @@ def await_state(admin: AdminClient, patience_s: float) -> str:
 
 
 def why_unfit(admin: AdminClient) -> str:
-    """What keeps Kafka from making that topic, if it has none; "" where nothing is seen.
+    """Why Kafka has no such topic; "" where it has one.
 
     Blocks, for some seconds at most. Raises KafkaException where no broker answers.
     """
@@ -50,7 +59,7 @@ def why_unfit(admin: AdminClient) -> str:
     copies = _copies(admin, str(numbers[0]))
     said = _refusal(admin, copies, len(numbers))
     if not said:
-        return ""
+        return NOT_BEGUN
     return (
         "Kafka cannot keep the state of share groups, which queues are: it cannot make its topic "
         f"{STATE_TOPIC} with {_COPIES}={copies}: {said.rstrip('.')}. Set {_COPIES} and {_IN_SYNC} "

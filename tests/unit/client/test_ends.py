@@ -180,7 +180,7 @@ def known_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     async def delivering(*_: object) -> Delivering:
         return Delivering(30.0, 10)
 
-    async def await_state(_: object) -> None:
+    async def await_state(*_: object) -> None:
         pass
 
     monkeypatch.setattr(ShareGroup, "delivering", delivering)

@@ -83,7 +83,7 @@ class QueueConsumer(Consumer[QueueMessage]):
         group, self._group = self._group, None
         try:
             if group is not None:
-                await group.await_state()
+                await group.await_state(self._settings.subscribe_timeout_s)
         except BaseException:
             await self.close()
             raise

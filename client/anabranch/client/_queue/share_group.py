@@ -22,7 +22,6 @@ _COUNT: Final = "share.delivery.count.limit"
 _COUNT_MAX: Final = 5  # Kafka's own, where it does not tell
 _ASK_S: Final = 3.0
 _RETRY_S: Final = 0.2
-_MADE_S: Final = 8.0  # a busy Kafka makes its topic in one or two
 
 
 class Delivering(msgspec.Struct, frozen=True):
@@ -84,11 +83,11 @@ class ShareGroup:
             raise KafkaReadError(why)
         self._heard.clear()
 
-    async def await_state(self) -> None:
+    async def await_state(self, timeout_s: float) -> None:
         """Returns once Kafka can keep the group's state, which its first member makes it begin to.
 
-        Raises KafkaReadError where it cannot.
+        Raises KafkaReadError where it cannot, or has not begun in time.
         """
-        why = await on_thread(share_state.await_state, self._admin, _MADE_S)
+        why = await on_thread(share_state.await_state, self._admin, timeout_s)
         if why:
             raise KafkaReadError(why)

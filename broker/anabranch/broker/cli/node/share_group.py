@@ -20,7 +20,6 @@ from anabranch.client import share_state
 from anabranch.core.errors import AnabranchError
 from anabranch.wire import clock
 
-_TAKE_S_MAX: Final = 15.0
 _POLL_S: Final = 0.5
 _DOING: Final = "to join share group"
 
@@ -57,12 +56,12 @@ def _left_behind(admin: SegmentAdmin, name: str) -> Iterator[str]:
 
 def _taken(connection: KafkaConnection, name: str) -> float:
     """In how many seconds a record came back."""
-    began, last = clock.now(), ""
-    producer = connection.producer()
+    began, last, why = clock.now(), "", ""
+    admin, producer = connection.admin(), connection.producer()
     consumer = connection.share_consumer(group_id=name)
     try:
         consumer.subscribe([name])
-        while clock.now() < began + _TAKE_S_MAX:
+        while clock.now() < began + KAFKA_S_MAX and why in ("", share_state.NOT_BEGUN):
             # Again and again: until the group has begun, it begins behind what is there.
             producer.produce(name, b"from anabranch doctor")
             producer.poll(0)
@@ -71,6 +70,8 @@ def _taken(connection: KafkaConnection, name: str) -> float:
                 if error is None:
                     return clock.now() - began
                 last = _noted(error, connection, name)
+            if clock.now() > began + share_state.SURE_S:
+                why = share_state.why_unfit(admin)
     except KafkaException as error:
         _noted(error.args[0], connection, name)
         raise connection.explained(error, f"{_DOING} {name}") from None
@@ -78,15 +79,16 @@ def _taken(connection: KafkaConnection, name: str) -> float:
         consumer.close()
         producer.purge()
         producer.close()
-    why = share_state.why_unfit(connection.admin())
     raise NotWellError(
         why
-        or f"share group {name} gave out no record in {_TAKE_S_MAX:g} s{last}: look for "
+        or f"share group {name} gave out no record in {KAFKA_S_MAX:g} s{last}: look for "
         f"{share_state.STATE_TOPIC} in the logs of Kafka's brokers; queues alone need this"
     )
 
 
 def _noted(error: KafkaError, connection: KafkaConnection, name: str) -> str:
-    """Raises KafkaRefusedError for what trying again does not mend."""
+    """Raises NotWellError, KafkaRefusedError for what trying again does not mend."""
+    if error.code() == KafkaError.UNSUPPORTED_VERSION:
+        raise NotWellError(share_state.NOT_BEGUN)
     must_pass(error, f"{_DOING} {name}", connection.bootstrap_servers)
     return f"; Kafka said last: {error.str()}"
