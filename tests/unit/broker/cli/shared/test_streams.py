@@ -85,7 +85,7 @@ def test_an_input_that_cannot_be_read_is_an_error_and_not_waited_for(tmp_path: P
             return folder
 
     async def read() -> None:
-        async for _ in produce_module._lines(Folder(), asyncio.Event()):  # type: ignore[arg-type]
+        async for _ in produce_module._chunks(Folder(), asyncio.Event()):  # type: ignore[arg-type]
             pass
 
     try:
