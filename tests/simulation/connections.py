@@ -49,9 +49,13 @@ class Connection:
         answer = partial(self._consumer.disconnected, self)
         self.down(self._consumer.begin_anew if gone else answer)
 
+    def fence(self) -> None:
+        """The node tells that another process has the consumer's name."""
+        self.down(self._consumer.fenced)
+
     def left(self) -> None:
-        """The node has let the consumer go: a process that holds nothing ends."""
-        self.down(self._consumer.crash)
+        """The node counts on the consumer no more: its process ends."""
+        self.down(self._consumer.left)
 
     def end(self, *, by_consumer: bool) -> None:
         """The other side hears of it, or has to find out by itself."""
@@ -61,8 +65,8 @@ class Connection:
         rng = self._world.sched.rng
         if by_consumer and (self._world.faults_over or rng.random() < 0.8):
             host = self._world.hosts.get(self.process.name)
-            closed = partial(host.closed, self.number) if host is not None else None
-            if closed is not None:
+            if host is not None:
+                closed = partial(host.closed, self.number, hung_up=not self._consumer.alive)
                 later = partial(self.process.run_in, self._lives[1], closed)
                 self._world.sched.after(rng.uniform(0.0, 0.5), later)
         elif not by_consumer:

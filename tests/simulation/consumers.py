@@ -72,6 +72,8 @@ class Consumer(Life):
         self._committing: set[int] = set()
         self._commit_at = 0.0
         self._close_by: float | None = None
+        self._is_fenced = False
+        self._keeps_share = False
         self._act_planned = False
 
     def _made_core(self) -> ConsumerCore:
@@ -111,12 +113,26 @@ class Consumer(Life):
         """Leaves in good order, if it can in time."""
         if self.alive and self._close_by is None:
             self._sched.note(f"{self} closes")
+            self._keeps_share = self._sched.chance(0.5)
             self.run_in(self.life, self._close)
 
     def _close(self) -> None:
         self._close_by = self.local_now() + CLOSE_S
         self.core.close(self.local_now())
         self._act()
+
+    def fenced(self) -> None:
+        """Another process is to have its name."""
+        self._is_fenced = self._keeps_share = True
+        if self._close_by is None:
+            self._close()
+
+    def left(self) -> None:
+        """Its controller counts on it no more, as it asked, or since another has its name."""
+        if (self._close_by is None or self._is_fenced) and self not in self._world.twins:
+            self.begin_anew("is fenced")
+        else:
+            self.crash()
 
     def local_now(self) -> float:
         return self._epoch_s + self._sched.now * self._rate
@@ -218,7 +234,8 @@ class Consumer(Life):
         return self.core.holds_nothing
 
     def _leave(self, connection: Connection) -> None:
-        self._world.hosts[connection.process.name].leave(connection.number)
+        host = self._world.hosts[connection.process.name]
+        host.leave(connection.number, keeps_share=self._keeps_share)
 
     def _subscribe(self, now: float) -> None:
         self._retry_at = now + self._sched.rng.uniform(0.1, 0.6)

@@ -157,7 +157,7 @@ def test_a_new_controller_that_takes_consumers_for_idle(monkeypatch: pytest.Monk
         begin(self, number, now, known=True)  # type: ignore[arg-type]
 
     monkeypatch.setattr(instances.Instance, "__init__", idle)
-    violation_found("both serve", first_seed=18)
+    violation_found("both serve", "works on it", first_seed=18)
 
 
 def test_a_second_process_registered_under_a_name_while_the_first_may_serve(
@@ -166,7 +166,22 @@ def test_a_second_process_registered_under_a_name_while_the_first_may_serve(
     """The next controller knows of the second one only."""
     stormy(monkeypatch, consumers=1, client_faults=("pause", "twin"), client_fault_interval_s=0.7)
     monkeypatch.setattr(SubscriptionCoordinator, "is_lapsing", lambda self, name, instance: False)
-    violation_found("both serve", first_seed=13)
+    violation_found("both serve", "is called drained", first_seed=13)
+
+
+def test_a_name_taken_over_from_a_process_that_only_lost_its_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stormy(monkeypatch, consumers=1, client_faults=("cut", "twin"), client_fault_interval_s=0.7)
+    closed = SubscriptionCoordinator.closed
+
+    def as_ended(
+        self: SubscriptionCoordinator, name: str, connection: int, now: float, *, hung_up: bool
+    ) -> None:
+        closed(self, name, connection, now, hung_up=True)
+
+    monkeypatch.setattr(SubscriptionCoordinator, "closed", as_ended)
+    violation_found("both serve")
 
 
 def test_drained_segments_that_are_never_logged(monkeypatch: pytest.MonkeyPatch) -> None:

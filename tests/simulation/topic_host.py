@@ -26,9 +26,12 @@ from anabranch.broker.topics.subscriptions.consumers import (
     ConsumerRequest,
     Consumers,
     RegisteredConsumer,
-    SubscriptionGoneError,
 )
 from anabranch.broker.topics.subscriptions.groups import Groups, StartPositionFinder
+from anabranch.broker.topics.subscriptions.refusals import (
+    ConsumerFencedError,
+    SubscriptionGoneError,
+)
 from anabranch.client._consumer.assignment import Assignment
 from anabranch.client._consumer.session import assignment_of
 from anabranch.core.bundles.propose import Actor
@@ -233,6 +236,10 @@ class Link:
             self.is_answered = True
             self.connection.assign(told)
 
+    def fenced(self, _why: str) -> None:
+        """Its name is taken over."""
+        self.connection.fence()
+
     def dropped(self, _why: str) -> None:
         """Later: the controller is in the midst of its effects."""
         self._host.later(partial(self._host.dismiss, self))
@@ -313,7 +320,10 @@ class TopicHost:
             return
         if session is not None:
             self._consumers.closed(session)
-        link.connection.refuse(gone=isinstance(error, SubscriptionGoneError))
+        if isinstance(error, ConsumerFencedError):
+            link.connection.left()
+        else:
+            link.connection.refuse(gone=isinstance(error, SubscriptionGoneError))
 
     def report(
         self, connection: int, released: Iterable[Bucket], drained: Iterable[Bucket]
@@ -330,12 +340,13 @@ class TopicHost:
             self._consumers.settle(link.session)
         return True
 
-    def leave(self, connection: int) -> None:
+    def leave(self, connection: int, *, keeps_share: bool) -> None:
         """The consumer holds nothing, and its registration shall end; it may ask again."""
         link = self._links.get(connection)
         if link is not None and link.session is not None and not link.is_leaving:
             link.is_leaving = True
-            work = Work(self._consumers.leave(link.session), partial(self._left, link))
+            leave = self._consumers.leave(link.session, keeps_share=keeps_share)
+            work = Work(leave, partial(self._left, link))
             self._process.later(ASK_S_MAX, work.cancel)
 
     def _left(self, link: Link, _: None, error: AnabranchError | None) -> None:
@@ -344,11 +355,11 @@ class TopicHost:
             self._links.pop(link.connection.number, None)
             link.connection.left()
 
-    def closed(self, connection: int) -> None:
-        """A connection has ended."""
+    def closed(self, connection: int, *, hung_up: bool = False) -> None:
+        """A connection has ended. `hung_up`: with its consumer's process."""
         link = self._links.pop(connection, None)
         if link is not None and link.session is not None:
-            self._consumers.closed(link.session)
+            self._consumers.closed(link.session, hung_up=hung_up)
 
     def dismiss(self, link: Link) -> None:
         """The consumer's session is over, and the consumer is told."""

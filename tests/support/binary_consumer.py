@@ -90,8 +90,13 @@ class Client:
             await self.report()
         return refused.value
 
-    async def leave(self) -> None:
-        await self._connection.request(pb.CommandScalableTopicUnsubscribe(consumer_id=7), WAIT_S)
+    async def leave(self, *, keep_share: bool = False) -> None:
+        leave = pb.CommandScalableTopicUnsubscribe(consumer_id=7, keep_share=keep_share)
+        await self._connection.request(leave, WAIT_S)
+
+    def end(self, *, is_killed: bool) -> None:
+        """Ends the connection, as a process that is killed does or as one that lives on."""
+        (self._connection.close if is_killed else self._connection.abort)("it ends")
 
 
 def _buckets(held: Held) -> list[pb.SegmentBuckets]:

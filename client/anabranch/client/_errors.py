@@ -81,7 +81,11 @@ class UnknownOutcomeError(DeliveryError):
 
 
 class ConsumerBusyError(ClientError):
-    """Another process serves under this consumer name: choose another name, or close that one."""
+    """The subscription has as many consumers as it may have."""
+
+
+class ConsumerFencedError(ClientError):
+    """Another process has taken this consumer's name over: each needs a name of its own."""
 
 
 class SubscriptionError(ClientError):

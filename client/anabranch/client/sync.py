@@ -177,6 +177,11 @@ class _Consumer(Face[ConsumerT], Generic[ConsumerT, MessageT]):
         """Whether nothing of it is left to be closed."""
         return self._part.is_closed
 
+    def close(self, *, keep_share: bool = False) -> None:
+        """As that of the asynchronous one; once the client is closed it does nothing."""
+        if not self._thread.is_over:
+            self._thread.wait(self._part.close, keep_share=keep_share)
+
     def receive(self, timeout_s: float | None = None) -> MessageT:
         """The next message. Raises DeadlineError, ClosedError, or why the consumer failed."""
         found: MessageT = self._thread.wait(self._part.receive, timeout_s)

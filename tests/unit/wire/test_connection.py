@@ -34,6 +34,23 @@ async def test_a_node_tells_what_it_is_and_an_older_client_its_own_version() -> 
         assert client.server.feature_flags.supports_scalable_topics
 
 
+@pytest.mark.parametrize("is_killed", [True, False])
+async def test_a_client_that_lives_on_does_not_end_a_connection_as_one_that_is_killed_does(
+    is_killed: bool,
+) -> None:
+    peers: list[Peer] = []
+
+    def session(peer: Peer) -> Routes:
+        peers.append(peer)
+        return {}
+
+    async with serving(session) as server, connected(server) as client:
+        await until(lambda: bool(peers))
+        (client.close if is_killed else client.abort)("it ends")  # as its kernel would close it
+        await asyncio.wait([peers[0].closed])
+        assert peers[0].has_hung_up is is_killed
+
+
 async def test_answers_find_their_requests_in_whatever_order_they_come() -> None:
     first_may_go = asyncio.Event()
 

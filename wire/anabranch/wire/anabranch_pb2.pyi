@@ -35,6 +35,7 @@ class ServerError(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     TransactionConflict: _ClassVar[ServerError]
     TransactionNotFound: _ClassVar[ServerError]
     ProducerFenced: _ClassVar[ServerError]
+    ConsumerFenced: _ClassVar[ServerError]
 
 class SegmentState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -72,6 +73,7 @@ NotAllowedError: ServerError
 TransactionConflict: ServerError
 TransactionNotFound: ServerError
 ProducerFenced: ServerError
+ConsumerFenced: ServerError
 ACTIVE: SegmentState
 SEALED: SegmentState
 STREAM: ScalableConsumerType
@@ -103,7 +105,7 @@ class SegmentBuckets(_message.Message):
     def __init__(self, segment_id: _Optional[int] = ..., buckets: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class FeatureFlags(_message.Message):
-    __slots__ = ("supports_auth_refresh", "supports_broker_entry_metadata", "supports_partial_producer", "supports_topic_watchers", "supports_get_partitioned_metadata_without_auto_creation", "supports_repl_dedup_by_lid_and_eid", "supports_topic_watcher_reconcile", "supports_scalable_topics", "supports_tc_metadata_discovery", "reads_kafka")
+    __slots__ = ("supports_auth_refresh", "supports_broker_entry_metadata", "supports_partial_producer", "supports_topic_watchers", "supports_get_partitioned_metadata_without_auto_creation", "supports_repl_dedup_by_lid_and_eid", "supports_topic_watcher_reconcile", "supports_scalable_topics", "supports_tc_metadata_discovery", "reads_kafka", "resets")
     SUPPORTS_AUTH_REFRESH_FIELD_NUMBER: _ClassVar[int]
     SUPPORTS_BROKER_ENTRY_METADATA_FIELD_NUMBER: _ClassVar[int]
     SUPPORTS_PARTIAL_PRODUCER_FIELD_NUMBER: _ClassVar[int]
@@ -114,6 +116,7 @@ class FeatureFlags(_message.Message):
     SUPPORTS_SCALABLE_TOPICS_FIELD_NUMBER: _ClassVar[int]
     SUPPORTS_TC_METADATA_DISCOVERY_FIELD_NUMBER: _ClassVar[int]
     READS_KAFKA_FIELD_NUMBER: _ClassVar[int]
+    RESETS_FIELD_NUMBER: _ClassVar[int]
     supports_auth_refresh: bool
     supports_broker_entry_metadata: bool
     supports_partial_producer: bool
@@ -124,7 +127,8 @@ class FeatureFlags(_message.Message):
     supports_scalable_topics: bool
     supports_tc_metadata_discovery: bool
     reads_kafka: bool
-    def __init__(self, supports_auth_refresh: _Optional[bool] = ..., supports_broker_entry_metadata: _Optional[bool] = ..., supports_partial_producer: _Optional[bool] = ..., supports_topic_watchers: _Optional[bool] = ..., supports_get_partitioned_metadata_without_auto_creation: _Optional[bool] = ..., supports_repl_dedup_by_lid_and_eid: _Optional[bool] = ..., supports_topic_watcher_reconcile: _Optional[bool] = ..., supports_scalable_topics: _Optional[bool] = ..., supports_tc_metadata_discovery: _Optional[bool] = ..., reads_kafka: _Optional[bool] = ...) -> None: ...
+    resets: bool
+    def __init__(self, supports_auth_refresh: _Optional[bool] = ..., supports_broker_entry_metadata: _Optional[bool] = ..., supports_partial_producer: _Optional[bool] = ..., supports_topic_watchers: _Optional[bool] = ..., supports_get_partitioned_metadata_without_auto_creation: _Optional[bool] = ..., supports_repl_dedup_by_lid_and_eid: _Optional[bool] = ..., supports_topic_watcher_reconcile: _Optional[bool] = ..., supports_scalable_topics: _Optional[bool] = ..., supports_tc_metadata_discovery: _Optional[bool] = ..., reads_kafka: _Optional[bool] = ..., resets: _Optional[bool] = ...) -> None: ...
 
 class CommandConnect(_message.Message):
     __slots__ = ("client_version", "auth_data", "protocol_version", "auth_method_name", "original_principal", "feature_flags")
@@ -481,12 +485,14 @@ class CommandScalableTopicAssignmentUpdate(_message.Message):
     def __init__(self, consumer_id: _Optional[int] = ..., assignment: _Optional[_Union[ScalableConsumerAssignment, _Mapping]] = ...) -> None: ...
 
 class CommandScalableTopicUnsubscribe(_message.Message):
-    __slots__ = ("request_id", "consumer_id")
+    __slots__ = ("request_id", "consumer_id", "keep_share")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
+    KEEP_SHARE_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     consumer_id: int
-    def __init__(self, request_id: _Optional[int] = ..., consumer_id: _Optional[int] = ...) -> None: ...
+    keep_share: bool
+    def __init__(self, request_id: _Optional[int] = ..., consumer_id: _Optional[int] = ..., keep_share: _Optional[bool] = ...) -> None: ...
 
 class CommandScalableConsumerReport(_message.Message):
     __slots__ = ("request_id", "consumer_id", "released", "drained", "also_kept", "dead_letters_waiting")
@@ -505,14 +511,16 @@ class CommandScalableConsumerReport(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., consumer_id: _Optional[int] = ..., released: _Optional[_Iterable[_Union[SegmentBuckets, _Mapping]]] = ..., drained: _Optional[_Iterable[_Union[SegmentBuckets, _Mapping]]] = ..., also_kept: _Optional[_Iterable[int]] = ..., dead_letters_waiting: _Optional[int] = ...) -> None: ...
 
 class CommandCloseConsumer(_message.Message):
-    __slots__ = ("consumer_id", "request_id", "reason")
+    __slots__ = ("consumer_id", "request_id", "reason", "error")
     CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
     consumer_id: int
     request_id: int
     reason: str
-    def __init__(self, consumer_id: _Optional[int] = ..., request_id: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+    error: ServerError
+    def __init__(self, consumer_id: _Optional[int] = ..., request_id: _Optional[int] = ..., reason: _Optional[str] = ..., error: _Optional[_Union[ServerError, str]] = ...) -> None: ...
 
 class SegmentTraffic(_message.Message):
     __slots__ = ("segment_id", "subscription", "messages", "bytes", "told_messages", "told_bytes")

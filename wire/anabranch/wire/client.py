@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
+import socket
 import ssl
+import struct
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -37,6 +40,7 @@ from anabranch.wire.placed_reads import SCRATCH_BYTES, PlacedReads, scratch
 
 CLIENT_VERSION: Final = "anabranch"
 _CONNECT_S_MAX: Final = 10.0
+_AT_ONCE: Final = struct.pack("ii", 1, 0)  # a socket lingers for no time, and ends by a reset
 # A node that takes nobody now, or not whoever asks, who may come again.
 _PASSING: Final = frozenset((ServerError.TooManyRequests, ServerError.ServiceNotReady))
 
@@ -136,6 +140,15 @@ class ClientConnection(Connection):
         else:
             self._on_push(command)
 
+    def abort(self, why: str) -> None:
+        """As that of `Connection`, by a reset: any other end is taken for that of this process."""
+        held = self._transport.get_extra_info("socket") if self._transport is not None else None
+        if held is not None and held.fileno() >= 0:
+            # By one of its own, for that which uvloop hands out sets nothing.
+            with socket.socket(fileno=os.dup(held.fileno())) as same:
+                same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+        super().abort(why)
+
     def connection_lost(self, exc: Exception | None) -> None:
         self.loss = exc
         super().connection_lost(exc)
@@ -174,7 +187,7 @@ class ClientConnection(Connection):
     def _challenged(self) -> None:
         """What was shown is over. A certificate can be shown anew by another connection only."""
         if self.credentials is None:
-            self.close("what it has shown has expired, and it has nothing to show anew")
+            self.abort("what it has shown has expired, and it has nothing to show anew")
         elif self._showing is None or self._showing.done():
             self._showing = asyncio.create_task(self._show_anew(self.credentials))
 
@@ -183,7 +196,7 @@ class ClientConnection(Connection):
             shown = await credentials.show()
         except CredentialsError as error:
             self._logger.warning("wire.nothing_to_show", why=str(error))
-            self.close(f"what it has shown has expired: {error}")
+            self.abort(f"what it has shown has expired: {error}")
             return
         self.send(
             CommandAuthResponse(
@@ -215,6 +228,7 @@ async def connect(
         feature_flags=FeatureFlags(
             supports_scalable_topics=True,
             reads_kafka=True,
+            resets=True,
         ),
     )
     return await join(

@@ -233,10 +233,7 @@ class Connection(asyncio.Protocol):
     def give_up(self, refusal: PortRefusal, reason: str) -> None:
         """Ends the connection because the other side does not do its part."""
         self._logger.warning(_EVENTS.get(refusal, "wire.given_up"), why=reason)
-        if refusal in (PortRefusal.FRAME_SIZE, PortRefusal.MALFORMED):
-            self.close(reason)
-        else:
-            self.abort(reason)
+        self.abort(reason)
 
     def looked(self, unsent: int) -> None:
         """Takes note that at most so many bytes are not taken yet; fewer may be soon."""

@@ -15,10 +15,12 @@ from anabranch.broker.security.open_rights import UNASKED
 from anabranch.broker.tenants.limits import ConsumersFullError
 from anabranch.broker.topics.subscriptions.changes import DeadLetterPolicies, DeadLetterSettings
 from anabranch.broker.topics.subscriptions.consumers import (
-    ConsumerNameTakenError,
     ConsumerRequest,
     Consumers,
     RegisteredConsumer,
+)
+from anabranch.broker.topics.subscriptions.refusals import (
+    ConsumerFencedError,
     SessionOverError,
     SubscriptionGoneError,
 )
@@ -55,7 +57,7 @@ _ALSO_KEPT_MAX: Final = 1_000  # of one report: some milliseconds
 _TIME_MAX: Final = 2**62
 _INSTANCE_MAX: Final = 2**63 - 1  # the log's numbers have a sign
 _CODES: Final[dict[type[AnabranchError], ServerError]] = {
-    ConsumerNameTakenError: ServerError.ConsumerBusy,
+    ConsumerFencedError: ServerError.ConsumerFenced,
     ConsumersFullError: ServerError.ConsumerBusy,
     SessionOverError: ServerError.ConsumerNotFound,
     SubscriptionGoneError: ServerError.SubscriptionNotFound,
@@ -120,6 +122,17 @@ class _Link:
             )
             self._client.peer.send(answer)
             self._request_id = None
+
+    def fenced(self, why: str) -> None:
+        """Its name is taken over: it is told, and heard until it has left."""
+        self._client.peer.send(
+            CommandCloseConsumer(
+                consumer_id=self._consumer_id,
+                request_id=NO_REQUEST,
+                reason=why,
+                error=ServerError.ConsumerFenced,
+            )
+        )
 
     def dropped(self, why: str) -> None:
         """Later: the controller is in the midst of its effects."""
@@ -246,7 +259,7 @@ class _Client:
         said = command.scalableTopicUnsubscribe
         link, session = self._links.get(said.consumer_id), self._session(said.consumer_id)
         try:
-            await self._consumers.leave(session)
+            await self._consumers.leave(session, keeps_share=said.keep_share)
         except AnabranchError as error:
             raise RefusedError(_code(error), str(error)) from error
         self.drop(said.consumer_id, link)  # unless there is another one by now
@@ -260,7 +273,7 @@ class _Client:
         self.peer.close_watch()
         link.right.close()
         if link.session is not None:
-            self._consumers.closed(link.session)
+            self._consumers.closed(link.session, hung_up=self.peer.has_hung_up)
 
     def dismiss(self, consumer_id: int, link: _Link, why: str) -> None:
         """The consumer's session is over, and the consumer is told."""

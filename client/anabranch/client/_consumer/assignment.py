@@ -132,6 +132,7 @@ class Loss(enum.Enum):
         "the topic or the subscription was made again, or put elsewhere; go on with what is "
         "received next"
     )
+    FENCED = "another process has taken the consumer's name over; give each one its own name"
     FAILED = "the consumer failed; see what it raises, and make another one"
 
 

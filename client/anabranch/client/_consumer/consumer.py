@@ -103,22 +103,24 @@ class Consumer(Receiving[MessageT]):
         self._readable = _Signal(membership.on_readable)
         self._failure: BaseException | None = None
         self._is_committing = False
+        self._keeps_share = False  # as it is closed
         self._leaving: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._logger = get_logger(__name__).bind(
             topic=self.topic, subscription=self.subscription, consumer=self.consumer_name
         )
 
-    async def close(self) -> None:
+    async def close(self, *, keep_share: bool = False) -> None:
         """Leaves the subscription, as each kind of consumer says; later calls wait for the same.
 
+        `keep_share`: for the grace nobody gets its share but who comes under its name.
         It goes on when a caller is cancelled: half closed, the consumer would keep its share and
         do nothing with it.
         """
         if self._closing is None:
             if self._is_closing:
                 return  # it was never subscribed
-            self._is_closing = True
+            self._is_closing, self._keeps_share = True, keep_share
             self._closing = asyncio.create_task(self._close(), name="consumer close")
         await asyncio.shield(self._closing)
 
@@ -166,7 +168,7 @@ class Consumer(Receiving[MessageT]):
         """Says goodbye, unless a failure has seen to that."""
         if self._leaving is not None:
             await self._leaving
-        await self._session.close(LEAVE_S_MAX)
+        await self._session.close(LEAVE_S_MAX, keeps_share=self._keeps_share)
 
     def _stop_listening(self) -> None:
         if self._layout_changed in self._watch.listeners:

@@ -331,12 +331,12 @@ class ConsumerCore:
         """Whether the session lasts: the controller answered recently enough."""
         return now <= self._lapses_at() and self.assignment is not None
 
-    def close(self, now: float) -> None:
+    def close(self, now: float, loss: Loss = Loss.CLOSED) -> None:
         """Stop serving for good: release everything once what is acknowledged is committed."""
         self._closing = True
         for holding in list(self._all()):
             if holding.is_held:
-                self._stop(holding, now, Loss.CLOSED)
+                self._stop(holding, now, loss)
         self.tick(now)
 
     def give_up(self, loss: Loss) -> None:

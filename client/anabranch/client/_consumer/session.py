@@ -20,13 +20,14 @@ from typing import Final
 import msgspec
 
 from anabranch.client._aio import rest
-from anabranch.client._consumer.assignment import AssignedSegment, Assignment, SegmentBucket
+from anabranch.client._consumer.assignment import AssignedSegment, Assignment, Loss, SegmentBucket
 from anabranch.client._consumer.core import ConsumerCore
 from anabranch.client._consumer.resources import OWN, ConsumerResources
 from anabranch.client._errors import (
     AuthenticationError,
     ClientError,
     ConsumerBusyError,
+    ConsumerFencedError,
     ForbiddenError,
     NodesUnreachableError,
     RefusedByNodeError,
@@ -62,6 +63,7 @@ _ids = itertools.count(1)  # unique in this process, which is more than a connec
 _PASSING: Final = PASSING | {ServerError.ConsumerNotFound, ServerError.ConsumerAssignError}
 _ERRORS: Final[dict[int, type[ClientError]]] = {
     ServerError.ConsumerBusy: ConsumerBusyError,
+    ServerError.ConsumerFenced: ConsumerFencedError,
     ServerError.TopicNotFound: TopicNotFoundError,
     ServerError.SubscriptionNotFound: SubscriptionError,
     ServerError.NotAllowedError: SubscriptionError,
@@ -118,7 +120,9 @@ class ConsumerSession:
         self._ready = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._leaving = False
+        self._keeps_share = False  # as it leaves
         self._left = False  # and a controller has heard it
+        self._fenced = ""  # why it is to leave: another process has its name
         self._connection: NodeConnection | None = None
         self._tried = ""  # the controller that was named, tried last, and in vain
         self._trouble: Exception | None = None
@@ -156,12 +160,15 @@ class ConsumerSession:
         if self._connection is not None:
             self._drop(self._connection)
 
-    async def close(self, timeout_s: float) -> None:
-        """Leave for good; whatever the controller says, it is over after that time."""
+    async def close(self, timeout_s: float, *, keeps_share: bool = False) -> None:
+        """Leave for good; whatever the controller says, it is over after that time.
+
+        `keeps_share`: a process of the name will come back for it.
+        """
         task = self._task
         if task is None or self._leaving:
             return
-        self._leaving = True
+        self._leaving, self._keeps_share = True, keeps_share or self._keeps_share
         self._poke.set()
         was_known = self._ready.is_set()
         if was_known:
@@ -182,9 +189,13 @@ class ConsumerSession:
             self._logger.warning("consumer.leave_unheard", why=why)
 
     async def _say_goodbye(self, connection: NodeConnection, timeout_s: float) -> None:
-        leave = CommandScalableTopicUnsubscribe(consumer_id=self._consumer_id)
+        leave = CommandScalableTopicUnsubscribe(
+            consumer_id=self._consumer_id, keep_share=self._keeps_share
+        )
         await connection.request(leave, timeout_s)
         self._left = True
+        if self._fenced:
+            self._fail(ConsumerFencedError(self._fenced))
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
@@ -217,13 +228,19 @@ class ConsumerSession:
 
     def _troubled(self, error: Exception) -> None:
         self._trouble = error
-        self.failure = self._failure_of(error)
-        if self.failure is not None:
-            self._logger.warning("consumer.refused", why=str(error))
-            self._ready.set()
-            self._on_change()
-        else:
+        failure = self._failure_of(error)
+        if failure is None:
             self._logger.info("consumer.session_interrupted", why=str(error))
+        else:
+            self._fail(failure)
+
+    def _fail(self, failure: ClientError) -> None:
+        self.failure = failure
+        self._logger.warning("consumer.refused", why=str(failure))
+        if isinstance(failure, ConsumerFencedError):
+            self._core.give_up(Loss.FENCED)  # what it held is another's by now
+        self._ready.set()
+        self._on_change()
 
     def _failure_of(self, error: Exception) -> ClientError | None:
         """What ends the consumer; None where another try may do better."""
@@ -328,7 +345,7 @@ class ConsumerSession:
 
     async def _talk(self, connection: NodeConnection) -> None:
         while not self._core.needs_subscribe and connection.is_open:
-            if self._leaving:
+            if self._leaving or (self._fenced and self._core.holds_nothing):
                 await self._say_goodbye(connection, _ANSWER_S_MAX)
                 return
             self._poke.clear()
@@ -360,6 +377,12 @@ class ConsumerSession:
         self._on_change()
 
     def _pushed(self, command: BaseCommand) -> None:
+        if command.type == BaseCommand.CLOSE_CONSUMER and command.close_consumer.HasField("error"):
+            self._fenced, self._keeps_share = command.close_consumer.reason, True
+            self._core.close(self._clock(), Loss.FENCED)
+            self._poke.set()
+            self._on_change()
+            return
         if command.type == BaseCommand.CLOSE_CONSUMER:
             self._logger.info("consumer.session_closed", why=command.close_consumer.reason)
             if self._connection is not None:  # its end wakes whoever waits on it

@@ -90,20 +90,25 @@ class Line:
 
     def close(self, why: str) -> None:
         """Leaves the connection, which ends with the last of its lines."""
+        if self._leave(why):
+            self._connection.close("nobody is on it any more")
+
+    def abort(self, why: str) -> None:
+        """The same: others are on the connection."""
+        if self._leave(why):
+            self._connection.abort("nobody is on it any more")
+
+    def _leave(self, why: str) -> bool:
+        """Whether it was the last one."""
         shared = self._shared
         if self not in shared.lines:
-            return
+            return False
         shared.lines.discard(self)
         for route in self._routes:
             if shared.routes.get(route) is self:
                 del shared.routes[route]
         self.ended(why)
-        if not shared.lines:
-            self._connection.close("nobody is on it any more")
-
-    def abort(self, why: str) -> None:
-        """The same: others are on the connection."""
-        self.close(why)
+        return not shared.lines
 
     def ended(self, why: str) -> None:
         """Nothing comes by it any more."""

@@ -19,7 +19,12 @@ import msgspec
 
 from anabranch.client._aio import MessageT, Receiving, Tasks
 from anabranch.client._consumer.consumer import Consumer, Membership, Produce
-from anabranch.client._errors import ClientError, ClosedError, TopicNotFoundError
+from anabranch.client._errors import (
+    ClientError,
+    ClosedError,
+    ConsumerFencedError,
+    TopicNotFoundError,
+)
 from anabranch.client._many.beginnings import Beginnings
 from anabranch.client._many.membership import MemberState, OrderKind, TopicMembership
 from anabranch.client._many.resources import ManyTopicsParts, SharedResources
@@ -93,6 +98,7 @@ class TopicsConsumer(Receiving[MessageT], Generic[ConsumerT, MessageT, SettingsT
         self._failure: BaseException | None = None
         self._close_failure: Exception | None = None
         self._is_closing = False
+        self._keeps_share = False  # of its topics, as they are closed
         self._closing: asyncio.Task[None] | None = None
         self._logger = get_logger(__name__).bind(
             selection=str(self.selection),
@@ -139,10 +145,10 @@ class TopicsConsumer(Receiving[MessageT], Generic[ConsumerT, MessageT, SettingsT
         """Whether nothing of it is left to be closed."""
         return self._is_closing and (self._closing is None or self._closing.done())
 
-    async def close(self) -> None:
+    async def close(self, *, keep_share: bool = False) -> None:
         """Leaves all subscriptions, as each kind of consumer says; as that of `Consumer`."""
         if self._closing is None:
-            self._is_closing = True
+            self._is_closing, self._keeps_share = True, keep_share or self._keeps_share
             self._closing = asyncio.create_task(self._close_all(), name="consumer close")
         await asyncio.shield(self._closing)
 
@@ -264,7 +270,7 @@ class TopicsConsumer(Receiving[MessageT], Generic[ConsumerT, MessageT, SettingsT
         try:
             if consumer is not None:
                 async with self._closing_turn:
-                    await consumer.close()
+                    await consumer.close(keep_share=self._keeps_share)
         except Exception as error:  # noqa: BLE001 - the others must go on all the same
             self._logger.warning("consumer.topic_not_closed_well", topic=topic, why=str(error))
             if self._is_closing and topic not in self._gone:  # what is gone has no positions
@@ -278,10 +284,17 @@ class TopicsConsumer(Receiving[MessageT], Generic[ConsumerT, MessageT, SettingsT
             self._poke.set()
 
     def _failed(self, topic: str, error: Exception) -> None:
-        """It could not be opened, or goes on no more."""
+        """It could not be opened, or goes on no more.
+
+        Who is fenced in one of them is so in all: to come again would fence the other in turn.
+        """
         again_s = self._members.failed(topic, self._now())
         self._failing[topic] = str(error)
         self._stop_giving(topic)
+        if isinstance(error, ConsumerFencedError):
+            self._keeps_share = True
+            self._members.close(self._now())
+            self._task_failed(error)
         gone = isinstance(error, TopicNotFoundError)  # as the list will say, too
         tell = self._logger.info if gone else self._logger.warning
         tell("consumer.topic_failed", topic=topic, why=str(error), again_s=again_s)
@@ -314,7 +327,8 @@ class TopicsConsumer(Receiving[MessageT], Generic[ConsumerT, MessageT, SettingsT
 
     def _task_failed(self, error: BaseException) -> None:
         self._logger.error("consumer.failed", why=repr(error))
-        self._failure = self._failure or ClientError(f"the consumer met a fault: {error!r}")
+        fault = ClientError(f"the consumer met a fault: {error!r}")
+        self._failure = self._failure or (error if isinstance(error, ClientError) else fault)
         self._readable.set()
         self._all_tried.set()
         self._emptied.set()

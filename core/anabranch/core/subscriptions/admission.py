@@ -12,7 +12,7 @@ import msgspec
 
 from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
 from anabranch.core.subscriptions.instances import Bucket
-from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind
+from anabranch.core.subscriptions.subscription import NOBODY, Subscription, SubscriptionKind
 from anabranch.core.tenants.limits import has_room
 
 
@@ -31,15 +31,16 @@ class SubscribeRequest(msgspec.Struct, frozen=True):
 
 @unique
 class AdmissionStep(Enum):
-    """What is to be done next for a consumer; the last six refuse it."""
+    """What is to be done next for a consumer; from DELETED on they refuse it."""
 
     CREATE = "propose the subscription"
     JOIN = "propose the consumer's registration"
     OPEN = "let it in"
+    FENCE = "tell the process that is connected under its name to leave; that takes a moment"
     DELETED = "what it was subscribed to is gone"
     REPLACED = "what it was subscribed to is gone, and another one is there"
     OTHER_KIND = "the subscription is of another kind"
-    TAKEN = "another process is connected under its name"
+    FENCED = "another process has taken its name over"
     LAPSING = "another process may be serving under its name"
     FULL = "the queue has as many consumers as it may have"
 
@@ -61,8 +62,11 @@ def admit(
         return AdmissionStep.CREATE
     if known.kind is not wish.kind:
         return AdmissionStep.OTHER_KIND
-    if coordinator is not None and coordinator.is_taken(wish.consumer, wish.instance):
-        return AdmissionStep.TAKEN
+    rival = None if coordinator is None else coordinator.rival(wish.consumer, wish.instance)
+    if _is_fenced(wish, known, rival):
+        return AdmissionStep.FENCED
+    if rival is not None:
+        return AdmissionStep.FENCE
     if known.kind is SubscriptionKind.QUEUE:
         # Its consumers are registered nowhere: only its controller can count them.
         connected = coordinator.connected if coordinator is not None else ()
@@ -84,6 +88,17 @@ def is_same_group(wish: SubscribeRequest, group_id: str) -> bool:
     former group it serves until it hears of the new one.
     """
     return wish.group_id == group_id
+
+
+def _is_fenced(wish: SubscribeRequest, known: Subscription, rival: int | None) -> bool:
+    """Whether it was subscribed before, and another process is by now: the newer one has the name.
+
+    Else two processes of a name would take it from each other for ever.
+    """
+    if not wish.group_id:
+        return False
+    instance = known.instance_of(wish.consumer)
+    return rival is not None or instance not in (None, NOBODY, wish.instance)
 
 
 def _lasts(wish: SubscribeRequest, known: Subscription | None, group_id: str) -> bool:

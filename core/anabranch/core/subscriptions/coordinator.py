@@ -7,7 +7,7 @@ That a session has lapsed is logged, so that the next controller, which cannot k
 nobody who was dead before.
 
 A consumer is a *name*; a process that serves under it is an *instance*. A new instance of a name
-gets the name's share, but only as its predecessor's holdings lapse.
+gets the name's share once its predecessor has ended, has left, or has lapsed.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ class SubscriptionCoordinator:
         before = self._subscription
         return before is None or before.created_offset == subscription.created_offset
 
-    def is_taken(self, name: str, instance: int) -> bool:
-        """Whether another instance than this one is connected under the name."""
+    def rival(self, name: str, instance: int) -> int | None:
+        """The connection of another instance than this one under the name, if there is one."""
         found = self._current.get(name)
-        return found is not None and found.connection is not None and found.number != instance
+        return None if found is None or found.number == instance else found.connection
 
     def is_lapsing(self, name: str, instance: int) -> bool:
         """Whether another instance than this one, connected or not, may be serving under the name.
@@ -79,7 +79,7 @@ class SubscriptionCoordinator:
         found = self._current.get(name)
         if found is None or found.number == instance:
             return False
-        return not found.is_idle
+        return not found.is_over
 
     @property
     def connected(self) -> list[str]:
@@ -168,7 +168,7 @@ class SubscriptionCoordinator:
         known = self._current.get(name)
         if known is None or known.number != instance or known.is_ending:
             return False
-        known.connection, known.opened_at = connection, now
+        known.connection, known.opened_at, known.has_hung_up = connection, now, False
         others = [each.holdings for each in self._current.values() if each is not known]
         # What it holds for a former group it may be working on, also where that was pruned.
         held = set(holdings) if anew else self.target.existing(holdings)
@@ -206,9 +206,10 @@ class SubscriptionCoordinator:
             known.drained |= self.target.existing(drained)
         return True
 
-    def closed(self, name: str, connection: int, now: float) -> None:
+    def closed(self, name: str, connection: int, now: float, *, hung_up: bool = False) -> None:
         """A consumer's connection has ended; it keeps its share for the grace.
 
+        `hung_up`: as the end of its process ends one. Only who comes under its name relies on it.
         A queue's consumer has no share. But Kafka keeps messages for it even when it is dead: until
         that is over nothing counts as drained without it, whatever it reported before.
         """
@@ -219,14 +220,16 @@ class SubscriptionCoordinator:
         if self._subscription is None:
             del self._current[name]
             return
+        known.has_hung_up = hung_up
         self._lost(name, known, now)
         if self._is_queue:
             known.heard_at = now
 
-    def left(self, name: str) -> None:
-        """A consumer has said that it serves nothing any more and will not come back.
+    def left(self, name: str, *, keeps_share: bool = False) -> None:
+        """A consumer has said that it serves nothing any more.
 
-        It is given nothing while its registration lasts, which nobody else would get in time. What
+        `keeps_share`: the name will come back, and has its share until its grace is over. Else it
+        is given nothing while its registration lasts, which nobody else would get in time. What
         a queue's consumer had is anybody's: of what it had not called drained, others must see it.
         """
         known = self._current.get(name)
@@ -235,7 +238,9 @@ class SubscriptionCoordinator:
         elif known is not None:
             known.holdings = set()
             known.connection = None
-            self.target.absence.gone(name, frozenset(), known.heard_at)
+            due = self.target.wanted().get(name, {}) if keeps_share else {}
+            kept = {(segment_id, b) for segment_id, buckets in due.items() for b in buckets}
+            self.target.absence.gone(name, kept, known.heard_at)
             self._stale = True
 
     def silent(self, now: float) -> list[int]:
@@ -352,7 +357,7 @@ class SubscriptionCoordinator:
     def _retire(self, name: str) -> None:
         """The name is no instance's any more; what the last one may serve lapses with time."""
         known = self._current.pop(name, None)
-        if known is not None and not known.is_idle:
+        if known is not None and not known.is_over:
             self._former.append(known)
 
     def _lapse(self, now: float) -> None:

@@ -15,6 +15,7 @@ class Instance:
         "connection",
         "drained",
         "fresh",
+        "has_hung_up",
         "heard_at",
         "holdings",
         "is_ending",
@@ -34,6 +35,7 @@ class Instance:
         self.fresh: set[Bucket] = set()  # of the holdings: granted since it was heard last
         self.drained: set[Bucket] = set()
         self.opened_at: float | None = None  # when it was connected last, here
+        self.has_hung_up = False  # its process ended: nothing else ends a connection so
         self.is_ending = False  # the log is to say that it has ended: it must be registered anew
         self.sequence = 0
         self.sent: tuple[int, tuple[tuple[int, Buckets], ...]] | None = None
@@ -42,6 +44,11 @@ class Instance:
     def is_idle(self) -> bool:
         """Whether it serves nothing for certain."""
         return self.holdings is not None and not self.holdings
+
+    @property
+    def is_over(self) -> bool:
+        """Whether another process may serve under its name."""
+        return self.is_idle or self.has_hung_up
 
     def confirmed(self) -> set[Bucket]:
         """Returns what it was granted since it was heard last and still has, as it is heard now."""

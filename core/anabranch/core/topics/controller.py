@@ -255,17 +255,17 @@ class TopicController:
             return False
         return coordinator.heard(consumer, connection, released, drained, now)
 
-    def closed(self, subscription: str, consumer: str, connection: int, now: float) -> None:
-        """A consumer's connection has ended without a word."""
-        coordinator = self.coordinators.get(subscription)
-        if coordinator is not None:
-            coordinator.closed(consumer, connection, now)
+    def closed(
+        self, subscription: str, consumer: str, connection: int, now: float, *, hung_up: bool
+    ) -> None:
+        """A consumer's connection has ended without a word; as `SubscriptionCoordinator.closed`."""
+        if (coordinator := self.coordinators.get(subscription)) is not None:
+            coordinator.closed(consumer, connection, now, hung_up=hung_up)
 
-    def left(self, subscription: str, consumer: str) -> None:
-        """A consumer serves nothing any more; its LEAVE is to be proposed by the shell."""
-        coordinator = self.coordinators.get(subscription)
-        if coordinator is not None:
-            coordinator.left(consumer)
+    def left(self, subscription: str, consumer: str, *, keeps_share: bool = False) -> None:
+        """A consumer serves nothing any more; the shell is to propose its LEAVE, or LAPSED."""
+        if (coordinator := self.coordinators.get(subscription)) is not None:
+            coordinator.left(consumer, keeps_share=keeps_share)
 
     # --- the layout ---------------------------------------------------------------------
 

@@ -69,7 +69,8 @@ class World:
         self.crashes += 1
         life = self.alive.pop(self.chance.choice(victims))
         if life.connection is not None and self.chance.random() < 0.5:
-            self.desk.coordinator.closed(life.name, life.connection, self.desk.now)
+            coordinator, hung_up = self.desk.coordinator, self.chance.random() < 0.8
+            coordinator.closed(life.name, life.connection, self.desk.now, hung_up=hung_up)
 
     def fail_over(self) -> None:
         self.fail_overs += 1
@@ -99,7 +100,7 @@ class World:
 
     def subscribe(self, life: Life) -> None:
         coordinator = self.desk.coordinator
-        if coordinator.is_taken(life.name, life.number):
+        if coordinator.rival(life.name, life.number) is not None:
             return
         if coordinator.is_lapsing(life.name, life.number):
             return

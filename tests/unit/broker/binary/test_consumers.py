@@ -155,20 +155,39 @@ async def test_every_bad_subscribe_has_its_own_code() -> None:
             assert (await client.refused()).code == pb.ServerError.InvalidTopicName
 
 
-async def test_a_name_that_is_connected_is_busy() -> None:
+async def test_who_comes_under_a_name_has_the_share_once_the_former_one_has_let_go_of_it() -> None:
     async with reachable() as cluster:
         node = await cluster.create()
-        async with client_of(node, "a", instance=2) as second:
-            async with client_of(node, "a", instance=1) as first:
-                await first.subscribe()
-                answer = await second.refused()
-                assert answer.code == pb.ServerError.ConsumerBusy
-                assert "another name" in answer.reason
-                await first.report()
+        async with client_of(node, "a", 2) as second, client_of(node, "a", 1) as first:
+            group = (await first.subscribe()).assignment.group_id
+            held = first.held
+            assert (await second.refused()).code == pb.ServerError.ServiceNotReady
+            await first.report(released=held)  # and it is heard until it has gone
+            assert "another process has taken over the name a" in first.closed[0]
+            await first.leave(keep_share=True)
+            await second.subscribe()
+            assert second.held == held
+            fenced = await first.refused(group=group)
+            assert fenced.code == pb.ServerError.ConsumerFenced
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+async def test_only_who_ends_with_its_process_is_followed_under_its_name_at_once(
+    is_killed: bool,
+) -> None:
+    async with reachable() as cluster:
+        node = await cluster.create()
+        async with client_of(node, "a", 2) as second, client_of(node, "a", 1) as first:
+            await first.subscribe()
+            first.end(is_killed=is_killed)
             await until(lambda: not node.operations.topics.access.service.consumers)
-            answer = await second.refused()
-            assert answer.code == pb.ServerError.ServiceNotReady
-            assert "may be serving yet" in answer.reason
+            if is_killed:
+                await second.subscribe()
+                assert second.held == first.held
+            else:
+                refused = await second.refused()
+                assert refused.code == pb.ServerError.ServiceNotReady
+                assert "may be serving yet" in refused.reason
 
 
 async def test_a_new_controller_takes_over_with_what_consumers_say_that_they_hold() -> None:

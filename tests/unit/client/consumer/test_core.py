@@ -131,8 +131,8 @@ def test_who_works_on_a_bucket_is_told_in_the_step_that_takes_it_and_once_more_i
             core.tick(1.0 + SETTLE_S)
         case Loss.LAPSED:
             core.begin_report(TIMEOUT_S + 0.1)
-        case Loss.CLOSED:
-            core.close(1.0)
+        case Loss.CLOSED | Loss.FENCED:
+            core.close(1.0, loss)
         case Loss.ANEW:
             core.on_assignment(assignment(2, 0, incarnation=8), 1.0)
         case Loss.FAILED:

@@ -30,6 +30,7 @@ OURS, OTHERS = "group", "former group"
         (replace(WISH, kind=QUEUE), NEW, AdmissionStep.OTHER_KIND),
         (replace(WISH, group_id=OURS), JOINED, AdmissionStep.OPEN),
         (replace(WISH, group_id=OURS), NEW, AdmissionStep.JOIN),
+        (replace(WISH, group_id=OURS), replace(JOINED, instances=(2,)), AdmissionStep.FENCED),
         (replace(WISH, group_id=OURS), None, AdmissionStep.DELETED),
         (replace(WISH, group_id=OTHERS), NEW, AdmissionStep.REPLACED),
         (replace(WISH, group_id=OTHERS), JOINED, AdmissionStep.OPEN),
@@ -53,11 +54,17 @@ def coordinator(known: Subscription) -> SubscriptionCoordinator:
     return found
 
 
-def test_a_name_that_is_connected_is_taken_for_all_others() -> None:
-    there = coordinator(JOINED)
+@pytest.mark.parametrize("kind", [STREAM, QUEUE])
+def test_who_comes_under_a_name_fences_who_has_it_and_who_comes_back_is_fenced(
+    kind: SubscriptionKind,
+) -> None:
+    known = replace(JOINED if kind is STREAM else NEW, kind=kind)
+    there, wish = coordinator(known), replace(WISH, kind=kind)
     assert there.opened("c", 1, 7, (), (), 0.0)
-    assert admit(replace(WISH, instance=2), JOINED, OURS, there) is AdmissionStep.TAKEN
-    assert admit(WISH, JOINED, OURS, there) is AdmissionStep.OPEN
+    other = replace(wish, instance=2)
+    assert admit(other, known, OURS, there) is AdmissionStep.FENCE
+    assert admit(replace(other, group_id=OURS), known, OURS, there) is AdmissionStep.FENCED
+    assert admit(wish, known, OURS, there) is AdmissionStep.OPEN
 
 
 def test_a_name_lapses_before_another_process_is_registered_under_it() -> None:
@@ -68,3 +75,15 @@ def test_a_name_lapses_before_another_process_is_registered_under_it() -> None:
     assert admit(WISH, JOINED, OURS, there) is AdmissionStep.OPEN, "the same process may come back"
     there.assignments(Timing().lapse_s + 1.0)
     assert admit(replace(WISH, instance=2), JOINED, OURS, there) is AdmissionStep.JOIN
+
+
+def test_a_name_is_taken_over_at_once_where_its_process_has_ended() -> None:
+    there = coordinator(JOINED)
+    there.opened("c", 1, 7, ((0, 0), (0, 1)), (), 0.0)
+    there.closed("c", 7, 0.0, hung_up=True)
+    assert admit(replace(WISH, instance=2), JOINED, OURS, there) is AdmissionStep.JOIN
+    there.changed(SegmentLayout.initial(1, 2), replace(JOINED, version=2, instances=(2,)), 1.0)
+    assert there.opened("c", 2, 8, (), (), 1.0)
+    (connection, assignment), *_ = there.assignments(1.0)
+    assert connection == 8
+    assert assignment.shares == ((0, (0, 1)),), "nobody waits for what the former one had"

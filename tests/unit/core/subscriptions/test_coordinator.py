@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
-from anabranch.core.subscriptions.subscription import SubscriptionKind
+from anabranch.core.subscriptions.subscription import NOBODY, SubscriptionKind
 from anabranch.core.subscriptions.timing import Timing
 from anabranch.core.topics.layout import SegmentLayout
 from support.desk import EMPTY, TIMING, WHOLE, Desk
@@ -40,6 +40,20 @@ def test_who_is_leaving_is_given_nothing_more_while_it_is_still_registered() -> 
     assert desk.has[12] == ((0, (0, 1)),)
     desk.leave("a")
     assert desk.has[12] == ((0, (0, 1)),)
+
+
+def test_who_leaves_with_its_share_finds_it_within_the_grace_and_nobody_has_it_meanwhile() -> None:
+    desk = a_and_b()
+    desk.report("a", 11, released=((0, 1),))
+    desk.coordinator.left("a", keeps_share=True)
+    desk.subscription = desk.subscription.with_consumer("a", NOBODY)
+    desk.show()
+    assert desk.has[12] == ((0, (1,)),)
+    desk.now += TIMING.session_timeout_s
+    assert desk.log() is None
+    desk.join("a", 3, 13)
+    assert desk.has[13] == ((0, (0,)),)
+    assert desk.has[12] == ((0, (1,)),)
 
 
 def test_a_consumer_that_subscribes_again_is_taken_to_serve_what_it_says_until_it_releases_it() -> (

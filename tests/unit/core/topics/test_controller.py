@@ -153,7 +153,7 @@ def test_a_drained_segment_is_pruned_and_its_kafka_topic_deleted() -> None:
 
 def test_a_consumer_that_stays_away_for_its_grace_is_struck_off() -> None:
     scene = split_with_a_consumer()
-    scene.controller.closed("sub", "c", 11, scene.now)
+    scene.controller.closed("sub", "c", 11, scene.now, hung_up=False)
     scene.now += 61
     scene.take(scene.look())
     assert there(scene.world.replica.subscription(NAME, "sub")).consumers == ()

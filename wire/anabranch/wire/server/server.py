@@ -49,6 +49,7 @@ class Peer(Connection):
         self.client_version = ""
         self.protocol_version = 0
         self.reads_kafka = False  # where the messages are: Pulsar's own clients do not
+        self.has_hung_up = self._resets = False  # the one with its process only, by the other
         self.unfinished_bytes = 0  # of a frame that has begun
         self._shared = (0, 0)  # from where to where in what is written others share it
         self._gate = server.gate
@@ -151,6 +152,11 @@ class Peer(Connection):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         self._count_unfinished()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        # Not by `eof_received`, which uvloop does not call where a process with TLS is killed.
+        self.has_hung_up = self._resets and self.is_open and exc is None
+        super().connection_lost(exc)
 
     def go_on(self, why: object = None) -> None:
         super().go_on(why)
@@ -271,6 +277,7 @@ class Peer(Connection):
         self.client_version = command.connect.client_version
         self.protocol_version = min(command.connect.protocol_version, PROTOCOL_VERSION)
         flags = command.connect.feature_flags
+        self._resets = flags.resets
         self.reads_kafka = flags.reads_kafka or self.client_version == _SDK
         self.send(
             pb.CommandConnected(

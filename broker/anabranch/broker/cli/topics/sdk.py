@@ -23,6 +23,7 @@ from anabranch.client import (
     AuthenticationError,
     Client,
     ConsumerBusyError,
+    ConsumerFencedError,
     RefusedByNodeError,
     SubscriptionError,
     TopicNotFoundError,
@@ -40,6 +41,7 @@ _REFUSALS: Final = (
     TopicNotFoundError,
     RefusedByNodeError,
     ConsumerBusyError,
+    ConsumerFencedError,
     SubscriptionError,
 )
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)

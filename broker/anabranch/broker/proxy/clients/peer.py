@@ -19,6 +19,7 @@ class ProxiedPeer(Peer):
     def greeted(self, hello: CommandConnect) -> None:
         self.hello.CopyFrom(hello)
         self.hello.ClearField("original_principal")
+        self.hello.feature_flags.ClearField("resets")  # links end with the proxy's process as well
         if self._security is None:
             return
         # Who the client is, the proxy has asked; nodes are shown who the proxy is.

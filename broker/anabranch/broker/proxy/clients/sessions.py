@@ -257,7 +257,7 @@ class ClientSession:
         elif kind == BaseCommand.SCALABLE_TOPIC_UPDATE:
             if not self._watches.is_news(command.scalableTopicUpdate):
                 return
-        elif kind == BaseCommand.CLOSE_CONSUMER:
+        elif kind == BaseCommand.CLOSE_CONSUMER and not command.close_consumer.HasField("error"):
             self._forget_consumer(command.close_consumer.consumer_id)
         number = commands.request_id_of(command)
         asked = link.asked.pop(number, None)

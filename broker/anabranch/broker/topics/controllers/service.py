@@ -59,6 +59,10 @@ class ConsumerConnection(Protocol):
     """A consumer's connection."""
 
     def assigned(self, assignment: ConsumerAssignment) -> None: ...
+    def fenced(self, why: str) -> None:
+        """Its name is taken over: it is to give up all that it has, and to leave."""
+        ...
+
     def dropped(self, why: str) -> None:
         """Its session is over, here at least: it must subscribe again."""
         ...

@@ -12,7 +12,6 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from anabranch.broker.errors import (
-    ConflictError,
     DeadlineExceededError,
     NotFoundError,
     OperationError,
@@ -29,6 +28,12 @@ from anabranch.broker.topics.subscriptions.groups import (
     written_parts,
 )
 from anabranch.broker.topics.subscriptions.positions import Group
+from anabranch.broker.topics.subscriptions.refusals import (
+    SessionOverError,
+    SubscriptionGoneError,
+    refusal,
+    taken_over,
+)
 from anabranch.broker.topics.subscriptions.usage import Usage
 from anabranch.channel.kafka.offsets import EARLIEST
 from anabranch.core import names
@@ -42,6 +47,7 @@ from anabranch.core.subscriptions.admission import (
     admit,
     is_same_group,
 )
+from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
 from anabranch.core.subscriptions.instances import Bucket
 from anabranch.core.subscriptions.propose import subscription_change
 from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind, SubscriptionOp
@@ -59,18 +65,6 @@ _LIMITED: Final = {
     SubscriptionOp.CREATE: TenantLimit.MAX_SUBSCRIPTIONS_PER_TOPIC,
     SubscriptionOp.JOIN: _CONSUMERS,
 }
-
-
-class ConsumerNameTakenError(ConflictError):
-    """The name is in use by another process that is connected."""
-
-
-class SessionOverError(NotFoundError):
-    """The controller does not count on this consumer any more: it must subscribe again."""
-
-
-class SubscriptionGoneError(NotFoundError):
-    """The subscription was deleted, and its consumers' sessions with it; another may be there."""
 
 
 class ConsumerRequest(SubscribeRequest, frozen=True, kw_only=True):
@@ -213,9 +207,14 @@ class Consumers:
         """Hands out what a report has set free; to be called once that is answered."""
         self._service.reconcile(session.asked.topic)
 
-    async def leave(self, session: RegisteredConsumer) -> None:
-        """The consumer gives everything back and its registration ends."""
+    async def leave(self, session: RegisteredConsumer, *, keeps_share: bool = False) -> None:
+        """The consumer gives everything back and its registration ends.
+
+        `keeps_share`: that lasts as long as the grace, for another process of the name.
+        """
         asked = session.asked
+        op = SubscriptionOp.LAPSED if keeps_share else SubscriptionOp.LEAVE
+        whom: dict[str, Any] = {"instance": asked.instance} if keeps_share else {}
         self._service.consumers.pop(session.number, None)
         self._access.must_control(asked.topic)
         controller = self._service.controller(asked.topic)
@@ -227,23 +226,27 @@ class Consumers:
                 if asked.kind is SubscriptionKind.QUEUE:
                     controller.left(asked.subscription, asked.consumer)  # was never registered
                 elif known is not None and known.instance_of(asked.consumer) == asked.instance:
-                    controller.left(asked.subscription, asked.consumer)
+                    controller.left(asked.subscription, asked.consumer, keeps_share=keeps_share)
                     await self.change(
-                        asked.topic,
-                        asked.subscription,
-                        SubscriptionOp.LEAVE,
-                        consumer=asked.consumer,
+                        asked.topic, asked.subscription, op, consumer=asked.consumer, **whom
                     )
             self.closed(session)
 
-    def closed(self, session: RegisteredConsumer) -> None:
-        """The consumer's connection is gone; its share waits for it as long as its grace."""
+    def closed(self, session: RegisteredConsumer, *, hung_up: bool = False) -> None:
+        """The consumer's connection is gone; its share waits for it as long as its grace.
+
+        `hung_up`: as the end of its process ends one.
+        """
         asked = session.asked
         self._service.consumers.pop(session.number, None)
         controller = self._service.controller(asked.topic)
         if controller is not None:
             controller.closed(
-                asked.subscription, asked.consumer, session.number, self._runtime.now()
+                asked.subscription,
+                asked.consumer,
+                session.number,
+                self._runtime.now(),
+                hung_up=hung_up,
             )
             self._service.reconcile(asked.topic)
 
@@ -318,10 +321,20 @@ class Consumers:
         group = (
             "" if known is None else self._access.group_id(asked.topic, asked.subscription, known)
         )
-        controller = self._service.controller(asked.topic)
-        coordinators = {} if controller is None else controller.coordinators
         room = self._access.room(_CONSUMERS, asked.topic)
-        return admit(asked, known, group, coordinators.get(asked.subscription), room.limit)
+        return admit(asked, known, group, self._coordinator(asked), room.limit)
+
+    def _coordinator(self, asked: ConsumerRequest) -> SubscriptionCoordinator | None:
+        controller = self._service.controller(asked.topic)
+        return None if controller is None else controller.coordinators.get(asked.subscription)
+
+    def _fence(self, asked: ConsumerRequest) -> None:
+        """Tells the process that has the name; until it has left, or lapsed, the other waits."""
+        known = self._coordinator(asked)
+        rival = None if known is None else known.rival(asked.consumer, asked.instance)
+        attached = None if rival is None else self._service.consumers.get(rival)
+        if attached is not None:
+            attached.consumer.fenced(taken_over(asked))
 
     async def _register(self, asked: ConsumerRequest) -> None:
         while (step := self._admit(asked)) is not AdmissionStep.OPEN:
@@ -337,38 +350,17 @@ class Consumers:
                         instance=asked.instance,
                     )
                 case _:
+                    if step is AdmissionStep.FENCE:
+                        self._fence(asked)
                     raise self._refusal(asked, step)
         await self._let_begin(asked.topic, asked.subscription)
 
     def _refusal(self, asked: ConsumerRequest, step: AdmissionStep) -> OperationError:
-        what, who = f"subscription {asked.subscription} of {full_name(asked.topic)}", asked.consumer
-        match step:
-            case AdmissionStep.DELETED | AdmissionStep.REPLACED:
-                self._access.must_control(asked.topic)  # or it may know less than the consumer
-                again = (
-                    f" and made again, or put somewhere else, while consumer {who} was away: "
-                    "subscribe again with a new consumer"
-                )
-                return SubscriptionGoneError(
-                    f"{what} was deleted{again if step is AdmissionStep.REPLACED else ''}"
-                )
-            case AdmissionStep.OTHER_KIND:
-                kind = self.known(asked.topic, asked.subscription).kind.name
-                return ConflictError(
-                    f"{what} is of type {kind}: use it as such, or another subscription"
-                )
-            case AdmissionStep.TAKEN:
-                return ConsumerNameTakenError(
-                    f"consumer {who} is connected to {what} already: give this one another name, "
-                    "or close that one"
-                )
-            case AdmissionStep.FULL:
-                return self._access.room(_CONSUMERS, asked.topic, asked.subscription).full()
-            case _:
-                return UnavailableError(
-                    f"another process was consumer {who} of {full_name(asked.topic)} and may be "
-                    "serving yet: try again until its session has lapsed"
-                )
+        if step is AdmissionStep.FULL:
+            return self._access.room(_CONSUMERS, asked.topic, asked.subscription).full()
+        self._access.must_control(asked.topic)  # or it may know less than the consumer
+        known = self._runtime.view.subscription(asked.topic, asked.subscription)
+        return refusal(asked, step, known)
 
     def _open(self, asked: ConsumerRequest, consumer: ConsumerConnection) -> RegisteredConsumer:
         self._access.must_control(asked.topic)
