@@ -19,6 +19,7 @@ from anabranch.core.errors import InvalidInputError
 
 PATTERN_LENGTH_MAX: Final = 256
 PARTS_MAX: Final = 1_000  # characters and groups, after repetitions are written out
+JUMPS_MAX: Final = 50  # each is looked at for each character: a long name takes some milliseconds
 _DEPTH_MAX: Final = 20  # of parentheses
 _COUNT_DIGITS_MAX: Final = 4
 _CLASSES: Final = {
@@ -63,20 +64,33 @@ class Pattern(msgspec.Struct, frozen=True):
     """An expression, ready to match, by sets of its positions: p is bit p + 1, bit 0 comes before.
 
     `parts`: so many it has with its repetitions written out. `classes`: where each class of
-    characters stands. `links`: each position of the second set may follow each of the first.
+    characters stands. What may follow what is told by the form it has. Of `steps` the next
+    position may follow each, of a run each that is further on in it; a jump is from each position
+    of its first set to each of its second.
     """
 
     parts: int
     classes: tuple[tuple[_Chars, int], ...]
-    links: tuple[tuple[int, int], ...]
+    steps: int
+    runs: tuple[int, ...]
+    jumps: tuple[tuple[int, int], ...]
     ends: int  # the bits at which the whole text may end
 
     def matches(self, text: str) -> bool:
         """Whether it matches all of the text."""
         here = _LEFT
+        known: dict[str, int] = {}  # by character, where it may stand
         for char in text:
-            there = _union(after for before, after in self.links if before & here)
-            here = there & _union(where for chars, where in self.classes if chars.takes(char))
+            if char not in known:
+                known[char] = _union(where for chars, where in self.classes if chars.takes(char))
+            there = (here & self.steps) << 1
+            for run in self.runs:
+                begun = here & run
+                there |= run & -((begun & -begun) << 1)
+            for before, after in self.jumps:
+                if before & here:
+                    there |= after
+            here = there & known[char]
             if not here:
                 return False
         return bool(here & self.ends)
@@ -276,21 +290,23 @@ class _Automaton:
         self._parts = 0
         self._positions = 0
         self._classes: dict[_Chars, int] = {}
-        self._links: list[tuple[int, int]] = []
+        self._steps = 0
+        self._runs: list[int] = []
+        self._jumps: list[tuple[int, int]] = []
 
     def pattern(self, tree: _Node) -> Pattern:
         ends = self._add(tree)
         self._link(_LEFT, ends.first)
         last = ends.last | (_LEFT if ends.empty else 0)
-        return Pattern(self._parts, tuple(self._classes.items()), tuple(self._links), last)
+        classes = tuple(self._classes.items())
+        return Pattern(
+            self._parts, classes, self._steps, tuple(self._runs), tuple(self._jumps), last
+        )
 
     def _add(self, node: _Node) -> _Ends:
         self._parts += 1
         if self._parts > PARTS_MAX:
-            raise InvalidInputError(
-                f"pattern {self._text!r} is not possible: with its repetitions written out it has "
-                f"more than {PARTS_MAX} characters and groups; repeat less"
-            )
+            raise self._too_much(f"{PARTS_MAX} characters and groups")
         match node:
             case _Chars():
                 self._positions += 1
@@ -320,10 +336,26 @@ class _Automaton:
             part = self._add(node.part)
             self._link(part.last, part.first)
             return self._joined(ends, _Ends(part.first, part.last, part.empty or node.least == 0))
-        for _ in range(node.most - node.least):
+        left_out = node.most - node.least
+        if isinstance(node.part, _Chars) and left_out > 1:
+            run = _union(self._add(node.part).first for _ in range(left_out))
+            self._runs.append(run)
+            self._must_be_quick()
+            return self._joined(ends, _Ends(run, run, empty=True))
+        for _ in range(left_out):
             part = self._add(node.part)
             ends = self._joined(ends, _Ends(part.first, part.last, empty=True))
         return ends
+
+    def _too_much(self, what: str) -> InvalidInputError:
+        return InvalidInputError(
+            f"pattern {self._text!r} is not possible: with its repetitions written out it has "
+            f"more than {what}; repeat less"
+        )
+
+    def _must_be_quick(self) -> None:
+        if len(self._jumps) + len(self._runs) > JUMPS_MAX:
+            raise self._too_much(f"{JUMPS_MAX} ways to leave out, choose or repeat a part")
 
     def _joined(self, left: _Ends, right: _Ends) -> _Ends:
         self._link(left.last, right.first)
@@ -334,8 +366,13 @@ class _Automaton:
         )
 
     def _link(self, last: int, first: int) -> None:
-        if last and first:
-            self._links.append((last, first))
+        if not last or not first:
+            return
+        if first == last << 1 and not last & (last - 1):
+            self._steps |= last
+        else:
+            self._jumps.append((last, first))
+            self._must_be_quick()
 
 
 def _union(sets: Iterable[int]) -> int:
