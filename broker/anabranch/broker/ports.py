@@ -18,6 +18,7 @@ from anabranch.broker.settings.ports import PortNames
 from anabranch.broker.settings.proxy import ProxySettings
 from anabranch.broker.settings.sources import written_name
 from anabranch.wire.server.server import WireServer
+from anabranch.wire.supervised import kept_going
 
 NODE_PORTS: Final = PortNames(WEB, WEB_TLS, BINARY, BINARY_TLS)
 _SettingsT = TypeVar("_SettingsT", Settings, ProxySettings)
@@ -93,7 +94,7 @@ class TlsPorts:
                 before.listen(sockets[field])
                 self.handshakes.append(before)
         period_s = self._settings.tls_cert_refresh_check_duration_sec
-        self._following = asyncio.create_task(self._follow(period_s), name="certificates")
+        self._following = kept_going(lambda: self._follow(period_s), "certificates")
 
     async def _follow(self, period_s: float) -> None:
         """Takes what the files hold now, again and again, and ends what that trusts no more."""

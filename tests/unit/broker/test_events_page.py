@@ -14,7 +14,11 @@ from anabranch.core.bundles.unit import Move
 
 ROOT = Path(__file__).parents[3]
 _PARTS = ("broker", "channel")
-_OF_THE_WIRE = ("server/server.py", "server/gate.py")  # the rest is a client's, too
+_OF_THE_WIRE = (
+    "server/server.py",
+    "server/gate.py",
+    "supervised.py",
+)  # the rest is a client's, too
 _LEVELS = ("debug", "info", "warning", "error", "log")
 _EVENT = re.compile(r"[a-z_]+\.[a-z_]+")
 _ROW = re.compile(r"\| `([a-z_]+\.[a-zA-Z_]+)` \| (.+) \|")

@@ -37,6 +37,7 @@ from anabranch.wire.errors import (
     TurnedAwayError,
 )
 from anabranch.wire.placed_reads import SCRATCH_BYTES, PlacedReads, scratch
+from anabranch.wire.supervised import supervised
 
 CLIENT_VERSION: Final = "anabranch"
 _CONNECT_S_MAX: Final = 10.0
@@ -189,7 +190,7 @@ class ClientConnection(Connection):
         if self.credentials is None:
             self.abort("what it has shown has expired, and it has nothing to show anew")
         elif self._showing is None or self._showing.done():
-            self._showing = asyncio.create_task(self._show_anew(self.credentials))
+            self._showing = supervised(self._show_anew(self.credentials), "show anew")
 
     async def _show_anew(self, credentials: Credentials) -> None:
         try:

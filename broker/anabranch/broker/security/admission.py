@@ -16,6 +16,7 @@ from anabranch.broker.settings.security import BASIC, TOKEN
 from anabranch.wire.anabranch_pb2 import AuthData, CommandConnect, ServerError
 from anabranch.wire.errors import RefusedError
 from anabranch.wire.server.admission import AdmittedPeer, Visitor
+from anabranch.wire.supervised import kept_going
 
 _LOOK_S: Final = 1.0  # between two looks at whether keys or users have changed
 _AT_ONCE: Final = 100  # clients that are asked anew before others have their turn
@@ -41,7 +42,7 @@ class WireAdmission:
 
     def start(self) -> None:
         """Asks those anew, until `stop`, who have shown what by now may not count any more."""
-        self._following = asyncio.create_task(self.follow(), name="admission")
+        self._following = kept_going(self.follow, "admission")
 
     async def stop(self) -> None:
         """Asks nobody anew."""
@@ -53,8 +54,8 @@ class WireAdmission:
         """What `start` begins, for a task."""
         while True:
             await asyncio.sleep(_LOOK_S)
-            seen, self._seen = self._seen, self._generations()
-            changed = {method for method, number in self._seen.items() if number != seen[method]}
+            seen = self._generations()
+            changed = {each for each, number in seen.items() if number != self._seen[each]}
             if not changed:
                 continue
             asked = [each for each in self._admitted_ones if each.principal.method in changed]
@@ -62,6 +63,7 @@ class WireAdmission:
                 visitor.ask_anew()
                 if number % _AT_ONCE == _AT_ONCE - 1:
                     await asyncio.sleep(0)
+            self._seen = seen  # only now: after a fault all of them are asked
 
     def _generations(self) -> dict[str, int]:
         return {each.method: each.generation for each in self._authenticator.providers}

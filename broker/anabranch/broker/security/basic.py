@@ -26,6 +26,7 @@ from anabranch.broker.security.credentials import (
 from anabranch.broker.security.files import ReadAgain, read_file
 from anabranch.broker.settings.security import BASIC
 from anabranch.core.security.principal import is_role
+from anabranch.wire.supervised import kept_going
 
 _SETTING: Final = "basicAuthConf"
 _HASH: Final = re.compile(r"\$2[aby]\$(\d\d)\$[./A-Za-z0-9]{53}")
@@ -67,7 +68,7 @@ class BasicProvider:
         return shown.method == BASIC
 
     async def start(self) -> None:
-        self._following = asyncio.create_task(self._known.follow(self._period_s), name="users")
+        self._following = kept_going(lambda: self._known.follow(self._period_s), "users")
 
     async def stop(self) -> None:
         if self._following is not None:

@@ -25,6 +25,7 @@ from anabranch.core.strangers import (
     stranger_of,
 )
 from anabranch.wire import clock
+from anabranch.wire.supervised import kept_going
 
 UNDER_WAY_MAX: Final = 256  # hand-shakes of one port at once
 REFUSALS: Final = (
@@ -76,7 +77,7 @@ class Handshakes:
         """Accepts on a bound socket from now on; to be closed by who has it, after the stop."""
         held.listen(_BACKLOG)
         held.setblocking(False)
-        self._accepting = asyncio.create_task(self._accept(held), name=f"accept {self._port}")
+        self._accepting = kept_going(lambda: self._accept(held), f"accept {self._port}")
 
     async def stop(self) -> None:
         """Accepts no more, and breaks off what is under way; who is connected stays so."""

@@ -17,6 +17,7 @@ from anabranch.broker.errors import StartError
 from anabranch.broker.security.files import ReadAgain, read_file
 from anabranch.broker.settings.broker_client import BrokerClientFields
 from anabranch.core.errors import InvalidInputError
+from anabranch.wire.supervised import kept_going
 
 ORIGINAL_PRINCIPAL: Final = "X-Original-Principal"
 UNAUTHORIZED: Final = 401  # a node that does not take what it was shown
@@ -68,10 +69,8 @@ class OutgoingAccess:
 
     def start(self) -> None:
         """Follows the token's file until `stop`."""
-        if self._token is not None:
-            self._following = asyncio.create_task(
-                self._token.follow(self._check_s), name="token for nodes"
-            )
+        if (token := self._token) is not None:
+            self._following = kept_going(lambda: token.follow(self._check_s), "token for nodes")
 
     async def stop(self) -> None:
         """Follows nothing any more."""

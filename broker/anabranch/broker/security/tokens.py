@@ -34,6 +34,7 @@ from anabranch.broker.security.key_sets import (
 )
 from anabranch.broker.settings.security import TOKEN, AuthenticationFields, is_path, path_of
 from anabranch.core.security.principal import is_role
+from anabranch.wire.supervised import kept_going
 
 _CANDIDATES_MAX: Final = 8  # keys that are tried for a token that names none
 _WHY: Final[tuple[tuple[type[Exception], RefusalReason, str], ...]] = (
@@ -99,7 +100,7 @@ class TokenProvider:
 
     async def start(self) -> None:
         for source in self._sources:
-            self._following.append(asyncio.create_task(source.follow(), name="token keys"))
+            self._following.append(kept_going(source.follow, "token keys"))
 
     async def stop(self) -> None:
         for task in self._following:

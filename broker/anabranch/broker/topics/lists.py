@@ -34,6 +34,7 @@ from anabranch.core.topic_lists.matching import DEAR_S, MatchingRound
 from anabranch.core.topic_lists.selection import ALL, Selection
 from anabranch.core.topic_lists.sorted_names import names_of
 from anabranch.wire import clock
+from anabranch.wire.supervised import supervised
 
 INITIAL_BYTES: Final = 1_024  # of heap, before it is known how long a list is
 _UNWATCHED_MAX: Final = 64  # lists that are kept for who may ask again
@@ -201,7 +202,7 @@ class TopicLists:
 
     def _make(self, kept: KeptList) -> None:
         make = self._whole if kept.selector is None else self._some
-        task = asyncio.create_task(make(kept), name="topic list")
+        task = supervised(make(kept), "topic list")
         kept.making = task
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -287,7 +288,7 @@ class TopicLists:
         self._catching_up.go_on(Slices(self._now))
         self._noting = None
         if not self._catching_up.is_done:
-            self._noting = asyncio.create_task(self._catch_up_later(), name="topic lists catch up")
+            self._noting = supervised(self._catch_up_later(), "topic lists catch up")
             self._tasks.add(self._noting)
             self._noting.add_done_callback(self._tasks.discard)
 

@@ -21,6 +21,7 @@ from anabranch.core.bundles.unit import LEADERSHIP
 from anabranch.core.names import full_name, namespace_of
 from anabranch.core.ring import split_bundle_name, topic_hash
 from anabranch.core.topics.topic import ScalableTopic
+from anabranch.wire.supervised import supervised
 
 _AGAIN_S: Final = 1.0
 _RESTLESS_MAX: Final = 64  # looked at in one tick
@@ -60,7 +61,7 @@ class ControllerFinder:
         """Returns at once; does nothing for a topic whose controller is known."""
         if topic in self._tasks or self._access.controller_at(topic) is not None:
             return
-        task = asyncio.create_task(self._find(topic, wanted), name="find controller")
+        task = supervised(self._find(topic, wanted), "find controller")
         self._tasks[topic] = task
         task.add_done_callback(lambda _: self._tasks.pop(topic, None))
 

@@ -25,6 +25,7 @@ from anabranch.core import names
 from anabranch.wire import clock
 from anabranch.wire.anabranch_pb2 import ScalableConsumerType
 from anabranch.wire.logging import get_logger
+from anabranch.wire.supervised import supervised
 
 Produce = Callable[[str, ProducerSettings], Awaitable[Producer]]
 
@@ -198,5 +199,5 @@ class Consumer(Receiving[MessageT]):
         if self._is_committing:
             self._session.stop()  # it may be carried out yet: nobody is to start before it
         elif self._leaving is None:
-            self._leaving = asyncio.create_task(self._session.close(LEAVE_S_MAX))
+            self._leaving = supervised(self._session.close(LEAVE_S_MAX), "consumer leave")
         self._changed()

@@ -23,6 +23,7 @@ from anabranch.client._topics.traffic import Taken
 from anabranch.client._topics.watch import LayoutWatch
 from anabranch.core.log_rate_limit import LogRateLimit
 from anabranch.wire.logging import get_logger
+from anabranch.wire.supervised import supervised
 
 LOOK_S: Final = 2.0  # how often is asked why a sealed bucket does not come to its end
 _WAITS_AGAIN_S: Final = 60.0  # so often is told that one waits for a transaction
@@ -199,7 +200,7 @@ class Reading:
             self._taken.ended(number)
         self._sources.clear()
         self._look_at.clear()
-        self._former.append(asyncio.create_task(_closed(*former), name="former group"))
+        self._former.append(supervised(_closed(*former), "former group"))
         self._former = [task for task in self._former if not task.done()]
 
     async def _begin(self, plane: Plane, fetches: list[Fetch]) -> None:

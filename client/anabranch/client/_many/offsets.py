@@ -55,6 +55,7 @@ from anabranch.client._kafka_options import ADMIN, CONSUMER, LIBRDKAFKA_LOG
 from anabranch.wire import clock
 from anabranch.wire.kafka.committed import Committed, CommittedReader
 from anabranch.wire.kafka.protocol import KafkaProtocolError, bootstrap_addresses, can_ask
+from anabranch.wire.supervised import supervised
 
 _T = TypeVar("_T")
 
@@ -128,7 +129,7 @@ class CommittedTogether:
         question = _Question(group, partitions, asyncio.get_running_loop().create_future())
         self._waiting.append(question)
         if self._task is None:
-            self._task = asyncio.create_task(self._ask_all(), name="committed offsets")
+            self._task = supervised(self._ask_all(), "committed offsets")
         told = await question.answer
         if told is not None and told.error in _PASSING:
             raise KafkaException(KafkaError(told.error))

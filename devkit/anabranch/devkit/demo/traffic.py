@@ -30,6 +30,7 @@ from anabranch.devkit.causality import Span
 from anabranch.devkit.demo.messages import Arrival, TraceMessage
 from anabranch.devkit.demo.reach import OPEN, Reach
 from anabranch.devkit.demo.trace import Event
+from anabranch.wire.supervised import supervised
 
 _STREAM: Final = "demo-readers"
 _QUEUE: Final = "demo-workers"
@@ -175,7 +176,7 @@ class Traffic:
         self._begin(name, reader, self._read(name, reader))
 
     def _begin(self, name: str, consumer: _Consumer, work: Coroutine[Any, Any, None]) -> None:
-        self._consumers[name] = consumer, asyncio.create_task(work)
+        self._consumers[name] = consumer, supervised(work, name)
 
     async def _leave(self, name: str) -> None:
         consumer, reading = self._consumers.pop(name)

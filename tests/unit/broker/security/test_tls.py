@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from anabranch.broker.errors import StartError
 from anabranch.broker.security.certified import ShownChain, trusted_of
-from anabranch.broker.security.handshakes import UNDER_WAY_MAX
+from anabranch.broker.security.handshakes import UNDER_WAY_MAX, Handshakes
 from anabranch.broker.security.tls import TlsFiles, server_context
 from anabranch.broker.settings import SettingsError, load_settings
 from anabranch.wire import anabranch_pb2 as pb
@@ -240,6 +240,25 @@ async def test_hand_shakes_have_a_time_and_a_bound(authority: Authority, server:
         await until(lambda: counted(port.binary) == {"connections_per_ip": 1})
         for _, writer in idle:
             writer.close()
+
+
+async def test_a_fault_at_one_connection_closes_the_port_to_no_other(
+    authority: Authority, server: Issued, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = Handshakes._begin
+
+    def fails(*_: object) -> None:
+        monkeypatch.setattr(Handshakes, "_begin", begin)
+        raise ValueError("a fault")
+
+    async with tls_port(server) as port:
+        monkeypatch.setattr(Handshakes, "_begin", fails)
+        _, writer = await asyncio.open_connection(HOST, port.binary_port)
+        await until(lambda: Handshakes._begin is begin)
+        client = await port.connect(authority.client())
+        await client.handshake()
+        client.writer.close()
+        writer.close()
 
 
 async def test_what_is_no_tls_is_refused_and_told(server: Issued) -> None:

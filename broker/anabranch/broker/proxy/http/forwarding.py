@@ -7,7 +7,6 @@ changes nothing: when no connection came about, and of reads when the connection
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -30,6 +29,7 @@ from anabranch.broker.proxy.parts import SharedParts
 from anabranch.broker.security.credentials import CredentialsError, RefusalReason
 from anabranch.core.security.actions import Right
 from anabranch.core.security.table import REST
+from anabranch.wire.supervised import supervised
 
 _log = get_logger()
 
@@ -284,7 +284,7 @@ async def _start(send: Send, status: int, headers: list[Header]) -> None:
 
 async def _stream(found: NodeAnswer, timeout_s: float, receive: Receive, send: Send) -> None:
     """What a client that has gone does not take is not asked of the node, either."""
-    gone = asyncio.create_task(_disconnected(receive))
+    gone = supervised(_disconnected(receive), "client gone")
     try:
         async for chunk in found.chunks(timeout_s):
             if gone.done():

@@ -44,6 +44,7 @@ from anabranch.wire.errors import (
     RefusedError,
     WireError,
 )
+from anabranch.wire.supervised import supervised
 
 _BROKERS: Final = b"/admin/v2/brokers"
 _STATUS: Final = b"/admin/v2/brokers/status"
@@ -106,7 +107,7 @@ class KnownNodes:
         self._asking: dict[str, LookupLink] = {}
         self._shared: LookupLink | None = None  # of these, the one for clients' look-ups
         self._sharing: asyncio.Task[None] | None = None
-        self._opening = asyncio.Lock()
+        self._opening: dict[str, asyncio.Task[LookupLink]] = {}  # by node
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -116,7 +117,8 @@ class KnownNodes:
 
     async def close(self) -> None:
         """Ends what was begun."""
-        tasks = [each for each in (self._task, self._sharing) if each is not None]
+        held = (self._task, self._sharing, *self._opening.values())
+        tasks = [each for each in held if each is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -188,7 +190,7 @@ class KnownNodes:
         if self._shared is not None and self._shared.take(asker, command):
             return True
         if self._sharing is None and (self._shared is None or not self._shared.is_open):
-            self._sharing = asyncio.create_task(self._share(), name="look-ups")
+            self._sharing = supervised(self._share(), "look-ups")
         return False
 
     async def _share(self) -> None:
@@ -263,26 +265,36 @@ class KnownNodes:
         )
 
     async def _asking_of(self, address: str) -> LookupLink:
-        """Raises ConnectError, AuthenticationError, CredentialsError."""
-        async with self._opening:
-            known = self._asking.get(address)
-            if known is not None and known.is_open:
-                return known
-            hello = CommandConnect()
-            hello.CopyFrom(_HELLO)
-            try:
-                made = await self.joined(LookupLink, address, hello)
-            except AuthenticationError as error:
-                self.binary_failed(address, str(error))
-                self.refused(address, str(error))
-                raise
-            except (ConnectError, CredentialsError) as error:
-                self.binary_failed(address, str(error))
-                raise
-            self._asking[address] = made
-            self.taken(address)
-            self.binary_answered(address)
-            return made
+        """The one link to that node; who wants it while it is made waits for no other node.
+
+        Raises ConnectError, AuthenticationError, CredentialsError.
+        """
+        known = self._asking.get(address)
+        if known is not None and known.is_open:
+            return known
+        opening = self._opening.get(address)
+        if opening is None:
+            opening = asyncio.create_task(self._open(address), name="link to a node")
+            self._opening[address] = opening
+            opening.add_done_callback(lambda _: self._opening.pop(address))
+        return await asyncio.shield(opening)  # others may wait for it, too
+
+    async def _open(self, address: str) -> LookupLink:
+        hello = CommandConnect()
+        hello.CopyFrom(_HELLO)
+        try:
+            made = await self.joined(LookupLink, address, hello)
+        except AuthenticationError as error:
+            self.binary_failed(address, str(error))
+            self.refused(address, str(error))
+            raise
+        except (ConnectError, CredentialsError) as error:
+            self.binary_failed(address, str(error))
+            raise
+        self._asking[address] = made
+        self.taken(address)
+        self.binary_answered(address)
+        return made
 
     # --- which nodes there are --------------------------------------------------------------
 

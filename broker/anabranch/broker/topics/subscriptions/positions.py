@@ -24,6 +24,7 @@ from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
 from anabranch.core.topics.segment import SegmentInfo
 from anabranch.core.topics.topic import ScalableTopic
 from anabranch.wire import clock
+from anabranch.wire.supervised import supervised
 
 _T = TypeVar("_T")
 
@@ -364,7 +365,7 @@ class Backlogs:
             self._known.pop(name, None)
             while len(self._known) >= _KEPT_MAX:
                 del self._known[next(iter(self._known))]
-            task = asyncio.create_task(self._find(name, topic, subscriptions), name="backlogs")
+            task = supervised(self._find(name, topic, subscriptions), "backlogs")
             known = self._known[name] = _Known(version, clock.now() + _FRESH_S, task)
         return await asyncio.shield(known.found)
 
