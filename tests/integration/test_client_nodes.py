@@ -1,4 +1,4 @@
-"""The SDK's producer on real nodes: splits and merges, a deletion, a controller that is killed."""
+"""The SDK's producer on real nodes: layout changes, a deletion, a controller that is killed."""
 
 from __future__ import annotations
 
@@ -46,8 +46,12 @@ async def test_a_deletion_reaches_the_producer(
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("operation", ["split", "relocate"])
 def test_producers_go_on_when_the_controller_is_killed_in_the_middle(
-    kafka: EmbeddedKafka, topic_prefix: str, tmp_path_factory: pytest.TempPathFactory
+    kafka: EmbeddedKafka,
+    topic_prefix: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    operation: str,
 ) -> None:
     folder = tmp_path_factory.mktemp("killed")
 
@@ -57,10 +61,10 @@ def test_producers_go_on_when_the_controller_is_killed_in_the_middle(
         await nodes.split(topic, 0)
         owner = producer.layout.controller_url
         victim = next(node for node in nodes.nodes if node.service_url() == owner)
-        splitting = asyncio.create_task(nodes.split(topic, 1))
-        await until(lambda: bool(producer.layout.children) or splitting.done())
+        under_way = asyncio.create_task(nodes.call("POST", f"{topic}/{operation}/1"))
+        await until(lambda: bool(producer.layout.children) or under_way.done())
         victim.kill()
-        await asyncio.gather(splitting, return_exceptions=True)
+        await asyncio.gather(under_way, return_exceptions=True)
         await until(lambda: not producer.layout.children, 60)
         sent = await traffic.stop()
 

@@ -16,6 +16,7 @@ from anabranch.core.log.state import Entity, leader_of, live_bundles
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.ring import FULL_RING, HashRange, split_bundle_name, tiles
 from anabranch.core.subscriptions.subscription import Subscription
+from anabranch.core.topics.topic import TopicMove
 from simulation.scheduler import ViolationError
 
 if TYPE_CHECKING:
@@ -184,6 +185,8 @@ def _kind(record: Record | None) -> str:
     """What a record does, for the count of what a run has seen."""
     if isinstance(record, UnitMove):
         return record.move.name
+    if isinstance(record, TopicChange) and record.move is TopicMove.BEGIN:
+        return f"TopicChange.{record.operation.name}"
     if isinstance(record, TopicChange):
         return f"TopicChange.{record.move.name}"
     if record is None or isinstance(record, ClusterSettings):

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from anabranch.core.subscriptions.subscription import SubscriptionOp
-from anabranch.core.topics.topic import TopicMove
+from anabranch.core.topics.topic import Operation, TopicMove
 from simulation.run import WORLDS, Report, simulate
 from support.budget import Budget
 
@@ -53,9 +53,11 @@ _UNITS = (
     *("RECLAIM", "OVERRIDE", "ELECT", "SUCCEED", "RESIGN", "NamespaceChange.CREATE"),
     *("SessionChange.OPEN", "SessionChange.CLOSE", "SessionChange.EXPIRE"),
 )
+_NOT_SHOWN = {TopicMove.UPDATE, TopicMove.LOST, TopicMove.BEGIN}  # that is told by its operation
 _TOPICS = (
     # Nobody updates a topic or loses one of Kafka here, and no queue has dead letters.
-    *(f"TopicChange.{move.name}" for move in {*TopicMove} - {TopicMove.UPDATE, TopicMove.LOST}),
+    *(f"TopicChange.{each.name}" for each in {*Operation} - {Operation.NONE, Operation.RESTORE}),
+    *(f"TopicChange.{each.name}" for each in {*TopicMove} - _NOT_SHOWN),
     *(f"SubscriptionChange.{op.name}" for op in {*SubscriptionOp} - {SubscriptionOp.DEAD_LETTER}),
     *("CONSUMER_COUNT", "MSG_RATE_IN", "COLD", "BUCKET_SURPLUS", "BELOW_SPLIT_RATE_FLOOR"),
 )
