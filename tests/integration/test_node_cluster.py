@@ -146,6 +146,28 @@ async def test_a_view_of_another_log_is_refused_at_the_start(
     await nodes.start(node.settings)
 
 
+@pytest.mark.parametrize("count", [2])
+async def test_a_node_with_a_damaged_view_puts_it_aside_and_builds_the_state_of_the_others(
+    nodes: KafkaCluster,
+) -> None:
+    node, witness = nodes.nodes
+    await look_up_all(witness)
+    for files in ("MANIFEST-*", "CURRENT", "*.log", "*.sst", "LOCK"):
+        there(node._view)._store.flush()
+        await node.stop()
+        await nodes.crash(node)
+        for file in (node.settings.view_dir / "view-000000").glob(files):
+            file.write_bytes(bytes(byte ^ 0x55 for byte in file.read_bytes()))
+        node = await nodes.start(node.settings)
+        await look_up(node)
+        await nodes.caught_up()
+        positions = [each.operations.position() for each in nodes.nodes]
+        assert positions[0].digest == positions[1].digest
+    kept = sorted(path.name for path in node.settings.data_dir.iterdir())
+    # Bytes of RocksDB's log count for nothing from the damaged one on, and LOCK has none.
+    assert kept == ["view", "view.damaged-2", "view.damaged-3"]
+
+
 @pytest.mark.parametrize("count", [1])
 async def test_a_data_directory_in_use_is_named(nodes: KafkaCluster) -> None:
     taken = str(nodes.nodes[0].settings.data_dir)

@@ -20,7 +20,7 @@ from anabranch.channel.segments.admin import SegmentSettings
 from anabranch.channel.snapshots.reader import SnapshotReader, last_horizon
 from anabranch.core.errors import AnabranchError
 from anabranch.core.sessions.lease import Heartbeat
-from anabranch.projections.errors import SnapshotDamagedError, ViewLogError
+from anabranch.projections.errors import SnapshotDamagedError, ViewDamagedError, ViewLogError
 from anabranch.projections.view import View
 
 _BATCH_MAX: Final = 5_000
@@ -99,8 +99,17 @@ class CatchUp:
     def run(self) -> tuple[View, KafkaLogReader]:
         """Resumes the view, or builds it from the snapshot where it is empty or too old.
 
+        A damaged one is put aside and built anew, once: a second time it is not the view's fault.
         Raises ViewLogError when the view was folded from another log.
         """
+        try:
+            return self._run()
+        except ViewDamagedError as error:
+            kept = View.put_aside(self._path)
+            _log.warning("view.damaged", why=error.why, kept=str(kept))
+        return self._run()
+
+    def _run(self) -> tuple[View, KafkaLogReader]:
         began = time.monotonic()
         view = open_view(self._path)
         try:

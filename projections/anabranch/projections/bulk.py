@@ -24,7 +24,7 @@ from anabranch.core.log.records import CLUSTER_KEY, topic_key
 from anabranch.core.topics.topic import ScalableTopic
 from anabranch.projections import owners
 from anabranch.projections.errors import SnapshotDamagedError, ViewOffsetError
-from anabranch.projections.examined import Examined, examine, told
+from anabranch.projections.examined import CHUNK, Examined, examine, told
 from anabranch.projections.folder import ViewFolder
 from anabranch.projections.meta import META_KEY, Meta, encode_meta
 from anabranch.projections.store import Family, Row, Store, family_of, new_batch
@@ -32,7 +32,6 @@ from anabranch.projections.store import Family, Row, Store, family_of, new_batch
 _CLUSTER: Final = CLUSTER_KEY.encode()
 _TOPICS: Final = topic_key("").encode()
 _RANGE: Final = len("0x00000000_0xffffffff")
-_CHUNK: Final = 20_000
 _PREFIX: Final = encode_entity(Unit(UnitState.FREE, "", "", 1, Move.CREATE, 0, 0, ""))[:10]
 
 
@@ -128,7 +127,7 @@ def _judge(found: Examined, place: Horizon) -> None:
 
 
 def _clear(store: Store, family: Family) -> None:
-    for chunk in store.chunks(family, _CHUNK):
+    for chunk in store.chunks(family, CHUNK):
         batch = new_batch()
         for key, _ in chunk:
             batch.delete(key, store.families[family])
@@ -165,11 +164,11 @@ def _derive(store: Store) -> tuple[dict[str, int], StateSums]:
     counts: Counter[str] = Counter()
     named: owners.Counts = Counter()
     sums = StateSums()
-    for chunk in store.chunks(Family.UNITS, _CHUNK):
+    for chunk in store.chunks(Family.UNITS, CHUNK):
         sums = sums.plus(chunk)
         batch = new_batch()
         _index(store, batch, chunk, counts, named)
-        if len(named) > _CHUNK:
+        if len(named) > CHUNK:
             # Rows are sorted, so every group but the last one is complete.
             last = owners.group_of(chunk[-1][0].decode())
             done = Counter({row: count for row, count in named.items() if row[1] != last})

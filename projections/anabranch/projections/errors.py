@@ -31,24 +31,25 @@ class ViewFullError(ViewError):
         )
 
 
-class ViewFormatError(ViewError):
-    """The folder was written by a release with another layout."""
-
-    def __init__(self, path: Path, found: int, known: int) -> None:
-        super().__init__(
-            f"the view in {path} has format {found}, and this release writes format {known}: "
-            "delete the folder; the view is rebuilt from the snapshot and the log"
-        )
-
-
-class ViewDamagedError(ViewError):
-    """The folder's files cannot be read."""
+class ViewRefusedError(ViewError):
+    """The disk itself refuses to read or write, which no other view would change."""
 
     def __init__(self, path: Path, detail: str) -> None:
         super().__init__(
             f"the view in {path} cannot be read or written ({detail}): check the disk and the "
-            "folder's permissions; if they are sound, delete the folder, and the view is rebuilt "
-            "from the snapshot and the log"
+            "folder's permissions, and start the node again"
+        )
+
+
+class ViewDamagedError(ViewError):
+    """The files are not what this release has written. `why`: in words."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        self.why = why
+        super().__init__(
+            f"the view in {path} is damaged ({why}): start the node again; it puts the view aside "
+            "and builds it anew from the snapshot and the log. If it is damaged again, check the "
+            "disk"
         )
 
 
@@ -73,11 +74,21 @@ class ViewLogError(ViewError):
 
 
 _NO_ROOM = ("No space left", "File too large", "Disk quota")
+_IN_USE = ("While lock file", "lock hold by")
+_NO_FILE = ("No such file", "Is a directory", "Not a directory")
 
 
 def view_error(path: Path, error: Exception) -> ViewError:
     """Returns what an error of RocksDB, which raises bare exceptions, means for the user."""
     detail = str(error)
-    if any(sign in detail for sign in _NO_ROOM):
+
+    def says(signs: tuple[str, ...]) -> bool:
+        return any(sign in detail for sign in signs)
+
+    if says(_NO_ROOM):
         return ViewFullError(path, detail)
+    if says(_IN_USE):
+        return ViewLockedError(path)
+    if isinstance(error, OSError) or ("IO error" in detail and not says(_NO_FILE)):
+        return ViewRefusedError(path, detail)
     return ViewDamagedError(path, detail)

@@ -19,7 +19,7 @@ from anabranch.core.log.digests import Digest, entity_hash
 from anabranch.projections.store import Family, Store, new_batch
 
 ENTITIES: Final = (Family.POLICIES, Family.UNITS, Family.TOPICS)
-_CHUNK: Final = 20_000
+CHUNK: Final = 20_000
 _STRAYS_MAX: Final = 20  # that are kept by name
 _NEWEST: Final = frozenset(ENTITY_PREFIXES)
 
@@ -45,7 +45,7 @@ def raw_sums(store: Store) -> StateSums:
     """The sums over the rows' bytes as they are."""
     sums = StateSums()
     for family in ENTITIES:
-        for chunk in store.chunks(family, _CHUNK):
+        for chunk in store.chunks(family, CHUNK):
             sums = sums.plus(chunk)
     return sums
 
@@ -58,7 +58,7 @@ def examine(store: Store, *, drop_strays: bool) -> Examined:
     keys = check = digest = stray_count = 0
     strays: list[Stray] = []
     for family in ENTITIES:
-        for chunk in store.chunks(family, _CHUNK):
+        for chunk in store.chunks(family, CHUNK):
             batch = new_batch()
             for key, value in chunk:
                 try:

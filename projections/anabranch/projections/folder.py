@@ -1,5 +1,7 @@
 """The folder of a view: one process at a time, and one complete generation of the database.
 
+A generation that is damaged is kept beside the folder, for people; the newest two of them are.
+
 A bulk load writes a new generation next to the current one and is renamed when it is complete, so a
 crash in the middle leaves the view as it was; what is unfinished is removed at the next start.
 """
@@ -16,19 +18,23 @@ from anabranch.projections.errors import ViewLockedError, view_error
 
 _GENERATION = re.compile(r"view-(\d{6})")
 _UNFINISHED = "loading-"
+_LOCK = "lock"
+_DAMAGED_MAX = 2
 
 
 class ViewFolder:
     """Holds the folder's lock from construction to `close`.
 
-    Raises ViewLockedError, or ViewFullError and ViewDamagedError when the folder cannot be made.
+    Raises ViewLockedError, or ViewFullError and ViewRefusedError when the folder cannot be made.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
             path.mkdir(parents=True, exist_ok=True)
-            self._lock = (path / "lock").open("wb")
+            if (path / _LOCK).is_dir():  # nobody's lock, so it keeps nobody out
+                self._put_aside(path / _LOCK)
+            self._lock = (path / _LOCK).open("wb")
         except OSError as error:
             raise view_error(path, error) from error
         try:
@@ -67,6 +73,22 @@ class ViewFolder:
         except OSError as error:
             raise view_error(self.path, error) from error
         self._clean()
+
+    def put_aside(self) -> Path:
+        """The current generation is damaged, and closed: it is kept elsewhere. Returns where."""
+        try:
+            return self._put_aside(self.current)
+        except OSError as error:
+            raise view_error(self.path, error) from error
+
+    def _put_aside(self, damaged: Path) -> Path:
+        name = re.compile(re.escape(self.path.name) + r"\.damaged-(\d+)")
+        found = ((name.fullmatch(entry.name), entry) for entry in self.path.parent.iterdir())
+        kept = {int(match[1]): entry for match, entry in found if match}
+        for number in sorted(kept)[: max(len(kept) + 1 - _DAMAGED_MAX, 0)]:
+            shutil.rmtree(kept[number], ignore_errors=True)
+        number = max(kept, default=0) + 1
+        return damaged.rename(self.path.with_name(f"{self.path.name}.damaged-{number}"))
 
     def close(self) -> None:
         """Lets the next process in."""

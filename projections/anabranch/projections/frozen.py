@@ -40,6 +40,7 @@ class FrozenView:
         self.next_offset = next_offset
         self.digest = digest
         self.timestamp_ms = timestamp_ms
+        self._check = store.check
         self._changed = store.cursor(Family.CHANGED)
         self._entities = {family: store.cursor(family) for family in ENTITIES}
 
@@ -52,9 +53,11 @@ class FrozenView:
             if decode_offset(changed.value()) >= self._horizon:  # else clean, and soon forgotten
                 rows = self._entities[family_of(key.decode())]
                 rows.seek(key)
+                if not rows.valid():
+                    self._check(rows)
                 yield key, rows.value() if rows.valid() and rows.key() == key else None
             changed.next()
-        changed.status()
+        self._check(changed)
 
     def everything(self) -> Iterator[tuple[bytes, bytes | None]]:
         """Yields all rows, values encoded, for a snapshot topic that holds none of them."""
@@ -63,4 +66,4 @@ class FrozenView:
             while rows.valid():
                 yield rows.key(), rows.value()
                 rows.next()
-            rows.status()
+            self._check(rows)

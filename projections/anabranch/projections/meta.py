@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from anabranch.channel.snapshots.state_sums import FORM, StateSums
-from anabranch.projections.errors import ViewDamagedError, ViewFormatError
+from anabranch.projections.errors import ViewDamagedError
 from anabranch.projections.store import Family, Store
 
 FORMAT: Final = 1  # of all families; the first byte of the row
@@ -44,12 +44,13 @@ def encode_meta(meta: Meta) -> bytes:
 
 
 def read_meta(store: Store, path: Path) -> Meta:
-    """The stored row, or that of an empty view. Raises ViewFormatError or ViewDamagedError."""
+    """The stored row, or that of an empty view. Raises ViewDamagedError."""
     value = store.get(Family.META, META_KEY)
     if value is None:
         return Meta(form=FORM)
     if not value or value[0] != FORMAT:
-        raise ViewFormatError(path, value[0] if value else 0, FORMAT)
+        found = value[0] if value else 0
+        raise ViewDamagedError(path, f"its format is {found}, this release's is {FORMAT}")
     try:
         return _decoder.decode(value[1:])
     except msgspec.MsgspecError as error:

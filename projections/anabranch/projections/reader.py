@@ -274,6 +274,7 @@ class StoredState:
             if unit is not None:
                 return (name, unit) if hash32 in split_bundle_name(name)[1] else None
             cursor.prev()
+        self._store.check(cursor)
         return None
 
     def _live(self, name: str) -> Unit | None:

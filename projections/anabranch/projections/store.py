@@ -98,11 +98,14 @@ class Store:
     def rows(self, family: Family, prefix: bytes = b"") -> Iterator[Row]:
         """Yields keys that start with `prefix`, in order, and values, as of the first step."""
         try:
+            last = prefix
             found = cast(Iterator[Row], self._rows[family].items(from_key=prefix))
             for row in found:
                 if not row[0].startswith(prefix):
                     return
+                last = row[0]
                 yield row
+            self._ended(family, last)
         except Exception as error:
             raise view_error(self._path, error) from error
 
@@ -110,8 +113,11 @@ class Store:
         """Yields all rows in order, `size` at a time; the fastest way through a family."""
         try:
             found = cast(Iterator[Row], self._rows[family].items())
+            last = b""
             while chunk := list(islice(found, size)):
+                last = chunk[-1][0]
                 yield chunk
+            self._ended(family, last)
         except Exception as error:
             raise view_error(self._path, error) from error
 
@@ -119,13 +125,32 @@ class Store:
         """Returns the first rows in order, at most `size`, from the key `start` on."""
         try:
             found = cast(Iterator[Row], self._rows[family].items(from_key=start))
-            return list(islice(found, size))
+            rows = list(islice(found, size))
+            if len(rows) < size:
+                self._ended(family, rows[-1][0] if rows else start)
         except Exception as error:
             raise view_error(self._path, error) from error
+        return rows
+
+    def _ended(self, family: Family, last: bytes) -> None:
+        """Makes sure that nothing follows this key: to `items`, damage is the end of all rows."""
+        cursor = self._rows[family].iter()
+        cursor.seek(last)
+        if cursor.valid() and cursor.key() == last:
+            cursor.next()
+        if not cursor.valid():
+            cursor.status()
 
     def cursor(self, family: Family) -> RdictIter:
         """A cursor over the family as it is now, whatever is written later."""
         return self._rows[family].iter()
+
+    def check(self, cursor: RdictIter) -> None:
+        """Raises ViewError where a cursor that is not valid has met damage, and no end."""
+        try:
+            cursor.status()
+        except Exception as error:
+            raise view_error(self._path, error) from error
 
     def write(self, batch: WriteBatch) -> None:
         """Writes all of the batch, or nothing of it when this raises."""

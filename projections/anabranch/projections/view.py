@@ -76,6 +76,15 @@ class View(StoredState):
             folder.close()
             raise
 
+    @staticmethod
+    def put_aside(path: Path) -> Path:
+        """Keeps a damaged view, which nobody has open, beside its folder. Returns where."""
+        folder = ViewFolder(path)
+        try:
+            return folder.put_aside()
+        finally:
+            folder.close()
+
     def _attach(self, store: Store) -> None:
         try:
             meta = verified_meta(store, self._folder.path, self._loaded)
@@ -96,8 +105,10 @@ class View(StoredState):
 
     def close(self) -> None:
         """Lets go of the folder. Calling it again does nothing."""
-        self._store.close()
-        self._folder.close()
+        try:
+            self._store.close()
+        finally:
+            self._folder.close()
 
     def __enter__(self) -> Self:
         return self

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -138,26 +139,111 @@ def test_a_folder_in_use_is_refused(view: View) -> None:
         View.open(view.path)
 
 
-def test_a_folder_of_another_format_says_what_to_do(tmp_path: Path) -> None:
+def test_a_folder_in_use_is_refused_also_when_somebody_took_its_lock_away(view: View) -> None:
+    (view.path / "lock").unlink()
+    with pytest.raises(errors.ViewLockedError, match="another process"):
+        View.open(view.path)
+
+
+def test_a_folder_of_another_format_is_told_as_damaged(tmp_path: Path) -> None:
     with View.open(tmp_path) as view:
         batch = new_batch()
         batch.put(META_KEY, b"\xfejunk", view._store.families[Family.META])
         view._store.write(batch)
-    with pytest.raises(errors.ViewFormatError, match=r"has format 254.*delete the folder"):
+    with pytest.raises(errors.ViewDamagedError, match=r"format is 254.*puts the view aside"):
         View.open(tmp_path)
 
 
-def test_damaged_files_say_what_to_do(tmp_path: Path, log: History) -> None:
-    with View.open(tmp_path) as view:
+def flip(file: Path) -> None:
+    """Changes bytes in the middle, and no length."""
+    content = bytearray(file.read_bytes())
+    for place in range(len(content) // 4, len(content) * 3 // 4 + 1):
+        content[place] ^= 0x55
+    file.write_bytes(content)
+
+
+def swap(file: Path) -> None:
+    """Puts a folder in the place of a file."""
+    file.unlink()
+    file.mkdir()
+
+
+DAMAGES: list[tuple[str, Callable[[Path], None]]] = [
+    ("MANIFEST-*", flip),
+    ("MANIFEST-*", Path.unlink),
+    ("CURRENT", flip),
+    ("CURRENT", Path.unlink),
+    ("*.log", flip),
+    ("*.sst", flip),
+    ("*.sst", Path.unlink),
+    ("LOCK", swap),
+    ("../lock", swap),
+]
+
+
+@pytest.mark.parametrize(("files", "damage"), DAMAGES)
+def test_a_damaged_view_is_what_it_was_at_some_offset_or_makes_way_for_another(
+    tmp_path: Path, log: History, files: str, damage: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "view"
+    with View.open(path) as view:
+        view.read_batch(log.entries[:40])
+        view._store.flush()
+        view.read_batch(log.entries[40:])
+        shutil.copytree(path, tmp_path / "killed")
+    shutil.rmtree(path)
+    (tmp_path / "killed").rename(path)
+    for file in (path / "view-000000").glob(files):
+        damage(file)
+    try:
+        view = View.open(path)
+    except errors.ViewDamagedError:
+        assert View.put_aside(path) == tmp_path / "view.damaged-1"
+        view = View.open(path)
+        assert view.next_offset == 0
+    with view:
         view.read_batch(log.entries)
-    (tmp_path / "view-000000" / "CURRENT").write_text("nonsense\n")
-    with pytest.raises(errors.ViewDamagedError, match="delete the folder"):
-        View.open(tmp_path)
+        assert view.digest == log.state.digest
+        assert list(view.unsettled()) == list(log.state.unsettled())
+
+
+def test_every_block_of_a_table_is_read_before_a_view_is_used(tmp_path: Path, log: History) -> None:
+    """Else a node would start, and end when it meets the damage: again and again."""
+    path = tmp_path / "view"
+    with View.open(path) as view:
+        view.read_batch(log.entries)
+        view._store.flush()
+    tables = list((path / "view-000000").glob("*.sst"))
+    for table in tables:
+        content = table.read_bytes()
+        table.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+        with pytest.raises(errors.ViewDamagedError, match="checksum"):
+            View.open(path)
+        table.write_bytes(content)
+    assert len(tables) > 3
+
+
+def test_the_newest_two_damaged_views_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "view"
+    for number in range(1, 4):
+        with View.open(path):
+            pass
+        assert View.put_aside(path).name == f"view.damaged-{number}"
+    kept = sorted(entry.name for entry in tmp_path.iterdir())
+    assert kept == ["view", "view.damaged-2", "view.damaged-3"]
+
+
+def test_what_the_disk_refuses_is_not_called_damaged() -> None:
+    said = Exception("IO error: While open a file: /data/000009.sst: Input/output error")
+    for error in (said, PermissionError(13, "Permission denied", "/data/lock")):
+        found = errors.view_error(Path("/data"), error)
+        assert isinstance(found, errors.ViewRefusedError)
+        assert "check the disk" in str(found)
 
 
 def test_a_file_where_the_folder_should_be_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "view").write_text("")
-    with pytest.raises(errors.ViewDamagedError, match="cannot be read or written"):
+    with pytest.raises(errors.ViewRefusedError, match="cannot be read or written"):
         View.open(tmp_path / "view")
 
 

@@ -17,6 +17,7 @@ from anabranch.channel.snapshots.compactor import Compactor
 from anabranch.core.errors import AnabranchError
 from anabranch.core.log.digests import to_hex
 from anabranch.core.log.state import leader_of
+from anabranch.projections.errors import ViewDamagedError
 from anabranch.projections.view import View
 from anabranch.wire import clock
 
@@ -105,6 +106,8 @@ class Snapshots:
         except FencedError as error:
             self._metrics.snapshots.labels("fenced").inc()
             self._log.info("snapshot.fenced", why=str(error))
+        except ViewDamagedError:
+            raise  # another try would meet the same damage, and another start builds another view
         except AnabranchError as error:
             self._metrics.snapshots.labels("failed").inc()
             self._log.warning("snapshot.failed", why=str(error))
