@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
@@ -23,10 +24,16 @@ from anabranch.channel.log.entries import Entry
 from anabranch.channel.snapshots.compactor import Compactor
 from anabranch.core.archives.archive import archive_key
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
-from anabranch.spark_replay.archive.contents import committed_batch, next_offset
+from anabranch.spark_replay.archive.contents import (
+    committed_batch,
+    listed_files,
+    next_offset,
+)
 from anabranch.spark_replay.archive.folders import FolderError, LocalFolder, Place
+from anabranch.spark_replay.archive.reading import read_archive
 from anabranch.spark_replay.archive.writer import ArchiveOptions, archive_once, run_archive
-from anabranch.spark_replay.sources import AuditError, read_archive
+from anabranch.spark_replay.audit.run import AuditOptions, audit
+from anabranch.spark_replay.sources import AuditError
 from support.channel import registry
 from support.history import START_MS, History, mixed
 from support.kafka_history import append, make_topics, name_archive, trim
@@ -152,6 +159,47 @@ def test_an_archive_goes_on_where_it_ended_and_keeps_every_column(
         for row in sorted(there(read_archive(spark, tmp_path)).collect())
     ]
     assert found == history.entries
+
+
+@pytest.mark.long
+def test_a_moved_archive_is_read_and_gone_on_with_and_tells_what_it_lacks(
+    spark: SparkSession, kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
+) -> None:
+    topics = make_topics(kafka, topic_prefix)
+    home, away = tmp_path / "home", tmp_path / "a way"
+    history = mixed()
+    history.registers("river")
+    name_archive(kafka, topics, home, "river")
+    archived = ArchiveOptions(
+        kafka.bootstrap_servers, home, topic_prefix=topic_prefix, batch_records_max=10
+    )
+    until = 0
+    for place, other in ((home, away), (away, home), (home, away)):
+        append(kafka, topics, history.entries[until:])
+        until = history.next_offset
+        assert archive_once(spark, msgspec.structs.replace(archived, archive_dir=place)) == until
+        place.rename(other)
+        offsets = there(read_archive(spark, other)).select("offset").collect()
+        assert sorted(row[0] for row in offsets) == list(range(until))
+        history.registers(f"river-{until}")
+    trim(kafka, topics, until)
+    options = AuditOptions(kafka.bootstrap_servers, {}, topic_prefix, away)
+    found = audit(spark, options)
+    assert (found.log.first_offset, found.log.archived_until, found.sound) == (0, until, True)
+
+    cut, gone = (away / file.name for file in listed_files(LocalFolder(away))[2:4])
+    content = cut.read_bytes()
+    cut.write_bytes(content[:-7])
+    gone.unlink()
+    size = len(content)
+    said = rf"{cut.name}, which held offsets 20 to 39, has {size - 7} of its {size} bytes; bring"
+    with pytest.raises(AuditError, match=said):
+        audit(spark, options)
+    cut.write_bytes(content)
+    before = sorted(away.rglob("*"))
+    with pytest.raises(AuditError, match=rf"{gone.name}, which held offsets 30 to 39, is missing"):
+        archive_once(spark, msgspec.structs.replace(archived, archive_dir=away))
+    assert set(before) >= set(away.rglob("*")) - {away / "_lock"}
 
 
 def test_an_archive_that_lacks_what_was_trimmed_says_so(

@@ -1,4 +1,4 @@
-"""What the audit reads: the archive and the WAL as one log, the snapshot, the heartbeats.
+"""What the audit reads of Kafka: the WAL, the snapshot, the heartbeats.
 
 All through Spark. Where the topics begin and end is asked of Kafka first, in an order that makes
 the pieces fit: heartbeats and snapshot speak of the log before the end that is asked for last.
@@ -31,7 +31,6 @@ from anabranch.channel.log.kafka_log import offsets
 from anabranch.core.errors import AnabranchError
 from anabranch.core.log.records import TENANT_KINDS
 from anabranch.core.sessions.lease import Heartbeat
-from anabranch.spark_replay.archive.folders import Place, folder_at
 from anabranch.spark_replay.kafka_options import spark_options
 
 LOG_COLUMNS: Final = ("offset", "timestamp_ms", "key", "value", "schema")
@@ -143,38 +142,6 @@ def log_columns(kafka: DataFrame) -> DataFrame:
         F.col("value"),
         schema.alias("schema"),
     )
-
-
-# --- the archive ----------------------------------------------------------------------------
-
-
-def read_archive(spark: SparkSession, place: Place | None) -> DataFrame | None:
-    """The archive's rows, as its sink's own log lists them; None when there is no archive yet.
-
-    Files that a killed archive left unlisted are not looked at.
-    """
-    if place is None:
-        return None
-    folder = folder_at(place, spark)
-    if not folder.is_there():
-        raise AuditError(f"there is no archive in {folder}: check the path, or leave it out")
-    if METADATA_LOG not in folder.names():
-        return None
-    frame = spark.read.parquet(folder.url)
-    missing = [name for name in LOG_COLUMNS if name not in frame.columns]
-    if missing:
-        raise AuditError(f"{folder} is not an archive of a WAL: it has no column {missing[0]!r}")
-    return frame.select(*LOG_COLUMNS)
-
-
-def archive_extent(archive: DataFrame | None) -> Extent | None:
-    """The first and the next offset of what is archived; None for nothing."""
-    if archive is None:
-        return None
-    found = archive.agg(F.min("offset"), F.max("offset")).first()
-    if found is None or found[0] is None:
-        return None
-    return Extent(found[0], found[1] + 1)
 
 
 # --- snapshot and heartbeats ----------------------------------------------------------------

@@ -1,16 +1,42 @@
-"""How far an archive has got, by the logs that Spark keeps in its folder."""
+"""How far an archive has got, and which files are its own, by the logs that Spark keeps in it.
+
+Spark lists files by where they were written. An archive may be moved or copied, so only their names
+count here: they all lie in the folder itself.
+"""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlparse
+from urllib.parse import unquote
+
+import msgspec
 
 from anabranch.spark_replay.archive.folders import Folder, LocalFolder, sync
 from anabranch.spark_replay.sources import METADATA_LOG, AuditError
 
 CHECKPOINT: Final = "_checkpoint"  # readers of Parquet skip names that start like this
+RESTORE: Final = (
+    "bring it back from a copy of the archive, or start a new archive in another directory"
+)
+_WHOLE: Final = ".compact"
+_VERSION: Final = "v1"  # of the sink's lists
+
+
+class ListedFile(msgspec.Struct, frozen=True):
+    """A file of the archive. `place`: the folder in which it was written, as Spark calls it."""
+
+    name: str
+    size: int
+    place: str
+
+
+class _Line(msgspec.Struct):
+    """A line of the sink's log."""
+
+    path: str
+    size: int
 
 
 def next_offset(folder: Folder) -> int | None:
@@ -41,6 +67,45 @@ def offset_of(folder: Folder, batch: int) -> int:
         ) from None
 
 
+def listed_files(folder: Folder) -> list[ListedFile]:
+    """The archive's own files, in the order of their batches: what else lies there is none.
+
+    Raises AuditError when a list of them is missing or damaged.
+    """
+    names = {max(_numbers([name])): name for name in _lists(folder)}
+    whole = [number for number, name in names.items() if name.endswith(_WHOLE)]
+    wanted = range(max(whole, default=0), max(names, default=-1) + 1)
+    files: list[ListedFile] = []
+    for number in wanted:
+        if number not in names:
+            raise _unreadable(folder, str(number), "it is missing")
+        files += _files(folder, names[number])
+    return files
+
+
+def _lists(folder: Folder) -> list[str]:
+    """Names of the sink's lists; one that holds all those before it comes behind its batch's."""
+    return sorted(name for name in folder.names(METADATA_LOG) if _numbers([name]))
+
+
+def _files(folder: Folder, batch: str) -> list[ListedFile]:
+    try:
+        version, *lines = folder.read(METADATA_LOG, batch).decode().splitlines()
+        found = [msgspec.json.decode(line, type=_Line) for line in lines]
+    except (OSError, ValueError, msgspec.MsgspecError) as error:
+        raise _unreadable(folder, batch, f"it cannot be read: {error}") from None
+    if version != _VERSION:
+        raise _unreadable(folder, batch, f"it begins with {version!r}, not {_VERSION!r}")
+    parts = ((*unquote(line.path).rpartition("/"), line.size) for line in found)
+    return [ListedFile(name, size, place) for place, _, name, size in parts]
+
+
+def _unreadable(folder: Folder, batch: str, why: str) -> AuditError:
+    return AuditError(
+        f"{folder}/{METADATA_LOG}/{batch} lists files of the archive, and {why}; {RESTORE}"
+    )
+
+
 def sync_batches(folder: LocalFolder, after_batch: int) -> None:
     """Syncs what Spark has written since a batch: a rename alone may not outlive a power cut.
 
@@ -54,11 +119,10 @@ def sync_batches(folder: LocalFolder, after_batch: int) -> None:
     log = folder.path / METADATA_LOG
     names.add(log)
     data: set[Path] = set()
-    for entry in log.iterdir():
-        if _numbers([entry.name]) and _numbers([entry.name])[0] > after_batch:
-            names.add(entry)
-            for line in entry.read_text(encoding="utf-8").splitlines()[1:]:
-                data.add(Path(unquote(urlparse(json.loads(line)["path"]).path)))
+    for name in folder.names(METADATA_LOG):
+        if max(_numbers([name]), default=-1) > after_batch:
+            names.add(log / name)
+            data |= {folder.path / file.name for file in _files(folder, name)}
     for path in sorted(data):
         try:
             sync(path)
@@ -68,7 +132,7 @@ def sync_batches(folder: LocalFolder, after_batch: int) -> None:
                 "this process; name a folder that all of them share, or a URL as hdfs://HOST/PATH, "
                 "and start a new archive there"
             ) from None
-    for path in sorted(names | {path.parent for path in data}):
+    for path in sorted(names):
         try:
             sync(path)
         except FileNotFoundError:
@@ -76,5 +140,5 @@ def sync_batches(folder: LocalFolder, after_batch: int) -> None:
 
 
 def _numbers(names: list[str]) -> list[int]:
-    stems = (name.removesuffix(".compact") for name in names)
+    stems = (name.removesuffix(_WHOLE) for name in names)
     return [int(stem) for stem in stems if stem.isdigit()]

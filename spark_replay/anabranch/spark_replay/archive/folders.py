@@ -54,6 +54,9 @@ class Folder(Protocol):
     def names(self, *inside: str) -> list[str]:
         """Names the files of a folder in it; none where there is no such folder."""
 
+    def sizes(self) -> dict[str, int]:
+        """How many bytes each file of the folder itself has, by name."""
+
     def read(self, *inside: str) -> bytes:
         """Raises FileNotFoundError."""
 
@@ -125,6 +128,10 @@ class LocalFolder:
     def names(self, *inside: str) -> list[str]:
         folder = self.path.joinpath(*inside)
         return [path.name for path in folder.iterdir()] if folder.is_dir() else []
+
+    def sizes(self) -> dict[str, int]:
+        with os.scandir(self.path) as entries:
+            return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
 
     def read(self, *inside: str) -> bytes:
         return self.path.joinpath(*inside).read_bytes()
@@ -214,6 +221,11 @@ class HadoopFolder:
             if not self._is_folder(folder):
                 return []
             return [each.getPath().getName() for each in self._system.listStatus(folder)]
+
+    def sizes(self) -> dict[str, int]:
+        with self._told("listed"):
+            found = self._system.listStatus(self._at())
+            return {each.getPath().getName(): each.getLen() for each in found if each.isFile()}
 
     def read(self, *inside: str) -> bytes:
         with self._told("read"):

@@ -34,6 +34,7 @@ from anabranch.spark_replay.archive.contents import (
     sync_batches,
 )
 from anabranch.spark_replay.archive.folders import Folder, LocalFolder, Place, folder_at
+from anabranch.spark_replay.archive.reading import sound_files
 from anabranch.spark_replay.archive.registration import ArchiveRegistration
 from anabranch.spark_replay.sources import AuditError, KafkaSource, log_columns
 from anabranch.spark_replay.spark.failures import SPARK_ERRORS, cause
@@ -223,6 +224,7 @@ def _opened(spark: SparkSession, options: ArchiveOptions) -> Iterator[ArchiveFol
     folder = folder_at(options.archive_dir, spark)
     folder.make()
     with folder.locked():
+        sound_files(spark, folder)  # what it lacks is told before anything is written
         archive = ArchiveFolder(options, folder)
         try:
             yield archive

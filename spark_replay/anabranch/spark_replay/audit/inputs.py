@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from anabranch.spark_replay import sources
 from anabranch.spark_replay.archive.folders import Place
+from anabranch.spark_replay.archive.reading import archive_extent, read_archive
 from anabranch.spark_replay.sources import (
     AuditError,
     Extent,
@@ -69,8 +70,8 @@ def _with_log(
     with_schemas: bool,
 ) -> AuditInputs:
     for _ in range(_ATTEMPTS_MAX):
-        archive = sources.read_archive(spark, archive_dir)
-        archived = sources.archive_extent(archive)
+        archive = read_archive(spark, archive_dir)
+        archived = archive_extent(archive)
         wal = kafka.extent(kafka.names.wal)
         if archived is None or wal.first_offset <= archived.next_offset:
             break
@@ -161,7 +162,7 @@ def _beginning(snapshot: Snapshot, first_offset: int, kafka: KafkaSource) -> int
         at = "there is none" if snapshot.horizon is None else f"at {snapshot.horizon.next_offset}"
         raise AuditError(
             f"{kafka.names.wal} begins at offset {first_offset}, and no snapshot stands for what "
-            f"is gone ({at}): name the directory of the archive that holds the beginning"
+            f"is gone ({at}): name the directory of an archive that holds the beginning"
         )
     return snapshot.horizon.next_offset
 

@@ -136,8 +136,8 @@ def audit(spark: SparkSession, options: AuditOptions) -> Summary:
         raise AuditError(
             f"nothing of {kafka.names.wal} can be replayed: its beginning is gone (it starts at "
             f"offset {inputs.wal.first_offset}), and nothing came after the snapshot, which "
-            f"stands for offset {inputs.first_offset}; name the archive with --archive-dir, or "
-            "come back when the log has grown"
+            f"stands for offset {inputs.first_offset}; name an archive that holds it with "
+            "--archive-dir, or come back when the log has grown"
         )
     log = Log(
         topic=kafka.names.wal,

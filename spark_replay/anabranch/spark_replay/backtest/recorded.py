@@ -26,13 +26,9 @@ from anabranch.core.log.records import TopicChange
 from anabranch.core.log.state import FoldedState
 from anabranch.core.topics.topic import ScalableTopic
 from anabranch.spark_replay.archive.folders import Place
+from anabranch.spark_replay.archive.reading import archive_extent, read_archive
 from anabranch.spark_replay.audit.replay import LOG_ROW
-from anabranch.spark_replay.sources import (
-    archive_extent,
-    divided,
-    partition_tokens,
-    read_archive,
-)
+from anabranch.spark_replay.sources import divided, partition_tokens
 
 _KEY: Final = r"^segment:(.+/[0-9]+)/([0-9]+)$"  # as `core.autoscale.load.load_key` makes it
 _RANGES: Final = "topic string, segment_id long, hash_start long, hash_end long"
