@@ -236,7 +236,7 @@ def test_a_consumer_ends_cleanly_when_interrupted(
                 assert time.monotonic() < deadline, output.read_text()
                 time.sleep(0.05)
             running.send_signal(signal.SIGINT)
-            assert running.wait(STOP_S_MAX) == 0
+            assert running.wait(STOP_S_MAX) == 130
         finally:
             running.kill()
             running.wait()

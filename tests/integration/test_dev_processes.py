@@ -1,12 +1,22 @@
 import os
 import signal
+import subprocess
+from functools import partial
 from pathlib import Path
 
 import httpx
 import pytest
 
 from support.channel import until
-from support.processes import START_S_MAX, await_gone, dev, free_ports, run
+from support.processes import (
+    COMMAND,
+    CTRL_C_S_MAX,
+    START_S_MAX,
+    await_gone,
+    dev,
+    free_ports,
+    run,
+)
 from support.topic_cluster import MISSED_SOON
 
 
@@ -38,7 +48,7 @@ def test_dev_serves_and_leaves_no_process_however_it_ends(
         assert len(had) >= 4  # two nodes, Kafka, and who watches Kafka
         await_gone(had)
         if how is not signal.SIGKILL:
-            assert running.process.returncode == 0, running.text()
+            assert running.process.returncode == 130, running.text()
             assert "Traceback" not in running.text()
 
 
@@ -78,6 +88,25 @@ def test_a_node_without_kafka_says_what_to_check(tmp_path: Path) -> None:
     assert found.returncode == 2
     assert f"Kafka at 127.0.0.1:{port} did not answer" in found.stderr
     assert "Traceback" not in found.stderr
+
+
+def test_a_node_that_waits_for_kafka_ends_by_a_ctrl_c_and_not_by_its_patience(
+    tmp_path: Path,
+) -> None:
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # tests may ignore it
+    port, log = free_ports(2), tmp_path / "log"
+    words = ("node", "--bootstrap-servers", f"127.0.0.1:{port}", "--http-port", str(port + 1))
+    with log.open("wb") as told:
+        node = subprocess.Popen(
+            [*COMMAND, *words, "--data-dir", str(tmp_path)], stderr=told, preexec_fn=heard
+        )
+    try:
+        until(lambda: "security.open" in log.read_text(), "the node waits for Kafka")
+        node.send_signal(signal.SIGINT)
+        assert node.wait(CTRL_C_S_MAX) == 130
+    finally:
+        node.kill()
+        node.wait()
 
 
 def test_dev_is_told_of_a_wrong_setting_before_kafka_is_started(tmp_path: Path) -> None:

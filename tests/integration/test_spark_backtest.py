@@ -23,7 +23,7 @@ from anabranch.spark_replay.backtest.model import Rules
 from anabranch.spark_replay.backtest.run import BacktestOptions, backtest
 from anabranch.spark_replay.backtest.traces import SAMPLE, TraceDefaults, read_traces
 from anabranch.spark_replay.report.charts import Bins
-from support.processes import START_S_MAX
+from support.processes import CTRL_C_S_MAX, START_S_MAX
 
 pytestmark = pytest.mark.spark
 
@@ -194,7 +194,7 @@ def test_a_command_that_is_interrupted_has_told_where_it_is_and_leaves_no_folder
             assert time.monotonic() < deadline, told.read_text()
             time.sleep(0.05)
         running.send_signal(how)
-        assert running.wait(START_S_MAX) == 130, told.read_text()
+        assert running.wait(CTRL_C_S_MAX) == 130, told.read_text()
     finally:
         running.kill()
         running.wait()

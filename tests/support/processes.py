@@ -21,6 +21,7 @@ HOST = "127.0.0.1"
 COMMAND = (sys.executable, "-m", "anabranch.broker.cli")
 START_S_MAX = 540.0
 STOP_S_MAX = 60.0
+CTRL_C_S_MAX = 10.0  # 3 s, on a machine that does little else
 # A machine that stands still for seconds must end no session of a node that a test does not mean to
 # end: a node without a lease refuses what it is asked.
 LONG_LEASES = ("leaseMillis=15000", "livenessTimeoutMillis=20000")

@@ -12,6 +12,7 @@ from typing import Any, Final, NoReturn
 import click
 
 from anabranch.broker.cli.shared.access import access_flags, keep
+from anabranch.broker.cli.shared.interrupts import INTERRUPTED, end, interruptible
 from anabranch.core.errors import AnabranchError
 
 # name: (module, where the command is called so, one line for the list). Only the module of the
@@ -61,7 +62,7 @@ Exit status:
   1  done, and the answer is bad: refused, or violations found
   2  could not be done: wrong usage or settings, or nothing answers
   3  `topics consume --timeout`: nothing came for so long; `audit`: no violations, but a gap
-  130  interrupted, or a question was answered with no
+  130  ended by Ctrl-C, or a question was answered with no
 
 \b
 Environment:
@@ -160,7 +161,19 @@ def cli(context: click.Context, /, **given: Any) -> None:
 
 
 def main() -> NoReturn:
-    """The entry point: errors that have a remedy are said in words, on standard error."""
+    """The entry point. A Ctrl-C ends it within seconds, wherever it comes."""
+    status = INTERRUPTED
+    with contextlib.suppress(KeyboardInterrupt), interruptible() as is_interrupted:
+        try:
+            status = _run()
+        finally:
+            if is_interrupted():
+                end()
+    sys.exit(status)
+
+
+def _run() -> int:
+    """Runs the command; errors that have a remedy are said in words, on standard error."""
     from anabranch.broker.cli.shared.failures import describe, keep
     from anabranch.broker.cli.shared.streams import drop_unwritten, open_closed
 
@@ -169,7 +182,7 @@ def main() -> NoReturn:
     try:
         status = cli(standalone_mode=False)
     except click.exceptions.Abort:
-        status = 130
+        status = INTERRUPTED
     except click.ClickException as error:
         say, status = error.show, error.exit_code
     except (BrokenPipeError, SystemExit):  # click makes the second of the first
@@ -183,7 +196,7 @@ def main() -> NoReturn:
         with contextlib.suppress(OSError):  # nobody hears it
             say()
         drop_unwritten()
-    sys.exit(status if isinstance(status, int) else 0)
+    return status if isinstance(status, int) else 0
 
 
 def _telling(what: str) -> Callable[[], object]:

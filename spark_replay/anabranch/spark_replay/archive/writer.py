@@ -66,7 +66,7 @@ class ArchiveOptions(msgspec.Struct, frozen=True):
 
 
 def run_archive(options: ArchiveOptions) -> int:
-    """Archives until SIGTERM or Ctrl-C, or once; answers 0, or 2 when it could not go on."""
+    """Archives until SIGTERM, or once; answers 0, or 2 when it could not go on."""
     try:
         find_java()
         kafka = _source(options)
@@ -234,14 +234,10 @@ def _opened(spark: SparkSession, options: ArchiveOptions) -> Iterator[ArchiveFol
 
 @contextmanager
 def _told_to_stop() -> Iterator[threading.Event]:
-    """An event that SIGTERM and Ctrl-C set."""
+    """An event that SIGTERM sets; a Ctrl-C breaks off at once, as a kill does."""
     stop = threading.Event()
-    former = {
-        number: signal.signal(number, lambda _number, _frame: stop.set())
-        for number in (signal.SIGTERM, signal.SIGINT)
-    }
+    former = signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
     try:
         yield stop
     finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
+        signal.signal(signal.SIGTERM, former)

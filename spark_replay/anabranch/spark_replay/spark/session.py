@@ -15,12 +15,12 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.sql import SparkSession
 
 from anabranch.jars.cache import resolve
@@ -37,7 +37,6 @@ from anabranch.spark_replay.spark.failures import SPARK_ERRORS, cause
 from anabranch.spark_replay.spark.settings import SparkSettings
 
 _HOST: Final = "127.0.0.1"
-_ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 _LOG_CONFIGURATION: Final = Path(__file__).with_name("log4j2.properties")
 _FIXED: Final = {
     "spark.ui.enabled": "false",
@@ -54,6 +53,7 @@ _FIXED: Final = {
 _SHUFFLES: Final = "spark.sql.shuffle.partitions"
 _TASKS_A_CORE: Final = 4  # few enough to start, and enough that none waits long for another
 _ALONE: Final = SparkSettings()
+_launched: Final[list[subprocess.Popen[bytes]]] = []
 
 
 @contextmanager
@@ -132,13 +132,14 @@ def _tell_environment(settings: SparkSettings, address: str) -> None:
 
 
 def _started(conf: Mapping[str, str], settings: SparkSettings, home: Path) -> SparkSession:
+    setattr(java_gateway, "Popen", _launch)  # noqa: B010 - it is no part of its interface
     builder = SparkSession.builder
     for key, value in conf.items():
         builder = builder.config(key, value)
     try:
-        with _interrupts_noted() as note, _stderr_to(home / "spark.log"), chdir(home):
-            SparkContext.getOrCreate(SparkConf().setAll(list(conf.items())))
-            note()  # a context takes the signal for itself
+        with _stderr_to(home / "spark.log"), chdir(home):
+            with _handlers_kept():
+                SparkContext.getOrCreate(SparkConf().setAll(list(conf.items())))
             return builder.getOrCreate()
     except SPARK_ERRORS as error:
         raise SparkUnavailableError(
@@ -146,30 +147,24 @@ def _started(conf: Mapping[str, str], settings: SparkSettings, home: Path) -> Sp
         ) from error
 
 
+def _launch(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+    """Starts the JVM for PySpark, which tells of it only once it has answered."""
+    process = subprocess.Popen(*arguments, **options)
+    _launched.append(process)
+    return process
+
+
 @contextmanager
-def _interrupts_noted() -> Iterator[Callable[[], None]]:
-    """Whoever wants to end us waits until Spark has started: else nobody knows what to end.
-
-    Yields what takes the signals again where something else has taken them.
-    """
+def _handlers_kept() -> Iterator[None]:
+    """A context of Spark takes Ctrl-C for itself; whoever had it gets it back."""
     if threading.current_thread() is not threading.main_thread():
-        yield lambda: None
+        yield
         return
-    noted: list[int] = []
-
-    def note() -> None:
-        for each in _ENDING:
-            signal.signal(each, lambda number, _: noted.append(number))
-
-    before = {each: signal.getsignal(each) for each in _ENDING}
-    note()
+    before = signal.getsignal(signal.SIGINT)
     try:
-        yield note
+        yield
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
-        if noted:  # also if Spark did not start: its process may have been sent the signal, too
-            signal.raise_signal(noted[0])
+        signal.signal(signal.SIGINT, before)
 
 
 def _is_from_interrupt(error: BaseException | None) -> bool:
@@ -183,9 +178,7 @@ def _is_from_interrupt(error: BaseException | None) -> bool:
 
 def kill_jvm() -> None:
     """Ends the one that this process started; it would write where we are to leave nothing."""
-    gateway = SparkContext._gateway
-    started: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
-    if started is not None:
+    for started in _launched:
         # What is left here of objects there would be told to it, each in vain and with a trace.
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
         started.kill()

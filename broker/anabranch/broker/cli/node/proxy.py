@@ -73,6 +73,8 @@ def proxy(
     configure_logging(loaded)
     import uvloop
 
+    import anabranch.broker.proxy.proxy  # noqa: F401 - before a loop runs, which hears of no signal
+
     return uvloop.run(run(loaded))
 
 

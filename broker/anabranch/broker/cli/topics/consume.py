@@ -128,7 +128,7 @@ def consume(
     With --json, a key or value that is no UTF-8 is in keyBase64 or valueBase64 too, a header's
     content behind its text. `anabranch topics produce --from-json` takes that.
 
-    Exit status 0: --max or Ctrl-C. 1: refused. 2: could not go on. 3: --timeout.
+    Exit status 0: --max. 1: refused. 2: could not go on. 3: --timeout.
     """
     if (kind == "checkpoint") != (file is not None):
         raise click.UsageError("--type checkpoint and --checkpoint FILE go together")

@@ -29,6 +29,7 @@ from anabranch.core.errors import InvalidInputError
 _CHUNK_BYTES: Final = 64 * 1024
 _CHUNKS_MAX: Final = 8
 _FAILURES_TOLD: Final = 10  # one by one
+_BREAK_OFF_S: Final = 1.5  # less than a Ctrl-C leaves
 _LINE_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
@@ -72,9 +73,9 @@ def produce(
     no key, no value (a tombstone: {"key": "eve", "value": null}) or a header without content;
     keyBase64 and valueBase64 carry bytes that are no text. What the other fields say is ignored.
 
-    Ends at the end of the input, or with Ctrl-C, once Kafka has all that was read. --json prints a
-    document for each message, as --verbose prints a line; a key that is no UTF-8 is in keyBase64
-    too.
+    Ends at the end of the input, once Kafka has all that was read. Ctrl-C gives it a moment for
+    that. --json prints a document for each message, as --verbose prints a line; a key that is no
+    UTF-8 is in keyBase64 too.
 
     Exit status 0: all are sent. 1: some, told on standard error, are not. 2: could not begin.
     """
@@ -96,9 +97,7 @@ def produce(
             chunks = _chunks(file, stopping)
             async for part in _whole(chunks, stopping) if whole else _lines(chunks, stopping):
                 await sender.send(part)
-            if stopping.is_set():
-                sender.say_what_is_left()
-            await sender.producer.close()
+            await (sender.break_off() if stopping.is_set() else sender.producer.close())
 
     try:
         run_stoppable(main)
@@ -179,13 +178,20 @@ class _Sender:
         if self.failed <= _FAILURES_TOLD:
             click.echo(f"anabranch: line {number}: {error}", err=True)
 
-    def say_what_is_left(self) -> None:
-        """Why the command does not end at once after Ctrl-C."""
+    async def break_off(self) -> None:
+        """Gives Kafka a moment to take what is under way, and says what it has not taken."""
         left = self.producer.under_way
         if left and self.unheard is None:
+            click.echo(f"waiting for Kafka to take {count_of(left, 'message')}", err=True)
+        try:
+            async with asyncio.timeout(_BREAK_OFF_S):
+                await self.producer.close()
+        except TimeoutError:
+            left = self.producer.under_way
+            self.failed += left
             click.echo(
-                f"waiting for Kafka to take {count_of(left, 'message')}; Ctrl-C "
-                f"again gives {'it' if left == 1 else 'them'} up",
+                f"anabranch: {count_of(left, 'message')} given up: Kafka may not have what was not "
+                "acknowledged",
                 err=True,
             )
 

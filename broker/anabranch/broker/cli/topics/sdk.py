@@ -14,6 +14,7 @@ from typing import Any, Final, TextIO, TypeVar
 import click
 
 from anabranch.admin import Admin, AdminError
+from anabranch.broker.cli.shared import interrupts
 from anabranch.broker.cli.shared.access import KAFKA_PROPERTIES_VARIABLE, Access, access
 from anabranch.broker.cli.shared.api import CommandRefusedError, connect
 from anabranch.channel.errors import KafkaUnreachableError
@@ -158,6 +159,8 @@ def run_stoppable(main: Callable[[asyncio.Event], Coroutine[Any, Any, _T]]) -> _
 
         def stop(number: signal.Signals) -> None:
             stopping.set()
+            if number == signal.SIGINT:
+                interrupts.note()
             loop.remove_signal_handler(number)
 
         for number in (signal.SIGINT, signal.SIGTERM):
