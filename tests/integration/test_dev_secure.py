@@ -49,7 +49,9 @@ def shell(folder: Path, steps: str) -> subprocess.CompletedProcess[str]:
 def test_the_printed_exports_are_all_that_the_ordinary_steps_need(tmp_path: Path) -> None:
     with dev(tmp_path, nodes=2, flags=("--secure",)) as running:
         running.await_line("ready: 2 nodes")
-        folder = tmp_path / "data" / "security"
+        data = tmp_path / "data"
+        assert [path for path in (data, *data.iterdir()) if path.stat().st_mode & 0o077] == []
+        folder = data / "security"
         exports = f". {folder}/environment.sh\n"
         assert exports.strip() in running.text().splitlines()
         service = running.await_line("node-0:").split(", ")[1].split(" ")[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 import time
@@ -106,6 +107,8 @@ def dev(
         signal.signal(number, _interrupt)
     # Wrong settings are told before Kafka is started.
     data_dir = data_dir.absolute()
+    if secure:
+        keep_private(data_dir)
     secured = _secured(data_dir) if secure else None
     of_security: tuple[str, ...] = ()
     if secured is not None:
@@ -153,6 +156,18 @@ def _secured(data_dir: Path) -> DevSecurity:
     from anabranch.devkit.security import DevSecurity
 
     return DevSecurity(data_dir / "security")
+
+
+def keep_private(data_dir: Path) -> None:
+    """Makes what this process and its children write the owner's alone, and what is there already.
+
+    The folder itself is left as it is if there is one: it may be of more than a cluster.
+    """
+    os.umask(0o077)
+    data_dir.mkdir(parents=True, exist_ok=True)
+    for each in (data_dir / "kafka", data_dir / "security", *data_dir.glob("node-*")):
+        if each.exists():
+            each.chmod(0o700 if each.is_dir() else 0o600)
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:

@@ -176,8 +176,10 @@ def _run() -> int:
     """Runs the command; errors that have a remedy are said in words, on standard error."""
     from anabranch.broker.cli.shared.failures import describe, keep
     from anabranch.broker.cli.shared.streams import drop_unwritten, open_closed
+    from anabranch.broker.cli.shared.terminal import tame_streams
 
     open_closed()
+    tame_streams()
     say: Callable[[], object] | None = None
     try:
         status = cli(standalone_mode=False)

@@ -14,6 +14,7 @@ import msgspec
 
 from anabranch.broker.cli.shared.api import json_lines_option
 from anabranch.broker.cli.shared.flags import setting_flags, settings_of
+from anabranch.broker.cli.shared.terminal import escaped
 from anabranch.broker.settings import Settings
 from anabranch.broker.snapshots.replayed import state_before
 from anabranch.broker.startup import connect
@@ -189,7 +190,7 @@ def _line(shown: LogLine) -> str:
     when = datetime.fromtimestamp(shown.timestamp_ms / 1000, UTC).strftime("%H:%M:%S.%f")[:-3]
     verdict = shown.verdict.name if shown.verdict is not None else "?"
     what = sentence(shown.record) if shown.record else "bytes of no known schema"
-    return f"{shown.offset:>8}  {when}  {verdict:<16}  {what}\n"
+    return f"{shown.offset:>8}  {when}  {verdict:<16}  {escaped(what)}\n"
 
 
 def sentence(record: Record) -> str:

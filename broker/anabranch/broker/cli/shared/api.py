@@ -10,6 +10,7 @@ from anabranch.admin import Admin, NoNodeError
 from anabranch.admin import RefusedError as Refusal
 from anabranch.admin.admin import NODES
 from anabranch.broker.cli.shared.access import Access, access
+from anabranch.broker.cli.shared.terminal import escaped
 
 URL_VARIABLE: Final = "ANABRANCH_URL"
 
@@ -54,7 +55,7 @@ def as_seen_by(admin: Admin) -> Admin:
 def refused(refusal: Refusal, hint: str = "") -> CommandRefusedError:
     """A refusal as a line, with a hint for people."""
     return CommandRefusedError(
-        f"{refusal.status}: {refusal.reason}" + (f"; {hint}" if hint else "")
+        f"{refusal.status}: {escaped(refusal.reason)}" + (f"; {hint}" if hint else "")
     )
 
 

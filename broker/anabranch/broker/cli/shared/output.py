@@ -9,6 +9,8 @@ from typing import Any
 import click
 import msgspec
 
+from anabranch.broker.cli.shared.terminal import escaped
+
 
 def write_json(value: Any) -> None:
     """One JSON document on standard output, indented."""
@@ -32,6 +34,7 @@ def said_as(name: str, data: bytes | None) -> dict[str, str | None]:
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Columns as wide as their widest cell."""
+    rows = [[escaped(cell) for cell in row] for row in rows]
     widths = [max(len(row[at]) for row in (head, *rows)) for at in range(len(head))]
     for row in (head, *rows):
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))

@@ -18,6 +18,7 @@ from anabranch.admin import RefusedError as Refusal
 from anabranch.broker.cli.shared.api import as_seen_by, connect, json_option, refused, url_option
 from anabranch.broker.cli.shared.output import table, write_json
 from anabranch.broker.cli.shared.streams import can_be_asked
+from anabranch.broker.cli.shared.terminal import escaped
 from anabranch.broker.cli.shared.watching import watchable
 from anabranch.broker.cli.topics import dag
 from anabranch.broker.cli.topics.segments import held_back
@@ -108,7 +109,7 @@ def list_(namespace: str, given: tuple[str, ...], url: str, as_json: bool) -> No
     if as_json:
         write_json(found)
     else:
-        click.echo("".join(f"{name}\n" for name in found), nl=False)
+        click.echo("".join(f"{escaped(name)}\n" for name in found), nl=False)
 
 
 @topics.command(epilog="Example: anabranch topics delete public/default/orders --yes")
@@ -167,7 +168,7 @@ def show(topic: str, url: str, as_json: bool) -> None:
         f"{len(layout.segments) - active} sealed"
     )
     if layout.properties:
-        click.echo(", ".join(f"{name}={value}" for name, value in layout.properties.items()))
+        click.echo(", ".join(escaped("=".join(each)) for each in layout.properties.items()))
     click.echo()
     columns = min(_COLUMNS_MAX, max(dag.COLUMNS, shutil.get_terminal_size((dag.COLUMNS, 1))[0]))
     picture = dag.draw(layout, columns)
@@ -201,7 +202,7 @@ def stats(topic: str, url: str, as_json: bool) -> None:
         for what in part.findings:
             click.echo(f"segment {number}: {what}")
     if found.last_failure:
-        click.echo(f"last failure: {found.last_failure}")
+        click.echo(f"last failure: {escaped(found.last_failure)}")
     click.echo()
     table(
         ("SEGMENT", "STATE", "BUCKETS", *_RATES, "KAFKA TOPIC"),
@@ -280,7 +281,9 @@ def properties(
     if as_json:
         write_json(found)
     else:
-        click.echo("".join(f"{name}={found[name]}\n" for name in sorted(found)), nl=False)
+        click.echo(
+            "".join(f"{escaped('='.join(each))}\n" for each in sorted(found.items())), nl=False
+        )
 
 
 # --- segments ---------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import msgspec
 from anabranch.broker.cli.shared.api import json_lines_option, url_option
 from anabranch.broker.cli.shared.numbers import POSITIVE
 from anabranch.broker.cli.shared.output import said_as
+from anabranch.broker.cli.shared.terminal import print_data
 from anabranch.broker.cli.topics.sdk import (
     client_options,
     open_client,
@@ -98,6 +99,7 @@ class _Reader(Protocol):
     metavar="SECONDS",
     help="Ends with status 3 when nothing came for so long.",
 )
+@click.option("--raw", is_flag=True, help="Escape no control characters on a terminal.")
 @client_options
 @url_option
 @json_lines_option
@@ -112,6 +114,7 @@ def consume(
     file: Path | None,
     most: int | None,
     wait_s: float | None,
+    raw: bool,
     service_url: str | None,
     kafka_properties: Path | None,
     url: str,
@@ -135,7 +138,9 @@ def consume(
     chosen = _selected(topic, pattern, namespace, properties)
     if chosen is not None and kind == "checkpoint":
         raise click.UsageError("--type checkpoint is for one TOPIC; the SDK has it for many")
-    show = functools.partial(print_json if as_json else print_line, named=chosen is not None)
+    is_named = chosen is not None
+    line = functools.partial(print_line, named=is_named, raw=raw)
+    show = functools.partial(print_json, named=is_named) if as_json else line
     known = stored(file) if file and file.exists() else None
 
     async def main(stopping: asyncio.Event) -> DeadlineError | None:
@@ -310,11 +315,11 @@ class _Saved:
         self._written = now
 
 
-def print_line(message: Message, *, named: bool = False) -> None:
-    """With its place, between tabs; `named`: the topic, too."""
+def print_line(message: Message, *, named: bool = False, raw: bool = False) -> None:
+    """With its place, between tabs; `named`: the topic, too; `raw`: also on a terminal as it is."""
     where = f"{message.segment_id}/{message.bucket}@{message.offset}"
-    where = f"{message.topic}\t{where}" if named else where
-    click.echo(f"{where}\t{_text(message.key)}\t{_text(message.value)}")
+    topic = [message.topic] if named else []
+    print_data([*topic, where, _text(message.key), _text(message.value)], raw=raw)
 
 
 def print_json(message: Message, *, named: bool = False) -> None:

@@ -21,6 +21,7 @@ from anabranch.broker.cli.shared.api import (
 )
 from anabranch.broker.cli.shared.output import said_as
 from anabranch.broker.cli.shared.streams import can_be_asked
+from anabranch.broker.cli.shared.terminal import print_data
 from anabranch.broker.cli.topics.sdk import client_options, open_client
 from anabranch.broker.cli.topics.words import count_of, full_of
 from anabranch.channel.kafka.connection import KafkaConnection, read_properties
@@ -244,4 +245,4 @@ def _show(message: Message, as_json: bool) -> None:
         click.echo(msgspec.json.encode(said).decode())
     else:
         shown = ("-" if data is None else data.decode(errors="replace") for data in (key, value))
-        click.echo("\t".join((f"{message.partition()}@{message.offset()}", *shown)))
+        print_data([f"{message.partition()}@{message.offset()}", *shown])

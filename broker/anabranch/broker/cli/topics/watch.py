@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from anabranch.broker.cli.shared.api import json_lines_option, url_option
+from anabranch.broker.cli.shared.terminal import escaped
 from anabranch.broker.cli.topics.sdk import (
     client_options,
     open_client,
@@ -107,10 +108,10 @@ async def follow(
 
 
 def _print_line(event: ListEvent, topic: str) -> None:
-    click.echo(f"{event.value} {full_name(topic)}")
+    click.echo(f"{event.value} {escaped(full_name(topic))}")
 
 
 def _print_json(event: ListEvent, topic: str) -> None:
     now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     line = TopicEvent(event=event.name.lower(), topic=full_name(topic), time=now)
-    click.echo(msgspec.json.encode(line))
+    click.echo(msgspec.json.encode(line).decode())
