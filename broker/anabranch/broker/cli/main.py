@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn
 import click
 
 from anabranch.broker.cli.shared.access import access_flags, keep
-from anabranch.broker.cli.shared.interrupts import INTERRUPTED, end, interruptible
+from anabranch.broker.cli.shared.interrupts import INTERRUPTED, end, interruptible, was_heard
 from anabranch.core.errors import AnabranchError
 
 # name: (module, where the command is called so, one line for the list). Only the module of the
@@ -190,7 +190,11 @@ def _run() -> int:
     except (BrokenPipeError, SystemExit):  # click makes the second of the first
         status = 0  # `anabranch log tail | head` is no failure
     except Exception as error:  # noqa: BLE001 - what is not foreseen has its stack kept in a file
-        say, status = _telling(describe(error) or keep(error)), 2
+        said = describe(error)
+        if said is None and was_heard():
+            status = INTERRUPTED
+        else:
+            say, status = _telling(said or keep(error)), 2
     lost = drop_unwritten()
     if lost is not None and not status and not isinstance(lost, BrokenPipeError):
         say, status = _telling(describe(lost) or str(lost)), 2

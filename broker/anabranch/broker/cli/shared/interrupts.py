@@ -20,8 +20,10 @@ from typing import Final, NoReturn
 
 INTERRUPTED: Final = 130
 _TIDY_S: Final = 2.5
+_HEARD_S_MAX: Final = 0.1
 _OVER: Final = b"\0"  # no signal's number
-_writing: list[int] = []  # where the thread hears from, while there is one
+# Where the thread hears from, and what it has heard, while there is one.
+_watched: list[tuple[int, threading.Event]] = []
 
 
 @contextlib.contextmanager
@@ -40,7 +42,7 @@ def interruptible() -> Iterator[Callable[[], bool]]:
     thread = threading.Thread(target=_watch, args=(reading, heard), name="interrupts", daemon=True)
     thread.start()
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    _writing.append(writing)
+    _watched.append((writing, heard))
 
     def is_heard() -> bool:
         if thread.is_alive():
@@ -53,15 +55,23 @@ def interruptible() -> Iterator[Callable[[], bool]]:
     finally:
         signal.set_wakeup_fd(-1)
         is_heard()
-        _writing.remove(writing)
+        _watched.remove((writing, heard))
         os.close(writing)
         os.close(reading)
 
 
 def note() -> None:
     """Says that a Ctrl-C came, of which only an event loop was told."""
-    for writing in _writing:
+    for writing, _ in _watched:
         os.write(writing, bytes([signal.SIGINT]))
+
+
+def was_heard() -> bool:
+    """Whether a Ctrl-C has come: a call into C may make another error of it.
+
+    Waits a moment for the thread, which may hear of it last.
+    """
+    return any(heard.wait(_HEARD_S_MAX) for _, heard in _watched)
 
 
 def end() -> NoReturn:

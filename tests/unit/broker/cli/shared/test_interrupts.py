@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from functools import partial
+from subprocess import PIPE
 
 import pytest
 
@@ -20,7 +21,7 @@ def cli(**_):
     print(child.pid, flush=True)
     while True:
         with contextlib.suppress(KeyboardInterrupt):
-            {waits}
+            time.sleep(600)
 main.cli = cli
 main.main()
 """
@@ -36,16 +37,15 @@ async def serve():
 main.cli = lambda **_: asyncio.run(serve())
 main.main()
 """
-_ENDS_WELL = _DEAF.replace("while True:", "if True:").format(waits="time.sleep(600)")
+_ENDS_WELL = _DEAF.replace("while True:", "if True:")
+_TURNS_IT = _ENDS_WELL.replace("main.cli = cli", "    raise TypeError\nmain.cli = cli")
 
 
-@pytest.mark.parametrize(
-    "program", [_DEAF.format(waits="time.sleep(600)"), _ON_A_LOOP, _ENDS_WELL], ids=range(3)
-)
+@pytest.mark.parametrize("program", [_DEAF, _ON_A_LOOP, _ENDS_WELL, _TURNS_IT], ids=range(4))
 def test_a_ctrl_c_ends_a_command_and_its_children_with_status_130(program: str) -> None:
     heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # tests may ignore it
     command = subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, preexec_fn=heard
+        [sys.executable, "-c", program], stdout=PIPE, stderr=PIPE, text=True, preexec_fn=heard
     )
     try:
         assert command.stdout is not None
@@ -55,4 +55,5 @@ def test_a_ctrl_c_ends_a_command_and_its_children_with_status_130(program: str) 
         await_gone([child])
     finally:
         command.kill()
-        command.communicate(timeout=WAIT_S)
+        _, said = command.communicate(timeout=WAIT_S)
+    assert "fault" not in said
