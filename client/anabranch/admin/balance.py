@@ -70,6 +70,9 @@ class CycleStats(Answer, frozen=True):
     deviation: float | None
     predicted: float | None
     awaited: list[str]  # brokers whose next report it waits for
+    thresholds: str  # that hold in place of the settings, and why; empty for none
+    strategy: str  # of your own, that decided; empty for the built-in one
+    fault: str  # why the strategy that is set did not decide; empty if it did
     exchanges: list[ExchangeStats]
     unloads: list[UnloadStats]
 
@@ -101,6 +104,7 @@ class AutomaticMoveStats(Answer, frozen=True):
     reason: str
     deviation: float | None  # of the loads, when it was decided
     predicted: float | None  # as it should be after this one
+    rule: str  # with the strategy and the thresholds, where these are not the built-in or set ones
     observed: float | None  # as the next cycle that moved anything has found it
 
 

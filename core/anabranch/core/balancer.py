@@ -88,7 +88,9 @@ class Balancer:
         seen = self.seen(dict(loads), dict(top), now)
         view = node.balance.view(node.state, seen, settings, now_ms)
         state = node.balance.state(settings, now_ms)
-        return basis(state, view, settings, now_ms, self._prevented(seen, settings, now))
+        held, prevented = node.balance.thresholds(settings), self._prevented(seen, settings, now)
+        own = node.balance.strategies.copy()
+        return basis(state, view, held.settings, now_ms, prevented, held.why, own)
 
     def shed_in(self, now: float) -> float | None:
         """Seconds until the next cycle of shedding; None where that is not known yet."""

@@ -130,7 +130,10 @@ class NodeCore:
     def chooser(self, at_hand: str = "") -> LoadChooser:
         """Returns how brokers are chosen at this instant, by filters and load."""
         rules = ChoiceRules(
-            self.settings.balance, self.settings.load_manager_class, self.policies()
+            self.settings.balance,
+            self.settings.load_manager_class,
+            self.policies(),
+            self.balance.strategies,
         )
         return LoadChooser(self.state, rules, self.candidate, at_hand, self.balance.turns)
 

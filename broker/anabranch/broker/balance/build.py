@@ -16,6 +16,7 @@ from anabranch.broker.balance.reporter import (
 )
 from anabranch.broker.balance.resources import ResourceMeter
 from anabranch.broker.balance.runner import BalanceRunner
+from anabranch.broker.balance.strategies import installed
 from anabranch.broker.load.reporter import SegmentLoadReporter
 from anabranch.broker.operations import Operations
 from anabranch.broker.runtime import Runtime
@@ -69,6 +70,7 @@ def build_balance(
 
     current.subscribe(follow)
     service.runtime.metrics.registry.register(LoadMetrics(service.runtime.core.me, reporter, board))
+    service.runtime.core.balance.strategies = installed()
     balancer = BalanceRunner(
         service.runtime, board, counts, lambda: reporter.bundles, bundles.topics
     )

@@ -16,6 +16,7 @@ from anabranch.broker.runtime import Runtime
 from anabranch.core.balance.bundle_load import BundleLoad
 from anabranch.core.balance.shedding import Round
 from anabranch.core.balance.splitting import SplitRound, TopicLoad
+from anabranch.core.balance.strategies import StrategyKind
 from anabranch.core.balancer import Balancer
 from anabranch.core.log.records import UnitMove
 
@@ -44,6 +45,7 @@ class BalanceRunner:
         self._bundles = bundles
         self._topics = topics
         self._look_at = runtime.now()
+        self._faults: dict[tuple[StrategyKind, str], str] = {}  # of strategies, that were told
         self._told = ""  # why the last round did nothing
         self._log = get_logger(broker=runtime.core.me)
 
@@ -61,6 +63,17 @@ class BalanceRunner:
         self._propose(records)
         if split is not None:
             self._split(split)
+        self._tell_faults(self._runtime.core.balance.strategies.faults)
+
+    def _tell_faults(self, faults: Mapping[tuple[StrategyKind, str], str]) -> None:
+        """Names strategies that did not decide; again once they have, or why not is another."""
+        for key, why in faults.items():
+            if self._faults.get(key) != why:
+                kind, name = key
+                self._log.warning(
+                    "balance.strategy_failed", strategy=name, setting=kind.setting, why=why
+                )
+        self._faults = dict(faults)
 
     def _propose(self, records: Iterable[UnitMove]) -> None:
         """Whether they win, the log will tell; what is lost is decided anew."""
@@ -80,6 +93,8 @@ class BalanceRunner:
                 reason=each.reason.value,
                 deviation=round(each.std_before, 4),
                 predicted=round(each.std_after, 4),
+                thresholds=found.thresholds,
+                strategy=found.strategy,
             )
         why = found.ended.value
         if not found.decisions and (self._board.settings.debug_mode_enabled or why != self._told):
@@ -90,7 +105,12 @@ class BalanceRunner:
     def _split(self, found: SplitRound) -> None:
         for each in found.decisions:
             self._log.info(
-                "balance.split", bundle=each.bundle, reason=each.reason.value, why=each.why
+                "balance.split",
+                bundle=each.bundle,
+                reason=each.reason.value,
+                why=each.why,
+                thresholds=found.thresholds,
+                strategy=found.strategy,
             )
         for bundle, why in found.failed:
             self._counts.split_failed()

@@ -15,6 +15,7 @@ from anabranch.broker.settings.changes import AtRunTime
 from anabranch.core.balance.settings import BalanceSettings, SplitAlgorithm, fault_of
 
 _DEFAULT: Final = BalanceSettings()
+_STRATEGY: Final = r"^[A-Za-z0-9_.-]*$"  # names of entry points
 _NAMED_AS_THEY_ARE: Final = (
     "prefer_later_versions",
     "failure_domains_enabled",
@@ -200,6 +201,28 @@ class BalanceFields(BaseModel):
     load_balancer_transfer_enabled: AtRunTime[bool] = Field(
         _DEFAULT.transfer_enabled,
         description="Whether the leader names a bundle's next owner; else a look-up chooses it.",
+    )
+    load_balancer_adjusted_thresholds_enabled: AtRunTime[bool] = Field(
+        _DEFAULT.adjusted_thresholds_enabled,
+        description="Whether thresholds of moves and splits follow the noise of the load.",
+    )
+    load_balancer_adjusted_thresholds_max_factor: AtRunTime[float] = Field(
+        _DEFAULT.adjusted_thresholds_max_factor,
+        ge=1,
+        description="Factor by which such a threshold may differ from its setting at most.",
+    )
+    load_balancer_load_shedding_strategy: AtRunTime[str] = Field(
+        "",
+        pattern=_STRATEGY,
+        description="Strategy of your own that says what moves; the built-in one if empty.",
+    )
+    load_balancer_load_placement_strategy: AtRunTime[str] = Field(
+        "",
+        pattern=_STRATEGY,
+        description="Strategy of your own that says whom a free bundle goes to.",
+    )
+    load_balancer_bundle_split_strategy: AtRunTime[str] = Field(
+        "", pattern=_STRATEGY, description="Strategy of your own that says what is split."
     )
     load_balancer_auto_bundle_split_enabled: AtRunTime[bool] = Field(
         _DEFAULT.auto_bundle_split_enabled,

@@ -12,14 +12,17 @@
 `assigning`: whoever assigns goes by that; of equals it takes one, and says what that rested on.
 `shedding`: which bundles leave overloaded brokers; `offload`: what a pair of brokers exchanges.
 `forecast`: what the next cycles of that would do.
+`adjusting`: thresholds of both that follow the noise of the load.
 `splitting`: which bundles an owner splits, and where they are cut.
 `history`: what was done, and what came of it.
+`strategies`: what one's own may decide in place of shedding, assigning and splitting.
 `cycle`: when that is decided, and what is kept until the next time.
 `counters`: results and reasons, as metrics show them.
 """
 
 # What code outside of core may import.
 __all__ = [
+    "adjusting",
     "assigning",
     "broker_load",
     "bundle_load",
@@ -37,5 +40,6 @@ __all__ = [
     "shedding",
     "splitting",
     "spread",
+    "strategies",
     "usage",
 ]

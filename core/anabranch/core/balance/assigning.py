@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
+from typing import Final
 
 import msgspec
 
@@ -17,9 +18,12 @@ from anabranch.core.balance.least_usage import Choice, choose
 from anabranch.core.balance.policies import Policies
 from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.balance.spread import deviation_of
+from anabranch.core.balance.strategies import Strategies, StrategyKind
 from anabranch.core.bundles.placement import Chosen, choose_broker
-from anabranch.core.log.grounds import WEIGHED_MAX, Grounds, Weighed
+from anabranch.core.log.grounds import WEIGHED_MAX, Grounds, Weighed, rule_of
 from anabranch.core.log.state import StateQueries
+
+OWN_CHOICE: Final = "chosen among those that all filters left"
 
 
 class ChoiceRules(msgspec.Struct, frozen=True):
@@ -28,6 +32,7 @@ class ChoiceRules(msgspec.Struct, frozen=True):
     settings: BalanceSettings
     load_manager_class: str
     policies: Policies
+    strategies: Strategies | None = None
 
 
 class LoadChooser:
@@ -75,7 +80,24 @@ class LoadChooser:
 
         in_turn = namespace in self._rules.settings.shedding_excluded_namespaces
         choice = choose(offered, terms, turn=next(self._turns) if in_turn else 0, pick=fewest)
-        return choice.broker, (grounds_of(choice),)
+        rule = choice.reason.value
+        if self._rules.settings.load_placement_strategy:
+            choice, rule = self._as_asked(unit, choice, offered, counts)
+        return choice.broker, (grounds_of(choice, rule),)
+
+    def _as_asked(
+        self, unit: str, choice: Choice, offered: Iterable[Candidate], counts: Mapping[str, int]
+    ) -> tuple[Choice, str]:
+        """What a strategy of one's own makes of the brokers that were left, and the rule."""
+        settings, own = self._rules.settings, self._rules.strategies or Strategies()
+        left = {broker for broker, _ in choice.considered}
+        kept = [each for each in offered if each.broker in left]
+        broker = own.broker(unit, kept, counts, settings)
+        if broker is None:
+            fault = own.fault(StrategyKind.ASSIGNMENT, settings)
+            return choice, rule_of(choice.reason.value, "", fault)
+        rule = rule_of(OWN_CHOICE, settings.load_placement_strategy)
+        return msgspec.structs.replace(choice, broker=broker), rule
 
     def _of(self, broker: str) -> Candidate:
         found = self._known.get(broker)
@@ -84,7 +106,7 @@ class LoadChooser:
         return found
 
 
-def grounds_of(choice: Choice) -> Grounds:
+def grounds_of(choice: Choice, rule: str) -> Grounds:
     """What a record says of a choice: the chosen broker first, then the least loaded ones."""
     loads = [load for _, load in choice.considered if load is not None]
     weighed = [
@@ -93,7 +115,7 @@ def grounds_of(choice: Choice) -> Grounds:
     weighed.sort(key=lambda each: (each.broker != choice.broker, each.load))
     weighed += [Weighed(broker, -1.0, name.value) for broker, name in choice.removed]
     return Grounds(
-        choice.reason.value,
+        rule,
         len(choice.considered) + len(choice.removed),
         deviation_of(loads) if loads else -1.0,
         -1.0,

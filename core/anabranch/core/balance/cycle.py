@@ -14,6 +14,12 @@ from typing import Final
 
 import msgspec
 
+from anabranch.core.balance.adjusting import (
+    Recorded,
+    Thresholds,
+    shedding_thresholds,
+    split_thresholds,
+)
 from anabranch.core.balance.broker_load import BrokerLoadData
 from anabranch.core.balance.bundle_load import TopBundlesLoadData
 from anabranch.core.balance.counters import SplitReason, UnloadReason
@@ -25,14 +31,16 @@ from anabranch.core.balance.shedding import (
     Round,
     ShedderState,
     Unload,
+    apart,
     decide,
     remembered,
 )
 from anabranch.core.balance.splitting import Hits, OwnerView, SplitRound, decide_splits
+from anabranch.core.balance.strategies import Strategies
 from anabranch.core.bundles import propose
 from anabranch.core.bundles.propose import Actor, NewId
 from anabranch.core.bundles.unit import IN_FLIGHT, Unit, UnitState
-from anabranch.core.log.grounds import Grounds, Weighed
+from anabranch.core.log.grounds import Grounds, Weighed, rule_of
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import AUTOMATIC, Cause, UnitMove
 from anabranch.core.log.replica import Replica
@@ -66,9 +74,12 @@ class BalanceCycle:
     """One node's notes. `now` is seconds of its own clock, `now_ms` the log's."""
 
     def __init__(self) -> None:
+        self.strategies = Strategies()  # the shell knows those that are installed
         self.turns = count()  # of brokers, for namespaces that are excluded from shedding
         self._hits = 0
         self._split_hits: Hits = {}
+        self._loads = Recorded()  # of brokers, less the mean of all
+        self._traffic = Recorded()  # of this broker's bundles
         self._leaving: dict[str, str] = {}  # bundles that the balancer moves, and whom they leave
         self._bundles: dict[str, int] = {}  # when the balancer's move of each was through
         self._brokers: dict[str, int] = {}
@@ -104,9 +115,11 @@ class BalanceCycle:
         """The balancer's move of a bundle has begun."""
         self._leaving[bundle] = source
         self._hits = 0
+        self._loads = self._loads.disturbed()
 
     def settled(self, bundle: str, at_ms: int) -> None:
         """A bundle is on no move any more; if the balancer moved it, that is through."""
+        self._loads = self._loads.disturbed()
         if bundle in self._leaving:
             self._bundles[bundle] = at_ms
             self._brokers[self._leaving.pop(bundle)] = at_ms
@@ -158,6 +171,10 @@ class BalanceCycle:
         known = ShedderState(self._hits, dict(self._brokers), self._bundles)
         return remembered(known, settings, now_ms)
 
+    def thresholds(self, settings: BalanceSettings) -> Thresholds:
+        """Those that hold for the next cycle of shedding."""
+        return shedding_thresholds(settings, self._loads)
+
     def shed(self, state: StateReader, seen: Seen, settings: BalanceSettings, now_ms: int) -> Round:
         """One cycle, which counts for the next ones."""
         return self.shed_by(self.view(state, seen, settings, now_ms), settings, now_ms)
@@ -166,16 +183,31 @@ class BalanceCycle:
         """The same, of a view that is there already."""
         before = self.state(settings, now_ms)
         self._bundles = dict(before.unloaded_bundles)
-        after, found = decide(before, view, settings, now_ms)
+        held = self.thresholds(settings)
+        after, found = decide(before, view, held.settings, now_ms, self.strategies)
         self._hits, self._brokers = after.hits, dict(after.unloaded_brokers)
-        return found
+        if found.std is not None:
+            most = held.settings.shedding_condition_hit_count_threshold
+            ended = before.hits if found.condition is None and before.hits <= most else 0
+            self._loads = self._loads.sampled(apart(view, settings, now_ms), ended)
+        return msgspec.structs.replace(found, thresholds=held.why)
 
     # --- splitting ----------------------------------------------------------------------
 
     def split(self, view: OwnerView, settings: BalanceSettings) -> SplitRound:
         """One cycle of a broker's own bundles."""
-        self._split_hits, found = decide_splits(self._split_hits, view, settings)
-        return found
+        before, held = self._split_hits, split_thresholds(settings, self._traffic)
+        self._split_hits, found = decide_splits(before, view, held.settings, self.strategies)
+        going_on = {each.bundle for each in found.decisions} | self._split_hits.keys()
+        most = held.settings.namespace_bundle_split_condition_hit_count_threshold
+        ended = [
+            row
+            for bundle, row in before.items()
+            if bundle in view.loads and bundle not in going_on and row <= most
+        ]
+        traffic = {name: load.msg_throughput for name, load in view.loads.items() if load.is_sound}
+        self._traffic = self._traffic.sampled(traffic, max(ended, default=0))
+        return msgspec.structs.replace(found, thresholds=held.why)
 
 
 def unloads(
@@ -195,12 +227,13 @@ def unloads(
         cause = _CAUSES[each.reason]
         record = propose.release(actor, each.bundle, unit, each.destination, new_id(), cause)
         if record is not None:
-            grounds = _grounds(each, seen, settings)
+            rule = rule_of(each.reason.value, found.strategy, found.thresholds, found.fault)
+            grounds = _grounds(each, rule, seen, settings)
             records.append(msgspec.structs.replace(record, choice=(grounds,)))
     return records
 
 
-def _grounds(unload: Unload, seen: Seen, settings: BalanceSettings) -> Grounds:
+def _grounds(unload: Unload, rule: str, seen: Seen, settings: BalanceSettings) -> Grounds:
     pair = [each for each in (unload.source, unload.destination) if each]
     weighed = tuple(
         Weighed(broker, seen.loads[broker].weighted_max_ema)
@@ -208,7 +241,7 @@ def _grounds(unload: Unload, seen: Seen, settings: BalanceSettings) -> Grounds:
         if broker in seen.loads
     )
     return Grounds(
-        unload.reason.value,
+        rule,
         len(seen.candidates),
         unload.std_before,
         unload.std_after,
@@ -218,7 +251,7 @@ def _grounds(unload: Unload, seen: Seen, settings: BalanceSettings) -> Grounds:
 
 
 def splits(found: SplitRound, state: StateReader, actor: Actor, new_id: NewId) -> list[UnitMove]:
-    """The records that a round of splits asks for."""
+    """The records that a round of splits asks for; where settings alone say why, the cause does."""
     records = []
     for each in found.decisions:
         unit = state.unit(each.bundle)
@@ -226,5 +259,7 @@ def splits(found: SplitRound, state: StateReader, actor: Actor, new_id: NewId) -
             continue
         record = propose.split(actor, each.bundle, unit, [each.boundary], new_id())
         if record is not None:
-            records.append(msgspec.structs.replace(record, cause=_CAUSES[each.reason]))
+            why = rule_of(each.reason.value, found.strategy, found.thresholds, found.fault)
+            said = (Grounds(why, 0, -1.0, -1.0, ()),) if why != each.reason.value else ()
+            records.append(msgspec.structs.replace(record, cause=_CAUSES[each.reason], choice=said))
     return records

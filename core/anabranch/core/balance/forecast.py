@@ -29,6 +29,7 @@ from anabranch.core.balance.shedding import (
     remembered,
     usable_loads,
 )
+from anabranch.core.balance.strategies import Strategies
 
 SHEDDING_FIELDS = (
     "enabled",
@@ -41,7 +42,10 @@ SHEDDING_FIELDS = (
     "shedding_condition_hit_count_threshold",
     "max_number_of_broker_shedding_per_cycle",
     "broker_load_target_std",
+    "adjusted_thresholds_enabled",
+    "adjusted_thresholds_max_factor",
     "transfer_enabled",
+    "load_shedding_strategy",
     "broker_overloaded_threshold_percentage",
     "broker_load_data_ttl_in_seconds",
     "broker_max_topics",
@@ -63,13 +67,19 @@ class NoCycle(StrEnum):
 
 
 class Basis(msgspec.Struct, frozen=True):
-    """What a forecast begins with. It is of values only: nothing changes it, nor does it change."""
+    """What a forecast begins with. It is of values only: nothing changes it, nor does it change.
+
+    `settings`: with the thresholds that hold, in all cycles: in thought there is no noise.
+    `thresholds`: why, as of a `Round`. `strategies`: a copy, whose faults are its own.
+    """
 
     state: ShedderState
     view: ClusterView
     settings: BalanceSettings
     now_ms: int
     prevented: NoCycle | None = None
+    thresholds: str = ""
+    strategies: Strategies | None = None
 
 
 class SeenBroker(msgspec.Struct, frozen=True):
@@ -106,6 +116,8 @@ def basis(
     settings: BalanceSettings,
     now_ms: int,
     prevented: NoCycle | None = None,
+    thresholds: str = "",
+    strategies: Strategies | None = None,
 ) -> Basis:
     """Takes down all that a forecast could ask, of reported bundles."""
     owners = {
@@ -122,7 +134,7 @@ def basis(
     taken = msgspec.structs.replace(
         view, owner_of=_asked(owners), in_group=_counted(view.policies, groups)
     )
-    return Basis(state, taken, settings, now_ms, prevented)
+    return Basis(state, taken, settings, now_ms, prevented, thresholds, strategies)
 
 
 def forecast(begin: Basis, cycles: int) -> Outlook:
@@ -163,6 +175,8 @@ class _Trial:
     def __init__(self, begin: Basis) -> None:
         self._state = begin.state
         self._settings = begin.settings
+        self._thresholds = begin.thresholds
+        self._strategies = begin.strategies
         self._now_ms = begin.now_ms
         self._before = begin.view
         self._owners: dict[str, str] = {}  # of what was moved in thought
@@ -175,7 +189,7 @@ class _Trial:
         """The next one; what it decides is done, and reported, before the one after it."""
         settings, now_ms = self._settings, self._now_ms
         known = remembered(self._state, settings, now_ms)
-        self._state, found = decide(known, self._view, settings, now_ms)
+        self._state, found = decide(known, self._view, settings, now_ms, self._strategies)
         for exchange in found.exchanges:
             moves = [move for step in exchange.steps for move in step.moves]
             if moves:
@@ -184,7 +198,7 @@ class _Trial:
                 self._hand_over(moves)
         self._now_ms += round(settings.shedding_interval_minutes * 60_000)
         self._report({broker for broker, _ in found.ignored})
-        return found
+        return msgspec.structs.replace(found, thresholds=self._thresholds)
 
     def _owner_of(self, bundle: str) -> str:
         return self._owners.get(bundle) or self._before.owner_of(bundle)

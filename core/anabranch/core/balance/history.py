@@ -26,7 +26,8 @@ class AutomaticMove(msgspec.Struct, frozen=True, rename="camel"):
     """The same with what came of it.
 
     `deviation`: of the brokers' loads when it was decided; `predicted`: as it should be after this
-    one; `observed`: as the next cycle that moved anything has found it. None: not known.
+    one; `observed`: as the next cycle that moved anything has found it. None: not known. `rule`: as
+    of `Grounds`.
     """
 
     offset: int
@@ -38,6 +39,7 @@ class AutomaticMove(msgspec.Struct, frozen=True, rename="camel"):
     deviation: float | None
     predicted: float | None
     observed: float | None
+    rule: str = ""
 
 
 def logged_move(
@@ -79,6 +81,7 @@ def automatic_moves(logged: Iterable[LoggedMove]) -> list[AutomaticMove]:
                 deviation=deviation,
                 predicted=None if grounds is None else _known(grounds.predicted),
                 observed=observed,
+                rule="" if grounds is None else grounds.rule,
             )
         )
     return found[::-1]

@@ -8,7 +8,7 @@ worse than without it is refused, which throughputs that do not fit the loads ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum, unique
 from typing import Final
 
@@ -68,6 +68,7 @@ class Stopped(StrEnum):
     ALL_SEEN = "no other bundle that was reported may be moved"
     TOO_MUCH = "the next bundle would be too much, and nothing that comes back makes up for it"
     WORSE = "the next bundle, with what comes back for it, would make the deviation worse"
+    ASKED = "the strategy asks for no more of these two"
 
     @property
     def is_missing_report(self) -> bool:
@@ -254,6 +255,22 @@ def offload(pair: Pair, view: ClusterView, permits: Permits) -> Exchange:
         next_bundle,
         tuple(unmoved),
     )
+
+
+def as_asked(pair: Pair, bundles: Iterable[str], view: ClusterView, permits: Permits) -> Exchange:
+    """What the pair exchanges where a strategy of one's own has named the source's bundles."""
+    loads = dict(_reported(view, pair.source))
+    moved, steps, unmoved = 0.0, list[ExchangeStep](), list[tuple[str, Unmoved]]()
+    for bundle in bundles:
+        refusal = permits.refusal(bundle, pair.source, pair.destination)
+        if refusal is not None:
+            unmoved.append((bundle, refusal))
+            continue
+        moved += _throughput(loads[bundle])
+        move = BundleMove(bundle, pair.source, pair.destination)
+        steps.append(ExchangeStep((move,), pair.squares(moved)))
+    ends = tuple(steps), Stopped.ASKED, "", tuple(unmoved)
+    return Exchange(pair.source, pair.destination, pair.wanted, moved, *ends)
 
 
 _NOTHING: Final = TopBundlesLoadData()

@@ -75,6 +75,7 @@ class BalanceSettings(msgspec.Struct, frozen=True, kw_only=True, rename=setting_
     broker_max_topics: int = 50_000
     prefer_later_versions: bool = False
     failure_domains_enabled: bool = False
+    load_placement_strategy: str = ""
 
     # Shedding.
     shedding_enabled: bool = True
@@ -87,6 +88,11 @@ class BalanceSettings(msgspec.Struct, frozen=True, kw_only=True, rename=setting_
     max_number_of_broker_shedding_per_cycle: int = 3
     broker_load_target_std: float = 0.25
     transfer_enabled: bool = True
+    load_shedding_strategy: str = ""  # of one's own, by name; "": the built-in one
+
+    # Thresholds of both that follow the noise of the load.
+    adjusted_thresholds_enabled: bool = False
+    adjusted_thresholds_max_factor: float = 2.0
 
     # Splitting.
     auto_bundle_split_enabled: bool = True
@@ -101,6 +107,7 @@ class BalanceSettings(msgspec.Struct, frozen=True, kw_only=True, rename=setting_
     namespace_bundle_max_bandwidth_mbytes: float = 100.0
     default_namespace_bundle_split_algorithm: SplitAlgorithm = SplitAlgorithm.RANGE
     flow_or_qps_difference_threshold_percentage: float = 10.0
+    bundle_split_strategy: str = ""
 
     # Service units' states.
     service_unit_state_tombstone_delay_time_in_seconds: float = 3600.0
@@ -135,6 +142,7 @@ _LEAST_ONE: Final = (
     "broker_max_topics",
     "namespace_maximum_bundles",
     "namespace_bundle_max_topics",
+    "adjusted_thresholds_max_factor",
 )
 _POSITIVE: Final = (
     "report_update_max_interval_minutes",

@@ -20,9 +20,18 @@ import msgspec
 
 from anabranch.core.balance.broker_load import BrokerLoadData, fault_of, has_cooled, is_stale
 from anabranch.core.balance.counters import BalanceResult, UnloadReason
-from anabranch.core.balance.offload import BundleMove, ClusterView, Exchange, Pair, Permits, offload
+from anabranch.core.balance.offload import (
+    BundleMove,
+    ClusterView,
+    Exchange,
+    Pair,
+    Permits,
+    as_asked,
+    offload,
+)
 from anabranch.core.balance.settings import NAMES, BalanceSettings
 from anabranch.core.balance.spread import spread
+from anabranch.core.balance.strategies import Strategies, StrategyKind, WantedMove, reported_by
 
 _OVERLOADED, _UNDERLOADED = UnloadReason.OVERLOADED, UnloadReason.UNDERLOADED
 _UNDER_MAX: Final = 0.5
@@ -66,6 +75,7 @@ class RoundEnd(StrEnum):
     HITS = "it has not been so for enough cycles in a row"
     SERVED = "as many brokers are served as may be in a cycle"
     NO_PAIRS = "no two brokers are left that could exchange bundles"
+    ASKED = "the strategy that decides asks for no more"
 
     @property
     def setting(self) -> str:
@@ -89,7 +99,9 @@ class Round(msgspec.Struct, frozen=True):
     as expected when all is done. `skipped`: the reason that is counted where nothing is decided.
     `ignored`: the loads that took no part, and why. `exchanges`: each pair, and where it stopped.
     `condition`: why there is something to do, None where there is not. `awaited`: the brokers whose
-    next report the call waited for.
+    next report the call waited for. `thresholds`: those that held in place of the settings, and
+    why; "" for none. `strategy`: the one of one's own that decided, "" for the built-in one;
+    `fault`: why the one that is set did not.
     """
 
     decisions: tuple[Unload, ...]
@@ -103,6 +115,9 @@ class Round(msgspec.Struct, frozen=True):
     ignored: tuple[tuple[str, str], ...] = ()
     condition: UnloadReason | None = None
     awaited: tuple[str, ...] = ()
+    thresholds: str = ""
+    strategy: str = ""
+    fault: str = ""
 
     @property
     def counted(self) -> tuple[BalanceResult, UnloadReason] | None:
@@ -111,7 +126,11 @@ class Round(msgspec.Struct, frozen=True):
 
 
 def decide(
-    state: ShedderState, view: ClusterView, settings: BalanceSettings, now_ms: int
+    state: ShedderState,
+    view: ClusterView,
+    settings: BalanceSettings,
+    now_ms: int,
+    strategies: Strategies | None = None,
 ) -> tuple[ShedderState, Round]:
     """One call of the transfer shedder. It has an answer to whatever it is given."""
     available = {each.broker for each in view.candidates}
@@ -139,7 +158,9 @@ def decide(
     if missing:
         return nothing(UnloadReason.NO_LOAD_DATA, RoundEnd.LOAD_MISSING, missing)
     call = _Call(loads, settings)
-    condition = call.condition()
+    own = strategies or Strategies()
+    asked = own.wanted(msgspec.structs.replace(view, loads=loads), settings)
+    condition = call.condition() if asked is None else next((each.reason for each in asked), None)
     met = condition is not None
     hits = state.hits + 1 if met else 0
     state = msgspec.structs.replace(state, hits=hits)
@@ -147,26 +168,28 @@ def decide(
         *((), RoundEnd.BALANCED, hits, call.average, call.std, call.std),
         ignored=ignored,
         condition=condition,
+        strategy="" if asked is None else settings.load_shedding_strategy,
+        fault=own.fault(StrategyKind.SHEDDER, settings),
     )
     if hits <= settings.shedding_condition_hit_count_threshold:
-        ended = RoundEnd.HITS if met else RoundEnd.BALANCED
+        at_rest = RoundEnd.BALANCED if asked is None else RoundEnd.ASKED
+        ended = RoundEnd.HITS if met else at_rest
         return state, msgspec.structs.replace(done, ended=ended, skipped=UnloadReason.HIT_COUNT)
     std = call.std
-    ended = call.serve(view, state.unloaded_bundles)
+    permits = Permits(view, settings, state.unloaded_bundles)
+    ended = call.serve(view, permits) if asked is None else call.follow(asked, view, permits)
     skipped = None if call.decisions else call.empty_reason()
     if call.decisions:
         state = msgspec.structs.replace(state, hits=0)
-    return state, Round(
-        tuple(call.decisions),
-        ended,
-        state.hits,
-        call.average,
-        std,
-        call.std,
-        skipped,
-        tuple(call.exchanges),
-        ignored,
-        condition,
+    return state, msgspec.structs.replace(
+        done,
+        decisions=tuple(call.decisions),
+        ended=ended,
+        hits=state.hits,
+        std=std,
+        std_after=call.std,
+        skipped=skipped,
+        exchanges=tuple(call.exchanges),
     )
 
 
@@ -194,6 +217,14 @@ def usable_loads(
         else:
             loads[broker] = load
     return loads, stale, tuple(ignored)
+
+
+def apart(view: ClusterView, settings: BalanceSettings, now_ms: int) -> dict[str, float]:
+    """Each load that decisions may be made by, less the mean of all."""
+    available = {each.broker for each in view.candidates}
+    loads, _, _ = usable_loads(view.loads, available, settings, now_ms)
+    average, _ = deviation(loads.values()) if loads else (0.0, 0.0)
+    return {broker: load.weighted_max_ema - average for broker, load in loads.items()}
 
 
 def remembered(state: ShedderState, settings: BalanceSettings, now_ms: int) -> ShedderState:
@@ -254,9 +285,8 @@ class _Call:
         beyond = self.average + self._settings.broker_load_target_std
         return load.weighted_max_ema > most and load.weighted_max_ema > beyond
 
-    def serve(self, view: ClusterView, recently: Mapping[str, int]) -> RoundEnd:
+    def serve(self, view: ClusterView, permits: Permits) -> RoundEnd:
         """Decides for one pair after the other."""
-        permits = Permits(view, self._settings, recently)
         served = 0
         while self._lowest < self._highest:
             if served >= self._settings.max_number_of_broker_shedding_per_cycle:
@@ -274,6 +304,35 @@ class _Call:
                 served += 1
                 self._lowest += 1
         return RoundEnd.NO_PAIRS
+
+    def follow(self, asked: Iterable[WantedMove], view: ClusterView, permits: Permits) -> RoundEnd:
+        """Decides what a strategy of one's own asks for, pair by pair, as far as it may be."""
+        sources = reported_by(view.top, self._loads)
+        pairs: dict[tuple[str, str], list[WantedMove]] = {}
+        for each in asked:
+            pairs.setdefault((sources[each.bundle], each.destination), []).append(each)
+        served: set[str] = set()
+        for (source, destination), wanted in pairs.items():
+            if len(served | {source}) > self._settings.max_number_of_broker_shedding_per_cycle:
+                return RoundEnd.SERVED
+            pair = Pair(source, destination, self._loads[source], self._loads[destination])
+            exchange = as_asked(pair, [each.bundle for each in wanted], view, permits)
+            self.exchanges.append(exchange)
+            if exchange.steps:
+                self._take(exchange, wanted[0].reason)
+                served.add(source)
+                self._weigh(pair, exchange.moved)
+        return RoundEnd.ASKED
+
+    def _weigh(self, pair: Pair, moved: float) -> None:
+        """Gives both brokers the loads that they should have then, for later pairs of them."""
+        after = pair.after(moved)
+        both = ((pair.source, pair.high), (pair.destination, pair.low))
+        weighed = {
+            broker: msgspec.structs.replace(load, weighted_max_ema=then)
+            for (broker, load), then in zip(both, after, strict=True)
+        }
+        self._loads = {**self._loads, **weighed}
 
     def _take(self, exchange: Exchange, reason: UnloadReason) -> None:
         """Turns a pair's steps into decisions, and the deviation into what is expected then."""

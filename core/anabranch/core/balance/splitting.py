@@ -16,6 +16,7 @@ import msgspec
 from anabranch.core.balance.bundle_load import BundleLoad
 from anabranch.core.balance.counters import SplitReason
 from anabranch.core.balance.settings import BalanceSettings, SplitAlgorithm
+from anabranch.core.balance.strategies import Cut, Strategies, StrategyKind
 from anabranch.core.balance.usage import is_sound
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.ring import HashRange, split_bundle_name
@@ -47,12 +48,15 @@ class SplitRound(msgspec.Struct, frozen=True):
     """What one cycle came to: decisions, and bundles that cannot be split, each with the reason.
 
     Each of the latter is counted as a failure. `waiting`: bundles over a limit that are left as
-    they are for now, and why.
+    they are for now, and why. `thresholds`, `strategy`, `fault`: as of `Round`.
     """
 
     decisions: tuple[BundleSplit, ...]
     failed: tuple[tuple[str, str], ...]
     waiting: tuple[tuple[str, str], ...]
+    thresholds: str = ""
+    strategy: str = ""
+    fault: str = ""
 
 
 class OwnerView(msgspec.Struct, frozen=True):
@@ -74,9 +78,14 @@ Hits = Mapping[str, int]  # by bundle: in how many cycles in a row it was over a
 
 
 def decide_splits(
-    hits: Hits, view: OwnerView, settings: BalanceSettings
+    hits: Hits,
+    view: OwnerView,
+    settings: BalanceSettings,
+    strategies: Strategies | None = None,
 ) -> tuple[dict[str, int], SplitRound]:
     """One cycle. It has an answer to whatever it is given."""
+    own = strategies or Strategies()
+    cuts = own.cuts(view.loads, settings)
     counts = {bundle: count for bundle, count in hits.items() if bundle in view.loads}
     blocked = _Blocked(view.splitting)
     decided: list[BundleSplit] = []
@@ -90,10 +99,11 @@ def decide_splits(
             namespace, whole = split_bundle_name(bundle)
             if not whole.splittable:
                 raise InvalidInputError(f"bundle {bundle} holds a single hash")
-            reason, why = _over(load, settings)
-            if reason is None:
+            cut = cuts.get(bundle) if cuts is not None else _over(bundle, load, settings)
+            if cut is None:
                 counts.pop(bundle, None)
                 continue
+            why = cut.why
             counts[bundle] = counts.get(bundle, 0) + 1
             if counts[bundle] <= settings.namespace_bundle_split_condition_hit_count_threshold:
                 waiting.append((bundle, f"{why}, in {counts[bundle]} cycles in a row so far"))
@@ -107,20 +117,26 @@ def decide_splits(
             if blocked.blocks(namespace, whole):
                 waiting.append((bundle, f"{why}, but its parent or child is being split"))
                 continue
-            boundary = _boundary(whole, view.topics(bundle), settings)
+            boundary = cut.boundary
+            if boundary is None:
+                boundary = _boundary(whole, view.topics(bundle), settings)
         except InvalidInputError as error:
             failed.append((bundle, str(error)))
             continue
         del counts[bundle]
         added[namespace] = added.get(namespace, 0) + 1
-        decided.append(BundleSplit(bundle, boundary, reason, why))
+        decided.append(BundleSplit(bundle, boundary, cut.reason, why))
         if len(decided) >= settings.max_number_of_bundles_to_split_per_cycle:
             break
-    return counts, SplitRound(tuple(decided), tuple(failed), tuple(waiting))
+    return counts, SplitRound(
+        *(tuple(decided), tuple(failed), tuple(waiting)),
+        strategy="" if cuts is None else settings.bundle_split_strategy,
+        fault=own.fault(StrategyKind.SPLIT, settings),
+    )
 
 
-def _over(load: BundleLoad, settings: BalanceSettings) -> tuple[SplitReason | None, str]:
-    """The first limit that a bundle is over, and that in words."""
+def _over(bundle: str, load: BundleLoad, settings: BalanceSettings) -> Cut | None:
+    """A cut for the first limit that a bundle is over; None for none."""
     sessions = load.consumers + load.producers
     limits = (
         (SplitReason.TOPICS, load.topics, settings.namespace_bundle_max_topics, "topics"),
@@ -131,8 +147,8 @@ def _over(load: BundleLoad, settings: BalanceSettings) -> tuple[SplitReason | No
     if load.is_sound:
         for reason, found, most, unit in limits:
             if found > most and (most > 0 or reason is not SplitReason.SESSIONS):
-                return reason, f"{found:.0f} {unit} are more than {most:.0f}"
-    return None, ""
+                return Cut(bundle, reason, f"{found:.0f} {unit} are more than {most:.0f}")
+    return None
 
 
 class _Blocked:

@@ -14,6 +14,7 @@ import numpy as np
 
 from anabranch.core.archives.archive import ArchiveOp
 from anabranch.core.bundles.unit import LEADERSHIP, Move, Unit
+from anabranch.core.log.grounds import BUILT_IN, strategy_of
 from anabranch.core.log.records import (
     ArchiveChange,
     ClusterSettings,
@@ -116,6 +117,7 @@ class Figures(msgspec.Struct):
     flapping: int = 0
     units: int = 0
     expired: list[tuple[int, str]] = []  # when the session of which broker was ended by another
+    decided_by: dict[str, int] = {}  # decisions of the load balancer by strategy
     segments: dict[str, list[SegmentSpan]] = {}  # topic -> its segments, in the order of their ids
 
 
@@ -186,6 +188,7 @@ class Statistics:
         self._moves: defaultdict[str, int] = defaultdict(int)
         self._flaps: dict[str, Flap] = {}
         self._expired: list[tuple[int, str]] = []
+        self._decided_by: Counter[str] = Counter()
         self._segments: dict[str, dict[int, SegmentSpan]] = {}
 
     def count(self, timestamps_ms: Sequence[int], codes: Sequence[int]) -> None:
@@ -216,6 +219,11 @@ class Statistics:
             self._ended[record.broker] = (record.evidence_ms or timestamp_ms, timestamp_ms)
         if record.op is SessionOp.EXPIRE:
             self._expired.append((timestamp_ms, record.broker))
+
+    def decided(self, record: UnitMove) -> None:
+        """An accepted move that the load balancer decided on, or chose the broker of."""
+        rule = record.choice[0].rule if record.choice else ""
+        self._decided_by[strategy_of(rule) or BUILT_IN] += 1
 
     def topic(self, timestamp_ms: int, record: TopicChange, changes: tuple[Change, ...]) -> None:
         """An accepted move of a scalable topic."""
@@ -330,6 +338,7 @@ class Statistics:
             len(flaps),
             len(self._owners),
             self._expired,
+            dict(self._decided_by),
             {key: list(spans.values()) for key, spans in self._segments.items()},
         )
 
@@ -337,6 +346,7 @@ class Statistics:
 def summed(parts: list[Figures]) -> Figures:
     """The figures of the whole log."""
     counts: Counter[int] = Counter()
+    decided: Counter[str] = Counter()
     histograms: tuple[Counter[int], ...] = (Counter(), Counter(), Counter(), Counter())
     held: dict[str, Counter[int]] = {}
     whole = Figures()
@@ -357,7 +367,9 @@ def summed(parts: list[Figures]) -> Figures:
         whole.units += part.units
         whole.expired = whole.expired or part.expired  # every part sees them all
         whole.segments = whole.segments | part.segments
+        decided.update(part.decided_by)
     whole.counts = dict(counts)
+    whole.decided_by = dict(sorted(decided.items()))
     whole.hand_overs, whole.fail_overs, whole.last_signs, whole.reshapes = map(dict, histograms)
     whole.held = {broker: dict(bins) for broker, bins in held.items()}
     whole.flaps = sorted(whole.flaps, key=lambda flap: (-flap.moves, flap.unit))[:100]

@@ -36,7 +36,8 @@ class BalanceFigures(msgspec.Struct, frozen=True):
     beginning until the deviation was at this setting's own target for the first time, None for
     never; `above_s`: how long it was above that; `above_first_s`: above the target of the first
     setting, the same yardstick for all. `ended`: cycles by why they decided no more,
-    in the names of `RoundEnd`.
+    in the names of `RoundEnd`. `decided_by`: moves by the strategy that decided; `faults`: cycles
+    in which the one that is set did not, by why.
     """
 
     seconds: float
@@ -55,6 +56,8 @@ class BalanceFigures(msgspec.Struct, frozen=True):
     above_first_s: float
     reasons: Mapping[str, int]
     ended: Mapping[str, int]
+    decided_by: Mapping[str, int]
+    faults: Mapping[str, int]
 
     def form(self) -> dict[str, object]:
         """The figures as JSON has them."""

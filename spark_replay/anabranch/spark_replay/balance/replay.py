@@ -27,6 +27,8 @@ from anabranch.core.balance.reports import BrokerReports, Resources, sample_of
 from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.balance.shedding import Unload
 from anabranch.core.balance.spread import deviation_of
+from anabranch.core.balance.strategies import Strategies
+from anabranch.core.log.grounds import BUILT_IN
 from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.ring import split_bundle_name
 from anabranch.spark_replay.balance.brokers import BrokerModel
@@ -36,6 +38,7 @@ from anabranch.spark_replay.report.charts import Bins
 _MANAGER: Final = "replayed"
 _VERSION: Final = "1.0.0"
 _LISTED_MAX: Final = 500
+_FAULTS_MAX: Final = 10
 _LOOK_MS: Final = 60_000  # between two looks whether a report of top bundles is old
 
 
@@ -84,6 +87,7 @@ class BalanceReplay:
         yardstick: BalanceSettings,
         rules: ReplayRules,
         bins: Bins,
+        strategies: Strategies | None = None,
     ) -> None:
         self._recording = recording
         self._settings = settings
@@ -100,12 +104,16 @@ class BalanceReplay:
         }
         self._under_way: dict[str, _Move] = {}
         self._cycle = BalanceCycle()
+        if strategies is not None:
+            self._cycle.strategies = strategies.copy()
         self._told: dict[str, BrokerLoadData] = {}
         self._top: dict[str, TopBundlesLoadData] = {}
         self._left: dict[str, tuple[str, int]] = {}  # whom a bundle left, and when
         self._counts = Counter[str]()
         self._reasons = Counter[str]()
         self._ended = Counter[str]()
+        self._decided_by = Counter[str]()
+        self._faults = Counter[str]()
         self._moves_of = Counter[str]()
         self._log: list[ReplayedMove] = []
         self._deviations: list[float] = []  # of each step
@@ -185,6 +193,10 @@ class BalanceReplay:
         self._counts["cycles"] += 1
         self._counts["acting"] += bool(found.decisions)
         self._ended[found.ended.name.lower()] += 1
+        if found.decisions:
+            self._decided_by[found.strategy or BUILT_IN] += len(found.decisions)
+        if found.fault:
+            self._faults[found.fault] += 1
         for each in found.decisions:
             self._begin(each)
         self._settle()
@@ -231,7 +243,7 @@ class BalanceReplay:
 
     def _next_owner(self, bundle: str) -> str:
         """Whom the next look-up finds, where no destination is named."""
-        rules = ChoiceRules(self._settings, _MANAGER, NO_POLICIES)
+        rules = ChoiceRules(self._settings, _MANAGER, NO_POLICIES, self._cycle.strategies)
         choose = LoadChooser(MemoryReplica(), rules, self._candidate)
         broker, _ = choose(bundle, {name: len(each.owned) for name, each in self._brokers.items()})
         return broker
@@ -275,6 +287,8 @@ class BalanceReplay:
             * step_s,
             reasons=dict(sorted(self._reasons.items())),
             ended=dict(sorted(self._ended.items())),
+            decided_by=dict(sorted(self._decided_by.items())),
+            faults=dict(self._faults.most_common(_FAULTS_MAX)),
         )
 
     def _over_time(self) -> list[float]:

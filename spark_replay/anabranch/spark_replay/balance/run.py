@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from anabranch.core.balance.recording import LoadRecording, parse_recording
 from anabranch.core.balance.settings import BalanceSettings
+from anabranch.core.balance.strategies import Strategies
 from anabranch.core.errors import AnabranchError, InvalidInputError
 from anabranch.jars.java import find_java
 from anabranch.spark_replay.backtest.run import BAD_INPUT, DONE
@@ -41,6 +42,7 @@ SHOWN: Final = (
     'off={"loadBalancerSheddingEnabled": false}',
     'tight={"loadBalancerBrokerLoadTargetStd": 0.1}',
     f"restless={_RESTLESS}",
+    'adjusted={"loadBalancerAdjustedThresholdsEnabled": true}',
 )
 _BINS_MAX: Final = 240
 _STEPS_MAX: Final = 2_000_000
@@ -61,6 +63,7 @@ class BalanceBacktestOptions(msgspec.Struct, frozen=True):
     rules: ReplayRules = ReplayRules()
     scratch_dir: Path | None = None
     spark: SparkSettings = SparkSettings()
+    strategies: Strategies | None = None  # of one's own, that settings may name
 
 
 def run_balance_backtest(options: BalanceBacktestOptions) -> int:
@@ -80,7 +83,9 @@ def run_balance_backtest(options: BalanceBacktestOptions) -> int:
         models = models_of(recording)
         with told_session("backtest", options.scratch_dir, options.spark) as (spark, progress):
             progress.step("replaying the balancer")
-            outcomes = replayed_by(spark, recording, models, variants, options.rules, bins)
+            outcomes = replayed_by(
+                spark, recording, models, variants, options.rules, bins, options.strategies
+            )
         found = BalanceComparison(
             path.name,
             (recording.begin_ms, recording.end_ms),
@@ -146,16 +151,19 @@ def replayed_by(
     variants: Variants,
     rules: ReplayRules,
     bins: Bins,
+    strategies: Strategies | None = None,
 ) -> list[BalanceOutcome]:
     """Each setting's outcome, in their order; each is a task of its own."""
     yardstick = next(iter(variants.values()))
     try:
-        shared = spark.sparkContext.broadcast((recording, models, yardstick, rules, bins))
+        shared = spark.sparkContext.broadcast(
+            (recording, models, yardstick, rules, bins, strategies)
+        )
 
         def replay(variant: tuple[str, BalanceSettings]) -> bytes:
             name, settings = variant
-            known, brokers, first, how, axis = shared.value
-            run = BalanceReplay(known, brokers, settings, first, how, axis)
+            known, brokers, first, how, axis, own = shared.value
+            run = BalanceReplay(known, brokers, settings, first, how, axis, own)
             return msgspec.msgpack.encode(run.run(name))
 
         tasks = spark.sparkContext.parallelize(list(variants.items()), len(variants))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from anabranch.core.log.grounds import BUILT_IN
 from anabranch.spark_replay.backtest.table import counted, duration
 from anabranch.spark_replay.balance.brokers import BrokerModel
 from anabranch.spark_replay.balance.outcome import BalanceComparison, BalanceFigures
@@ -82,6 +83,10 @@ def _why(found: BalanceComparison) -> Iterator[str]:
     for each in found.outcomes:
         yield f"{each.name}: moved for {counted(each.figures.reasons)}"
         yield f"  {cycles_in_words(each.figures)}"
+        if each.figures.decided_by.keys() - {BUILT_IN}:
+            yield f"  decided by {counted(each.figures.decided_by)}"
+        for fault, cycles in each.figures.faults.items():
+            yield f"  in {cycles:,} cycles {fault}"
 
 
 def _brokers(found: BalanceComparison) -> Iterator[str]:

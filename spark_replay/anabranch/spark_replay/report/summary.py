@@ -88,6 +88,7 @@ class Summary(msgspec.Struct, frozen=True):
         if not self.who:
             del fields["who"], fields["role_events"]
         fields["units"] = figures["units"]
+        fields["decided_by"] = figures["decided_by"]
         fields["flapping"] = {"units": figures["flapping"], "busiest": figures["flaps"]}
         return msgspec.json.format(msgspec.json.encode(fields), indent=2).decode()
 

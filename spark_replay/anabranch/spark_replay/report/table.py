@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from anabranch.core.log.grounds import BUILT_IN
 from anabranch.spark_replay.report.summary import Latency, Log, Summary, clock, gap_in_words
 
 
@@ -72,6 +73,10 @@ def _figures(summary: Summary) -> Iterator[str]:
     yield f"fail-over  {words(summary.fail_over)}"
     yield f"           since the last heartbeat: {words(summary.since_last_sign)}"
     yield f"reshape    {words(summary.reshape)}"
+    decided = summary.figures.decided_by
+    if decided.keys() - {BUILT_IN}:
+        by = ", ".join(f"{name} {count:,}" for name, count in decided.items())
+        yield f"balancing  decided by {by}"
     flapping = summary.figures.flapping
     if flapping:
         busiest = summary.figures.flaps[0]

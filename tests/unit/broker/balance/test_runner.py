@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
+from zipfile import ZipFile
 
+import pytest
+from hatchling.build import build_wheel
 from structlog.testing import capture_logs
 
 from anabranch.broker.balance.build import build_counts
 from anabranch.broker.balance.runner import BalanceRunner
+from anabranch.broker.balance.strategies import installed
 from anabranch.channel.codec import read_entry
 from anabranch.core.balance.bundle_load import BundleLoad
 from anabranch.core.balance.counters import BalanceResult, SplitReason, UnloadReason
 from anabranch.core.bundles.unit import Move
+from anabranch.core.log.grounds import strategy_of
 from anabranch.core.log.records import Cause, UnitMove
 from anabranch.core.names import Namespace
 from support.balance import give_all, tell
 from support.memory_cluster import MemoryCluster, MemoryNode, memory_cluster, until
 
+EXAMPLE = Path(__file__).parents[3] / "example_strategies"
 HOME = Namespace("public/shop")
 BUNDLES = 8
 SOON = {
@@ -64,8 +71,8 @@ class Scene:
 
 
 @asynccontextmanager
-async def balanced() -> AsyncIterator[Scene]:
-    async with memory_cluster(3, **SOON) as cluster:
+async def balanced(**settings: object) -> AsyncIterator[Scene]:
+    async with memory_cluster(3, **SOON | settings) as cluster:
         yield Scene(cluster, [Balanced(node) for node in cluster.nodes])
 
 
@@ -110,3 +117,41 @@ async def test_an_owner_splits_what_has_too_many_topics() -> None:
         assert record.actor == scene.hot.node.id
         done = (BalanceResult.SUCCESS, SplitReason.TOPICS)
         await until(lambda: scene.hot.counts.splits[done] == 1)
+
+
+@pytest.mark.parametrize(("name", "decides"), [("even-keel", True), ("lost", False)])
+async def test_an_installed_strategy_decides_and_one_that_cannot_is_named(
+    name: str, decides: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(EXAMPLE)
+    ZipFile(tmp_path / build_wheel(str(tmp_path))).extractall(tmp_path / "site")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    own = {
+        "loadBalancerLoadSheddingStrategy": name,
+        "loadBalancerLoadPlacementStrategy": "even-keel",
+        "loadBalancerBundleSplitStrategy": "even-keel",
+    }
+    async with balanced(**own) as scene:
+        for each in scene.nodes:
+            each.node.runtime.core.balance.strategies = installed()
+        bundles = await scene.heat()
+        loads = {each.node.id: 0.1 for each in scene.nodes} | {scene.hot.node.id: 0.9}
+        with capture_logs() as lines:
+            for each in scene.nodes:
+                tell(each.node, loads, {scene.hot.node.id: bundles})
+            await until(lambda: len(scene.of_hot()) < BUNDLES)
+            scene.hot.bundles = {scene.of_hot()[0]: BundleLoad(topics=2, lookups=2_000)}
+            await until(lambda: bool(scene.moves(Cause.SESSIONS)))
+        rules = {
+            what: {
+                strategy_of(record.choice[0].rule)
+                for record in scene.moves(*Cause)
+                if record.move is what and record.choice
+            }
+            for what in (Move.ASSIGN, Move.RELEASE, Move.SPLIT)
+        }
+        assert rules[Move.ASSIGN] == rules[Move.SPLIT] == {"even-keel"}
+        assert rules[Move.RELEASE] == ({name} if decides else {""})
+        told = [line for line in lines if line["event"] == "balance.strategy_failed"]
+        assert {line["strategy"] for line in told} == (set() if decides else {name})
+        assert all("even_keel:nowhere cannot be loaded" in line["why"] for line in told)

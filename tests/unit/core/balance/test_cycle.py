@@ -308,7 +308,9 @@ def test_a_cycle_goes_by_the_settings_that_are_said_to_be_its_own() -> None:
         found = forecast(balancer.basis(view.loads, top, asking, stage.now), 2)
         assert bool(found.cycles[0].decisions) is decides
     # How many a broker reports is not tried: it bounds what is reported in thought, too.
-    assert asked.names - {"max_number_of_bundles_in_bundle_load_report"} == set(SHEDDING_FIELDS)
+    reported = {"max_number_of_bundles_in_bundle_load_report"}
+    adjusted = {"adjusted_thresholds_max_factor"}  # asked for only where thresholds are
+    assert asked.names - reported == set(SHEDDING_FIELDS) - adjusted
 
 
 def test_who_is_about_to_leave_balances_nothing() -> None:

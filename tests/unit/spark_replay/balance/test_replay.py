@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 
 import msgspec
 import pytest
 
+from anabranch.core.balance.offload import ClusterView
 from anabranch.core.balance.recording import (
     BrokerLine,
     BundleLine,
@@ -17,6 +19,7 @@ from anabranch.core.balance.recording import (
     RecordedUse,
 )
 from anabranch.core.balance.settings import BalanceSettings
+from anabranch.core.balance.strategies import Strategies, StrategyKind, WantedMove
 from anabranch.spark_replay.balance.brokers import UseLine, models_of
 from anabranch.spark_replay.balance.outcome import BalanceOutcome
 from anabranch.spark_replay.balance.replay import BalanceReplay, ReplayRules
@@ -32,13 +35,16 @@ def replayed(
     rules: ReplayRules | None = None,
     yardstick: BalanceSettings = DEFAULT,
     minutes: int = 30,
+    strategies: Strategies | None = None,
 ) -> BalanceOutcome:
     """The recording, to so many minutes after its last line."""
     end = BrokerLine(lines[-1].time_ms + minutes * MINUTE_MS, B[0], 10 * MB)
     recording = LoadRecording([*lines, end])
     how = rules or ReplayRules()
     bins = bins_of(recording, how)
-    return BalanceReplay(recording, models_of(recording), settings, yardstick, how, bins).run("x")
+    models = models_of(recording)
+    run = BalanceReplay(recording, models, settings, yardstick, how, bins, strategies)
+    return run.run("x")
 
 
 def moves(outcome: BalanceOutcome) -> list[tuple[float, str, str, str]]:
@@ -199,3 +205,27 @@ def test_each_setting_has_its_own_target_and_the_first_one_s() -> None:
     figures = replayed(uneven, off, yardstick=BalanceSettings(broker_load_target_std=0.2)).figures
     assert figures.deviation_end == pytest.approx(0.1)
     assert (figures.above_s, figures.above_first_s) == (figures.seconds, 0)
+
+
+def nothing(view: ClusterView, settings: BalanceSettings) -> None:
+    return None
+
+
+def the_first_goes(view: ClusterView, settings: BalanceSettings) -> list[WantedMove]:
+    """Of HOT, to the other broker, as long as it is reported by the first."""
+    top = view.top.get(B[0])
+    return [WantedMove(PARTS[0], B[1])] if top and PARTS[0] in dict(top.bundles) else []
+
+
+def test_the_back_test_says_which_strategy_decided() -> None:
+    own = {"the-first": the_first_goes, "nothing": nothing}
+    sent = pickle.loads(pickle.dumps(Strategies({StrategyKind.SHEDDER: own})))
+    figures = {
+        name: replayed(HOT, BalanceSettings(load_shedding_strategy=name), strategies=sent).figures
+        for name in ("", *own)
+    }
+    assert figures["the-first"].decided_by == {"the-first": 1}
+    assert figures[""].decided_by == figures["nothing"].decided_by == {"built-in": 2}
+    [(fault, cycles)] = figures["nothing"].faults.items()
+    assert "strategy nothing did not decide: it raised TypeError" in fault
+    assert cycles == figures["nothing"].cycles - figures["nothing"].ended.get("cooling_down", 0)

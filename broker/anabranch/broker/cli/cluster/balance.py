@@ -160,6 +160,9 @@ def _result(cycle: CycleStats) -> str:
 
 def _lines(cycle: CycleStats, found: BalanceOutlook) -> Iterator[str]:
     """Why it moves what it moves, and why not more."""
+    if cycle.strategy:
+        yield f"strategy {cycle.strategy} decides"
+    yield from filter(None, (cycle.fault, cycle.thresholds))
     if cycle.condition is not None:
         row = f", in {count_of(cycle.hits, 'cycle')} in a row" if cycle.hits else ""
         yield f"there is a reason to move bundles: {cycle.condition}{row}"

@@ -73,6 +73,7 @@ def balance(
     Exit status 0: done. 2: could not run, or something was left out, which standard error names.
     """
     tidy_when_terminated()
+    from anabranch.broker.balance.strategies import installed
     from anabranch.spark_replay.balance.replay import ReplayRules
     from anabranch.spark_replay.balance.run import BalanceBacktestOptions, run_balance_backtest
 
@@ -83,6 +84,7 @@ def balance(
         varied=varied,
         json_path=json_path,
         html_path=html_path,
+        strategies=installed(),
         rules=ReplayRules(given["step"], given["move_seconds"], given["flap_window"]),
     )
     return run_balance_backtest(options)

@@ -67,6 +67,11 @@ class CycleStats(BaseModel):
     deviation: float | None
     predicted: float | None = Field(description="The deviation when all is done.")
     awaited: list[str] = Field(description="Brokers whose next report it waits for.")
+    thresholds: str = Field(
+        description="Thresholds that hold in place of the settings, and why; empty for none."
+    )
+    strategy: str = Field(description="Of your own, that decided; empty for the built-in one.")
+    fault: str = Field(description="Why the strategy that is set did not decide; empty if it did.")
     exchanges: list[ExchangeStats]
     unloads: list[UnloadStats]
 
@@ -104,6 +109,9 @@ class AutomaticMoveStats(BaseModel):
     reason: str
     deviation: float | None = Field(description="Of the loads, when it was decided.")
     predicted: float | None = Field(description="The same, as it should be after this one.")
+    rule: str = Field(
+        description="The reason, with the strategy and thresholds where not built in, or as set."
+    )
     observed: float | None = Field(
         description="As the next cycle that moved anything has found it; null for none yet."
     )

@@ -78,6 +78,7 @@ def _move(done: AutomaticMove) -> AutomaticMoveStats:
         reason=done.reason,
         deviation=done.deviation,
         predicted=done.predicted,
+        rule=done.rule,
         observed=done.observed,
     )
 
@@ -127,6 +128,9 @@ def _cycle(found: Round) -> CycleStats:
         deviation=found.std,
         predicted=found.std_after,
         awaited=list(found.awaited),
+        thresholds=found.thresholds,
+        strategy=found.strategy,
+        fault=found.fault,
         exchanges=[_exchange(each) for each in found.exchanges],
         unloads=[
             UnloadStats(

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from anabranch.core.bundles.unit import Move
-from anabranch.core.log.grounds import WEIGHED_MAX
+from anabranch.core.log.grounds import WEIGHED_MAX, strategy_of
 from anabranch.core.log.records import Cause, PlacementPolicyChange, UnitMove
 from anabranch.core.log.state import Change, Entity
 from anabranch.core.policies.patterns import matches
@@ -71,7 +71,9 @@ class Balance:
         if record.cause >= AUTOMATIC_FROM:
             self.moves.examined += 1
             for wrong in self._faults(timestamp_ms, record):
-                self.moves.violate(offset, f"{record.unit}: {record.move.name} {wrong}")
+                own = strategy_of(record.choice[0].rule) if record.choice else ""
+                by = f", by strategy {own}" if own else ""
+                self.moves.violate(offset, f"{record.unit}: {record.move.name}{by} {wrong}")
 
     # --- destinations -------------------------------------------------------------------
 
@@ -110,7 +112,9 @@ class Balance:
         if not record.choice or not record.choice[0].rule:
             return [*faults, "by the balancer does not say what it rested on"]
         grounds = record.choice[0]
-        if 0 <= grounds.deviation + _ROUNDING < grounds.predicted:
+        # A strategy of one's own may have another aim.
+        is_own = strategy_of(grounds.rule) != ""
+        if not is_own and 0 <= grounds.deviation + _ROUNDING < grounds.predicted:
             faults.append(
                 f"was to make the deviation {grounds.predicted:.3f}, where it was "
                 f"{grounds.deviation:.3f}"
