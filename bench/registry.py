@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.balance import decisions, hot_broker, reports
+from bench.balance import decisions, hot_broker, reports, thresholds
 from bench.clients import batching, latency, many_topics, scaling, throughput
 from bench.figure import Figure
 from bench.log import folding, roundtrip, starting
@@ -75,6 +75,13 @@ FIGURES = (
         "the rules' own, 109 in 10 cycles (tests/unit/core/balance/test_convergence.py)",
         "-",
         decisions.moves,
+    ),
+    Figure(
+        "thresholds",
+        "moves made and deviation left by thresholds that adjust themselves, the worse of both",
+        "at most what fixed ones do",
+        "-",
+        thresholds.compared,
     ),
     Figure(
         "reports",

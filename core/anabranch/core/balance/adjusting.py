@@ -57,7 +57,7 @@ class Recorded(msgspec.Struct, frozen=True):
 
     def disturbed(self) -> Recorded:
         """After a move."""
-        return msgspec.structs.replace(self, means={})
+        return msgspec.structs.replace(self, means={}) if self.means else self
 
     @property
     def noise(self) -> float:

@@ -159,7 +159,8 @@ def decide(
         return nothing(UnloadReason.NO_LOAD_DATA, RoundEnd.LOAD_MISSING, missing)
     call = _Call(loads, settings)
     own = strategies or Strategies()
-    asked = own.wanted(msgspec.structs.replace(view, loads=loads), settings)
+    # Who does not lead is told of no bundles, and only counts how long the condition has held.
+    asked = own.wanted(msgspec.structs.replace(view, loads=loads), settings) if view.top else None
     condition = call.condition() if asked is None else next((each.reason for each in asked), None)
     met = condition is not None
     hits = state.hits + 1 if met else 0
@@ -169,7 +170,7 @@ def decide(
         ignored=ignored,
         condition=condition,
         strategy="" if asked is None else settings.load_shedding_strategy,
-        fault=own.fault(StrategyKind.SHEDDER, settings),
+        fault=own.fault(StrategyKind.SHEDDER, settings) if view.top else "",
     )
     if hits <= settings.shedding_condition_hit_count_threshold:
         at_rest = RoundEnd.BALANCED if asked is None else RoundEnd.ASKED

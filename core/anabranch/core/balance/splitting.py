@@ -92,7 +92,8 @@ def decide_splits(
     failed: list[tuple[str, str]] = []
     waiting: list[tuple[str, str]] = []
     added: dict[str, int] = {}  # splits that this cycle has decided, by namespace
-    for bundle, load in view.loads.items():
+    for bundle in dict.fromkeys((*(cuts or ()), *view.loads)):  # what was asked for comes first
+        load = view.loads[bundle]
         if load.topics < 2 or not view.owns(bundle):
             continue
         try:

@@ -59,6 +59,10 @@ def raises(*given: object) -> None:
     raise ZeroDivisionError("by nothing")
 
 
+def own_raises() -> Strategies:
+    return own(StrategyKind.SHEDDER, raises)
+
+
 def endless(view: ClusterView, settings: BalanceSettings) -> Iterator[WantedMove]:
     while True:
         yield WantedMove(X, B)
@@ -77,6 +81,8 @@ def test_a_shedder_of_one_s_own_decides_what_moves_and_is_named() -> None:
     assert first.std_before > first.std_after == second.std_before > second.std_after
     begin = basis(ShedderState(), VIEW, OWN, NOW_MS, strategies=asked)
     assert [each.strategy for each in forecast(begin, 1).cycles] == ["own"]
+    _, found = decide(state, replace(VIEW, top={}), patient, NOW_MS, own_raises())
+    assert (found.hits, found.fault) == (2, ""), "who does not lead does not ask, and counts on"
     _, found = decide(ShedderState(9), VIEW, OWN, NOW_MS, shedder())
     assert (found.decisions, found.hits, found.ended) == ((), 0, RoundEnd.ASKED)
 
@@ -101,7 +107,7 @@ def test_what_may_not_move_stays_whatever_a_strategy_asks(
     ("strategies", "why"),
     [
         (Strategies(), "it is not installed on this node"),
-        (own(StrategyKind.SHEDDER, raises), "it raised ZeroDivisionError: by nothing"),
+        (own_raises(), "it raised ZeroDivisionError: by nothing"),
         (own(StrategyKind.SHEDDER, lambda view, settings: None), "it raised TypeError"),
         (own(StrategyKind.SHEDDER, endless), f"{X} is named twice"),
         (shedder("x"), "it answered 'x', which is no WantedMove"),
@@ -176,6 +182,9 @@ def test_a_split_of_one_s_own_decides_what_is_cut_and_where() -> None:
     assert (found.strategy, found.fault) == ("own", "")
     [middle] = split(lambda *_: [Cut(Y, SplitReason.TOPICS)]).decisions
     assert middle.boundary == 0x60000000, "where the algorithm of the settings cuts"
+    one = replace(OWN, max_number_of_bundles_to_split_per_cycle=1)
+    both = split(lambda *_: [Cut(Y, SplitReason.TOPICS), Cut(X, SplitReason.TOPICS)], one)
+    assert [each.bundle for each in both.decisions] == [Y], "the first one is the most urgent"
     full = replace(OWN, namespace_maximum_bundles=2)
     assert not split(lambda *_: [Cut(Y, SplitReason.TOPICS)], full).decisions
 
