@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from zipfile import ZipFile
 
 import pytest
-from hatchling.build import build_wheel
 from structlog.testing import capture_logs
 
 from anabranch.broker.balance.build import build_counts
@@ -22,9 +20,9 @@ from anabranch.core.log.grounds import strategy_of
 from anabranch.core.log.records import Cause, UnitMove
 from anabranch.core.names import Namespace
 from support.balance import give_all, tell
+from support.example_strategies import installed_in
 from support.memory_cluster import MemoryCluster, MemoryNode, memory_cluster, until
 
-EXAMPLE = Path(__file__).parents[3] / "example_strategies"
 HOME = Namespace("public/shop")
 BUNDLES = 8
 SOON = {
@@ -123,9 +121,7 @@ async def test_an_owner_splits_what_has_too_many_topics() -> None:
 async def test_an_installed_strategy_decides_and_one_that_cannot_is_named(
     name: str, decides: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(EXAMPLE)
-    ZipFile(tmp_path / build_wheel(str(tmp_path))).extractall(tmp_path / "site")
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.syspath_prepend(str(installed_in(tmp_path)))
     own = {
         "loadBalancerLoadSheddingStrategy": name,
         "loadBalancerLoadPlacementStrategy": "even-keel",
