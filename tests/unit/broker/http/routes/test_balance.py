@@ -24,6 +24,7 @@ SHOW = "/admin/v2/balance"
 PLAN = f"{SHOW}/plan"
 HOME = Namespace("public/shop")
 HITS = "loadBalancerSheddingConditionHitCountThreshold"
+STRATEGY = "loadBalancerLoadSheddingStrategy"
 TARGET = "loadBalancerBrokerLoadTargetStd"
 GRACE = "loadBalancerSheddingGracePeriodMinutes"
 
@@ -106,6 +107,24 @@ async def test_a_plan_tries_other_settings_and_changes_neither_the_log_nor_the_n
     assert "t/n/x" in now[1].unloaded_bundles
     assert leader.node.settings.load_balancer_broker_load_target_std == 0.25
     assert {name for name, _ in leader.node.operations.owned(hot.id)} == set(bundles)
+
+
+@on_nodes(3)
+async def test_a_plan_says_which_thresholds_would_hold_and_that_a_strategy_is_not_there(
+    nodes: list[HttpNode],
+) -> None:
+    leader, _, _ = await heated(nodes)
+    cycles_passed(leader, 11)
+    wanted = {"loadBalancerAdjustedThresholdsEnabled": True, STRATEGY: "absent"}
+    [cycle] = (await leader.http.post(PLAN, json=wanted)).json()["cycles"]
+    assert "target deviation 0.125 in place of 0.25" in cycle["thresholds"]
+    assert "strategy absent did not decide: it is not installed" in cycle["fault"]
+    assert (cycle["strategy"], bool(cycle["unloads"])) == ("", True), "the built-in one goes on"
+    sets = f"--set {STRATEGY}=absent --set loadBalancerAdjustedThresholdsEnabled=true"
+    [told] = await ran(str(leader.http.base_url), f"balance plan {sets}")
+    assert f"  {cycle['fault']}\n  {cycle['thresholds']}\n" in told.output
+    [cycle] = (await leader.http.get(SHOW)).json()["cycles"]
+    assert (cycle["thresholds"], cycle["fault"]) == ("", "")
 
 
 @on_nodes(2)
