@@ -91,6 +91,18 @@ def test_a_cycle_proposes_what_is_decided_with_its_grounds() -> None:
     world.must(record)
 
 
+def test_a_record_says_which_strategy_and_thresholds_decided() -> None:
+    world, _ = on_a()
+    unload = Unload(UNIT, A, B, UnloadReason.OVERLOADED, 0.4, 0.3)
+    moved = Round((unload,), RoundEnd.SERVED, 0, strategy="own", thresholds="hits 2")
+    cut = SplitRound((BundleSplit(UNIT, 0x7FFFFFFF, SplitReason.TOPICS, ""),), (), (), "hits 2")
+    [release] = unloads(moved, world.replica, seen(), NOW, world.actor(A), world.new_id)
+    [split] = splits(cut, world.replica, world.actor(A), world.new_id)
+    rules = [record.choice[0].rule for record in (release, split)]
+    assert rules == ["Overloaded; strategy own; hits 2", "Topics; hits 2"]
+    world.must(split)
+
+
 def test_a_bundle_that_the_balancer_has_moved_stays_for_the_grace_period() -> None:
     world, cycle = on_a()
     moved(world, cycle, Cause.OVERLOADED)

@@ -232,7 +232,8 @@ def _grounds(record: UnitMove) -> str:
         load = f" with load {named:.2f}" if named >= 0 else ""
         deviation = f", deviation {made.deviation:.2f}" if made.deviation >= 0 else ""
         predicted = f" to {made.predicted:.2f}" if deviation and made.predicted >= 0 else ""
-        return f" by {made.rule}{load}, of {made.brokers} brokers{deviation}{predicted}"
+        brokers = f", of {made.brokers} brokers" if made.brokers else ""  # a split has none
+        return f" by {made.rule}{load}{brokers}{deviation}{predicted}"
     return ""
 
 
