@@ -28,7 +28,7 @@ from anabranch.broker.cli.spark.jobs import tidy_when_terminated
     multiple=True,
     metavar="NAME[=FILE]",
     help="`default`, NAME=FILE or NAME={...}: JSON of the settings that differ, by their names; "
-    "may be repeated.  [default: default; with the sample, three others beside it]",
+    "may be repeated.  [default: default; with the sample, four others beside it]",
 )
 @click.option(
     "--vary",
