@@ -13,7 +13,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from anabranch.broker.errors import StartError
-from anabranch.broker.http.guards.connections import AtOnce, Connections, protocol_of
+from anabranch.broker.http.guards.connections import NOSNIFF, AtOnce, Connections, protocol_of
 from anabranch.broker.settings.ports import DEFAULT_HTTP_LIMITS, HttpLimits
 
 _BACKLOG: Final = 2048
@@ -78,6 +78,7 @@ class HttpServer:
             proxy_headers=False,  # anybody could say that they are somebody else
             server_header=False,
             date_header=False,
+            headers=[(NOSNIFF[0].decode(), NOSNIFF[1].decode())],
             backlog=_BACKLOG,
             timeout_graceful_shutdown=_STOP_SECONDS_MAX,
         )

@@ -17,6 +17,7 @@ from anabranch.broker.metrics.node import measure_node
 from anabranch.broker.settings import load_settings
 from support.http import HttpNode, on_nodes
 from support.memory_cluster import until
+from support.raw_http import connected
 from support.scalable import refused
 
 SCALABLE = "/admin/v2/scalable/{tenant}/{namespace}/{topic}"
@@ -175,6 +176,17 @@ async def test_unknown_paths_and_methods_are_refused_in_json(node: HttpNode) -> 
     method = await http.patch("/admin/v2/tenants/public")
     assert (method.status_code, method.headers["allow"]) == (405, "DELETE, GET, POST, PUT")
     assert "use DELETE, GET, POST, PUT" in method.json()["reason"]
+
+
+@on_nodes()
+async def test_browsers_take_every_answer_for_what_it_says_it_is(node: HttpNode) -> None:
+    lookup = "/lookup/v2/topic/persistent/public/default/t"  # the second time without waiting
+    for path in ("/docs", "/metrics", "/admin/v2/tenants", "/nothing", lookup, lookup):
+        found = await node.http.get(path)
+        assert found.headers.get_list("x-content-type-options") == ["nosniff"], path
+    async with connected(node.http.base_url.port or 0) as stranger:
+        stranger.send(b"this is no HTTP\r\n\r\n")
+        assert b"x-content-type-options: nosniff" in await stranger.ends()
 
 
 @on_nodes()

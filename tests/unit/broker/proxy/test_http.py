@@ -58,6 +58,9 @@ async def test_the_proxy_s_own_paths_are_its_own() -> None:
         assert "pulsar_broker_" not in page
         assert (await proxy.http.get("/admin/v2/brokers/health")).text.startswith("ok")
         assert (await proxy.http.head("/livez")).status_code == 200
+        for path in ("/livez", "/admin/v2/tenants", f"{LOOKUP}1"):
+            said = (await proxy.http.get(path)).headers.get_list("x-content-type-options")
+            assert said == ["nosniff"], path
 
 
 async def test_look_ups_need_no_http_request_to_a_node() -> None:

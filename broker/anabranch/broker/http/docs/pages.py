@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from fastapi import FastAPI, Response
 
-from anabranch.broker.http.docs.page import docs_page
+from anabranch.broker.http.docs.page import CONTENT_POLICY, docs_page
 
 _KEPT: Final = {"Cache-Control": "max-age=60"}  # another release may serve here then
 
@@ -27,7 +27,8 @@ class DocumentationPages:
     async def page(self) -> Response:
         """The page for people."""
         _, page = await self._made()
-        return Response(page, media_type="text/html", headers=_KEPT)
+        headers = {**_KEPT, "Content-Security-Policy": CONTENT_POLICY}
+        return Response(page, media_type="text/html", headers=headers)
 
     async def description(self) -> Response:
         """The description for programs."""

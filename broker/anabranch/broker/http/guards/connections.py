@@ -29,6 +29,8 @@ from anabranch.core.strangers import AccountLimits, ExemptAddresses, PortAccount
 
 _PIECE: Final = 4_096  # bytes that are parsed between two looks at the limits
 _PER_HEADER: Final = 4  # colon, space, end of line
+# Of every answer: a browser takes it for what it says it is, and for no script.
+NOSNIFF: Final = (b"x-content-type-options", b"nosniff")
 
 
 class ReadyAnswer:
@@ -37,7 +39,7 @@ class ReadyAnswer:
     __slots__ = ("closing", "keeping")
 
     def __init__(self, status_line: bytes, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-        lines = [status_line, *(name + b": " + value for name, value in headers)]
+        lines = [status_line, *(name + b": " + value for name, value in (*headers, NOSNIFF))]
         head = b"\r\n".join(lines)
         self.keeping: Final = head + b"\r\n\r\n" + body
         self.closing: Final = head + b"\r\nconnection: close\r\n\r\n" + body  # the connection
@@ -290,7 +292,7 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         answer = refusal(status, reason, {"Connection": "close"})
         lines = [f"HTTP/1.1 {status} {_PHRASES.get(status, 'Refused')}".encode()]
-        lines += [name + b": " + value for name, value in answer.raw_headers]
+        lines += [name + b": " + value for name, value in (*answer.raw_headers, NOSNIFF)]
         self.transport.write(b"\r\n".join(lines) + b"\r\n\r\n" + bytes(answer.body))
         self.transport.close()
 

@@ -62,6 +62,7 @@ class OriginRules:
         said_of = dict(headers)
         host = said_of.get(b"host", b"")
         origin = said_of.get(b"origin")
+        is_twofold = origin is not None and sum(name == b"origin" for name, _ in headers) > 1
         site = said_of.get(b"sec-fetch-site")
         is_browsers = (
             origin is not None
@@ -75,6 +76,10 @@ class OriginRules:
             )
         if ANY in self.origins:
             return None
+        if is_twofold:
+            return HTTPStatus.FORBIDDEN, (
+                "the request has several Origin headers, so none is believed: send one, or none"
+            )
         if origin is not None and not self._is_ours(origin.decode("latin-1"), host):
             said = origin.decode("latin-1")
         elif origin is None and site == _CROSS and method not in _SAFE:
@@ -132,13 +137,10 @@ class OriginMiddleware:
 def behind_origins(app: ASGIApp, settings: SiteSettings) -> ASGIApp:
     """The application behind the rules, and with the headers that let allowed pages read it."""
     site = OriginRules(settings)
-    served = OriginMiddleware(app, site)
-    if not site.origins:
-        return served
-    # Outermost: browsers ask before they send, and read answers only with its headers.
-    return CORSMiddleware(
-        served, allow_origins=list(site.origins), allow_methods=["*"], allow_headers=["*"]
-    )
+    if site.origins:  # browsers ask before they send, and read answers only with its headers
+        origins = list(site.origins)
+        app = CORSMiddleware(app, allow_origins=origins, allow_methods=["*"], allow_headers=["*"])
+    return OriginMiddleware(app, site)
 
 
 def _plain(host: bytes) -> str:

@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from anabranch.broker.errors import OperationError, UnavailableError
 from anabranch.broker.http.errors import answer as answer_to
 from anabranch.broker.http.errors import refusal
+from anabranch.broker.http.guards.connections import NOSNIFF
 from anabranch.broker.http.senders import host_of, principal_of
 from anabranch.broker.logging import get_logger
 from anabranch.broker.node_http import (
@@ -190,7 +191,7 @@ class Forwarding:
             await _stream(found, timeout_s, receive, send)
 
     def _headers(self, found: NodeAnswer, scope: Scope) -> list[Header]:
-        dropped = _OF_ONE_HOP | _named_in(found.headers)
+        dropped = _OF_ONE_HOP | _named_in(found.headers) | {NOSNIFF[0]}  # the server says it
         headers = [each for each in found.headers if each[0] not in dropped]
         if found.status not in _REDIRECTS:
             return headers

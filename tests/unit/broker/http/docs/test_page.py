@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
 from collections.abc import Mapping
 from html.parser import HTMLParser
 from typing import Any
@@ -52,6 +54,10 @@ class _Page(HTMLParser):
 async def test_the_page_describes_every_operation_and_asks_no_other_host(node: HttpNode) -> None:
     answer = await node.http.get("/docs")
     assert answer.headers["content-type"].startswith("text/html")
+    policy = answer.headers["content-security-policy"]
+    style = answer.text.partition("<style>")[2].partition("</style>")[0]
+    its_hash = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    assert policy.startswith(f"default-src 'none'; style-src 'sha256-{its_hash}';")
     page = _Page(answer.text)
     description = (await node.http.get("/openapi.json")).json()
     for path, verbs in description["paths"].items():

@@ -79,6 +79,27 @@ def test_what_a_browser_says_comes_from_another_site_changes_nothing() -> None:
     assert status("POST", host="localhost", sec_fetch_site="same-origin") == 200
 
 
+def test_of_two_origins_neither_is_believed() -> None:
+    listed = {"webServiceAllowedOrigins": "https://a.example"}
+    site = OriginRules(load_settings(None, {}, listed))
+    for first, second in itertools.permutations((b"http://evil.example", b"https://a.example")):
+        headers = [(b"host", b"localhost"), (b"origin", first), (b"origin", second)]
+        status, why = site.refuses("GET", headers) or (200, "")
+        assert (status, "several Origin headers" in why) == (403, True)
+
+
+@on_nodes(webServiceAllowedOrigins="https://a.example")
+async def test_of_two_origins_no_answer_names_one_before_a_page_asks_either(node: HttpNode) -> None:
+    twice = [("Origin", "https://a.example"), ("Origin", "http://evil.example")]
+    asks = [*twice, ("Access-Control-Request-Method", "PUT")]
+    for answer in (
+        await node.http.options(PATH, headers=asks),
+        await node.http.get(PATH, headers=twice),
+    ):
+        assert answer.status_code == 403
+        assert "access-control-allow-origin" not in answer.headers
+
+
 @on_nodes()
 async def test_a_refusal_names_the_setting_and_nothing_is_done(node: HttpNode) -> None:
     http = node.http
