@@ -6,6 +6,7 @@ import logging
 import ssl
 from collections.abc import Callable
 from typing import Any, Final, Generic, Self, TypeVar
+from urllib.parse import urlsplit
 
 import httpx
 import msgspec
@@ -295,9 +296,8 @@ def _refused(response: httpx.Response, remedy: str) -> AdminError:
 
 def _is_unsent(error: Exception, node: str) -> bool:
     """Whether nothing reached the node that was asked first, so that another may be asked."""
-    return isinstance(error, httpx.ConnectError | httpx.ConnectTimeout) and (
-        _asked(error, node) == node
-    )
+    is_connect = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+    return is_connect and _asked(error, node) == node
 
 
 def _failure(error: Exception, node: str) -> AdminError:
@@ -331,7 +331,7 @@ def _failure(error: Exception, node: str) -> AdminError:
 
 def _port_meant(asked: str) -> str:
     """What to say of an address without a port, where a node's was hardly meant."""
-    url = httpx.URL(asked)
+    url = urlsplit(asked)
     if url.port is not None:
         return ""
     of_tls = url.scheme == "https"
@@ -340,7 +340,9 @@ def _port_meant(asked: str) -> str:
 
 
 def _asked(error: Exception, node: str) -> str:
+    """Who did not answer: that node, as it was given, or the one that it sent on to."""
     try:
-        return _node_of(error.request.url)  # type: ignore[attr-defined]
+        asked = _node_of(error.request.url)  # type: ignore[attr-defined]
     except (AttributeError, RuntimeError):
         return node
+    return node if asked == _node_of(httpx.URL(node)) else asked  # httpx has a spelling of its own

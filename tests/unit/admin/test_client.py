@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+import httpx
 import pytest
 
 from anabranch import admin as sdk
@@ -135,6 +136,24 @@ def test_of_several_nodes_the_first_that_is_there_is_asked() -> None:
             assert admin.tenants.get_tenants() == ["acme"]
         with sdk.Admin(gone) as alone, pytest.raises(sdk.NoNodeError, match=gone):
             alone.tenants.get_tenants()
+
+
+@pytest.mark.parametrize("given", ["http://127.0.0.1:80", "http://LOCALHOST:21080"])
+def test_the_next_node_is_asked_however_the_first_ones_address_is_spelled(given: str) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.host != "second":
+            raise httpx.ConnectError("refused", request=request)
+        return httpx.Response(200, json=["acme"])
+
+    for nodes in (given, f"{given},http://second:8080"):
+        with sdk.Admin(nodes) as admin:
+            admin._client.close()
+            admin._client = httpx.Client(transport=httpx.MockTransport(answer))
+            if nodes == given:
+                with pytest.raises(sdk.NoNodeError, match=f"answers at {given} [(]refused[)]$"):
+                    admin.tenants.get_tenants()
+            else:
+                assert admin.tenants.get_tenants() == ["acme"]
 
 
 def test_a_change_is_not_sent_again_to_another_node_once_one_may_have_it() -> None:
