@@ -34,6 +34,7 @@ class _Bare(OrderedConsumer):
     """What a checkpoint consumer builds upon, without Kafka and a session: those are simulated."""
 
     def __init__(self, membership: Any, settings: sdk.ConsumerSettings) -> None:
+        self._lives_here("a simulated consumer")
         self.topic = membership.watch.topic
         self._watch = membership.watch
         self._core = ConsumerCore(settings.settle_s)

@@ -28,6 +28,7 @@ from anabranch.admin.errors import (
     ConflictError,
     CredentialsError,
     ForbiddenError,
+    ForkedError,
     InvalidRequestError,
     NodeFailedError,
     NoNodeError,
@@ -38,6 +39,7 @@ from anabranch.admin.errors import (
     UnavailableError,
     UnknownOutcomeError,
     UnreachableError,
+    WrongLoopError,
 )
 from anabranch.admin.kafka_brokers import KafkaBrokerStats
 from anabranch.admin.lookups import LookupData
@@ -101,6 +103,7 @@ __all__ = [
     "FailoverPolicy",
     "FailureDomainData",
     "ForbiddenError",
+    "ForkedError",
     "HashRange",
     "InvalidInputError",
     "InvalidRequestError",
@@ -140,4 +143,5 @@ __all__ = [
     "UnloadStats",
     "UnmovedBundle",
     "UnreachableError",
+    "WrongLoopError",
 ]

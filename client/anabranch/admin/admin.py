@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import ssl
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import httpx
 import msgspec
 
 from anabranch.access import Credentials, Tls
+from anabranch.access.home import Home, HomeErrors
 from anabranch.admin.access import Follower, files_of, identity_of, tls_reason
 from anabranch.admin.balance import BalanceQuestions
 from anabranch.admin.brokers import Brokers
@@ -19,11 +21,13 @@ from anabranch.admin.bundles import Bundles
 from anabranch.admin.calls import Awaitable, Blocking, Call, TransportT
 from anabranch.admin.errors import (
     AdminError,
+    ForkedError,
     NoNodeError,
     RefusedError,
     TlsError,
     UnknownOutcomeError,
     UnreachableError,
+    WrongLoopError,
     refusal,
 )
 from anabranch.admin.kafka_brokers import KafkaPlane
@@ -65,6 +69,8 @@ class _Resources(Generic[TransportT]):
         self._files = files_of(self._nodes, tls)
         self._identity = identity_of(self._nodes, credentials)
         self._on_stale = on_stale
+        errors = HomeErrors(ForkedError, WrongLoopError)
+        self._home = Home(self, f"the administration of {nodes}", errors)
         self.tenants: Tenants[TransportT] = Tenants(transport)
         self.namespaces: Namespaces[TransportT] = Namespaces(transport)
         self.placements: Placements[TransportT] = Placements(transport)
@@ -129,6 +135,8 @@ class Admin(_Resources[Blocking]):
 
     def send(self, call: Call[T]) -> T:
         """Sends one call, which `anabranch.admin` has a method for. Raises AdminError."""
+        self._home.check_process()
+        self._home.opened(self)
         for node in self._nodes:
             try:
                 response = self._asked(node, call)
@@ -166,13 +174,16 @@ class Admin(_Resources[Blocking]):
 
     def close(self) -> None:
         """Closes connections."""
+        self._home.check_process()
         self._client.close()
+        self._home.closed()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None or not self._home.is_forked:
+            self.close()
 
 
 class AsyncAdmin(_Resources[Awaitable]):
@@ -195,6 +206,8 @@ class AsyncAdmin(_Resources[Awaitable]):
 
     async def send(self, call: Call[T]) -> T:
         """Sends one call. Raises AdminError."""
+        self._home.check()
+        self._home.opened(self)
         for node in self._nodes:
             try:
                 response = await self._asked(node, call)
@@ -230,15 +243,22 @@ class AsyncAdmin(_Resources[Awaitable]):
         return self._client
 
     async def close(self) -> None:
-        """Closes connections."""
-        for client in (self._client, *self._former):
-            await client.aclose()
+        """Closes connections; on another event loop than their own, it leaves them to that one."""
+        clients, loop = (self._client, *self._former), self._home.loop
+        if not self._home.is_elsewhere:
+            for client in clients:
+                await client.aclose()
+        elif loop is not None and loop.is_running():
+            for client in clients:
+                asyncio.run_coroutine_threadsafe(client.aclose(), loop)
+        self._home.closed()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(self, kind: object, *_: object) -> None:
+        if kind is None or not self._home.is_forked:
+            await self.close()
 
 
 def addresses(nodes: str) -> tuple[str, ...]:

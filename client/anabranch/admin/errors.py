@@ -68,6 +68,14 @@ class CredentialsError(AdminError):
     """What is to be shown cannot be had: its file cannot be read, or its function failed."""
 
 
+class ForkedError(AdminError):
+    """It was made in another process, from which this one was forked: make one here."""
+
+
+class WrongLoopError(AdminError):
+    """It was used on another event loop before: make one in each `asyncio.run`."""
+
+
 class NoNodeError(UnreachableError):
     """No node answers at any address given; nothing was sent."""
 

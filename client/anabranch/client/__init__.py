@@ -20,6 +20,7 @@ from anabranch.client._errors import (
     DeserializationError,
     EncryptionError,
     ForbiddenError,
+    ForkedError,
     KafkaReadError,
     MessageTooLargeError,
     NodesUnreachableError,
@@ -32,6 +33,7 @@ from anabranch.client._errors import (
     TlsError,
     TopicNotFoundError,
     UnknownOutcomeError,
+    WrongLoopError,
 )
 from anabranch.client._many.ordered import (
     CheckpointTopicsConsumer,
@@ -91,6 +93,7 @@ __all__ = [
     "DeserializationError",
     "EncryptionError",
     "ForbiddenError",
+    "ForkedError",
     "KafkaReadError",
     "LayoutWatch",
     "ListChange",
@@ -128,4 +131,5 @@ __all__ = [
     "TopicsCheckpoint",
     "TopicsPositionOf",
     "UnknownOutcomeError",
+    "WrongLoopError",
 ]

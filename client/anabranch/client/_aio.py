@@ -8,19 +8,51 @@ import random
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
-from typing import Any, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Final, Generic, ParamSpec, Self, TypeVar
 
-from anabranch.client._errors import ClosedError
+from anabranch.access.home import Home
+from anabranch.client._errors import HOME_ERRORS, ClosedError
+from anabranch.wire.logging import get_logger
 
 MessageT = TypeVar("MessageT")
+
+_ELSEWHERE_S_MAX: Final = 4.0
+
+_logger = get_logger(__name__)
 
 
 class Closing(ABC):
     """Use as an asynchronous context manager, or call `close`."""
 
+    _home: Home
+
     @abstractmethod
     async def close(self) -> None:
         """Ends it; calling it again ends nothing more."""
+
+    async def _end_without_loop(self) -> None:
+        """Ends its threads and clients of Kafka where its event loop is over."""
+        self._home.closed()
+
+    def _lives_here(self, what: str) -> None:
+        """It is made on this event loop, and is of use on no other one."""
+        self._home = Home(self, what, HOME_ERRORS, asyncio._get_running_loop())
+
+    async def _close_elsewhere(self) -> None:
+        """Ends it from another loop: on its own if that is there yet, and soon in any case."""
+        loop = self._home.loop
+        try:
+            async with asyncio.timeout(_ELSEWHERE_S_MAX):
+                if loop is None or loop.is_closed():
+                    await self._end_without_loop()
+                elif loop.is_running():
+                    ending = asyncio.run_coroutine_threadsafe(self.abandon(), loop)
+                    await asyncio.wrap_future(ending)
+                else:
+                    await on_thread(loop.run_until_complete, self.abandon())
+        except TimeoutError as error:
+            why = str(error) or f"its own loop did not end it in {_ELSEWHERE_S_MAX:g} s"
+            _logger.warning("client.not_closed_well", why=why)
 
     async def abandon(self) -> None:
         """Ends it after an error: waits for nothing that may never come, and raises nothing of its
@@ -79,6 +111,12 @@ class Tasks:
             self._on_failure(error)
 
 
+def call_on(loop: asyncio.AbstractEventLoop, what: Callable[..., None], *args: object) -> None:
+    """Has the loop call it, from a thread; once it is over nobody waits for that."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(what, *args)
+
+
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -100,13 +138,9 @@ async def on_thread(function: Callable[_P, _T], *args: _P.args, **named: _P.kwar
         try:
             result = function(*args, **named)
         except BaseException as error:  # noqa: BLE001 - whoever waits is told
-            tell(fail, error)
+            call_on(loop, fail, error)
         else:
-            tell(succeed, result)
-
-    def tell(what: Callable[..., None], value: object) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is over: nobody waits
-            loop.call_soon_threadsafe(what, value)
+            call_on(loop, succeed, result)
 
     name = getattr(function, "__name__", "call")
     threading.Thread(target=run, name=f"anabranch-{name}", daemon=True).start()

@@ -10,13 +10,14 @@ from confluent_kafka import KafkaException
 from confluent_kafka import Producer as KafkaClient
 
 from anabranch.access import Credentials, Tls
+from anabranch.access.home import Home
 from anabranch.client._aio import Closing
 from anabranch.client._consumer import peek as peeking
 from anabranch.client._consumer.checkpoint import Checkpoint, CheckpointConsumer, PositionOf
 from anabranch.client._consumer.consumer import Membership
 from anabranch.client._consumer.messages import Message
 from anabranch.client._consumer.stream import StreamConsumer
-from anabranch.client._errors import ClosedError
+from anabranch.client._errors import HOME_ERRORS, ClosedError
 from anabranch.client._many.consumer import TopicsSubscription
 from anabranch.client._many.ordered import (
     CheckpointTopicsConsumer,
@@ -76,6 +77,7 @@ class Client(Closing):
         credentials: Credentials | None = None,
         kafka: Mapping[str, Any] | None = None,
     ) -> None:
+        self._home = Home(self, f"the client of {url}", HOME_ERRORS)  # the loop of its first use
         self._access = NodeAccess(url, tls, credentials)
         connecting = self._access.connect
         self.nodes = Nodes(url, connecting)
@@ -315,7 +317,11 @@ class Client(Closing):
         """Closes what it made, producers after their messages are delivered (or their deadline).
 
         Raises the first error of that, and logs the others. When cancelled it abandons the rest.
+        On another event loop than its own it is over in 5 s, as `abandon`.
         """
+        if self._home.is_elsewhere:
+            await self._close_elsewhere()
+            return
         self._end_starts()
         failures: list[Exception] = []
         try:
@@ -330,6 +336,7 @@ class Client(Closing):
                     raise
             await self._traffic.close()
             await self._access.end()
+            self._home.closed()
         except BaseException:
             _log_failures(failures)
             await self.abandon()
@@ -340,12 +347,24 @@ class Client(Closing):
 
     async def abandon(self) -> None:
         """Closes all at once; producers wait for a moment only. For the end after an error."""
+        if self._home.is_elsewhere:
+            await self._close_elsewhere()
+            return
         self._end_starts()
         parts, self._parts = self._parts, []
         ends = [_abandon(part) for part in reversed(parts)]
         ends.append(self._traffic.close())
         _log_failures(await asyncio.gather(*ends, return_exceptions=True))
         await self._access.end()
+        self._home.closed()
+
+    async def _end_without_loop(self) -> None:
+        self._closed = True
+        parts, self._parts = self._parts, []
+        ends = [part._end_without_loop() for part in reversed(parts)]
+        _log_failures(await asyncio.gather(*ends, return_exceptions=True))
+        self._access.drop()
+        self._home.closed()
 
     def _end_starts(self) -> None:
         """Nothing is made from now on, and what is being made is not."""
@@ -357,7 +376,8 @@ class Client(Closing):
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError("the client was closed: make another one")
-        asyncio.get_running_loop()
+        self._home.check()
+        self._home.opened(self)
 
 
 async def _abandon(part: Any) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from anabranch.access.home import HomeErrors
 from anabranch.core.errors import AnabranchError, InvalidInputError
 
 
@@ -46,6 +49,14 @@ class TopicNotFoundError(ClientError):
 
 class ClosedError(ClientError):
     """The client, the producer or the consumer was closed."""
+
+
+class ForkedError(ClientError):
+    """It was made in another process, from which this one was forked: make one here."""
+
+
+class WrongLoopError(ClientError):
+    """It was made on another event loop: make one in each `asyncio.run`."""
 
 
 class DeadlineError(ClientError, TimeoutError):
@@ -114,3 +125,6 @@ class KafkaReadError(ClientError):
 
 class PositionGoneError(ClientError):
     """A checkpoint's position is not in what Kafka has of the bucket; the message has the range."""
+
+
+HOME_ERRORS: Final = HomeErrors(ForkedError, WrongLoopError)

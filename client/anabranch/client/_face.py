@@ -9,8 +9,9 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
+from anabranch.access.home import Home
 from anabranch.client._aio import Closing
-from anabranch.client._errors import ClosedError
+from anabranch.client._errors import HOME_ERRORS, ClosedError
 from anabranch.core.errors import InvalidInputError
 
 P = ParamSpec("P")
@@ -25,7 +26,8 @@ _STOP_S_MAX: Final = 10.0
 class LoopThread:
     """Runs functions on its loop for other threads; a daemon: it ends with the process at last."""
 
-    def __init__(self) -> None:
+    def __init__(self, what: str) -> None:
+        self.home: Final = Home(self, what, HOME_ERRORS)
         self.is_over = False
         self._loop = asyncio.new_event_loop()
         self._submitting = threading.Lock()  # no call may come after the loop's last turn
@@ -58,7 +60,10 @@ class LoopThread:
         return self._outcome(on_loop)
 
     def check_elsewhere(self) -> None:
-        """Raises InvalidInputError on the loop's own thread, which would wait for itself."""
+        """Raises InvalidInputError on the loop's own thread, which would wait for itself, and
+        ForkedError where there is no such thread.
+        """
+        self.home.check_process()
         if threading.current_thread() is self._thread:
             raise InvalidInputError(
                 "the synchronous SDK cannot be called in what it calls back, such as on_delivery: "
@@ -67,6 +72,8 @@ class LoopThread:
 
     def stop(self) -> None:
         """Ends the loop, and the calls that other threads wait for; again it does nothing."""
+        if self.home.is_forked:
+            return
         self.check_elsewhere()
         with self._submitting:
             if not self.is_over:
@@ -106,7 +113,8 @@ class Face(Generic[PartT_co]):
         return self
 
     def __exit__(self, *raised: Any) -> None:
-        if not self._thread.is_over:
+        hides = raised[0] is not None and self._thread.home.is_forked  # it is the parent's
+        if not self._thread.is_over and not hides:
             self._thread.wait(self._part.__aexit__, *raised)
 
 

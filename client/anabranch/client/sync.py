@@ -320,13 +320,9 @@ class Client(Face[client.Client]):
         credentials: Credentials | None = None,
         kafka: Mapping[str, Any] | None = None,
     ) -> None:
-        thread = LoopThread()
-        try:
-            made = thread.call(client.Client, url, tls=tls, credentials=credentials, kafka=kafka)
-            super().__init__(made, thread)
-        except BaseException:
-            thread.stop()
-            raise
+        made = client.Client(url, tls=tls, credentials=credentials, kafka=kafka)
+        super().__init__(made, LoopThread(f"the client of {url}"))
+        made._home.opened(self)
 
     watch = makes(client.Client.watch, LayoutWatch)
     watch_topics = makes(client.Client.watch_topics, TopicListWatch)

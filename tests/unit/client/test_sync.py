@@ -64,7 +64,7 @@ def boxed() -> Iterator[tuple[Box, BoxFace, Client]]:
         thread.call(client._part.adopt, box)
         yield box, BoxFace(box, thread), client
     finally:
-        thread.stop()
+        client.close()
 
 
 def _elsewhere(function: Callable[[], object]) -> Future[object]:

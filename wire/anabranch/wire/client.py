@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 import socket
@@ -163,6 +164,14 @@ class ClientConnection(Connection):
                 waiting.set_exception(error)
         if not self.welcomed.done():
             self.welcomed.set_exception(error)
+
+    def cut(self) -> None:
+        """Lets the other side know of the end where the event loop is over, which would else."""
+        held = self._transport.get_extra_info("socket") if self._transport is not None else None
+        with contextlib.suppress(OSError):  # it has ended
+            if held is not None:
+                with socket.socket(fileno=os.dup(held.fileno())) as shared:
+                    shared.shutdown(socket.SHUT_RDWR)
 
     def _welcome(self, command: BaseCommand) -> None:
         if command.type == BaseCommand.CONNECTED and not commands.lacking(command):

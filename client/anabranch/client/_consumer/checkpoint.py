@@ -121,6 +121,7 @@ class CheckpointConsumer(OrderedConsumer):
         One that went to another consumer is not named: what is stored of it is that one's. Without
         `position_of`, what the consumer began with stands for buckets that it did not have yet.
         """
+        self._home.check()
         self._look()
         known = self._saved if self._position_of is None else {}
         found = {place: end for place, end in known.items() if place not in self._had}
@@ -139,6 +140,7 @@ class CheckpointConsumer(OrderedConsumer):
         Raises BucketLostError, once, if something is delivered again that was delivered here: what
         was not saved of a bucket when it was taken away. The rest counts as saved all the same.
         """
+        self._home.check()
         raise_lost(self.note_saved(checkpoint))
 
     def note_saved(self, checkpoint: Checkpoint) -> list[Lost]:

@@ -82,6 +82,7 @@ class Consumer(Receiving[MessageT]):
         self.topic = watch.topic
         self.subscription = names.subscription(membership.subscription)
         self.consumer_name = names.consumer(name or f"consumer-{secrets.token_hex(8)}")
+        self._lives_here(f"consumer {self.consumer_name} of {self.topic}")
         self._is_closing = False
         self._kafka = membership.kafka
         self._now: Callable[[], float] = clock.now
@@ -118,6 +119,9 @@ class Consumer(Receiving[MessageT]):
         It goes on when a caller is cancelled: half closed, the consumer would keep its share and
         do nothing with it.
         """
+        if self._home.is_elsewhere:
+            await self._close_elsewhere()
+            return
         if self._closing is None:
             if self._is_closing:
                 return  # it was never subscribed

@@ -41,6 +41,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from anabranch.client._aio import call_on
 from anabranch.client._consumer.assignment import Fetch, Partition
 from anabranch.client._consumer.reads import Read, ReadTrouble, size_of
 from anabranch.client._kafka_options import CONSUMER, LIBRDKAFKA_LOG, partition_of
@@ -285,8 +286,7 @@ class DataPlane:
         self._tell(warming, failure)
 
     def _tell(self, warming: _Warming, failure: KafkaException | None) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop was closed
-            self._loop.call_soon_threadsafe(_finish, warming.done, failure)
+        call_on(self._loop, _finish, warming.done, failure)
 
     def _ask_for_topic(self, topic: str) -> None:
         error = self._consumer.list_topics(topic, timeout=_ASK_S_MAX).topics[topic].error
@@ -401,7 +401,7 @@ class DataPlane:
             self._buffered_bytes += read.size_bytes
             tell, self._told = not self._told, True
         if tell:
-            self._loop.call_soon_threadsafe(self._on_read)
+            call_on(self._loop, self._on_read)
 
     def _ends(self, messages: list[Message]) -> dict[int, int] | None:
         """The ends of a large batch by the consumer's positions, which costs nothing per message.

@@ -168,6 +168,10 @@ class Reading:
         """Ends all reading; once the tasks are cancelled."""
         await asyncio.gather(_closed(self.plane, self.offsets), *self._former)
 
+    async def drop(self) -> None:
+        """The same where the event loop is over."""
+        await _closed(self.plane, self.offsets)
+
     def _made_plane(self) -> Plane | None:
         assignment = self._core.assignment
         if assignment is None:

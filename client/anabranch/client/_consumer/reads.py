@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import contextlib
 import time
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -12,6 +11,7 @@ from typing import Final
 import msgspec
 from confluent_kafka import KafkaError, Message
 
+from anabranch.client._aio import call_on
 from anabranch.client._consumer.assignment import Partition
 from anabranch.client._errors import KafkaReadError
 from anabranch.core.log_rate_limit import LogRateLimit
@@ -172,5 +172,4 @@ class ReadTrouble:
         """Nothing can be read any more; the first reason is kept."""
         if self.failure is None:
             self.failure = KafkaReadError(why)
-        with contextlib.suppress(RuntimeError):  # the loop was closed
-            self._loop.call_soon_threadsafe(self._on_failure)
+        call_on(self._loop, self._on_failure)

@@ -141,6 +141,7 @@ class OrderedConsumer(Consumer[Message]):
 
         That is told before another consumer can have it; BucketLostError is raised in its place.
         """
+        self._home.check()
         return held.while_held(received)
 
     def take_lost(self) -> list[Lost]:
@@ -180,6 +181,10 @@ class OrderedConsumer(Consumer[Message]):
                 f"{LEAVE_S_MAX:g} s: what they acknowledge may be delivered again"
                 f"{self._reading.trouble.last}"
             )
+
+    async def _end_without_loop(self) -> None:
+        self._is_closing = True
+        await self._reading.drop()
 
     async def _settle_and_leave(self) -> bool:
         """Whether everything that was acknowledged is committed."""
@@ -227,6 +232,8 @@ class OrderedConsumer(Consumer[Message]):
 
     async def _batch(self, timeout_s: float | None) -> Batch:
         """The current batch, of which something is not given out yet."""
+        if not self._home.runs():
+            self._home.check()
         if self._current is not None and self._given < len(self._current):
             return self._current
         await asyncio.sleep(0)  # once: after a wait, it would only delay what has come
@@ -344,6 +351,7 @@ class StreamConsumer(OrderedConsumer):
         Raises BucketLostError if a bucket of it was taken away before: what was not acknowledged of
         that is delivered again, perhaps to another consumer. The rest is acknowledged all the same.
         """
+        self._home.check()
         raise_lost(self.note_acknowledged((s.holding, end) for s, end in parts_of(received)))
 
     def acknowledge_all(self) -> None:
@@ -351,6 +359,7 @@ class StreamConsumer(OrderedConsumer):
 
         Raises BucketLostError, once, if something of it was taken away before; as `acknowledge`.
         """
+        self._home.check()
         raise_lost(self.note_all_acknowledged())
 
     def note_all_acknowledged(self) -> list[Lost]:
@@ -362,6 +371,7 @@ class StreamConsumer(OrderedConsumer):
 
         Raises DeadlineError, and SessionLapsedError when a lapse came first, be it before the call.
         """
+        self._home.check()
         try:
             async with asyncio.timeout(timeout_s):
                 while self._core.commits(self._now()):

@@ -74,6 +74,7 @@ class TopicsConsumer(Receiving[MessageT], Generic[ConsumerT, MessageT, SettingsT
         self.selection = who.selection
         self.subscription = names.subscription(who.subscription)
         self.consumer_name = names.consumer(who.consumer_name or f"consumer-{secrets.token_hex(8)}")
+        self._lives_here(f"consumer {self.consumer_name} of {who.selection}")
         self._who = who
         self._settings = settings
         self._late_settings = msgspec.structs.replace(settings, start="earliest")
@@ -147,10 +148,18 @@ class TopicsConsumer(Receiving[MessageT], Generic[ConsumerT, MessageT, SettingsT
 
     async def close(self, *, keep_share: bool = False) -> None:
         """Leaves all subscriptions, as each kind of consumer says; as that of `Consumer`."""
+        if self._home.is_elsewhere:
+            await self._close_elsewhere()
+            return
         if self._closing is None:
             self._is_closing, self._keeps_share = True, keep_share or self._keeps_share
             self._closing = asyncio.create_task(self._close_all(), name="consumer close")
         await asyncio.shield(self._closing)
+
+    async def _end_without_loop(self) -> None:
+        self._is_closing = True
+        ends = [consumer._end_without_loop() for consumer in self._consumers.values()]
+        await asyncio.gather(*ends, self._parts.drop(), return_exceptions=True)
 
     # What kinds of consumers differ in.
 
@@ -318,6 +327,7 @@ class TopicsConsumer(Receiving[MessageT], Generic[ConsumerT, MessageT, SettingsT
             self._poke.set()
 
     def _check(self) -> None:
+        self._home.check()
         if self._failure is not None:
             raise self._failure
         if self._is_closing:

@@ -96,6 +96,7 @@ class OrderedTopicsConsumer(TopicsConsumer[OrderedT, Message, ConsumerSettings])
 
     def while_held(self, received: Message | Batch) -> AbstractAsyncContextManager[None]:
         """As that of the consumer of one topic."""
+        self._home.check()
         return held.while_held(received)
 
     def _in_flight(self, consumer: OrderedT) -> bool:
@@ -132,6 +133,7 @@ class StreamTopicsConsumer(OrderedTopicsConsumer[StreamConsumer]):
 
         Raises BucketLostError as `StreamConsumer.acknowledge`.
         """
+        self._home.check()
         lost: list[Lost] = []
         for source, end in parts_of(received):
             consumer = self._consumers.get(source.topic)
@@ -148,6 +150,7 @@ class StreamTopicsConsumer(OrderedTopicsConsumer[StreamConsumer]):
 
         Raises BucketLostError as `StreamConsumer.acknowledge_all`.
         """
+        self._home.check()
         given, self._given = self._given, {}
         lost = self._take_lost()
         for topic in given:
@@ -163,6 +166,7 @@ class StreamTopicsConsumer(OrderedTopicsConsumer[StreamConsumer]):
 
         Raises DeadlineError, SessionLapsedError: of the first topic that does.
         """
+        self._home.check()
         topics, self._unflushed = self._unflushed, {}
         flushed = [self._flush(topic, timeout_s) for topic in topics]
         for failure in await asyncio.gather(*flushed, return_exceptions=True):
@@ -235,6 +239,7 @@ class CheckpointTopicsConsumer(OrderedTopicsConsumer[CheckpointConsumer]):
         """How far each topic is that this consumer has; of the others, without `position_of`,
         what it knows to be stored.
         """
+        self._home.check()
         found = {} if self._position_of is not None else dict(self._stored)
         for topic, consumer in self._consumers.items():
             each = consumer.checkpoint()
@@ -248,6 +253,7 @@ class CheckpointTopicsConsumer(OrderedTopicsConsumer[CheckpointConsumer]):
         Raises BucketLostError as that of `CheckpointConsumer`, for any topic; what is saved of one
         that this consumer has no more, or that was made again, counts for nothing.
         """
+        self._home.check()
         lost = self._take_lost()
         for topic, other in self._consumers.items():
             if topic not in checkpoint.topics:

@@ -27,6 +27,7 @@ from typing import Any, Final
 import msgspec
 from confluent_kafka import Message, TopicPartition
 
+from anabranch.client._aio import call_on
 from anabranch.client._consumer.assignment import Fetch, Partition
 from anabranch.client._consumer.data_plane import DataPlane
 from anabranch.client._consumer.reads import Read, ReadTrouble, size_of
@@ -262,7 +263,7 @@ class SharedPlane(DataPlane):
             if not lane.paused and self._is_over_share(lane):
                 self._over_share[lane] = None
         if tell:
-            self._loop.call_soon_threadsafe(lane.on_read)
+            call_on(self._loop, lane.on_read)
 
 
 class SharedPlanes:

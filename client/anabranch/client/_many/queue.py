@@ -49,12 +49,14 @@ class QueueTopicsConsumer(TopicsConsumer[QueueConsumer, QueueMessage, QueueSetti
 
     def acknowledge(self, message: QueueMessage) -> bool:
         """As that of `QueueConsumer`."""
+        self._home.check()
         kept = message.delivery.acknowledge(message.index, ACCEPT)
         self._settling()
         return kept
 
     def acknowledge_all(self) -> bool:
         """All that was received and is not settled has been processed; else as `acknowledge`."""
+        self._home.check()
         given, self._given = self._given, {}
         done = [m.delivery.acknowledge_open(m.index + 1, ACCEPT) for m in given.values()]
         self._settling()
@@ -62,6 +64,7 @@ class QueueTopicsConsumer(TopicsConsumer[QueueConsumer, QueueMessage, QueueSetti
 
     def release(self, message: QueueMessage, *, delay_s: float = 0.0, error: object = None) -> bool:
         """As that of `QueueConsumer`."""
+        self._home.check()
         consumer = self._consumers.get(message.topic)
         kept = consumer is not None and consumer.release(message, delay_s=delay_s, error=error)
         self._settling()
@@ -69,6 +72,7 @@ class QueueTopicsConsumer(TopicsConsumer[QueueConsumer, QueueMessage, QueueSetti
 
     def reject(self, message: QueueMessage, *, error: object = None) -> bool:
         """As that of `QueueConsumer`."""
+        self._home.check()
         consumer = self._consumers.get(message.topic)
         kept = consumer is not None and consumer.reject(message, error=error)
         self._settling()
@@ -77,6 +81,7 @@ class QueueTopicsConsumer(TopicsConsumer[QueueConsumer, QueueMessage, QueueSetti
     # Taking.
 
     async def _next(self, messages_max: int, timeout_s: float | None) -> QueueBatch:
+        self._home.check()
         self._wanted += 1
         try:
             async with self._received:

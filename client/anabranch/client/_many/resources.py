@@ -41,6 +41,10 @@ class ManyTopicsParts:
         await asyncio.gather(self.keeper.close(), self.planes.close())
         await self.offsets.close()
 
+    async def drop(self) -> None:
+        """The same where the event loop is over."""
+        await asyncio.gather(self.planes.close(), self.offsets.close(), return_exceptions=True)
+
 
 class SharedResources(ConsumerResources):
     """One topic's; `is_late`: it was not there at first."""

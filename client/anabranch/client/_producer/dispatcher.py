@@ -331,6 +331,15 @@ class Dispatcher:
         finally:
             self._end()
 
+    async def drop(self, patience_s: float) -> None:
+        """Ends the writers where the event loop is over; what they have is sent, or given up."""
+        for writer in self.writers:
+            for partition in writer.partitions:
+                partition.cut_off()
+        self.awaited.clear()
+        ends = [asyncio.to_thread(end.join) for end in self.writers.close(patience_s)]
+        await asyncio.gather(*ends)
+
     async def _take_last_reports(self) -> None:
         # What was under way is reported by librdkafka's threads, soon after it was given up.
         until = self._loop.time() + _LAST_REPORTS_S

@@ -58,6 +58,7 @@ class Producer(Closing):
         self.settings = settings
         self.topic = f"topic://{watch.topic}"
         self.is_closed = False
+        self._lives_here(f"the producer of {self.topic}")
         self._watch = watch
         self._dispatcher = Dispatcher(watch.layout, settings, kafka, traffic=watch.traffic)
         self._under_way = self._dispatcher.under_way
@@ -142,6 +143,8 @@ class Producer(Closing):
         Without `on_delivery` a message that fails makes the next `flush` raise. Raises
         BufferFullError, MessageTooLargeError, SerializationError, ClosedError, TopicNotFoundError.
         """
+        if not self._home.runs():
+            self._home.check()
         under_way = self._under_way
         if under_way.count >= self._count_max or under_way.bytes >= self._bytes_max:
             raise self._no_room()
@@ -173,6 +176,7 @@ class Producer(Closing):
         A message that fails makes the next `flush` raise; one that is refused here (too large, or
         by a serializer) ends the call, and those before it are under way.
         """
+        self._home.check()
         count = 0
         try:
             iterator = iter(messages)
@@ -243,6 +247,7 @@ class Producer(Closing):
         times as long. Raises DeliveryError if messages failed whose failure nobody has been told,
         DeadlineError.
         """
+        self._home.check()
         patience_s = timeout_s
         if patience_s is None:
             patience_s = longest_s(self.settings.delivery_timeout_s) + _SETTLE_S_MAX
@@ -254,6 +259,9 @@ class Producer(Closing):
 
         Raises as `flush`.
         """
+        if self._home.is_elsewhere:
+            await self._close_elsewhere()
+            return
         if self.is_closed:
             return
         self.is_closed = True
@@ -276,6 +284,16 @@ class Producer(Closing):
             await self.close(_ABANDON_S)
         except ClientError as error:
             _logger.warning("producer.abandoned", topic=self.topic, why=str(error))
+
+    async def _end_without_loop(self) -> None:
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._count_max = 0
+        if self.under_way:
+            why = f"its event loop ended with {self.under_way} messages under way"
+            _logger.warning("producer.abandoned", topic=self.topic, why=why)
+        await self._dispatcher.drop(_ABANDON_S)
 
     def stats(self) -> list[BatchStats]:
         """How full the batches are that it writes to each bucket; up to half a second old.
@@ -340,6 +358,7 @@ class Producer(Closing):
         self._small_bytes_max = max(0, limit - OVERHEAD_BYTES - _KEY_SMALL_BYTES)
 
     def _check_usable(self) -> None:
+        self._home.check()
         if self.is_closed:
             raise ClosedError(f"the producer of {self.topic} was closed: create another one")
         if self._watch.layout.deleted:

@@ -370,16 +370,23 @@ class SegmentWriter:
         # By a fault of the binding it is with `blocking=False` that it waits (2.16.1).
         self._producer.purge()
 
-    def close(self) -> None:
-        """Ends it on a thread of its own: librdkafka waits for its own threads."""
+    def close(self, patience_s: float = 0.0) -> threading.Thread:
+        """Ends it on that thread, as librdkafka waits for its own; what is not sent by then never
+        is.
+        """
         producer = self._producer
         self._is_closed = True
-        producer.purge()
+        if not patience_s:
+            producer.purge()
 
         def end() -> None:
             with contextlib.suppress(KafkaException):  # it may be past sending anything
+                if patience_s and producer.flush(patience_s):
+                    producer.purge()
                 producer.flush(_CLOSE_S_MAX)
             with self._asking:
                 producer.close()
 
-        threading.Thread(target=end, name="segment-writer-close", daemon=True).start()
+        ending = threading.Thread(target=end, name="segment-writer-close", daemon=True)
+        ending.start()
+        return ending

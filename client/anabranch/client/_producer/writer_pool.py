@@ -33,6 +33,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -178,13 +179,13 @@ class WriterPool:
         found = [stats for writer in self if (stats := writer.batch_stats()) is not None]
         return sorted(found, key=lambda each: (each.segment_id, each.buckets))
 
-    def close(self) -> None:
-        """Ends all writers."""
-        for writer in (*self, *self._spares):
-            writer.close()
+    def close(self, patience_s: float = 0.0) -> list[threading.Thread]:
+        """Ends all writers, as each of these threads does one of them."""
+        ends = [writer.close(patience_s) for writer in (*self, *self._spares)]
         self._writers.clear()
         self._spares.clear()
         self._spent.clear()
+        return ends
 
     def _keep_spares(self, layout: TopicLayout) -> None:
         count = _SPARES if self.brokers == 1 else 2 * _SPARES

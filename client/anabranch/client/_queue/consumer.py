@@ -105,10 +105,12 @@ class QueueConsumer(Consumer[QueueMessage]):
 
     def acknowledge(self, message: QueueMessage) -> bool:
         """It has been processed. False if it is too late, and will be delivered again."""
+        self._home.check()
         return message.delivery.acknowledge(message.index, ACCEPT)
 
     def acknowledge_all(self) -> bool:
         """All that was received and is not settled has been processed; else as `acknowledge`."""
+        self._home.check()
         delivery = self._delivery
         if delivery is None or not self._given:
             return True
@@ -121,6 +123,7 @@ class QueueConsumer(Consumer[QueueMessage]):
         `error`: why, an exception or a text, for the dead letter that it may become. False if it is
         too late, and will be delivered again. Raises InvalidInputError.
         """
+        self._home.check()
         longest_s = hold_s(self._delivering.lock_s)
         given: Any = delay_s
         is_number = isinstance(given, int | float) and not isinstance(given, bool)
@@ -141,6 +144,7 @@ class QueueConsumer(Consumer[QueueMessage]):
 
     def reject(self, message: QueueMessage, *, error: object = None) -> bool:
         """It can not be processed by anybody: never deliver it again. As `release`."""
+        self._home.check()
         if error is not None:
             self._dead_letters.errors.note(message, message.delivery_count, error)
         where, _ = self._puts_aside()
@@ -185,6 +189,11 @@ class QueueConsumer(Consumer[QueueMessage]):
             self._session.stop()  # if the wait was cancelled
             await self._watch.close()
 
+    async def _end_without_loop(self) -> None:
+        self._is_closing = True
+        if self._reader is not None:
+            await self._reader.close(self._delivery)
+
     @property
     def in_flight(self) -> bool:
         """Whether something of the delivery that was received last is still to be settled."""
@@ -205,6 +214,7 @@ class QueueConsumer(Consumer[QueueMessage]):
 
     async def _next(self, timeout_s: float | None) -> Delivery:
         """The current delivery, of which something is not given out yet."""
+        self._home.check()
         try:
             async with asyncio.timeout(timeout_s):
                 while True:

@@ -43,6 +43,7 @@ from typing import Any, Final
 
 from confluent_kafka import AcknowledgeType, KafkaError, KafkaException, Message, ShareConsumer
 
+from anabranch.client._aio import call_on
 from anabranch.client._consumer.reads import ReadTrouble, size_of, topics_of
 from anabranch.client._errors import KafkaReadError
 from anabranch.client._kafka_options import LIBRDKAFKA_LOG, SHARE_CONSUMER, partition_of
@@ -216,7 +217,7 @@ class ShareReader:
                 self.trouble.note(message.error())
             messages = [message for message in found if message.error() is None]
         topics = {topic or "" for topic in set(map(Message.topic, messages))}
-        self._loop.call_soon_threadsafe(self._on_poll, began, ended, topics)
+        call_on(self._loop, self._on_poll, began, ended, topics)
         if messages:
             self.trouble.well()
             self._deliver(consumer, messages, topics, began)
@@ -233,7 +234,7 @@ class ShareReader:
             self._ready, self._asked = delivery, False
         if self._stopped:  # either we see this, or `close` sees the delivery
             delivery.acknowledge_open(len(messages), RELEASE)
-        self._loop.call_soon_threadsafe(self._on_read)
+        call_on(self._loop, self._on_read)
         in_time = delivery.wait(hold_until - time.monotonic())
         delivery.wait_held(min(_HELD_S, hold_until - time.monotonic()))
         with self._lock:
@@ -276,7 +277,7 @@ class ShareReader:
 
     def _parks(self, parked: bool) -> None:
         self.is_parked = parked
-        self._loop.call_soon_threadsafe(self._on_park)
+        call_on(self._loop, self._on_park)
 
     def _tell_discarded(self, messages: Sequence[Message], answers: Sequence[int]) -> None:
         """Nobody is told by Kafka of what is not given out again since it was too often."""
@@ -334,11 +335,11 @@ class ShareReader:
 
     def _counted(self, contact: Contact, statistics: str) -> None:
         answered = contact.answered(statistics)
-        self._loop.call_soon_threadsafe(self._on_contact, answered)
+        call_on(self._loop, self._on_contact, answered)
 
     def _lost(self, error: KafkaError) -> None:
         """A connection broke, or there is none: what was polled lately may have reached nobody."""
-        self._loop.call_soon_threadsafe(self._on_contact, False)
+        call_on(self._loop, self._on_contact, False)
         self.trouble.heard(error)
         self.trouble.note(error)
 

@@ -105,6 +105,11 @@ class NodeAccess:
             connection.abort("the client was closed")
         await asyncio.wait(over)
 
+    def drop(self) -> None:
+        """Ends what it made where their event loop is over."""
+        for connection in self._made:
+            connection.cut()
+
     async def _is_the_same(self) -> bool:
         """Whether it would be refused again."""
         if self._now() >= self._refused_until:

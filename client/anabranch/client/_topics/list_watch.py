@@ -56,6 +56,7 @@ class TopicListWatch(Closing):
 
     def __init__(self, nodes: Nodes, selection: TopicSelection) -> None:
         self.selection = selection
+        self._lives_here(f"the watch of {selection}")
         self.listeners: list[Listener] = []
         self._nodes = nodes
         self._list = ToldTopics()
@@ -103,10 +104,16 @@ class TopicListWatch(Closing):
 
     async def close(self) -> None:
         """Ends the session and the watch."""
+        if self._home.is_elsewhere:
+            await self._close_elsewhere()
+            return
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)  # passes on a cancellation of ours
+
+    async def _end_without_loop(self) -> None:
+        self._task = None
 
     async def _run(self) -> None:
         attempt = 0

@@ -62,6 +62,7 @@ class LayoutWatch(Closing):
 
     def __init__(self, nodes: Nodes, topic: str) -> None:
         self.topic = names.parse_scalable_topic(topic)
+        self._lives_here(f"the watch of {self.topic}")
         self.listeners: list[Listener] = []
         self.traffic = TopicTraffic()  # of whoever uses this watch
         self.controller_url = ""  # by the newest word of a node; the layout has that of its version
@@ -114,10 +115,16 @@ class LayoutWatch(Closing):
 
     async def close(self) -> None:
         """Ends the session and the watch."""
+        if self._home.is_elsewhere:
+            await self._close_elsewhere()
+            return
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)  # passes on a cancellation of ours
+
+    async def _end_without_loop(self) -> None:
+        self._task = None
 
     async def _run(self) -> None:
         attempt = 0

@@ -41,10 +41,12 @@ class CommandRefusedError(click.ClickException):
 def connect(url: str, given: Access | None = None) -> Admin:
     """The node's administration; nothing is asked yet. Raises InvalidInputError.
 
-    `given`: as whom, on a thread that is not the command's.
+    `given`: as whom, on a thread that is not the command's; else it is closed with the command.
     """
     who = given or access()
-    return Admin(url, tls=who.tls(), credentials=who.credentials(), on_stale=_tell_stale)
+    admin = Admin(url, tls=who.tls(), credentials=who.credentials(), on_stale=_tell_stale)
+    context = None if given else click.get_current_context(silent=True)
+    return admin if context is None else context.with_resource(admin)
 
 
 def as_seen_by(admin: Admin) -> Admin:

@@ -189,14 +189,18 @@ def _service_urls(url: str, who: Access) -> str:
 
     With TLS where that node is asked with TLS, and without where not.
     """
-    admin = connect(url, who)
-    found = [_service_url(admin, url)]
-    me = admin.brokers.get_status().broker_id
-    scheme = admin.answered_by.partition("://")[0]
-    for broker in admin.brokers.get_active_brokers():
-        if broker != me and len(found) < _NODES_MAX:
-            with contextlib.suppress(AdminError, NoServiceError):
-                found.append(_service_url(connect(f"{scheme}://{broker}", who), broker))
+    with connect(url, who) as admin:
+        found = [_service_url(admin, url)]
+        me = admin.brokers.get_status().broker_id
+        scheme = admin.answered_by.partition("://")[0]
+        others = [each for each in admin.brokers.get_active_brokers() if each != me]
+    for broker in others:
+        if len(found) < _NODES_MAX:
+            with (
+                contextlib.suppress(AdminError, NoServiceError),
+                connect(f"{scheme}://{broker}", who) as other,
+            ):
+                found.append(_service_url(other, broker))
     return _joined(found)
 
 

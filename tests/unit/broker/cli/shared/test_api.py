@@ -179,8 +179,11 @@ def test_a_port_that_does_not_speak_http_is_said_to_be_the_wrong_one() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         closing = threading.Thread(target=hang_up, args=(server,))
         closing.start()
-        with pytest.raises(UnreachableError, match=r"does not speak HTTP.*webServicePort"):
-            connect(f"http://127.0.0.1:{server.getsockname()[1]}").tenants.get_tenants()
+        with (
+            connect(f"http://127.0.0.1:{server.getsockname()[1]}") as admin,
+            pytest.raises(UnreachableError, match=r"does not speak HTTP.*webServicePort"),
+        ):
+            admin.tenants.get_tenants()
         closing.join()
 
 

@@ -1,0 +1,140 @@
+"""`Home`: the process and the event loop in which something was made; nowhere else is it of use.
+
+A fork copies memory and sockets, and no thread. So whoever waits in the child for a thread waits
+for ever, and so does whoever frees a client of Kafka there. What the child has of its parent is
+therefore refused, and kept for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import sys
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from anabranch.core.errors import AnabranchError
+
+_OURS: Final = ("anabranch.access", "anabranch.admin", "anabranch.client")
+
+
+class HomeErrors(NamedTuple):
+    """What is raised elsewhere."""
+
+    forked: type[AnabranchError]
+    other_loop: type[AnabranchError]
+
+
+class Home:
+    """Where `owner` was made. `what` it is begins a sentence; `loop` is its, or its first use's."""
+
+    def __init__(
+        self,
+        owner: object,
+        what: str,
+        errors: HomeErrors,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self.loop: asyncio.AbstractEventLoop | None = None
+        # False where `check` is to look; for what is called often.
+        self.runs: Callable[[], bool] = _never
+        self._owner = weakref.ref(owner)
+        self._what = what
+        self._errors = errors
+        self._pid = os.getpid()
+        self._made_at = _caller()
+        self._unclosed: weakref.finalize[..., Any] | None = None
+        if loop is not None:
+            self._settle(loop)
+        _homes.add(self)
+
+    def check_process(self) -> None:
+        """Raises ForkedError in a child that was forked later."""
+        if self.is_forked:
+            raise self._errors.forked(
+                f"{self._what}, made at {self._place}, belongs to process {self._pid}, and this is "
+                f"{os.getpid()}, a fork of it, which has none of its threads. Make another one "
+                "here, after the fork: in gunicorn's post_fork, Celery's worker_process_init, or "
+                "what multiprocessing calls"
+            )
+
+    def check(self) -> None:
+        """Raises ForkedError, and WrongLoopError on another event loop than its own."""
+        if self.is_elsewhere:
+            raise self._errors.other_loop(
+                f"{self._what}, made at {self._place}, belongs to another event loop than this "
+                "one. Make another one in each asyncio.run, or do all in one asyncio.run; close() "
+                "works on any loop"
+            )
+        running = asyncio._get_running_loop()
+        if self.loop is None and running is not None:
+            self._settle(running)
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is a child that was forked later."""
+        return os.getpid() != self._pid
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether this is another event loop, or none. Raises ForkedError."""
+        self.check_process()
+        return self.loop not in (None, asyncio._get_running_loop())
+
+    def opened(self, owner: object) -> None:
+        """From now on a ResourceWarning tells if `owner` is left without having been closed."""
+        if self._unclosed is None:
+            self._unclosed = weakref.finalize(owner, _warn, self._what, *self._made_at)
+
+    def closed(self) -> None:
+        """It was."""
+        if self._unclosed is not None:
+            self._unclosed.detach()
+
+    def forked(self) -> None:
+        """This is the child."""
+        self.runs = _never
+        self.closed()
+        owner = self._owner()
+        if owner is not None:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(owner))  # never freed, not even at the end
+
+    @property
+    def _place(self) -> str:
+        file, line = self._made_at
+        return f"{file}:{line}"
+
+    def _settle(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.runs = loop.is_running
+
+
+_homes: weakref.WeakSet[Home] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for home in list(_homes):
+        home.forked()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _never() -> bool:
+    return False
+
+
+def _caller() -> tuple[str, int]:
+    """File and line of whoever calls the SDK."""
+    frame = sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_OURS):
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
+
+
+def _warn(what: str, file: str, line: int) -> None:
+    told = f"{what}, made at {file}:{line}, was never closed: close it, or use it in a with block"
+    warnings.warn_explicit(told, ResourceWarning, file, line)
