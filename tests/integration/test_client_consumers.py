@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import defaultdict
 
 import pytest
 
@@ -99,33 +98,6 @@ async def test_a_handler_is_stopped_before_its_bucket_goes_when_the_time_for_it_
     told = [str(e) for e in await asyncio.gather(*handlers, return_exceptions=True)]
     assert ["settle_timeout_s was over" in each for each in told].count(True) == 2
     assert ["this consumer left it" in each for each in told].count(True) == 2
-
-
-async def test_checkpoints_resume_where_they_were_saved(
-    cluster: TopicCluster, client: sdk.Client, topic: str
-) -> None:
-    await send(client, topic, range(20))
-    got: dict[bytes | None, list[bytes]] = defaultdict(list)
-    one = await client.subscribe_checkpoint(topic, "connector", "one")
-    for _ in range(300):
-        message = await one.receive(WAIT_S)
-        got[message.key].append(message.value)
-    given = one.checkpoint()
-    for _ in range(100):
-        await one.receive(WAIT_S)  # lost in a crash, as far as the store knows
-    await one.close()
-    await cluster.split(topic, 0)
-    await send(client, topic, range(20, 40))
-    stored = sdk.Checkpoint.from_json(given.to_json())
-    two = await client.subscribe_checkpoint(topic, "connector", "two", checkpoint=stored)
-    assert two.checkpoint() == given
-    while sum(map(len, got.values())) < 40 * _KEYS:
-        for message in await two.receive_many(timeout_s=WAIT_S):
-            got[message.key].append(message.value)
-        two.saved(two.checkpoint())
-    numbers = [b"%d" % number for number in range(40)]
-    assert got == {b"k%d" % key: numbers for key in range(_KEYS)}
-    await two.close()
 
 
 async def test_several_receive_from_one_consumer_and_each_message_comes_once(

@@ -100,24 +100,6 @@ async def _given(consumer: sdk.StreamTopicsConsumer, client: sdk.Client, topic: 
     return await consumer.receive(WAIT_S)
 
 
-async def test_what_was_acknowledged_is_not_received_again_by_the_next_consumer(
-    cluster: TopicCluster, client: sdk.Client, prefix: str
-) -> None:
-    names = [f"{prefix}{number}" for number in range(3)]
-    await created(cluster, *names)
-    for name in names:
-        await send(client, name, "k", range(20))
-    async with await client.subscribe_topics(selected(prefix), "billing") as consumer:
-        for _ in range(60):
-            consumer.acknowledge(await consumer.receive(WAIT_S))
-    for name in names:
-        await send(client, name, "k", range(20, 25))
-    got = Received()
-    async with await client.subscribe_topics(selected(prefix), "billing") as consumer:
-        await got.until(consumer, 15)
-    assert set(map(tuple, got.numbers.values())) == {tuple(range(20, 25))}
-
-
 async def test_a_checkpoint_covers_all_topics_and_later_ones_begin_at_their_first_message(
     cluster: TopicCluster, client: sdk.Client, prefix: str
 ) -> None:

@@ -15,23 +15,6 @@ from support.waiting import until
 _KEYS = [b"key-%d" % number for number in range(200)]
 
 
-async def test_several_producers_keep_their_keys_in_order_through_splits_and_merges(
-    cluster: TopicCluster, client: Client, topic: str
-) -> None:
-    producers = [await client.create_producer(topic, linger_ms=linger) for linger in (0, 5, 120)]
-    traffic = [Traffic(producer, _KEYS[place::3]) for place, producer in enumerate(producers)]
-    await cluster.split(topic, 0)
-    await cluster.split(topic, 1)
-    await cluster.merge(topic, 3, 4)
-    await cluster.split(topic, 2)
-    sent: dict[bytes, list[bytes]] = {}
-    for each in traffic:
-        sent |= await each.stop()
-    await until(lambda: len(producers[0].layout.segments) == 8)
-
-    assert await asyncio.to_thread(stored, cluster.kafka, producers[0].layout) == sent
-
-
 async def test_a_deletion_reaches_the_producer(
     cluster: TopicCluster, client: Client, topic: str
 ) -> None:

@@ -10,10 +10,8 @@ import pytest
 from confluent_kafka.serialization import StringSerializer
 
 from anabranch.client import DeliveryError, MessageTooLargeError, SerializationError
-from anabranch.client._producer import segment_writer
 from anabranch.core.errors import InvalidInputError
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
-from anabranch.wire.kafka import protocol
 from support.broken_writer import break_for_good
 from support.client_quota import client_quota
 from support.hand_made_topic import HandMadeTopic
@@ -194,21 +192,6 @@ async def test_messages_go_on_by_another_client_of_kafka_when_one_takes_nothing_
         await producer.flush()
         sent += values
     assert made.by_key() == {b"key": sent}
-
-
-async def test_header_mode_settles_what_is_in_doubt_by_reading(
-    monkeypatch: pytest.MonkeyPatch, made: HandMadeTopic
-) -> None:
-    # As if Kafka were guarded by SASL; every refusal is taken for one in doubt.
-    monkeypatch.setattr(protocol, "can_ask", lambda _kafka: False)
-    monkeypatch.setattr(segment_writer, "_CERTAIN_SHARE", 0.0)
-    traffic = Traffic(await made.client.create_producer("public/default/orders"), _KEYS)
-    await more(traffic)
-    await made.split(0)
-    await made.split(1)
-    await made.merge(3, 4)
-    sent = await traffic.stop()
-    assert made.by_key() == sent
 
 
 async def test_a_client_that_kafka_throttles_for_longer_than_its_time_out_loses_nothing(

@@ -13,8 +13,6 @@ from anabranch.wire.kafka import producer_state
 from support.quiet import QUIET
 from support.waiting import WAIT_S
 
-_ANSWER_S = 8.0  # also of a machine that stands still
-
 
 def _leader(kafka: EmbeddedKafka) -> tuple[str, int]:
     host, _, port = kafka.bootstrap_servers.rpartition(":")

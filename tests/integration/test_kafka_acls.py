@@ -234,23 +234,6 @@ async def test_who_may_consume_can_read_and_use_groups_and_not_write(now: Scene)
     assert await asyncio.to_thread(now.join_group, elsewhere, segment) == DENIED[1]
 
 
-async def test_a_topic_whose_name_begins_as_another_one_s_is_not_let_in_by_it(now: Scene) -> None:
-    inner = f"{TOPIC}.eu"
-    await now.make(TOPIC)
-    await now.grant(TOPIC, "produce")
-    await now.said(now.write, TOPIC, "")
-    await now.make(inner)
-    # Seen to before there was the Kafka topic, and nobody lost a right by it.
-    assert await asyncio.to_thread(now.write, now.segment(inner)) == DENIED[0]
-    assert await asyncio.to_thread(now.write, now.segment(TOPIC)) == ""
-    await now.split(TOPIC)  # whose children need rules of their own by now
-    assert await asyncio.to_thread(now.write, now.segment(TOPIC)) == ""
-    assert not any(each.is_prefix for each in now.found() if each.resource == "TOPIC")
-    await now.node.operations.topics.delete(inner)
-    await now.said(now.write, TOPIC, "")
-    await until(lambda: all(each.is_prefix for each in now.found()) and bool(now.found()), WAIT_S)
-
-
 def shown(out: str) -> dict[str, Any]:
     """The JSON document among the lines that nodes of the same process log."""
     found = re.search(r"^\{\n.*^\}$", out, re.DOTALL | re.MULTILINE)

@@ -19,8 +19,7 @@ from anabranch.core.bundles.unit import UnitState
 from anabranch.core.names import Namespace, parse_topic
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.projections.errors import ViewLogError
-from support.channel import archive_to
-from support.kafka_cluster import KafkaCluster, first_offset
+from support.kafka_cluster import KafkaCluster
 from support.memory_cluster import until
 from support.there import there
 from support.waiting import WAIT_S
@@ -58,49 +57,6 @@ async def test_what_any_node_decides_all_answer_alike(nodes: KafkaCluster) -> No
     await until(
         lambda: all(dict(other.operations.bundles(HOME)) == done for other in nodes.nodes), WAIT_S
     )
-
-
-async def test_another_node_leads_when_the_leader_vanishes_and_its_bundles_are_served_elsewhere(
-    nodes: KafkaCluster,
-) -> None:
-    await look_up_all(nodes.nodes[0])
-    await nodes.caught_up()
-    leader = nodes.nodes[0].operations.leader()
-    await nodes.crash(next(node for node in nodes.nodes if named(node) == leader))
-    for node in nodes.nodes:
-        await until(lambda at=node: at.operations.leader() in map(named, nodes.nodes), WAIT_S)  # type: ignore[misc]
-        await until(lambda at=node: not at.operations.owned(leader), WAIT_S)  # type: ignore[misc]
-        assert leader not in await look_up_all(node)
-
-
-async def test_a_graceful_stop_hands_every_bundle_over_first(nodes: KafkaCluster) -> None:
-    await look_up_all(nodes.nodes[0])
-    leaving = nodes.nodes[0]
-    ended = await leaving.stop()
-    assert ended.clean
-    await nodes.crash(leaving)
-    await nodes.caught_up()
-    node = nodes.nodes[0]
-    owners = {unit.broker for _, unit in node.operations.bundles(HOME)}
-    assert named(leaving) not in owners
-    assert all(unit.state is UnitState.OWNED for _, unit in node.operations.bundles(HOME))
-    await until(lambda: node.operations.leader() in map(named, nodes.nodes), WAIT_S)
-
-
-async def test_a_node_that_starts_again_goes_on_with_its_view(nodes: KafkaCluster) -> None:
-    node = nodes.nodes[0]
-    await look_up_all(node)
-    ended = await node.stop()
-    assert ended.clean
-    await nodes.crash(node)
-    again = await nodes.start(node.settings)
-    await nodes.agreed()
-    await nodes.caught_up()
-    await until(
-        lambda: again.operations.position().digest == nodes.nodes[0].operations.position().digest,
-        WAIT_S,
-    )
-    assert await look_up_all(again)
 
 
 @pytest.mark.parametrize("count", [1])
@@ -166,35 +122,6 @@ async def test_a_node_with_a_damaged_view_puts_it_aside_and_builds_the_state_of_
     kept = sorted(path.name for path in node.settings.data_dir.iterdir())
     # Bytes of RocksDB's log count for nothing from the damaged one on, and LOCK has none.
     assert kept == ["view", "view.damaged-2", "view.damaged-3"]
-
-
-@pytest.mark.parametrize("count", [1])
-async def test_a_data_directory_in_use_is_named(nodes: KafkaCluster) -> None:
-    taken = str(nodes.nodes[0].settings.data_dir)
-    with pytest.raises(Exception, match="is in use by another process"):
-        await nodes.start(nodes.settings(dataDir=taken))
-
-
-@pytest.mark.parametrize("count", [0])
-async def test_a_snapshot_lets_the_log_be_trimmed_and_a_new_node_start_from_it(
-    nodes: KafkaCluster, kafka: EmbeddedKafka, topic_prefix: str
-) -> None:
-    quick = nodes.settings(snapshotIntervalRecords=50, snapshotIntervalSeconds=0.5)
-    node = await nodes.start(quick)
-    for number in range(60):
-        await node.operations.tenancy.create_tenant(f"t{number}", [], ["standalone"])
-    before = node.operations.position().next_offset
-    archive_to(kafka, Topics(topic_prefix), before)
-    await until(lambda: node.operations.position().horizon >= before, WAIT_S)
-    # The next one trims what this one made trimmable at the latest.
-    await node.operations.tenancy.create_tenant("last", [], ["standalone"])
-    await until(lambda: first_offset(kafka, topic_prefix) >= before, WAIT_S)
-    fresh = await nodes.start()
-    assert fresh.operations.position().horizon >= before
-    await until(
-        lambda: fresh.operations.position().digest == node.operations.position().digest, WAIT_S
-    )
-    assert "t59" in fresh.operations.tenancy.tenants()
 
 
 @pytest.mark.parametrize("count", [0])

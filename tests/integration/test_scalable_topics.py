@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import pytest
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
-from confluent_kafka.cimpl import NewTopic
 
-from anabranch.broker.errors import KafkaFailedError
 from anabranch.broker.node import Node
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.core.topics import kafka_names as segment_topics
@@ -17,12 +14,10 @@ from anabranch.core.topics.segment import SegmentInfo, tile
 from anabranch.core.topics.topic import ScalableTopic
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.kafka_cluster import kafka_cluster
-from support.memory_cluster import until
 from support.there import there
 from support.waiting import WAIT_S
 
 NAME = "public/default/orders"
-REST = f"/admin/v2/scalable/{NAME}"
 
 
 def topic_of(node: Node) -> ScalableTopic:
@@ -97,22 +92,3 @@ async def test_a_topic_lives_from_its_creation_to_its_deletion(
         assert len(await asyncio.to_thread(kafka_topics, kafka, topic_prefix)) == 6
         await topics.delete(NAME)
         assert await asyncio.to_thread(kafka_topics, kafka, topic_prefix) == set()
-
-
-async def test_what_kafka_cannot_do_leaves_the_topic_as_it_was(
-    kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
-) -> None:
-    async with kafka_cluster(kafka, topic_prefix, tmp_path, 1) as cluster:
-        node = cluster.nodes[0]
-        topics = node.operations.topics
-        await topics.create(NAME, 1, {})
-        # Something else has made a topic of the child's name.
-        admin = KafkaConnection(kafka.bootstrap_servers).admin()
-        taken = kafka_topic(node, topic_of(node).layout.split_children(0)[0])
-        admin.create_topics([NewTopic(taken, 7, 1)])[taken].result(WAIT_S)
-        with pytest.raises(KafkaFailedError, match="has 7 partitions, not 2"):
-            await topics.split(NAME, 0)
-        await until(lambda: not topic_of(node).is_restless, WAIT_S)
-        await asyncio.to_thread(check_layout, kafka, node)
-        await topics.split(NAME, 0)
-        await asyncio.to_thread(check_layout, kafka, node)

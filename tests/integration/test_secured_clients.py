@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import subprocess
 import time
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
@@ -17,7 +16,6 @@ from anabranch import client as sdk
 from anabranch.admin import Admin, AsyncAdmin
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.devkit.security import ADMIN, DevSecurity
-from support import processes
 from support.authority import Authority
 from support.topic_cluster import TEST_S, TopicCluster, topic_cluster
 from support.waiting import WAIT_S, eventually
@@ -182,29 +180,3 @@ async def test_what_is_wrong_is_told_at_once(secured: Secured, tmp_path: Path) -
         sdk.TopicNotFoundError, "not found", secured.client(sdk.Token(secured.made("eve")))
     )
     await refused(sdk.ForbiddenError, "bob", secured.client(sdk.Token(secured.made("bob"))))
-
-
-def test_the_command_line_shows_who_asks(secured: Secured) -> None:
-    topic = secured.topic().removeprefix("topic://")
-    environment = {
-        "ANABRANCH_URL": secured.cluster.nodes[0].url,
-        "ANABRANCH_TLS_CA": str(secured.security.authority_file),
-        "ANABRANCH_TOKEN_FILE": str(secured.security.token_file),
-    }
-
-    def ran(*words: str, **changed: str | None) -> subprocess.CompletedProcess[str]:
-        return processes.run(*words, lines="a\tone\nb\ttwo\n", **{**environment, **changed})
-
-    produced = ran("topics", "produce", topic)
-    assert produced.returncode == 0, produced.stderr
-    own = {"ANABRANCH_TOKEN_FILE": None, "ANABRANCH_TOKEN": secured.made()}
-    consumed = ran("topics", "consume", topic, "--subscription", "s", "--max", "2", **own)
-    assert (consumed.returncode, len(consumed.stdout.splitlines())) == (0, 2), consumed.stderr
-    expired = {**own, "ANABRANCH_TOKEN": secured.made(seconds=-60)}
-    for changed, why in ((expired, "expired"), ({"ANABRANCH_TLS_CA": None}, "not trusted")):
-        said = ran("topics", "produce", topic, **changed)
-        output = said.stdout + said.stderr
-        assert said.returncode in (1, 2), (changed, output)
-        assert why in output, (changed, output)
-        assert "Traceback" not in output
-        assert "eyJ" not in output

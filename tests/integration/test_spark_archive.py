@@ -139,28 +139,6 @@ def test_the_archive_holds_every_offset_once_however_often_it_is_killed(
     assert _published(kafka, topics) == len(written)
 
 
-def test_an_archive_goes_on_where_it_ended_and_keeps_every_column(
-    spark: SparkSession, kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
-) -> None:
-    topics = make_topics(kafka, topic_prefix)
-    history = mixed()
-    history.registers("river")
-    append(kafka, topics, history.entries)
-    name_archive(kafka, topics, tmp_path, "river")
-    options = ArchiveOptions(kafka.bootstrap_servers, tmp_path, topic_prefix=topic_prefix)
-    assert archive_once(spark, options) == history.next_offset
-    assert archive_once(spark, options) == history.next_offset
-    later = history.next_offset
-    history.unload(history.units()[0])
-    append(kafka, topics, history.entries[later:])
-    assert archive_once(spark, options) == history.next_offset
-    found = [
-        Entry(row[0], row[1], bytes(row[2]), bytes(row[3]), bytes(row[4]) if row[4] else None)
-        for row in sorted(there(read_archive(spark, tmp_path)).collect())
-    ]
-    assert found == history.entries
-
-
 @pytest.mark.long
 def test_a_moved_archive_is_read_and_gone_on_with_and_tells_what_it_lacks(
     spark: SparkSession, kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path

@@ -19,7 +19,7 @@ from anabranch.wire.errors import RefusedError
 from anabranch.wire.framing import FRAME_BYTES_MAX
 from support.binary import subscribe
 from support.memory_cluster import WAIT_S, until
-from support.proxied import RunningProxy, ServedNode, create_topic, proxied
+from support.proxied import RunningProxy, create_topic, proxied
 from support.wire import error_of, raw
 
 NAME = "public/default/orders"
@@ -27,7 +27,6 @@ FULL = f"topic://{NAME}"
 SPACE = "public/default"
 IDLE_S = 0.3
 
-Nodes = list[ServedNode]
 Pushed = list[BaseCommand]
 
 
