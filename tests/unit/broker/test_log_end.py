@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable
 
 import httpx
@@ -15,7 +16,7 @@ from anabranch.broker.http.routing import DecidingRoute
 from anabranch.broker.operations import Operations
 from anabranch.broker.proposals import LogEnd
 from anabranch.core.errors import AnabranchError
-from anabranch.core.names import Namespace
+from anabranch.core.names import Namespace, parse_topic
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import clock
 from support.binary import client_of, one_node, reachable
@@ -237,3 +238,34 @@ async def test_who_waits_when_the_node_stops_is_told_to_ask_another() -> None:
         with pytest.raises(UnavailableError, match="this node is stopping; ask another"):
             await node.operations.decided(refusing)
         assert node.asked_ends == asked, "whoever comes afterwards asks nothing"
+
+
+# --- requests that wait for a bundle --------------------------------------------------------------
+
+
+UNIT = "public/default/0x00000000_0x40000000"
+AWAITED = "persistent://public/default/topic-1"  # in UNIT
+
+
+async def test_who_waits_for_a_bundle_is_told_when_it_is_opened() -> None:
+    async with one_node() as node:
+        await node.operations.lookups.lookup(*parse_topic(AWAITED))
+        await until(lambda: node.runtime.core.may_act(UNIT, clock.now()))
+        # Lost and regained, while something of the first time is still being finished here.
+        node.runtime.core.serving[UNIT] = False
+        waiting = node.runtime.changed(UNIT)
+        node.runtime.closed(UNIT)
+        assert node.runtime.core.may_act(UNIT, clock.now())
+        assert waiting.done()
+
+
+async def test_who_would_wait_for_a_bundle_of_a_node_that_has_ended_is_told_so_at_once() -> None:
+    async with one_node() as node:
+        runtime = node.runtime
+        waiting = asyncio.create_task(runtime.until_changed(UNIT, math.inf, "never"))
+        await asyncio.sleep(0)
+        runtime.fail("the test says so")
+        for told in (waiting, runtime.until_changed(UNIT, math.inf, "never")):
+            with pytest.raises(UnavailableError, match="this node is stopping"):
+                await asyncio.wait_for(told, WAIT_S)
+        assert runtime.watching == 0

@@ -1,7 +1,8 @@
-"""Rules of the Kafka side that need no Kafka."""
+"""Connections and what their clients tell: rules of the Kafka side that need no Kafka."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 
@@ -9,11 +10,14 @@ import pytest
 from confluent_kafka import KafkaError
 
 from anabranch.channel import errors
+from anabranch.channel.errors import BrokersForgottenError
+from anabranch.channel.kafka import connection
 from anabranch.channel.kafka.connection import KafkaConnection, ProducerHealth, Refusals
 from anabranch.channel.kafka.topics import Topics, TopicSettings, check_release, check_topic
 from anabranch.channel.log.kafka_log import KafkaLogWriter, append_error
 from anabranch.client._kafka_options import LIBRDKAFKA_LOG
 from anabranch.core.errors import FaultError, InvalidInputError
+from support.waiting import until
 
 MUST = {"cleanup.policy": "compact,delete", "retention.ms": "-1", "max.message.bytes": "9000"}
 GOOD = {
@@ -188,3 +192,36 @@ def test_an_old_kafka_is_told_by_its_settings() -> None:
     with pytest.raises(errors.KafkaTooOldError, match=r"host:9092.*release 3\.9;.*4\.0 or newer"):
         check_release({"inter.broker.protocol.version": "3.9-IV0"}, "host:9092")
     check_release({"log.dirs": "/data"}, "host:9092")
+
+
+# --- which clients of Kafka are told statistics, and what those keep that nobody polls ------------
+
+
+async def test_a_client_that_nobody_polls_keeps_no_statistics(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection, "_STATISTICS_MS", 10)
+    nowhere = KafkaConnection("127.0.0.1:1")
+    idle, polled = nowhere.producer(), nowhere.producer(is_polled=True)
+
+    # Events that wait to be polled are counted: without a broker, errors and statistics.
+    await until(lambda: len(polled) > 50)
+    assert 3 * len(idle) < len(polled)
+
+
+def test_a_client_that_is_polled_is_known_to_be_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "_STATISTICS_MS", 10)
+    monkeypatch.setattr(connection, "_REAL", frozenset())  # as if there were no broker
+    nowhere = KafkaConnection("127.0.0.1:1")
+    client = nowhere.consumer(is_polled=True)
+
+    def is_forgotten() -> bool:
+        client.poll(0)
+        try:
+            nowhere.refusals.check()
+        except BrokersForgottenError:
+            return True
+        return False
+
+    asyncio.run(until(is_forgotten))
+    client.close()

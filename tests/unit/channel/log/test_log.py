@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from itertools import count
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from confluent_kafka import Consumer, KafkaError
 
 from anabranch.channel import errors
 from anabranch.channel.codec import encode_record
+from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.log.entries import Entry, append_record, read_until
-from anabranch.channel.log.kafka_log import check_holds
+from anabranch.channel.log.kafka_log import KafkaLogReader, check_holds
 from anabranch.core.log.records import PolicyOp, TenantChange
 from support.memory_log import MemoryLog
 
@@ -84,3 +88,45 @@ def test_a_log_is_read_up_to_where_it_ended_or_is_out_of_reach() -> None:
     assert len(next(reading)) == 10
     with pytest.raises(errors.KafkaUnreachableError, match="away"):
         list(reading)  # it ends before
+
+
+# --- how far a reader of the log says it has read, whatever Kafka's client hands over together ----
+
+
+class HandsOver(KafkaConnection, frozen=True):
+    """A connection whose consumer hands over these messages in one go."""
+
+    messages: tuple[Any, ...] = ()
+
+    def consumer(self, **_: Any) -> Consumer:
+        given = SimpleNamespace(
+            get_watermark_offsets=lambda *_: (0, 100),
+            assign=lambda _: None,
+            poll=lambda _: self.messages[0],
+            consume=lambda *_: list(self.messages[1:]),
+            close=lambda: None,
+        )
+        return cast(Consumer, given)
+
+
+def record(offset: int) -> Any:
+    return SimpleNamespace(
+        error=lambda: None,
+        offset=lambda: offset,
+        value=lambda: None,
+        key=lambda: b"k",
+        headers=lambda: None,
+        timestamp=lambda: (2, 7),
+    )
+
+
+def said(code: int, offset: int = -1) -> Any:
+    return SimpleNamespace(error=lambda: KafkaError(code), offset=lambda: offset)
+
+
+def test_an_error_behind_the_end_of_the_log_does_not_take_the_reader_back() -> None:
+    end, passing = KafkaError._PARTITION_EOF, KafkaError._TRANSPORT
+    messages = (record(4), said(end, 9), said(passing))  # 5 to 8: marks of transactions
+    reader = KafkaLogReader(HandsOver("nowhere:1", messages=messages), "wal", 4, to_end=True)
+    assert ([entry.offset for entry in reader.poll(10, 0.0)], reader.next_offset) == ([4], 9)
+    reader.close()

@@ -11,7 +11,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from anabranch.channel.errors import KafkaAccessError, SegmentExistsError
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.deadline import Deadline
-from anabranch.channel.segments.sealing import SegmentTopic
+from anabranch.channel.segments import admin
+from anabranch.channel.segments.sealing import SegmentTopic, together
 from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
 from support.sealable_kafka import Partition, SealableKafka
 from support.told_offsets import ToldOffset
@@ -217,3 +218,21 @@ def test_the_end_counts_what_transactions_have_not_committed_yet() -> None:
     kafka = SealableKafka()
     kafka.sealer()
     assert kafka.isolation == "read_uncommitted"
+
+
+# --- requests to Kafka about segments are cut to what Kafka takes at once -------------------------
+
+
+KAFKA_RECORDS_MAX = 10_000
+
+
+@pytest.mark.parametrize(("count", "partitions"), [(1, 1024), (3, 2), (2_000, 1), (2_000, 40)])
+def test_no_request_makes_more_records_than_kafka_takes_and_none_is_left_out(
+    count: int, partitions: int
+) -> None:
+    topics = [SegmentTopic(f"t{number}", partitions) for number in range(count)]
+    runs = list(together(topics, admin._RECORDS_AT_ONCE, admin._RECORDS_OF_TOPIC))
+    assert [topic for run in runs for topic in run] == topics
+    records = [sum(10 + topic.partitions for topic in run) for run in runs]
+    assert max(records) < KAFKA_RECORDS_MAX
+    assert len(runs) <= 1 + sum(records) // 8_000

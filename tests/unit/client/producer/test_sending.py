@@ -1,8 +1,11 @@
-"""What a producer's ways of sending have in common, with librdkafka's mock of Kafka."""
+"""What a producer takes, hands to Kafka's client, waits for, and tells of each message."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,6 +13,10 @@ from typing import Any
 import pytest
 
 from anabranch import client as sdk
+from anabranch.client import DeadlineError, DeliveryError, DeliveryResult, ProducerSettings
+from anabranch.client._producer import dispatcher
+from anabranch.client._producer.messages import Callbacks
+from anabranch.client._producer.partition_writer import PendingMessage
 from support.mock_kafka import MockKafka
 from support.still_watch import lone_producer
 from support.waiting import WAIT_S, until
@@ -152,3 +159,158 @@ async def test_a_fault_in_one_look_at_kafka_s_reports_leaves_nobody_waiting(
         monkeypatch.setattr(producer._dispatcher, "poll", faulty)
         assert (await asyncio.wait_for(producer.send(b"v", b"k"), WAIT_S / 2)).offset == 0
         assert not faults
+
+
+# --- what becomes of what is under way when a producer is closed, with librdkafka's mock of Kafka
+
+
+_KEYS = [b"key-%d" % number for number in range(20)]
+
+
+class Told:
+    """A producer with something in flight to a Kafka that stands still; who is told what, where."""
+
+    def __init__(self, producer: sdk.Producer) -> None:
+        self.producer = producer
+        self.count: Counter[int] = Counter()
+        self.threads: set[threading.Thread] = set()
+        found, fail = producer._dispatcher, producer._dispatcher.failed
+
+        def failing(message: PendingMessage, error: sdk.ClientError) -> None:
+            self.threads.add(threading.current_thread())
+            fail(message, error)
+
+        found.failed = failing  # type: ignore[method-assign]
+
+    async def send(self, kafka: MockKafka) -> list[asyncio.Task[sdk.DeliveryResult]]:
+        """Sends which never end by themselves, each with another message that tells its end."""
+        await asyncio.gather(*[self.producer.send(b"first", key) for key in _KEYS])
+        kafka.stand_still()
+        for number in range(200):
+
+            def told(
+                _r: sdk.DeliveryResult | None, _e: Exception | None, number: int = number
+            ) -> None:
+                self.count[number] += 1
+
+            self.producer.send_nowait(b"in flight", _KEYS[number % 20], on_delivery=told)
+        sends = [asyncio.create_task(self.producer.send(b"in flight", key)) for key in _KEYS]
+        await until(lambda: self.producer.under_way == 200 + len(_KEYS))
+        return sends
+
+    async def ends(self, sends: list[asyncio.Task[sdk.DeliveryResult]]) -> None:
+        """Each was told once, on the thread of the event loop."""
+        outcomes = await asyncio.wait_for(asyncio.gather(*sends, return_exceptions=True), WAIT_S)
+        assert all(isinstance(each, sdk.DeliveryError) for each in outcomes)
+        assert self.count == Counter(range(200))
+        assert self.threads == {threading.current_thread()}
+        assert self.producer.under_way == 0
+
+
+async def end(producer: sdk.Producer, fails: bool) -> None:
+    async with producer:
+        if fails:
+            raise ZeroDivisionError
+        await producer.close(0.1)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_the_end_of_its_block_ends_every_send(kafka: MockKafka, fails: bool) -> None:
+    producer = await lone_producer(kafka.servers, sdk.ProducerSettings())
+    told = Told(producer)
+    sends = await told.send(kafka)
+    with pytest.raises(ZeroDivisionError if fails else sdk.DeadlineError):
+        await end(producer, fails)
+    await told.ends(sends)
+
+
+async def test_what_kafkas_client_does_not_report_in_time_is_failed_once_and_for_all(
+    kafka: MockKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = await lone_producer(kafka.servers, sdk.ProducerSettings())
+    told = Told(producer)
+    sends = await told.send(kafka)
+    producer.send_nowait(b"nobody waits", _KEYS[0])
+    flushing = asyncio.create_task(producer.flush(600.0))
+    await asyncio.sleep(0)
+    monkeypatch.setattr(dispatcher, "_LAST_REPORTS_S", 0.0)
+    for writer in producer._dispatcher.writers:
+        monkeypatch.setattr(writer, "poll", lambda _: 0)
+    with pytest.raises(sdk.ClientError):
+        await producer.close(0.1)
+    await told.ends(sends)
+    await asyncio.wait_for(flushing, WAIT_S)
+    await until(lambda: not any(t.name == "segment-writer-close" for t in threading.enumerate()))
+    await told.ends(sends)
+
+
+# --- what a flush waits for while others go on sending, with librdkafka's mock of Kafka -----------
+
+
+async def test_a_flush_ends_with_what_was_sent_before_it_however_much_is_sent_meanwhile() -> None:
+    with MockKafka("t0") as kafka:
+        producer = await lone_producer(kafka.servers, ProducerSettings())
+        stopped = False
+
+        def send_another(_result: DeliveryResult | None, error: Exception | None) -> None:
+            if not stopped and error is None:
+                producer.send_nowait(b"more", b"key", on_delivery=send_another)
+
+        for _ in range(20):  # each is followed by another one, so something always is under way
+            producer.send_nowait(b"more", b"key", on_delivery=send_another)
+        delivered = []
+        for number in range(100):
+            producer.send_nowait(
+                b"before", b"%d" % number, on_delivery=lambda *found: delivered.append(found)
+            )
+        await producer.flush(WAIT_S)
+        assert len(delivered) == 100
+        assert producer.under_way > 0
+        stopped = True
+        await producer.close(WAIT_S)
+
+
+async def test_a_flush_says_how_much_of_what_was_sent_before_it_is_left() -> None:
+    with MockKafka("t0") as kafka:
+        producer = await lone_producer(kafka.servers, ProducerSettings())
+        await producer.send(b"first", b"key")
+        kafka.stand_still()
+        for _ in range(3):
+            producer.send_nowait(b"before", b"key")
+        waiting = asyncio.create_task(producer.flush(0.2))
+        await asyncio.sleep(0)
+        producer.send_nowait(b"after", b"key")
+        with pytest.raises(DeadlineError, match=r"^3 messages"):
+            await waiting
+        assert producer.under_way == 4
+        await producer.abandon()
+
+
+# --- who is told what became of messages, and what is logged when telling them fails --------------
+
+
+def test_a_failing_callback_is_logged_once_a_second(caplog: pytest.LogCaptureFixture) -> None:
+    """With Kafka down a producer logged 175 traces a second."""
+    now = [100.0]
+    callbacks = Callbacks("topic://public/default/orders", lambda: now[0])
+    told = 0
+
+    def careless(result: DeliveryResult | None, _: Exception | None) -> None:
+        nonlocal told
+        told += 1
+        assert result is not None
+
+    def fail(count: int) -> None:
+        for _ in range(count):
+            message = PendingMessage(b"key", b"value", on_delivery=careless)
+            callbacks.failed(message, DeliveryError("Kafka is down"))
+            callbacks.tell()
+
+    with caplog.at_level(logging.ERROR):
+        fail(175)
+        now[0] += 1.0
+        fail(175)
+    assert told == 350
+    records = [each for each in caplog.records if each.name == Callbacks.__module__]
+    assert [record.__dict__["fields"]["times"] for record in records] == [1, 175]
+    assert all(record.exc_info for record in records)

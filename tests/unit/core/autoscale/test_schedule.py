@@ -12,6 +12,7 @@ from anabranch.core.autoscale.decide import Demand
 from anabranch.core.autoscale.decisions import Blocked, NoAction, Reason, Rebucket, Split
 from anabranch.core.autoscale.load import SegmentLoad
 from anabranch.core.autoscale.policy import Level
+from anabranch.core.autoscale.schedule import Trigger
 from anabranch.core.log.records import PolicyOp, TopicCause
 from anabranch.core.subscriptions.subscription import SubscriptionKind, SubscriptionOp
 from anabranch.core.topics.layout import Merges
@@ -290,3 +291,140 @@ def test_what_kafka_refused_is_not_begun_again_before_the_next_tick(scene: Scene
         assert scene.evaluation() is None
     scene.pass_time(INTERVAL_S / 6)
     assert len(begins(scene.look())) == 1
+
+
+# --- decisions about several segments -------------------------------------------------------------
+
+
+COOLDOWN_S = 61.0  # more than that of the policy
+
+
+def is_waiting(three: Scene) -> bool:
+    return three.controller.scaler.is_waiting
+
+
+@pytest.fixture
+def three() -> Scene:
+    """Three segments of one bucket each shall have four."""
+    three = Scene(segments=3)
+    three.join(*"abcdefghi")
+    return three
+
+
+def test_segments_of_one_decision_are_rebucketed_and_told_one_after_the_other(three: Scene) -> None:
+    first = three.begin()
+    assert (first.operation, first.parents) == (Operation.REBUCKET, (0,))
+    assert first.cause is TopicCause.BELOW_SPLIT_RATE_FLOOR
+    assert begins(three.look()) == []
+    found = three.carry_on()
+    assert three.buckets == [4, 4, 4]
+    decisions = [each.decision for each in found if isinstance(each.decision, Rebucket)]
+    assert [each.segment_ids for each in decisions] == [(1,), (2,)]
+    assert {each.buckets for each in decisions} == {4}
+    told = [each.done for each in found]
+    assert [each.segment_ids for each in told if isinstance(each, Rebucket)] == [(0,), (1,), (2,)]
+
+
+def test_the_rest_waits_for_no_rebucket_cooldown_but_the_next_decision_does(three: Scene) -> None:
+    three.carry_on()
+    assert three.buckets == [4, 4, 4]
+    three.join(*"jklm")
+    found = three.evaluated()
+    assert found.trigger is Trigger.CONSUMERS
+    assert isinstance(found.decision, NoAction)
+    assert "wait for the rebucket cooldown" in found.decision.why
+
+
+def test_a_failure_in_the_middle_keeps_what_is_done_and_stops_the_rest(three: Scene) -> None:
+    three.world.committed(Operation.REBUCKET, three.begin_children())
+    three.world.must(next(each for each in begins(three.look()) if each.parents == (1,)))
+    three.carry_on(TaskFailed("no space", for_good=True))
+    assert three.buckets == [4, 1, 1]
+    three.pass_time(5)
+    three.carry_on()
+    assert three.buckets == [4, 1, 1]
+    three.pass_time(INTERVAL_S)
+    three.carry_on()
+    assert three.buckets == [4, 4, 4]
+
+
+def test_another_operation_in_between_has_the_rest_decided_anew(three: Scene) -> None:
+    assert len(begins(three.look())) == 1  # is overtaken
+    three.by_hand(Operation.MERGE, three.topic.layout.merge_children(1, 2))
+    three.pass_time(1.0)
+    three.carry_on()
+    assert three.buckets == [8, 8]
+
+
+def test_a_rebucket_by_hand_that_overtakes_one_begins_the_cooldown(three: Scene) -> None:
+    """Found by the simulation: the rest went on, as if it had been the decision's."""
+    assert len(begins(three.look())) == 1  # is overtaken
+    three.by_hand(Operation.REBUCKET, three.topic.layout.rebucket_children(0, 2))
+    three.pass_time(1.0)
+    three.carry_on()
+    assert three.buckets == [2, 1, 1]
+    three.pass_time(COOLDOWN_S)
+    three.carry_on()
+    assert three.buckets == [4, 4, 4]
+
+
+@pytest.mark.parametrize("level", ["topic", "namespace"])
+def test_switching_off_stops_the_rest(three: Scene, level: str) -> None:
+    three.begin()
+    if level == "topic":
+        three.override(enabled=False)
+    else:
+        three.override_namespace(enabled=False)
+    three.carry_on()
+    assert three.buckets == [4, 1, 1]
+
+
+def test_a_topic_made_again_is_none_of_the_former_ones_business(three: Scene) -> None:
+    three.begin()
+    world = three.world
+    world.must(world.topic(TopicMove.DELETE))
+    world.must(world.topic(TopicMove.REMOVE))
+    world.opened(3)
+    three.pass_time(1.0)
+    three.carry_on()
+    assert three.buckets == [1, 1, 1]
+
+
+# --- what is told of decisions that took over ---------------------------------------------------
+
+
+def test_what_was_decided_is_told_once_when_it_has_taken_over() -> None:
+    three = Scene()
+    three.loads = {0: load(150)}
+    begun = three.evaluated()
+    assert begun.done is None
+    assert is_waiting(three)
+    three.pass_time(1.0)
+    assert [each.done for each in three.carry_on()] == [None, begun.decision]
+    assert is_waiting(three), "for the end of the cooldown"
+    three.pass_time(COOLDOWN_S)
+    assert [each.done for each in three.carry_on()] == [None]
+    assert not is_waiting(three)
+
+
+def test_nothing_is_told_when_another_of_the_kind_took_over_instead() -> None:
+    three = Scene(segments=2)
+    three.loads = {0: load(150)}
+    assert len(begins(three.look())) == 1  # is overtaken
+    three.by_hand(Operation.SPLIT, three.topic.layout.split_children(1))
+    three.pass_time(1.0)
+    assert three.evaluated().done is None
+
+
+def test_nothing_is_told_of_what_was_given_up_or_done_by_hand() -> None:
+    three = Scene()
+    three.by_hand(Operation.REBUCKET, three.topic.layout.rebucket_children(0, 1))
+    assert [each.done for each in three.carry_on()] == [None]
+    three.loads = {1: load(150)}
+    three.pass_time(INTERVAL_S)
+    three.begin()
+    assert [each.done for each in three.carry_on(TaskFailed("no space", for_good=True))] == []
+    three.pass_time(COOLDOWN_S + INTERVAL_S)
+    three.loads = {}
+    three.carry_on()
+    assert not is_waiting(three)

@@ -6,12 +6,17 @@ import msgspec
 import pytest
 
 from anabranch.channel.codec import encode_entity
-from anabranch.core.bundles.unit import Move
-from anabranch.core.log.records import SessionChange, SessionOp
+from anabranch.core.bundles.unit import LEADERSHIP, Move, Unit, UnitState
+from anabranch.core.log.fold import evolve
+from anabranch.core.log.outcome import Outcome
+from anabranch.core.log.records import Record, SessionChange, SessionOp, UnitMove
+from anabranch.core.log.state import StateReader
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.tenants.tenant import Tenant
 from anabranch.spark_replay.audit.checks.log.offsets import Chunk
 from anabranch.spark_replay.audit.tally import CheckName
+from anabranch.spark_replay.audit.verdict import AuditFindings, CheckResult, joined
+from anabranch.spark_replay.report.summary import Log, gap_in_words
 from support.history import BROKERS, LIVENESS_MS, History, mixed, ready
 from support.local_audit import (
     OF_BALANCE,
@@ -187,3 +192,166 @@ def test_a_broker_that_leaves_on_its_own_needs_no_lease_to_lapse() -> None:
     history.accepted(history.next_of(SessionChange, known, actor=SECOND, **fields))
     history.transfer(name, FIRST)
     assert violated(audited(history)) == []
+
+
+# --- what the checks say does not rest on the fold they audit: a broken rule is found out by them
+
+
+FIRST, SECOND, THIRD = BROKERS
+
+
+def test_a_second_owner_is_found() -> None:
+    def lax(state: StateReader, record: Record, offset: int, timestamp_ms: int) -> Outcome:
+        if isinstance(record, UnitMove) and record.move is Move.OWN:
+            return _forced(state, record, offset, timestamp_ms, record.actor)
+        return evolve(state, record, offset, timestamp_ms)
+
+    history = ready(lax)
+    name = history.units()[0]
+    history.accepted(history.move(name, Move.OWN, SECOND))  # while the first still owns it
+    only(
+        history,
+        CheckName.OWNERSHIP,
+        f"{name}: given to {SECOND} while {FIRST} still held it",
+        rule=lax,
+    )
+
+
+def test_a_skipped_version_is_found() -> None:
+    def lax(state: StateReader, record: Record, offset: int, timestamp_ms: int) -> Outcome:
+        outcome = evolve(state, record, offset, timestamp_ms)
+        if offset != skipped:
+            return outcome
+        changes = tuple(
+            (key, msgspec.structs.replace(entity, version=entity.version + 7) if entity else None)
+            for key, entity in outcome.changes
+        )
+        return Outcome(outcome.verdict, changes)
+
+    history = ready()
+    skipped = history.next_offset
+    history.rule = lax
+    history.assign(history.units()[1], SECOND)
+    assert violated(audited(history, rule=lax)) == [CheckName.VERSIONS]
+
+
+def test_a_split_that_leaves_a_hole_in_the_ring_is_found() -> None:
+    def lax(state: StateReader, record: Record, offset: int, timestamp_ms: int) -> Outcome:
+        outcome = evolve(state, record, offset, timestamp_ms)
+        if isinstance(record, UnitMove) and record.move is Move.SPLIT_COMMIT:
+            return Outcome(outcome.verdict, outcome.changes[:-1])
+        return outcome
+
+    history = ready(lax)
+    history.split(history.units()[0])
+    only(history, CheckName.COVERAGE, "no bundle covers 0x20000000_0x40000000", rule=lax)
+
+
+def test_a_repair_by_a_deposed_leader_is_found() -> None:
+    def lax(state: StateReader, record: Record, offset: int, timestamp_ms: int) -> Outcome:
+        if isinstance(record, UnitMove) and record.move is Move.RECLAIM:
+            leader = state.unit(LEADERSHIP)
+            epoch = leader.version if leader else 0
+            record = msgspec.structs.replace(record, actor=FIRST, session=1, epoch=epoch)
+        return evolve(state, record, offset, timestamp_ms)
+
+    history = ready(lax)
+    name = history.units()[1]
+    history.assign(name, SECOND)
+    last_ms = history.now_ms
+    history.wait(LIVENESS_MS + 500)
+    history.expire(SECOND, FIRST, last_ms)
+    history.accepted(history.move(name, Move.RECLAIM, THIRD, broker=THIRD))
+    history.own(name)
+    only(history, CheckName.LEADERSHIP, f"RECLAIM by {THIRD}", rule=lax)
+
+
+def test_an_owner_that_did_not_wait_for_an_overridden_one_is_found() -> None:
+    def lax(state: StateReader, record: Record, offset: int, timestamp_ms: int) -> Outcome:
+        if isinstance(record, UnitMove) and record.move is Move.OWN:
+            return evolve(
+                state, msgspec.structs.replace(record, evidence=1 << 40), offset, timestamp_ms
+            )
+        return evolve(state, record, offset, timestamp_ms)
+
+    history = ready(lax)
+    name = history.units()[0]
+    history.accepted(history.move(name, Move.RELEASE, FIRST, broker=SECOND))
+    history.accepted(history.move(name, Move.OVERRIDE, FIRST, broker=THIRD))
+    history.own(name, evidence=1)
+    only(history, CheckName.LEASES, "before b1:8080 had seen the override", rule=lax)
+
+
+def _forced(
+    state: StateReader, record: UnitMove, offset: int, timestamp_ms: int, owner: str
+) -> Outcome:
+    """A rule without guards: the actor becomes the owner."""
+    unit = state.unit(record.unit)
+    version = (unit.version if unit else 0) + 1
+    after = Unit(
+        UnitState.OWNED, owner, "", version, record.move, timestamp_ms, offset, record.proposal_id
+    )
+    return Outcome(Verdict.ACCEPTED, ((record.unit, after),))
+
+
+# --- an audit over a gap says what is missing, judges both sides, and accuses no innocents --------
+
+
+def broken(findings: AuditFindings) -> list[CheckName]:
+    return [check.name for check in findings.checks if check.result is CheckResult.VIOLATED]
+
+
+def both_sides(history: History, false: str = "") -> tuple[AuditFindings, int, int]:
+    """The findings on both sides of a fail-over that nobody has kept, and where that lies."""
+    if false:
+        history.beat(BROKERS[0], digest=false)
+    before = audited(history, to_end=False)
+    gap_from = history.next_offset
+    history.fail(BROKERS[1], BROKERS[0])
+    taken = history.snapshot()
+    judged_from = history.next_offset
+    history.tenant("later")
+    history.beat(BROKERS[0])
+    after = audited(history, snapshot=taken, without_before=judged_from)
+    return joined(before, after, gap_from, judged_from), gap_from, judged_from
+
+
+def test_a_gap_accuses_nobody_and_both_sides_are_counted() -> None:
+    history = mixed()
+    findings, gap_from, judged_from = both_sides(history)
+    assert broken(findings) == []
+    assert findings.records == history.next_offset - (judged_from - gap_from)
+    assert findings.final_digest == f"{history.state.digest:032x}"
+    notes = {check.name: check.note for check in findings.checks}
+    limited = f"not between offsets {gap_from} and {judged_from - 1}: a gap"
+    assert notes[CheckName.OFFSETS] == notes[CheckName.LEASES] == limited
+    assert notes[CheckName.SNAPSHOT] == "its digest only: the replay starts from it"
+
+
+def test_what_is_wrong_before_the_gap_is_found() -> None:
+    findings, gap_from, _ = both_sides(mixed(), false="f" * 32)
+    assert broken(findings) == [CheckName.DIGESTS]
+    (check,) = (check for check in findings.checks if check.name is CheckName.DIGESTS)
+    assert check.witnesses[0].offset == gap_from
+
+
+def test_nothing_is_said_of_the_end_where_the_log_goes_on() -> None:
+    history = mixed()
+    history.wait(10_000_000)
+    history.beat(BROKERS[0])
+    of_the_end = {CheckName.STUCK, CheckName.ORPHANS, CheckName.SEGMENTS}
+    found = {check.name: check.examined for check in audited(history, to_end=False).checks}
+    assert {name for name in of_the_end if found[name]} == set()
+
+
+def test_the_gap_is_told_in_words() -> None:
+    log = Log("wal", 0, 90, 70, 78, True, 0, 0, 80, 3, gap=(70, 78))
+    assert gap_in_words(log) == (
+        "There is a gap from offset 70 to 77: neither archive nor WAL holds it. Judged is what "
+        "lies before it and what follows the snapshot at offset 80."
+    )
+    later = msgspec.structs.replace(log, first_offset=80)
+    assert gap_in_words(later).endswith("Judged is what follows the snapshot at offset 80.")
+    early = msgspec.structs.replace(log, from_snapshot=False, horizon=-1)
+    assert gap_in_words(early).endswith("Judged is what lies before it.")
+    assert gap_in_words(msgspec.structs.replace(log, gap=None)) == ""

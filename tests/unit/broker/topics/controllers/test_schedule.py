@@ -1,10 +1,29 @@
-"""Which topics a node looks at in a tick."""
+"""Which topics a node looks at in a tick, what it works on, and what it leaves to other nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
+import pytest
+from structlog.testing import capture_logs
+
+from anabranch.broker.errors import ElsewhereError, UnavailableError
+from anabranch.broker.http.server import bind
+from anabranch.broker.security.outgoing import OutgoingAccess
+from anabranch.broker.settings import load_settings
+from anabranch.broker.topics.controllers.elsewhere import OtherNodes
 from anabranch.broker.topics.controllers.schedule import TickSchedule
+from anabranch.broker.topics.controllers.worker import Worker
+from anabranch.channel.errors import KafkaUnreachableError
+from anabranch.channel.segments.sealing import SegmentTopic
+from anabranch.core.placement.room import Room
+from support.http import http_nodes
+from support.memory_cluster import WAIT_S, until
+from support.memory_segments import MemorySegments
+from support.tokens import token
+from support.wire import HOST
 
 UNITS = ("public/default/0x00000000_0x7fffffff", "public/default/0x7fffffff_0xffffffff")
 
@@ -96,3 +115,90 @@ def test_all_namespaces_are_looked_through_again_after_the_interval() -> None:
     assert looked(schedule, 60.0, names(3)) == names(3)
     assert looked(schedule, 119.9, names(3)) == []
     assert looked(schedule, 120.0, names(3)) == names(3)
+
+
+# --- how a node's work on Kafka topics is spread over threads: nobody waits for another's trouble
+
+
+HOME = "/admin/v2/scalable/public/default"
+STUCK = 7
+SHORT_S = 3.0
+
+
+class StuckSegments(MemorySegments):
+    """Kafka never answers about topics whose names say so; the longer waits end with the test."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tried: list[str] = []
+        self.hold.clear()
+
+    def _begin(self, what: str) -> None:
+        self.calls.append(what)
+
+    def create(
+        self, topics: Sequence[SegmentTopic], deadline_s: float, room: Room | None = None
+    ) -> None:
+        name = topics[0].name
+        if "stuck" not in name:
+            super().create(topics, deadline_s, room)
+            return
+        self.tried.append(name)
+        if deadline_s > SHORT_S:
+            self.hold.wait(60.0)
+        raise KafkaUnreachableError("Kafka did not answer")
+
+
+async def test_topics_that_kafka_does_not_answer_for_hold_up_no_others() -> None:
+    async with http_nodes() as (nodes, cluster):
+        stuck = cluster.segments = StuckSegments()
+        http = nodes[0].http
+        hopeless = [asyncio.create_task(http.put(f"{HOME}/stuck-{n}")) for n in range(STUCK)]
+        try:
+            await until(lambda: len(set(stuck.tried)) == STUCK)
+            await until(lambda: len(stuck.tried) > STUCK)  # one is tried again, and waits long
+            assert (await http.put(f"{HOME}/fine")).status_code == 204
+            assert (await http.post(f"{HOME}/fine/split/0")).status_code == 204
+            assert not any(task.done() for task in hopeless)
+        finally:
+            stuck.hold.set()
+            for task in hopeless:
+                task.cancel()
+            await asyncio.gather(*hopeless, return_exceptions=True)
+
+
+def test_a_job_that_comes_when_its_worker_is_closed_is_refused_and_not_left_undone() -> None:
+    opened = MemorySegments()
+    for began in (False, True):
+        worker = Worker(lambda: opened)
+        if began:
+            assert worker.submit(lambda keeper: keeper is opened).result(WAIT_S)
+        worker.close(WAIT_S)
+        with pytest.raises(UnavailableError, match="this node is stopping"):
+            worker.submit(lambda _: None)
+
+
+# --- what a node shows another one that it asks for something -------------------------------------
+
+
+@pytest.mark.parametrize(("scheme", "is_told"), [("http", True), ("https", False)])
+def test_a_token_that_goes_in_plain_is_told(tmp_path: Path, scheme: str, is_told: bool) -> None:
+    file = tmp_path / "node.token"
+    file.write_text(token("node"))
+    settings = {
+        "brokerClientAuthenticationPlugin": "token",
+        "brokerClientAuthenticationParameters": str(file),
+    }
+    with bind(HOST, 0) as held:
+        url = f"{scheme}://{HOST}:{held.getsockname()[1]}"  # where nobody answers
+
+    async def test() -> None:
+        others = OtherNodes(OutgoingAccess(load_settings(None, {}, settings), 10.0))
+        web, web_tls = (url, "") if scheme == "http" else ("", url)
+        with pytest.raises(UnavailableError, match="was not created"):
+            await others.create_topic("acme/shop/dead", ElsewhereError("there", web, web_tls), 5.0)
+
+    with capture_logs() as logged:
+        asyncio.run(test())
+    assert bool([line for line in logged if line["event"] == "security.not_encrypted"]) is is_told
+    assert token("node") not in str(logged)
