@@ -36,7 +36,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 class Cluster:
     """The whole world of one run."""
 
-    def __init__(self, sched: Scheduler, plan: Plan, superusers: tuple[str, ...] = ()) -> None:
+    def __init__(self, sched: Scheduler, plan: Plan) -> None:
         self.sched = sched
         self.plan = plan
         self.faults_over = False  # what they delayed still arrives
@@ -45,7 +45,7 @@ class Cluster:
         self.snapshot: Snapshot | None = None
         self.checks = Checks(self)
         self.processes = [
-            Process(self, settings_of(number, superusers), rate)
+            Process(self, settings_of(number), rate)
             for number, rate in enumerate(plan.clock_rates, start=1)
         ]
         self.world: World | None = None

@@ -84,10 +84,8 @@ def draw(rng: random.Random) -> Plan:
     )
 
 
-def settings_of(number: int, superusers: tuple[str, ...] = ()) -> NodeSettings:
-    """The defaults, except that clean-up runs more often than a run is long; with superusers, the
-    node asks who may do what.
-    """
+def settings_of(number: int) -> NodeSettings:
+    """The defaults, except that clean-up runs more often than a run is long."""
     return NodeSettings(
         broker=f"node{number}:8080",
         cluster="simulated",
@@ -96,6 +94,4 @@ def settings_of(number: int, superusers: tuple[str, ...] = ()) -> NodeSettings:
         stuck_after_s=6.0,
         monitor_interval_s=5.0,
         tombstone_delay_s=8.0,
-        authorizes=bool(superusers),
-        superusers=superusers,
     )

@@ -15,12 +15,11 @@ from simulation.list_plan import draw_lists, with_lists
 from simulation.list_world import ListWorld
 from simulation.plan import draw
 from simulation.repeatable import Faults, repeatable
-from simulation.roles import ROOT, RoleWorld
 from simulation.scheduler import Scheduler, ViolationError
 from simulation.topic_plan import draw_topics, with_topics
 from simulation.topic_world import TopicWorld
 
-WORLDS = ("cluster", "topics", "lists", "roles")
+WORLDS = ("cluster", "topics", "lists")
 REST_WITHIN_S = 60.0  # after the faults; see docs/simulation.md
 START_WITHIN_S = 2.0
 
@@ -39,7 +38,7 @@ class Report(msgspec.Struct, frozen=True):
     accepted: dict[str, int]
     rejected: dict[str, int]
     busiest_second: int
-    seen: dict[str, int] = {}  # what happened to topics, lists of them, or roles
+    seen: dict[str, int] = {}  # what happened to topics, or lists of them
     trace: tuple[str, ...] = ()
 
     def explain(self) -> str:
@@ -50,9 +49,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def simulate(seed: int, world: str, *, keep_trace: bool = False) -> Report:
-    """One run from start to rest: of a cluster, and of scalable topics in it, of lists of them, or
-    of roles that ask for things at brokers that ask who may.
-    """
+    """One run from start to rest: of a cluster, and of scalable topics in it, or lists of them."""
     if world != "lists":
         return _simulate(seed, world, None, keep_trace)
     with repeatable(seed) as faults:
@@ -62,16 +59,13 @@ def simulate(seed: int, world: str, *, keep_trace: bool = False) -> Report:
 def _simulate(seed: int, named: str, faults: Faults | None, keep_trace: bool) -> Report:
     sched = Scheduler(seed, keep_trace=keep_trace)
     plan = draw(sched.rng)
-    world: TopicWorld | ListWorld | RoleWorld | None = None
+    world: TopicWorld | ListWorld | None = None
     if named == "topics":
         cluster = Cluster(sched, with_topics(plan, sched.rng))
         world = TopicWorld(cluster, draw_topics(sched.rng))
     elif faults is not None:
         cluster = Cluster(sched, with_lists(plan, sched.rng))
         world = ListWorld(cluster, draw_lists(sched.rng), faults)
-    elif named == "roles":
-        cluster = Cluster(sched, plan, (ROOT,))
-        world = RoleWorld(cluster, seed)
     else:
         cluster = Cluster(sched, plan)
     for process in cluster.processes:

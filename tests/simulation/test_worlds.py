@@ -64,10 +64,6 @@ _TOPICS = (
 _OFTEN = ("stored", "redelivered", "handed_on", "settled_in_doubt", "lapses")
 # A seek is one record, positions included, so fewer fail on the way than are made.
 _AT_TIMES = ("failed_seeks", "auto_split", "auto_merge", "auto_rebucket", "auto_after_fail_over")
-_ROLES = (
-    *("granted", "revoked", "let through", "let through by a proxy", "refused"),
-    *("refused, or revoked, for the proxy", "revoked meanwhile", "gone with what it was on"),
-)
 # How many seeds show how often what they are made to show.
 SHOWN: dict[str, tuple[int, dict[str, int]]] = {
     "cluster": (
@@ -100,7 +96,6 @@ SHOWN: dict[str, tuple[int, dict[str, int]]] = {
             "mute": 10,
         },
     ),
-    "roles": (20, dict.fromkeys(_ROLES, 1)),
 }
 
 
