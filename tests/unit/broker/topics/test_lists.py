@@ -166,3 +166,13 @@ async def test_a_pattern_that_takes_too_long_to_be_held_against_all_topics_is_re
         assert (kept.given_up, kept.count) == (1, 1)
         kept._catching_up.used = used
         assert list((await kept.of(home, asked)).list.names) == full(*NAMES)
+
+
+async def test_what_changes_while_a_list_is_made_counts_whatever_was_found() -> None:
+    kept = KeptList(parse_namespace(HOME), Selection())
+    kept.making = asyncio.create_task(asyncio.sleep(0))
+    changes = (("came", True), ("went", False), ("back", False), ("back", True))
+    assert not any(kept.note(name, present) for name, present in changes)
+    await kept.making
+    kept.made(["went", "stays"])
+    assert list(kept.list.names) == ["back", "came", "stays"]
