@@ -192,10 +192,6 @@ class Process(Life):
 
     # --- events -------------------------------------------------------------------------
 
-    def later_local(self, delay_s: float, action: Action) -> None:
-        """As `later`, in so many seconds of its own clock, for this life's event loop."""
-        self.later(delay_s / self._rate, action)
-
     def run_in(self, life: int, action: Action) -> None:
         """Something from outside reaches the process that it was meant for, if that still lives."""
         if not self.alive or life != self.life:

@@ -11,15 +11,12 @@ from simulation.audits import accuse_nobody
 from simulation.clients import Clients
 from simulation.cluster import Cluster
 from simulation.faults import Weather
-from simulation.list_plan import draw_lists, with_lists
-from simulation.list_world import ListWorld
 from simulation.plan import draw
-from simulation.repeatable import Faults, repeatable
 from simulation.scheduler import Scheduler, ViolationError
 from simulation.topic_plan import draw_topics, with_topics
 from simulation.topic_world import TopicWorld
 
-WORLDS = ("cluster", "topics", "lists")
+WORLDS = ("cluster", "topics")
 REST_WITHIN_S = 60.0  # after the faults; see docs/simulation.md
 START_WITHIN_S = 2.0
 
@@ -38,7 +35,7 @@ class Report(msgspec.Struct, frozen=True):
     accepted: dict[str, int]
     rejected: dict[str, int]
     busiest_second: int
-    seen: dict[str, int] = {}  # what happened to topics, or lists of them
+    seen: dict[str, int] = {}  # what happened to topics
     trace: tuple[str, ...] = ()
 
     def explain(self) -> str:
@@ -49,31 +46,21 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def simulate(seed: int, world: str, *, keep_trace: bool = False) -> Report:
-    """One run from start to rest: of a cluster, and of scalable topics in it, or lists of them."""
-    if world != "lists":
-        return _simulate(seed, world, None, keep_trace)
-    with repeatable(seed) as faults:
-        return _simulate(seed, world, faults, keep_trace)
-
-
-def _simulate(seed: int, named: str, faults: Faults | None, keep_trace: bool) -> Report:
+    """One run from start to rest: of a cluster, and of scalable topics in it."""
     sched = Scheduler(seed, keep_trace=keep_trace)
     plan = draw(sched.rng)
-    world: TopicWorld | ListWorld | None = None
-    if named == "topics":
+    topics: TopicWorld | None = None
+    if world == "topics":
         cluster = Cluster(sched, with_topics(plan, sched.rng))
-        world = TopicWorld(cluster, draw_topics(sched.rng))
-    elif faults is not None:
-        cluster = Cluster(sched, with_lists(plan, sched.rng))
-        world = ListWorld(cluster, draw_lists(sched.rng), faults)
+        topics = TopicWorld(cluster, draw_topics(sched.rng))
     else:
         cluster = Cluster(sched, plan)
     for process in cluster.processes:
         sched.at(sched.rng.uniform(0.0, START_WITHIN_S), process.start)
     Weather(cluster).start()
     Clients(cluster).start()
-    if world is not None:
-        world.start()
+    if topics is not None:
+        topics.start()
     violation = ""
     try:
         sched.run_until(cluster.plan.faults_end_s)
@@ -81,7 +68,7 @@ def _simulate(seed: int, named: str, faults: Faults | None, keep_trace: bool) ->
     except ViolationError as found:
         violation = f"at {sched.now:.3f} s: {found}"
     return Report(
-        world=named,
+        world=world,
         seed=seed,
         violation=violation,
         fingerprint=sched.fingerprint,
@@ -92,7 +79,7 @@ def _simulate(seed: int, named: str, faults: Faults | None, keep_trace: bool) ->
         accepted=cluster.checks.accepted,
         rejected=cluster.checks.rejected,
         busiest_second=cluster.checks.busiest_second,
-        seen=world.seen() if world is not None else {},
+        seen=topics.seen() if topics is not None else {},
         trace=tuple(sched.trace or ()),
     )
 

@@ -84,18 +84,6 @@ SHOWN: dict[str, tuple[int, dict[str, int]]] = {
         | {"audited_drains": 1_000}
         | dict.fromkeys(_AT_TIMES, 10),
     ),
-    "lists": (
-        20,
-        {
-            "changes": 1_000,
-            "proxied": 200,
-            "lists": 500,
-            "turned_away": 3,  # only where memory is short and the queue as well
-            "overridden": 100,
-            "refused": 20,
-            "mute": 10,
-        },
-    ),
 }
 
 
