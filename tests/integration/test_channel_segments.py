@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import socket
 import threading
 import time
@@ -29,7 +28,6 @@ from support import hand_made_batches
 from support.channel import commit, until
 from support.waiting import WAIT_S
 
-_CODECS = ("snappy", "gzip", "lz4", "zstd")
 _LOCKED_S = 0.3  # whoever holds a lock for longer, holds it for seconds
 
 
@@ -206,32 +204,6 @@ def test_what_kafka_is_storing_while_it_refuses_others_is_before_the_end_and_the
     stored = hand_made_batches.RECORDS * len(storing) + (late is None)
     assert ends == {topic.name: (0, stored)}
     assert _ends(connection, topic) == (0, stored)
-
-
-Form = tuple[str, bool, bytes | None]  # codec, whether idempotent, value
-
-
-def test_a_sealed_segment_takes_nothing_of_any_client_however_small(
-    connection: KafkaConnection, admin: SegmentAdmin, topic_prefix: str
-) -> None:
-    topic = _made(admin, f"{topic_prefix}s")
-    assert admin.seal([topic], WAIT_S) == {topic.name: (0,)}
-    stored: list[Form] = []
-    for codec, is_idempotent in itertools.product(("none", *_CODECS), (False, True)):
-        producer = connection.producer(compression_codec=codec, enable_idempotence=is_idempotent)
-        for value in (None, b"", b"x", b"x" * 8, b"x" * 40):
-            form = (codec, is_idempotent, value)
-
-            def answered(error: KafkaError | None, _: Message, form: Form = form) -> None:
-                if error is None:
-                    stored.append(form)
-                else:
-                    assert error.code() == KafkaError.MSG_SIZE_TOO_LARGE
-
-            producer.produce(topic.name, value, partition=0, on_delivery=answered)
-            assert producer.flush(WAIT_S) == 0  # a batch of its own
-    assert stored == []
-    assert _ends(connection, topic) == (0,)
 
 
 def test_the_least_batch_that_can_be_made_by_hand_is_refused_by_a_sealed_segment(

@@ -191,24 +191,6 @@ def test_a_line_too_large_is_told_by_its_number_and_the_others_are_sent(topics: 
     assert len(told.stderr.splitlines()) == 1
 
 
-def test_who_consumes_goes_on_where_the_last_one_ended_also_after_a_split(topics: Topics) -> None:
-    name = "public/default/continued"
-    topics("create", name)
-    lines = [f"k{number % 7}\t{number}\n" for number in range(40)]
-    topics("produce", name, said="".join(lines[:20]))
-    consume = ("consume", name, "--subscription", "s")
-    first = topics(*consume, "--max", "15").splitlines()
-    topics("split", name, "0")
-    topics("produce", name, said="".join(lines[20:]))
-    second = topics(*consume, "--max", "25").splitlines()
-    found: dict[str, list[int]] = {}
-    for line in first + second:
-        _, key, value = line.split("\t")
-        found.setdefault(key, []).append(int(value))
-    assert found == {f"k{key}": list(range(key, 40, 7)) for key in range(7)}
-    assert {line.split("/")[0] for line in second} == {"0", "1", "2"}
-
-
 def test_a_checkpoint_file_holds_the_place_for_the_next_run(topics: Topics, tmp_path: Path) -> None:
     name = "public/default/kept"
     topics("create", name)
