@@ -9,12 +9,19 @@ from typing import Any
 import pytest
 from confluent_kafka.serialization import StringSerializer
 
-from anabranch.client import DeliveryError, MessageTooLargeError, SerializationError
+from anabranch.client import (
+    BatchStats,
+    DeliveryError,
+    MessageTooLargeError,
+    Producer,
+    SerializationError,
+)
 from anabranch.core.errors import InvalidInputError
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.broken_writer import break_for_good
 from support.client_quota import client_quota
 from support.hand_made_topic import HandMadeTopic
+from support.record_batches import batches_of
 from support.traffic import Traffic
 from support.waiting import WAIT_S, until
 
@@ -25,20 +32,6 @@ async def more(traffic: Traffic) -> None:
     """Waits until some more of it has been sent."""
     before = sum(map(len, traffic.sent.values()))
     await until(lambda: sum(map(len, traffic.sent.values())) > before + 100)
-
-
-@pytest.mark.parametrize("segments", [4])
-async def test_a_message_comes_back_with_where_it_is(made: HandMadeTopic) -> None:
-    producer = await made.client.create_producer("topic://public/default/orders")
-    first = await producer.send(b"one", "key", event_time_ms=1_700_000_000_000)
-    second = await producer.send(b"two", b"key", headers={"h": b"x"})
-
-    assert (first.topic, first.offset, second.offset) == ("topic://public/default/orders", 0, 1)
-    assert first.timestamp_ms == 1_700_000_000_000
-    assert (first.segment_id, first.bucket) == (second.segment_id, second.bucket)
-    messages = made.read()[first.segment_id, first.bucket]
-    assert [(m.key(), m.value()) for m in messages] == [(b"key", b"one"), (b"key", b"two")]
-    assert ("h", b"x") in (messages[1].headers() or [])
 
 
 async def test_what_a_sealed_segment_refused_arrives_as_it_was_sent(made: HandMadeTopic) -> None:
@@ -206,3 +199,57 @@ async def test_a_client_that_kafka_throttles_for_longer_than_its_time_out_loses_
             )
         await producer.flush()
     assert told == [None] * 500
+
+
+# --- what a producer says of its batches ----------------------------------------------------------
+
+
+_NAMES = [f"key-{number}" for number in range(200)]
+
+
+def batches_stored(kafka: EmbeddedKafka, topic: HandMadeTopic) -> dict[tuple[int, int], list[int]]:
+    """Records of each batch, by segment and bucket."""
+    return {
+        (part.segment_id, bucket): batches_of(kafka, topic.kafka_topic(part), bucket)
+        for part in topic.layout.segments.values()
+        for bucket in range(part.buckets)
+    }
+
+
+async def counted(producer: Producer, messages: int) -> list[BatchStats]:
+    """What it says once it has counted that many."""
+    await until(lambda: sum(each.messages for each in producer.stats()) >= messages)
+    return producer.stats()
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+@pytest.mark.parametrize(("segments", "buckets"), [(2, 3)])
+async def test_each_bucket_has_the_batches_that_the_producer_counts(
+    compression: str, kafka: EmbeddedKafka, made: HandMadeTopic
+) -> None:
+    # New partitions may refuse what comes first, and what is written again counts twice.
+    other = await made.client.create_producer(made.name)
+    await other.send_many((key, b"x") for key in _NAMES)
+    with pytest.raises(InvalidInputError, match="count_batches=True"):
+        other.stats()  # it was not asked to count
+    await other.close()
+    before = batches_stored(kafka, made)
+    producer = await made.client.create_producer(
+        made.name, count_batches=True, compression=compression, linger_ms=20
+    )
+    await producer.send_many((key, b"x" * 100) for key in _NAMES * 20)
+    # A bucket that gets little beside those that get much: each has its own figures.
+    await producer.send(b"x", "key-0")
+    await producer.flush()
+    stats = await counted(producer, 20 * len(_NAMES) + 1)
+
+    after = batches_stored(kafka, made)
+    assert [(each.segment_id, each.buckets) for each in stats] == [
+        (segment_id, (bucket,)) for segment_id, bucket in after
+    ]
+    for each, old, new in zip(stats, before.values(), after.values(), strict=True):
+        written = new[len(old) :]
+        assert (each.batches, each.messages) == (len(written), sum(written))
+        assert each.mean_messages == sum(written) / len(written)
+        assert 0 < each.fill_ratio <= 1
+        assert (each.bytes > 100 * each.messages) == (compression == "none")

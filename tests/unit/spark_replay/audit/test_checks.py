@@ -197,9 +197,6 @@ def test_a_broker_that_leaves_on_its_own_needs_no_lease_to_lapse() -> None:
 # --- what the checks say does not rest on the fold they audit: a broken rule is found out by them
 
 
-FIRST, SECOND, THIRD = BROKERS
-
-
 def test_a_second_owner_is_found() -> None:
     def lax(state: StateReader, record: Record, offset: int, timestamp_ms: int) -> Outcome:
         if isinstance(record, UnitMove) and record.move is Move.OWN:
