@@ -97,17 +97,6 @@ def test_the_sdk_and_administration_import_and_nothing_of_a_node_is_there(bare: 
     assert (found.stdout, found.stderr) == (f"Client Client Admin {place} []\n", "")
 
 
-def test_the_sdk_imports_nothing_of_a_node_where_all_is_installed() -> None:
-    code = (
-        "import sys, anabranch.client, anabranch.client.sync, anabranch.admin;"
-        f"print([name for name in {(*OF_A_NODE, 'pyspark', 'pandas')} if name in sys.modules],"
-        "[name for name in sys.modules if name.startswith(('anabranch.broker',"
-        "'anabranch.channel', 'anabranch.projections', 'anabranch.spark', 'anabranch.jars'))])"
-    )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout == "[] []\n"
-
-
 def test_help_lists_every_command_and_those_of_the_sdk_explain_themselves(bare: Install) -> None:
     found = bare.run("--help")
     assert (found.returncode, found.stderr) == (0, "")

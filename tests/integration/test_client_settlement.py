@@ -55,13 +55,3 @@ def test_the_leader_counts_each_producer_by_itself(kafka: EmbeddedKafka, topic_p
     assert {state.producer_id: state.last_sequence + 1 for state in states} == {first: 3, second: 5}
     assert all(state.epoch == 0 for state in states)
     assert producer_state.ask(_leader(kafka), (topic, 0), 0, {}, WAIT_S) == []
-
-
-def test_a_new_topic_is_waited_for_until_its_leader_leads(
-    kafka: EmbeddedKafka, topic_prefix: str
-) -> None:
-    for number in range(5):
-        topic = f"{topic_prefix}t{number}"
-        _make(kafka, topic)
-        producer_state.await_leading(_leader(kafka), topic, [0, 1], {}, WAIT_S)
-        assert producer_state.ask(_leader(kafka), (topic, 0), 0, {}, WAIT_S) == []

@@ -13,7 +13,7 @@ import jwt
 import pytest
 
 from anabranch import client as sdk
-from anabranch.admin import Admin, AsyncAdmin
+from anabranch.admin import Admin
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.devkit.security import ADMIN, DevSecurity
 from support.authority import Authority
@@ -88,29 +88,6 @@ async def test_all_kinds_of_parts_work_by_tls_and_token(secured: Secured) -> Non
         async with await client.subscribe_topics(selection, "many") as many:
             assert {(await many.receive(WAIT_S)).value for _ in wanted} == wanted
         assert {each.value for each in await client.peek(topic, 30, start="earliest")} == wanted
-
-
-async def test_the_controller_may_be_another_node_and_segments_change_meanwhile(
-    secured: Secured,
-) -> None:
-    topic = secured.topic(segments=1)
-    admin = AsyncAdmin(secured.web_urls, tls=secured.tls, credentials=secured.token)
-    async with admin, secured.client() as client:
-        producer = await client.create_producer(topic, linger_ms=0)
-        await producer.send(b"before", key="a")
-        async with await client.subscribe(topic, "stream") as consumer:
-            assert (await consumer.receive(WAIT_S)).value == b"before"
-            consumer.acknowledge_all()
-            # Asked of each node: one of them sends it on, and is followed.
-            for url in secured.web_urls.split(","):
-                async with AsyncAdmin(url, tls=secured.tls, credentials=secured.token) as each:
-                    layout = await each.scalable_topics.get_metadata(topic)
-                    part = max(n for n, s in layout.segments.items() if s.active)
-                    await each.scalable_topics.split_segment(topic, int(part))
-            await producer.send(b"after", key="a")
-            assert (await consumer.receive(WAIT_S)).value == b"after"
-            consumer.acknowledge_all()
-        assert (await admin.tenants.get_tenants()) == ["public"]
 
 
 def test_a_consumer_does_not_notice_that_its_token_expires(
