@@ -1,4 +1,4 @@
-"""docker/stack.sh with a Docker that notes what it is asked: what is taken down, and what not."""
+"""docker/stack.sh with a Docker that notes what it is asked, and docker/base.sh."""
 
 from __future__ import annotations
 
@@ -82,3 +82,37 @@ def test_the_command_that_it_shows_names_the_container(up: Run) -> None:
     done, _ = up("true")
     assert done.returncode == 0, done.stderr
     assert "A command: docker exec river-node-1-1 anabranch brokers" in done.stdout
+
+
+# --- docker/base.sh leaves nothing of the base on this machine, whatever ends it ------------------
+
+
+_PROGRAM: Final = ROOT / "docker" / "base.sh"
+
+
+@pytest.mark.parametrize(
+    ("then", "status"),
+    [("true", 0), ("exit 7", 7), ("kill -TERM $PPID", 130)],
+    ids=["done", "failed", "interrupted"],
+)
+def test_its_folder_is_gone(tmp_path: Path, then: str, status: int) -> None:
+    tools, temporary = tmp_path / "tools", tmp_path / "temporary"
+    tools.mkdir()
+    temporary.mkdir()
+    made = tmp_path / "made"
+    for name, what in {
+        "debootstrap": f'touch "$3/file"; ls "$3" > {made}; {then}',
+        "docker": "cat > /dev/null",
+    }.items():
+        (tools / name).write_text(f"#!/bin/sh\n{what}\n")
+        (tools / name).chmod(0o755)
+    done = subprocess.run(
+        [str(_PROGRAM), "base:test"],
+        env={"PATH": f"{tools}:{os.environ['PATH']}", "TMPDIR": str(temporary)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == status, done.stderr
+    assert made.read_text() == "file\n"
+    assert list(temporary.iterdir()) == []

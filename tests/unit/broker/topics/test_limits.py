@@ -129,3 +129,28 @@ def test_addresses_of_segments_are_left_out_only_where_no_message_has_room_for_t
     ProxyAddresses("http://p", f"pulsar://{host}.{host}:6650").in_layout(usual)
     assert len(usual.segment_brokers) == 0
     assert max(bare.ByteSize(), usual.ByteSize()) < FRAME_BYTES_MAX
+
+
+# --- scalableTopicEnabled=false: nothing of scalable topics is served or done on that node --------
+
+
+ORDERS = "public/default/orders"
+
+
+async def test_a_node_where_topics_are_switched_off_neither_serves_nor_scales_them() -> None:
+    async with memory_cluster(1, **PATIENT, brokerServicePort=7000) as cluster:
+        node = await cluster.create()
+        off = cluster.node(9, **PATIENT, brokerServicePort=7000, scalableTopicEnabled=False)
+        await cluster.start(off)
+        disabled = "Scalable topics are disabled on this broker"
+        async with client_of(off, "a") as client:
+            answer = await client.refused()
+            assert (answer.code, answer.reason) == (pb.ServerError.NotAllowedError, disabled)
+        watches = off.operations.topics.watches
+        with pytest.raises(PreconditionError, match=disabled):
+            await watches.appears(ORDERS)
+        await node.operations.topics.policies.set_topic(ORDERS, {"enabled": True})
+        await until(lambda: off.view.next_offset == len(cluster.entries))
+        here = off.operations.topics.policies.effective(ORDERS)
+        assert (here.policy.enabled, here.origins["enabled"].value) == (False, "broker")
+        assert node.operations.topics.policies.effective(ORDERS).policy.enabled

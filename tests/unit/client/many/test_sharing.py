@@ -8,20 +8,33 @@ import functools
 import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
-from anabranch.client import LayoutWatch
-from anabranch.client._consumer.assignment import AssignedSegment, Assignment
+from anabranch import client as sdk
+from anabranch.client import LayoutWatch, QueueSettings, TopicSelection
+from anabranch.client._consumer.assignment import AssignedSegment, Assignment, Loss
+from anabranch.client._consumer.consumer import Membership
 from anabranch.client._consumer.core import ConsumerCore
+from anabranch.client._many import consumer as consumer_module
+from anabranch.client._many import queue as queue_module
+from anabranch.client._many.beginnings import Beginnings
 from anabranch.client._many.connections import REQUESTS_MAX, Line, SharedConnections
+from anabranch.client._many.consumer import TopicsSubscription
 from anabranch.client._many.keeping import SessionKeeper
+from anabranch.client._many.membership import MemberState
 from anabranch.client._topics.nodes import NodeConnection, Nodes
+from anabranch.client._topics.traffic import TrafficReporter
+from anabranch.core.topics.layout import SegmentLayout
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import clock
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.errors import RequestTimeoutError
 from anabranch.wire.server.server import Peer, Routes
+from support.filled_plane import consuming
+from support.still_watch import layout_of, lone_member, no_producer
 from support.topic_node import TopicNode
 from support.waiting import WAIT_S, until
 from support.wire import HOST, on_both_loops, serving
@@ -258,3 +271,154 @@ async def test_a_session_that_lapses_while_its_report_is_under_way_is_watched_in
             await until(lambda: not core.is_kept)
             assert poked == [0], "who drives it knows when it lapses, before it does"
             assert core.wake_at() <= core._lapses_at() < math.inf
+
+
+# --- what a consumer over many topics does with a topic that it is to leave, and with what is lost
+
+
+TOPIC = "public/default/orders"
+
+_Scene = tuple[sdk.StreamTopicsConsumer, sdk.StreamConsumer, sdk.Batch]
+
+
+def _who() -> TopicsSubscription:
+    nodes = Nodes("pulsar://127.0.0.1:1")
+    chosen = sdk.TopicSelection("public/default")
+    return TopicsSubscription(nodes, {}, chosen, "billing", "", no_producer, TrafficReporter())
+
+
+@asynccontextmanager
+async def leaving() -> AsyncIterator[_Scene]:
+    """It has received three messages of a topic that the list has no more."""
+    many = sdk.StreamTopicsConsumer(_who(), sdk.ConsumerSettings())
+    async with consuming(9) as (one, plane):
+        many._consumers[TOPIC] = one
+        one._readable._listener = lambda: many._topic_readable(TOPIC)
+        many._members.listed([TOPIC], 0.0)
+        many._members.orders(0.0)
+        many._members.opened(TOPIC, 0.0)
+        plane.read(range(3))
+        one._changed()
+        batch = await many.receive_many(timeout_s=0)
+        many._members.unlisted([TOPIC], many._now())
+        many._poke.set()
+        many._tasks.spawn(many._drive())
+        await until(lambda: not many._poke.is_set())  # it has looked, and waits
+        yield many, one, batch
+        await many._tasks.cancel()
+
+
+async def test_a_topic_is_kept_until_all_of_it_is_acknowledged_or_lost() -> None:
+    for loss in (None, Loss.LAPSED):
+        async with leaving() as (many, one, batch):
+            assert many._members.state(TOPIC) is MemberState.DRAINING
+            if loss is None:
+                many.acknowledge(batch)
+            else:
+                one._core.give_up(loss)
+                one._changed()
+            await until(lambda: many._members.state(TOPIC) is not MemberState.DRAINING)
+
+
+async def test_what_was_lost_with_a_topic_that_was_left_is_told_once() -> None:
+    async with leaving() as (many, one, batch):
+        one._core.give_up(Loss.CLOSED)
+        one._changed()
+        await until(lambda: not many._consumers)
+        with pytest.raises(sdk.BucketLostError, match=f"{TOPIC} was taken away .* left it"):
+            many.acknowledge(batch)
+        with pytest.raises(sdk.BucketLostError):
+            async with many.while_held(batch):
+                pytest.fail("it is not begun any more")
+        with pytest.raises(sdk.BucketLostError):
+            many.acknowledge_all()
+        many.acknowledge_all()
+
+
+async def test_what_is_lost_of_a_topic_that_a_checkpoint_does_not_name_is_told_too() -> None:
+    async def position_of(_topic: str, _segment_id: int, _bucket: int) -> int | None:
+        return None
+
+    many = sdk.CheckpointTopicsConsumer(_who(), sdk.ConsumerSettings(), None, position_of)
+    member = lone_member("lake")
+    member.watch._layout = layout_of(SegmentLayout.initial(1))
+    one = many._consumers[TOPIC] = sdk.CheckpointConsumer(member, sdk.ConsumerSettings())
+    order = one._core.begin_subscribe(0.0)
+    granted = Assignment(1, 1, 1, "g", 1_000.0, (AssignedSegment(0, "t0", (0,)),))
+    assert one._core.on_subscribed(order.number, granted, 0.0)
+    (holding,) = one._core.holdings.values()
+    holding.begin(0)
+    holding.deliver(9)
+    stored = many.checkpoint()
+    assert stored.topics[TOPIC].positions == {0: {0: 9}}
+    one._core.give_up(Loss.LAPSED)
+    with pytest.raises(sdk.BucketLostError):
+        many.saved(sdk.TopicsCheckpoint({}))
+
+
+# --- where the topics of a consumer over many begin that were there at first, came, and came again
+
+
+def test_a_topic_of_the_first_list_is_not_late_however_often_it_is_opened() -> None:
+    beginnings = Beginnings(("a/b/c", "a/b/d"))
+    assert [beginnings.is_late("a/b/c", 7) for _ in range(3)] == [False] * 3
+    assert not beginnings.is_late("a/b/d", 9)
+
+
+def test_a_topic_that_comes_or_comes_again_is_late() -> None:
+    beginnings = Beginnings(("a/b/c",))
+    assert beginnings.is_late("a/b/new", 7)
+    assert not beginnings.is_late("a/b/c", 7)
+    beginnings.gone("a/b/c")
+    assert beginnings.is_late("a/b/c", 12)
+
+
+def test_a_topic_that_was_made_again_between_two_lists_that_have_it_is_late_for_good() -> None:
+    beginnings = Beginnings(("a/b/c",))
+    assert not beginnings.is_late("a/b/c", 7)
+    assert [beginnings.is_late("a/b/c", 12) for _ in range(2)] == [True] * 2
+
+
+async def test_topics_being_opened_count_for_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    may_open = asyncio.Event()
+
+    class Watch:
+        def __init__(self, _nodes: Nodes, topic: str) -> None:
+            self.topic = topic
+
+        async def start(self, _timeout_s: float) -> SimpleNamespace:
+            return SimpleNamespace(incarnation=1)
+
+        async def close(self) -> None:
+            """Nothing is open."""
+
+    class Queue:
+        def __init__(self, membership: Membership, _settings: QueueSettings) -> None:
+            made.append(membership.watch.topic)
+
+        async def start(self) -> None:
+            await may_open.wait()
+
+    monkeypatch.setattr(consumer_module, "LayoutWatch", Watch)
+    monkeypatch.setattr(queue_module, "QueueConsumer", Queue)
+    monkeypatch.setattr(queue_module, "TOPICS_MAX", 3)
+
+    who = TopicsSubscription(
+        Nodes("pulsar://127.0.0.1:1"),
+        {},
+        TopicSelection("public/default"),
+        "jobs",
+        "",
+        AsyncMock(),
+        Mock(),
+    )
+    consumer = queue_module.QueueTopicsConsumer(who, QueueSettings())
+    topics = [f"public/default/t{number}" for number in range(5)]
+    opening = [asyncio.create_task(consumer._open(each)) for each in topics]
+    await until(lambda: len(made) == 3 and len(consumer.failing) == 2)
+    assert all("at most" in why for why in consumer.failing.values())
+    may_open.set()
+    await asyncio.gather(*opening)
+    assert len(made) == 3
+    await consumer._tasks.cancel()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
 from anabranch.broker.settings import SETTING_NAMES
 from anabranch.core.topic_lists import errors
-from anabranch.core.topic_lists.semaphore import LARGEST, SemaphoreLimits
+from anabranch.core.topic_lists.semaphore import LARGEST, Permit, Refusal, SemaphoreLimits
 from anabranch.wire.memory.limiter import DualMemoryLimits, LimitType
+from anabranch.wire.memory.semaphore import AsyncSemaphore
+from support.circles import nothing_left_in_a_circle
 from support.limiter import DIRECT, HEAP, MS, acquired, limiter_of
 from support.waiting import WAIT_S, until
 from support.wire import on_both_loops
@@ -194,3 +197,192 @@ async def test_memory_is_not_resized_outside_nor_by_two_at_once() -> None:
         with pytest.raises(errors.InvalidPermitsError, match="held already"):
             await memory.__aenter__()
     assert acquired(limiter) == (0, 0)
+
+
+# --- coroutines that wait for permits: whoever is cancelled, whenever, nothing is lost ------------
+
+
+MILLIS = 1_000_000
+LONG = 1_000 * int(WAIT_S) * MILLIS
+
+
+def limits(permits_max: int = 10, queue_max: int = 0, timeout_ns: int = LONG) -> SemaphoreLimits:
+    return SemaphoreLimits(permits_max, queue_max, timeout_ns)
+
+
+async def waiting(semaphore: AsyncSemaphore, *sizes: int) -> list[asyncio.Task[Permit]]:
+    """A task for each size, in this order, once all of them wait."""
+    before = semaphore.queue_size
+    tasks = [asyncio.create_task(semaphore.acquire(each)) for each in sizes]
+    await until(lambda: semaphore.queue_size == before + len(sizes))
+    return tasks
+
+
+async def test_each_refusal_has_its_error_with_the_remedy() -> None:
+    remedies = {Refusal.QUEUE_FULL: "raise queueSize"}
+    semaphore = AsyncSemaphore(limits(queue_max=1), None, remedies)
+    with pytest.raises(errors.InvalidPermitsError, match=r"^Requested permits=11 is larger"):
+        await semaphore.acquire(11)
+    with pytest.raises(
+        errors.PermitAcquireCancelledError, match=r"^Permit acquisition was cancelled$"
+    ):
+        await semaphore.acquire(1, lambda: True)
+    permit = await semaphore.acquire(10)
+    (waits,) = await waiting(semaphore, 1)
+    with (
+        nothing_left_in_a_circle(),
+        pytest.raises(
+            errors.PermitAcquireQueueFullError, match=r"^Semaphore queue is full: raise queueSize$"
+        ),
+    ):
+        await semaphore.acquire(1)
+    semaphore.configure(limits(queue_max=1, timeout_ns=MILLIS))
+    with pytest.raises(errors.PermitAcquireTimeoutError, match=r"^Permit acquisition timed out$"):
+        await waits
+    assert semaphore.acquired == 10
+    semaphore.close()
+    with pytest.raises(errors.PermitAcquireAlreadyClosedError, match=r"^Semaphore is closed$"):
+        await semaphore.acquire(1)
+    semaphore.release(permit)
+    assert semaphore.available == 10
+
+
+async def test_time_outs_ring_one_after_the_other_though_there_is_one_timer() -> None:
+    told: list[int] = []
+    semaphore = AsyncSemaphore(limits(timeout_ns=30 * MILLIS), told.append)
+    held = await semaphore.acquire(10)
+    tasks: list[asyncio.Task[Permit]] = []
+    for _ in range(5):
+        tasks.append(asyncio.create_task(semaphore.acquire(1)))
+        await asyncio.sleep(0.005)
+    ends = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(each) for each in ends] == [errors.PermitAcquireTimeoutError] * 5
+    semaphore.release(held)
+    assert (semaphore.available, told[0], told[1::2]) == (10, 0, [LARGEST] * 5)
+    assert min(told[2::2]) >= 30 * MILLIS
+
+
+async def test_a_cancelled_head_is_noticed_once_half_the_time_out_after_the_beginning() -> None:
+    semaphore = AsyncSemaphore(limits(timeout_ns=50 * MILLIS))
+    await semaphore.acquire(8)
+    flags = [False]
+    head = asyncio.create_task(semaphore.acquire(5, lambda: flags[0]))
+    await until(lambda: semaphore.queue_size == 1)
+    flags[0] = True
+    with pytest.raises(errors.PermitAcquireCancelledError):
+        await head
+
+
+# --- cancelled tasks ------------------------------------------------------------------------
+
+
+async def test_who_is_cancelled_while_waiting_gives_the_place_to_those_behind() -> None:
+    semaphore = AsyncSemaphore(limits(queue_max=2))
+    await semaphore.acquire(8)
+    large, small = await waiting(semaphore, 5, 2)
+    large.cancel()
+    assert (await small).permits == 2
+    assert large.cancelled()
+    assert (semaphore.queue_size, semaphore.acquired) == (0, 10)
+
+
+@pytest.mark.parametrize("before", [False, True])
+async def test_who_is_cancelled_at_its_grant_gives_the_permits_back(before: bool) -> None:
+    semaphore = AsyncSemaphore(limits())
+    first = await semaphore.acquire(10)
+    second, third = await waiting(semaphore, 7, 7)
+    if before:
+        second.cancel()
+    semaphore.release(first)
+    assert semaphore.acquired == 7  # second's, which has not heard of it yet
+    second.cancel()
+    assert (await third).permits == 7
+    assert second.cancelled()
+    assert semaphore.acquired == 7
+
+
+async def test_who_is_cancelled_when_it_had_just_been_refused_is_cancelled() -> None:
+    semaphore = AsyncSemaphore(limits())
+    await semaphore.acquire(10)
+    (second,) = await waiting(semaphore, 7)
+    semaphore.close()
+    second.cancel()
+    await asyncio.wait([second])
+    assert second.cancelled()
+
+
+async def test_a_cancelled_update_leaves_what_it_would_have_replaced() -> None:
+    semaphore = AsyncSemaphore(limits())
+    mine = await semaphore.acquire(5)
+    theirs = await semaphore.acquire(5)
+    update = asyncio.create_task(semaphore.update(mine, 8))
+    await until(lambda: semaphore.queue_size == 1)
+    update.cancel()
+    await asyncio.wait([update])
+    assert mine.permits == 5
+    semaphore.release(theirs)
+    assert semaphore.acquired == 5
+
+
+async def _use(semaphore: AsyncSemaphore, size: int) -> None:
+    """What careful users do without the context manager."""
+    permit = await semaphore.acquire(size)
+    try:
+        await asyncio.sleep(0)
+        permit = await semaphore.update(permit, size + 3)
+        await asyncio.sleep(0)
+        permit = await semaphore.update(permit, 1)
+        await asyncio.sleep(0)
+    finally:
+        semaphore.release(permit)
+
+
+async def _crowd(after: int, whom: Callable[[int], bool]) -> AsyncSemaphore:
+    """Twelve users; `after` so many turns of the loop some of them are cancelled."""
+    semaphore = AsyncSemaphore(limits(timeout_ns=5 * MILLIS))
+    tasks = [asyncio.create_task(_use(semaphore, 3 + each % 4)) for each in range(12)]
+    for _ in range(after):
+        await asyncio.sleep(0)
+    for each, task in enumerate(tasks):
+        if whom(each):
+            task.cancel()
+    async with asyncio.timeout(WAIT_S):
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+    # Who holds and wants more waits behind those who want what it holds: the time-out ends that.
+    fine = (type(None), asyncio.CancelledError, errors.PermitAcquireTimeoutError)
+    assert [each for each in ends if not isinstance(each, fine)] == []
+    return semaphore
+
+
+@pytest.mark.parametrize("after", range(0, 40, 2))
+async def test_whenever_some_are_cancelled_others_are_served_and_all_is_back(after: int) -> None:
+    for whom in (lambda _: True, lambda i: i % 2 == 0, lambda i: i % 3 == 1, lambda i: i == 0):
+        semaphore = await _crowd(after, whom)
+        assert (semaphore.acquired, semaphore.queue_size) == (0, 0)
+
+
+@pytest.mark.parametrize("after", range(0, 40, 8))
+async def test_whenever_it_is_closed_those_who_wait_are_told_and_all_comes_back(after: int) -> None:
+    semaphore = AsyncSemaphore(limits())
+    tasks = [asyncio.create_task(_use(semaphore, 3 + each % 4)) for each in range(12)]
+    for _ in range(after):
+        await asyncio.sleep(0)
+    semaphore.close()
+    ends = await asyncio.gather(*tasks, return_exceptions=True)
+    assert {type(each) for each in ends} <= {type(None), errors.PermitAcquireAlreadyClosedError}
+    assert (semaphore.acquired, semaphore.queue_size) == (0, 0)
+
+
+# --- other limits ---------------------------------------------------------------------------
+
+
+async def test_other_limits_count_for_those_who_wait_already() -> None:
+    semaphore = AsyncSemaphore(limits())
+    await semaphore.acquire(10)
+    (waits,) = await waiting(semaphore, 5)
+    semaphore.configure(limits(15))
+    assert (await waits).permits == 5
+    (waits,) = await waiting(semaphore, 5)
+    semaphore.configure(limits(15, timeout_ns=20 * MILLIS))
+    with pytest.raises(errors.PermitAcquireTimeoutError):
+        await waits

@@ -1,10 +1,14 @@
-"""Completeness of the log: what is missing, what comes twice, and where the two sources differ."""
+"""The checks of the log itself: no offset is missing, and a snapshot is what the fold makes."""
 
 from __future__ import annotations
 
 import pytest
 
+from anabranch.core.sessions.session import Session
+from anabranch.core.tenants.tenant import Tenant
 from anabranch.spark_replay.audit.checks.log.offsets import Chunk, check_offsets
+from anabranch.spark_replay.audit.checks.log.snapshot import SnapshotCheck
+from support.local_audit import told as told_of
 
 
 def told(*chunks: Chunk, first: int = 10, end: int = 30) -> list[tuple[int, str]]:
@@ -53,3 +57,72 @@ def test_stretches_that_two_sources_hold_differently_are_told() -> None:
         (3, "archive and WAL hold different records between offsets 3 and 4"),
         (7, "archive and WAL hold different records between offsets 7 and 7"),
     ]
+
+
+# --- a snapshot is compared with the fold, key by key, and what differs is told field by field
+
+
+def tenant(version: int = 1, roles: tuple[str, ...] = ()) -> Tenant:
+    return Tenant(version, roles, (), 0, "p")
+
+
+def test_the_newest_value_of_a_key_counts() -> None:
+    check = SnapshotCheck()
+    check.row("a", tenant(1))
+    check.row("a", tenant(2))
+    check.row("b", tenant(1))
+    check.row("b", None)
+    check.compare(9, {"a": tenant(2)})
+    assert (told_of(check.tally), check.tally.examined) == ([], 1)
+
+
+def test_what_differs_is_named_field_by_field() -> None:
+    check = SnapshotCheck()
+    check.row("a", tenant(1, ("x",)))
+    check.row("c", tenant(3))
+    check.row("d", Session(1, True, 1, 2, "p"))
+    check.compare(9, {"a": tenant(2, ("y",)), "b": tenant(1), "d": tenant(1)})
+    assert told_of(check.tally) == [
+        (9, "a: the snapshot's version 1 is 2 by the log; admin_roles ('x',) is ('y',) by the log"),
+        (9, f"b: missing in the snapshot; the log makes it {tenant(1)!r}"),
+        (9, "d: a Session in the snapshot, a Tenant by log"),
+        (9, f"c: the snapshot has it as {tenant(3)!r}; by the log it does not exist"),
+    ]
+    assert check.tally.examined == 4
+
+
+def test_a_damaged_value_is_told_once_until_a_later_one_is_sound() -> None:
+    check = SnapshotCheck()
+    check.row("a", tenant(1))
+    check.unreadable("a")
+    check.unreadable("b")
+    check.row("b", tenant(2))
+    check.unreadable("a stranger's")
+    check.unreadable("c")
+    check.row("c", None)
+    check.compare(9, {"a": tenant(1), "b": tenant(1), "c": tenant(1)})
+    assert told_of(check.tally) == [
+        (9, "a: the snapshot's value is damaged"),
+        (9, "b: the snapshot's version 2 is 1 by the log"),
+        (9, f"c: missing in the snapshot; the log makes it {tenant(1)!r}"),
+    ]
+
+
+@pytest.mark.parametrize(("length", "cut"), [(500, ""), (501, "...")])
+def test_a_value_is_cut_where_it_is_longer_than_may_be(length: int, cut: str) -> None:
+    value = tenant(1, ("x" * (length - len(repr(tenant(1, ("",))))),))
+    check = SnapshotCheck()
+    check.row("a", value)
+    check.compare(9, {})
+    text = f"a: the snapshot has it as {repr(value)[:500]}{cut}; by the log it does not exist"
+    assert told_of(check.tally) == [(9, text)]
+
+
+def test_snapshots_are_added_up_and_a_tombstone_of_nothing_is_nothing() -> None:
+    check = SnapshotCheck()
+    check.row("gone", None)
+    check.row("a", tenant(1))
+    check.compare(9, {"a": tenant(1)})
+    check.row("b", tenant(1))
+    check.compare(9, {"b": tenant(1)})
+    assert (told_of(check.tally), check.tally.examined) == ([], 2)
