@@ -8,7 +8,6 @@ import sys
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -139,32 +138,6 @@ async def flowing(proxies: list[ProxyProcess], topic: str, kafka: str) -> AsyncI
         kept = await asyncio.to_thread(stored, kafka, flow.producer.layout)
     assert wrong(kept, sent) == []
     assert wrong({key: list(dict.fromkeys(values)) for key, values in received.items()}, sent) == []
-
-
-@pytest.mark.long
-def test_nothing_is_lost_when_proxies_are_killed_until_one_is_left(
-    cluster: TopicCluster, tmp_path: Path
-) -> None:
-    """Whichever its clients were at, they go on by another one; layouts come by that, too."""
-    topic = "public/default/by-any"
-
-    async def body(proxies: list[ProxyProcess]) -> None:
-        last = proxies[-1]
-        await rest(last, "PUT", f"/admin/v2/scalable/{topic}", params={"numInitialSegments": 2})
-        async with flowing(proxies, topic, cluster.kafka) as flow:
-            for each in proxies[:-1]:
-                each.process.kill()
-                await asyncio.to_thread(each.process.wait)
-                await flow.goes_on()
-            await rest(last, "POST", f"/admin/v2/scalable/{topic}/split/0")
-            await until(lambda: len(flow.producer.layout.segments) == 4)
-            await flow.goes_on()
-
-    nodes = [node.broker_id for node in cluster.nodes]
-    with contextlib.ExitStack() as stack:
-        names = ("first", "second", "third")
-        proxies = [stack.enter_context(proxy_process(name, nodes, tmp_path)) for name in names]
-        asyncio.run(asyncio.wait_for(body(proxies), TEST_S))
 
 
 async def test_nothing_is_lost_and_keys_keep_their_order_when_a_session_s_node_is_killed(

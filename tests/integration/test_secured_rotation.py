@@ -1,4 +1,4 @@
-"""Certificates, keys and tokens are replaced while secured clients produce and consume."""
+"""Certificates are replaced while secured clients produce and consume."""
 
 from __future__ import annotations
 
@@ -11,16 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.access import Tls, TlsFiles, Token
+from anabranch.access import Tls, Token
 from anabranch.client import Client
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
-from anabranch.wire.client import ClientConnection, connect
-from anabranch.wire.errors import AuthenticationError
 from support.authority import Authority, Issued
 from support.rotation import Clients, Follower, Rotating, clients_of, rotating, signed
-from support.secured_proxy import PROXY, READER
-from support.waiting import eventually, until
-from support.wire import HOST
+from support.secured_proxy import READER
+from support.waiting import eventually
 
 NOT_TAKEN = "security.file_not_taken"
 INTERRUPTED = {"consumer.session_interrupted", "consumer.refused", "watch.lost", "watch.failing"}
@@ -54,36 +51,6 @@ async def all_show(running: Rotating, issued: Issued) -> None:
 
 def events(caplog: pytest.LogCaptureFixture) -> set[str]:
     return {getattr(record, "event", "") for record in caplog.records}
-
-
-async def let_in(running: Rotating, shown: str) -> list[ClientConnection]:
-    """New connections, by the binary ports of nodes and proxy."""
-    tls = TlsFiles(Tls(ca_file=running.around.authority.file))
-    return [
-        await connect(HOST, port, tls=tls, credentials=Token(shown))
-        for port in running.binary.values()
-    ]
-
-
-async def left(connection: ClientConnection) -> None:
-    connection.abort("it was let in")
-    await connection.closed
-
-
-async def is_refused(running: Rotating, shown: str) -> None:
-    """Returns once none of the binary ports takes this token any more."""
-    tls = TlsFiles(Tls(ca_file=running.around.authority.file))
-    for port in running.binary.values():
-
-        async def does(port: int = port) -> bool:
-            try:
-                found = await connect(HOST, port, tls=tls, credentials=Token(shown))
-            except AuthenticationError:
-                return True
-            await left(found)
-            return False
-
-        await eventually(does)
 
 
 async def test_a_new_certificate_is_shown_to_new_connections_and_no_open_one_notices(
@@ -124,45 +91,3 @@ async def test_a_new_certificate_is_shown_to_new_connections_and_no_open_one_not
             follower = Follower(newcomer, "later")
             await clients.all_is_right(follower)
             await follower.stop()
-
-
-@pytest.mark.long
-async def test_tokens_of_a_new_key_take_the_place_of_the_old_ones(
-    running: Rotating, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    old, new = signed(READER, "people"), signed(READER, "later")
-    file = tmp_path / "reader.token"
-    file.write_text(old)
-    current = [old]
-
-    async def rotate(clients: Clients) -> None:
-        await running.taken("keys", lambda: running.set_keys("people", "proxies", "later"))
-        for shown in (old, new):
-            for connection in await let_in(running, shown):
-                await left(connection)
-        await clients.go_on()
-
-        # What is no set of keys changes nothing.
-        before = running.told(NOT_TAKEN, "keys")
-        running.around.keys.write_text('{"keys": [')
-        await running.until_told(before, NOT_TAKEN, "keys")
-        held = await let_in(running, old)
-        await clients.go_on()
-
-        file.write_text(new)
-        current[:] = [new]
-        running.around.set_token(signed(PROXY, "later"))
-        running.set_keys("later")
-        await is_refused(running, old)
-        await until(lambda: not any(each.is_open for each in held))  # they cannot show another
-        for connection in await let_in(running, new):
-            await left(connection)
-        await clients.go_on()
-
-    shown = {"direct": Token(file), "proxied": Token(lambda: current[0])}
-    async with clients_of(running, running.around.authority.file, shown) as clients:
-        await clients.go_on()
-        caplog.clear()
-        await rotate(clients)
-        assert not events(caplog) & INTERRUPTED
-        await clients.all_is_right()

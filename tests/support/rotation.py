@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final
@@ -25,7 +25,7 @@ from support.authority import Authority, Issued
 from support.kafka_cluster import KafkaCluster
 from support.node_process import NodeProcess, node_process
 from support.proxy_process import ProxyProcess, proxy_process
-from support.tokens import jwk, key_set, token
+from support.tokens import token
 from support.topic_cluster import Servers
 from support.traffic import Traffic, wrong
 from support.waiting import WAIT_S, until
@@ -80,16 +80,6 @@ class Rotating:
         """
         _replace(self.around.server.certificate, issued.certificate.read_bytes())
         _replace(self.around.server.key, issued.key.read_bytes())
-
-    def set_keys(self, *kids: str) -> None:
-        """Tokens of these keys count alone."""
-        _replace(self.around.keys, key_set(*(jwk(SECRETS[kid], kid) for kid in kids)))
-
-    async def taken(self, what: str, change: Callable[[], None]) -> None:
-        """Returns once every process has taken what `change` makes of its files."""
-        before = self.told("security.file_taken", what)
-        change()
-        await self.until_told(before, "security.file_taken", what)
 
     @property
     def url(self) -> str:
