@@ -13,8 +13,9 @@ from typing import Literal
 
 from anabranch.jars.errors import ChecksumMismatchError
 
-JarSet = Literal["kafka", "spark"]
+JarSet = Literal["kafka", "spark", "tools"]
 JAR_SETS: tuple[JarSet, ...] = ("kafka", "spark")
+TEST_SETS: tuple[JarSet, ...] = ("tools",)  # Kafka's command-line tools, beside its own jars
 _CHECKSUMS = Path(__file__).with_name("checksums")
 _LINE = re.compile(r"([0-9a-f]{64}) ([\w.\-]+):([\w.\-]+):([\w.\-]+)")
 

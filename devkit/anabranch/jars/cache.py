@@ -20,6 +20,7 @@ from anabranch.core.errors import AnabranchError
 from anabranch.jars import ivy
 from anabranch.jars.artifacts import (
     JAR_SETS,
+    TEST_SETS,
     Artifact,
     JarSet,
     committed,
@@ -139,7 +140,7 @@ def _locked(cache: Path) -> Iterator[None]:
 def main() -> int:
     """Fetch every set, so that later commands find them there."""
     try:
-        for jar_set in JAR_SETS:
+        for jar_set in (*JAR_SETS, *TEST_SETS):
             resolve(jar_set)
     except AnabranchError as error:
         sys.stderr.write(f"{error}\n")

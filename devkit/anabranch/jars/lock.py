@@ -11,6 +11,7 @@ from typing import Final
 from anabranch.jars import ivy
 from anabranch.jars.artifacts import (
     JAR_SETS,
+    TEST_SETS,
     Artifact,
     JarSet,
     checksum_file,
@@ -28,7 +29,10 @@ _ROOTS: Final[dict[JarSet, tuple[tuple[str, str, str], ...]]] = {
         ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
         ("org.apache.spark", "spark-avro_2.13", "4.0.0"),
     ),
+    "tools": (("org.apache.kafka", "kafka-tools", "4.3.1"),),
 }
+# What the tools need that is used here, Kafka's own jars have.
+_CONFIGURATIONS: Final[dict[JarSet, str]] = {"tools": "master"}
 # Unlike for fetching, descriptors are read here.
 _SETTINGS: Final = """<ivysettings><settings defaultResolver="public"/>
 <resolvers><ibiblio name="public" m2compatible="true"/></resolvers></ivysettings>"""
@@ -42,8 +46,9 @@ def resolved(jar_set: JarSet) -> list[Artifact]:
         folder = Path(name)
         settings = folder / "settings.xml"
         settings.write_text(_SETTINGS, encoding="utf-8")
+        taken = _CONFIGURATIONS.get(jar_set, "runtime,master")
         descriptor = ivy.module_descriptor(
-            (*root, 'conf="default->runtime,master"') for root in _ROOTS[jar_set]
+            (*root, f'conf="default->{taken}"') for root in _ROOTS[jar_set]
         )
         status, said = ivy.run(descriptor, folder, settings, pattern=_PATTERN)
         if status != 0:
@@ -62,7 +67,7 @@ def _artifact(path: Path) -> Artifact:
 
 def main() -> None:
     """Write every checksum file."""
-    for jar_set in JAR_SETS:
+    for jar_set in (*JAR_SETS, *TEST_SETS):
         artifacts = resolved(jar_set)
         lines = [f"{artifact.sha256} {artifact}\n" for artifact in artifacts]
         header = "# Written by `make checksums`: SHA-256, organisation:name:version.\n"
