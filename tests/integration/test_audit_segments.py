@@ -47,7 +47,9 @@ def _left(*parts: SegmentInfo) -> TopicsLeft:
         sealed=[SealedSegment(TOPIC, INCARNATION, part, 99) for part in parts],
         sealed_count=len(parts),
         drains=[
-            StreamDrain(TOPIC, name, CREATED, [SegmentPositions(p.segment_id, ()) for p in parts])
+            StreamDrain(
+                TOPIC, name, CREATED, CREATED, [SegmentPositions(p.segment_id, ()) for p in parts]
+            )
             for name in ("billing", "slow", "never-used")
         ],
     )

@@ -68,7 +68,7 @@ def written_down(at: LocalTopic, subscription: str = "billing") -> int:
 
 def group_of(at: LocalTopic, subscription: str = "billing") -> str:
     known = there(at.node.runtime.view.subscription(at.topic, subscription))
-    return kafka_group(at.node.settings.topic_prefix, at.topic, subscription, known.created_offset)
+    return kafka_group(at.node.settings.topic_prefix, at.topic, subscription, known.group_offset)
 
 
 def deleted_up_to(at: LocalTopic, kafka: GroupPositions) -> int:

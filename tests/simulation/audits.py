@@ -58,13 +58,14 @@ class Auditor:
 
     def look(self) -> None:
         """The log might end here. Raises ViolationError."""
-        partitions, committed = self._world.store.partitions, self._world.store.committed
+        partitions, believed = self._world.store.partitions, self._world.store.believed
         left = self._checks.left(self._world.cluster.checks.truth)
         places = {(one.topic, one.segment.segment_id): _places(one) for one in left.sealed}
         there = {key: [partitions[p] for p in found] for key, found in places.items()}
         drained = {
             (drain.topic, drain.name, each.segment_id): (
-                kafka_group("", drain.topic, drain.name, drain.created_offset)
+                kafka_group("", drain.topic, drain.name, drain.group_offset),
+                drain.created_offset,
             )
             for drain in left.drains
             for each in drain.drained
@@ -73,9 +74,10 @@ class Auditor:
             {key: tuple(len(each.messages) for each in found) for key, found in there.items()},
             {
                 (topic, name, number): tuple(
-                    committed.get((group, place), -1) for place in places[topic, number]
+                    -1 if (at := believed(*life, place)) is None else at
+                    for place in places[topic, number]
                 )
-                for (topic, name, number), group in drained.items()
+                for (topic, name, number), life in drained.items()
             },
             {key: tuple(each.begin for each in found) for key, found in there.items()},
         )

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from anabranch.broker.topics.subscriptions.consumers import ConsumerRequest
 from anabranch.channel.kafka.offsets import EARLIEST, LATEST
-from anabranch.client._consumer.assignment import Assignment, Holding
+from anabranch.client._consumer.assignment import Assignment, Holding, SegmentBucket
 from anabranch.client._consumer.core import ConsumerCore
+from anabranch.core.subscriptions.instances import Bucket
+from anabranch.core.subscriptions.marks import CommittedPosition, mark_of
 from anabranch.core.subscriptions.subscription import SubscriptionKind
+from anabranch.core.topics.kafka_names import kafka_group
 from simulation.connections import Connection
 from simulation.process import Process
 from simulation.scheduler import Action, Life
@@ -69,7 +73,7 @@ class Consumer(Life):
         self._retry_at = 0.0
         self._readers: dict[int, Reader] = {}
         self._working: dict[Place, deque[tuple[Holding, int, float]]] = {}
-        self._committing: set[int] = set()
+        self._committing: dict[int, str] = {}  # holdings, and for which life of the subscription
         self._commit_at = 0.0
         self._close_by: float | None = None
         self._is_fenced = False
@@ -81,9 +85,13 @@ class Consumer(Life):
 
     @property
     def group(self) -> str:
-        """The Kafka group that it reads in; "" before it knows."""
+        """The life of the subscription that it reads for, by the name that its Kafka group would
+        have if it were the first; "" before it knows.
+        """
         assignment = self.core.assignment
-        return assignment.group_id if assignment is not None else ""
+        if assignment is None:
+            return ""
+        return kafka_group("", self.topic, self.subscription, assignment.begun_at)
 
     def __repr__(self) -> str:
         return f"{self.subscription}/{self.name}#{self.life}"
@@ -218,7 +226,7 @@ class Consumer(Life):
             report = self.core.begin_report(now)
             if report is not None:
                 self._asked_at = now
-                told = (report.released, report.drained)
+                told = (report.released, report.drained, _by_bucket(report.committed))
 
                 def tell(connection: Connection, number: int) -> None:
                     host = self._world.hosts[connection.process.name]
@@ -253,12 +261,15 @@ class Consumer(Life):
             kind=self.kind,
             consumer=self.name,
             instance=self._instance,
-            group_id=order.group_id,
+            begun_at=order.begun_at,
             holdings=order.holdings,
             drained=order.drained,
             start_ms=self._start_ms,
         )
-        connection.up(lambda: self._world.hosts[process.name].subscribe(connection, asked))
+        committed = _by_bucket(order.committed)
+        connection.up(
+            lambda: self._world.hosts[process.name].subscribe(connection, asked, committed)
+        )
 
     def begin_anew(self, why: str = "finds its subscription gone") -> None:
         self._sched.note(f"{self} {why}")
@@ -335,7 +346,9 @@ class Consumer(Life):
 
         fetch = reader.holding.fetch
         otherwise = fetch.otherwise if fetch is not None else 0
-        self._world.store.position(self.group, reader.place, otherwise, known)
+        told = self.core.assignment
+        if told is not None:
+            self._world.store.position(told.group_id, told.begun_at, reader.place, otherwise, known)
 
     def _positioned(self, number: int, reader: Reader, offset: int | None) -> None:
         reader.asking = False
@@ -379,14 +392,18 @@ class Consumer(Life):
     def _commit(self, now: float) -> None:
         if now < self._commit_at and not self.core.commit_urgent(now):
             return
+        told = self.core.assignment
+        if told is None or any(each != self.group for each in self._committing.values()):
+            return  # what it commits for a former life is over first
         self._commit_at = now + 0.5
         for holding, end in self.core.commits(now):
             if id(holding) in self._committing:
                 continue
-            self._committing.add(id(holding))
+            self._committing[id(holding)] = self.group
             place = (holding.kafka_topic, holding.place.bucket)
             answer = partial(self._commit_answered, self.life, self.group, holding, end)
-            self._world.store.commit(self.group, place, end, answer)
+            said = CommittedPosition(end, mark_of(told.begun_at))
+            self._world.store.commit(told.group_id, place, said, answer)
 
     def _commit_answered(
         self, life: int, group: str, holding: Holding, end: int, in_time: bool
@@ -394,11 +411,15 @@ class Consumer(Life):
         self.run_in(life, partial(self._committed, group, holding, end, in_time))
 
     def _committed(self, group: str, holding: Holding, end: int, in_time: bool) -> None:
-        self._committing.discard(id(holding))
+        self._committing.pop(id(holding), None)
         if in_time:
             self._world.checks.confirmed(group, holding, end)
             self.core.on_committed(holding, end, self.local_now())
         self.wake()
+
+
+def _by_bucket(committed: Mapping[SegmentBucket, int]) -> dict[Bucket, int]:
+    return {(place.segment_id, place.bucket): at for place, at in committed.items()}
 
 
 class LateReader(Consumer):

@@ -71,6 +71,7 @@ class Keepers:
             LOOK_S,
             process.local_now,
             lambda *_: None,
+            nobody,
         )
         self._keeping._log = structlog.wrap_logger(structlog.ReturnLogger(), processors=[])
         self._looking: set[str] = set()
@@ -134,12 +135,12 @@ class Forgetting:
         for name in self._world.topics:
             topic = truth.topic(name)
             for subscription, known in truth.subscriptions(name) if topic is not None else ():
-                group = kafka_group("", name, subscription, known.created_offset)
+                group = kafka_group("", name, subscription, known.group_offset)
                 for part in topic.segments if topic is not None else ():
                     kafka = kafka_topic("", name, topic.incarnation, part) if topic else ""
                     for bucket in range(part.buckets):
                         key = (group, (kafka, bucket))
-                        at = committed.get(key)
+                        at = self._world.store.believed(group, known.created_offset, key[1])
                         if not at or known.position(part.segment_id, bucket) < at:
                             continue
                         since = self._known_since.setdefault((*key, at), now)

@@ -20,7 +20,9 @@ from anabranch.channel.errors import KafkaUnreachableError
 from anabranch.channel.kafka.offsets import EARLIEST, LATEST
 from anabranch.core.errors import AnabranchError
 from anabranch.core.log.records import Record, SubscriptionChange
+from anabranch.core.subscriptions.marks import CommittedPosition
 from anabranch.core.subscriptions.subscription import SubscriptionOp
+from anabranch.core.topics.kafka_names import kafka_group
 from simulation.process import Process
 from simulation.segment_store import TIMEOUT_S, Place, SegmentStore
 from simulation.work import Answer, Work
@@ -51,7 +53,9 @@ class _Keeper:
         there = (place for place in places if place in self._store.partitions)
         return self.offsets(there, timestamp_ms, deadline_s)
 
-    def committed(self, group: str, places: Iterable[Place], deadline_s: float) -> dict[Place, int]:
+    def committed(
+        self, group: str, places: Iterable[Place], deadline_s: float
+    ) -> dict[Place, CommittedPosition]:
         known = self._store.committed
         return {place: known[group, place] for place in places if (group, place) in known}
 
@@ -168,4 +172,4 @@ class Seeks:
         known = self._process.core.state.subscription(topic, subscription)
         if known is None:  # deleted meanwhile
             return
-        checks.done(self._access.group_id(topic, subscription, known), low_ms)
+        checks.done(kafka_group("", topic, subscription, known.created_offset), low_ms)

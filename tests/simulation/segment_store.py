@@ -16,6 +16,7 @@ from zlib import crc32
 
 import msgspec
 
+from anabranch.core.subscriptions.marks import CommittedPosition, mark_of
 from anabranch.core.topics import tasks
 from anabranch.core.topics.kafka_names import kafka_topic
 from simulation.process import Process
@@ -105,7 +106,7 @@ class SegmentStore:
 
     def __init__(self, world: TopicWorld) -> None:
         self.partitions: dict[Place, Partition] = {}
-        self.committed: dict[tuple[str, Place], int] = {}
+        self.committed: dict[tuple[str, Place], CommittedPosition] = {}
         self._deleted: set[Place] = set()  # once, whatever a late request has made since
         self._world = world
         self._sched = world.sched
@@ -176,9 +177,16 @@ class SegmentStore:
 
         self.call(lambda in_time: done(found[0] if in_time and found else None), act)
 
-    def commit(self, group: str, place: Place, offset: int, done: Callable[[bool], None]) -> None:
+    def believed(self, group: str, begun_at: int, place: Place) -> int | None:
+        """What the group has committed for that life of its subscription."""
+        told = self.committed.get((group, place))
+        return told.offset if told is not None and told.mark == mark_of(begun_at) else None
+
+    def commit(
+        self, group: str, place: Place, told: CommittedPosition, done: Callable[[bool], None]
+    ) -> None:
         def act() -> None:
-            self.committed[group, place] = offset
+            self.committed[group, place] = told
 
         # Kafka takes a connection's requests in order, and soon: none overtakes a later one.
         self.call(done, act, late_s_max=TIMEOUT_S / 2)
@@ -191,13 +199,20 @@ class SegmentStore:
         partition.begin = begin
 
     def position(
-        self, group: str, place: Place, otherwise: int, done: Callable[[int | None], None]
+        self,
+        group: str,
+        begun_at: int,
+        place: Place,
+        otherwise: int,
+        done: Callable[[int | None], None],
     ) -> None:
         """Where a consumer of the group begins; None: not known."""
         found: list[int] = []
         self.call(
             lambda in_time: done(found[0] if in_time else None),
-            lambda: found.append(self.committed.get((group, place), otherwise)),
+            lambda: found.append(
+                otherwise if (at := self.believed(group, begun_at, place)) is None else at
+            ),
         )
 
     # --- controllers ----------------------------------------------------------------------

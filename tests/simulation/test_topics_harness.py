@@ -78,7 +78,7 @@ def test_a_seal_that_asks_no_copies(monkeypatch: pytest.MonkeyPatch) -> None:
 
     shared_by_all(monkeypatch, kafka_copies=2)
     monkeypatch.setattr(SegmentStore, "_is_sealed", is_sealed)
-    violation_found("is committed as sealed at", first_seed=1)
+    violation_found("is committed as sealed at", first_seed=2)
 
 
 def shared_by_all(monkeypatch: pytest.MonkeyPatch, kafka_copies: int = 1) -> None:
@@ -128,10 +128,10 @@ def test_a_handler_that_is_not_told_before_its_bucket_goes(monkeypatch: pytest.M
 def test_drains_of_a_deleted_subscription_that_count_for_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Found by the simulation: the group that a subscribe speaks of was not told."""
+    """Found by the simulation: which life of it a subscribe speaks of was not told."""
     stormy(monkeypatch, passing_topics=1, topics=1, operation_interval_s=0.1, sends_per_s=10.0)
     for asked in (admission, consumers):
-        monkeypatch.setattr(asked, "is_same_group", lambda wish, group_id: True)
+        monkeypatch.setattr(asked, "is_same_life", lambda wish, known: True)
     violation_found("is called drained by", first_seed=28)
 
 

@@ -148,13 +148,14 @@ class TopicChecks:
             for segment_id in record.segment_ids:
                 queue.must_have(topic, segment_id)
             return
-        group = kafka_group("", record.topic, record.subscription, known.created_offset)
+        group = kafka_group("", record.topic, record.subscription, known.group_offset)
         for segment_id in record.segment_ids:
             part = topic.layout.segment(segment_id)
             name = kafka_topic("", record.topic, topic.incarnation, part)
             for bucket, end in enumerate(part.end_offsets):
                 start = starts.get((segment_id, bucket), 0)
-                committed = store.committed.get((group, (name, bucket)), start)
+                committed = store.believed(group, known.created_offset, (name, bucket))
+                committed = start if committed is None else committed
                 if unread(end, committed, store.partitions[name, bucket].begin):
                     raise ViolationError(
                         f"{name} is called drained by {group}, which has committed {committed} "

@@ -221,9 +221,16 @@ class _Consumers(Consumers):
 class Link:
     """A consumer's connection, as its node sees it."""
 
-    def __init__(self, host: TopicHost, connection: Connection, asked: ConsumerRequest) -> None:
+    def __init__(
+        self,
+        host: TopicHost,
+        connection: Connection,
+        asked: ConsumerRequest,
+        committed: Mapping[Bucket, int],
+    ) -> None:
         self.connection = connection
         self.asked = asked
+        self.committed = committed
         self.session: RegisteredConsumer | None = None
         self.is_answered = False
         self.is_leaving = False
@@ -305,9 +312,11 @@ class TopicHost:
 
     # --- consumers ----------------------------------------------------------------------
 
-    def subscribe(self, connection: Connection, asked: ConsumerRequest) -> None:
+    def subscribe(
+        self, connection: Connection, asked: ConsumerRequest, committed: Mapping[Bucket, int]
+    ) -> None:
         """A consumer asks for its share; it is given one, or refused, before long."""
-        link = Link(self, connection, asked)
+        link = Link(self, connection, asked, committed)
         work = Work(self._consumers.subscribe(asked, link), partial(self._subscribed, link))
         self._process.later(ASK_S_MAX, work.cancel)
 
@@ -315,6 +324,10 @@ class TopicHost:
         self, link: Link, session: RegisteredConsumer | None, error: AnabranchError | None
     ) -> None:
         link.session = session
+        if session is not None:
+            told = session.asked
+            standing = self._consumers.standing
+            standing.told(told.topic, told.subscription, told.begun_at, link.committed)
         if session is not None and link.is_answered:
             self._links[link.connection.number] = link
             return
@@ -326,7 +339,11 @@ class TopicHost:
             link.connection.refuse(gone=isinstance(error, SubscriptionGoneError))
 
     def report(
-        self, connection: int, released: Iterable[Bucket], drained: Iterable[Bucket]
+        self,
+        connection: int,
+        released: Iterable[Bucket],
+        drained: Iterable[Bucket],
+        committed: Mapping[Bucket, int],
     ) -> bool:
         """Whether the report was counted."""
         link = self._links.get(connection)
@@ -334,6 +351,9 @@ class TopicHost:
             return False
         try:
             due = self._consumers.report(link.session, released, drained)
+            told = link.session.asked
+            begun_at = link.session.begun_at
+            self._consumers.standing.told(told.topic, told.subscription, begun_at, committed)
         except AnabranchError:
             return False
         if due:
@@ -375,5 +395,8 @@ class TopicHost:
             return None
         settings = self._world.client_settings
         return assignment_of(
-            assignment_form(settings, asked.topic, topic, asked.subscription, known, assignment)
+            assignment_form(
+                *(settings, asked.topic, topic, asked.subscription, known, assignment),
+                self._consumers.standing.of(asked.topic, asked.subscription),
+            )
         )

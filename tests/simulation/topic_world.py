@@ -114,7 +114,7 @@ class TopicWorld:
         truth = self.cluster.checks.truth
         for (topic, subscription), share_group in self.queues.items():
             known = truth.subscription(topic, subscription)
-            if known and kafka_group("", topic, subscription, known.created_offset) == group:
+            if known and kafka_group("", topic, subscription, known.group_offset) == group:
                 return share_group
         return None
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from anabranch.client._consumer.assignment import Phase
 from anabranch.core.subscriptions.assignor import assignable
+from anabranch.core.subscriptions.subscription import Subscription
 from anabranch.core.topics.guards import controller_of
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
 from simulation.scheduler import ViolationError
@@ -60,13 +61,14 @@ class UnservedChecks:
         for part in assignable(topic.layout, known.drained):
             kafka = kafka_topic("", name, topic.incarnation, part)
             for place in ((kafka, bucket) for bucket in range(part.buckets)):
-                if place not in served and self._has_backlog(group, place):
+                if place not in served and self._has_backlog(name, subscription, known, place):
                     found.add((group, place))
         return found
 
-    def _has_backlog(self, group: str, place: Place) -> bool:
+    def _has_backlog(self, name: str, subscription: str, known: Subscription, place: Place) -> bool:
         partition = self._world.store.partitions.get(place)
-        committed = self._world.store.committed.get((group, place), 0)
+        group = kafka_group("", name, subscription, known.group_offset)
+        committed = self._world.store.believed(group, known.created_offset, place) or 0
         return partition is not None and len(partition.messages) > committed
 
     def _is_controlled(self, name: str) -> bool:

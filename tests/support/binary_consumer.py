@@ -50,7 +50,7 @@ class Client:
         holdings: Held | None = None,
         kind: int = pb.ScalableConsumerType.STREAM,
         drained: Held | None = None,
-        group: str = "",
+        begun_at: int = 0,
         subscription: str = "billing",
         **fields: Any,
     ) -> pb.CommandScalableTopicSubscribeResponse:
@@ -63,7 +63,7 @@ class Client:
             instance=self.instance,
             holdings=_buckets(holdings or {}),
             drained=_buckets(drained or {}),
-            group_id=group,
+            begun_at=begun_at,
             **fields,
         )
         answer = (await self._connection.request(asked, WAIT_S)).scalableTopicSubscribeResponse
@@ -76,13 +76,20 @@ class Client:
             await self.subscribe(**fields)
         return refused.value
 
-    async def report(self, released: Held | None = None, drained: Held | None = None) -> None:
-        await self._connection.request(
-            pb.CommandScalableConsumerReport(
-                consumer_id=7, released=_buckets(released or {}), drained=_buckets(drained or {})
-            ),
-            WAIT_S,
+    async def report(
+        self,
+        released: Held | None = None,
+        drained: Held | None = None,
+        committed: list[int] | None = None,
+    ) -> None:
+        """`committed`: of each bucket of the one segment that is released."""
+        let_go = _buckets(released or {})
+        if committed:
+            let_go[0].committed.extend(committed)
+        report = pb.CommandScalableConsumerReport(
+            consumer_id=7, released=let_go, drained=_buckets(drained or {})
         )
+        await self._connection.request(report, WAIT_S)
 
     async def report_refused(self) -> RefusedError:
         """Reports in vain."""

@@ -17,6 +17,7 @@ from anabranch.channel.log.entries import Entry, append_record
 from anabranch.channel.log.kafka_log import KafkaLogReader, KafkaLogWriter
 from anabranch.core.bundles.unit import Move
 from anabranch.core.log.records import Record, UnitMove
+from anabranch.core.subscriptions.marks import mark_of
 from support.quiet import QUIET
 from support.topic_cluster import Servers
 from support.waiting import WAIT_S
@@ -86,9 +87,12 @@ def produce_raw_many(connection: KafkaConnection, topic: str, values: Iterable[b
 
 
 def commit(kafka: Servers, group: str, topic: str, *offsets: int) -> None:
-    """A group's positions in the partitions of a topic, from the first one on."""
+    """A group's positions in the partitions of a topic, from the first one on, as consumers commit
+    them for a subscription whose first group it is.
+    """
+    mark = mark_of(int(group.rpartition(".")[2]))
     consumer = Consumer({**QUIET, "bootstrap.servers": kafka.bootstrap_servers, "group.id": group})
-    places = [TopicPartition(topic, number, offset) for number, offset in enumerate(offsets)]
+    places = [TopicPartition(topic, number, at, mark) for number, at in enumerate(offsets)]
 
     def is_committed() -> bool:
         try:

@@ -101,8 +101,9 @@ class GroupCoordinator:
             told += text(topic) + varint(numbers + 1)
             for _ in range(numbers):
                 (number,) = asked.unpack(">i")
-                told += struct.pack(">iqi", number, offsets.get((topic, number), -1), 3)
-                told += text("note") + struct.pack(">h", 0) + _TAGS
+                at = offsets.get((topic, number), -1)
+                told += struct.pack(">iqi", number, at, 3) + text("note" if at >= 0 else "")
+                told += struct.pack(">h", 0) + _TAGS
             asked.tags()
             told += _TAGS
         asked.tags()

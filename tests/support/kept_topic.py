@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from anabranch.broker.topics.operations import TopicOperations
 from anabranch.channel.kafka.offsets import EARLIEST, Place
+from anabranch.core.subscriptions.marks import CommittedPosition
 from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind
 from support.binary import reachable
 from support.memory_cluster import MemoryCluster, MemoryNode
@@ -36,7 +37,7 @@ class KeptTopic:
         return self.topics.consumers.known(NAME, "billing")
 
     @property
-    def groups(self) -> dict[str, dict[Place, int]]:
+    def groups(self) -> dict[str, dict[Place, int | CommittedPosition]]:
         """What consumer groups have committed."""
         return self.cluster.positions.groups
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from anabranch.broker.topics.subscriptions.open_transactions import HeldBucket
 from anabranch.channel.errors import KafkaUnreachableError
 from anabranch.channel.kafka.offsets import EARLIEST, LATEST, Place
+from anabranch.core.subscriptions.marks import CommittedPosition, mark_of
 from support.memory_segments import HeldCalls, MemorySegments
 
 
@@ -15,7 +16,8 @@ class MemoryPositions(HeldCalls):
 
     def __init__(self, segments: MemorySegments) -> None:
         super().__init__()
-        self.groups: dict[str, dict[Place, int]] = {}
+        # What groups have committed; bare offsets are consumers' of a subscription as it was made.
+        self.groups: dict[str, dict[Place, int | CommittedPosition]] = {}
         self.begins: dict[Place, int] = {}  # where retention has taken records away
         # Share groups that are told of: where each goes on, and how many are left, or -1.
         self.queues: dict[str, dict[Place, tuple[int, int]]] = {}
@@ -38,13 +40,36 @@ class MemoryPositions(HeldCalls):
     ) -> dict[Place, int]:
         return {place: self._at(place, timestamp_ms) for place in places}  # nothing holds it
 
-    def committed(self, group: str, places: Iterable[Place], deadline_s: float) -> dict[Place, int]:
-        known = self.groups.get(group, {})
-        found = {place: known[place] for place in places if place in known}
+    def committed(
+        self, group: str, places: Iterable[Place], deadline_s: float
+    ) -> dict[Place, CommittedPosition]:
+        found = self._committed(group, places)
         self._begin("committed")
         if group in self.silent:
             raise KafkaUnreachableError(f"Kafka did not tell of {group}")
         return found
+
+    def committed_by(
+        self, groups: Mapping[str, Sequence[Place]], deadline_s: float
+    ) -> dict[str, dict[Place, CommittedPosition]]:
+        told = groups.keys() - self.silent
+        return {each: self._committed(each, groups[each]) for each in told}  # nothing holds it
+
+    def commit(
+        self, group: str, offsets: Mapping[Place, int], mark: str, deadline_s: float
+    ) -> None:
+        known = self.groups.setdefault(group, {})
+        known.update((place, CommittedPosition(at, mark)) for place, at in offsets.items())
+
+    def _committed(self, group: str, places: Iterable[Place]) -> dict[Place, CommittedPosition]:
+        known, mark = self.groups.get(group, {}), mark_of(int(group.rpartition(".")[2]))
+        return {
+            place: at
+            if isinstance(at := known[place], CommittedPosition)
+            else CommittedPosition(at, mark)
+            for place in places
+            if place in known
+        }
 
     def queue(
         self, group: str, places: Iterable[Place], deadline_s: float

@@ -96,6 +96,11 @@ def _without_dead_letters(fields: Fields) -> Fields:
     return {**fields, "dead_letter": "", "deliveries_max": 0}
 
 
+def _with_own_group(fields: Fields) -> Fields:
+    """Its group had another name then after a reset, and has it still."""
+    return {**fields, "first_offset": 0}
+
+
 def _with_clocks(fields: Fields) -> Fields:
     return {**fields, "auto_scale": (), "split_ms": 0, "merge_ms": 0, "rebucket_ms": 0}
 
@@ -186,7 +191,11 @@ _ENTITIES: Final = SchemaSet(
             ScalableTopic,
             {1: _with_clocks, 2: _off_no_broker, 3: _as_it_was},
         ),
-        stored_family("subscription", Subscription, {1: _with_positions, 2: _without_dead_letters}),
+        stored_family(
+            "subscription",
+            Subscription,
+            {1: _with_positions, 2: _without_dead_letters, 3: _with_own_group},
+        ),
         stored_family("placement-policy", PlacementPolicy, {}),
         stored_family("setting-override", SettingOverride, {}),
         stored_family("permission", Permission, {}),

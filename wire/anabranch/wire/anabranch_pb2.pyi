@@ -97,12 +97,14 @@ class IntRange(_message.Message):
     def __init__(self, start: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
 
 class SegmentBuckets(_message.Message):
-    __slots__ = ("segment_id", "buckets")
+    __slots__ = ("segment_id", "buckets", "committed")
     SEGMENT_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKETS_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
     segment_id: int
     buckets: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, segment_id: _Optional[int] = ..., buckets: _Optional[_Iterable[int]] = ...) -> None: ...
+    committed: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, segment_id: _Optional[int] = ..., buckets: _Optional[_Iterable[int]] = ..., committed: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class FeatureFlags(_message.Message):
     __slots__ = ("supports_auth_refresh", "supports_broker_entry_metadata", "supports_partial_producer", "supports_topic_watchers", "supports_get_partitioned_metadata_without_auto_creation", "supports_repl_dedup_by_lid_and_eid", "supports_topic_watcher_reconcile", "supports_scalable_topics", "supports_tc_metadata_discovery", "reads_kafka", "resets")
@@ -415,7 +417,7 @@ class DeadLetterPolicy(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., deliveries_max: _Optional[int] = ...) -> None: ...
 
 class ScalableConsumerAssignment(_message.Message):
-    __slots__ = ("layout_epoch", "segments", "incarnation", "group_id", "session_timeout_ms", "bootstrap_servers", "sequence", "dead_letter", "pruned")
+    __slots__ = ("layout_epoch", "segments", "incarnation", "group_id", "session_timeout_ms", "bootstrap_servers", "sequence", "dead_letter", "pruned", "begun_at", "commits_again")
     LAYOUT_EPOCH_FIELD_NUMBER: _ClassVar[int]
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -425,6 +427,8 @@ class ScalableConsumerAssignment(_message.Message):
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTER_FIELD_NUMBER: _ClassVar[int]
     PRUNED_FIELD_NUMBER: _ClassVar[int]
+    BEGUN_AT_FIELD_NUMBER: _ClassVar[int]
+    COMMITS_AGAIN_FIELD_NUMBER: _ClassVar[int]
     layout_epoch: int
     segments: _containers.RepeatedCompositeFieldContainer[ScalableAssignedSegment]
     incarnation: int
@@ -434,10 +438,12 @@ class ScalableConsumerAssignment(_message.Message):
     sequence: int
     dead_letter: DeadLetterPolicy
     pruned: _containers.RepeatedCompositeFieldContainer[ScalablePrunedSegment]
-    def __init__(self, layout_epoch: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[ScalableAssignedSegment, _Mapping]]] = ..., incarnation: _Optional[int] = ..., group_id: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., bootstrap_servers: _Optional[str] = ..., sequence: _Optional[int] = ..., dead_letter: _Optional[_Union[DeadLetterPolicy, _Mapping]] = ..., pruned: _Optional[_Iterable[_Union[ScalablePrunedSegment, _Mapping]]] = ...) -> None: ...
+    begun_at: int
+    commits_again: bool
+    def __init__(self, layout_epoch: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[ScalableAssignedSegment, _Mapping]]] = ..., incarnation: _Optional[int] = ..., group_id: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., bootstrap_servers: _Optional[str] = ..., sequence: _Optional[int] = ..., dead_letter: _Optional[_Union[DeadLetterPolicy, _Mapping]] = ..., pruned: _Optional[_Iterable[_Union[ScalablePrunedSegment, _Mapping]]] = ..., begun_at: _Optional[int] = ..., commits_again: _Optional[bool] = ...) -> None: ...
 
 class CommandScalableTopicSubscribe(_message.Message):
-    __slots__ = ("request_id", "topic", "subscription", "consumer_name", "consumer_id", "consumer_type", "holdings", "drained", "group_id", "instance", "start", "dead_letter")
+    __slots__ = ("request_id", "topic", "subscription", "consumer_name", "consumer_id", "consumer_type", "holdings", "drained", "begun_at", "instance", "start", "dead_letter")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
@@ -446,7 +452,7 @@ class CommandScalableTopicSubscribe(_message.Message):
     CONSUMER_TYPE_FIELD_NUMBER: _ClassVar[int]
     HOLDINGS_FIELD_NUMBER: _ClassVar[int]
     DRAINED_FIELD_NUMBER: _ClassVar[int]
-    GROUP_ID_FIELD_NUMBER: _ClassVar[int]
+    BEGUN_AT_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTER_FIELD_NUMBER: _ClassVar[int]
@@ -458,11 +464,11 @@ class CommandScalableTopicSubscribe(_message.Message):
     consumer_type: ScalableConsumerType
     holdings: _containers.RepeatedCompositeFieldContainer[SegmentBuckets]
     drained: _containers.RepeatedCompositeFieldContainer[SegmentBuckets]
-    group_id: str
+    begun_at: int
     instance: int
     start: int
     dead_letter: DeadLetterPolicy
-    def __init__(self, request_id: _Optional[int] = ..., topic: _Optional[str] = ..., subscription: _Optional[str] = ..., consumer_name: _Optional[str] = ..., consumer_id: _Optional[int] = ..., consumer_type: _Optional[_Union[ScalableConsumerType, str]] = ..., holdings: _Optional[_Iterable[_Union[SegmentBuckets, _Mapping]]] = ..., drained: _Optional[_Iterable[_Union[SegmentBuckets, _Mapping]]] = ..., group_id: _Optional[str] = ..., instance: _Optional[int] = ..., start: _Optional[int] = ..., dead_letter: _Optional[_Union[DeadLetterPolicy, _Mapping]] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[int] = ..., topic: _Optional[str] = ..., subscription: _Optional[str] = ..., consumer_name: _Optional[str] = ..., consumer_id: _Optional[int] = ..., consumer_type: _Optional[_Union[ScalableConsumerType, str]] = ..., holdings: _Optional[_Iterable[_Union[SegmentBuckets, _Mapping]]] = ..., drained: _Optional[_Iterable[_Union[SegmentBuckets, _Mapping]]] = ..., begun_at: _Optional[int] = ..., instance: _Optional[int] = ..., start: _Optional[int] = ..., dead_letter: _Optional[_Union[DeadLetterPolicy, _Mapping]] = ...) -> None: ...
 
 class CommandScalableTopicSubscribeResponse(_message.Message):
     __slots__ = ("request_id", "error", "message", "assignment")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from anabranch.broker.binary.forms import ClientSettings, assignment_form, buckets_of
+from anabranch.broker.binary.forms import ClientSettings, assignment_form, buckets_of, committed_of
 from anabranch.broker.binary.guarding import open_right
 from anabranch.broker.binary.handlers import code_of
 from anabranch.broker.errors import OperationError, PreconditionError
@@ -30,6 +31,7 @@ from anabranch.core.log.state import StateReader
 from anabranch.core.names import full_name, parse_scalable_topic
 from anabranch.core.security.resources import topic_resource
 from anabranch.core.subscriptions.coordinator import ConsumerAssignment
+from anabranch.core.subscriptions.instances import Bucket
 from anabranch.core.subscriptions.subscription import SubscriptionKind
 from anabranch.wire.anabranch_pb2 import (
     BaseCommand,
@@ -40,6 +42,7 @@ from anabranch.wire.anabranch_pb2 import (
     CommandSuccess,
     ScalableConsumerAssignment,
     ScalableConsumerType,
+    SegmentBuckets,
     ServerError,
 )
 from anabranch.wire.commands import NO_REQUEST
@@ -90,7 +93,8 @@ class _Link:
         if topic is None or known is None:
             return
         form = assignment_form(
-            client.settings, self._topic, topic, self._subscription, known, assignment
+            *(client.settings, self._topic, topic, self._subscription, known, assignment),
+            client.goes_on(self._topic, self._subscription),
         )
         try:
             self._send(form)
@@ -200,13 +204,14 @@ class _Client:
             )
 
             async def register() -> RegisteredConsumer:
-                if asked.HasField("dead_letter") and not asked.group_id:
+                if asked.HasField("dead_letter") and not asked.begun_at:
                     said = asked.dead_letter
                     policy = DeadLetterSettings(said.topic, said.deliveries_max)
                     await self._dead_letters.make(wanted, policy, self._guard)
                 return await self._consumers.subscribe(wanted, link)
 
             link.session = await self._consumers.proposals.decided(register)
+            self._told(link.session, asked.begun_at, asked.holdings)
         except AnabranchError as error:
             if self._guard is not None:
                 self._guard.note(error, "SCALABLE_TOPIC_SUBSCRIBE", self.peer.host)
@@ -235,6 +240,7 @@ class _Client:
             topic = self.view.topic(session.asked.topic)
             released, drained = buckets_of(said.released, topic), buckets_of(said.drained, topic)
             due = self._consumers.report(session, released, drained)
+            self._told(session, session.begun_at, said.released)
             self._consumers.note_waiting(session, said.dead_letters_waiting)
         except AnabranchError as error:
             raise RefusedError(_code(error), str(error)) from error
@@ -285,6 +291,17 @@ class _Client:
                 CommandCloseConsumer(consumer_id=consumer_id, request_id=NO_REQUEST, reason=why)
             )
 
+    def _told(
+        self, session: RegisteredConsumer, begun_at: int, places: Sequence[SegmentBuckets]
+    ) -> None:
+        """How far its consumer is, in what it holds or lets go of."""
+        asked, committed = session.asked, committed_of(places)
+        self._consumers.standing.told(asked.topic, asked.subscription, begun_at, committed)
+
+    def goes_on(self, topic: str, subscription: str) -> Mapping[Bucket, int]:
+        """Positions that the log has not yet."""
+        return self._consumers.standing.of(topic, subscription)
+
     def _session(self, consumer_id: int) -> RegisteredConsumer:
         link = self._links.get(consumer_id)
         if link is None or link.session is None:
@@ -305,7 +322,7 @@ class _Client:
             kind=_KINDS[asked.consumer_type],
             consumer=asked.consumer_name,
             instance=asked.instance if asked.HasField("instance") else self._instance,
-            group_id=asked.group_id,
+            begun_at=asked.begun_at,
             holdings=buckets_of(asked.holdings, topic),
             drained=buckets_of(asked.drained, topic),
             start_ms=_start_of(asked.start),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -128,15 +128,21 @@ def assignment_form(
     subscription: str,
     known: Subscription,
     assignment: ConsumerAssignment,
+    goes_on: Mapping[Bucket, int],
 ) -> ScalableConsumerAssignment:
-    """What a consumer may serve, with all it must know to do so."""
+    """What a consumer may serve, with all it must know to do so.
+
+    `goes_on`: positions that are newer than the log's.
+    """
     form = ScalableConsumerAssignment(
         layout_epoch=assignment.epoch,
         incarnation=topic.incarnation,
-        group_id=kafka_group(settings.topic_prefix, name, subscription, known.created_offset),
+        group_id=kafka_group(settings.topic_prefix, name, subscription, known.group_offset),
         session_timeout_ms=settings.session_timeout_ms,
         bootstrap_servers=settings.bootstrap_servers,
         sequence=assignment.sequence,
+        begun_at=known.created_offset,
+        commits_again=assignment.commits_again or None,
     )
     if known.deliveries_max:
         form.dead_letter.topic = full_name(known.dead_letter)
@@ -152,6 +158,11 @@ def assignment_form(
     for segment_id, buckets in assignment.shares:
         part = parts.get(segment_id)
         if part is not None:
+            noted = starts.get(segment_id)
+            begins = [
+                max(goes_on.get((segment_id, b), 0), noted[b] if noted is not None else 0)
+                for b in buckets
+            ]
             form.segments.append(
                 ScalableAssignedSegment(
                     segment_id=segment_id,
@@ -162,9 +173,7 @@ def assignment_form(
                     kafka_topic=kafka_topic(settings.topic_prefix, name, topic.incarnation, part),
                     buckets=buckets,
                     end_offsets=part.end_offsets,
-                    start_offsets=[starts[segment_id][b] for b in buckets]
-                    if segment_id in starts
-                    else (),
+                    start_offsets=begins if any(begins) else (),
                 )
             )
     return form
@@ -187,3 +196,13 @@ def buckets_of(forms: Sequence[SegmentBuckets], topic: ScalableTopic | None) -> 
         # A plain list is gone through in half the time.
         found += [(segment_id, bucket) for bucket in buckets[:]]
     return tuple(found)
+
+
+def committed_of(forms: Sequence[SegmentBuckets]) -> dict[Bucket, int]:
+    """Up to where each bucket is committed, of those of which the consumer knows that."""
+    return {
+        (form.segment_id, bucket): at
+        for form in forms
+        for bucket, at in zip(form.buckets, form.committed, strict=False)
+        if at >= 0
+    }

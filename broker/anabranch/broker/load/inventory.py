@@ -171,7 +171,7 @@ class Inventory:
         known.groups = {}
         for subscription, each in self._runtime.view.subscriptions(known.name):
             if each.kind is SubscriptionKind.STREAM:
-                group = kafka_group(prefix, known.name, subscription, each.created_offset)
+                group = kafka_group(prefix, known.name, subscription, each.group_offset)
                 known.groups[group] = subscription
                 if not each.consumers:
                     unserved.append(group)

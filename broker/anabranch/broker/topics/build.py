@@ -29,6 +29,7 @@ from anabranch.broker.topics.segment_looks import SegmentLooks
 from anabranch.broker.topics.subscriptions.changes import Resets
 from anabranch.broker.topics.subscriptions.consumers import Consumers
 from anabranch.broker.topics.subscriptions.groups import Groups, StartPositionFinder
+from anabranch.broker.topics.subscriptions.position_watch import PositionWatch
 from anabranch.broker.topics.subscriptions.positions import Backlogs, OpenPositions, Positions
 from anabranch.broker.topics.subscriptions.surveys import AT_ONCE, TopicSurveys
 from anabranch.broker.topics.transactions import SegmentTransactions
@@ -106,10 +107,8 @@ def build_topics(
     looks = SegmentLooks(service, owned, parts.lived_by)
     registry = runtime.metrics.registry
     registry.register(looks)
-    registry.register(
-        SegmentConsumerMetrics(service.controllers, lambda: runtime.view, owned.names)
-    )
-    _count(service, watches, lists, consumers)
+    served = SegmentConsumerMetrics(service.controllers, lambda: runtime.view, owned.names)
+    registry.register(served)
     surveys = TopicSurveys(
         access,
         consumers,
@@ -120,12 +119,14 @@ def build_topics(
         settings.scalable_topic_survey_interval_seconds,
         clock.now,
         looks.note_ends,
+        PositionWatch(access, consumers, Positions(parts.open_positions), owned, clock.now),
     )
     registry.register(
         BacklogMetrics(
             lambda: runtime.view, parts.load, owned.names, surveys.seen, surveys.expiry.soon
         )
     )
+    _count(service, watches, lists, consumers, surveys.watch)
     looks.is_retained = surveys.is_retained
     transactions = SegmentTransactions(access, Positions(parts.open_positions), limits.timeout_s)
     topics = TopicOperations(
@@ -156,10 +157,19 @@ def _limits(settings: Settings) -> Limits:
 
 
 def _count(
-    service: TopicService, watches: Watches, lists: TopicLists, consumers: Consumers
+    service: TopicService,
+    watches: Watches,
+    lists: TopicLists,
+    consumers: Consumers,
+    position_watch: PositionWatch,
 ) -> None:
     """Shows how much this node does for topics."""
     metrics = service.runtime.metrics
+    metrics.total(
+        "anabranch_subscription_positions_changed",
+        "Times that somebody else had changed positions of a stream subscription in Kafka.",
+        position_watch.found.total,
+    )
     metrics.registry.register(service.scaling)
     metrics.registry.register(DeadLetterMetrics(consumers.dead_letters_waiting))
     metrics.gauge(

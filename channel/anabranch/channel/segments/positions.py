@@ -3,8 +3,8 @@
 Blocking calls, each with a deadline, to be made by one thread. Errors are those of `segments`.
 
 A group's positions are read by a client that names the group and never joins it, as the SDK's
-consumers do; they alone write them. The admin client's own question for positions
-(`list_consumer_group_offsets`) ends the process with librdkafka 2.16.
+consumers do. They write them, and where nobody consumes, a controller may. The admin client's own
+question for positions (`list_consumer_group_offsets`) ends the process with librdkafka 2.16.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from anabranch.channel.kafka.connection import KafkaConnection, close_consumer
 from anabranch.channel.kafka.deadline import Deadline
 from anabranch.channel.kafka.deletion import delete_records, led
 from anabranch.channel.kafka.offsets import PartitionOffsets, Place
+from anabranch.core.subscriptions.marks import CommittedPosition
 
 _AT_ONCE: Final = 2_000  # partitions of one request
 _NOT_THERE: Final = KafkaError.OFFSET_OUT_OF_RANGE
@@ -85,20 +86,47 @@ class GroupPositions:
             if not isinstance(answer, KafkaError)
         }
 
-    def committed(self, group: str, places: Iterable[Place], deadline_s: float) -> dict[Place, int]:
-        """The group's committed offsets, of the partitions that have one. Raises as `offsets`."""
+    def committed(
+        self, group: str, places: Iterable[Place], deadline_s: float
+    ) -> dict[Place, CommittedPosition]:
+        """What the group has committed, where it has. Raises as `offsets`."""
         asked = list(places)
         deadline = self._deadline(deadline_s, asked)
         doing = f"to read the committed offsets of group {group}"
         consumer: Consumer = self._connection.consumer(group_id=group)
         try:
-            found: dict[Place, int] = {}
+            found: dict[Place, CommittedPosition] = {}
             for some in _together(asked):
                 given = [TopicPartition(*place) for place in some]
                 for each in self._answered(deadline, doing, consumer.committed, given):
                     if each.offset >= 0:
-                        found[each.topic, each.partition] = each.offset
+                        told = CommittedPosition(each.offset, each.metadata or "")
+                        found[each.topic, each.partition] = told
             return found
+        finally:
+            close_consumer(consumer, _CLOSE_S)
+
+    def commit(
+        self, group: str, offsets: Mapping[Place, int], mark: str, deadline_s: float
+    ) -> None:
+        """Commits for a group that nobody is a member of. Raises as `offsets`."""
+        deadline = self._deadline(deadline_s, list(offsets))
+        doing = f"to commit offsets of group {group}"
+        ms = max(3, round(1_000 * deadline_s))
+        consumer: Consumer = self._connection.consumer(
+            group_id=group,
+            session_timeout_ms=ms,
+            heartbeat_interval_ms=ms // 3,
+            socket_timeout_ms=max(10, ms),
+        )
+
+        def commit(given: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+            return consumer.commit(offsets=given, asynchronous=False) or []
+
+        try:
+            for some in _together(offsets):
+                given = [TopicPartition(*place, offsets[place], metadata=mark) for place in some]
+                self._answered(deadline, doing, commit, given)
         finally:
             close_consumer(consumer, _CLOSE_S)
 

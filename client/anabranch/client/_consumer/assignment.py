@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -47,8 +47,10 @@ class AssignedSegment(msgspec.Struct, frozen=True):
 class Assignment(msgspec.Struct, frozen=True):
     """What the controller grants to one consumer. Sequences of one session ascend.
 
-    `pruned`: for a checkpoint consumer, by id, the exclusive ends of the last segments that the
-    subscription had drained before the layout let go of them.
+    `begun_at`: the log offset that made the subscription, or put it somewhere else last. `pruned`:
+    for a checkpoint consumer, by id, the exclusive ends of the last segments that the subscription
+    had drained before the layout let go of them. `commits_again`: somebody else has changed what
+    the group had committed.
     """
 
     sequence: int
@@ -60,6 +62,8 @@ class Assignment(msgspec.Struct, frozen=True):
     bootstrap_servers: str = ""
     dead_letter: DeadLetterPolicy | None = None
     pruned: Mapping[int, tuple[int, ...]] = {}
+    begun_at: int = 0
+    commits_again: bool = False
 
     def places(self) -> dict[SegmentBucket, AssignedSegment]:
         """The granted buckets."""
@@ -88,22 +92,25 @@ class Fetch(msgspec.Struct, frozen=True):
 class SubscribeOrder(msgspec.Struct, frozen=True):
     """What the next Subscribe says. `number` names the attempt; only the last one counts.
 
-    `group_id`: of the subscription that holdings and drained speak of; "" when there are none.
+    `begun_at`: of the subscription that holdings and drained speak of; 0 when there are none.
+    `committed`: how far holdings are, where that is known.
     """
 
     number: int
     holdings: tuple[SegmentBucket, ...]
     drained: tuple[SegmentBucket, ...]
-    group_id: str
+    begun_at: int
+    committed: Mapping[SegmentBucket, int] = {}
 
 
 class AssignmentReport(msgspec.Struct, frozen=True):
-    """What the next report says; empty, it keeps the session."""
+    """What the next report says; empty, it keeps the session. `committed`: of what is released."""
 
     number: int
     released: tuple[SegmentBucket, ...]
     drained: tuple[SegmentBucket, ...]
     dead_letters_waiting: int = 0
+    committed: Mapping[SegmentBucket, int] = {}
 
 
 class Phase(enum.Enum):
@@ -197,7 +204,7 @@ class Holding:
     @property
     def to_commit(self) -> bool:
         """Whether a commit is to be made; one that came after its release would undo others'."""
-        return self.uncommitted or self.commits_again
+        return self.uncommitted or (self.commits_again and self.acknowledged is not None)
 
     @property
     def drained(self) -> bool:
@@ -326,3 +333,8 @@ class Holding:
     def _skip_removed(self) -> None:
         if self.delivered is not None and not self.in_flight and self.reached > self.delivered:
             self.delivered = self.acknowledged = self.reached
+
+
+def committed_of(holdings: Iterable[Holding]) -> dict[SegmentBucket, int]:
+    """How far each is, where that is known."""
+    return {each.place: each.committed for each in holdings if each.committed is not None}

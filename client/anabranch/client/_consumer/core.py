@@ -43,6 +43,7 @@ from anabranch.client._consumer.assignment import (
     Phase,
     SegmentBucket,
     SubscribeOrder,
+    committed_of,
 )
 
 KEEP_ALIVES: Final = 6  # reports in the time of a session, so that several may get lost
@@ -109,7 +110,8 @@ class ConsumerCore:
             number=self._attempt[0],
             holdings=tuple(h.place for h in held),
             drained=tuple(h.place for h in held if h.drained),
-            group_id="" if self.assignment is None else self.assignment.group_id,
+            begun_at=0 if self.assignment is None else self.assignment.begun_at,
+            committed=committed_of(held),
         )
 
     def on_subscribed(self, number: int, assignment: Assignment, now: float) -> bool:
@@ -158,11 +160,13 @@ class ConsumerCore:
         self._lapse_if_due(now)
         if not self.subscribed or self._report is not None:
             return None
+        released = [h for h in self._holdings.values() if h.phase is Phase.RELEASED]
         report = AssignmentReport(
             number=next(self._numbers),
-            released=tuple(p for p, h in self._holdings.items() if h.phase is Phase.RELEASED),
+            released=tuple(each.place for each in released),
             drained=tuple(p for p, h in self._holdings.items() if h.drain_untold),
             dead_letters_waiting=self.dead_letters_waiting,
+            committed=committed_of(released),
         )
         self._report, self._granted = (report, now), set()
         self._sent_at = now
@@ -383,6 +387,8 @@ class ConsumerCore:
                 known.end_where_it_began()
             elif known.fetch is None:
                 self._serve(known, segment.start_of(place.bucket))
+        if assignment.commits_again:
+            self.commit_again()
 
     def _serve(self, holding: Holding, otherwise: int) -> None:
         number, start = next(self._numbers), holding.delivered
@@ -438,6 +444,6 @@ class ConsumerCore:
             del self._holdings[holding.place]
 
 
-def _origin(assignment: Assignment) -> tuple[int, str]:
-    """Differs once the topic or the subscription was deleted and made again."""
-    return assignment.incarnation, assignment.group_id
+def _origin(assignment: Assignment) -> tuple[int, int]:
+    """Differs once either was deleted and made again, or the subscription put somewhere else."""
+    return assignment.incarnation, assignment.begun_at

@@ -50,12 +50,17 @@ def patience_s(session_s: float) -> float:
 
 
 class GroupOffsets:
-    """Made and used on one event loop. `session_s`: how long the consumer's session lasts."""
+    """Made and used on one event loop. `session_s`: how long the consumer's session lasts.
+
+    `mark`: what is committed says whose it is, and what says something else is not believed
+    (`anabranch.core.subscriptions.marks`).
+    """
 
     def __init__(
         self,
         kafka: Mapping[str, Any],
         session_s: float,
+        mark: str,
         now: Callable[[], float] = clock.now,
     ) -> None:
         patience_ms = int(1_000 * patience_s(session_s))
@@ -65,14 +70,16 @@ class GroupOffsets:
             "socket.timeout.ms": patience_ms,
         }
         self._client = Consumer({**CONSUMER, **patience, **kafka}, logger=LIBRDKAFKA_LOG)
+        self._mark = mark
         self._now = now
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "anabranch-offsets")
 
     async def committed(self, partitions: Iterable[Partition]) -> Answers[int]:
-        """The group's committed offsets, where there is one. Raises KafkaException."""
+        """The group's committed offsets, where there is one of this mark. Raises KafkaException."""
         asked = [TopicPartition(*partition) for partition in partitions]
-        return known_of(await self._ask(lambda: self._client.committed(asked, timeout=_ASK_S_MAX)))
+        told = await self._ask(lambda: self._client.committed(asked, timeout=_ASK_S_MAX))
+        return known_of(told, self._mark)
 
     async def ranges(self, partitions: Iterable[Partition]) -> Answers[tuple[int, int]]:
         """The first offset that Kafka still has, and the end, exclusive, of what it gives out.
@@ -91,7 +98,7 @@ class GroupOffsets:
         """
 
         async def commit(some: Mapping[Partition, int]) -> Answers[int]:
-            given = [TopicPartition(*partition, offset) for partition, offset in some.items()]
+            given = marked(some, self._mark)
             return await self._ask(lambda: commit_now(given))
 
         def commit_now(given: list[TopicPartition]) -> Answers[int]:
@@ -138,10 +145,16 @@ def answers_of(told: Iterable[TopicPartition]) -> Answers[int]:
     return answers
 
 
-def known_of(told: Iterable[TopicPartition]) -> Answers[int]:
-    """The same, without the partitions of which a group has committed nothing."""
-    found, refused = answers_of(told)
-    return Answers({place: offset for place, offset in found.items() if offset >= 0}, refused)
+def known_of(told: Iterable[TopicPartition], mark: str) -> Answers[int]:
+    """The same, without the partitions of which nothing is committed with that mark."""
+    told = list(told)
+    believed = [each for each in told if each.error is not None or each.metadata == mark]
+    return answers_of(believed)
+
+
+def marked(offsets: Mapping[Partition, int], mark: str) -> list[TopicPartition]:
+    """What is committed, as librdkafka takes it."""
+    return [TopicPartition(*place, at, metadata=mark) for place, at in offsets.items()]
 
 
 async def committed_apart(

@@ -22,6 +22,7 @@ from anabranch.client._topics.layout import TopicLayout
 from anabranch.client._topics.traffic import Taken
 from anabranch.client._topics.watch import LayoutWatch
 from anabranch.core.log_rate_limit import LogRateLimit
+from anabranch.core.subscriptions.marks import mark_of
 from anabranch.wire.logging import get_logger
 from anabranch.wire.supervised import supervised
 
@@ -72,7 +73,7 @@ class Reading:
         self._resources = resources
         self._on_read = on_read
         self._on_change = on_change
-        self._group_id = ""
+        self._begun_at = 0
         self._started: set[int] = set()  # fetches that are started or being started
         self._sources: dict[int, Source] = {}  # of those that are started
         self._look_at: dict[int, float] = {}
@@ -176,12 +177,16 @@ class Reading:
         assignment = self._core.assignment
         if assignment is None:
             return None
-        if self.plane is not None and assignment.group_id != self._group_id:
+        if self.plane is not None and assignment.begun_at != self._begun_at:
             self._leave_group()
+        self._former = [task for task in self._former if not task.done()]
+        if self._former:
+            return None  # nothing of it is committed over what is committed from now on
         if self.plane is None:
-            self._group_id = assignment.group_id
+            self._begun_at = assignment.begun_at
             kafka = in_group(self._kafka, assignment, self._watch.layout)
-            self.offsets = self._resources.offsets(kafka, assignment.session_timeout_s)
+            mark = mark_of(assignment.begun_at)
+            self.offsets = self._resources.offsets(kafka, assignment.session_timeout_s, mark)
             self.plane = self._resources.plane(
                 kafka,
                 self._settings.read,
@@ -194,9 +199,10 @@ class Reading:
         return self.plane
 
     def _leave_group(self) -> None:
-        """The subscription was put elsewhere, or made again: it has another group now.
+        """The subscription was put elsewhere, or made again: what it commits has another mark now.
 
-        The core has let go of everything; what the former group is told any more counts nowhere.
+        The core has let go of everything; what is committed for the former one any more is not
+        believed.
         """
         former, self.plane, self.offsets = (self.plane, self.offsets), None, None
         self._started.clear()
@@ -204,8 +210,9 @@ class Reading:
             self._taken.ended(number)
         self._sources.clear()
         self._look_at.clear()
-        self._former.append(supervised(_closed(*former), "former group"))
-        self._former = [task for task in self._former if not task.done()]
+        closing = supervised(_closed(*former), "former group")
+        closing.add_done_callback(lambda _: self._on_change())
+        self._former.append(closing)
 
     async def _begin(self, plane: Plane, fetches: list[Fetch]) -> None:
         """Finds out where to start, and starts; a segment that Kafka lacks keeps none waiting."""

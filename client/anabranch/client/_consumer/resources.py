@@ -71,9 +71,9 @@ class ConsumerResources:
         del partitions
         return DataPlane(kafka, settings, on_read, trouble, skips_gone=skips_gone)
 
-    def offsets(self, kafka: Mapping[str, Any], session_s: float) -> Offsets:
+    def offsets(self, kafka: Mapping[str, Any], session_s: float, mark: str) -> Offsets:
         """What commits; the arguments are those of `GroupOffsets`."""
-        return GroupOffsets(kafka, session_s)
+        return GroupOffsets(kafka, session_s, mark)
 
 
 OWN: Final = ConsumerResources()

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -58,6 +58,7 @@ _RETRY_S_MIN: Final = 0.02
 _RETRY_S_MAX: Final = 1.0
 _ANSWER_S_MAX: Final = 5.0
 _CONNECT_S_MAX: Final = 3.0
+_NOTHING: Final[Mapping[SegmentBucket, int]] = {}
 _ids = itertools.count(1)  # unique in this process, which is more than a connection needs
 # All other answers are final.
 _PASSING: Final = PASSING | {ServerError.ConsumerNotFound, ServerError.ConsumerAssignError}
@@ -315,12 +316,12 @@ class ConsumerSession:
                 consumer_name=who.consumer_name,
                 consumer_id=self._consumer_id,
                 consumer_type=who.kind,
-                holdings=_by_segment(order.holdings),
+                holdings=_by_segment(order.holdings, order.committed),
                 drained=_by_segment(order.drained),
-                group_id=order.group_id,
+                begun_at=order.begun_at or None,
                 instance=who.instance,
                 start=who.start_ms,
-                dead_letter=None if order.group_id else _policy_form(who.dead_letter),
+                dead_letter=None if order.begun_at else _policy_form(who.dead_letter),
             ),
             _ANSWER_S_MAX,
         )
@@ -346,6 +347,8 @@ class ConsumerSession:
     async def _talk(self, connection: NodeConnection) -> None:
         while not self._core.needs_subscribe and connection.is_open:
             if self._leaving or (self._fenced and self._core.holds_nothing):
+                if self._core.has_news:
+                    await self._report(connection)  # whoever comes next goes on there
                 await self._say_goodbye(connection, _ANSWER_S_MAX)
                 return
             self._poke.clear()
@@ -367,7 +370,7 @@ class ConsumerSession:
         await connection.request(
             CommandScalableConsumerReport(
                 consumer_id=self._consumer_id,
-                released=_by_segment(report.released),
+                released=_by_segment(report.released, report.committed),
                 drained=_by_segment(report.drained),
                 dead_letters_waiting=report.dead_letters_waiting or None,
             ),
@@ -433,6 +436,8 @@ def assignment_of(proto: ScalableConsumerAssignment) -> Assignment:
         if proto.HasField("dead_letter")
         else None,
         pruned={each.segment_id: tuple(each.end_offsets) for each in proto.pruned},
+        begun_at=proto.begun_at,
+        commits_again=proto.commits_again,
     )
 
 
@@ -442,8 +447,13 @@ def _policy_form(policy: DeadLetterPolicy | None) -> PolicyForm | None:
     return PolicyForm(topic=policy.topic or None, deliveries_max=policy.deliveries_max)
 
 
-def _by_segment(places: Iterable[SegmentBucket]) -> list[SegmentBuckets]:
-    found: dict[int, list[int]] = {}
+def _by_segment(
+    places: Iterable[SegmentBucket], committed: Mapping[SegmentBucket, int] = _NOTHING
+) -> list[SegmentBuckets]:
+    found: dict[int, SegmentBuckets] = {}
     for place in places:
-        found.setdefault(place.segment_id, []).append(place.bucket)
-    return [SegmentBuckets(segment_id=s, buckets=buckets) for s, buckets in found.items()]
+        form = found.setdefault(place.segment_id, SegmentBuckets(segment_id=place.segment_id))
+        form.buckets.append(place.bucket)
+        if committed:
+            form.committed.append(committed.get(place, -1))
+    return list(found.values())

@@ -400,7 +400,11 @@ class StreamConsumer(OrderedConsumer):
     async def _positions(self, group: Offsets, fetches: list[Fetch]) -> dict[int, int]:
         found = {fetch.partition: fetch.otherwise for fetch in fetches}
         committed, unknown = await group.committed(found)
-        found = {place: committed.get(place, at) for place, at in found.items()}
+        found |= committed
+        for fetch in fetches:
+            holding = self._core.fetches.get(fetch.number)
+            if holding is not None and fetch.partition not in committed:
+                holding.commits_again = found[fetch.partition] > 0  # Kafka does not know of it
         begun = [place for place, at in found.items() if at > 0 and place not in unknown]
         ranges, lost = await group.ranges(begun)
         self._reading.refused(unknown | lost, "to find out where to read")

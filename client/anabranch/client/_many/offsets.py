@@ -48,6 +48,7 @@ from anabranch.client._consumer.group_offsets import (
     answers_of,
     committed_apart,
     known_of,
+    marked,
     patience_s,
     ranges_by,
 )
@@ -118,9 +119,9 @@ class CommittedTogether:
         self._thread = ThreadPoolExecutor(1, "anabranch-committed")
 
     async def committed(
-        self, group: str, partitions: list[Partition]
+        self, group: str, partitions: list[Partition], mark: str
     ) -> dict[Partition, int] | None:
-        """Where the group has committed something; None if it must be asked for by itself.
+        """What the group has committed with that mark; None if it must be asked for by itself.
 
         Raises KafkaException for what passes.
         """
@@ -135,8 +136,8 @@ class CommittedTogether:
             raise KafkaException(KafkaError(told.error))
         if told is None or told.error:
             return None  # what Kafka refuses, librdkafka says better
-        offsets = {place: told.offsets[place] for place in partitions}
-        return {place: at for place, at in offsets.items() if at >= 0}
+        believed = told.marked(mark)
+        return {place: believed[place] for place in partitions if place in believed}
 
     async def close(self) -> None:
         """Asks nothing more; whoever waits is told that nothing is known."""
@@ -195,12 +196,12 @@ class OffsetsClient:
         self._turn = asyncio.Semaphore(_ASKING_MAX)
         self._threads = ThreadPoolExecutor(_CONSUMERS_MAX, "anabranch-offsets")
 
-    def of_group(self, kafka: Mapping[str, Any], session_s: float) -> SharedOffsets:
+    def of_group(self, kafka: Mapping[str, Any], session_s: float, mark: str) -> SharedOffsets:
         """The offsets of the group in `kafka`, whose other properties all topics have alike."""
         self._kafka = {name: value for name, value in kafka.items() if name != "group.id"}
         if self._together is None:
             self._together = CommittedTogether(self._kafka)
-        return SharedOffsets(self, kafka, session_s)
+        return SharedOffsets(self, kafka, session_s, mark)
 
     async def ask(
         self, question: Callable[[AdminClient], Mapping[Any, Future[_T]]], timeout_s: float
@@ -227,12 +228,12 @@ class OffsetsClient:
         return {part: answer.result() for part, answer in answers.items()}
 
     async def committed(
-        self, group: str, partitions: list[Partition]
+        self, group: str, partitions: list[Partition], mark: str
     ) -> dict[Partition, int] | None:
         """What the group has committed, asked for with others; None if that cannot be."""
         if self._together is None:
             return None
-        return await self._together.committed(group, partitions)
+        return await self._together.committed(group, partitions, mark)
 
     async def ranges(
         self, partitions: list[Partition], kafka: Mapping[str, Any]
@@ -273,25 +274,27 @@ async def _all_or_lost(answers: Iterable[asyncio.Future[Any]], lost: asyncio.Fut
 
 
 class SharedOffsets:
-    """As `GroupOffsets`, of one group of many. `session_s`: how long the session lasts."""
+    """As `GroupOffsets`, of one group of many."""
 
     def __init__(
         self,
         client: OffsetsClient,
         kafka: Mapping[str, Any],
         session_s: float,
+        mark: str,
         now: Callable[[], float] = clock.now,
     ) -> None:
         self._client = client
         self._kafka = kafka
         self._group_id = str(kafka["group.id"])
+        self._mark = mark
         self._patience_s = 2 * patience_s(session_s)  # with the coordinator and the answer, in all
         self._now = now
 
     async def committed(self, partitions: Iterable[Partition]) -> Answers[int]:
         """As that of `GroupOffsets`."""
         places = list(partitions)
-        told = await self._client.committed(self._group_id, places)
+        told = await self._client.committed(self._group_id, places, self._mark)
         if told is not None:
             return Answers(told, {})
         asked = [TopicPartition(*place) for place in places]
@@ -303,7 +306,7 @@ class SharedOffsets:
             finally:
                 client.close()
 
-        return known_of(await self._client.call(ask))
+        return known_of(await self._client.call(ask), self._mark)
 
     async def ranges(self, partitions: Iterable[Partition]) -> Answers[tuple[int, int]]:
         """As that of `GroupOffsets`."""
@@ -315,8 +318,7 @@ class SharedOffsets:
         return await committed_apart(offsets, functools.partial(self._commit, until))
 
     async def _commit(self, until: float, offsets: Mapping[Partition, int]) -> Answers[int]:
-        given = [TopicPartition(*partition, offset) for partition, offset in offsets.items()]
-        group = ConsumerGroupTopicPartitions(self._group_id, given)
+        group = ConsumerGroupTopicPartitions(self._group_id, marked(offsets, self._mark))
 
         def commit(admin: AdminClient) -> Mapping[Any, Future[Any]]:
             if self._now() > until:

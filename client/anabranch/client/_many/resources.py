@@ -88,5 +88,5 @@ class SharedResources(ConsumerResources):
             partitions=partitions,
         )
 
-    def offsets(self, kafka: Mapping[str, Any], session_s: float) -> Offsets:
-        return self._parts.offsets.of_group(kafka, session_s)
+    def offsets(self, kafka: Mapping[str, Any], session_s: float, mark: str) -> Offsets:
+        return self._parts.offsets.of_group(kafka, session_s, mark)

@@ -219,7 +219,7 @@ class _Wanted:
             for name, each in self._state.subscriptions(scope):
                 yield (
                     AclResource.GROUP,
-                    kafka_group(prefix, scope, name, each.created_offset),
+                    kafka_group(prefix, scope, name, each.group_offset),
                     False,
                 )
 

@@ -10,6 +10,8 @@
 `handover`: when a bucket changes hands.
 `coordinator`: the consumers that are there, and what each holds now.
 `instances`: the processes that serve under names.
+`marks`: whose a position is that Kafka has.
+`known_positions`: which position counts, and what others have made of one.
 `draining`: which segments it is through with.
 `unserved`: a watchdog for what nobody serves.
 `timing`: how patient all that is.
@@ -21,6 +23,8 @@ __all__ = [
     "coordinator",
     "draining",
     "instances",
+    "known_positions",
+    "marks",
     "propose",
     "subscription",
     "timing",

@@ -24,7 +24,7 @@ class SubscribeRequest(msgspec.Struct, frozen=True):
     kind: SubscriptionKind
     consumer: str
     instance: int
-    group_id: str = ""  # of the subscription that holdings and drained speak of
+    begun_at: int = 0  # `created_offset` of the subscription that holdings and drained speak of
     holdings: tuple[Bucket, ...] = ()
     drained: tuple[Bucket, ...] = ()
 
@@ -48,15 +48,14 @@ class AdmissionStep(Enum):
 def admit(
     wish: SubscribeRequest,
     known: Subscription | None,
-    group_id: str,
     coordinator: SubscriptionCoordinator | None,
     consumers_max: int = 0,
 ) -> AdmissionStep:
-    """The next step towards a session. `group_id`: the known subscription's Kafka group.
+    """The next step towards a session.
 
     `consumers_max`: of a queue, whose consumers the log does not count; 0 for any number.
     """
-    if wish.group_id and not _lasts(wish, known, group_id):
+    if wish.begun_at and not _lasts(wish, known):
         return AdmissionStep.DELETED if known is None else AdmissionStep.REPLACED
     if known is None:
         return AdmissionStep.CREATE
@@ -81,13 +80,13 @@ def admit(
     )
 
 
-def is_same_group(wish: SubscribeRequest, group_id: str) -> bool:
+def is_same_life(wish: SubscribeRequest, known: Subscription) -> bool:
     """Whether what a consumer says that it holds and has drained is of this subscription.
 
-    What was put somewhere else has yet to be given all of it, and what a consumer holds for the
-    former group it serves until it hears of the new one.
+    What was put somewhere else has yet to be given all of it, and what a consumer holds from before
+    it serves until it hears of that.
     """
-    return wish.group_id == group_id
+    return wish.begun_at == known.created_offset
 
 
 def _is_fenced(wish: SubscribeRequest, known: Subscription, rival: int | None) -> bool:
@@ -95,18 +94,18 @@ def _is_fenced(wish: SubscribeRequest, known: Subscription, rival: int | None) -
 
     Else two processes of a name would take it from each other for ever.
     """
-    if not wish.group_id:
+    if not wish.begun_at:
         return False
     instance = known.instance_of(wish.consumer)
     return rival is not None or instance not in (None, NOBODY, wish.instance)
 
 
-def _lasts(wish: SubscribeRequest, known: Subscription | None, group_id: str) -> bool:
+def _lasts(wish: SubscribeRequest, known: Subscription | None) -> bool:
     """Whether what the consumer was subscribed to is there.
 
-    A subscription that was put somewhere else has another group as well, but knows its ordered
-    consumers yet. A queue's read on in the former group: they are to begin anew.
+    A subscription that was put somewhere else knows its ordered consumers yet. A queue's read on in
+    the former group: they are to begin anew.
     """
     if known is None:
         return False
-    return is_same_group(wish, group_id) or known.knows(wish.consumer, wish.instance)
+    return is_same_life(wish, known) or known.knows(wish.consumer, wish.instance)

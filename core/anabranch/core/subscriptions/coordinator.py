@@ -32,11 +32,13 @@ class ConsumerAssignment(msgspec.Struct, frozen=True):
     """What a consumer may serve from now on: everything else it must give up.
 
     `sequence`: ascends with every assignment of one connection. `shares`: segment id and buckets.
+    `commits_again`: whether the consumer is to commit all that it holds once more.
     """
 
     epoch: int
     sequence: int
     shares: Granted
+    commits_again: bool = False
 
 
 class SubscriptionCoordinator:
@@ -243,6 +245,12 @@ class SubscriptionCoordinator:
             self.target.absence.gone(name, kept, known.heard_at)
             self._stale = True
 
+    def commit_again(self) -> None:
+        """What Kafka has of the group is wrong: whoever is connected commits it once more."""
+        for each in self._current.values():
+            each.commits_again = each.connection is not None
+            self._stale = self._stale or each.commits_again
+
     def silent(self, now: float) -> list[int]:
         """Connections whose consumers have not reported for the session time: to be closed."""
         limit = now - self._timing.session_timeout_s
@@ -383,9 +391,11 @@ class SubscriptionCoordinator:
         sent = []
         for name, share in shares.items():
             known = self._current[name]
-            if known.connection is None or known.sent == (epoch, share):
+            again, known.commits_again = known.commits_again, False
+            if known.connection is None or (known.sent == (epoch, share) and not again):
                 continue
             known.sent = (epoch, share)
             known.sequence += 1
-            sent.append((known.connection, ConsumerAssignment(epoch, known.sequence, share)))
+            assignment = ConsumerAssignment(epoch, known.sequence, share, again)
+            sent.append((known.connection, assignment))
         return sent

@@ -11,7 +11,12 @@ from anabranch.core.log.state import StateReader
 from anabranch.core.log.state_machine import Existence
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.subscriptions.machine import SUBSCRIPTIONS
-from anabranch.core.subscriptions.subscription import NOBODY, Subscription, SubscriptionOp
+from anabranch.core.subscriptions.subscription import (
+    NOBODY,
+    Subscription,
+    SubscriptionKind,
+    SubscriptionOp,
+)
 
 
 def evolve_subscription(
@@ -59,6 +64,9 @@ def _changed(before: Subscription, record: SubscriptionChange, offset: int) -> S
     match record.op:
         case SubscriptionOp.CREATE | SubscriptionOp.RESET:
             begun = replace(before, created_offset=offset, positions=record.positions, drained=())
+            # Kafka keeps no mark with a share group's position: what is late goes to the former.
+            if record.op is SubscriptionOp.RESET and before.kind is not SubscriptionKind.QUEUE:
+                begun = replace(begun, first_offset=before.group_offset)
             return begun.with_drained(record.segment_ids)
         case SubscriptionOp.DRAINED:
             return before.with_drained(record.segment_ids)

@@ -12,6 +12,7 @@ class Instance:
     """One process under a consumer's name, as far as the controller knows of it."""
 
     __slots__ = (
+        "commits_again",
         "connection",
         "drained",
         "fresh",
@@ -38,6 +39,7 @@ class Instance:
         self.has_hung_up = False  # its process ended: nothing else ends a connection so
         self.is_ending = False  # the log is to say that it has ended: it must be registered anew
         self.sequence = 0
+        self.commits_again = False  # what it holds, once it is told
         self.sent: tuple[int, tuple[tuple[int, Buckets], ...]] | None = None
 
     @property

@@ -41,7 +41,7 @@ class SubscriptionOp(IntEnum):
     JOIN = 2  # a consumer registers, or another process takes its name over
     LEAVE = 3  # by itself, or because its session is over
     DRAINED = 4  # sealed segments are consumed to their ends
-    RESET = 5  # it begins anew, with another Kafka group
+    RESET = 5  # it begins anew; a queue does with another Kafka group
     POSITIONS = 6  # how far it has read is written down, where Kafka may forget it
     DEAD_LETTER = 7  # where a queue puts what it could not process, and after how many tries
     LAPSED = 8  # the process of a consumer's name has certainly ended; the name stays registered
@@ -60,13 +60,14 @@ class SegmentPositions(msgspec.Struct, frozen=True, gc=False, array_like=True):
 class Subscription(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """What the log says of one subscription.
 
-    `created_offset`: the log offset that created it, or reset it last, which names its Kafka group.
+    `created_offset`: the log offset that created it, or reset it last, which what it commits names.
     `consumers`: names with a session, sorted; `instances`: for each, the number of the process that
     serves under it, or NOBODY. `drained`: ids of sealed segments that are still in the layout.
     `positions`: where it goes on in buckets of which its Kafka group knows no position, or none any
     more; of a CHECKPOINT also the ends of the last segments that were pruned.
     `dead_letter`: of a queue: the scalable topic, `tenant/namespace/name`, that takes what was
     delivered `deliveries_max` times in vain; "" and 0 where there is none.
+    `first_offset`: where it was reset and kept its Kafka group, the log offset that created it.
     """
 
     version: int
@@ -81,6 +82,12 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, array_like=True):
     positions: tuple[SegmentPositions, ...] = ()
     dead_letter: str = ""
     deliveries_max: int = 0
+    first_offset: int = 0
+
+    @property
+    def group_offset(self) -> int:
+        """The log offset that names its Kafka group."""
+        return self.first_offset or self.created_offset
 
     def position(self, segment_id: int, bucket: int) -> int:
         """Returns where it goes on in a bucket of which its Kafka group knows no position."""

@@ -41,13 +41,13 @@ def kafka_topic(prefix: str, topic: str, incarnation: int, segment: SegmentInfo)
     return _fitted(segments_head(prefix), topic, f".{segment.descriptor}.{incarnation}")
 
 
-def kafka_group(prefix: str, topic: str, subscription: str, created_offset: int) -> str:
+def kafka_group(prefix: str, topic: str, subscription: str, group_offset: int) -> str:
     """The consumer group, or share group, of one subscription.
 
     >>> kafka_group("anabranch.", "public/default/orders", "billing", 57)
     'anabranch.subscription.public.default.orders.billing.57'
     """
-    return _fitted(groups_head(prefix), f"{topic}/{subscription}", f".{created_offset}")
+    return _fitted(groups_head(prefix), f"{topic}/{subscription}", f".{group_offset}")
 
 
 def segments_head(prefix: str) -> str:

@@ -87,7 +87,7 @@ def next_task(state: StateReader, name: str, topic: ScalableTopic) -> Task | Non
             return SealSegments(name, incarnation, parents, topic.children)
         case TopicState.DELETING:
             everything = (*topic.segments, *topic.children, *topic.garbage)
-            every = ((each, known.created_offset) for each, known in state.subscriptions(name))
+            every = ((each, known.group_offset) for each, known in state.subscriptions(name))
             return DeleteSegments(name, incarnation, everything, tuple(every))
         case _ if topic.garbage:
             return DeleteSegments(name, incarnation, topic.garbage)

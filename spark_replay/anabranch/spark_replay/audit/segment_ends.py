@@ -23,6 +23,7 @@ from anabranch.channel.log.entries import read_until
 from anabranch.channel.log.kafka_log import KafkaLogReader
 from anabranch.core.log.records import subscription_key, topic_key
 from anabranch.core.subscriptions.draining import unread
+from anabranch.core.subscriptions.marks import mark_of
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
 from anabranch.spark_replay.audit.checks.topics.segments import SegmentEnds
 from anabranch.spark_replay.audit.checks.topics.topic_checks import (
@@ -119,8 +120,8 @@ class _Asker:
             ]
             if not wanted:
                 continue
-            group = kafka_group(self._prefix, drain.topic, drain.name, drain.created_offset)
-            offsets = self._offsets(group, wanted)
+            group = kafka_group(self._prefix, drain.topic, drain.name, drain.group_offset)
+            offsets = self._offsets(group, mark_of(drain.created_offset), wanted)
             told = {
                 (drain.topic, drain.name, place[1]): tuple(
                     offsets.get((part.topic, part.partition), _UNKNOWN)
@@ -174,9 +175,13 @@ class _Asker:
             raise self._connection.explained(answer.errors[0], doing)
         return frozenset(each.group_id for each in answer.valid)
 
-    def _offsets(self, group: str, wanted: list[TopicPartition]) -> dict[tuple[str, int], int]:
-        """Asks what a group has committed; not by the admin client, in which librdkafka 2.16
-        crashes when the group's coordinator has just changed.
+    def _offsets(
+        self, group: str, mark: str, wanted: list[TopicPartition]
+    ) -> dict[tuple[str, int], int]:
+        """Asks what a group has committed with that mark.
+
+        Not by the admin client, in which librdkafka 2.16 crashes when the group's coordinator has
+        just changed.
         """
         doing = f"to tell the offsets of group {group}"
         reader = self._connection.consumer(group_id=group)
@@ -186,7 +191,10 @@ class _Asker:
             raise self._connection.explained(error, doing) from None
         finally:
             close_consumer(reader)
-        return {(part.topic, part.partition): max(part.offset, _UNKNOWN) for part in answer}
+        return {
+            (part.topic, part.partition): part.offset if part.metadata == mark else _UNKNOWN
+            for part in answer
+        }
 
     def offsets(
         self, wanted: dict[_Place, list[TopicPartition]], timestamp_ms: int

@@ -62,7 +62,9 @@ def assignment_frame(
     """
     topic = topic_of(INCARNATION, parts)
     shares = tuple((part.segment_id, tuple(range(max(1, part.buckets - left)))) for part in parts)
-    form = assignment_form(PLACE, name, topic, "billing", known, ConsumerAssignment(1, 1, shares))
+    form = assignment_form(
+        PLACE, name, topic, "billing", known, ConsumerAssignment(1, 1, shares), {}
+    )
     assert len(form.segments) == len(parts)
     update = CommandScalableTopicAssignmentUpdate(consumer_id=1, assignment=form)
     return len(encode_frame(update.SerializeToString()))

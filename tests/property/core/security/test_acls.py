@@ -67,7 +67,7 @@ def test_a_role_may_on_kafka_what_it_may_here_and_nothing_else(
             for part in topic.segments
         ]
         groups = [
-            kafka_group(kafka_rules.PREFIX, name, each, known.created_offset)
+            kafka_group(kafka_rules.PREFIX, name, each, known.group_offset)
             for each, known in state.subscriptions(name)
         ]
         for role in MAPPED:

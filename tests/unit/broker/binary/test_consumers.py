@@ -211,9 +211,9 @@ async def test_a_new_controller_takes_over_with_what_consumers_say_that_they_hol
             assert "subscribe again" in first.closed[0]
             assert (await first.report_refused()).code == pb.ServerError.ConsumerNotFound
             async with client_of(other, "a") as moved, client_of(other, "b", 2) as also:
-                await moved.subscribe({0: [0, 1]}, group=first.assigned[-1].group_id)
+                await moved.subscribe({0: [0, 1]}, begun_at=first.assigned[-1].begun_at)
                 assert moved.held == {0: [0, 1]}
-                await also.subscribe({1: [0, 1]}, group=second.assigned[-1].group_id)
+                await also.subscribe({1: [0, 1]}, begun_at=second.assigned[-1].begun_at)
                 assert also.held == {1: [0, 1]}
 
 

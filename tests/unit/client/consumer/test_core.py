@@ -327,6 +327,22 @@ def test_all_that_is_acknowledged_can_be_committed_again() -> None:
     assert core.commits(0.2) == []
 
 
+def test_a_controller_has_all_that_is_held_committed_again_and_hears_how_far_it_is() -> None:
+    core = subscribed(0, 1)
+    holding = position(core, A, 3)
+    core.on_assignment(msgspec.structs.replace(assignment(2, 0, 1), commits_again=True), 0.1)
+    assert core.commits(0.1) == [(holding, 3)]
+    core.on_committed(holding, 3, 0.2)
+    assert core.begin_subscribe(0.2).committed == {A: 3}
+
+
+def test_a_bucket_whose_position_is_never_known_is_released_though_it_was_to_be_committed() -> None:
+    core = subscribed(0)
+    core.holdings[A].commits_again = True
+    core.on_assignment(assignment(2), 0.1)
+    assert told(core, 0.2) == ((A,), ())
+
+
 def test_a_bucket_that_is_committed_again_is_not_released_before_that_is_over() -> None:
     core = subscribed(0, 1)
     holding = position(core, A, 3)

@@ -37,7 +37,9 @@ async def test_a_fault_in_the_session_fails_the_consumer_at_once() -> None:
 
 async def test_a_commit_is_given_up_before_the_lapse(capfd: pytest.CaptureFixture[str]) -> None:
     with nobody() as servers:
-        group = GroupOffsets({"bootstrap.servers": servers, "group.id": "billing"}, session_s=2.0)
+        group = GroupOffsets(
+            {"bootstrap.servers": servers, "group.id": "billing"}, session_s=2.0, mark="m"
+        )
         try:
             with pytest.raises(KafkaException):
                 await asyncio.wait_for(group.commit({("orders", 0): 5}, math.inf), WAIT_S)
@@ -66,7 +68,7 @@ async def test_a_commit_after_its_session_is_not_tried(monkeypatch: pytest.Monke
             pass
 
     monkeypatch.setattr(group_offsets, "Consumer", Slow)
-    group = GroupOffsets({}, 2.0, lambda: now)
+    group = GroupOffsets({}, 2.0, "m", lambda: now)
     commits = [group.commit({("orders", 0): offset}, until=11.0) for offset in (5, 6)]
     first, queued = await asyncio.gather(*commits, return_exceptions=True)
     assert isinstance(first, KafkaException)
@@ -162,7 +164,7 @@ async def test_a_topic_that_kafka_lacks_keeps_no_other_topics_commit() -> None:
             pass
 
     with nobody() as servers:
-        group = GroupOffsets({"bootstrap.servers": servers, "group.id": "billing"}, 2.0)
+        group = GroupOffsets({"bootstrap.servers": servers, "group.id": "billing"}, 2.0, "m")
         group._client.close()
         group._client = cast("Consumer", Lacking())
         wanted = {("a", 0): 1, ("b", 0): 2, ("b", 1): 3, ("c", 0): 4}

@@ -22,8 +22,8 @@ from support.mock_kafka import MockKafka
 PLACE, SESSION_S = ("orders", 0), 2.0
 FAR = float("inf")
 
-def of(client, kafka, group):
-    return client.of_group({"bootstrap.servers": kafka.servers, "group.id": group}, SESSION_S)
+def of(client, kafka, group, mark="m"):
+    return client.of_group({"bootstrap.servers": kafka.servers, "group.id": group}, SESSION_S, mark)
 
 async def failing(what):
     try:
@@ -55,14 +55,15 @@ def told(test: str) -> list[str]:
     return found.stdout.split()
 
 
-def test_what_is_committed_is_found_again_and_a_group_without_any_has_none() -> None:
+def test_what_is_committed_is_found_again_by_its_mark_and_a_group_without_any_has_none() -> None:
     assert told("""
     one, other = of(client, kafka, "one"), of(client, kafka, "other")
     print(*(await one.commit({PLACE: 7}, FAR)).found.values())
     print((await one.committed([PLACE])).found[PLACE], (await other.committed([PLACE])).found)
+    print((await of(client, kafka, "one", "other mark").committed([PLACE])).found)
     print((await one.ranges([PLACE])).found[PLACE])
     print((await one.commit({PLACE: 9}, 0.0)).found, (await one.committed([PLACE])).found[PLACE])
-    """) == ["7", "7", "{}", "(0,", "0)", "{}", "7"]
+    """) == ["7", "7", "{}", "{}", "(0,", "0)", "{}", "7"]
 
 
 @pytest.mark.parametrize("warm", [False, True])

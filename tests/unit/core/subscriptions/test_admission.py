@@ -16,7 +16,7 @@ STREAM, QUEUE = SubscriptionKind.STREAM, SubscriptionKind.QUEUE
 WISH = SubscribeRequest("public/default/orders", "billing", STREAM, "c", 1)
 NEW = Subscription(1, STREAM, 1, (), (), (), 0, 1, "p")
 JOINED = replace(NEW, consumers=("c",), instances=(1,))
-OURS, OTHERS = "group", "former group"
+OURS, OTHERS = 1, 99
 
 
 @pytest.mark.parametrize(
@@ -28,15 +28,15 @@ OURS, OTHERS = "group", "former group"
         (WISH, JOINED, AdmissionStep.OPEN),
         (replace(WISH, kind=QUEUE), replace(NEW, kind=QUEUE), AdmissionStep.OPEN),
         (replace(WISH, kind=QUEUE), NEW, AdmissionStep.OTHER_KIND),
-        (replace(WISH, group_id=OURS), JOINED, AdmissionStep.OPEN),
-        (replace(WISH, group_id=OURS), NEW, AdmissionStep.JOIN),
-        (replace(WISH, group_id=OURS), replace(JOINED, instances=(2,)), AdmissionStep.FENCED),
-        (replace(WISH, group_id=OURS), None, AdmissionStep.DELETED),
-        (replace(WISH, group_id=OTHERS), NEW, AdmissionStep.REPLACED),
-        (replace(WISH, group_id=OTHERS), JOINED, AdmissionStep.OPEN),
-        (replace(WISH, group_id=OTHERS), replace(JOINED, instances=(NOBODY,)), AdmissionStep.JOIN),
+        (replace(WISH, begun_at=OURS), JOINED, AdmissionStep.OPEN),
+        (replace(WISH, begun_at=OURS), NEW, AdmissionStep.JOIN),
+        (replace(WISH, begun_at=OURS), replace(JOINED, instances=(2,)), AdmissionStep.FENCED),
+        (replace(WISH, begun_at=OURS), None, AdmissionStep.DELETED),
+        (replace(WISH, begun_at=OTHERS), NEW, AdmissionStep.REPLACED),
+        (replace(WISH, begun_at=OTHERS), JOINED, AdmissionStep.OPEN),
+        (replace(WISH, begun_at=OTHERS), replace(JOINED, instances=(NOBODY,)), AdmissionStep.JOIN),
         (
-            replace(WISH, group_id=OTHERS, kind=QUEUE),
+            replace(WISH, begun_at=OTHERS, kind=QUEUE),
             replace(NEW, kind=QUEUE),
             AdmissionStep.REPLACED,
         ),
@@ -45,7 +45,7 @@ OURS, OTHERS = "group", "former group"
 def test_a_consumer_takes_the_next_step(
     wish: SubscribeRequest, known: Subscription | None, step: AdmissionStep
 ) -> None:
-    assert admit(wish, known, OURS, None) is step
+    assert admit(wish, known, None) is step
 
 
 def coordinator(known: Subscription) -> SubscriptionCoordinator:
@@ -62,26 +62,26 @@ def test_who_comes_under_a_name_fences_who_has_it_and_who_comes_back_is_fenced(
     there, wish = coordinator(known), replace(WISH, kind=kind)
     assert there.opened("c", 1, 7, (), (), 0.0)
     other = replace(wish, instance=2)
-    assert admit(other, known, OURS, there) is AdmissionStep.FENCE
-    assert admit(replace(other, group_id=OURS), known, OURS, there) is AdmissionStep.FENCED
-    assert admit(wish, known, OURS, there) is AdmissionStep.OPEN
+    assert admit(other, known, there) is AdmissionStep.FENCE
+    assert admit(replace(other, begun_at=OURS), known, there) is AdmissionStep.FENCED
+    assert admit(wish, known, there) is AdmissionStep.OPEN
 
 
 def test_a_name_lapses_before_another_process_is_registered_under_it() -> None:
     there = coordinator(JOINED)
     there.opened("c", 1, 7, ((0, 0),), (), 0.0)
     there.closed("c", 7, 0.0)
-    assert admit(replace(WISH, instance=2), JOINED, OURS, there) is AdmissionStep.LAPSING
-    assert admit(WISH, JOINED, OURS, there) is AdmissionStep.OPEN, "the same process may come back"
+    assert admit(replace(WISH, instance=2), JOINED, there) is AdmissionStep.LAPSING
+    assert admit(WISH, JOINED, there) is AdmissionStep.OPEN, "the same process may come back"
     there.assignments(Timing().lapse_s + 1.0)
-    assert admit(replace(WISH, instance=2), JOINED, OURS, there) is AdmissionStep.JOIN
+    assert admit(replace(WISH, instance=2), JOINED, there) is AdmissionStep.JOIN
 
 
 def test_a_name_is_taken_over_at_once_where_its_process_has_ended() -> None:
     there = coordinator(JOINED)
     there.opened("c", 1, 7, ((0, 0), (0, 1)), (), 0.0)
     there.closed("c", 7, 0.0, hung_up=True)
-    assert admit(replace(WISH, instance=2), JOINED, OURS, there) is AdmissionStep.JOIN
+    assert admit(replace(WISH, instance=2), JOINED, there) is AdmissionStep.JOIN
     there.changed(SegmentLayout.initial(1, 2), replace(JOINED, version=2, instances=(2,)), 1.0)
     assert there.opened("c", 2, 8, (), (), 1.0)
     (connection, assignment), *_ = there.assignments(1.0)

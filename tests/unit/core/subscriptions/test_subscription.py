@@ -229,6 +229,19 @@ def test_a_subscription_begins_where_the_record_says(op: SubscriptionOp) -> None
     assert (found.created_offset, found.drained, found.positions) == (offset, (0,), (at(4, 3),))
 
 
+def test_a_stream_keeps_its_group_when_it_is_put_somewhere_else_and_a_queue_has_another() -> None:
+    world = opened(4)
+    for kind in (SubscriptionKind.STREAM, SubscriptionKind.QUEUE):
+        name = kind.name.lower()
+        world.must(world.subscription(SubscriptionOp.CREATE, name, kind=kind))
+        first = world.subscribed(name).group_offset
+        for _ in range(2):
+            offset = world.fold(world.subscription(SubscriptionOp.RESET, name)).offset
+        found = world.subscribed(name)
+        assert found.created_offset == offset
+        assert found.group_offset == (offset if kind is SubscriptionKind.QUEUE else first)
+
+
 @pytest.mark.parametrize(
     "positions",
     [

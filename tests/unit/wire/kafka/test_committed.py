@@ -27,11 +27,15 @@ def reading(*coordinators: GroupCoordinator) -> Iterator[CommittedReader]:
             each.close()
 
 
+def _noted(offsets: dict[tuple[str, int], int], error: int = 0) -> Committed:
+    return Committed(offsets, error, {place: "note" for place, at in offsets.items() if at >= 0})
+
+
 def test_many_groups_are_asked_for_by_two_requests_over_one_connection() -> None:
     kafka = GroupCoordinator(*({("orders", 0): number} for number in range(300)))
     with reading(kafka) as reader:
         found = reader.committed([kafka.address], dict.fromkeys(kafka.groups, PLACES))
-        assert found["g7"] == Committed({("orders", 0): 7, ("orders", 2): -1, ("bills", 1): -1})
+        assert found["g7"] == _noted({("orders", 0): 7, ("orders", 2): -1, ("bills", 1): -1})
         assert [found[group].offsets["orders", 0] for group in kafka.groups] == list(range(300))
         assert reader.committed([kafka.address], {"new": PLACES[:1]}) == {
             "new": Committed({("orders", 0): -1})
@@ -44,14 +48,14 @@ def test_each_coordinator_tells_of_its_own_groups_and_keeps_no_others_back() -> 
     with reading(first, second) as reader:
         second.named = first.address
         found = reader.committed([second.address], {"g0": PLACES[:1]})
-        assert found == {"g0": Committed({PLACES[0]: 1})}
+        assert found == {"g0": _noted({PLACES[0]: 1})}
         assert second.questions == [(FIND, 4)]
         first.elsewhere = {"away"}
         first.errors = {"g0": NOT_COORDINATOR}
         asked = dict.fromkeys(("g0", "away", "g1"), PLACES[:1])
         assert reader.committed([first.address], asked) == {
             "away": Committed({}, NOT_COORDINATOR),
-            "g0": Committed({PLACES[0]: 1}, NOT_COORDINATOR),
+            "g0": _noted({PLACES[0]: 1}, NOT_COORDINATOR),
             "g1": Committed({PLACES[0]: -1}),
         }
         first.is_mute = True

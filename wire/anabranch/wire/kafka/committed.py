@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from anabranch.wire.kafka.protocol import (
@@ -31,10 +32,20 @@ _STABLE: Final = b"\x01"  # not while a transaction may yet change it, as librdk
 
 
 class Committed(NamedTuple):
-    """What a group has committed in the partitions that were asked for, or Kafka's error."""
+    """What a group has committed in the partitions that were asked for, or Kafka's error.
+
+    `metadata`: what was written with it, where there is something.
+    """
 
     offsets: dict[Partition, int]
     error: int = 0
+    metadata: Mapping[Partition, str] = MappingProxyType({})
+
+    def marked(self, metadata: str) -> dict[Partition, int]:
+        """Those offsets that were committed with just that."""
+        written = self.metadata.get
+        found = self.offsets.items()
+        return {place: at for place, at in found if at >= 0 and written(place) == metadata}
 
 
 class CommittedReader:
@@ -129,18 +140,21 @@ def _by_group(reader: ResponseReader) -> dict[str, Committed]:
     for _ in range(reader.count()):
         group = reader.text()
         offsets: dict[Partition, int] = {}
+        metadata: dict[Partition, str] = {}
         wrong = 0
         for _ in range(reader.count()):
             topic = reader.text()
             for _ in range(reader.count()):
                 number, at, _ = reader.unpack(">iqi")
-                reader.text()  # metadata
+                written = reader.text()
                 (error,) = reader.unpack(">h")
                 reader.tags()
                 offsets[topic, number] = at
+                if written:
+                    metadata[topic, number] = written
                 wrong = wrong or error
             reader.tags()
         (error,) = reader.unpack(">h")
         reader.tags()
-        found[group] = Committed(offsets, error or wrong)
+        found[group] = Committed(offsets, error or wrong, metadata)
     return found

@@ -47,6 +47,9 @@ def tell(found: Mapping[str, SubscriptionStats]) -> None:
     ]
     table(("SUBSCRIPTION", "TYPE", "CONSUMERS", "BACKLOG", "KAFKA GROUP"), rows)
     for name, each in found.items():
+        if each.consumers:
+            who = [c.consumer_name + ("" if c.connected else " (away)") for c in each.consumers]
+            click.echo(f"{name} is read by {', '.join(who)}")
         if each.backlog_unknown:
             click.echo(f"backlog of {name} is not known: {each.backlog_unknown}")
 

@@ -47,7 +47,7 @@ async def stats_body(topics: TopicOperations, name: str) -> bytes:
             },
             "subscriptions": {
                 each: _subscription(
-                    kafka_group(service.prefix, name, each, said.created_offset),
+                    kafka_group(service.prefix, name, each, said.group_offset),
                     said,
                     consumers,
                     backlogs[each],

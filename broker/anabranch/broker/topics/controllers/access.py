@@ -90,7 +90,7 @@ class TopicAccess:
 
     def group_id(self, topic: str, subscription: str, known: Subscription) -> str:
         """The Kafka group of a subscription."""
-        return kafka_group(self.service.prefix, topic, subscription, known.created_offset)
+        return kafka_group(self.service.prefix, topic, subscription, known.group_offset)
 
     def controller_at(self, name: str) -> Located | None:
         """Where the topic's controller is, as far as it is known at once."""

@@ -6,5 +6,6 @@
 `positions`, `queue_positions`: what Kafka is asked of how far all have read.
 `open_transactions`: what keeps sealed segments from being read.
 `surveys`: the regular look at that.
+`standing`, `position_watch`: which positions count, and that nobody else's take their place.
 `usage`: who may be consuming, and what becomes of what nobody uses.
 """

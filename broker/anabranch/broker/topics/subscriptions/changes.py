@@ -1,8 +1,9 @@
 """What is changed of a subscription that is there: where it goes on, and where its dead letters go.
 
-One record puts a subscription somewhere else, for all its consumers at once: it begins anew under
-another Kafka group. What a consumer was at in the former group it may go on committing there, where
-nobody looks any more: so none has to be waited for, and none can undo the change.
+One record puts a subscription somewhere else, for all its consumers at once: it begins anew, under
+the same Kafka group. What a consumer commits that was there before says so, and is not believed: so
+none has to be waited for, and none can undo the change. Only a queue gets another group, since
+Kafka keeps no such word with its positions.
 
 A queue's consumers send dead letters themselves (`anabranch.client._queue.dead_letters`), so the
 topic for them has to be there before the log says that it is to be used.
@@ -88,11 +89,12 @@ class Resets:
             self._consumers.known(topic, subscription)
             if before.kind is SubscriptionKind.QUEUE:
                 await self._start_share_group(topic, subscription)
-        former = self._access.group_id(topic, subscription, before)
         self._log.info(
             "subscription.reset", topic=topic, subscription=subscription, to=timestamp_ms
         )
-        self._consumers.groups.delete(former)
+        if before.kind is SubscriptionKind.QUEUE:
+            former = self._access.group_id(topic, subscription, before)
+            self._consumers.groups.delete(former)
 
     async def _start_share_group(self, topic: str, subscription: str) -> None:
         """Whoever subscribes sees to that too."""

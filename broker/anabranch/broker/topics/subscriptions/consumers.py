@@ -34,6 +34,7 @@ from anabranch.broker.topics.subscriptions.refusals import (
     refusal,
     taken_over,
 )
+from anabranch.broker.topics.subscriptions.standing import StandingPositions
 from anabranch.broker.topics.subscriptions.usage import Usage
 from anabranch.channel.kafka.offsets import EARLIEST
 from anabranch.core import names
@@ -45,7 +46,7 @@ from anabranch.core.subscriptions.admission import (
     AdmissionStep,
     SubscribeRequest,
     admit,
-    is_same_group,
+    is_same_life,
 )
 from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
 from anabranch.core.subscriptions.instances import Bucket
@@ -78,6 +79,7 @@ class RegisteredConsumer(msgspec.Struct, frozen=True):
 
     number: int
     asked: ConsumerRequest
+    begun_at: int  # of the subscription as it was then
 
 
 class Consumers:
@@ -93,6 +95,7 @@ class Consumers:
         self._access = access
         self._beginnings = beginnings
         self.usage = Usage(access)
+        self.standing = StandingPositions(lambda: access.runtime.view)
         self.proposals = access.proposals
         self._runtime = access.runtime
         self._service = access.service
@@ -318,11 +321,8 @@ class Consumers:
         # Others came first, and a controller that is being handed over knows of nobody.
         self._access.must_control(asked.topic)
         known = self._runtime.view.subscription(asked.topic, asked.subscription)
-        group = (
-            "" if known is None else self._access.group_id(asked.topic, asked.subscription, known)
-        )
         room = self._access.room(_CONSUMERS, asked.topic)
-        return admit(asked, known, group, self._coordinator(asked), room.limit)
+        return admit(asked, known, self._coordinator(asked), room.limit)
 
     def _coordinator(self, asked: ConsumerRequest) -> SubscriptionCoordinator | None:
         controller = self._service.controller(asked.topic)
@@ -365,9 +365,10 @@ class Consumers:
     def _open(self, asked: ConsumerRequest, consumer: ConsumerConnection) -> RegisteredConsumer:
         self._access.must_control(asked.topic)
         controller = self._service.controller(asked.topic)
-        session = RegisteredConsumer(self._service.connection_number(), asked)
         known = self.known(asked.topic, asked.subscription)
-        same = is_same_group(asked, self._access.group_id(asked.topic, asked.subscription, known))
+        number = self._service.connection_number()
+        session = RegisteredConsumer(number, asked, known.created_offset)
+        same = is_same_life(asked, known)
         if controller is None or not controller.opened(
             asked.subscription,
             asked.consumer,

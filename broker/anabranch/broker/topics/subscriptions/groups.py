@@ -233,8 +233,8 @@ class StrayGroups:
         view = self._runtime.view
         for number, name in enumerate(self._topics()):
             for _, known in view.subscriptions(name):
-                if known.created_offset in wanted:
-                    living.add(known.created_offset)
+                if known.group_offset in wanted:
+                    living.add(known.group_offset)
             if number % _AT_ONCE == _AT_ONCE - 1:
                 await asyncio.sleep(0)
         return living

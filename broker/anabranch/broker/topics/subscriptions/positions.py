@@ -19,6 +19,7 @@ from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.kafka.offsets import EARLIEST, LATEST, Place
 from anabranch.core.subscriptions.draining import unread
 from anabranch.core.subscriptions.instances import Bucket
+from anabranch.core.subscriptions.marks import CommittedPosition, mark_of
 from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
 from anabranch.core.topics.segment import SegmentInfo
@@ -52,7 +53,13 @@ class PositionKeeper(Protocol):
     ) -> dict[Place, int]: ...
     def committed(
         self, group: str, places: Iterable[Place], deadline_s: float
-    ) -> dict[Place, int]: ...
+    ) -> dict[Place, CommittedPosition]: ...
+    def committed_by(
+        self, groups: Mapping[str, Sequence[Place]], deadline_s: float
+    ) -> dict[str, dict[Place, CommittedPosition]]: ...
+    def commit(
+        self, group: str, offsets: Mapping[Place, int], mark: str, deadline_s: float
+    ) -> None: ...
     def queue(
         self, group: str, places: Iterable[Place], deadline_s: float
     ) -> dict[Place, tuple[int, int]]: ...
@@ -229,7 +236,7 @@ def reading_groups(
     for each, known in subscriptions.items():
         drained = set(known.drained)
         left = [part for part in parts if part.segment.segment_id not in drained]
-        found[each] = Group(kafka_group(prefix, name, each, known.created_offset), left, known)
+        found[each] = Group(kafka_group(prefix, name, each, known.group_offset), left, known)
     return found
 
 
@@ -304,7 +311,9 @@ def _standing(
     if not at:
         return starts
     if group.known.kind is not SubscriptionKind.QUEUE:
-        return starts | keeper.committed(group.name, at, deadline_s)
+        committed = keeper.committed(group.name, at, deadline_s).items()
+        mark = mark_of(group.known.created_offset)
+        return starts | {place: each.offset for place, each in committed if each.mark == mark}
     told = keeper.queue(group.name, at, deadline_s)
     if at.keys() != told.keys():
         return None

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import product
 from typing import Final, TypeVar
 
@@ -27,6 +27,7 @@ from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.offsets import Place
 from anabranch.channel.segments.positions import GroupPositions
+from anabranch.core.subscriptions.marks import CommittedPosition
 from anabranch.wire import clock
 from anabranch.wire.kafka.committed import CommittedReader
 from anabranch.wire.kafka.protocol import (
@@ -88,21 +89,55 @@ class KafkaPositions(GroupPositions):
             self._transactions = KafkaTransactions(self._connection, self._admin)
         return self._transactions.abort(found, sealed_ms, now_ms, deadline_s)
 
-    def committed(self, group: str, places: Iterable[Place], deadline_s: float) -> dict[Place, int]:
+    def committed(
+        self, group: str, places: Iterable[Place], deadline_s: float
+    ) -> dict[Place, CommittedPosition]:
         """As that of `GroupPositions`, without a client for the group where that can be."""
         asked, deadline = list(places), clock.now() + deadline_s
-        if asked and can_ask(self._security) and deadline_s > BROKER_S_MAX:
-            try:
-                brokers = self._brokers or self.brokers(group, BROKER_S_MAX)
-                told = self._reader.committed(brokers, {group: asked}).get(group)
-            except (OSError, KafkaProtocolError, KafkaUnreachableError, KafkaRefusedError):
-                told = None
-            if told is not None and not told.error:
-                self._brokers = brokers
-                return {place: at for place, at in told.offsets.items() if at >= 0}
-            self._brokers = []
+        told = self._together({group: asked}, deadline_s).get(group) if asked else None
+        if told is not None:
+            return told
         # What is wrong, or passes, librdkafka tells.
         return super().committed(group, asked, deadline - clock.now())
+
+    def committed_by(
+        self, groups: Mapping[str, Sequence[Place]], deadline_s: float
+    ) -> dict[str, dict[Place, CommittedPosition]]:
+        """The same of many groups; those that Kafka does not tell of in time are left out."""
+        deadline = clock.now() + deadline_s
+        if can_ask(self._security):
+            return self._together(groups, deadline_s)
+        found: dict[str, dict[Place, CommittedPosition]] = {}
+        for group, places in groups.items():
+            left_s = deadline - clock.now()
+            if left_s <= 0:
+                break
+            with suppress(KafkaUnreachableError):
+                found[group] = super().committed(group, places, left_s)
+        return found
+
+    def _together(
+        self, groups: Mapping[str, Sequence[Place]], deadline_s: float
+    ) -> dict[str, dict[Place, CommittedPosition]]:
+        """Asks over a connection of our own, where that can be."""
+        if not can_ask(self._security) or deadline_s <= BROKER_S_MAX:
+            return {}
+        try:
+            brokers = self._brokers or self.brokers(next(iter(groups)), BROKER_S_MAX)
+            told = self._reader.committed(brokers, groups)
+        except (OSError, KafkaProtocolError, KafkaUnreachableError, KafkaRefusedError):
+            brokers, told = [], {}
+        found = {
+            group: {
+                place: CommittedPosition(at, each.metadata.get(place, ""))
+                for place, at in each.offsets.items()
+                if at >= 0
+            }
+            for group, each in told.items()
+            if not each.error
+        }
+        self._brokers = brokers if found else []
+        return found
 
     def queue(
         self, group: str, places: Iterable[Place], deadline_s: float

@@ -28,6 +28,7 @@ from anabranch.broker.topics.controllers.access import TopicAccess
 from anabranch.broker.topics.metrics import TopicSample
 from anabranch.broker.topics.subscriptions.consumers import Consumers
 from anabranch.broker.topics.subscriptions.groups import StrayGroups, written_parts
+from anabranch.broker.topics.subscriptions.position_watch import PositionWatch
 from anabranch.broker.topics.subscriptions.positions import (
     Group,
     Part,
@@ -75,7 +76,9 @@ class TopicSurveys:
         interval_s: float,
         now: Callable[[], float],
         note_ends: Callable[[str, ScalableTopic, Mapping[Place, int]], None],
+        watch: PositionWatch,
     ) -> None:
+        self.watch = watch
         self._note_ends = note_ends
         self.seen: dict[str, TopicSample] = {}
         self.expiry = Expiry(
@@ -125,6 +128,7 @@ class TopicSurveys:
     async def stop(self) -> None:
         """Ends what is under way; a question that Kafka was asked has a deadline of its own."""
         await self._owned.stop()
+        await self.watch.stop()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

@@ -36,18 +36,18 @@ async def test_a_deleted_subscription_ends_its_consumers_for_good(
         sessions = kept.topics.consumers
         async with client_of(kept.node, "a") as client:
             await client.subscribe(kind=_KINDS[kind])
-            group = client.assigned[-1].group_id
+            begun_at = client.assigned[-1].begun_at
             await sessions.delete(NAME, "billing", force=True)
             await until(lambda: bool(client.closed))
             assert f"subscription billing of topic://{NAME} was deleted" in client.closed[0]
             if made_again:
                 await sessions.create(NAME, "billing", kind)
             with pytest.raises(RefusedError, match="was deleted") as refused:
-                await client.subscribe(kind=_KINDS[kind], group=group)
+                await client.subscribe(kind=_KINDS[kind], begun_at=begun_at)
             assert refused.value.code == pb.ServerError.SubscriptionNotFound
             assert (kept.node.view.subscription(NAME, "billing") is not None) is made_again
             await client.subscribe(kind=_KINDS[kind])  # as a new consumer
-            assert client.assigned[-1].group_id != group
+            assert client.assigned[-1].begun_at != begun_at
 
 
 @pytest.mark.parametrize("kind", _KINDS)
@@ -78,12 +78,12 @@ async def test_what_was_drained_before_a_reset_is_not_drained_after_it() -> None
     async with kept_topic() as kept:
         async with client_of(kept.node, "a") as client:
             await client.subscribe()
-            group = client.assigned[-1].group_id
+            begun_at = client.assigned[-1].begun_at
             await kept.topics.split(NAME, 0)
             await kept.topics.resets.reset(NAME, "billing", EARLIEST)
         async with client_of(kept.node, "a") as again:
-            await again.subscribe({}, drained={0: [0, 1, 2, 3]}, group=group)
-            assert again.assigned[-1].group_id != group
+            await again.subscribe({}, drained={0: [0, 1, 2, 3]}, begun_at=begun_at)
+            assert again.assigned[-1].begun_at != begun_at
             assert again.held == {0: [0, 1, 2, 3]}
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from anabranch.channel.errors import KafkaUnreachableError
 from anabranch.channel.kafka.offsets import EARLIEST
+from anabranch.core.subscriptions.marks import CommittedPosition
 from anabranch.core.subscriptions.subscription import SubscriptionKind
 from anabranch.wire import anabranch_pb2 as pb
 from support.binary_consumer import client_of
@@ -22,7 +23,9 @@ def positions(kept: KeptTopic) -> list[int]:
 # --- positions ------------------------------------------------------------------------------
 
 
-async def test_what_kafka_has_forgotten_keeps_its_position_and_is_read_on_from_there() -> None:
+async def test_what_kafka_forgets_or_a_stranger_writes_is_read_on_from_where_the_log_has_it() -> (
+    None
+):
     async with kept_topic() as kept:
         group = await kept.made()
         kept.groups[group] = {(kept.kafka, 0): 7, (kept.kafka, 1): 3}
@@ -33,12 +36,12 @@ async def test_what_kafka_has_forgotten_keeps_its_position_and_is_read_on_from_t
         known = {"billing": kept.billing}
         found = await kept.topics.backlogs.of(NAME, kept.topics.topic(NAME), known)
         assert found["billing"].messages == 3 + 7 + 10 + 10
-        kept.groups[group] = {(kept.kafka, 1): 2}  # an operator has put it back
+        kept.groups[group] = {(kept.kafka, 1): CommittedPosition(2)}  # a stranger has put it back
         await kept.look()
         async with client_of(kept.node, "a") as client:
             await client.subscribe()
             (segment,) = client.assigned[-1].segments
-            assert list(segment.start_offsets) == [7, 2, 0, 0]
+            assert list(segment.start_offsets) == [7, 3, 0, 0]
 
 
 async def test_what_was_read_before_a_seek_is_not_written_down_after_it() -> None:

@@ -53,6 +53,7 @@ class StreamDrain(msgspec.Struct, frozen=True):
     topic: str
     name: str
     created_offset: int
+    group_offset: int
     drained: list[SegmentPositions]
 
 
@@ -161,7 +162,8 @@ class TopicChecks:
         for subscription, known in state.subscriptions(name):
             drained = self._noted.drained(name, subscription, known)
             if known.kind is SubscriptionKind.STREAM and drained:
-                found.drains.append(StreamDrain(name, subscription, known.created_offset, drained))
+                offsets = known.created_offset, known.group_offset
+                found.drains.append(StreamDrain(name, subscription, *offsets, drained))
 
 
 def left_by_all(parts: list[TopicsLeft]) -> TopicsLeft:

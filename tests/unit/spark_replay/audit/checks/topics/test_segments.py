@@ -66,7 +66,7 @@ def sealed(history: History) -> SegmentInfo:
 
 
 def left(history: History, offset: int = 33, noted: tuple[int, ...] = ()) -> TopicsLeft:
-    drain = StreamDrain(ORDERS, BILLING, 1, [SegmentPositions(0, noted)])
+    drain = StreamDrain(ORDERS, BILLING, 1, 1, [SegmentPositions(0, noted)])
     return TopicsLeft(1, [], [SealedSegment(ORDERS, 5, sealed(history), offset)], 1, [drain])
 
 
@@ -219,7 +219,7 @@ def test_a_topic_in_flight_may_wait_as_long_as_the_patience(late_ms: int, violat
 def test_what_the_parts_leave_adds_up(split: History) -> None:
     one = left(split)
     unfinished = UnfinishedTopic("t", TopicState.PREPARING, "", 1, 2)
-    two = TopicsLeft(3, [unfinished], [], 4, [StreamDrain("t", "s", 1, [])])
+    two = TopicsLeft(3, [unfinished], [], 4, [StreamDrain("t", "s", 1, 1, [])])
     assert left_by_all([one, two, two]) == TopicsLeft(
         7, two.unfinished * 2, one.sealed, 9, one.drains + two.drains * 2
     )

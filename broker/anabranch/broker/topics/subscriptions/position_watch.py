@@ -1,0 +1,246 @@
+"""`PositionWatch`: sees that the positions that Kafka has of streams are those that count.
+
+Kafka lets anybody reset the offsets of a group that has no members, or delete it, though it is
+consumed: consumers here are no members (decision 0026). What a stranger writes is not believed by
+anybody (`anabranch.core.subscriptions.marks`), but it has taken the place of what is: if the
+consumers ended now, only the log would know where they were, as of a while ago. So a controller
+looks every few seconds. Where something else is there, it writes down in the log what it knows, and
+has the consumers commit once more; where nobody consumes, it tells Kafka itself what the log has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from anabranch.broker.errors import OperationError
+from anabranch.broker.logging import get_logger
+from anabranch.broker.topics.controllers.access import TopicAccess
+from anabranch.broker.topics.subscriptions.consumers import Consumers
+from anabranch.broker.topics.subscriptions.groups import written_parts
+from anabranch.broker.topics.subscriptions.positions import Group, Positions, reading_groups
+from anabranch.broker.topics.subscriptions.usage import change_as_read
+from anabranch.broker.topics.watches import OwnedTopics
+from anabranch.channel.kafka.offsets import Place
+from anabranch.core.subscriptions.instances import Bucket
+from anabranch.core.subscriptions.known_positions import PositionFinding
+from anabranch.core.subscriptions.marks import CommittedPosition, kept_mark
+from anabranch.core.subscriptions.subscription import SubscriptionKind, SubscriptionOp
+from anabranch.core.topics.retention import written_down
+
+LOOK_S: Final = 4.0
+_TOGETHER: Final = 500  # groups of one question
+_KAFKA_S: Final = 10.0
+_KEEP_S: Final = 3.0  # a commit that comes later might be of a controller that is replaced
+_KEPT_MAX: Final = 20  # subscriptions in one round: each takes a client of Kafka
+_AGAIN_S: Final = 60.0  # after which what was only unsaid is said once more
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    topic: str
+    subscription: str
+    group: Group
+    places: Mapping[Bucket, Place]
+
+
+class PositionWatch:
+    """One node's. `round` looks at all streams of the topics that it controls."""
+
+    def __init__(
+        self,
+        access: TopicAccess,
+        consumers: Consumers,
+        positions: Positions,
+        owned: OwnedTopics,
+        now: Callable[[], float],
+    ) -> None:
+        self.found = Counter[PositionFinding]()  # each time that a subscription is reported
+        self._access = access
+        self._service = access.service
+        self._consumers = consumers
+        self._standing = consumers.standing
+        self._positions = positions
+        self._owned = owned
+        self._now = now
+        self._view: object = None  # that `_streams` was read of
+        self._streams: dict[str, tuple[_Asked, ...]] = {}  # by topic, until it changes
+        self._wrong: dict[tuple[str, str], tuple[dict[Bucket, PositionFinding], float]] = {}
+        self._kept = 0  # in this round
+        self._trouble = ""
+        self._next_at = now() + LOOK_S
+        self._task: asyncio.Task[None] | None = None
+        self._log = get_logger(broker=access.runtime.core.me)
+        access.service.tickers.append(self._ticked)
+        access.service.listeners.append(self._changed)
+
+    def _ticked(self) -> None:
+        if self._task is None and self._now() >= self._next_at:
+            self._task = asyncio.create_task(self._round(), name="watch positions")
+
+    def _changed(self, topics: list[str], _units: list[str]) -> None:
+        for name in topics:
+            self._streams.pop(name, None)
+
+    async def _round(self) -> None:
+        """What takes long is begun again after as long at least."""
+        began = self._now()
+        try:
+            await self.round()
+        except OperationError as error:
+            self._failed(error)
+        except Exception as error:  # noqa: BLE001 - a node that silently saw nothing would be worse
+            self._log.error("node.fault", exc_info=error)
+            self._access.runtime.fail(f"a fault while positions were watched: {error}")
+        now = self._now()
+        self._next_at = max(began + LOOK_S, 2 * now - began)
+        self._task = None
+
+    def _failed(self, error: OperationError) -> None:
+        """The next round tries again."""
+        if self._trouble != error.reason:
+            self._log.warning("positions.not_watched", why=error.reason)
+        self._trouble = error.reason
+
+    async def stop(self) -> None:
+        """Ends what is under way; a question that Kafka was asked has a deadline of its own."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._positions.stop()
+
+    async def round(self) -> None:
+        """Looks once, and puts right what is wrong. Raises what Kafka's answer is."""
+        self._kept = 0
+        await self._owned.follow()
+        names = self._owned.names()
+        self._forget(set(names))
+        streams = self._all(names)
+        while some := {each.group.name: each for each in islice(streams, _TOGETHER)}:
+            await self._look(some)
+
+    def _forget(self, mine: set[str]) -> None:
+        """What is another node's by now, or is no more."""
+        self._standing.forget(mine)
+        if self._view is not self._access.runtime.view:
+            self._view = self._access.runtime.view
+            self._streams.clear()
+        for name in self._streams.keys() - mine:
+            del self._streams[name]
+        for key in [key for key in self._wrong if key[0] not in mine]:
+            del self._wrong[key]
+
+    def _all(self, names: list[str]) -> Iterator[_Asked]:
+        for name in names:
+            if self._service.may_act(name):
+                found = self._streams.get(name)
+                if found is None:
+                    found = self._streams[name] = tuple(self._of(name))
+                yield from found
+
+    def _of(self, name: str) -> Iterator[_Asked]:
+        """What is to be asked of one topic, as the log has it now."""
+        view, prefix = self._access.runtime.view, self._service.prefix
+        topic = view.topic(name)
+        if topic is None:
+            return
+        kind = SubscriptionKind.STREAM
+        streams = {each: known for each, known in view.subscriptions(name) if known.kind is kind}
+        parts = written_parts(prefix, name, topic) if streams else []
+        for each, group in reading_groups(prefix, name, parts, streams).items():
+            places = {
+                (part.segment.segment_id, place[1]): place
+                for part in group.parts
+                for place in part.places()
+            }
+            yield _Asked(name, each, group, places)
+
+    async def _look(self, asked: Mapping[str, _Asked]) -> None:
+        for each in asked.values():
+            self._standing.known(each.topic, each.subscription, each.group.known).begin_look()
+        wanted = {name: list(each.places.values()) for name, each in asked.items()}
+        told = await self._positions.ask(
+            lambda keeper, left_s: keeper.committed_by(wanted, left_s), _KAFKA_S
+        )
+        for name, each in asked.items():
+            try:
+                if name in told:
+                    await self._judge(each, told[name])
+            except OperationError as error:
+                self._failed(error)
+
+    async def _judge(self, each: _Asked, told: Mapping[Place, CommittedPosition]) -> None:
+        key = each.topic, each.subscription
+        if self._streams.get(each.topic) is None:  # it has changed meanwhile
+            return
+        standing = self._standing.known(*key, each.group.known)
+        found = {bucket: told[place] for bucket, place in each.places.items() if place in told}
+        wrong = standing.look(each.group.known, each.places, found)
+        last, next_at = self._wrong.pop(key, ({}, 0.0))
+        if not wrong or not self._service.may_act(each.topic):
+            return
+        is_changed = any(how is not PositionFinding.UNSAID for how in wrong.values())
+        if not is_changed and wrong == last and self._now() < next_at:
+            self._wrong[key] = last, next_at
+            return
+        self._report(each, {b: how for b, how in wrong.items() if last.get(b) is not how})
+        done = await self._put_right(each, standing.at)
+        self._wrong[key] = wrong, self._now() + (_AGAIN_S if done else 0.0)
+
+    def _report(self, each: _Asked, wrong: Mapping[Bucket, PositionFinding]) -> None:
+        by = Counter(how for how in wrong.values() if how is not PositionFinding.UNSAID)
+        for how, count in by.items():
+            self.found[how] += 1
+            self._log.warning(
+                "subscription.positions_changed",
+                topic=each.topic,
+                subscription=each.subscription,
+                group=each.group.name,
+                buckets=count,
+                how=how.value,
+                why="by somebody else, in Kafka: it has no effect on what is delivered; "
+                "`anabranch topics subscriptions seek` puts a subscription somewhere else",
+            )
+
+    async def _put_right(self, each: _Asked, at: Mapping[Bucket, int]) -> bool:
+        """Whether all was done that can be done now."""
+        known, parts = each.group.known, each.group.parts
+        noted = each.group.by_bucket(each.group.starts())
+        right = {bucket: max(offset, at.get(bucket, 0)) for bucket, offset in noted.items()}
+        wanted = written_down(known, (part.segment for part in parts), right)
+        if wanted != known.positions:
+            op = SubscriptionOp.POSITIONS
+            await change_as_read(
+                self._access, each.topic, each.subscription, known, op, positions=wanted
+            )
+        controller = self._service.controller(each.topic)
+        coordinator = controller.coordinators.get(each.subscription) if controller else None
+        if coordinator is not None and coordinator.connected:
+            coordinator.commit_again()
+            self._service.reconcile(each.topic)
+            return True
+        return await self._keep(each, right)
+
+    async def _keep(self, each: _Asked, right: Mapping[Bucket, int]) -> bool:
+        """Kafka is told where the group is, for whoever looks there, while nobody consumes."""
+        if self._kept >= _KEPT_MAX:
+            return False
+        self._kept += 1
+        offsets = {each.places[bucket]: offset for bucket, offset in right.items()}
+        group, mark = each.group.name, kept_mark(each.group.known.created_offset)
+        async with self._consumers.alone(each.topic, each.subscription, 2 * _KEEP_S):
+            known = self._access.runtime.view.subscription(each.topic, each.subscription)
+            if known is None or known.created_offset != each.group.known.created_offset:
+                return False
+            if self._consumers.usage.is_used(each.topic, each.subscription, known):
+                return False
+            if not self._service.may_act(each.topic):
+                return False
+            await self._positions.ask(
+                lambda keeper, left_s: keeper.commit(group, offsets, mark, left_s), _KEEP_S
+            )
+        return True

@@ -1,0 +1,52 @@
+"""`StandingPositions`: what a controller knows of positions beside the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
+
+from anabranch.core.log.state import StateReader
+from anabranch.core.subscriptions.instances import Bucket
+from anabranch.core.subscriptions.known_positions import KnownPositions
+from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind
+
+_NOTHING: Final[Mapping[Bucket, int]] = {}
+
+
+class StandingPositions:
+    """One node's. To be used in its event loop."""
+
+    def __init__(self, view: Callable[[], StateReader]) -> None:
+        self._view = view
+        self._known: dict[tuple[str, str], KnownPositions] = {}
+
+    def of(self, topic: str, subscription: str) -> Mapping[Bucket, int]:
+        """The positions that are known, of the subscription as it is now."""
+        found = self._known.get((topic, subscription))
+        known = self._view().subscription(topic, subscription) if found is not None else None
+        if found is None or known is None or found.created_offset != known.created_offset:
+            return _NOTHING
+        return found.at
+
+    def told(
+        self, topic: str, subscription: str, begun_at: int, committed: Mapping[Bucket, int]
+    ) -> None:
+        """A consumer of that life of the subscription has committed so far."""
+        known = self._view().subscription(topic, subscription) if committed else None
+        if known is None or known.kind is not SubscriptionKind.STREAM:
+            return
+        if known.created_offset == begun_at:
+            self.known(topic, subscription, known).told(committed)
+
+    def known(self, topic: str, subscription: str, now: Subscription) -> KnownPositions:
+        """All that is known of it, which may be nothing yet."""
+        key = (topic, subscription)
+        found = self._known.get(key)
+        if found is None or found.created_offset != now.created_offset:
+            found = self._known[key] = KnownPositions(now.created_offset)
+        return found
+
+    def forget(self, mine: Collection[str]) -> None:
+        """Topics that are not among these are another node's by now, or are no more."""
+        for key in [key for key in self._known if key[0] not in mine]:
+            del self._known[key]

@@ -1,0 +1,89 @@
+"""`KnownPositions`: where a subscription goes on, as its controller knows it beside the log.
+
+Kafka lets anybody put the positions of a group somewhere else, or delete them, while nobody is a
+member of it; and nobody is. So a position counts by its mark (`marks`), and where Kafka has none of
+this mark, what counts is the log's, or what is newer: what Kafka had when the controller looked
+last, and what consumers said when they came, or let go of a bucket. None of that is ever beyond
+what was committed, so that nothing is passed over whichever is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import Enum, unique
+
+from anabranch.core.subscriptions.instances import Bucket
+from anabranch.core.subscriptions.marks import MARK, CommittedPosition, kept_mark, mark_of
+from anabranch.core.subscriptions.subscription import Subscription
+
+
+@unique
+class PositionFinding(Enum):
+    """What is wrong with a position that Kafka has; all but the first are somebody else's doing."""
+
+    UNSAID = "Kafka has not been told yet, or has forgotten it"
+    OVERWRITTEN = "something else was committed"
+    GONE = "it was deleted"
+    BACK = "it went back"
+
+
+class KnownPositions:
+    """Of one life of one subscription: until it is put somewhere else."""
+
+    __slots__ = ("_at", "_mark", "_seen", "_told", "created_offset")
+
+    def __init__(self, created_offset: int) -> None:
+        self.created_offset = created_offset
+        self._mark = mark_of(created_offset)
+        self._at: dict[Bucket, int] = {}
+        self._seen: set[Bucket] = set()  # those that Kafka has had
+        self._told: set[Bucket] = set()  # by consumers, since a look was begun
+
+    @property
+    def at(self) -> Mapping[Bucket, int]:
+        """The next offset of each bucket that something is known of."""
+        return self._at
+
+    def told(self, at: Mapping[Bucket, int]) -> None:
+        """A consumer has committed so far; what is read of Kafka just now may be older."""
+        self._at.update(at)
+        self._seen.update(at)
+        self._told.update(at)
+
+    def begin_look(self) -> None:
+        """Kafka is being asked."""
+        self._told.clear()
+
+    def look(
+        self,
+        known: Subscription,
+        buckets: Iterable[Bucket],
+        found: Mapping[Bucket, CommittedPosition],
+    ) -> dict[Bucket, PositionFinding]:
+        """Takes in what Kafka has of those buckets; returns where that is not what it should be."""
+        noted = {each.segment_id: each.offsets for each in known.positions}
+        wrong: dict[Bucket, PositionFinding] = {}
+        for each in buckets:
+            if each in self._told:
+                continue
+            logged = noted.get(each[0])
+            right = max(self._at.get(each, 0), logged[each[1]] if logged is not None else 0)
+            finding = self._judge(each, right, found.get(each))
+            if finding is not None:
+                wrong[each] = finding
+        return wrong
+
+    def _judge(
+        self, bucket: Bucket, right: int, told: CommittedPosition | None
+    ) -> PositionFinding | None:
+        was_seen = bucket in self._seen
+        if told is None:
+            return PositionFinding.GONE if was_seen else PositionFinding.UNSAID if right else None
+        if told.mark == self._mark:
+            self._at[bucket] = told.offset
+            self._seen.add(bucket)
+            return PositionFinding.BACK if was_seen and told.offset < right else None
+        if told.mark == kept_mark(self.created_offset) and told.offset == right:
+            return None
+        is_former = told.mark.startswith(MARK) and not was_seen
+        return PositionFinding.UNSAID if is_former else PositionFinding.OVERWRITTEN

@@ -1,0 +1,100 @@
+"""What becomes of positions that a stranger has changed in Kafka, by a controller's look."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.core.subscriptions.known_positions import PositionFinding
+from anabranch.core.subscriptions.marks import CommittedPosition, kept_mark, mark_of
+from support.binary_consumer import client_of
+from support.kept_topic import NAME, KeptTopic, kept_topic
+from support.memory_cluster import until
+
+SERVED = {"brokerServicePort": 0}
+
+
+def logged(kept: KeptTopic) -> list[int]:
+    found = kept.billing.positions
+    return list(found[0].offsets) if found else []
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+async def test_a_live_consumer_is_told_to_commit_again_and_the_log_knows_at_once(
+    is_deleted: bool,
+) -> None:
+    async with kept_topic(**SERVED) as kept:
+        watch = kept.topics.surveys.watch
+        async with client_of(kept.node, "a") as client:
+            await client.subscribe()
+            group = kept.group()
+            mark = mark_of(kept.billing.created_offset)
+            kept.groups[group] = {(kept.kafka, 0): CommittedPosition(7, mark)}
+            await watch.round()
+            assert watch.found == {}
+            if is_deleted:
+                del kept.groups[group]
+            else:
+                kept.groups[group] = {(kept.kafka, 0): CommittedPosition(1)}
+            await watch.round()
+            assert logged(kept) == [7, 0, 0, 0]
+            await until(lambda: client.assigned[-1].commits_again)
+            assert list(client.assigned[-1].segments[0].start_offsets) == [7, 0, 0, 0]
+            assert group not in kept.groups or kept.groups[group] == {
+                (kept.kafka, 0): CommittedPosition(1)
+            }
+            await watch.round()
+        how = PositionFinding.GONE if is_deleted else PositionFinding.OVERWRITTEN
+        assert watch.found == {how: 1}, "it is told once, as long as it is the same"
+
+
+async def test_where_nobody_consumes_kafka_is_told_what_the_log_has() -> None:
+    async with kept_topic() as kept:
+        watch, group = kept.topics.surveys.watch, await kept.made()
+        kept.groups[group] = {
+            (kept.kafka, 0): CommittedPosition(7, mark_of(kept.billing.created_offset))
+        }
+        await watch.round()
+        kept.groups[group] = {
+            (kept.kafka, 0): CommittedPosition(10),
+            (kept.kafka, 1): CommittedPosition(10),
+        }
+        await watch.round()
+        kept_for = kept_mark(kept.billing.created_offset)
+        right = {
+            (kept.kafka, bucket): CommittedPosition(at, kept_for)
+            for bucket, at in enumerate([7, 0, 0, 0])
+        }
+        assert (logged(kept), kept.groups[group]) == ([7, 0, 0, 0], right)
+        await watch.round()
+        assert watch.found == {PositionFinding.OVERWRITTEN: 1}
+
+
+async def test_a_seek_keeps_the_group_and_what_comes_late_for_the_life_before_is_nothing() -> None:
+    async with kept_topic() as kept:
+        watch, group = kept.topics.surveys.watch, await kept.made()
+        former = CommittedPosition(7, mark_of(kept.billing.created_offset))
+        kept.groups[group] = {(kept.kafka, 0): former}
+        await watch.round()
+        await kept.topics.resets.reset(NAME, "billing", 5)
+        assert kept.group() == group
+        await watch.round()
+        assert {each.offset for each in told(kept, group)} == {5}
+        kept.groups[group][kept.kafka, 0] = former
+        await watch.round()
+        assert {each.offset for each in told(kept, group)} == {5}
+        assert logged(kept) == [5, 5, 5, 5]
+
+
+def told(kept: KeptTopic, group: str) -> list[CommittedPosition]:
+    return [each for each in kept.groups[group].values() if isinstance(each, CommittedPosition)]
+
+
+async def test_what_a_consumer_said_when_it_let_go_is_where_the_next_one_begins() -> None:
+    async with kept_topic(**SERVED) as kept:
+        async with client_of(kept.node, "a") as first:
+            await first.subscribe()
+            await first.report(released={0: [0]}, committed=[6])
+            await first.leave()
+        async with client_of(kept.node, "b") as second:
+            await second.subscribe()
+            assert list(second.assigned[-1].segments[0].start_offsets) == [6, 0, 0, 0]
