@@ -115,8 +115,12 @@ async def test_resets_and_deletes_by_kafkas_tools_have_no_effect_on_what_is_deli
     kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
 ) -> None:
     async with consumed(kafka, topic_prefix, tmp_path) as scene:
+        watch = scene.at.node.operations.topics.surveys.watch
         consumer = await scene.consumer()
         await received(consumer, await scene.send(40))
+        for _ in range(2):
+            await watch.round()
+        assert watch.found == {}, "nobody has done anything"
 
         await scene.reset("--to-earliest")
         await consumer.close()  # at once: nobody had the time to look

@@ -102,7 +102,7 @@ class GroupCoordinator:
             for _ in range(numbers):
                 (number,) = asked.unpack(">i")
                 at = offsets.get((topic, number), -1)
-                told += struct.pack(">iqi", number, at, 3) + text("note" if at >= 0 else "")
+                told += struct.pack(">iqi", number, at, 3) + text("note\0" if at >= 0 else "")
                 told += struct.pack(">h", 0) + _TAGS
             asked.tags()
             told += _TAGS

@@ -146,7 +146,7 @@ def _by_group(reader: ResponseReader) -> dict[str, Committed]:
             topic = reader.text()
             for _ in range(reader.count()):
                 number, at, _ = reader.unpack(">iqi")
-                written = reader.text()
+                written = reader.text().removesuffix("\0")  # confluent-kafka's end of a string
                 (error,) = reader.unpack(">h")
                 reader.tags()
                 offsets[topic, number] = at
