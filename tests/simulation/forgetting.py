@@ -15,6 +15,7 @@ from anabranch.broker.topics.controllers.access import TopicAccess
 from anabranch.broker.topics.subscriptions.consumers import Consumers
 from anabranch.broker.topics.subscriptions.surveys import TopicSurveys
 from anabranch.core.errors import AnabranchError
+from anabranch.core.subscriptions.marks import CommittedPosition
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
 from anabranch.core.topics.retention import Retention
 from anabranch.core.topics.topic import ScalableTopic
@@ -98,7 +99,8 @@ class Keepers:
 
 
 class Forgetting:
-    """Kafka forgets, now and then, positions that the log has had for a while.
+    """Kafka forgets, now and then, positions that the log has had for a while; or a stranger resets
+    them.
 
     And its retention takes messages, read or not.
 
@@ -147,3 +149,5 @@ class Forgetting:
                         if now - since >= KEPT_S:
                             del committed[key]
                             self.forgotten += 1
+                            if self.forgotten % 2:  # it is a stranger who has put it somewhere else
+                                committed[key] = CommittedPosition(at * (self.forgotten % 3))

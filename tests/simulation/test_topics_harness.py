@@ -135,6 +135,20 @@ def test_drains_of_a_deleted_subscription_that_count_for_the_next(
     violation_found("is called drained by", first_seed=28)
 
 
+def test_a_position_that_is_believed_whoever_wrote_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stranger, or a consumer from before a seek."""
+
+    def believed(
+        store: SegmentStore, group: str, begun_at: int, place: tuple[str, int]
+    ) -> int | None:
+        told = store.committed.get((group, place))
+        return None if told is None else told.offset
+
+    stormy(monkeypatch, forgets=True, consumers=3, checkpoints=False)
+    monkeypatch.setattr(SegmentStore, "believed", believed)
+    violation_found("right after", first_seed=1)
+
+
 @pytest.mark.parametrize("others", [{}, {"late": True, "forgets": True, "removes": True}])
 def test_a_drain_before_its_time_that_the_audit_alone_looks_for(
     monkeypatch: pytest.MonkeyPatch, others: dict[str, object]
