@@ -38,7 +38,8 @@ _TOGETHER: Final = 500  # groups of one question
 _KAFKA_S: Final = 10.0
 _KEEP_S: Final = 3.0  # a commit that comes later might be of a controller that is replaced
 _KEPT_MAX: Final = 20  # subscriptions in one round: each takes a client of Kafka
-_AGAIN_S: Final = 60.0  # after which what was only unsaid is said once more
+_AGAIN_S_MAX: Final = 60.0  # from one try to put the same right to the next one
+_EARLY_S: Final = 1.0  # rounds are not that exact
 
 
 class _Asked(msgspec.Struct, frozen=True):
@@ -46,6 +47,10 @@ class _Asked(msgspec.Struct, frozen=True):
     subscription: str
     group: Group
     places: Mapping[Bucket, Place]
+
+
+_Wrong = tuple[dict[Bucket, PositionFinding], float, float]  # when it is tried again, and pause
+_RIGHT: Final[_Wrong] = ({}, 0.0, LOOK_S)
 
 
 class PositionWatch:
@@ -69,7 +74,7 @@ class PositionWatch:
         self._now = now
         self._view: object = None  # that `_streams` was read of
         self._streams: dict[str, tuple[_Asked, ...]] = {}  # by topic, until it changes
-        self._wrong: dict[tuple[str, str], tuple[dict[Bucket, PositionFinding], float]] = {}
+        self._wrong: dict[tuple[str, str], _Wrong] = {}
         self._kept = 0  # in this round
         self._trouble = ""
         self._next_at = now() + LOOK_S
@@ -180,16 +185,17 @@ class PositionWatch:
         standing = self._standing.known(*key, each.group.known)
         found = {bucket: told[place] for bucket, place in each.places.items() if place in told}
         wrong = standing.look(each.group.known, each.places, found)
-        last, next_at = self._wrong.pop(key, ({}, 0.0))
+        last, next_at, pause_s = self._wrong.pop(key, _RIGHT)
         if not wrong or not self._service.may_act(each.topic):
             return
-        is_changed = any(how is not PositionFinding.UNSAID for how in wrong.values())
-        if not is_changed and wrong == last and self._now() < next_at:
-            self._wrong[key] = last, next_at
+        if wrong == last and self._now() < next_at:
+            self._wrong[key] = last, next_at, pause_s
             return
         self._report(each, {b: how for b, how in wrong.items() if last.get(b) is not how})
         done = await self._put_right(each, standing.at)
-        self._wrong[key] = wrong, self._now() + (_AGAIN_S if done else 0.0)
+        # Nobody may hold such a bucket for now: then it stays as it is until somebody does.
+        pause_s = min(_AGAIN_S_MAX, 2 * pause_s) if done and wrong == last else LOOK_S
+        self._wrong[key] = wrong, self._now() + pause_s - _EARLY_S, pause_s
 
     def _report(self, each: _Asked, wrong: Mapping[Bucket, PositionFinding]) -> None:
         by = Counter(how for how in wrong.values() if how is not PositionFinding.UNSAID)
