@@ -78,7 +78,7 @@ class Reading:
         self._sources: dict[int, Source] = {}  # of those that are started
         self._look_at: dict[int, float] = {}
         self._waits = LogRateLimit(_WAITS_AGAIN_S)
-        self._former: list[asyncio.Task[None]] = []  # clients of former groups that are closing
+        self._former: list[asyncio.Task[None]] = []  # clients of a former life that are closing
 
     def reconcile(self, now: float) -> None:
         """Reads what is to be read, and nothing else."""
@@ -210,7 +210,7 @@ class Reading:
             self._taken.ended(number)
         self._sources.clear()
         self._look_at.clear()
-        closing = supervised(_closed(*former), "former group")
+        closing = supervised(_closed(*former), "former life")
         closing.add_done_callback(lambda _: self._on_change())
         self._former.append(closing)
 

@@ -44,7 +44,7 @@ class ConsumerAssignment(msgspec.Struct, frozen=True):
 class SubscriptionCoordinator:
     """The consumers of one subscription. Its controller calls it from one task only.
 
-    `inherited`: another controller may have had consumers. `before`: of the former group, when the
+    `inherited`: another controller may have had consumers. `before`: of the former life, when the
     subscription begins anew: it knows who served nothing, and who may serve though replaced.
     """
 
@@ -157,7 +157,7 @@ class SubscriptionCoordinator:
     ) -> bool:
         """A consumer has subscribed, for the first time or again, with what it still holds.
 
-        `anew`: it holds that for a former group, and until it reports: then it has heard of it.
+        `anew`: it holds that for a former life, and until it reports: then it has heard of it.
         False when the instance is not the registered one, or will not be: the log is to say that it
         has ended. A queue's consumers are not registered.
         """
@@ -172,7 +172,7 @@ class SubscriptionCoordinator:
             return False
         known.connection, known.opened_at, known.has_hung_up = connection, now, False
         others = [each.holdings for each in self._current.values() if each is not known]
-        # What it holds for a former group it may be working on, also where that was pruned.
+        # What it holds for a former life it may be working on, also where that was pruned.
         held = set(holdings) if anew else self.target.existing(holdings)
         known.holdings = {b for b in held if not any(b in (each or ()) for each in others)}
         known.leaving = set(known.holdings) if anew else set()

@@ -21,7 +21,7 @@ class BucketsInUse:
     """What may be served now, by anybody: one look at all instances for many buckets.
 
     Where a subscription begins anew, it may call drained what somebody works on, or go back to what
-    is above that. So nothing above or below what is left of a former group is given to another.
+    is above that. So nothing above or below what is left of a former life is given to another.
     A segment that was pruned meanwhile may have been above any other one.
     """
 
@@ -29,7 +29,7 @@ class BucketsInUse:
         self._buckets: set[Bucket] = set()
         self._unknown: list[Instance] = []
         self._layout = layout
-        self._left: list[tuple[Instance, set[int]]] = []  # segments of a former group
+        self._left: list[tuple[Instance, set[int]]] = []  # segments of a former life
         self._beside: dict[int, list[Instance]] = {}  # who has left what is above or below
         for each in instances:
             if each.holdings is None:
