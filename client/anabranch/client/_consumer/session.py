@@ -14,14 +14,15 @@ import asyncio
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
 from anabranch.client._aio import rest
-from anabranch.client._consumer.assignment import AssignedSegment, Assignment, Loss, SegmentBucket
+from anabranch.client._consumer.assignment import Loss
 from anabranch.client._consumer.core import ConsumerCore
+from anabranch.client._consumer.forms import assignment_of, by_segment, policy_form
 from anabranch.client._consumer.resources import OWN, ConsumerResources
 from anabranch.client._errors import (
     AuthenticationError,
@@ -45,12 +46,9 @@ from anabranch.wire.anabranch_pb2 import (
     CommandScalableConsumerReport,
     CommandScalableTopicSubscribe,
     CommandScalableTopicUnsubscribe,
-    ScalableConsumerAssignment,
     ScalableConsumerType,
-    SegmentBuckets,
     ServerError,
 )
-from anabranch.wire.anabranch_pb2 import DeadLetterPolicy as PolicyForm
 from anabranch.wire.errors import RefusedError, WireError
 from anabranch.wire.logging import EventLog, get_logger
 
@@ -58,7 +56,6 @@ _RETRY_S_MIN: Final = 0.02
 _RETRY_S_MAX: Final = 1.0
 _ANSWER_S_MAX: Final = 5.0
 _CONNECT_S_MAX: Final = 3.0
-_NOTHING: Final[Mapping[SegmentBucket, int]] = {}
 _ids = itertools.count(1)  # unique in this process, which is more than a connection needs
 # All other answers are final.
 _PASSING: Final = PASSING | {ServerError.ConsumerNotFound, ServerError.ConsumerAssignError}
@@ -316,12 +313,12 @@ class ConsumerSession:
                 consumer_name=who.consumer_name,
                 consumer_id=self._consumer_id,
                 consumer_type=who.kind,
-                holdings=_by_segment(order.holdings, order.committed),
-                drained=_by_segment(order.drained),
+                holdings=by_segment(order.holdings, order.committed),
+                drained=by_segment(order.drained),
                 begun_at=order.begun_at or None,
                 instance=who.instance,
                 start=who.start_ms,
-                dead_letter=None if order.begun_at else _policy_form(who.dead_letter),
+                dead_letter=None if order.begun_at else policy_form(who.dead_letter),
             ),
             _ANSWER_S_MAX,
         )
@@ -370,8 +367,8 @@ class ConsumerSession:
         await connection.request(
             CommandScalableConsumerReport(
                 consumer_id=self._consumer_id,
-                released=_by_segment(report.released, report.committed),
-                drained=_by_segment(report.drained),
+                released=by_segment(report.released, report.committed),
+                drained=by_segment(report.drained),
                 dead_letters_waiting=report.dead_letters_waiting or None,
             ),
             min(_ANSWER_S_MAX, session_s / 3),
@@ -409,51 +406,3 @@ def warn_if_blocked(logger: EventLog, late_s: float, session_s: float) -> None:
             session_s=session_s,
             advice="receive_many fewer at a time, or work in a thread (asyncio.to_thread)",
         )
-
-
-def assignment_of(proto: ScalableConsumerAssignment) -> Assignment:
-    """What a controller's assignment says."""
-    return Assignment(
-        sequence=proto.sequence,
-        incarnation=proto.incarnation,
-        layout_epoch=proto.layout_epoch,
-        group_id=proto.group_id,
-        session_timeout_s=proto.session_timeout_ms / 1_000,
-        segments=tuple(
-            AssignedSegment(
-                each.segment_id,
-                each.kafka_topic,
-                tuple(each.buckets),
-                tuple(each.end_offsets),
-                tuple(each.start_offsets),
-            )
-            for each in proto.segments
-        ),
-        bootstrap_servers=proto.bootstrap_servers,
-        dead_letter=DeadLetterPolicy(
-            deliveries_max=proto.dead_letter.deliveries_max, topic=proto.dead_letter.topic
-        )
-        if proto.HasField("dead_letter")
-        else None,
-        pruned={each.segment_id: tuple(each.end_offsets) for each in proto.pruned},
-        begun_at=proto.begun_at,
-        commits_again=proto.commits_again,
-    )
-
-
-def _policy_form(policy: DeadLetterPolicy | None) -> PolicyForm | None:
-    if policy is None:
-        return None
-    return PolicyForm(topic=policy.topic or None, deliveries_max=policy.deliveries_max)
-
-
-def _by_segment(
-    places: Iterable[SegmentBucket], committed: Mapping[SegmentBucket, int] = _NOTHING
-) -> list[SegmentBuckets]:
-    found: dict[int, SegmentBuckets] = {}
-    for place in places:
-        form = found.setdefault(place.segment_id, SegmentBuckets(segment_id=place.segment_id))
-        form.buckets.append(place.bucket)
-        if committed:
-            form.committed.append(committed.get(place, -1))
-    return list(found.values())

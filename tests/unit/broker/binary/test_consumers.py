@@ -159,7 +159,7 @@ async def test_who_comes_under_a_name_has_the_share_once_the_former_one_has_let_
     async with reachable() as cluster:
         node = await cluster.create()
         async with client_of(node, "a", 2) as second, client_of(node, "a", 1) as first:
-            group = (await first.subscribe()).assignment.group_id
+            begun_at = (await first.subscribe()).assignment.begun_at
             held = first.held
             assert (await second.refused()).code == pb.ServerError.ServiceNotReady
             await first.report(released=held)  # and it is heard until it has gone
@@ -167,7 +167,7 @@ async def test_who_comes_under_a_name_has_the_share_once_the_former_one_has_let_
             await first.leave(keep_share=True)
             await second.subscribe()
             assert second.held == held
-            fenced = await first.refused(group=group)
+            fenced = await first.refused(begun_at=begun_at)
             assert fenced.code == pb.ServerError.ConsumerFenced
 
 
