@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 
+from anabranch.broker.topics.subscriptions.queue_positions import KafkaPositions
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.offsets import EARLIEST, Place
-from anabranch.channel.segments.positions import GroupPositions
 from anabranch.client import Client, StreamConsumer
 from anabranch.core.subscriptions.marks import mark_of
 from anabranch.core.subscriptions.subscription import Subscription
@@ -36,7 +36,7 @@ class Scene:
         self.at = at
         self.client = client
         self.connection = KafkaConnection(self.servers)
-        self._positions = GroupPositions(self.connection)
+        self._positions = KafkaPositions(self.connection)
         self._sent = 0
 
     @property
