@@ -226,7 +226,7 @@ def test_a_trimmed_log_that_cannot_be_replayed_is_not_called_sound(
     history = mixed()
     topics = publish(kafka, topic_prefix, history)
     trim(kafka, topics, 10)
-    with pytest.raises(AuditError, match="name the directory of the archive"):
+    with pytest.raises(AuditError, match="name the directory of an archive"):
         audit(spark, _options(kafka, topic_prefix))  # no snapshot stands for what is gone
     put_snapshot(kafka, topics, history.snapshot())
     with pytest.raises(AuditError, match=r"nothing of .*wal can be replayed.*--archive-dir"):
