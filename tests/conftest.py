@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -75,6 +76,9 @@ class ToldAtOnce:
 
 @pytest.hookimpl(trylast=True)  # the terminal's reporter is there by then
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell has what it runs in the background ignore Ctrl-C, and so all that this starts.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     terminal = config.pluginmanager.get_plugin("terminalreporter")
     if terminal is not None and not hasattr(config, "workerinput"):  # workers report to that one
         config.pluginmanager.register(ToldAtOnce(terminal))

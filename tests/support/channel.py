@@ -87,10 +87,11 @@ def produce_raw_many(connection: KafkaConnection, topic: str, values: Iterable[b
 
 
 def commit(kafka: Servers, group: str, topic: str, *offsets: int) -> None:
-    """A group's positions in the partitions of a topic, from the first one on, as consumers commit
-    them for a subscription whose first group it is.
+    """A group's positions in the partitions of a topic, from the first one on; of a subscription's
+    group, that ends in a number, as consumers commit them in its first life.
     """
-    mark = mark_of(int(group.rpartition(".")[2]))
+    number = group.rpartition(".")[2]
+    mark = mark_of(int(number)) if number.isdecimal() else ""
     consumer = Consumer({**QUIET, "bootstrap.servers": kafka.bootstrap_servers, "group.id": group})
     places = [TopicPartition(topic, number, at, mark) for number, at in enumerate(offsets)]
 
