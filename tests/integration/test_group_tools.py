@@ -139,7 +139,7 @@ async def test_resets_and_deletes_by_kafkas_tools_have_no_effect_on_what_is_deli
         await scene.reset("--to-earliest")
         await scene.put_right(60)  # though nobody consumes
         await scene.tool("--delete")
-        scene.at.node.operations.topics.consumers.standing.forget(())  # as one that just started
+        scene.at.node.operations.topics.consumers.standing.forget(set())  # as one that just started
         consumer = await scene.consumer()
         await received(consumer, await scene.send(10))
         await consumer.close()

@@ -63,6 +63,10 @@ class KnownPositions:
         """Takes in what Kafka has of those buckets; returns where that is not what it should be."""
         noted = {each.segment_id: each.offsets for each in known.positions}
         wrong: dict[Bucket, PositionFinding] = {}
+        buckets = set(buckets)
+        for each in self._at.keys() - buckets - self._told:
+            del self._at[each]  # its segment is drained
+        self._seen &= buckets | self._told
         for each in buckets:
             if each in self._told:
                 continue

@@ -62,3 +62,10 @@ def test_a_consumers_word_is_newer_than_what_kafka_is_being_asked_for() -> None:
     assert standing.at == {A: 8}
     standing.begin_look()
     assert standing.look(KNOWN, [A], {A: CommittedPosition(3)}) == {A: PositionFinding.OVERWRITTEN}
+
+
+def test_what_is_known_of_a_segment_that_is_drained_is_forgotten() -> None:
+    standing = KnownPositions(LIFE)
+    standing.look(KNOWN, [A, B], {A: CommittedPosition(7, OURS), B: CommittedPosition(8, OURS)})
+    standing.look(KNOWN, [B], {B: CommittedPosition(8, OURS)})
+    assert standing.at == {B: 8}

@@ -11,8 +11,9 @@ has the consumers commit once more; where nobody consumes, it tells Kafka itself
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final
 
@@ -76,7 +77,8 @@ class PositionWatch:
         self._streams: dict[str, tuple[_Asked, ...]] = {}  # by topic, until it changes
         self._wrong: dict[tuple[str, str], _Wrong] = {}
         self._kept = 0  # in this round
-        self._trouble = ""
+        self._troubles: set[str] = set()  # of this round
+        self._told: set[str] = set()  # those of the one before
         self._next_at = now() + LOOK_S
         self._task: asyncio.Task[None] | None = None
         self._log = get_logger(broker=access.runtime.core.me)
@@ -107,12 +109,13 @@ class PositionWatch:
 
     def _failed(self, error: OperationError) -> None:
         """The next round tries again."""
-        if self._trouble != error.reason:
+        if error.reason not in self._troubles | self._told:
             self._log.warning("positions.not_watched", why=error.reason)
-        self._trouble = error.reason
+        self._troubles.add(error.reason)
 
     async def stop(self) -> None:
         """Ends what is under way; a question that Kafka was asked has a deadline of its own."""
+        self._next_at = math.inf
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -121,6 +124,7 @@ class PositionWatch:
     async def round(self) -> None:
         """Looks once, and puts right what is wrong. Raises what Kafka's answer is."""
         self._kept = 0
+        self._told, self._troubles = self._troubles, set()
         await self._owned.follow()
         names = self._owned.names()
         self._forget(set(names))
@@ -130,14 +134,16 @@ class PositionWatch:
 
     def _forget(self, mine: set[str]) -> None:
         """What is another node's by now, or is no more."""
+        view = self._access.runtime.view
         self._standing.forget(mine)
-        if self._view is not self._access.runtime.view:
-            self._view = self._access.runtime.view
+        if self._view is not view:
+            self._view = view
             self._streams.clear()
         for name in self._streams.keys() - mine:
             del self._streams[name]
-        for key in [key for key in self._wrong if key[0] not in mine]:
-            del self._wrong[key]
+        for key in list(self._wrong):
+            if key[0] not in mine or view.subscription(*key) is None:
+                del self._wrong[key]
 
     def _all(self, names: list[str]) -> Iterator[_Asked]:
         for name in names:
@@ -145,6 +151,7 @@ class PositionWatch:
                 found = self._streams.get(name)
                 if found is None:
                     found = self._streams[name] = tuple(self._of(name))
+                    self._standing.forget_others(name, {each.subscription for each in found})
                 yield from found
 
     def _of(self, name: str) -> Iterator[_Asked]:
@@ -192,9 +199,14 @@ class PositionWatch:
             self._wrong[key] = last, next_at, pause_s
             return
         self._report(each, {b: how for b, how in wrong.items() if last.get(b) is not how})
-        done = await self._put_right(each, standing.at)
-        # Nobody may hold such a bucket for now: then it stays as it is until somebody does.
-        pause_s = min(_AGAIN_S_MAX, 2 * pause_s) if done and wrong == last else LOOK_S
+        self._try_again(key, wrong, LOOK_S)  # it is told once, also where Kafka refuses
+        if await self._put_right(each, standing.at, wrong) and wrong == last:
+            # Nobody may hold such a bucket for now: then it stays as it is until somebody does.
+            self._try_again(key, wrong, min(_AGAIN_S_MAX, 2 * pause_s))
+
+    def _try_again(
+        self, key: tuple[str, str], wrong: dict[Bucket, PositionFinding], pause_s: float
+    ) -> None:
         self._wrong[key] = wrong, self._now() + pause_s - _EARLY_S, pause_s
 
     def _report(self, each: _Asked, wrong: Mapping[Bucket, PositionFinding]) -> None:
@@ -212,7 +224,9 @@ class PositionWatch:
                 "`anabranch topics subscriptions seek` puts a subscription somewhere else",
             )
 
-    async def _put_right(self, each: _Asked, at: Mapping[Bucket, int]) -> bool:
+    async def _put_right(
+        self, each: _Asked, at: Mapping[Bucket, int], wrong: Iterable[Bucket]
+    ) -> bool:
         """Whether all was done that can be done now."""
         known, parts = each.group.known, each.group.parts
         noted = each.group.by_bucket(each.group.starts())
@@ -220,16 +234,17 @@ class PositionWatch:
         wanted = written_down(known, (part.segment for part in parts), right)
         if wanted != known.positions:
             op = SubscriptionOp.POSITIONS
-            await change_as_read(
+            if not await change_as_read(
                 self._access, each.topic, each.subscription, known, op, positions=wanted
-            )
+            ):
+                return False  # it is another one by now: what is kept is to be in the log first
         controller = self._service.controller(each.topic)
         coordinator = controller.coordinators.get(each.subscription) if controller else None
         if coordinator is not None and coordinator.connected:
             coordinator.commit_again()
             self._service.reconcile(each.topic)
             return True
-        return await self._keep(each, right)
+        return await self._keep(each, {bucket: right[bucket] for bucket in wrong})
 
     async def _keep(self, each: _Asked, right: Mapping[Bucket, int]) -> bool:
         """Kafka is told where the group is, for whoever looks there, while nobody consumes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Final
 
 from anabranch.core.log.state import StateReader
@@ -18,11 +18,11 @@ class StandingPositions:
 
     def __init__(self, view: Callable[[], StateReader]) -> None:
         self._view = view
-        self._known: dict[tuple[str, str], KnownPositions] = {}
+        self._known: dict[str, dict[str, KnownPositions]] = {}  # by topic
 
     def of(self, topic: str, subscription: str) -> Mapping[Bucket, int]:
         """The positions that are known, of the subscription as it is now."""
-        found = self._known.get((topic, subscription))
+        found = self._known.get(topic, {}).get(subscription)
         known = self._view().subscription(topic, subscription) if found is not None else None
         if found is None or known is None or found.created_offset != known.created_offset:
             return _NOTHING
@@ -40,13 +40,19 @@ class StandingPositions:
 
     def known(self, topic: str, subscription: str, now: Subscription) -> KnownPositions:
         """All that is known of it, which may be nothing yet."""
-        key = (topic, subscription)
-        found = self._known.get(key)
+        others = self._known.setdefault(topic, {})
+        found = others.get(subscription)
         if found is None or found.created_offset != now.created_offset:
-            found = self._known[key] = KnownPositions(now.created_offset)
+            found = others[subscription] = KnownPositions(now.created_offset)
         return found
 
-    def forget(self, mine: Collection[str]) -> None:
+    def forget(self, mine: Set[str]) -> None:
         """Topics that are not among these are another node's by now, or are no more."""
-        for key in [key for key in self._known if key[0] not in mine]:
-            del self._known[key]
+        for topic in self._known.keys() - mine:
+            del self._known[topic]
+
+    def forget_others(self, topic: str, streams: Set[str]) -> None:
+        """The topic has no other streams than these any more."""
+        known = self._known.get(topic, {})
+        for subscription in known.keys() - streams:
+            del known[subscription]

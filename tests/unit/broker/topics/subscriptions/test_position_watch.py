@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from anabranch.broker.topics.subscriptions import position_watch
+from anabranch.channel.errors import KafkaRefusedError
 from anabranch.core.subscriptions.known_positions import PositionFinding
 from anabranch.core.subscriptions.marks import CommittedPosition, kept_mark, mark_of
 from support.binary_consumer import client_of
@@ -62,7 +66,7 @@ async def test_where_nobody_consumes_kafka_is_told_what_the_log_has() -> None:
         kept_for = kept_mark(kept.billing.created_offset)
         right = {
             (kept.kafka, bucket): CommittedPosition(at, kept_for)
-            for bucket, at in enumerate([7, 0, 0, 0])
+            for bucket, at in enumerate([7, 0])
         }
         assert (logged(kept), kept.groups[group]) == ([7, 0, 0, 0], right)
         await watch.round()
@@ -98,3 +102,64 @@ async def test_what_a_consumer_said_when_it_let_go_is_where_the_next_one_begins(
         async with client_of(kept.node, "b") as second:
             await second.subscribe()
             assert list(second.assigned[-1].segments[0].start_offsets) == [6, 0, 0, 0]
+
+
+async def test_nothing_is_kept_in_kafka_that_the_log_has_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else the next controller would know neither: it believes no position of that mark."""
+
+    async def overtaken(*_: object, **__: object) -> None:
+        """Somebody else changes the subscription first."""
+
+    async with kept_topic() as kept:
+        watch, group = kept.topics.surveys.watch, await kept.made()
+        theirs = CommittedPosition(7, mark_of(kept.billing.created_offset))
+        stranger = CommittedPosition(10)
+        kept.groups[group] = {(kept.kafka, 0): theirs, (kept.kafka, 1): theirs}
+        await watch.round()
+        kept.groups[group][kept.kafka, 0] = stranger
+        with monkeypatch.context() as patch:
+            patch.setattr(position_watch, "change_as_read", overtaken)
+            await watch.round()
+        assert kept.groups[group] == {(kept.kafka, 0): stranger, (kept.kafka, 1): theirs}
+        watch._wrong.clear()  # as if the time until the next try were over
+        await watch.round()
+        assert logged(kept) == [7, 7, 0, 0]
+        assert [each.mark == theirs.mark for each in told(kept, group)] == [False, True]
+
+
+async def test_what_kafka_refuses_to_put_right_is_told_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object) -> None:
+        raise KafkaRefusedError("it has members")
+
+    async with kept_topic() as kept:
+        watch, group = kept.topics.surveys.watch, await kept.made()
+        kept.groups[group] = {(kept.kafka, 0): CommittedPosition(10)}
+        monkeypatch.setattr(kept.cluster.positions, "commit", refuse)
+        for _ in range(2):
+            await watch.round()
+        assert watch.found == {PositionFinding.OVERWRITTEN: 1}
+
+
+async def test_nothing_is_looked_at_once_a_watch_is_stopped() -> None:
+    async with kept_topic() as kept:
+        watch = kept.topics.surveys.watch
+        await watch.stop()
+        watch._now = lambda: kept.node.runtime.now() + 10 * position_watch.LOOK_S
+        kept.cluster.tick()
+        assert "watch positions" not in {each.get_name() for each in asyncio.all_tasks()}
+
+
+async def test_a_subscription_that_is_no_more_is_forgotten() -> None:
+    async with kept_topic() as kept:
+        await kept.made()
+        known, standing = kept.billing, kept.topics.consumers.standing
+        before = standing.known(NAME, "billing", known)
+        await kept.topics.surveys.watch.round()
+        assert standing.known(NAME, "billing", known) is before
+        await kept.topics.consumers.delete(NAME, "billing")
+        await kept.topics.surveys.watch.round()
+        assert standing.known(NAME, "billing", known) is not before
