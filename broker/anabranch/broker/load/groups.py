@@ -2,11 +2,11 @@
 
 The SDK's consumers are no members of their groups (they are assigned what they read), so a group
 that has members is read by a plain Kafka consumer: by the group id of a subscription, which the
-stats show, or by one of its own. How far such a group has got is what it has committed. A plain
-consumer may be assigned what it reads, too: so the groups of subscriptions that no client of ours
-consumes are asked as well, a few in each round, those that move first. Between two times that it is
-asked a group is taken to commit evenly, and after that to go on so: with many groups a turn takes
-long, and what came in all that time did not come in one round.
+stats show, or by one of its own. How far such a group has got is what it has committed. What is
+committed for a subscription that has no members and no consumers tells of no reading: a controller
+commits there where a seek has put it. Between two times that it is asked a group is taken to commit
+evenly, and after that to go on so: with many groups a turn takes long, and what came in all that
+time did not come in one round.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ import msgspec
 from anabranch.channel.load.probe import CLIENTS_MAX, ActiveGroup
 from anabranch.channel.segments.sealing import SegmentTopic
 
-_QUIET_MAX: Final = 8  # groups of a round that have no members
-_ASKED_MAX: Final = CLIENTS_MAX - _QUIET_MAX  # that have; so the next round finds their clients
 _DESCRIBED_MAX: Final = 200
 _KNOWN_MAX: Final = 10_000
 _ASK_S: Final = 1.0  # for one group
@@ -40,13 +38,12 @@ class GroupProbe(Protocol):
 
 class SamplingPlan(msgspec.Struct, frozen=True):
     """What a round is about: segments by Kafka topic, those that each subscription's group would
-    read, the groups whose consumers report by themselves, and those that have no such consumers.
+    read, and the groups whose consumers report by themselves.
     """
 
     segments: Mapping[str, SegmentTopic]
     groups: Mapping[str, tuple[str, ...]]  # Kafka topics by group
     reporting: frozenset[str]
-    unserved: frozenset[str]
 
 
 class _Known(msgspec.Struct):
@@ -79,12 +76,11 @@ class GroupWatch:
         if not wanted.segments:
             return {}
         live = set(probe.groups(_ASK_S)) - wanted.reporting
-        quiet = wanted.unserved - live - wanted.reporting
-        for group in self._known.keys() - live - quiet:
+        for group in self._known.keys() - live:
             del self._known[group]
         self._describe(probe, live, wanted)
         began = self._now()
-        for group in self._turn(live, _ASKED_MAX) + self._turn(quiet, _QUIET_MAX):
+        for group in self._turn(live):
             if self._now() - began > _ROUND_S:
                 break
             self._ask(probe, group, wanted)
@@ -95,20 +91,22 @@ class GroupWatch:
                     grown[topic] = grown.get(topic, 0.0) + rate * since_s
         return grown
 
-    def _turn(self, groups: Iterable[str], count: int) -> list[str]:
+    def _turn(self, groups: Iterable[str]) -> list[str]:
         """Those whose turn it is: most are such as move, the others take turns to be noticed."""
         known = sorted(
             (each for each in groups if each in self._known and self._known[each].topics),
             key=lambda group: (self._known[group].asked_at, group),
         )
-        first = [group for group in known if self._known[group].moves][: count - count // 4]
-        return [*first, *(group for group in known if group not in first)][:count]
+        first = [group for group in known if self._known[group].moves]
+        first = first[: CLIENTS_MAX - CLIENTS_MAX // 4]
+        # No more than the probe keeps clients for, so that the next round finds them.
+        return [*first, *(group for group in known if group not in first)][:CLIENTS_MAX]
 
     def _describe(self, probe: GroupProbe, live: Iterable[str], wanted: SamplingPlan) -> None:
         """Finds out what groups read that are new, or that were not asked for a while."""
         now = self._now()
         waiting: list[tuple[float, str]] = []  # since when
-        for group in sorted(wanted.unserved.union(live) - wanted.reporting):
+        for group in sorted(live):
             ours = wanted.groups.get(group)
             known = self._known.get(group)
             if ours is not None:

@@ -41,16 +41,14 @@ class Measured(msgspec.Struct):
 
 
 class MeasuredTopic(msgspec.Struct):
-    """One topic. `groups`: of its stream subscriptions, Kafka's names and ours; `unserved`: those
-    without a registered consumer. `negligible`: rates below which its policy takes all for alike;
-    `cold`: those below which it merges.
+    """One topic. `groups`: of its stream subscriptions, Kafka's names and ours. `negligible`: rates
+    below which its policy takes all for alike; `cold`: those below which it merges.
     """
 
     name: str
     incarnation: int
     segments: dict[int, Measured]
     groups: dict[str, str]
-    unserved: frozenset[str]
     negligible: Rates
     cold: Rates
 
@@ -144,7 +142,7 @@ class Inventory:
         known = self.topics.get(name)
         if known is None or known.incarnation != topic.incarnation:
             known = self.topics[name] = MeasuredTopic(
-                name, topic.incarnation, {}, {}, frozenset(), _NOTHING, _NOTHING
+                name, topic.incarnation, {}, {}, _NOTHING, _NOTHING
             )
         broker = self._service.settings.auto_scale.policy
         policy = policy_of(self._runtime.view, name, topic, broker).policy
@@ -167,15 +165,12 @@ class Inventory:
         ]
 
     def _take_groups(self, known: MeasuredTopic) -> None:
-        prefix, unserved = self._service.prefix, []
+        prefix = self._service.prefix
         known.groups = {}
         for subscription, each in self._runtime.view.subscriptions(known.name):
             if each.kind is SubscriptionKind.STREAM:
                 group = kafka_group(prefix, known.name, subscription, each.group_offset)
                 known.groups[group] = subscription
-                if not each.consumers:
-                    unserved.append(group)
-        known.unserved = frozenset(unserved)
 
     def _take_segments(self, known: MeasuredTopic, topic: ScalableTopic) -> bool:
         active = {part.segment_id: part for part in topic.segments if part.is_active}

@@ -186,16 +186,14 @@ class SegmentLoadReporter:
         segments: dict[str, SegmentTopic] = {}
         groups: dict[str, tuple[str, ...]] = {}
         reporting = set()
-        unserved: set[str] = set()
         async for name, topic in self._topics():
             segments.update((each.kafka.name, each.kafka) for each in topic.segments.values())
             mine = tuple(each.kafka.name for each in topic.segments.values())
-            unserved |= topic.unserved
             for group, subscription in topic.groups.items():
                 groups[group] = mine
                 if self._reported_at.get((name, subscription), -1.0) >= recent:
                     reporting.add(group)
-        return SamplingPlan(segments, groups, frozenset(reporting), frozenset(unserved))
+        return SamplingPlan(segments, groups, frozenset(reporting))
 
     def _named(self, names: Collection[str]) -> list[Measured]:
         """The segments of these Kafka topics that are still measured here."""

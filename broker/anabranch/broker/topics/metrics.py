@@ -49,7 +49,7 @@ class TopicSample(msgspec.Struct, frozen=True):
     incarnation: int
     at: float
     stored: int  # messages that Kafka has of it
-    groups: Mapping[str, str]  # of its subscriptions, as far as Kafka tells of them
+    lives: Mapping[str, int]  # of its subscriptions: what made them, or put them elsewhere last
     read: Mapping[str, int]  # by subscription: messages before its positions
     left: Mapping[str, int]  # that it has yet to read
     rates: Mapping[str, float]  # that it reads in a second

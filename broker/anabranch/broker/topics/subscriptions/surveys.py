@@ -347,18 +347,18 @@ class TopicSurveys:
         if before is not None and before.incarnation != topic.incarnation:
             before = None
         told = {each: g for each, g in asked.groups.items() if g.name in found.positions}
-        groups = {each: group.name for each, group in told.items()}
-        read = {each: sum(found.positions[group].values()) for each, group in groups.items()}
+        lives = {each: group.known.created_offset for each, group in told.items()}
+        read = {each: sum(found.positions[group.name].values()) for each, group in told.items()}
         rates = {}
-        for each, group in groups.items():
-            if before is not None and before.groups.get(each) == group and now > before.at:
+        for each, life in lives.items():
+            if before is not None and before.lives.get(each) == life and now > before.at:
                 grown = max(0, read[each] - before.read[each])
                 rates[each] = grown / (now - before.at)
         self.seen[name] = TopicSample(
             topic.incarnation,
             now,
             sum(end - found.begins[place] for place, end in found.ends.items()),
-            groups,
+            lives,
             read,
             {each: found.left_of(group) for each, group in told.items()},
             rates,

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from anabranch.channel.errors import KafkaUnreachableError
-from anabranch.channel.kafka.offsets import EARLIEST
+from anabranch.channel.kafka.offsets import EARLIEST, LATEST
 from anabranch.core.subscriptions.marks import CommittedPosition
 from anabranch.core.subscriptions.subscription import SubscriptionKind
 from anabranch.wire import anabranch_pb2 as pb
@@ -74,6 +74,16 @@ async def test_what_is_in_use_is_written_down_now_and_then_and_at_once_when_it_i
         before = kept.billing
         await kept.look()
         assert kept.billing == before  # nothing has moved
+
+
+async def test_what_a_seek_passes_over_nobody_has_read() -> None:
+    async with kept_topic() as kept:
+        await kept.made()
+        await kept.look()
+        await kept.topics.resets.reset(NAME, "billing", LATEST)
+        await kept.look()
+        seen = kept.topics.surveys.seen[NAME]
+        assert (seen.read, seen.rates) == ({"billing": 40}, {})
 
 
 async def test_where_a_checkpoint_begins_is_left_to_its_consumers() -> None:
