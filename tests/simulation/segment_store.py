@@ -108,6 +108,7 @@ class SegmentStore:
         self.partitions: dict[Place, Partition] = {}
         self.committed: dict[tuple[str, Place], CommittedPosition] = {}
         self._deleted: set[Place] = set()  # once, whatever a late request has made since
+        self._going: set[str] = set()  # topics, which Kafka deletes as a whole
         self._world = world
         self._sched = world.sched
 
@@ -150,7 +151,7 @@ class SegmentStore:
 
     def _append(self, place: Place, batch: Batch) -> tuple[Answer, int]:
         partition = self.partitions.get(place)
-        if partition is None:
+        if partition is None or place[0] in self._going:
             return Answer.GONE, -1
         before = len(partition.messages)
         answer = partition.append(batch, self._world.cluster.log_ms())
@@ -273,6 +274,7 @@ class SegmentStore:
         ]
 
     def _make(self, place: Place) -> None:
+        self._going.discard(place[0])
         self.partitions.setdefault(place, Partition())
 
     def _seal(self, places: list[Place]) -> None:
@@ -330,4 +332,5 @@ class SegmentStore:
     def _delete(self, place: Place) -> None:
         self._world.checks.deleted(place)
         self._deleted.add(place)
+        self._going.add(place[0])
         self.partitions.pop(place, None)
