@@ -38,6 +38,7 @@ class _Shared:
         self.turn = asyncio.Semaphore(REQUESTS_MAX)
         self.answers = 0  # to requests
         self.routes: dict[tuple[str, int], Line] = {}
+        self.is_aborted = False  # by a line whose session the node may have yet
 
     def pushed(self, command: BaseCommand) -> None:
         payload = commands.payload_of(command)
@@ -89,14 +90,18 @@ class Line:
         return await self._answer(message, timeout_s)
 
     def close(self, why: str) -> None:
-        """Leaves the connection, which ends with the last of its lines."""
+        """Leaves the connection, which ends with the last of its lines.
+
+        Where one was aborted it ends by a reset: else that session's process would seem to end.
+        """
         if self._leave(why):
-            self._connection.close("nobody is on it any more")
+            end = self._connection.abort if self._shared.is_aborted else self._connection.close
+            end("nobody is on it any more")
 
     def abort(self, why: str) -> None:
         """The same: others are on the connection."""
-        if self._leave(why):
-            self._connection.abort("nobody is on it any more")
+        self._shared.is_aborted = True
+        self.close(why)
 
     def _leave(self, why: str) -> bool:
         """Whether it was the last one."""

@@ -110,6 +110,17 @@ async def test_watches_of_many_topics_share_a_connection_and_each_hears_of_its_o
         await until(lambda: all(peer.closed.done() for peer in node.peers))
 
 
+async def test_a_session_that_goes_on_elsewhere_is_not_taken_for_a_process_that_has_ended() -> None:
+    """Else whoever comes under its consumer's name would serve beside it."""
+    node = Many()
+    async with lines_to(node, 2) as (session, watch):
+        await until(lambda: len(node.peers) == 1)
+        session.abort("the session goes on over another one")
+        watch.close("the watch is over")
+        await until(node.peers[0].closed.done)
+        assert not node.peers[0].has_hung_up
+
+
 async def test_who_is_not_answered_leaves_a_connection_on_which_others_are() -> None:
     node = Many(ignored=1)
     async with lines_to(node, 2) as (first, second):
