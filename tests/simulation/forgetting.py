@@ -1,4 +1,6 @@
-"""What Kafka forgets, positions and unread messages, against the product's own `TopicSurveys`."""
+"""What Kafka forgets, positions and unread messages, against the product's own `TopicSurveys`
+and `PositionWatch`.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ import structlog
 from anabranch.broker.errors import DeadlineExceededError
 from anabranch.broker.topics.controllers.access import TopicAccess
 from anabranch.broker.topics.subscriptions.consumers import Consumers
+from anabranch.broker.topics.subscriptions.position_watch import PositionWatch
 from anabranch.broker.topics.subscriptions.surveys import TopicSurveys
 from anabranch.core.errors import AnabranchError
 from anabranch.core.subscriptions.marks import CommittedPosition
@@ -46,6 +49,24 @@ class _Keeping(TopicSurveys):
         """Kafka's own retention is no part of this."""
 
 
+class _Watching(PositionWatch):
+    async def round(self) -> None:
+        try:
+            await super().round()
+        except asyncio.CancelledError:
+            raise DeadlineExceededError("it took too long") from None
+
+
+class _Owned:
+    """The topics that a node controls."""
+
+    def __init__(self, mine: Callable[[], list[str]]) -> None:
+        self.names = mine
+
+    async def follow(self) -> None:
+        """They are known at any time."""
+
+
 class Keepers:
     """The looks of one life of one process, as a controller."""
 
@@ -74,7 +95,12 @@ class Keepers:
             lambda *_: None,
             nobody,
         )
-        self._keeping._log = structlog.wrap_logger(structlog.ReturnLogger(), processors=[])
+        owned: Any = _Owned(self._mine)
+        self._watch = _Watching(access, consumers, positions, owned, process.local_now)
+        silent = structlog.wrap_logger(structlog.ReturnLogger(), processors=[])
+        self._keeping._log = self._watch._log = silent
+        self._watch_at = 0.0
+        self._is_watching = False
         self._looking: set[str] = set()
         self._next: dict[str, float] = {}
 
@@ -83,16 +109,29 @@ class Keepers:
         if not self._world.plan.forgets:
             return
         now = self._process.local_now()
-        for name in self._world.topics:
+        if now >= self._watch_at and not self._is_watching:
+            self._is_watching, self._watch_at = True, now + LOOK_S
+            work = Work(self._watch.round(), self._watched)
+            self._process.later(LOOK_S_MAX, work.cancel)
+        for name in self._mine():
             if name in self._looking or now < self._next.get(name, 0.0):
-                continue
-            topic = self._process.core.state.topic(name)
-            if topic is None or not topic.is_open or not self._host.may_act(name):
                 continue
             self._looking.add(name)
             self._next[name] = now + LOOK_S
             work = Work(self._keeping.look(name), partial(self._ended, name))
             self._process.later(LOOK_S_MAX, work.cancel)
+
+    def _mine(self) -> list[str]:
+        """The open topics that it controls now."""
+        found = ((name, self._process.core.state.topic(name)) for name in self._world.topics)
+        return [
+            name
+            for name, topic in found
+            if topic is not None and topic.is_open and self._host.may_act(name)
+        ]
+
+    def _watched(self, _: None, error: AnabranchError | None) -> None:
+        self._is_watching = False
 
     def _ended(self, name: str, _: None, error: AnabranchError | None) -> None:
         self._looking.discard(name)
@@ -112,6 +151,7 @@ class Forgetting:
         self._world = world
         self._known_since: dict[tuple[str, Place, int], float] = {}
         self.forgotten = 0
+        self.kept = 0  # how often a controller has told Kafka what the log has
 
     def start(self, interval_s: Callable[[], float]) -> None:
         """Goes on to the end of the run, when the faults are over, too."""

@@ -59,6 +59,18 @@ class _Keeper:
         known = self._store.committed
         return {place: known[group, place] for place in places if (group, place) in known}
 
+    def committed_by(
+        self, groups: Mapping[str, Iterable[Place]], deadline_s: float
+    ) -> dict[str, dict[Place, CommittedPosition]]:
+        return {each: self.committed(each, groups[each], deadline_s) for each in groups}
+
+    def commit(
+        self, group: str, offsets: Mapping[Place, int], mark: str, deadline_s: float
+    ) -> None:
+        for place, at in offsets.items():
+            self._store.committed[group, place] = CommittedPosition(at, mark)
+        self._world.forgetting.kept += 1
+
     def queue(
         self, group: str, places: Iterable[Place], deadline_s: float
     ) -> dict[Place, tuple[int, int]]:

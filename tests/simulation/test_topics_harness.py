@@ -12,6 +12,9 @@ from anabranch.client._consumer.assignment import Holding, Phase
 from anabranch.core.log.state import StateReader
 from anabranch.core.subscriptions import admission, instances
 from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
+from anabranch.core.subscriptions.instances import Bucket
+from anabranch.core.subscriptions.known_positions import KnownPositions, PositionFinding
+from anabranch.core.subscriptions.marks import CommittedPosition
 from anabranch.core.topics import controller
 from anabranch.core.topics import evolve as topic_fold
 from anabranch.core.topics.guards import CHILDREN_FIT, PRUNABLE
@@ -78,7 +81,7 @@ def test_a_seal_that_asks_no_copies(monkeypatch: pytest.MonkeyPatch) -> None:
 
     shared_by_all(monkeypatch, kafka_copies=2)
     monkeypatch.setattr(SegmentStore, "_is_sealed", is_sealed)
-    violation_found("is committed as sealed at", first_seed=2)
+    violation_found("is committed as sealed at", "right after", first_seed=2)
 
 
 def shared_by_all(monkeypatch: pytest.MonkeyPatch, kafka_copies: int = 1) -> None:
@@ -147,6 +150,21 @@ def test_a_position_that_is_believed_whoever_wrote_it(monkeypatch: pytest.Monkey
     stormy(monkeypatch, forgets=True, consumers=3, checkpoints=False)
     monkeypatch.setattr(SegmentStore, "believed", believed)
     violation_found("right after", first_seed=1)
+
+
+def test_a_controller_that_takes_what_a_stranger_wrote_for_what_was_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def taken(
+        self: KnownPositions, bucket: Bucket, _: int, told: CommittedPosition | None
+    ) -> PositionFinding | None:
+        if told is not None:
+            self._at[bucket] = told.offset
+        return None
+
+    stormy(monkeypatch, forgets=True, consumers=3, checkpoints=False)
+    monkeypatch.setattr(KnownPositions, "_judge", taken)
+    violation_found("right after", "is called drained by")
 
 
 @pytest.mark.parametrize("others", [{}, {"late": True, "forgets": True, "removes": True}])

@@ -81,6 +81,7 @@ SHOWN: dict[str, tuple[int, dict[str, int]]] = {
         50,
         dict.fromkeys((*_TOPICS, "STALE_VERSION", "SESSION_OVER"), 1)
         | dict.fromkeys((*_OFTEN, "seeks", "checkpoints", "queued", "stopped", "removed"), 20)
+        | {"kept": 1}
         | {"audited_drains": 1_000}
         | dict.fromkeys(_AT_TIMES, 10),
     ),

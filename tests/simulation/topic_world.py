@@ -286,6 +286,7 @@ class TopicWorld:
             "queued": sum(each.deliveries for each in self.queues.values()),
             "seeks": self.checks.seeks.finished,
             "forgotten": self.forgetting.forgotten,
+            "kept": self.forgetting.kept,
             "removed": len(self.checks.taken),
             "audited_drains": self.auditor.drains,
             "failed_seeks": self.checks.seeks.failed,
