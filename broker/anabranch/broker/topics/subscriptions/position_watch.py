@@ -184,6 +184,10 @@ class PositionWatch:
                     await self._judge(each, told[name])
             except OperationError as error:
                 self._failed(error)
+        left = {name: each for name, each in asked.items() if each.topic in self._streams}
+        late = {name: each for name, each in left.items() if name not in told}
+        if told and late:  # one group after another, which took all the time
+            await self._look(late)
 
     async def _judge(self, each: _Asked, told: Mapping[Place, CommittedPosition]) -> None:
         key = each.topic, each.subscription

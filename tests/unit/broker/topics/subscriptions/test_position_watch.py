@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 
 import pytest
 
 from anabranch.broker.topics.subscriptions import position_watch
 from anabranch.channel.errors import KafkaRefusedError
+from anabranch.channel.kafka.offsets import Place
 from anabranch.core.subscriptions.known_positions import PositionFinding
 from anabranch.core.subscriptions.marks import CommittedPosition, kept_mark, mark_of
+from anabranch.core.subscriptions.subscription import SubscriptionKind
 from support.binary_consumer import client_of
 from support.kept_topic import NAME, KeptTopic, kept_topic
 from support.memory_cluster import until
@@ -163,3 +166,25 @@ async def test_a_subscription_that_is_no_more_is_forgotten() -> None:
         await kept.topics.consumers.delete(NAME, "billing")
         await kept.topics.surveys.watch.round()
         assert standing.known(NAME, "billing", known) is not before
+
+
+async def test_groups_for_which_one_question_has_no_time_are_asked_for_by_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with kept_topic() as kept:
+        positions, every = kept.cluster.positions, ["billing", "shipping", "audit"]
+        for each in every:
+            await kept.topics.consumers.create(NAME, each, SubscriptionKind.STREAM)
+        kept.groups.update(
+            {kept.group(each): {(kept.kafka, 0): CommittedPosition(10)} for each in every}
+        )
+        ask = positions.committed_by
+
+        def first_one(
+            groups: Mapping[str, Sequence[Place]], deadline_s: float
+        ) -> dict[str, dict[Place, CommittedPosition]]:
+            return ask(dict(list(groups.items())[:1]), deadline_s)
+
+        monkeypatch.setattr(positions, "committed_by", first_one)
+        await kept.topics.surveys.watch.round()
+        assert kept.topics.surveys.watch.found == {PositionFinding.OVERWRITTEN: 3}
