@@ -103,7 +103,10 @@ class KafkaPositions(GroupPositions):
     def committed_by(
         self, groups: Mapping[str, Sequence[Place]], deadline_s: float
     ) -> dict[str, dict[Place, CommittedPosition]]:
-        """The same of many groups; those that Kafka does not tell of in time are left out."""
+        """The same of many groups; those that Kafka does not tell of, or not in time, are left out.
+
+        Where each is asked for by itself, one that takes long leaves time for the others.
+        """
         deadline = clock.now() + deadline_s
         if can_ask(self._security):
             return self._together(groups, deadline_s)
@@ -112,8 +115,8 @@ class KafkaPositions(GroupPositions):
             left_s = deadline - clock.now()
             if left_s <= 0:
                 break
-            with suppress(KafkaUnreachableError):
-                found[group] = super().committed(group, places, left_s)
+            with suppress(KafkaUnreachableError, KafkaRefusedError):
+                found[group] = super().committed(group, places, min(left_s, BROKER_S_MAX))
         return found
 
     def _together(

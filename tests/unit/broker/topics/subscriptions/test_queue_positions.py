@@ -9,8 +9,11 @@ from confluent_kafka import KafkaError
 
 from anabranch.broker.topics.subscriptions import queue_positions
 from anabranch.broker.topics.subscriptions.queue_positions import COORDINATORS_MAX, KafkaPositions
-from anabranch.channel.errors import KafkaRefusedError
+from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.offsets import Place
+from anabranch.channel.segments.positions import GroupPositions
+from anabranch.core.subscriptions.marks import CommittedPosition
 from anabranch.wire.kafka.protocol import KafkaProtocolError, ResponseReader, text
 from anabranch.wire.varint import varint
 
@@ -88,3 +91,27 @@ def test_the_latest_groups_coordinators_are_remembered(kafka: dict[tuple[str, in
     for number in range(COORDINATORS_MAX + 10):
         positions.queue(f"g{number}", PLACES, DEADLINE_S)
     assert len(positions._coordinators) == COORDINATORS_MAX
+
+
+def test_a_group_that_kafka_does_not_tell_of_keeps_no_other_from_being_told_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where security lets nodes ask for one group at a time only."""
+    told = {PLACES[0]: CommittedPosition(7)}
+    given: list[float] = []
+
+    def committed(
+        _: GroupPositions, group: str, __: object, deadline_s: float
+    ) -> dict[Place, CommittedPosition]:
+        given.append(deadline_s)
+        if group == "refused":
+            raise KafkaRefusedError("not allowed")
+        if group == "silent":
+            raise KafkaUnreachableError("no answer")
+        return told
+
+    monkeypatch.setattr(queue_positions, "can_ask", lambda _: False)
+    monkeypatch.setattr(GroupPositions, "committed", committed)
+    groups = dict.fromkeys(("refused", "silent", "told"), PLACES)
+    assert keeper().committed_by(groups, DEADLINE_S) == {"told": told}
+    assert max(given) < DEADLINE_S / len(groups)
