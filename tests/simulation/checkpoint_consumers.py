@@ -88,6 +88,7 @@ class CheckpointReader(Consumer):
         membership = Membership(anywhere, watch, {}, self.subscription, self.name, no_producer)
         settings = sdk.ConsumerSettings(settle_timeout_s=self._world.plan.settle_s)
         self._is_misled = False  # by positions that came late to the sink
+        self._saves = 0  # of anybody, when it read what was stored, and its own since
         if self._sink.whole:
             self._own = _Own(membership, settings, self._stored_checkpoint())
         else:
@@ -99,7 +100,7 @@ class CheckpointReader(Consumer):
         topic = self._world.cluster.checks.truth.topic(self.topic)
         if topic is None or not self._sink.positions:
             return None
-        self._is_misled = self._sink.is_late(topic)
+        self._is_misled, self._saves = self._sink.is_late(topic), self._sink.saves
         found: dict[int, dict[int, int]] = {}
         for (segment_id, bucket), offset in self._sink.positions.items():
             found.setdefault(segment_id, {})[bucket] = offset
@@ -152,7 +153,10 @@ class CheckpointReader(Consumer):
         if found is not None:
             self._positioned(number, reader, found[number])
         elif number in self.core.fetches:
-            if not isinstance(error, sdk.PositionGoneError) or not self._is_misled:
+            # Another process of the name may have stored more before this one was let in.
+            is_overtaken = self._sink.whole and self._sink.saves > self._saves
+            is_misled = self._is_misled or is_overtaken
+            if not isinstance(error, sdk.PositionGoneError) or not is_misled:
                 raise ViolationError(f"{self} cannot begin: {error}")
             self._sink.catch_up()
             self._world.cluster.sched.after(0.0, partial(self.begin_anew, "was told of a gap"))
@@ -194,6 +198,7 @@ class CheckpointReader(Consumer):
     def _stored(self, checkpoint: sdk.Checkpoint, messages: list[Message], in_time: bool) -> None:
         if in_time:
             self._saving = False
+            self._saves += 1
             self._own.note_saved(checkpoint)
             self.wake()
         else:
