@@ -68,8 +68,7 @@ TARGETS: Final = (
         ),
         (
             "unit/client/producer/test_settlement.py",
-            "unit/wire/kafka/test_producer_state.py",
-            "unit/wire/kafka/test_protocol.py",
+            "unit/wire/kafka/test_*.py",
             "unit/client/consumer/test_faults.py",
         ),
     ),

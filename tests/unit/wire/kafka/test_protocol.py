@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from anabranch.wire.kafka import protocol
-from anabranch.wire.kafka.protocol import can_ask, ssl_context
+from anabranch.wire.kafka import protocol, sasl
+from anabranch.wire.kafka.protocol import bootstrap_addresses, can_ask, ssl_context
 
 
 def test_kafka_is_asked_only_where_its_authorities_are_a_file_or_those_of_the_system(
@@ -31,13 +31,21 @@ def test_kafka_is_asked_only_where_its_authorities_are_a_file_or_those_of_the_sy
     assert can_ask({"security.protocol": "SSL"})
     assert can_ask({})
     assert not can_ask({"security.protocol": "sasl_ssl"})
+    assert not can_ask({"security.protocol": "quic"})
 
 
 def test_kafka_is_asked_with_every_property_that_we_read_and_with_no_other() -> None:
     every = dict.fromkeys(protocol._SSL - {"security.protocol", "ssl.ca.location"}, "x")
     here = {"security.protocol": "ssl", "ssl.ca.location": __file__}
     assert can_ask({**every, **here})
+    guarded = dict.fromkeys(sasl.PROPERTIES, "PLAIN") | {"security.protocol": "sasl_ssl"}
+    assert can_ask({**every, **here, **guarded})
     assert not can_ask({**here, "ssl.ca.pem": "x"})
+
+
+def test_the_first_brokers_are_named_as_librdkafka_reads_them() -> None:
+    found = bootstrap_addresses("SSL://one:9093, two,,[::1]:9094,a:b:c")
+    assert found == [("one", 9093), ("two", 9092), ("::1", 9094)]
 
 
 @pytest.mark.parametrize("given", [False, "false", "False", "f", "F", 0, "0"])

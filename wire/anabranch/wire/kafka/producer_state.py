@@ -4,8 +4,8 @@ and whether it has a transaction open there.
 Kafka keeps, per partition and idempotent producer, the sequence number of the last message stored.
 Numbers begin at 0 and have no gap, so it tells exactly how many were stored. librdkafka has no call
 for it (DescribeProducers, KIP-664), so it is asked for here, over a connection of its own. That
-needs no header in the messages and reads none of them. Where SASL guards Kafka the messages carry a
-header instead: its mechanisms are librdkafka's own.
+needs no header in the messages and reads none of them. A Kafka that cannot be asked so (`can_ask`)
+gets a header in each message instead.
 
 A follower answers that question as well, by what it has copied so far, and a broker that was killed
 by what it had then. So whoever is asked must first tell, as only a leader does, that the partition
