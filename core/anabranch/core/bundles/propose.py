@@ -108,8 +108,8 @@ def claim(actor: Actor, unit: Unit, assigned: UnitMove, new_id: NewId) -> UnitMo
     """
     if assigned.broker != actor.broker or unit.source:
         return None
-    own = move(actor, assigned.unit, unit, Move.OWN, new_id(), Cause.LOOKUP)
-    return msgspec.structs.replace(own, version=assigned.version + 1)
+    then = msgspec.structs.replace(unit, version=assigned.version)
+    return move(actor, assigned.unit, then, Move.OWN, new_id(), Cause.LOOKUP)
 
 
 def release(
@@ -226,8 +226,8 @@ def orphans(
         for name, unit in state.units_of(broker):
             if unit.responsible != broker or name == LEADERSHIP:
                 continue
-            heir = unit.broker if unit.state is UnitState.RELEASING else ""
-            target, grounds = (heir, ()) if heir in load else choose(name, load)
+            # To its heir, if it was being handed over: whoever is gone is not in `load`.
+            target, grounds = (unit.broker, ()) if unit.broker in load else choose(name, load)
             if target:
                 load[target] += 1
             what = Move.RECLAIM if target else Move.DISCARD

@@ -62,11 +62,6 @@ class Creation(Versioned, Protocol):
     def op(self) -> IntEnum: ...
 
 
-def is_repeated(before: Versioned | None, record: Versioned) -> bool:
-    """Whether the record is the one that made what is there, delivered again."""
-    return before is not None and before.proposal_id == record.proposal_id
-
-
 def refusal_of_change(
     cases: Mapping[tuple[int, int], Case[Any]],
     state: StateReader,
@@ -75,7 +70,7 @@ def refusal_of_change(
     unknown: Verdict,
 ) -> Verdict | None:
     """Returns why a change is refused; `unknown`: the reason where nothing of the name is there."""
-    if is_repeated(before, record):
+    if before is not None and before.proposal_id == record.proposal_id:
         return Verdict.REPEATED
     case = cases.get((Existence.ABSENT if before is None else Existence.PRESENT, record.op))
     if case is None:

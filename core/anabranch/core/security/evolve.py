@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.core.log.conflicts import first_version, is_repeated, refusal_of_change
+from anabranch.core.log.conflicts import first_version, refusal_of_change
 from anabranch.core.log.outcome import REJECTED, Outcome
 from anabranch.core.log.records import PermissionChange, PolicyOp
 from anabranch.core.log.state import Change, StateReader
@@ -18,7 +18,7 @@ def evolve_permission(
     """Judges a grant to one role on one namespace or topic, or its end."""
     before = state.permission(record.scope, record.role)
     home = scope_resource(record.scope).namespace
-    if state.namespace(home) is None and not is_repeated(before, record):
+    if state.namespace(home) is None:
         return REJECTED[Verdict.UNKNOWN_NAMESPACE]
     unknown = Verdict.UNKNOWN_PERMISSION
     wrong = refusal_of_change(PERMISSIONS.table, state, before, record, unknown)

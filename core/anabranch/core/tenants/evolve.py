@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from anabranch.core.bundles.evolve import born
 from anabranch.core.bundles.unit import UnitState
-from anabranch.core.log.conflicts import first_version, is_repeated, refusal_of_change
+from anabranch.core.log.conflicts import first_version, refusal_of_change
 from anabranch.core.log.outcome import REJECTED, Outcome
 from anabranch.core.log.records import (
     NamespaceChange,
@@ -49,7 +49,7 @@ def evolve_namespace(
     """Judges one change of one namespace; its bundles come and go with it."""
     before = state.namespace(record.namespace)
     home = Namespace(record.namespace)
-    if state.tenant(tenant_of(home)) is None and not is_repeated(before, record):
+    if state.tenant(tenant_of(home)) is None:
         return REJECTED[Verdict.UNKNOWN_TENANT]
     wrong = refusal_of_change(NAMESPACES.table, state, before, record, Verdict.UNKNOWN_NAMESPACE)
     if wrong is not None:

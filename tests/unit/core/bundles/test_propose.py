@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from anabranch.core.bundles import propose
+from anabranch.core.bundles.placement import Chosen
 from anabranch.core.bundles.unit import LEADERSHIP, Move, Unit, UnitState
 from anabranch.core.errors import InvalidInputError
+from anabranch.core.log.grounds import Grounds
 from anabranch.core.log.records import Cause, PolicyOp, SessionOp
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.ring import parse_range
@@ -42,6 +45,24 @@ def test_assign_chooses_for_a_free_unit_only_and_only_with_a_candidate() -> None
     assert propose.assign(actor, UNIT, world.unit(), {}, "p") is None
     world.must(record)
     assert propose.assign(actor, UNIT, world.unit(), {A: 3, B: 1}, "p") is None
+
+
+def test_a_proposal_says_for_whom_it_is_made_and_what_its_choice_rested_on(world: World) -> None:
+    actor = replace(world.actor(A), principal="ops", proxied_by="proxy")
+    grounds = (Grounds("rule", 2, 0.5, 0.4, ()),)
+
+    def choose(*_: object, **__: object) -> Chosen:
+        return B, grounds
+
+    given = propose.assign(actor, UNIT, world.unit(), {B: 0}, "p", choose)
+    wanted = world.move(Move.ASSIGN, A, broker=B, epoch=0, cause=Cause.LOOKUP, choice=grounds)
+    assert given == replace(wanted, proposal_id="p", principal="ops", proxied_by="proxy")
+    world.owned(A)
+    _, left = propose.give_away(world.replica, actor, {B: 0}, world.new_id, choose)
+    world.must(left)
+    units = [(UNIT, world.unit())]
+    (taken,) = propose.stuck(units, lambda *_: 1.0, 1.0, actor, {B: 0}, world.new_id, choose)
+    assert left.choice == taken.choice == grounds
 
 
 def test_release_leaves_alone_what_is_not_owned_or_is_there_already() -> None:
@@ -154,16 +175,18 @@ def test_without_a_broker_to_take_them_orphans_are_discarded(world: World) -> No
 
 
 def test_leadership_is_no_orphan_that_a_leader_reclaims(world: World) -> None:
+    world.owned(A)
     world.expire(A, by=B)
-    assert list(propose.orphans(world.replica, world.actor(B), {B: 0}, world.new_id)) == []
+    found = list(propose.orphans(world.replica, world.actor(B), {B: 0}, world.new_id))
+    assert [record.unit for record in found] == [UNIT]
 
 
 def test_orphans_are_spread_as_they_are_proposed(world: World) -> None:
     several(world, B)
     world.expire(B, by=A)
-    counts = {A: 0, C: 0}
+    counts = {A: 0, C: 3}
     found = list(propose.orphans(world.replica, world.actor(A), counts, world.new_id))
-    assert (sorted(record.broker for record in found), counts) == ([A, A, A, C, C], {A: 0, C: 0})
+    assert (sorted(record.broker for record in found), counts) == ([A, A, A, A, C], {A: 0, C: 3})
 
 
 def test_only_units_in_flight_for_too_long_are_stuck(world: World) -> None:
@@ -215,7 +238,8 @@ def test_expiry_is_for_the_leader_or_against_it_and_never_against_oneself(world:
     assert propose.expiry(state, world.actor(A), "d:1", 0, world.new_id()) is None
     against_leader = there(propose.expiry(state, world.actor(B), A, 77, world.new_id()))
     by_leader = there(propose.expiry(state, world.actor(A), C, 88, world.new_id()))
-    assert (by_leader.op, by_leader.evidence_ms) == (SessionOp.EXPIRE, 88)
+    why = (by_leader.op, by_leader.evidence_ms, by_leader.cause)
+    assert why == (SessionOp.EXPIRE, 88, Cause.SILENCE)
     assert world.tell(by_leader) is Verdict.ACCEPTED
     assert propose.expiry(state, world.actor(A), C, 0, world.new_id()) is None
     assert world.tell(against_leader) is Verdict.ACCEPTED

@@ -174,6 +174,8 @@ def test_segments_are_drained_in_the_order_of_the_dag() -> None:
     assert drained(world, 1, 0) is Verdict.ACCEPTED
     assert world.subscribed().drained == (0, 1)
     assert drained(world, 0) is Verdict.SEGMENTS_INVALID
+    world.committed(Operation.SPLIT, split(world, 2))
+    assert drained(world, 2) is Verdict.ACCEPTED
 
 
 # --- positions ------------------------------------------------------------------------------
@@ -215,6 +217,7 @@ def test_a_checkpoints_subscription_keeps_the_ends_of_the_last_segments_that_wer
     assert (world.subscribed().positions, len(kept)) == (kept, PRUNED_MAX + 1)
     assert noted(world, *kept) is Verdict.ACCEPTED  # what is in use is written down as it is
     assert noted(world, pruned[0]) is Verdict.SEGMENTS_INVALID
+    assert noted(world, pruned[-1], at(1, 3)) is Verdict.SEGMENTS_INVALID  # it has two buckets
 
 
 @pytest.mark.parametrize("op", [SubscriptionOp.CREATE, SubscriptionOp.RESET])
@@ -223,6 +226,7 @@ def test_a_subscription_begins_where_the_record_says(op: SubscriptionOp) -> None
     world.committed(Operation.SPLIT, split(world), end_offsets=(4,))
     if op is SubscriptionOp.RESET:
         world.must(world.subscription(SubscriptionOp.CREATE))
+        assert drained(world, 0) is Verdict.ACCEPTED  # at which a reset does not look
     begin = world.subscription(op, positions=(at(0, 4), at(4, 3)), segment_ids=(0,))
     offset = world.fold(begin).offset
     found = world.subscribed()
