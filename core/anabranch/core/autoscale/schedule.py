@@ -179,11 +179,6 @@ class AutoScaler:
         """
         return self._acted is not None or self._ends_early or bool(self._ended_ms)
 
-    def configure(self, settings: AutoScaleSettings, now: float) -> None:
-        """The settings are these from now on; the controller is to ask when it may next."""
-        self.settings = settings
-        self._next_at = min(self._next_at, now + settings.interval_s)
-
     def ended(self) -> None:
         """The topic is gone."""
         self._forget(-1)

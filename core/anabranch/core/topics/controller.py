@@ -150,10 +150,10 @@ class TopicController:
         self._preparing: tuple[int, float] = (0, 0.0)  # version, since when
         self._layout: tuple[int, int, SegmentLayout] | None = None  # of incarnation and version
 
-    def configure(self, auto_scale: AutoScaleSettings, now: float) -> None:
-        """Auto-scaling goes by these settings from now on."""
+    def configure(self, auto_scale: AutoScaleSettings) -> None:
+        """Auto-scaling goes by these settings from now on, and looks anew when it is asked next."""
         self._settings = msgspec.structs.replace(self._settings, auto_scale=auto_scale)
-        self.scaler.configure(auto_scale, now)
+        self.scaler.settings = auto_scale
 
     @property
     def is_idle(self) -> bool:
@@ -184,10 +184,13 @@ class TopicController:
             self._proposed = {}
             return []
         subscriptions = dict(self.state.subscriptions(self.name))
-        self._proposed = {
+        known = {topic_key(self.name): topic.version} | {
+            subscription_key(self.name, name): each.version for name, each in subscriptions.items()
+        }
+        self._proposed = {  # what is on its way to the log
             key: (version, repeat_at)
             for key, (version, repeat_at) in self._proposed.items()
-            if now < repeat_at and version > self._version(key, topic, subscriptions)
+            if now < repeat_at and version > known.get(key, version)
         }
         if not self._may_act(now):
             return []
@@ -270,7 +273,7 @@ class TopicController:
     # --- the layout ---------------------------------------------------------------------
 
     def _protocol(self, topic: ScalableTopic, now: float, log_ms: int) -> list[ControllerEffect]:
-        if self._is_proposed(topic_key(self.name), topic.version, now):
+        if topic_key(self.name) in self._proposed:
             return []
         # Before what waits to be deleted: Kafka may refuse to delete for ever.
         gone = prunable(self.state, self.name, topic, log_ms, self._settings.sealed_s)
@@ -327,7 +330,7 @@ class TopicController:
         now: float,
         log_ms: int,
     ) -> list[ControllerEffect]:
-        if self._is_proposed(topic_key(self.name), topic.version, now):
+        if topic_key(self.name) in self._proposed:
             return []
         layout = self._layout_of(topic)
         away = {name: each.away for name, each in self.coordinators.items()}
@@ -352,7 +355,7 @@ class TopicController:
         leaving = self._to_leave(topic.incarnation)
         if not leaving or now < self._leave_at:
             return []
-        if self._is_proposed(topic_key(self.name), topic.version, now):
+        if topic_key(self.name) in self._proposed:
             return []
         layout = self._layout_of(topic)
         part = next((each for each in layout.active if each.segment_id in leaving), None)
@@ -407,7 +410,6 @@ class TopicController:
     ) -> list[ControllerEffect]:
         effects: list[ControllerEffect] = []
         for name, coordinator in self.coordinators.items():
-            before = subscriptions[name]
             effects += [CloseConsumer(each, name) for each in coordinator.silent(now)]
             effects += [
                 SendAssignment(connection, name, assignment)
@@ -416,11 +418,11 @@ class TopicController:
             unserved = coordinator.target.unserved.news(now)
             if unserved:
                 effects.append(Unserved(name, tuple(unserved), self._settings.timing.unserved_s))
-            if self._is_proposed(subscription_key(self.name, name), before.version, now):
+            if subscription_key(self.name, name) in self._proposed:
                 continue
             due = change_due(coordinator, now)
             if due is not None:
-                who, what = self._actor(), (self.name, topic, name, before)
+                who, what = self._actor(), (self.name, topic, name, subscriptions[name])
                 record = subscription_change(
                     who, *what, due.op, self._new_id(), due.cause, **due.fields
                 )
@@ -428,20 +430,6 @@ class TopicController:
         return effects
 
     # --- proposals ------------------------------------------------------------------------
-
-    def _version(
-        self, key: str, topic: ScalableTopic, subscriptions: Mapping[str, Subscription]
-    ) -> int:
-        """The version that the log shows under this key; 0 where there is nothing."""
-        if key == topic_key(self.name):
-            return topic.version
-        known = subscriptions.get(key.rpartition("/")[2])
-        return known.version if known is not None else 0
-
-    def _is_proposed(self, key: str, version: int, now: float) -> bool:
-        """Whether the next version is on its way to the log already."""
-        proposed, repeat_at = self._proposed.get(key, (0, 0.0))
-        return proposed == version + 1 and now < repeat_at
 
     def _propose(
         self, record: TopicChange | SubscriptionChange, now: float

@@ -224,8 +224,11 @@ def test_of_merges_only_those_of_new_segments_are_worked_out_after_an_operation(
 
 
 def test_a_merge_becomes_an_operation_with_no_more_buckets_than_the_broker_allows() -> None:
-    scene = Scene(segments=2, policy=policy(max_entry_buckets_per_segment=3))
+    scene = Scene(segments=2, policy=policy(enabled=False))
     scene.loads = {0: load(since_ms=0), 1: load(since_ms=0)}
+    seen(scene, schedule.Trigger.TICK)
+    allowed = policy(max_entry_buckets_per_segment=3)
+    scene.controller.configure(schedule.AutoScaleSettings(allowed, INTERVAL_S))
     record = scene.begin()
     assert (record.operation, record.parents) == (Operation.MERGE, (0, 1))
     assert record.cause is TopicCause.COLD

@@ -24,8 +24,8 @@ def test_segments_go_round_robin_by_range_to_consumers_by_name() -> None:
 
 
 def test_surplus_consumers_share_the_buckets_of_segments_in_runs() -> None:
-    shares = target(SegmentLayout.initial(2, bucket_budget=8), subscribed("a", "b", "c"))
-    assert shares == {"a": {0: (0, 1)}, "b": {0: (2, 3)}, "c": {1: (0, 1, 2, 3)}}
+    shares = target(SegmentLayout.initial(3, bucket_budget=6), subscribed("a", "b", "c", "d"))
+    assert shares == {"a": {0: (0,)}, "b": {0: (1,)}, "c": {1: (0, 1)}, "d": {2: (0, 1)}}
 
 
 def test_consumers_beyond_all_buckets_stay_idle() -> None:

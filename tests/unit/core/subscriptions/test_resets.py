@@ -73,6 +73,13 @@ def test_a_child_of_what_was_pruned_is_not_anothers_before_its_holder_has_heard(
     assert sent(desk, 101.0)[12]
 
 
+def test_who_says_that_it_holds_what_is_not_there_holds_nothing() -> None:
+    desk = coordinator()
+    assert desk.opened("a", 1, 11, ((0, 2), (9, 0)), (), 100.0)
+    desk.closed("a", 11, 100.0)
+    assert not desk.is_lapsing("a", 2)
+
+
 def test_a_consumer_that_did_not_hear_of_the_reset_gives_up_with_its_session() -> None:
     desk = coordinator()
     assert desk.opened("a", 1, 11, BOTH, (), 100.0, anew=True)

@@ -70,6 +70,12 @@ def test_a_split_that_kafka_refuses_for_good_is_undone_and_says_why(scene: Scene
     assert scene.topic.next_segment_id == 3, "names in Kafka are never used again"
 
 
+def test_a_topic_that_kafka_refuses_for_good_goes_again() -> None:
+    scene = Scene()
+    scene.answer(scene.task(), tasks.TaskFailed("no right to create topics", for_good=True))
+    assert scene.state() is TopicState.DELETING
+
+
 def test_what_may_pass_is_tried_again_after_a_pause_and_given_up_in_the_end(scene: Scene) -> None:
     scene.answer(scene.task(), tasks.TaskFailed("no answer"))
     assert scene.look() == []

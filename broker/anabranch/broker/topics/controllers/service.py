@@ -125,7 +125,7 @@ class TopicService:
         self.settings = msgspec.structs.replace(self.settings, auto_scale=auto_scale)
         now = self.runtime.now()
         for home in self._homes.values():
-            home.controller.configure(auto_scale, now)
+            home.controller.configure(auto_scale)
         self._rounds.configure(auto_scale.interval_s, now)
         self._rounds.look_through(self.open_since)
 
