@@ -11,6 +11,7 @@ from anabranch.core.cluster.settings import Cluster
 from anabranch.core.log.records import SessionChange, SessionOp, UnitMove
 from anabranch.core.sessions.session import Session
 from anabranch.spark_replay.audit.checks.bundles.leases import Leases
+from anabranch.spark_replay.audit.checks.bundles.ownership import Ownership
 from anabranch.spark_replay.audit.checks.cluster.leadership import Leadership
 from anabranch.spark_replay.audit.checks.log.versions import Versions
 from support.history import BROKERS, LEASE_MS, LIVENESS_MS
@@ -96,6 +97,19 @@ def test_the_leader_of_the_snapshot_is_followed_a_lease_later(state: UnitState, 
     assert check.tally.violated == int(led)
 
 
+# --- ownership --------------------------------------------------------------------------------
+
+
+def test_nothing_is_taken_from_a_broker_that_has_a_session_in_the_snapshot() -> None:
+    check = Ownership()
+    check.start(BUNDLE, unit(UnitState.OWNED, HOLDER))
+    check.start(f"session:{HOLDER}", session())
+    check.used(8, "topic:t", BUNDLE, HOLDER)
+    check.moved(9, move(Move.DISCARD), ((BUNDLE, unit(UnitState.FREE)),))
+    text = f"{BUNDLE}: taken from {HOLDER}, whose session is open (DISCARD)"
+    assert (told(check.tally), check.tally.examined) == ([(9, text)], 2)
+
+
 # --- leadership -------------------------------------------------------------------------------
 
 
@@ -115,6 +129,16 @@ def test_only_the_leader_of_the_snapshot_repairs_in_its_epoch() -> None:
             (9, f"{BUNDLE}: RECLAIM by {actor} in epoch {epoch}, but {HOLDER} in epoch 5 led")
         ]
         assert told(check.tally) == ([] if (actor, epoch) == (HOLDER, 5) else expected)
+
+
+def test_a_leader_of_the_snapshot_is_succeeded_once_its_session_is_over() -> None:
+    led = unit(UnitState.OWNED, HOLDER)
+    check = leadership((LEADERSHIP, led), (f"session:{HOLDER}", session()))
+    check.used(8, move(Move.RECLAIM, actor=HOLDER))
+    check.shared(9, expiry(HOLDER))
+    check.shared(10, move(Move.SUCCEED, LEADERSHIP))
+    check.used(11, move(Move.RECLAIM, epoch=6))
+    assert (told(check.tally), check.tally.examined) == ([], 4)
 
 
 def test_where_the_snapshot_has_no_leader_nobody_repairs() -> None:

@@ -60,6 +60,16 @@ def test_a_choice_of_a_broker_that_is_not_the_namespaces_to_have_is_found(
     only(history, CheckName.PLACEMENT, text)
 
 
+def test_a_policy_may_name_a_broker_by_its_address() -> None:
+    history, six = History(), "[::1]:8080"
+    history.found(brokers=(FIRST, six))
+    history.assign(history.units()[1], FIRST)
+    isolates(history, "public/.*", r"\[::1\]")
+    history.wait(60_000)
+    sheds(history, history.units()[1], six)
+    assert violated(audited(history)) == []
+
+
 def test_an_assignment_is_held_against_the_policies_too() -> None:
     history = ready()
     isolates(history, "public/.*", "b1")
@@ -140,6 +150,7 @@ def test_a_grace_period_that_was_set_shorter_or_longer_meanwhile_is_no_fault() -
         (Cause.BALANCE, SOUND, "gives BALANCE as its reason"),
         (Cause.TOPICS, SOUND, "gives TOPICS as its reason"),
         (Cause.UNDERLOADED, replace(SOUND, predicted=0.5), "was to make the deviation 0.500"),
+        (Cause.UNDERLOADED, replace(SOUND, deviation=0.0), "0.200, where it was 0.000"),
     ],
 )
 def test_a_move_without_a_reason_is_found(cause: Cause, grounds: Grounds | None, text: str) -> None:

@@ -212,7 +212,7 @@ def test_a_hole_is_told_once_until_it_is_mended() -> None:
     assert check.tally.violated == 1
     check.accepted(12, move(Move.OWN), ((f"{HOME}/0x90000000_0xffffffff", unit(UnitState.FREE)),))
     check.accepted(13, move(Move.TOMBSTONE), ((LEFT, None),))
-    assert [offset for offset, _ in told(check.tally)] == [9, 13]
+    assert ([offset for offset, _ in told(check.tally)], check.tally.examined) == ([9, 13], 5)
 
 
 def test_a_bundle_that_has_no_bundles_name_is_told() -> None:

@@ -17,6 +17,7 @@ from anabranch.core.log.state import StateReader
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.settings.override import SettingOverride, override_key
 from anabranch.core.topics.topic import TopicMove
+from anabranch.spark_replay.audit.checks.cluster.settings import Overrides
 from anabranch.spark_replay.audit.replay import Rule as SettingRule
 from anabranch.spark_replay.audit.tally import CheckName
 from anabranch.spark_replay.audit.verdict import AuditFindings
@@ -24,6 +25,7 @@ from anabranch.spark_replay.report.summary import Log, Summary, summarized
 from anabranch.spark_replay.report.table import table
 from support.history import BROKERS, DEFAULT, History, Rule, ready
 from support.local_audit import OF_ROLES, audited, not_applicable, only, violated, witness
+from support.local_audit import told as told_of
 from support.role_history import (
     ORDERS,
     administered,
@@ -61,9 +63,13 @@ def test_what_roles_did_with_the_right_to_it_is_sound(parts: int) -> None:
     assert asked(history, "bob", policy(history)) is Verdict.NOT_PERMITTED
     must(asked(history, "boss", grant(history, ORDERS, "ada")))
     assert asked(history, "ada", policy(history)) is Verdict.NOT_PERMITTED
+    must(asked(history, "boss", grant(history, ORDERS, "spiffe://ada", "scale")))
+    must(asked(history, "spiffe://ada", policy(history)))
+    other = administered(history, "public", "ada")
+    assert asked(history, "ada", other) is Verdict.NOT_PERMITTED
     findings = audited(history, parts=parts)
     assert violated(findings) == []
-    assert examined(findings) == 7  # refusals included
+    assert examined(findings) == 10  # refusals included
     assert not not_applicable(findings) & OF_ROLES
 
 
@@ -347,13 +353,16 @@ def test_overrides_that_replace_one_another_are_sound() -> None:
 
 def test_a_replay_from_a_snapshot_goes_on_with_what_is_in_force_there() -> None:
     history = overridden("1000")
+    other = override_change(history, PolicyOp.CREATE, "9", "scalableTopicMergeWindowSeconds")
+    history.accepted(other)
     taken = history.snapshot()
     history.accepted(override_change(history, PolicyOp.UPDATE, "2000"))
     findings = audited(
         history, snapshot=taken, without_before=history.next_offset - 1, setting_fault=setting_fault
     )
     assert violated(findings) == []
-    assert CheckName.SETTINGS not in not_applicable(findings)
+    (report,) = (each for each in findings.checks if each.name is CheckName.SETTINGS)
+    assert report.examined == 3
 
 
 @pytest.mark.parametrize(
@@ -398,6 +407,7 @@ def after(outcome: Outcome, **fields: object) -> Outcome:
     [
         (lambda _, o: after(o, value="4000"), "to '2000' did not give it that value"),
         (lambda _, o: after(o, before=("7",)), "it replaced '7', where '1000' was in force"),
+        (lambda _, o: after(o, before=()), "it replaced nothing, where '1000' was in force"),
         (
             lambda r, _: Outcome(Verdict.ACCEPTED, ((override_key(r.name), None),)),
             "did not give it that value",
@@ -408,6 +418,13 @@ def test_a_fold_that_makes_something_else_of_a_change_is_found(spoil: Spoil, why
     findings = audited(overridden("1000", "2000"), rule=broken(spoil))
     assert CheckName.SETTINGS in violated(findings)
     assert why in witness(findings, CheckName.SETTINGS)
+
+
+def test_an_end_of_what_overrode_nothing_is_found() -> None:
+    check = Overrides()
+    record = override_change(ready(), PolicyOp.DELETE)
+    check.changed(9, record, ((override_key(NAME), None),))
+    assert told_of(check.tally) == [(9, f"{NAME}: DELETE was accepted where nothing overrode it")]
 
 
 def test_a_second_first_override_is_found() -> None:

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from anabranch.core.subscriptions.subscription import SegmentPositions, SubscriptionOp
+from anabranch.core.topics.topic import TopicMove
 from anabranch.spark_replay.audit.checks.topics.segments import SegmentEnds
 from anabranch.spark_replay.audit.tally import CheckName
 from support.local_audit import audited, violated
-from support.topic_history import BILLING, ORDERS, created, reshape, subscription_move
+from support.topic_history import BILLING, ORDERS, created, reshape, subscription_move, topic_move
 
 _Record = tuple[SubscriptionOp, dict[str, Any]]
 
@@ -24,6 +25,7 @@ _READ: _Record = (SubscriptionOp.DRAINED, {"segment_ids": (0,)})
 _NOTED: _Record = (SubscriptionOp.POSITIONS, {"positions": _ENDS})
 _HALF_NOTED: _Record = (SubscriptionOp.POSITIONS, {"positions": _MIDDLE})
 _LATER: _Record = (SubscriptionOp.POSITIONS, {"positions": (SegmentPositions(1, (7, 7)),)})
+_JOINED: _Record = (SubscriptionOp.JOIN, {"consumer": "c"})
 _DELETED: _Record = (SubscriptionOp.DELETE, {})
 _NONE, _HERE = (-1, -1), (0, 0)
 
@@ -39,6 +41,7 @@ _NONE, _HERE = (-1, -1), (0, 0)
         ("sought back, it did not", [_MADE_AT_END, _SOUGHT_BACK, _READ], (100, -1), _HERE, 1),
         ("made again, it did not", [_MADE_AT_END, _DELETED, _MADE, _READ], _NONE, _HERE, 2),
         ("Kafka has forgotten it, not the log", [_MADE, _NOTED, _READ], _NONE, _HERE, 0),
+        ("somebody came meanwhile", [_MADE, _NOTED, _JOINED, _READ], _NONE, _HERE, 0),
         ("retention took the rest", [_MADE, _READ], (10, -1), (100, 100), 0),
         ("a bug: nothing excuses it", [_MADE, _HALF_NOTED, _READ], (10, 60), (90, 99), 1),
     ],
@@ -55,6 +58,7 @@ def test_a_subscription_commits_what_it_has_to_read(
     reshape(history, (0,))
     for op, fields in records:
         history.accepted(subscription_move(history, op, **fields))
+    history.accepted(topic_move(history, TopicMove.UPDATE, properties=("a", "b")))
     place = (ORDERS, 0)
     kafka = SegmentEnds({place: (100, 100)}, {(ORDERS, BILLING, 0): committed}, {place: begins})
     findings = audited(history, segment_ends=kafka)

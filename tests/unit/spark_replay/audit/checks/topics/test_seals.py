@@ -20,10 +20,10 @@ from support.topic_history import ORDERS, Spoil, topic_of, with_part
 class Followed:
     """A topic of two segments with two buckets each, of which 0 is split; a check that watches."""
 
-    def __init__(self) -> None:
+    def __init__(self, segments: int = 2) -> None:
         self.history = History()
         self.history.found()
-        topics.create(self.history, buckets=2)
+        topics.create(self.history, segments=segments, buckets=2)
         self.check = Seals()
         self.check.start(ORDERS, self.topic)
 
@@ -204,6 +204,36 @@ def test_of_two_parents_each_is_judged_by_itself_in_the_order_of_begin(
     followed.move(TopicMove.SEALING)
     followed.move(TopicMove.COMMIT, one_by_one(*spoils), end_offsets=(1, 2, 3, 4))
     assert followed.told() == texts
+
+
+def test_of_three_parents_the_ends_are_those_of_each() -> None:
+    followed = Followed(3)
+    before = followed.topic
+    record = topics.topic_move(followed.history, TopicMove.BEGIN, parents=(0, 1, 2))
+    followed.check.changed(8, record, before, before)
+    sealing = topics.topic_move(followed.history, TopicMove.SEALING)
+    followed.check.changed(9, sealing, before, before)
+    parts = tuple(
+        replace(part, state=SegmentState.SEALED, end_offsets=(part.segment_id, 9))
+        for part in before.segments
+    )
+    ends = (0, 9, 1, 9, 2, 9)
+    commit = topics.topic_move(followed.history, TopicMove.COMMIT, end_offsets=ends)
+    followed.check.changed(10, commit, before, replace(before, segments=parts))
+    assert followed.told() == []
+
+
+@pytest.mark.parametrize("is_sealing", [False, True])
+def test_what_is_under_way_in_a_snapshot_goes_on_from_there(is_sealing: bool) -> None:
+    followed = Followed()
+    followed.begin((0,))
+    if is_sealing:
+        followed.move(TopicMove.SEALING)
+    followed.check = Seals()
+    followed.check.start(ORDERS, followed.topic)
+    record = topics.topic_move(followed.history, TopicMove.ABORT)
+    followed.check.changed(9, record, followed.topic, followed.topic)
+    assert len(followed.told()) == is_sealing
 
 
 @pytest.mark.parametrize(

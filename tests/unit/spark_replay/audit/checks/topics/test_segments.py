@@ -127,6 +127,8 @@ def test_nothing_need_be_committed_of_what_is_empty(split: History) -> None:
     found = msgspec.structs.replace(left(split), sealed=[SealedSegment(ORDERS, 5, empty, 33)])
     tally = check_segments(found, SegmentEnds({PLACE: (0, 1)}, {GROUP: (-1, 1)}), split.now_ms)
     assert (tally.violated, tally.examined) == (0, 3)
+    tally = check_segments(found, SegmentEnds({PLACE: (0, 1)}, {GROUP: (0, 0)}), split.now_ms)
+    assert tally.violated == 1
 
 
 # --- what is left at the end ----------------------------------------------------------------------
@@ -198,7 +200,10 @@ def test_since_when_a_topic_is_in_flight_counts_from_its_last_state() -> None:
 
 def test_a_deleted_topic_leaves_nothing() -> None:
     history = topics.created()
-    topics.reshape(history, (0,))
+    topics.reshape(history, (1,))
+    topics.reshape(history, (2,))
+    two = checks(history).left(history.state)
+    assert two.sealed_count == len(two.sealed) == 2
     history.accepted(topics.topic_move(history, TopicMove.DELETE))
     deleting = checks(history).left(history.state)
     assert (deleting.topics, len(deleting.unfinished), deleting.sealed_count) == (1, 1, 0)
