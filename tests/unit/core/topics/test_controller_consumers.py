@@ -69,6 +69,27 @@ def test_who_leaves_hands_everything_over_at_once(scene: Scene) -> None:
     scene.controller.left("another", "a")
 
 
+def test_who_will_come_back_keeps_its_share(scene: Scene) -> None:
+    scene.join("sub", "a", 1, 11)
+    scene.look()
+    scene.join("sub", "b", 2, 12)
+    scene.controller.left("sub", "a", keeps_share=True)
+    assert scene.pushes() == {12: [0]}
+    assert scene.controller.opened("sub", "a", 1, 13, (), (), scene.now)
+    assert scene.pushes() == {13: [0]}
+
+
+@pytest.mark.parametrize("hung_up", [False, True])
+def test_the_next_process_of_a_name_waits_for_one_that_may_live(
+    scene: Scene, hung_up: bool
+) -> None:
+    scene.join("sub", "a", 1, 11)
+    scene.look()
+    scene.controller.closed("sub", "a", 11, scene.now, hung_up=hung_up)
+    scene.join("sub", "a", 2, 12)
+    assert scene.pushes() == {12: [0] if hung_up else []}
+
+
 def test_a_bucket_that_waits_for_too_long_is_told_of_once(scene: Scene) -> None:
     scene.join("sub", "a", 1, 11)
     scene.look()
