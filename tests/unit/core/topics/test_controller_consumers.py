@@ -58,25 +58,20 @@ def test_a_consumer_that_falls_silent_is_disconnected(scene: Scene) -> None:
     assert CloseConsumer(11, "sub") in scene.look()
 
 
-def test_who_leaves_hands_everything_over_at_once(scene: Scene) -> None:
+@pytest.mark.parametrize("keeps_share", [False, True])
+def test_who_leaves_hands_everything_over_at_once_unless_it_comes_back(
+    scene: Scene, keeps_share: bool
+) -> None:
     scene.join("sub", "a", 1, 11)
     scene.join("sub", "b", 2, 12)
     scene.look()
     scene.controller.heard("sub", "b", 12, (), (), scene.now)
-    scene.controller.left("sub", "a")
-    (push,) = [each for each in scene.look() if isinstance(each, SendAssignment)]
-    assert (push.connection, push.assignment.shares) == (12, ((0, (0, 1, 2, 3)),))
+    scene.controller.left("sub", "a", keeps_share=keeps_share)
+    told = [each for each in scene.look() if isinstance(each, SendAssignment)]
+    assert [each.assignment.shares for each in told if each.connection == 12] == (
+        [] if keeps_share else [((0, (0, 1, 2, 3)),)]
+    )
     scene.controller.left("another", "a")
-
-
-def test_who_will_come_back_keeps_its_share(scene: Scene) -> None:
-    scene.join("sub", "a", 1, 11)
-    scene.look()
-    scene.join("sub", "b", 2, 12)
-    scene.controller.left("sub", "a", keeps_share=True)
-    assert scene.pushes() == {12: [0]}
-    assert scene.controller.opened("sub", "a", 1, 13, (), (), scene.now)
-    assert scene.pushes() == {13: [0]}
 
 
 @pytest.mark.parametrize("hung_up", [False, True])
