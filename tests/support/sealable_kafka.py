@@ -7,6 +7,7 @@ its log.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any, Final, cast
 
 from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigResource
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.segments.sealing import Sealer
@@ -67,6 +68,12 @@ class SealableKafka:
         self.refused: set[str] = set()  # of "write" and "read": what it gives no right to
         self.lockless = 0  # so often it does not answer who wants a lock
         self.look_s: list[float] = []  # that its looks at the offsets had
+        self.brokers = {1}
+        self.changes: dict[str, list[dict[str, str]]] = {}  # of each topic's settings
+        self.lags: dict[int, int] = {}  # so often a broker, when asked, has read of no further one
+        self.read: dict[int, int] = {}  # of so many each broker has read that was asked
+        self._asked: Counter[int] = Counter()  # by broker
+        self.obeying: set[int] = set()  # that had put the first into force when it was probed first
 
     def sealer(self) -> Sealer:
         """A sealer whose clients are all this."""
@@ -105,15 +112,38 @@ class SealableKafka:
                 for each in resource.incremental_configs
                 if each.incremental_operation == AlterConfigOpType.SET
             }
+            self.changes.setdefault(resource.name, []).append(wanted)
             for partition in self.topics[resource.name]:
                 partition.settings.update(wanted)
             answers[resource].set_result(None)
         return answers
 
     def list_topics(self, name: str, timeout: float) -> SimpleNamespace:
-        """Everybody knows who leads; each partition is on one broker, without copies."""
+        """Everybody knows who leads."""
+        assert timeout > 0
         found = SimpleNamespace(error=None, partitions=dict(enumerate(self.topics[name])))
-        return SimpleNamespace(topics={name: found}, brokers={1: None})
+        return SimpleNamespace(topics={name: found}, brokers=dict.fromkeys(self.brokers))
+
+    def describe_configs(
+        self, asked: Sequence[ConfigResource], request_timeout: float
+    ) -> dict[ConfigResource, Future[dict[str, ConfigEntry]]]:
+        """What one broker has read of: each time one change more, unless it lags."""
+        own, *topics = asked
+        broker = int(own.name)
+        assert broker in self.brokers
+        self._asked[broker] += 1
+        self.read[broker] = self._asked[broker] // (1 + self.lags.get(broker, 0))
+        answers: dict[ConfigResource, Future[dict[str, ConfigEntry]]] = {}
+        for each in topics:
+            told = {
+                "max.message.bytes": "1048588",
+                "message.timestamp.after.max.ms": str(2**63 - 1),
+            }
+            for change in self.changes[each.name][: self.read[broker]]:
+                told |= change
+            answers[each] = Future()
+            answers[each].set_result({n: ConfigEntry(n, value) for n, value in told.items()})
+        return answers
 
     def delete_records(self, asked: Sequence[TopicPartition]) -> dict[TopicPartition, Future[Any]]:
         """Takes the lock, once whoever has it gives it up; there is nothing to delete."""
@@ -139,6 +169,8 @@ class SealableKafka:
     ) -> None:
         if partition >= len(self.topics[topic]):
             raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
+        if not self.probes:
+            self.obeying = {broker for broker, read in self.read.items() if read > 1}
         self.probes.append(probe)
         at = self._at(topic, partition)
         at.probes += 1

@@ -110,7 +110,7 @@ def is_sealed(settings: Mapping[str, ConfigEntry]) -> bool:
 
 
 def together(
-    topics: Iterable[SegmentTopic], most: int, of_topic: int = 0
+    topics: Iterable[SegmentTopic], most: int, of_topic: int
 ) -> Iterator[list[SegmentTopic]]:
     """The topics in as few runs as requests may hold, of `most` partitions each.
 

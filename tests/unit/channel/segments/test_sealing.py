@@ -196,16 +196,31 @@ def test_a_partition_that_kafka_does_not_know_for_a_while_is_asked_for_again() -
 
     def list_topics(name: str, timeout: float) -> Any:
         nonlocal looks
-        looks += 1
-        if looks < 5:
+        looks += bool(kafka.probes)
+        if looks in (1, 3, 4):  # of the partitions, and of who leads them
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
-        if looks == 5:
+        if looks == 2:
             kafka.topics["a"] = [*kafka.topics["a"], sealed_later]
         return known(name, timeout)
 
     kafka.list_topics = list_topics  # type: ignore[method-assign]
     deadline = Deadline(cast(KafkaConnection, kafka), WAIT_S, lambda: None)
     assert kafka.sealer().seal([SegmentTopic("a", 2)], deadline) == {"a": (3, 4)}
+
+
+def test_every_broker_that_has_a_copy_has_put_the_seal_into_force_before_a_leader_is_probed() -> (
+    None
+):
+    kafka = SealableKafka(
+        a=[Partition(3, 3, replicas=(1, 2)), Partition(4, 4, replicas=(3, 1, 9)), Partition(5, 5)],
+        b=[Partition(6, 6, replicas=(1, 4))],
+    )
+    kafka.brokers = {1, 2, 3, 4, 5}  # 9 is gone, and 5 has no copy
+    kafka.lags = {2: 1, 4: 3}
+    assert sealed(kafka) == {"a": (3, 4, 5), "b": (6,)}
+    assert kafka.obeying == set(kafka.read) == {1, 2, 3, 4}
+    stamps = {int(kafka.changes[name][-1]["message.timestamp.after.max.ms"]) for name in "ab"}
+    assert all(FUTURE_MS_MAX < stamp < 1 << 55 for stamp in stamps)
 
 
 def test_closing_ends_both_clients() -> None:
@@ -233,6 +248,8 @@ def test_no_request_makes_more_records_than_kafka_takes_and_none_is_left_out(
     topics = [SegmentTopic(f"t{number}", partitions) for number in range(count)]
     runs = list(together(topics, admin._RECORDS_AT_ONCE, admin._RECORDS_OF_TOPIC))
     assert [topic for run in runs for topic in run] == topics
+    four = [SegmentTopic(name, 2) for name in "abcd"]
+    assert list(together(four, 6, 1)) == [four[:2], four[2:]]
     records = [sum(10 + topic.partitions for topic in run) for run in runs]
     assert max(records) < KAFKA_RECORDS_MAX
     assert len(runs) <= 1 + sum(records) // 8_000
