@@ -51,6 +51,10 @@ def test_scram_is_spoken_as_its_rfc_shows_it() -> None:
         [_ANSWERS[0], ""],
         [_ANSWERS[0].replace("r=r", "r=x")],
         ["not a challenge"],
+        [_ANSWERS[0], "v=\u00e9"],
+        [_ANSWERS[0].replace("W22Z", "*")],
+        # Each would keep a node busy for an hour, or fail it, or let a password be guessed.
+        *([_ANSWERS[0].replace("i=4096", f"i={rounds}")] for rounds in (2**31 - 1, 2**70, 0, 100)),
     ],
 )
 def test_whoever_does_not_know_the_password_is_not_taken_for_kafka(answers: list[str]) -> None:
