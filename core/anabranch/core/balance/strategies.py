@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec.structs import astuple
 
 from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData
 from anabranch.core.balance.counters import SplitReason, UnloadReason
@@ -104,6 +105,8 @@ class Strategies:
             found: dict[str, WantedMove] = {}
             for each in answer:
                 _must_be(each, WantedMove)
+                for said, wanted in zip(astuple(each), (str, str, UnloadReason), strict=True):
+                    _must_be(said, wanted)
                 _must(each.bundle in reported, f"no broker has reported bundle {each.bundle!r}")
                 _must(each.bundle not in found, f"{each.bundle} is named twice")
                 _must(each.destination in view.loads, f"{each.destination!r} has no load")
@@ -149,6 +152,8 @@ class Strategies:
             found: dict[str, Cut] = {}
             for each in answer:
                 _must_be(each, Cut)
+                for said, wanted in zip(astuple(each), (str, SplitReason, str), strict=False):
+                    _must_be(said, wanted)
                 _must(each.bundle in loads, f"{each.bundle!r} is no bundle that was measured")
                 _must(each.bundle not in found, f"{each.bundle} is named twice")
                 _must(each.reason in _SPLITS, f"{each.reason!r} is no reason to split a bundle")
@@ -212,7 +217,8 @@ _SPLITS: Final = frozenset(set(SplitReason) - {SplitReason.ADMIN, SplitReason.UN
 
 
 def _must_be(answer: object, wanted: type) -> None:
-    _must(isinstance(answer, wanted), f"it answered {answer!r:.100}, which is no {wanted.__name__}")
+    """Just that type: a record on the log takes no other string or number."""
+    _must(type(answer) is wanted, f"it answered {answer!r:.100}, which is no {wanted.__name__}")
 
 
 def _must(holds: bool, fault: str) -> None:

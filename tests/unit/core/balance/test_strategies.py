@@ -47,6 +47,12 @@ VIEW = view_of(
 )
 
 
+class Text(str):
+    """As numpy's: equal to a string, and no record takes it."""
+
+    __slots__ = ()
+
+
 def own(kind: StrategyKind, strategy: Callable[..., Any]) -> Strategies:
     return Strategies({kind: {"own": strategy}})
 
@@ -115,6 +121,8 @@ def test_what_may_not_move_stays_whatever_a_strategy_asks(
         (shedder(WantedMove(X, "z:80")), "'z:80' has no load"),
         (shedder(WantedMove(X, A)), f"{A} has {X} already"),
         (shedder(WantedMove(X, B, UnloadReason.ADMIN)), "is no reason to move a bundle"),
+        (shedder(WantedMove(X, B, "Overloaded")), "is no UnloadReason"),  # type: ignore[arg-type]
+        (shedder(WantedMove(X, Text(B))), "which is no str"),
         (own(StrategyKind.SHEDDER, lambda view, settings: view.loads.clear()), "AttributeError"),
     ],
 )
@@ -155,7 +163,7 @@ def test_an_assignment_of_one_s_own_chooses_among_those_that_all_filters_left() 
     assert (broker, strategy_of(rule)) == (A, "own")
 
 
-@pytest.mark.parametrize("answer", [raises, lambda *_: B, lambda *_: "", lambda *_: 7])
+@pytest.mark.parametrize("answer", [raises, lambda *_: B, lambda *_: "", lambda *_: Text(A)])
 def test_an_assignment_that_makes_no_sense_is_named_and_the_built_in_one_goes_on(
     answer: Callable[..., Any],
 ) -> None:
@@ -199,6 +207,7 @@ def test_a_split_of_one_s_own_decides_what_is_cut_and_where() -> None:
         lambda *_: [Cut(X, SplitReason.ADMIN)],
         lambda *_: [Cut(X, SplitReason.TOPICS, "", 0x40000000)],
         lambda *_: [Cut(X, SplitReason.TOPICS, "", 0.5)],  # type: ignore[arg-type]
+        lambda *_: [Cut(X, "Topics")],  # type: ignore[arg-type]
     ],
 )
 def test_a_split_that_makes_no_sense_is_named_and_the_built_in_one_goes_on(
