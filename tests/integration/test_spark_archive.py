@@ -144,7 +144,7 @@ def test_a_moved_archive_is_read_and_gone_on_with_and_tells_what_it_lacks(
     spark: SparkSession, kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
 ) -> None:
     topics = make_topics(kafka, topic_prefix)
-    home, away = tmp_path / "home", tmp_path / "a way"
+    home, away = tmp_path / "home", tmp_path / "a way [2] {b}"
     history = mixed()
     history.registers("river")
     name_archive(kafka, topics, home, "river")

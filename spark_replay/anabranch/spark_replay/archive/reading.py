@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -18,6 +20,8 @@ from anabranch.spark_replay.archive.contents import (
 from anabranch.spark_replay.archive.folders import Folder, Place, folder_at
 from anabranch.spark_replay.archive.identity import read_identity
 from anabranch.spark_replay.sources import LOG_COLUMNS, METADATA_LOG, AuditError, Extent
+
+_OF_PATTERNS: Final = re.compile(r"[][{}*?\\]")
 
 
 def read_archive(spark: SparkSession, place: Place | None) -> DataFrame | None:
@@ -99,4 +103,5 @@ def _held(
 
 
 def _urls(folder: Folder, files: Sequence[ListedFile]) -> list[str]:
-    return [f"{folder.url}/{file.name}" for file in files]
+    """For Spark, which takes some characters of a name for a pattern's."""
+    return [_OF_PATTERNS.sub(r"\\\g<0>", f"{folder.url}/{file.name}") for file in files]
