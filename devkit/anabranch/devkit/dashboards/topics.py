@@ -335,6 +335,15 @@ CLIENTS: Final = Dashboard(
             "From when the leader read it until Kafka had its ACLs.",
         ),
         lines(
+            "Positions that others changed",
+            PanelUnit.PER_SECOND,
+            "Put right again, of stream subscriptions.",
+            Query(
+                f"sum(rate(anabranch_subscription_positions_changed_total{RATE_INTERVAL}))",
+                "changes",
+            ),
+        ),
+        lines(
             "Connections by node",
             PanelUnit.COUNT,
             "Of clients, and over HTTP.",
