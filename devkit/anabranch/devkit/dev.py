@@ -94,10 +94,11 @@ def dev(
 ) -> None:
     """Run an embedded Kafka and some nodes on this machine.
 
-    Prints a line that starts with `ready` when all nodes serve. Ctrl-C or SIGTERM stops them all:
-    the nodes hand their bundles over or free them, then Kafka ends. No process stays, whatever
-    happens to this one. A node that ends by itself, or is killed, is started again: after some
-    seconds, so that the others take over first, and later each time that it ends soon.
+    Prints a line that starts with `ready` when all nodes serve. SIGTERM stops them all: the nodes
+    hand their bundles over or free them, then Kafka ends. So does Ctrl-C, which kills what has not
+    ended within 3 s. No process stays, whatever happens to this one. A node that ends by itself, or
+    is killed, is started again: after some seconds, so that the others take over first, and later
+    each time that it ends soon.
 
     With --secure the ports of nodes and of Kafka are with TLS, and they ask who comes and may do
     what. Authority, certificates, secret and tokens are made in the folder `security` of

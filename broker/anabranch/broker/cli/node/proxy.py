@@ -51,8 +51,8 @@ def proxy(
 
     Messages do not go through it: its clients reach Kafka themselves (`anabranch doctor --url`
     checks that). Settings come from --config, then the environment (ANABRANCH_ and the setting's
-    name), then flags; later ones win. SIGTERM or Ctrl-C ends it once what is under way is answered
-    (a second signal at once). Log lines go to standard error.
+    name), then flags; later ones win. SIGTERM ends it once what is under way is answered (a
+    second signal at once); so does Ctrl-C, within 3 s. Log lines go to standard error.
 
     Exit status 0: stopped as asked. 2: did not start.
     """
