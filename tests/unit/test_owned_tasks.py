@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,6 +28,11 @@ def _unowned(code: str) -> Iterator[int]:
         each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
     catching = {each.name for each in functions if "except Exception" in ast.unparse(each)}
+    looking = {
+        each.name
+        for each in functions
+        if any(f".{how}()" in ast.unparse(each) for how in ("exception", "result"))
+    }
     made = [
         (function, each)
         for function in functions
@@ -38,11 +43,11 @@ def _unowned(code: str) -> Iterator[int]:
         work = call.args[0]
         if isinstance(work, ast.Call) and ast.unparse(work.func).removeprefix("self.") in catching:
             continue
-        if not any(_sees(node, call, function) for node in ast.walk(function)):
+        if not any(_sees(node, call, function, looking) for node in ast.walk(function)):
             yield call.lineno
 
 
-def _sees(node: ast.AST, call: ast.Call, function: ast.AST) -> bool:
+def _sees(node: ast.AST, call: ast.Call, function: ast.AST, looking: Collection[str]) -> bool:
     if isinstance(node, ast.Return | ast.Await):
         return call in ast.walk(node) or any(
             f" {name}" in ast.unparse(node).replace("(", " ") for name in _names(call, function)
@@ -51,7 +56,7 @@ def _sees(node: ast.AST, call: ast.Call, function: ast.AST) -> bool:
         return False
     if node.func.attr != "add_done_callback" or not node.args:
         return False
-    looks = not isinstance(node.args[0], ast.Lambda) and ".discard" not in ast.unparse(node.args[0])
+    looks = ast.unparse(node.args[0]).rpartition(".")[2] in looking
     return looks and ast.unparse(node.func.value) in _names(call, function)
 
 
@@ -81,7 +86,8 @@ def test_each_task_has_an_owner_who_sees_its_fault() -> None:
     [
         ("self.t = asyncio.create_task(self.go())", False),
         ("t = asyncio.create_task(go()); t.add_done_callback(self.ts.discard)", False),
-        ("t = asyncio.create_task(go()); t.add_done_callback(self.ended)", True),
+        ("t = asyncio.create_task(go()); t.add_done_callback(self.f)", False),
+        ("t = asyncio.create_task(go()); t.add_done_callback(f); t.exception()", True),
         ("t = asyncio.create_task(go()); await asyncio.shield(t)", True),
         ("return asyncio.create_task(go())", True),
         ("async with asyncio.TaskGroup() as group: group.create_task(go())", True),

@@ -25,7 +25,7 @@ from anabranch.core.strangers import (
     stranger_of,
 )
 from anabranch.wire import clock
-from anabranch.wire.supervised import kept_going
+from anabranch.wire.supervised import kept_going, supervised
 
 UNDER_WAY_MAX: Final = 256  # hand-shakes of one port at once
 REFUSALS: Final = (
@@ -105,7 +105,7 @@ class Handshakes:
             self._begin(accepted, name[0], f"{name[0]}:{name[1]}")
 
     def _begin(self, accepted: socket.socket, host: str, peer: str) -> None:
-        task = asyncio.create_task(self._shake(peer))
+        task = supervised(self._shake(peer), "hand-shake")
         self._under_way.add(task)
         self._waiting[task] = accepted
         task.add_done_callback(self._over)
