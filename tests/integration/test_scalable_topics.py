@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import defaultdict
 from pathlib import Path
 
@@ -155,37 +154,6 @@ async def test_the_next_controller_goes_on_under_load(
         assert wrong(found, sent) == []
         await until(lambda: received == sent, WAIT_S)
         receiving.cancel()
-
-
-@pytest.mark.long
-async def test_a_seek_whose_controller_dies_once_it_is_logged_is_done(
-    kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
-) -> None:
-    values = [b"%d" % number for number in range(20)]
-    async with (
-        local_topic(kafka, topic_prefix, tmp_path) as at,
-        Client(at.node.settings.service_url) as client,
-    ):
-        producer = await client.create_producer(at.topic)
-        consumer = await client.subscribe(at.topic, "billing")
-
-        async def received(count: int) -> list[bytes]:
-            found: list[bytes] = []
-            while len(found) < count:
-                message = await consumer.receive(WAIT_S)
-                found.append(message.value)
-                consumer.acknowledge(message)
-            return found
-
-        now = round(time.time() * 1000)
-        for number, value in enumerate(values):
-            await producer.send(value, b"key", event_time_ms=now + number)
-        assert await received(20) == values
-        await at.asked(
-            Point.RESET_LOGGED, "POST", f"/subscriptions/billing/seek?timestamp={now + 7}"
-        )
-        assert await received(13) == values[7:]
-        await consumer.close()
 
 
 @pytest.mark.long

@@ -97,7 +97,7 @@ config list
 config unset lookupTimeoutMillis
 log tail --no-follow
 doctor --url URL
-topics delete {TOPIC} --yes
+topics delete {TOPIC} --yes --force
 topics delete {TOPIC}-jobs-DLQ --yes
 namespaces delete acme/shop
 tenants delete acme

@@ -24,7 +24,6 @@ class Point(Enum):
     LIMIT_SET = (Sealer, "_configure", True)
     ONE_PARTITION_REFUSES = (Sealer, "_probe", True)
     TOPICS_DELETED = (SegmentAdmin, "delete", True)
-    RESET_LOGGED = (SegmentAdmin, "delete_groups", False)
 
 
 def doom(point: Point) -> None:
