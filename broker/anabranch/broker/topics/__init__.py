@@ -7,6 +7,7 @@
 `watches`: who follows their layouts.
 `transactions`: what keeps sealed segments from being read.
 `placement`, `kafka_drains`: Kafka's brokers, where segments lie.
+`recurring`: what is looked at again and again.
 `segment_looks`, `restoring`: what somebody else has made of segments in Kafka, and what helps.
 `metrics`: what a node tells of its topics.
 """

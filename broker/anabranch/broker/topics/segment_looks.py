@@ -28,6 +28,7 @@ from prometheus_client.registry import Collector
 from anabranch.broker.errors import UnavailableError
 from anabranch.broker.logging import get_logger
 from anabranch.broker.topics.controllers.service import TopicService
+from anabranch.broker.topics.recurring import Recurring
 from anabranch.broker.topics.watches import OwnedTopics
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.kafka.offsets import Place
@@ -101,11 +102,9 @@ class SegmentLooks(Collector):
         self._ids: dict[Key, str] = {}  # of Kafka's topics, where the log has none
         self._strays: dict[Key, str] = {}
         self._suspects: set[Key] = set()  # of which it is read whether there are strays
-        self._next_at = now() + _INTERVAL_S
-        self._task: asyncio.Task[None] | None = None
+        self._recurring = Recurring(service, "segments were looked at", self._try, _INTERVAL_S, now)
         self._why = ""  # the last look failed
         self._log = get_logger(broker=self._runtime.core.me)
-        service.tickers.append(self._ticked)
         self._runtime.worries.append(self._concerns)
 
     def of(self, name: str, incarnation: int, segment_id: int) -> list[str]:
@@ -129,9 +128,7 @@ class SegmentLooks(Collector):
 
     async def stop(self) -> None:
         """Ends what is under way."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._recurring.stop()
 
     def collect(self) -> Iterable[Metric]:
         family = GaugeMetricFamily(
@@ -163,12 +160,7 @@ class SegmentLooks(Collector):
         part = topic.segment(segment_id) if topic is not None else None
         return str(segment_id) if part is None else part.descriptor
 
-    def _ticked(self) -> None:
-        if self._task is None and self._now() >= self._next_at:
-            self._task = asyncio.create_task(self._round(), name="look at segments")
-
-    async def _round(self) -> None:
-        began = self._now()
+    async def _try(self) -> None:
         try:
             await self.round()
             self._why = ""
@@ -176,12 +168,6 @@ class SegmentLooks(Collector):
             if self._why != str(error):
                 self._why = str(error)
                 self._log.warning("segments.not_looked_at", why=self._why)
-        except Exception as error:  # noqa: BLE001 - a node that silently missed this would be worse
-            self._log.error("node.fault", exc_info=error)
-            self._runtime.fail(f"a fault while segments were looked at: {error}")
-        now = self._now()
-        self._next_at = max(began + _INTERVAL_S, 2 * now - began)
-        self._task = None
 
     async def round(self) -> None:
         """Looks at all segments that this node controls, and does what follows."""

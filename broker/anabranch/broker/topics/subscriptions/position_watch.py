@@ -10,8 +10,6 @@ has the consumers commit once more; where nobody consumes, it tells Kafka itself
 
 from __future__ import annotations
 
-import asyncio
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
@@ -22,6 +20,7 @@ import msgspec
 from anabranch.broker.errors import OperationError
 from anabranch.broker.logging import get_logger
 from anabranch.broker.topics.controllers.access import TopicAccess
+from anabranch.broker.topics.recurring import Recurring
 from anabranch.broker.topics.subscriptions.consumers import Consumers
 from anabranch.broker.topics.subscriptions.groups import written_parts
 from anabranch.broker.topics.subscriptions.positions import Group, Positions, reading_groups
@@ -73,39 +72,27 @@ class PositionWatch:
         self._positions = positions
         self._owned = owned
         self._now = now
+        self._recurring = Recurring(
+            access.service, "positions were watched", self._try, LOOK_S, now
+        )
         self._view: object = None  # that `_streams` was read of
         self._streams: dict[str, tuple[_Asked, ...]] = {}  # by topic, until it changes
         self._wrong: dict[tuple[str, str], _Wrong] = {}
         self._kept = 0  # in this round
         self._troubles: set[str] = set()  # of this round
         self._told: set[str] = set()  # those of the one before
-        self._next_at = now() + LOOK_S
-        self._task: asyncio.Task[None] | None = None
         self._log = get_logger(broker=access.runtime.core.me)
-        access.service.tickers.append(self._ticked)
         access.service.listeners.append(self._changed)
-
-    def _ticked(self) -> None:
-        if self._task is None and self._now() >= self._next_at:
-            self._task = asyncio.create_task(self._round(), name="watch positions")
 
     def _changed(self, topics: list[str], _units: list[str]) -> None:
         for name in topics:
             self._streams.pop(name, None)
 
-    async def _round(self) -> None:
-        """What takes long is begun again after as long at least."""
-        began = self._now()
+    async def _try(self) -> None:
         try:
             await self.round()
         except OperationError as error:
             self._failed(error)
-        except Exception as error:  # noqa: BLE001 - a node that silently saw nothing would be worse
-            self._log.error("node.fault", exc_info=error)
-            self._access.runtime.fail(f"a fault while positions were watched: {error}")
-        now = self._now()
-        self._next_at = max(began + LOOK_S, 2 * now - began)
-        self._task = None
 
     def _failed(self, error: OperationError) -> None:
         """The next round tries again."""
@@ -115,10 +102,7 @@ class PositionWatch:
 
     async def stop(self) -> None:
         """Ends what is under way; a question that Kafka was asked has a deadline of its own."""
-        self._next_at = math.inf
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._recurring.stop()
         await self._positions.stop()
 
     async def round(self) -> None:

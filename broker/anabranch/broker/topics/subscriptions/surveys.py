@@ -26,6 +26,7 @@ from anabranch.broker.errors import KafkaFailedError, OperationError, Unavailabl
 from anabranch.broker.logging import get_logger
 from anabranch.broker.topics.controllers.access import TopicAccess
 from anabranch.broker.topics.metrics import TopicSample
+from anabranch.broker.topics.recurring import Recurring
 from anabranch.broker.topics.subscriptions.consumers import Consumers
 from anabranch.broker.topics.subscriptions.groups import StrayGroups, written_parts
 from anabranch.broker.topics.subscriptions.position_watch import PositionWatch
@@ -104,34 +105,16 @@ class TopicSurveys:
         self.strays = StrayGroups(access.service, consumers.groups, positions)
         self._rounds = 0
         self._retained: dict[str, set[str]] = {}  # topics, and which Kafka topics of each
-        self._next_at = now() + interval_s
-        self._task: asyncio.Task[None] | None = None
+        self._recurring = Recurring(
+            access.service, "subscriptions were kept", self.round, interval_s, now
+        )
         self._log = get_logger(broker=access.runtime.core.me)
-        access.service.tickers.append(self._ticked)
-
-    def _ticked(self) -> None:
-        if self._task is None and self._now() >= self._next_at:
-            self._task = asyncio.create_task(self._round(), name="survey topics")
-
-    async def _round(self) -> None:
-        """What takes long is begun again after as long at least: others need Kafka, too."""
-        began = self._now()
-        try:
-            await self.round()
-        except Exception as error:  # noqa: BLE001 - a node that silently kept nothing would be worse
-            self._log.error("node.fault", exc_info=error)
-            self._runtime.fail(f"a fault while subscriptions were kept: {error}")
-        now = self._now()
-        self._next_at = max(began + self._interval_s, 2 * now - began)
-        self._task = None
 
     async def stop(self) -> None:
         """Ends what is under way; a question that Kafka was asked has a deadline of its own."""
         await self._owned.stop()
         await self.watch.stop()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._recurring.stop()
         await self._positions.stop()
 
     async def round(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -145,15 +144,6 @@ async def test_what_kafka_refuses_to_put_right_is_told_once(
         for _ in range(2):
             await watch.round()
         assert watch.found == {PositionFinding.OVERWRITTEN: 1}
-
-
-async def test_nothing_is_looked_at_once_a_watch_is_stopped() -> None:
-    async with kept_topic() as kept:
-        watch = kept.topics.surveys.watch
-        await watch.stop()
-        watch._now = lambda: kept.node.runtime.now() + 10 * position_watch.LOOK_S
-        kept.cluster.tick()
-        assert "watch positions" not in {each.get_name() for each in asyncio.all_tasks()}
 
 
 async def test_a_subscription_that_is_no_more_is_forgotten() -> None:
