@@ -1,7 +1,7 @@
 """Balance (PIP-192, "Load Data Models"): loads, who may take a bundle, what to unload and to split.
 
 `settings`: all of it that can be set.
-`usage`: how much of a resource is used; `spread`: how far loads lie apart.
+`usage`: how much of a resource is used, and how far loads lie apart.
 `broker_load`: what a broker says of itself, and when.
 `bundle_load`: what a broker does for its bundles, and which of them it reports.
 `reports`: what a broker tells of both, measurement by measurement.
@@ -39,7 +39,6 @@ __all__ = [
     "settings",
     "shedding",
     "splitting",
-    "spread",
     "strategies",
     "usage",
 ]

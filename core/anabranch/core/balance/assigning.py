@@ -17,8 +17,8 @@ from anabranch.core.balance.filters import Candidate, Terms, owned_in_group
 from anabranch.core.balance.least_usage import Choice, choose
 from anabranch.core.balance.policies import Policies
 from anabranch.core.balance.settings import BalanceSettings
-from anabranch.core.balance.spread import deviation_of
 from anabranch.core.balance.strategies import Strategies, StrategyKind
+from anabranch.core.balance.usage import deviation_of
 from anabranch.core.bundles.placement import Chosen, choose_broker
 from anabranch.core.log.grounds import WEIGHED_MAX, Grounds, Weighed, rule_of
 from anabranch.core.log.state import StateQueries

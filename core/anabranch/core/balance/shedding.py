@@ -30,8 +30,8 @@ from anabranch.core.balance.offload import (
     offload,
 )
 from anabranch.core.balance.settings import NAMES, BalanceSettings
-from anabranch.core.balance.spread import spread
 from anabranch.core.balance.strategies import Strategies, StrategyKind, WantedMove, reported_by
+from anabranch.core.balance.usage import spread
 
 _OVERLOADED, _UNDERLOADED = UnloadReason.OVERLOADED, UnloadReason.UNDERLOADED
 _UNDER_MAX: Final = 0.5

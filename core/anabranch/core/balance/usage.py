@@ -1,8 +1,9 @@
-"""`ResourceUsage`: how much of a resource is used, and how much there is."""
+"""`ResourceUsage`: how much of a resource is used, and there is; how far loads lie apart."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Final
 
 import msgspec
@@ -50,3 +51,24 @@ def percent_of_change(before: float, now: float) -> float:
     if before == 0:
         return 0.0 if now == 0 else math.inf
     return 100 * abs((before - now) / before)
+
+
+def spread(values: Collection[float]) -> tuple[float, float]:
+    """Mean and variance of all of them (none is a sample), of one value at least.
+
+    Equal values have no variance, though their rounded sum may not be a multiple of them.
+
+    >>> spread([0.003] * 3)
+    (0.003, 0.0)
+    """
+    mean = min(max(math.fsum(values) / len(values), min(values)), max(values))
+    return mean, math.fsum((each - mean) ** 2 for each in values) / len(values)
+
+
+def deviation_of(values: Collection[float]) -> float:
+    """The standard deviation of some values; 0 of none.
+
+    >>> deviation_of([0.2, 0.4])
+    0.1
+    """
+    return math.sqrt(spread(values)[1]) if values else 0.0

@@ -26,8 +26,8 @@ from anabranch.core.balance.recording import BundleLine, LoadRecording
 from anabranch.core.balance.reports import BrokerReports, Resources, sample_of
 from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.balance.shedding import Unload
-from anabranch.core.balance.spread import deviation_of
 from anabranch.core.balance.strategies import Strategies
+from anabranch.core.balance.usage import deviation_of
 from anabranch.core.log.grounds import BUILT_IN
 from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.ring import split_bundle_name
