@@ -32,6 +32,15 @@ def said_as(name: str, data: bytes | None) -> dict[str, str | None]:
         return {name: data.decode(errors="replace"), f"{name}Base64": encoded}
 
 
+def shown(data: bytes | None) -> str:
+    r"""Bytes as a field of a line, as text; - for none.
+
+    >>> shown(b"eve"), shown(None), shown(b"\xff")
+    ('eve', '-', '�')
+    """
+    return "-" if data is None else data.decode(errors="replace")
+
+
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Columns as wide as their widest cell."""
     rows = [[escaped(cell) for cell in row] for row in rows]

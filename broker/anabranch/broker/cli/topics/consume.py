@@ -7,14 +7,14 @@ import functools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import click
 import msgspec
 
 from anabranch.broker.cli.shared.api import json_lines_option, url_option
 from anabranch.broker.cli.shared.numbers import POSITIVE
-from anabranch.broker.cli.shared.output import said_as
+from anabranch.broker.cli.shared.output import said_as, shown
 from anabranch.broker.cli.shared.terminal import print_data
 from anabranch.broker.cli.topics.sdk import (
     client_options,
@@ -319,7 +319,7 @@ def print_line(message: Message, *, named: bool = False, raw: bool = False) -> N
     """With its place, between tabs; `named`: the topic, too; `raw`: also on a terminal as it is."""
     where = f"{message.segment_id}/{message.bucket}@{message.offset}"
     topic = [message.topic] if named else []
-    print_data([*topic, where, _text(message.key), _text(message.value)], raw=raw)
+    print_data([*topic, where, shown(message.key), shown(message.value)], raw=raw)
 
 
 def print_json(message: Message, *, named: bool = False) -> None:
@@ -335,7 +335,3 @@ def print_json(message: Message, *, named: bool = False) -> None:
         "offset": message.offset,
     }
     click.echo(msgspec.json.encode(said).decode())
-
-
-def _text(data: Any) -> str:
-    return "-" if data is None else data.decode(errors="replace")

@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from anabranch.broker.cli.shared.api import json_lines_option, url_option
-from anabranch.broker.cli.shared.output import said_as
+from anabranch.broker.cli.shared.output import said_as, shown
 from anabranch.broker.cli.topics.lines import InputMessage
 from anabranch.broker.cli.topics.sdk import (
     client_options,
@@ -145,7 +145,7 @@ class _Sender:
                 self._say(msgspec.json.encode(_document(number, said.key, result)).decode())
             elif self._verbose:
                 self._say(
-                    f"{number}  {_text(said.key)}  segment {result.segment_id}, bucket "
+                    f"{number}  {shown(said.key)}  segment {result.segment_id}, bucket "
                     f"{result.bucket}, offset {result.offset}"
                 )
 
@@ -223,10 +223,6 @@ def _header(text: str) -> tuple[str, str]:
     if not sep or not name:
         raise click.BadParameter(f"{text!r} is not of the form k=v", param_hint="--header")
     return name, value
-
-
-def _text(key: bytes | None) -> str:
-    return "-" if key is None else key.decode(errors="replace")
 
 
 async def _chunks(file: BinaryIO, stopping: asyncio.Event) -> AsyncIterator[bytes]:

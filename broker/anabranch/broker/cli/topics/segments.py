@@ -19,7 +19,7 @@ from anabranch.broker.cli.shared.api import (
     json_lines_option,
     url_option,
 )
-from anabranch.broker.cli.shared.output import said_as
+from anabranch.broker.cli.shared.output import said_as, shown
 from anabranch.broker.cli.shared.streams import can_be_asked
 from anabranch.broker.cli.shared.terminal import print_data
 from anabranch.broker.cli.topics.sdk import client_options, open_client
@@ -244,5 +244,5 @@ def _show(message: Message, as_json: bool) -> None:
         }
         click.echo(msgspec.json.encode(said).decode())
     else:
-        shown = ("-" if data is None else data.decode(errors="replace") for data in (key, value))
-        print_data([f"{message.partition()}@{message.offset()}", *shown])
+        place = f"{message.partition()}@{message.offset()}"
+        print_data([place, shown(key), shown(value)])
