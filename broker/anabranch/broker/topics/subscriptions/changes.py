@@ -68,8 +68,9 @@ class Resets:
 
         Its consumers are told to subscribe again. Raises NotFoundError, PreconditionError for a
         kind whose positions are not the controller's, ConflictError for a queue that is being
-        consumed, or may be, and KafkaFailedError or UnavailableError when Kafka does not do its
-        part, or not in time. Nobody else changes the subscription until all of it is over.
+        consumed, or may be, or for what was deleted meanwhile and made anew, and KafkaFailedError
+        or UnavailableError when Kafka does not do its part, or not in time. Nobody else changes the
+        subscription until all of it is over.
         """
         async with self._consumers.alone(topic, subscription, self.timeout_s):
             before = self._consumers.known(topic, subscription)
@@ -79,14 +80,15 @@ class Resets:
             begin = await self._beginnings.of(topic, timestamp_ms, before.kind)
             why = f"subscription {subscription} of {full_name(topic)} was put somewhere else"
             self._access.service.dismiss({topic}, why, subscription)
-            await self._consumers.change(
-                topic,
-                subscription,
-                SubscriptionOp.RESET,
-                begin=begin,
-            )
+            op = SubscriptionOp.RESET
+            moved = await self._consumers.change(topic, subscription, op, begin=begin)
             # It was deleted meanwhile, with its topic, where it is not known any more.
             self._consumers.known(topic, subscription)
+            if moved is None:
+                raise ConflictError(
+                    f"subscription {subscription} of {full_name(topic)} was deleted meanwhile, and "
+                    "made anew: try again"
+                )
             if before.kind is SubscriptionKind.QUEUE:
                 await self._start_share_group(topic, subscription)
         self._log.info(

@@ -404,8 +404,8 @@ class Consumers:
         *,
         begin: StartPositions | None = None,
         **fields: Any,
-    ) -> None:
-        """Does nothing where what is asked for is so already: somebody else was as fast.
+    ) -> SubscriptionChange | None:
+        """The record of it; None where what is asked for is so already: somebody else was as fast.
 
         `begin`: where it begins, as was found a moment ago.
         """
@@ -438,4 +438,4 @@ class Consumers:
         refusals = {**self._access.refusals(topic), **dict.fromkeys(_SO_ALREADY)}
         if room is not None:
             refusals[Verdict.LIMIT_REACHED] = room.full
-        await self.proposals.settle(build, refusals, self.proposals.deadline(self.timeout_s))
+        return await self.proposals.settle(build, refusals, self.proposals.deadline(self.timeout_s))

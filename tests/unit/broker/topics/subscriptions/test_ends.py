@@ -10,8 +10,9 @@ import pytest
 from anabranch.broker.errors import ConflictError, DeadlineExceededError, NotFoundError
 from anabranch.channel.codec import read_entry
 from anabranch.channel.kafka.offsets import EARLIEST, LATEST
+from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import SubscriptionChange
-from anabranch.core.subscriptions.subscription import SubscriptionKind
+from anabranch.core.subscriptions.subscription import SubscriptionKind, SubscriptionOp
 from anabranch.core.topics.guards import controller_of
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.errors import RefusedError
@@ -120,6 +121,29 @@ async def test_a_seek_of_what_was_deleted_meanwhile_with_its_topic_changes_nothi
         with pytest.raises(NotFoundError, match="Subscription not found"):
             await seeking
         assert kept.node.view.subscription(NAME, "billing") is None
+
+
+async def test_a_seek_that_is_behind_a_deletion_and_a_new_beginning_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Found by the simulation, seed 180705730: it was said to be done."""
+    async with kept_topic() as kept:
+        await kept.made()
+        consumers = kept.topics.consumers
+        propose = consumers.proposals.propose
+
+        async def overtaken(record: SubscriptionChange, deadline: float) -> Folded:
+            if record.op is not SubscriptionOp.RESET:
+                return await propose(record, deadline)
+            await consumers.change(NAME, "billing", SubscriptionOp.DELETE)
+            found = await propose(record, deadline)
+            kind = SubscriptionKind.STREAM
+            await consumers.change(NAME, "billing", SubscriptionOp.CREATE, kind=kind)
+            return found
+
+        monkeypatch.setattr(consumers.proposals, "propose", overtaken)
+        with pytest.raises(ConflictError, match="deleted meanwhile, and made anew"):
+            await kept.topics.resets.reset(NAME, "billing", LATEST)
 
 
 async def test_a_queue_stays_while_a_former_controllers_consumers_may_be_there() -> None:
