@@ -11,6 +11,7 @@ from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.topics import Topics
 from anabranch.channel.segments.positions import GroupPositions
 from anabranch.core.log.records import subscription_key
+from anabranch.core.subscriptions.marks import kept_mark, mark_of
 from anabranch.core.subscriptions.subscription import SegmentPositions
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
 from anabranch.core.topics.layout import entered
@@ -88,6 +89,27 @@ def test_ends_commits_and_what_retention_left_are_compared_and_what_is_gone_is_l
         assert found == SegmentEnds({(TOPIC, 1): (5, 5)}, told, {(TOPIC, 1): (0, begin)})
         tally = check_segments(left, found, NOW_MS)
         assert (tally.examined, tally.violated) == (6, violated)
+
+
+@pytest.mark.parametrize("mark", ["", mark_of(CREATED - 1), kept_mark(CREATED)])
+@pytest.mark.usefixtures("topics")
+def test_what_somebody_else_has_committed_accuses_nobody(
+    connection: KafkaConnection, topic_prefix: str, mark: str
+) -> None:
+    """A tool has reset the group, or a commit from before a seek came late."""
+    part = _sealed(1, 5, 5)
+    topic = kafka_topic(topic_prefix, TOPIC, INCARNATION, part)
+    _fill(connection, topic, 2, 5)
+    group = kafka_group(topic_prefix, TOPIC, "billing", CREATED)
+    commit(connection, group, topic, 5)
+    commit(connection, group, topic, 5, 2, mark=mark)
+    commit(connection, group, topic, 5)
+    left = _left(part)
+    found = ask_kafka(connection, topic_prefix, left, 0)
+    assert found.committed[TOPIC, "billing", 1] == (5, None)
+    tally = check_segments(left, found, NOW_MS)
+    accused = {witness.text.partition(":")[0] for witness in tally.witnesses}
+    assert accused == {f"{TOPIC}/slow", f"{TOPIC}/never-used"}
 
 
 @pytest.mark.usefixtures("topics")

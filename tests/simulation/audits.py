@@ -58,7 +58,8 @@ class Auditor:
 
     def look(self) -> None:
         """The log might end here. Raises ViolationError."""
-        partitions, believed = self._world.store.partitions, self._world.store.believed
+        store = self._world.store
+        partitions, committed, believed = store.partitions, store.committed, store.believed
         left = self._checks.left(self._world.cluster.checks.truth)
         places = {(one.topic, one.segment.segment_id): _places(one) for one in left.sealed}
         there = {key: [partitions[p] for p in found] for key, found in places.items()}
@@ -74,7 +75,7 @@ class Auditor:
             {key: tuple(len(each.messages) for each in found) for key, found in there.items()},
             {
                 (topic, name, number): tuple(
-                    -1 if (at := believed(*life, place)) is None else at
+                    believed(*life, place) if (life[0], place) in committed else -1
                     for place in places[topic, number]
                 )
                 for (topic, name, number), life in drained.items()

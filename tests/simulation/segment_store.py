@@ -107,6 +107,8 @@ class SegmentStore:
     def __init__(self, world: TopicWorld) -> None:
         self.partitions: dict[Place, Partition] = {}
         self.committed: dict[tuple[str, Place], CommittedPosition] = {}
+        # How far it ever was, by mark too: who has committed may see it overwritten.
+        self.reached: dict[tuple[str, str, Place], int] = {}
         self._deleted: set[Place] = set()  # once, whatever a late request has made since
         self._going: set[str] = set()  # topics, which Kafka deletes as a whole
         self._world = world
@@ -188,6 +190,8 @@ class SegmentStore:
     ) -> None:
         def act() -> None:
             self.committed[group, place] = told
+            key = (group, told.mark, place)
+            self.reached[key] = max(self.reached.get(key, 0), told.offset)
 
         # Kafka takes a connection's requests in order, and soon: none overtakes a later one.
         self.call(done, act, late_s_max=TIMEOUT_S / 2)

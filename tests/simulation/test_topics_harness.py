@@ -149,7 +149,7 @@ def test_a_position_that_is_believed_whoever_wrote_it(monkeypatch: pytest.Monkey
 
     stormy(monkeypatch, forgets=True, consumers=3, checkpoints=False)
     monkeypatch.setattr(SegmentStore, "believed", believed)
-    violation_found("right after", first_seed=1)
+    violation_found("right after", "is called drained by", first_seed=1)
 
 
 def test_a_controller_that_takes_what_a_stranger_wrote_for_what_was_committed(

@@ -11,6 +11,7 @@ from anabranch.core.hashing import bucket_of, hash32, segment_hash
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import SubscriptionChange, TopicChange
 from anabranch.core.subscriptions.draining import unread
+from anabranch.core.subscriptions.marks import mark_of
 from anabranch.core.subscriptions.subscription import SubscriptionKind, SubscriptionOp
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
 from anabranch.core.topics.segment import SegmentInfo, tile
@@ -154,8 +155,8 @@ class TopicChecks:
             name = kafka_topic("", record.topic, topic.incarnation, part)
             for bucket, end in enumerate(part.end_offsets):
                 start = starts.get((segment_id, bucket), 0)
-                committed = store.believed(group, known.created_offset, (name, bucket))
-                committed = start if committed is None else committed
+                mark = mark_of(known.created_offset)
+                committed = max(start, store.reached.get((group, mark, (name, bucket)), 0))
                 if unread(end, committed, store.partitions[name, bucket].begin):
                     raise ViolationError(
                         f"{name} is called drained by {group}, which has committed {committed} "

@@ -86,12 +86,13 @@ def produce_raw_many(connection: KafkaConnection, topic: str, values: Iterable[b
     assert producer.flush(WAIT_S) == 0
 
 
-def commit(kafka: Servers, group: str, topic: str, *offsets: int) -> None:
+def commit(kafka: Servers, group: str, topic: str, *offsets: int, mark: str | None = None) -> None:
     """A group's positions in the partitions of a topic, from the first one on; of a subscription's
-    group, that ends in a number, as consumers commit them in its first life.
+    group, that ends in a number, as consumers commit them in its first life, if no mark is given.
     """
-    number = group.rpartition(".")[2]
-    mark = mark_of(int(number)) if number.isdecimal() else ""
+    if mark is None:
+        number = group.rpartition(".")[2]
+        mark = mark_of(int(number)) if number.isdecimal() else ""
     consumer = Consumer({**QUIET, "bootstrap.servers": kafka.bootstrap_servers, "group.id": group})
     places = [TopicPartition(topic, number, at, mark) for number, at in enumerate(offsets)]
 

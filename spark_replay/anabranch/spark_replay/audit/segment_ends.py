@@ -70,7 +70,8 @@ def ask_kafka(
     behind = {
         (topic, segment_id)
         for (topic, _, segment_id), offsets in committed.items()
-        if any(map(unread, segments[topic, segment_id].segment.end_offsets, offsets))
+        for end, at in zip(segments[topic, segment_id].segment.end_offsets, offsets, strict=True)
+        if at is not None and unread(end, at)
     }
     in_doubt = {place: found[place] for place in found if place in behind}
     begins = asker.offsets(in_doubt, EARLIEST)  # before the ends: a topic that has those had these
@@ -105,9 +106,9 @@ class _Asker:
 
     def committed(
         self, drains: Sequence[StreamDrain], segments: dict[_Place, SealedSegment]
-    ) -> dict[tuple[str, str, int], tuple[int, ...]]:
+    ) -> dict[tuple[str, str, int], tuple[int | None, ...]]:
         """Asks what the subscription's group has committed of each drained segment named."""
-        found: dict[tuple[str, str, int], tuple[int, ...]] = {}
+        found: dict[tuple[str, str, int], tuple[int | None, ...]] = {}
         unknown: dict[str, list[tuple[str, str, int]]] = {}  # by group that has committed nothing
         for drain in drains:
             drained = [each.segment_id for each in drain.drained]
@@ -177,8 +178,8 @@ class _Asker:
 
     def _offsets(
         self, group: str, mark: str, wanted: list[TopicPartition]
-    ) -> dict[tuple[str, int], int]:
-        """Asks what a group has committed with that mark.
+    ) -> dict[tuple[str, int], int | None]:
+        """Asks what a group has committed with that mark; None: with another one.
 
         Not by the admin client, in which librdkafka 2.16 crashes when the group's coordinator has
         just changed.
@@ -192,7 +193,9 @@ class _Asker:
         finally:
             close_consumer(reader)
         return {
-            (part.topic, part.partition): part.offset if part.metadata == mark else _UNKNOWN
+            (part.topic, part.partition): (
+                _UNKNOWN if part.offset < 0 else part.offset if part.metadata == mark else None
+            )
             for part in answer
         }
 

@@ -4,7 +4,9 @@ The log says where every partition of a sealed segment ends, and Kafka still has
 ends must be equal, to the offset. What a stream subscription has drained must lie before its
 group's committed offset, or before where a record of the log had put it, or before the first offset
 that Kafka's retention has left. Kafka forgets the offsets of a group that is not used for a day or
-more, so a missing one counts only for segments that were sealed within a day.
+more, so a missing one counts only for segments that were sealed within a day. Where somebody
+else has put another offset, or a late commit from before a seek has (decision 0026), nobody can
+tell.
 """
 
 from __future__ import annotations
@@ -25,13 +27,13 @@ class SegmentEnds(msgspec.Struct, frozen=True):
     """What Kafka says, of the sealed segments whose topics it has, and of the groups that it has.
 
     Keys are a topic of the cluster and a segment's id, for `committed` with a subscription between
-    them. Values are one offset for each partition; -1: Kafka does not know. Where nothing but
-    ends of transactions lies behind the logged end, that is the end. `begins`: where somebody has
-    not committed all.
+    them. Values are one offset for each partition; -1: Kafka does not know; None: what it knows
+    is not of this life of the subscription. Where nothing but ends of transactions lies behind the
+    logged end, that is the end. `begins`: where somebody has not committed all.
     """
 
     ends: Mapping[tuple[str, int], tuple[int, ...]]
-    committed: Mapping[tuple[str, str, int], tuple[int, ...]]
+    committed: Mapping[tuple[str, str, int], tuple[int | None, ...]]
     begins: Mapping[tuple[str, int], tuple[int, ...]] = {}
 
 
@@ -57,7 +59,7 @@ def check_segments(left: TopicsLeft, kafka: SegmentEnds, log_end_ms: int) -> Che
             if committed is not None and place in segments and place in kafka.ends:
                 nothing = (0,) * len(committed)
                 excuses = (each.offsets or nothing, kafka.begins.get(place, nothing))
-                _consumed(tally, segments[place], drain.name, (committed, *excuses), log_end_ms)
+                _consumed(tally, segments[place], drain.name, committed, excuses, log_end_ms)
     return tally
 
 
@@ -65,21 +67,22 @@ def _consumed(
     tally: CheckTally,
     one: SealedSegment,
     name: str,
-    positions: tuple[tuple[int, ...], ...],
+    committed: tuple[int | None, ...],
+    excuses: tuple[tuple[int, ...], ...],
     log_end_ms: int,
 ) -> None:
-    """Judges by what is committed, what the log had noted, and where Kafka begins."""
+    """Judges by what is committed; `excuses`: what the log had noted, and where Kafka begins."""
     recent = log_end_ms - one.segment.sealed_at_ms < _REMEMBERED_MS
     for bucket, (end, found, *others) in enumerate(
-        zip(one.segment.end_offsets, *positions, strict=False)
+        zip(one.segment.end_offsets, committed, *excuses, strict=False)
     ):
-        if found < 0 and (not recent or not end):
+        if found is None or (found < 0 and (not recent or not end)):
             continue
         tally.examined += 1
         if unread(end, found, *others):
-            committed = f"committed {found} of {end}" if found >= 0 else f"committed none of {end}"
+            told = found if found >= 0 else "none"
             tally.violate(
                 one.offset,
                 f"{one.topic}/{name}: segment {one.segment.descriptor} partition {bucket} is "
-                f"called drained, but {committed}",
+                f"called drained, but committed {told} of {end}",
             )

@@ -103,10 +103,12 @@ def test_a_segment_that_kafka_does_not_have_any_more_proves_nothing(split: Histo
         ((101, 100), 2, []),
         ((99, 100), 2, ["partition 0 is called drained, but committed 99 of 100"]),
         ((100, -1), 2, ["partition 1 is called drained, but committed none of 100"]),
+        ((100, None), 1, []),  # somebody else's: nobody can tell any more
+        ((99, None), 1, ["partition 0 is called drained, but committed 99 of 100"]),
     ],
 )
 def test_what_is_drained_is_committed(
-    split: History, committed: tuple[int, ...], examined: int, texts: list[str]
+    split: History, committed: tuple[int | None, ...], examined: int, texts: list[str]
 ) -> None:
     kafka = SegmentEnds({PLACE: (100, 100)}, {GROUP: committed})
     tally = check_segments(left(split), kafka, split.now_ms)
