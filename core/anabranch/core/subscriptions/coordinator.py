@@ -55,6 +55,8 @@ class SubscriptionCoordinator:
         self._subscription: Subscription | None = None
         self._current: dict[str, Instance] = {}  # by consumer name
         self._former: list[Instance] = list(before._former) if before else []  # replaced, may serve
+        for each in self._former:
+            each.leaving = set(each.holdings or ())  # for the former life
         self.target = TargetAssignment(timing)
         self.moved = self.target.moved
         self._stale = True  # something has happened since the assignments were worked out

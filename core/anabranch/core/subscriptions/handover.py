@@ -21,8 +21,8 @@ class BucketsInUse:
     """What may be served now, by anybody: one look at all instances for many buckets.
 
     Where a subscription begins anew, it may call drained what somebody works on, or go back to what
-    is above that. So nothing above or below what is left of a former life is given to another.
-    A segment that was pruned meanwhile may have been above any other one.
+    is above that. So nothing above or below what is left of a former life is given to another,
+    nor to who had it itself. A segment that was pruned meanwhile may have been above any other one.
     """
 
     def __init__(self, instances: Iterable[Instance], layout: SegmentLayout | None = None) -> None:
@@ -41,10 +41,11 @@ class BucketsInUse:
 
     def allows(self, bucket: Bucket, asker: Instance | None) -> bool:
         """Whether the asker may serve the bucket: it does already, or nobody else may."""
-        if asker is not None and asker.holdings is not None and bucket in asker.holdings:
+        is_its = asker is not None and bucket in (asker.holdings or ())
+        if asker is not None and is_its and bucket not in asker.leaving:
             return True
         others = (*self._unknown, *self._former_beside(bucket[0]))
-        return bucket not in self._buckets and all(each is asker for each in others)
+        return (is_its or bucket not in self._buckets) and all(each is asker for each in others)
 
     def _former_beside(self, segment_id: int) -> list[Instance]:
         layout, known = self._layout, self._beside.get(segment_id)

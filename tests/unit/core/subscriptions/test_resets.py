@@ -57,6 +57,42 @@ def test_nothing_above_or_below_what_a_consumer_held_is_anothers_before_it_has_h
     assert sent(desk, 101.0)[12]
 
 
+@pytest.mark.parametrize("is_known", [False, True])
+def test_who_goes_back_to_what_it_held_waits_for_whoever_may_work_on_what_is_below(
+    is_known: bool,
+) -> None:
+    """Found by the simulation: seed 7000240 of topics."""
+    desk = SubscriptionCoordinator(TIMING, inherited=False)
+    desk.changed(SPLIT, RESET, 100.0)
+    if is_known:
+        assert desk.opened("b", 2, 12, ((2, 0),), (), 100.0, anew=True)
+    assert desk.opened("a", 1, 11, ((0, 0), (0, 1)), (), 100.0, anew=True)
+    assert sent(desk, 100.0)[11] == ()
+    assert is_known or desk.opened("b", 2, 12, ((2, 0),), (), 100.5, anew=True)
+    assert desk.heard("b", 12, (), (), 101.0)
+    assert sent(desk, 101.0)[11] == ((0, (0,)),)
+
+
+def test_who_goes_back_to_what_it_held_waits_for_a_replaced_one_that_works_on_what_is_below() -> (
+    None
+):
+    split = msgspec.structs.replace(FIRST, drained=(0,))
+    desk = SubscriptionCoordinator(TIMING, inherited=False)
+    desk.changed(SPLIT, msgspec.structs.replace(split, consumers=(), instances=()), 99.0)
+    desk.changed(SPLIT, split, 99.0)
+    assert desk.opened("a", 1, 11, (), (), 99.0)
+    assert desk.opened("b", 2, 12, (), (), 99.0)
+    assert sent(desk, 99.0)[12] == ((2, (0,)),)
+    alone = msgspec.structs.replace(RESET, consumers=("a",), instances=(1,))
+    desk.changed(SPLIT, msgspec.structs.replace(alone, created_offset=7, drained=(0,)), 99.0)
+    after = SubscriptionCoordinator(TIMING, inherited=False, before=desk)
+    after.changed(SPLIT, alone, 100.0)
+    assert after.opened("a", 1, 13, ((1, 0),), (), 100.0, anew=True)
+    assert sent(after, 100.0) == {13: ()}
+    assert after.heard("a", 13, (), (), 108.0)
+    assert sent(after, 99.0 + TIMING.lapse_s + 0.1) == {13: ((0, (0, 1)),)}
+
+
 @pytest.mark.parametrize("is_late", [False, True])
 def test_a_child_of_what_was_pruned_is_not_anothers_before_its_holder_has_heard(
     is_late: bool,
