@@ -131,6 +131,26 @@ def _switches() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
 
 
+def test_copies_are_awaited_until_each_broker_that_lives_follows(
+    brokers: KafkaBrokers, topic_prefix: str
+) -> None:
+    topic = SegmentTopic(f"{topic_prefix}t", 2)
+    user = AdminClient({**QUIET, "bootstrap.servers": brokers.bootstrap_servers})
+    admin = SegmentAdmin(KafkaConnection(brokers.bootstrap_servers), SegmentSettings())
+    victim = brokers.numbered(3)
+    victim.kill()
+    try:
+        where = [[1, 2, 3], [2, 1, 3]]
+        made = NewTopic(topic.name, topic.partitions, replica_assignment=where)
+        user.create_topics([made])[topic.name].result(WAIT_S)
+        follows = admin.await_copies([topic], 1.0)
+        assert not follows or 3 not in user.list_topics(timeout=WAIT_S).brokers
+    finally:
+        victim.start()
+    channel.until(lambda: admin.await_copies([topic], WAIT_S), "all three follow")
+    admin.close()
+
+
 def test_only_the_leader_of_a_whole_partition_is_believed_on_what_it_holds(
     brokers: KafkaBrokers, topic_prefix: str
 ) -> None:

@@ -62,6 +62,10 @@ class MemorySegments(HeldCalls):
     def await_leaders(self, topics: Sequence[SegmentTopic], deadline_s: float) -> None:
         self._begin("await_leaders")
 
+    def await_copies(self, topics: Sequence[SegmentTopic], timeout_s: float) -> bool:
+        """There is one copy of everything."""
+        return True
+
     def start_share_groups(self, groups: Sequence[str], deadline_s: float) -> None:
         self._begin("start_share_groups")
         self.share_groups.update(groups)

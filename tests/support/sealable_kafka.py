@@ -145,7 +145,9 @@ class SealableKafka:
             answers[each].set_result({n: ConfigEntry(n, value) for n, value in told.items()})
         return answers
 
-    def delete_records(self, asked: Sequence[TopicPartition]) -> dict[TopicPartition, Future[Any]]:
+    def delete_records(
+        self, asked: Sequence[TopicPartition], operation_timeout: float
+    ) -> dict[TopicPartition, Future[Any]]:
         """Takes the lock, once whoever has it gives it up; there is nothing to delete."""
         answers: dict[TopicPartition, Future[Any]] = {}
         for place in asked:

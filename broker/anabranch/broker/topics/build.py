@@ -87,7 +87,8 @@ def build_topics(
         retention_s=retention(settings).read_s,
         doubt_s=settings.scalable_topic_sealed_retention_seconds,
     )
-    workers = WorkerPool(parts.open_keeper, settings.topic_prefix, parts.cover)
+    copies = settings.replication_factor
+    workers = WorkerPool(parts.open_keeper, settings.topic_prefix, copies, parts.cover)
     service = TopicService(
         *(runtime, controllers, settings.topic_prefix, workers),
         *(parts.load, fits_clients, parts.placement),

@@ -5,6 +5,8 @@ The administrator's `delete_records` has the fault for which nobody asks it wher
 threads do the same work on one state. There is no other call for it. But it looks who leads at what
 its client was told last, and the fault does not show while everything has a leader there. So the
 client hears of the topics first, and is asked for no partition without a leader.
+
+To delete nothing, records up to offset 0, is a question as well: see `delete_nothing`.
 """
 
 from __future__ import annotations
@@ -13,9 +15,10 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, TopicMetadata
 
+from anabranch.channel.kafka.deadline import Deadline
 from anabranch.channel.kafka.offsets import Place
 
 
@@ -33,14 +36,40 @@ def led_of(name: str, topic: TopicMetadata) -> set[Place]:
 
 
 def delete_records(
-    admin: AdminClient, up_to: Mapping[Place, int], leading: set[Place]
+    admin: AdminClient, up_to: Mapping[Place, int], leading: set[Place], **timeouts_s: float
 ) -> dict[Place, Future[Any]]:
     """Has each partition's records below its offset deleted; not of those that nobody leads.
 
-    `leading`: by `led`, of the same client and just now.
+    `leading`: by `led`, of the same client and just now. `timeouts_s`: as librdkafka calls them.
     """
     asked = [TopicPartition(*place, at) for place, at in up_to.items() if place in leading]
     if not asked:
         return {}
-    futures = admin.delete_records(asked)
+    futures = admin.delete_records(asked, **timeouts_s)
     return {(place.topic, place.partition): each for place, each in futures.items()}
+
+
+def delete_nothing(
+    admin: AdminClient, places: Iterable[Place], leading: set[Place], deadline: Deadline, doing: str
+) -> None:
+    """Returns once the leader of each of the partitions has answered that nothing is deleted.
+
+    It does so when whoever had the partition's lock has given it up, and when every live follower
+    has fetched once: until then it does not know where their copies begin. `leading`: as far as it
+    is known. Raises what `Deadline` does.
+    """
+    left = set(places)
+    while left:
+        nothing = dict.fromkeys(sorted(left), 0)
+        # The leader waits no longer: it reads nothing more of that connection meanwhile.
+        left_s = deadline.left_s(doing)
+        asked = delete_records(admin, nothing, leading, operation_timeout=left_s)
+        for place, future in asked.items():
+            if not isinstance(deadline.answer(future, doing), KafkaError):
+                left.discard(place)
+        if left:
+            deadline.pause(doing)
+            try:
+                leading = led(admin, {topic for topic, _ in left}, deadline.left_s(doing))
+            except KafkaException as error:
+                deadline.passing(error.args[0], doing)

@@ -30,11 +30,14 @@ from confluent_kafka.cimpl import NewTopic
 from anabranch.channel.errors import (
     BrokersDrainedError,
     KafkaPolicyError,
+    KafkaRefusedError,
+    KafkaUnreachableError,
     SegmentExistsError,
 )
 from anabranch.channel.kafka.brokers import Racks, living
 from anabranch.channel.kafka.connection import COORDINATOR_S, KafkaConnection
 from anabranch.channel.kafka.deadline import Deadline
+from anabranch.channel.kafka.deletion import delete_nothing
 from anabranch.channel.kafka.propagation import await_known
 from anabranch.channel.segments.looks import look, strays
 from anabranch.channel.segments.sealing import SEAL, Sealer, SegmentTopic, together
@@ -132,6 +135,22 @@ class SegmentAdmin:
         deadline = self._deadline(deadline_s, [topic.name for topic in topics])
         for some in together(topics, _RECORDS_AT_ONCE, _RECORDS_OF_TOPIC):
             self._await_leaders(some, deadline)
+
+    def await_copies(self, topics: Sequence[SegmentTopic], timeout_s: float) -> bool:
+        """Returns whether every copy that lives follows its leader, once it does or time is over.
+
+        A follower that asks for a new partition too early rests for a second (Kafka's
+        `replica.fetch.backoff.ms`), and appends with all copies wait for it.
+        """
+        places = [(topic.name, number) for topic in topics for number in range(topic.partitions)]
+        # Nothing is asked anew: the answer would wait behind the one that is awaited.
+        deadline = Deadline(self._connection, timeout_s, lambda: None)
+        doing = f"to wait until topic {places[0][0]} is replicated"
+        try:
+            delete_nothing(self._admin, places, set(), deadline, doing)
+        except (KafkaRefusedError, KafkaUnreachableError):
+            return False
+        return True
 
     def start_share_groups(self, groups: Sequence[str], deadline_s: float) -> None:
         """Lets each share group begin at the first record of whatever it consumes, and gives it

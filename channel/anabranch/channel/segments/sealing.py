@@ -19,7 +19,7 @@ Nor may an append land that Kafka had begun before: one that has passed the chec
 for the partition's lock, behind others, or while its thread has no processor. In the lock Kafka
 looks at the size again if it has to compress the batch anew. So a seal changes the compression,
 too, to one that is not the batch's own. And whoever has the lock already is waited for: to delete
-records, even none, takes the lock (DeleteRecords up to offset 0).
+records, even none, takes the lock (`delete_nothing`).
 
 What was accepted before may not be replicated yet, and what Kafka calls the end (the high
 watermark) does not count it, though it will be acknowledged. So the end is asked for in another way
@@ -63,7 +63,7 @@ from anabranch.channel.kafka.connection import (
     KafkaConnection,
 )
 from anabranch.channel.kafka.deadline import Deadline
-from anabranch.channel.kafka.deletion import delete_records, led, led_of
+from anabranch.channel.kafka.deletion import delete_nothing, led_of
 from anabranch.channel.kafka.offsets import ASKING, LATEST, Answers, PartitionOffsets, Place
 from anabranch.channel.kafka.propagation import Known, await_known
 from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
@@ -170,7 +170,9 @@ class Sealer:
         look = self._look(places, deadline)  # comes while the others are asked
         if not self._probe(places[1:], deadline):
             look = self._look(places, deadline)
-        self._await_begun(places, deadline)
+        # Whoever had a partition's lock when it began to refuse has to give it up.
+        doing = f"to wait until what topic {names[0] if names else ''} is being appended is stored"
+        delete_nothing(self._admin, places, self._led, deadline, doing)
         ends = self._ends(places, look, deadline)
         return {
             topic.name: tuple(
@@ -296,23 +298,6 @@ class Sealer:
                 at_once = False
                 deadline.pause(doing)
         return at_once
-
-    def _await_begun(self, places: Sequence[Place], deadline: Deadline) -> None:
-        """Returns once whoever had a partition's lock when it began to refuse has given it up."""
-        left = set(places)
-        while left:
-            doing = f"to wait until what topic {min(left)[0]} is being appended is stored"
-            nothing = dict.fromkeys(sorted(left), 0)
-            for place, future in delete_records(self._admin, nothing, self._led).items():
-                if not isinstance(deadline.answer(future, doing), KafkaError):
-                    left.discard(place)
-            if left:
-                deadline.pause(doing)
-                try:
-                    topics = {topic for topic, _ in left}
-                    self._led = led(self._admin, topics, deadline.left_s(doing))
-                except KafkaException as error:
-                    deadline.passing(error.args[0], doing)
 
     def _append(self, places: Iterable[Place], seconds: float) -> dict[Place, KafkaError | None]:
         """Returns what a probe of each partition was answered with, as far as it was in time."""

@@ -3,7 +3,7 @@
 What Kafka does not answer costs its thread the whole deadline. So that nobody waits for another
 topic's trouble, whatever is tried for the first time gets a short deadline, and what that was not
 enough for is tried again in a thread of its own kind, with a long one. Large tasks, which take
-Kafka a while, have a third.
+Kafka a while, have a third. A fourth waits until Kafka copies what is to take over from others.
 """
 
 from __future__ import annotations
@@ -41,6 +41,9 @@ _AGAIN_S: Final = 5.0
 _LARGE: Final = 512  # partitions of one task
 _TROUBLED_MAX: Final = 10_000
 _CLOSE_S: Final = 10.0
+_COPIES_S: Final = (
+    2.0  # Kafka needs a good second at most; what takes longer is a broker in trouble
+)
 _PARTITIONS_PER_S: Final = 500  # what a slow Kafka can be expected to make
 _TOPICS_MAX: Final = 1_000  # those that failed last are remembered
 _IDS_MAX: Final = 1_000  # of one record
@@ -62,6 +65,7 @@ class SegmentKeeper(Protocol):
         self, topics: Sequence[SegmentTopic], deadline_s: float, room: Room | None = None
     ) -> None: ...
     def await_leaders(self, topics: Sequence[SegmentTopic], deadline_s: float) -> None: ...
+    def await_copies(self, topics: Sequence[SegmentTopic], timeout_s: float) -> bool: ...
     def start_share_groups(self, groups: Sequence[str], deadline_s: float) -> None: ...
     def seal(
         self, topics: Sequence[SegmentTopic], deadline_s: float
@@ -140,25 +144,32 @@ class Worker:
 
 
 class WorkerPool:
-    """A worker for first tries, one for large tasks, one for what is in trouble, and one that looks
-    at what there is.
+    """A worker for first tries, one for large tasks, one for what is in trouble, one that waits for
+    copies, and one that looks at what there is.
     """
 
     def __init__(
-        self, open_keeper: Callable[[], SegmentKeeper], prefix: str, cover: Cover = uncovered
+        self,
+        open_keeper: Callable[[], SegmentKeeper],
+        prefix: str,
+        copies: int,
+        cover: Cover = uncovered,
     ) -> None:
         self._prefix = prefix
+        self._copies = copies
         self._cover = cover
         self._first = Worker(open_keeper)
         self._large = Worker(open_keeper)
         self._again = Worker(open_keeper)
+        self._copying = Worker(open_keeper)
         self._looking = Worker(open_keeper)
         self._troubled: dict[str, None] = {}  # topics and groups whose last try got no answer
 
     def task(self, task: Task, room: Room | None = None) -> Future[TaskDone | TaskFailed]:
         """The task's outcome; `room`: by which new Kafka topics are placed.
 
-        Raises UnavailableError when too many wait.
+        Children are made once Kafka copies them, or after a while: nobody waits for them yet, and
+        when their parents refuse, everybody does. Raises UnavailableError when too many wait.
         """
         partitions = sum(part.buckets for part in task.segments)
         slow_s = partitions / _PARTITIONS_PER_S
@@ -171,7 +182,29 @@ class WorkerPool:
             lambda keeper: carry_out(keeper, task, self._prefix, deadline_s, room, self._cover),
         )
         future.add_done_callback(lambda done: self._note(task.topic, _timed_out(done)))
+        if isinstance(task, MakeSegments) and _are_children(task) and self._copies > 1:
+            return self._copied(future, _topics(task, self._prefix))
         return future
+
+    def _copied(
+        self, made: Future[TaskDone | TaskFailed], topics: list[SegmentTopic]
+    ) -> Future[TaskDone | TaskFailed]:
+        """The same outcome, later: one after another, each of them counts from its making."""
+        outcome: Future[TaskDone | TaskFailed] = Future()
+
+        def wait(_: object) -> None:
+            if made.cancelled() or made.exception() or isinstance(made.result(), TaskFailed):
+                _pass_on(made, outcome)
+                return
+            try:
+                copied = self._copying.submit(lambda keeper: keeper.await_copies(topics, _COPIES_S))
+            except UnavailableError:
+                _pass_on(made, outcome)
+            else:
+                copied.add_done_callback(lambda _: _pass_on(made, outcome))
+
+        made.add_done_callback(wait)
+        return outcome
 
     def start_share_group(self, group: str) -> Future[None]:
         """Lets the group begin at the first message. Raises UnavailableError as `task`."""
@@ -205,7 +238,7 @@ class WorkerPool:
 
     def close(self) -> None:
         """Ends the threads; what is under way is waited for, never in the loop."""
-        for worker in (self._first, self._large, self._again, self._looking):
+        for worker in (self._first, self._large, self._again, self._copying, self._looking):
             worker.close(_CLOSE_S)
 
     def _for(self, name: str) -> tuple[Worker, float]:
@@ -240,10 +273,7 @@ def carry_out(
     cover: Cover = uncovered,
 ) -> TaskDone | TaskFailed:
     """Does in Kafka what the task says; `prefix` begins the names of all Kafka topics."""
-    topics = [
-        SegmentTopic(kafka_topic(prefix, task.topic, task.incarnation, part), part.buckets)
-        for part in task.segments
-    ]
+    topics = _topics(task, prefix)
     try:
         if isinstance(task, SealSegments):
             ids = _topic_ids(keeper, task, task.children, prefix)
@@ -252,8 +282,7 @@ def carry_out(
         if isinstance(task, MakeSegments):
             cover(task, deadline_s)
             keeper.create(topics, deadline_s, room)
-            if not any(part.parent_ids for part in task.segments):
-                # Children have until their parents refuse; a new topic is used at once.
+            if not _are_children(task):  # a new topic is used at once
                 keeper.await_leaders(topics, deadline_s)
                 return TaskDone(topic_ids=_topic_ids(keeper, task, task.segments, prefix))
         else:
@@ -270,6 +299,26 @@ def carry_out(
             f"Kafka's client failed for the segments of {full_name(task.topic)}: {error}"
         )
     return TaskDone()
+
+
+def _topics(task: Task, prefix: str) -> list[SegmentTopic]:
+    return [
+        SegmentTopic(kafka_topic(prefix, task.topic, task.incarnation, part), part.buckets)
+        for part in task.segments
+    ]
+
+
+def _are_children(task: MakeSegments) -> bool:
+    return any(part.parent_ids for part in task.segments)
+
+
+def _pass_on(made: Future[_T], outcome: Future[_T]) -> None:
+    if made.cancelled():
+        outcome.cancel()
+    elif (error := made.exception()) is not None:
+        outcome.set_exception(error)
+    else:
+        outcome.set_result(made.result())
 
 
 def _topic_ids(
