@@ -235,7 +235,7 @@ def test_a_probe_is_never_stored_and_an_open_segment_does_not_pass_for_sealed(
 ) -> None:
     topic = SegmentTopic(f"{topic_prefix}s", 2)
     admin.create([topic], WAIT_S)
-    sealer = Sealer(connection, connection.admin())
+    sealer = Sealer(connection, connection.admin(), None)
     with pytest.raises(errors.KafkaUnreachableError, match="to probe whether topic"):
         sealer._probe([(topic.name, 0), (topic.name, 1)], Deadline(connection, 1.0, lambda: None))
     sealer.close()

@@ -20,6 +20,7 @@ from confluent_kafka import Producer as KafkaProducer
 from confluent_kafka.admin import AdminClient, ConfigResource, PartitionMetadata
 from confluent_kafka.cimpl import NewTopic
 
+from anabranch.broker.topics.controllers.keeper import KafkaViews
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.deadline import Deadline
 from anabranch.channel.kafka.offsets import LATEST, PartitionOffset, PartitionOffsets
@@ -272,8 +273,9 @@ def test_a_broker_is_killed_in_the_middle_of_a_seal(
             victim.start()
 
 
+@pytest.mark.parametrize("asks", [True, False])
 def test_a_broker_that_reads_at_once_of_the_seal_and_that_it_leads_stores_nothing_beyond_the_end(
-    brokers: KafkaBrokers, topic_prefix: str
+    brokers: KafkaBrokers, topic_prefix: str, asks: bool
 ) -> None:
     """It leads first and refuses later; here it has the logs of other topics to make in between."""
     topic = f"{topic_prefix}t"
@@ -298,7 +300,7 @@ def test_a_broker_that_reads_at_once_of_the_seal_and_that_it_leads_stores_nothin
     assert not is_refused(writer, topic)
 
     connection = KafkaConnection(brokers.bootstrap_servers)
-    sealer = Sealer(connection, connection.admin())
+    sealer = Sealer(connection, connection.admin(), KafkaViews({}) if asks else None)
     with closing(sealer), closing(connection.consumer()) as reader, ThreadPoolExecutor(1) as pool:
         create(f"{topic_prefix}before", [[3]] * _MANY)  # for some time it reads of nothing else
         deadline = Deadline(connection, WAIT_S, lambda: None)

@@ -18,6 +18,7 @@ from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartiti
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.segments.copies import Views
 from anabranch.channel.segments.sealing import Sealer
 from support.told_offsets import ToldOffset
 
@@ -75,9 +76,9 @@ class SealableKafka:
         self._asked: Counter[int] = Counter()  # by broker
         self.obeying: set[int] = set()  # that had put the first into force when it was probed first
 
-    def sealer(self) -> Sealer:
+    def sealer(self, views: Views | None = None) -> Sealer:
         """A sealer whose clients are all this."""
-        return Sealer(cast(KafkaConnection, self), cast(AdminClient, self))
+        return Sealer(cast(KafkaConnection, self), cast(AdminClient, self), views)
 
     # --- as a connection ----------------------------------------------------------------
 
@@ -122,7 +123,8 @@ class SealableKafka:
         """Everybody knows who leads."""
         assert timeout > 0
         found = SimpleNamespace(error=None, partitions=dict(enumerate(self.topics[name])))
-        return SimpleNamespace(topics={name: found}, brokers=dict.fromkeys(self.brokers))
+        brokers = {number: SimpleNamespace(host="kafka", port=number) for number in self.brokers}
+        return SimpleNamespace(topics={name: found}, brokers=brokers)
 
     def describe_configs(
         self, asked: Sequence[ConfigResource], request_timeout: float

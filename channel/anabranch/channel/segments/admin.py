@@ -39,6 +39,7 @@ from anabranch.channel.kafka.connection import COORDINATOR_S, KafkaConnection
 from anabranch.channel.kafka.deadline import Deadline
 from anabranch.channel.kafka.deletion import delete_nothing
 from anabranch.channel.kafka.propagation import await_known
+from anabranch.channel.segments.copies import Views
 from anabranch.channel.segments.looks import look, strays
 from anabranch.channel.segments.sealing import SEAL, Sealer, SegmentTopic, together
 from anabranch.core.placement.placer import Assignment, Placer, allowed
@@ -98,11 +99,13 @@ def _kept(settings: SegmentSettings) -> dict[str, str]:
 class SegmentAdmin:
     """Makes, seals and deletes what a controller tells it to. To be used by one thread."""
 
-    def __init__(self, connection: KafkaConnection, settings: SegmentSettings) -> None:
+    def __init__(
+        self, connection: KafkaConnection, settings: SegmentSettings, views: Views | None = None
+    ) -> None:
         self._connection = connection
         self._settings = settings
         self._admin = connection.admin()
-        self._sealer = Sealer(connection, self._admin)
+        self._sealer = Sealer(connection, self._admin, views)
         self._racks = Racks(self._admin)
         self._placer = Placer()
 

@@ -10,9 +10,9 @@ Kafka looks at the size first, and a sealed one refuses it for that (MSG_SIZE_TO
 Nor may a later leader take any. A broker reads metadata in rounds, and puts into force first who
 leads, and last the settings. So a follower that is behind, and reads in one round of the seal and
 that it leads now, leads for a while without refusing: for seconds, if it has other topics' logs to
-make. So each broker that has a copy is asked whether it has read of the seal. Then a setting is
-changed once more that does not matter (the *stamp*), and each is asked for that: who has read of it
-has read of the seal in a round before, and put it into force. Where there are no other copies,
+make. So each broker that has a copy is asked what it has read (`copies`). Where Kafka cannot be
+asked for that, a setting is changed once more that does not matter (the *stamp*): who has read of
+it has read of the seal in a round before, and put it into force. Where there are no other copies,
 there is nobody to ask.
 
 Nor may an append land that Kafka had begun before: one that has passed the check of its size waits
@@ -66,6 +66,7 @@ from anabranch.channel.kafka.deadline import Deadline
 from anabranch.channel.kafka.deletion import delete_nothing, led_of
 from anabranch.channel.kafka.offsets import ASKING, LATEST, Answers, PartitionOffsets, Place
 from anabranch.channel.kafka.propagation import Known, await_known
+from anabranch.channel.segments.copies import Address, Leaders, Views, await_seal_read
 from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
 
 _LIMIT: Final = "max.message.bytes"
@@ -130,10 +131,16 @@ def together(
 
 
 class Sealer:
-    """Seals topics, and finds their final ends. To be used by one thread."""
+    """Seals topics, and finds their final ends. To be used by one thread.
 
-    def __init__(self, connection: KafkaConnection, admin: AdminClient) -> None:
+    `views`: None where Kafka cannot be asked so.
+    """
+
+    def __init__(
+        self, connection: KafkaConnection, admin: AdminClient, views: Views | None
+    ) -> None:
         self._admin = admin
+        self._views = views
         # Without sequence numbers, so that refusals leave nothing behind, and for the leader alone.
         self._producer: Producer = connection.producer(
             enable_idempotence=False, acks=1, message_send_max_retries=0, message_timeout_ms=5_000
@@ -143,9 +150,11 @@ class Sealer:
         self._led: set[Place] = set()  # as the admin client heard last
 
     def close(self) -> None:
-        """Ends both clients."""
+        """Ends all clients."""
         self._producer.flush(_CLOSE_S)
         self._offsets.close()
+        if self._views is not None:
+            self._views.close()
 
     def seal(
         self, topics: Sequence[SegmentTopic], deadline: Deadline
@@ -226,6 +235,14 @@ class Sealer:
         if not names:
             return set()
         doing = f"to wait until every Kafka broker has sealed topic {names[0]}"
+        copies = partial(self._copies, names, deadline)
+        while self._views is not None:
+            leaders = await_seal_read(self._views, names, SEAL, copies, deadline, doing)
+            if leaders is None:
+                break
+            if self._probes_at(leaders, deadline):
+                return set()
+            deadline.pause(doing)
         stamps: dict[tuple[int, str], str | None] = {}
 
         def has_read(broker: int, topic: str, settings: Mapping[str, ConfigEntry]) -> bool:
@@ -238,8 +255,8 @@ class Sealer:
 
         def await_all(known: Known) -> None:
             topics = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
-            copies = partial(self._copies, names, deadline)
-            await_known(self._admin, topics, known, copies, deadline, doing)
+            left = partial(self._copies, names, deadline)
+            await_known(self._admin, topics, known, left, deadline, doing)
 
         await_all(has_read)
         if not stamps:  # nobody was to be asked: there are no copies
@@ -251,9 +268,23 @@ class Sealer:
             await_all(has_obeyed)
         return gone
 
-    def _copies(self, names: Sequence[str], deadline: Deadline) -> set[int] | None:
+    def _probes_at(self, leaders: Leaders, deadline: Deadline) -> bool:
+        """Whether probes go to these leaders from now on, or to later ones."""
+        for name, led_by in leaders.items():
+            doing = f"to find the leaders of topic {name}"
+            try:
+                found = self._producer.list_topics(name, timeout=deadline.left_s(doing))
+            except KafkaException as error:
+                deadline.passing(error.args[0], doing)
+                return False
+            known = {number: part.leader for number, part in found.topics[name].partitions.items()}
+            if known != {number: broker for number, (broker, _) in led_by.items()}:
+                return False
+        return True
+
+    def _copies(self, names: Sequence[str], deadline: Deadline) -> dict[int, Address] | None:
         """The brokers that are there and have one of several copies; None if it is not known."""
-        found: set[int] = set()
+        found: dict[int, Address] = {}
         for name in names:
             doing = f"to find the copies of topic {name}"
             try:
@@ -267,7 +298,9 @@ class Sealer:
             self._led |= led_of(name, topic)
             for partition in topic.partitions.values():
                 if len(partition.replicas) > 1:
-                    found |= set(partition.replicas) & set(metadata.brokers)
+                    for number in metadata.brokers.keys() & set(partition.replicas):
+                        broker = metadata.brokers[number]
+                        found[number] = (str(broker.host), broker.port)
         return found
 
     def _get_acquainted(self, names: Iterable[str], deadline: Deadline) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, cast
 
 import pytest
@@ -12,7 +12,8 @@ from anabranch.channel.errors import KafkaAccessError, SegmentExistsError
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.deadline import Deadline
 from anabranch.channel.segments import admin
-from anabranch.channel.segments.sealing import SegmentTopic, together
+from anabranch.channel.segments.copies import Address, Leaders
+from anabranch.channel.segments.sealing import SEAL, SegmentTopic, together
 from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
 from support.sealable_kafka import Partition, SealableKafka
 from support.told_offsets import ToldOffset
@@ -223,6 +224,59 @@ def test_every_broker_that_has_a_copy_has_put_the_seal_into_force_before_a_leade
     assert kafka.obeying == set(kafka.read) == {1, 2, 3, 4}
     stamps = {int(kafka.changes[name][-1]["message.timestamp.after.max.ms"]) for name in "ab"}
     assert all(FUTURE_MS_MAX < stamp < 1 << 55 for stamp in stamps)
+
+
+class Views:
+    """What brokers show, one after another, the last thing for ever; None: they cannot be asked."""
+
+    def __init__(self, *leaders: dict[int, int] | None, late: int = 0) -> None:
+        self.asked = 0
+        self.closed = False
+        self._leaders = leaders  # by broker
+        self._late = late  # so often the settings are those before the seal
+
+    def settings(
+        self, broker: Address, topics: Sequence[str], names: Collection[str]
+    ) -> dict[str, dict[str, str]]:
+        self._late -= 1
+        return {topic: {} if self._late >= 0 else dict(SEAL) for topic in topics}
+
+    def leaders(self, broker: Address, topics: Sequence[str]) -> Leaders | None:
+        shown = self._leaders[min(self.asked // 2, len(self._leaders) - 1)]
+        self.asked += 1
+        if shown is None:
+            return None
+        return {topic: {0: (shown[broker[1]], 7)} for topic in topics}
+
+    def close(self) -> None:
+        self.closed = True
+
+
+AGREED, ELSEWHERE, UNLIKE = {1: 1, 2: 1}, {1: 2, 2: 2}, {1: 1, 2: 2}
+
+
+@pytest.mark.parametrize(
+    ("views", "asked", "is_stamped"),
+    [
+        (Views(AGREED), 2, False),
+        (Views(AGREED, late=3), 2, False),
+        (Views(UNLIKE, UNLIKE, AGREED), 6, False),
+        (Views(ELSEWHERE, AGREED), 4, False),  # probes would go to another one
+        (Views(None), 1, True),
+        (Views(UNLIKE, None), 3, True),
+    ],
+)
+def test_brokers_are_asked_until_all_show_the_seal_and_one_leader_that_is_probed(
+    views: Views, asked: int, is_stamped: bool
+) -> None:
+    kafka = SealableKafka(a=[Partition(3, 3, replicas=(1, 2))])
+    kafka.brokers = {1, 2}
+    deadline = Deadline(cast(KafkaConnection, kafka), WAIT_S, lambda: None)
+    sealer = kafka.sealer(views)
+    assert sealer.seal([SegmentTopic("a", 1)], deadline) == {"a": (3,)}
+    assert (views.asked, len(kafka.changes["a"])) == (asked, 1 + is_stamped)
+    sealer.close()
+    assert views.closed
 
 
 def test_closing_ends_both_clients() -> None:

@@ -1,4 +1,4 @@
-"""What Kafka has of many topics: their ids, how many partitions, and chosen settings of each.
+"""What Kafka has of many topics: their ids, partitions, leaders, and chosen settings of each.
 
 librdkafka 2.16 has a call for all settings of a topic alone, some 30, each with its synonyms: that
 takes four times as long. Kafka itself tells of those that are asked for (DescribeConfigs of version
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from anabranch.core.topics.findings import KafkaTopic
 from anabranch.wire.kafka.protocol import (
@@ -33,6 +33,18 @@ _NO_ID: Final = bytes(16)
 _UNKNOWN: Final = 3
 
 
+class PartitionLeader(NamedTuple):
+    """Which broker leads a partition, -1 for none, and under which epoch."""
+
+    broker: int
+    epoch: int
+
+
+class _Topic(NamedTuple):
+    topic_id: str
+    leaders: dict[int, PartitionLeader]  # by partition
+
+
 class TopicDescriber:
     """Asks over connections of its own, and keeps them. To be used by one thread at a time.
 
@@ -52,20 +64,16 @@ class TopicDescriber:
 
         Blocks. Raises OSError or KafkaProtocolError when no broker tells.
         """
-        named = [_NO_ID + text(topic) + NO_TAGS for topic in topics]
-        metadata = array(named) + b"\0\0" + NO_TAGS
-        keys = array(map(text, settings))
-        asked = array([_TOPIC + text(topic) + keys + NO_TAGS for topic in topics])
-        configs = asked + b"\0\0" + NO_TAGS  # neither synonyms nor documentation
-        there = self._asked(_METADATA, _METADATA_VERSION, metadata, _topics)
+        there = self._asked(_METADATA, _METADATA_VERSION, _named(topics), _topics)
+        configs = _chosen(topics, settings)
         told = self._asked(_DESCRIBE_CONFIGS, _DESCRIBE_CONFIGS_VERSION, configs, _settings)
         found: dict[str, KafkaTopic | None] = {}
         for topic in topics:
             known, entries = there.get(topic), told.get(topic)
             if known == entries == _UNKNOWN:
                 found[topic] = None
-            elif isinstance(known, tuple) and isinstance(entries, dict):
-                found[topic] = KafkaTopic(*known, entries)
+            elif isinstance(known, _Topic) and isinstance(entries, dict):
+                found[topic] = KafkaTopic(known.topic_id, len(known.leaders), entries)
         return found
 
     def close(self) -> None:
@@ -85,8 +93,49 @@ class TopicDescriber:
             self._addresses.append(self._addresses.pop(0))
 
 
-def _topics(reader: ResponseReader) -> dict[str, tuple[str, int] | int]:
-    """Of each topic its id and how many partitions it has, or Kafka's error."""
+class BrokerViews:
+    """What each broker of Kafka has read of topics by now, each at a time of its own.
+
+    Of a topic that it does not tell of, there is nothing in an answer. Keeps its connections; to be
+    used by one thread at a time. Blocks. Raises OSError or KafkaProtocolError.
+    """
+
+    def __init__(self, kafka: Mapping[str, Any], timeout_s: float) -> None:
+        self._brokers = BrokerConnections(kafka, timeout_s)
+
+    def settings(
+        self, broker: Address, topics: Sequence[str], names: Collection[str]
+    ) -> dict[str, dict[str, str]]:
+        """These settings of each topic."""
+        question, version = _DESCRIBE_CONFIGS, _DESCRIBE_CONFIGS_VERSION
+        told = _settings(self._brokers.ask(broker, question, version, _chosen(topics, names)))
+        return {topic: each for topic, each in told.items() if isinstance(each, dict)}
+
+    def leaders(
+        self, broker: Address, topics: Sequence[str]
+    ) -> dict[str, dict[int, PartitionLeader]]:
+        """Who leads the partitions of each topic."""
+        told = _topics(self._brokers.ask(broker, _METADATA, _METADATA_VERSION, _named(topics)))
+        return {topic: each.leaders for topic, each in told.items() if isinstance(each, _Topic)}
+
+    def close(self) -> None:
+        """Ends the connections."""
+        self._brokers.close()
+
+
+def _named(topics: Iterable[str]) -> bytes:
+    named = [_NO_ID + text(topic) + NO_TAGS for topic in topics]
+    return array(named) + b"\0\0" + NO_TAGS
+
+
+def _chosen(topics: Iterable[str], settings: Iterable[str]) -> bytes:
+    keys = array(map(text, settings))
+    asked = array([_TOPIC + text(topic) + keys + NO_TAGS for topic in topics])
+    return asked + b"\0\0" + NO_TAGS  # neither synonyms nor documentation
+
+
+def _topics(reader: ResponseReader) -> dict[str, _Topic | int]:
+    """What there is of each topic, or Kafka's error."""
     reader.skip(4)  # throttle time
     for _ in range(reader.count()):  # brokers
         reader.skip(4)
@@ -96,21 +145,22 @@ def _topics(reader: ResponseReader) -> dict[str, tuple[str, int] | int]:
         reader.tags()
     reader.text()  # the cluster's id
     reader.skip(4)  # its controller's
-    found: dict[str, tuple[str, int] | int] = {}
+    found: dict[str, _Topic | int] = {}
     for _ in range(reader.count()):
         (error,) = reader.unpack(">h")
         name = reader.text()
         topic_id = base64.urlsafe_b64encode(reader.take(16)).decode().rstrip("=")
         reader.skip(1)  # whether it is Kafka's own
-        partitions = reader.count()
-        for _ in range(partitions):
-            reader.skip(14)  # error, number, leader and its epoch
+        leaders: dict[int, PartitionLeader] = {}
+        for _ in range(reader.count()):
+            _, number, leader, epoch = reader.unpack(">hiii")
+            leaders[number] = PartitionLeader(leader, epoch)
             for _ in range(3):  # copies, those in sync, those that are away
                 reader.skip(4 * reader.count())
             reader.tags()
         reader.skip(4)  # what one may do with it
         reader.tags()
-        found[name] = error or (topic_id, partitions)
+        found[name] = error or _Topic(topic_id, leaders)
     return found
 
 

@@ -1,32 +1,34 @@
-"""`KafkaSegments`: the channel's `SegmentAdmin`, which looks at segments by fewer bytes.
+"""`KafkaSegments`: the channel's `SegmentAdmin`, which asks Kafka by fewer bytes.
 
-Where Kafka cannot be asked so (`can_ask`), librdkafka is, which tells all settings of a topic.
+Where Kafka cannot be asked so (`can_ask`), librdkafka is, which tells all settings of a topic, and
+of one broker only with all settings of that broker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.segments.admin import SegmentAdmin, SegmentSettings
 from anabranch.core.topics.findings import KafkaTopic
 from anabranch.wire import clock
-from anabranch.wire.kafka.described import TopicDescriber
-from anabranch.wire.kafka.protocol import KafkaProtocolError, bootstrap_addresses, can_ask
+from anabranch.wire.kafka.described import BrokerViews, PartitionLeader, TopicDescriber
+from anabranch.wire.kafka.protocol import Address, KafkaProtocolError, bootstrap_addresses, can_ask
 
 _ASK_S_MAX: Final = 2.0
+_VIEW_S_MAX: Final = 1.0  # a seal waits for it
 
 
 class KafkaSegments(SegmentAdmin):
     """A `SegmentKeeper`. To be used by one thread."""
 
     def __init__(self, connection: KafkaConnection, settings: SegmentSettings) -> None:
-        super().__init__(connection, settings)
+        security, asks = connection.security, can_ask(connection.security)
+        super().__init__(connection, settings, KafkaViews(security) if asks else None)
         brokers = bootstrap_addresses(connection.bootstrap_servers)
-        asks = can_ask(connection.security)
-        self._describer = TopicDescriber(brokers, connection.security, _ASK_S_MAX) if asks else None
+        self._describer = TopicDescriber(brokers, security, _ASK_S_MAX) if asks else None
 
     def close(self) -> None:
         """Ends the connections, too."""
@@ -40,3 +42,27 @@ class KafkaSegments(SegmentAdmin):
             with suppress(OSError, KafkaProtocolError):  # what is wrong librdkafka tells
                 return self._describer.described(topics, self.told)
         return super().look(topics, deadline - clock.now())
+
+
+class KafkaViews:
+    """The channel's `Views`. A broker that does not answer is asked by librdkafka."""
+
+    def __init__(self, kafka: Mapping[str, Any]) -> None:
+        self._views = BrokerViews(kafka, _VIEW_S_MAX)
+
+    def settings(
+        self, broker: Address, topics: Sequence[str], names: Collection[str]
+    ) -> dict[str, dict[str, str]] | None:
+        with suppress(OSError, KafkaProtocolError):
+            return self._views.settings(broker, topics, names)
+        return None
+
+    def leaders(
+        self, broker: Address, topics: Sequence[str]
+    ) -> dict[str, dict[int, PartitionLeader]] | None:
+        with suppress(OSError, KafkaProtocolError):
+            return self._views.leaders(broker, topics)
+        return None
+
+    def close(self) -> None:
+        self._views.close()
