@@ -8,7 +8,7 @@ until the deadline, and then is a KafkaUnreachableError. How a segment is sealed
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final
@@ -41,7 +41,7 @@ from anabranch.channel.kafka.deletion import delete_nothing
 from anabranch.channel.kafka.propagation import await_known
 from anabranch.channel.segments.copies import Views
 from anabranch.channel.segments.looks import look, strays
-from anabranch.channel.segments.sealing import SEAL, Sealer, SegmentTopic, together
+from anabranch.channel.segments.sealing import SEAL, Sealer, SegmentTopic
 from anabranch.core.placement.placer import Assignment, Placer, allowed
 from anabranch.core.placement.room import Room
 from anabranch.core.topics.findings import KafkaTopic
@@ -412,6 +412,26 @@ class SegmentAdmin:
                     del waiting[name]
             if waiting:
                 deadline.pause(doing)
+
+
+def together(
+    topics: Iterable[SegmentTopic], most: int, of_topic: int
+) -> Iterator[list[SegmentTopic]]:
+    """The topics in as few runs as requests may hold, of `most` partitions each.
+
+    `of_topic`: for how many partitions more each topic counts.
+    """
+    run: list[SegmentTopic] = []
+    count = 0
+    for topic in topics:
+        more = topic.partitions + of_topic
+        if run and count + more > most:
+            yield run
+            run, count = [], 0
+        run.append(topic)
+        count += more
+    if run:
+        yield run
 
 
 def _notice(admin: AdminClient) -> None:

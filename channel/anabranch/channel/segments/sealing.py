@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Final
@@ -108,26 +108,6 @@ class SegmentTopic(msgspec.Struct, frozen=True):
 def is_sealed(settings: Mapping[str, ConfigEntry]) -> bool:
     """Whether the settings of a Kafka topic are those of a sealed segment."""
     return settings[_LIMIT].value == _SEALED[_LIMIT]
-
-
-def together(
-    topics: Iterable[SegmentTopic], most: int, of_topic: int
-) -> Iterator[list[SegmentTopic]]:
-    """The topics in as few runs as requests may hold, of `most` partitions each.
-
-    `of_topic`: for how many partitions more each topic counts.
-    """
-    run: list[SegmentTopic] = []
-    count = 0
-    for topic in topics:
-        more = topic.partitions + of_topic
-        if run and count + more > most:
-            yield run
-            run, count = [], 0
-        run.append(topic)
-        count += more
-    if run:
-        yield run
 
 
 class Sealer:

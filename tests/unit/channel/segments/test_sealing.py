@@ -13,7 +13,7 @@ from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.deadline import Deadline
 from anabranch.channel.segments import admin
 from anabranch.channel.segments.copies import Address, Leaders
-from anabranch.channel.segments.sealing import SEAL, SegmentTopic, together
+from anabranch.channel.segments.sealing import SEAL, SegmentTopic
 from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
 from support.sealable_kafka import Partition, SealableKafka
 from support.told_offsets import ToldOffset
@@ -302,10 +302,10 @@ def test_no_request_makes_more_records_than_kafka_takes_and_none_is_left_out(
     count: int, partitions: int
 ) -> None:
     topics = [SegmentTopic(f"t{number}", partitions) for number in range(count)]
-    runs = list(together(topics, admin._RECORDS_AT_ONCE, admin._RECORDS_OF_TOPIC))
+    runs = list(admin.together(topics, admin._RECORDS_AT_ONCE, admin._RECORDS_OF_TOPIC))
     assert [topic for run in runs for topic in run] == topics
     four = [SegmentTopic(name, 2) for name in "abcd"]
-    assert list(together(four, 6, 1)) == [four[:2], four[2:]]
+    assert list(admin.together(four, 6, 1)) == [four[:2], four[2:]]
     records = [sum(10 + topic.partitions for topic in run) for run in runs]
     assert max(records) < KAFKA_RECORDS_MAX
     assert len(runs) <= 1 + sum(records) // 8_000
