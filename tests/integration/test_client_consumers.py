@@ -136,9 +136,10 @@ async def test_a_refused_subscribe_leaves_no_task_behind(client: sdk.Client, top
     await until(lambda: tasks() == before, WAIT_S)
 
 
-async def test_consumers_of_a_topic_that_is_deleted_say_so(
+async def test_producers_and_consumers_of_a_topic_that_is_deleted_say_so(
     cluster: TopicCluster, client: sdk.Client, topic: str
 ) -> None:
+    producer = await client.create_producer(topic)
     consumer = await client.subscribe(topic, "billing")
     queue = await client.subscribe_queue(topic, "jobs")
     await served([consumer], 4)
@@ -151,3 +152,6 @@ async def test_consumers_of_a_topic_that_is_deleted_say_so(
         await consumer.receive(WAIT_S)
     with pytest.raises(sdk.TopicNotFoundError):
         await queue.receive(WAIT_S)
+    await until(lambda: producer.layout.deleted, WAIT_S)
+    with pytest.raises(sdk.TopicNotFoundError):
+        await producer.send(b"late", "key")
