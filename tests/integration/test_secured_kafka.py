@@ -10,11 +10,12 @@ import pytest
 
 from anabranch import client as sdk
 from anabranch.core.errors import AnabranchError
+from support.authority import Authority
 from support.hand_made_topic import HandMadeTopic
 from support.kafka_cluster import KafkaCluster
 from support.local_topic import local_topic
 from support.processes import run
-from support.secured_kafka import LIMITED, PASSWORDS, SCRAM, SecuredKafka, make_certificates
+from support.secured_kafka import LIMITED, PASSWORDS, SCRAM, SecuredKafka
 from support.topic_cluster import TEST_S, TopicCluster, topic_cluster
 from support.traffic import Traffic, post, stored, wrong
 from support.waiting import WAIT_S, until
@@ -233,8 +234,7 @@ def test_a_wrong_password_is_told_by_node_and_clients_and_no_password_is(
 def test_whoever_does_not_trust_kafka_names_the_property_to_correct(
     secured_kafka: SecuredKafka, nodes: TopicCluster, tmp_path: Path
 ) -> None:
-    make_certificates(tmp_path)
-    distrustful = secured_kafka.security() | {"ssl.ca.location": str(tmp_path / "ca.pem")}
+    distrustful = secured_kafka.security() | {"ssl.ca.location": str(Authority(tmp_path).file)}
 
     async def body() -> None:
         node = await told_at_start(secured_kafka, tmp_path, distrustful)
