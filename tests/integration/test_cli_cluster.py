@@ -1,19 +1,15 @@
 """Commands about a cluster, against real nodes."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
 
 from anabranch.core.ring import parse_range, topic_hash
 from support.commands import run_here
-from support.metrics_page import documented
 from support.processes import free_ports, run
 from support.topic_cluster import TopicCluster
 
 TOPIC = "persistent://public/default/orders"
-PROXY_METRICS = ("anabranch_proxy_", "pulsar_proxy_")  # which no node shows
 ALONE = ("--set", "replicationFactor=1", "--set", "minInsyncReplicas=1")
 
 
@@ -49,14 +45,6 @@ def test_bundles_and_brokers_agree(cluster: TopicCluster) -> None:
     assert lines[0].split() == ["BUNDLE", "STATE", "BROKER", "VERSION"]
     assert len(lines) == 1 + len(bundles)
     assert "leader" in run_here("brokers", "--url", first).stdout
-
-
-def test_a_node_shows_the_metrics_that_the_page_describes(cluster: TopicCluster) -> None:
-    with urlopen(f"{cluster.nodes[0].url}/metrics") as answer:
-        shown_types = re.findall(r"^# TYPE (\w+) ", answer.read().decode(), re.MULTILINE)
-    assert {name for name in shown_types if not name.endswith("_created")} == {
-        row.name for row in documented() if not row.name.startswith(PROXY_METRICS)
-    }
 
 
 def test_log_tail_shows_records_with_their_verdicts(cluster: TopicCluster) -> None:

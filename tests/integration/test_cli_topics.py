@@ -130,15 +130,6 @@ def test_a_subscription_is_put_elsewhere_and_says_what_it_has_yet_to_read(topics
     assert "404" in topics.refused("subscriptions", "seek", name, "nobodys", "--to", "latest")
 
 
-def test_properties_are_shown_after_they_are_changed(topics: Topics) -> None:
-    name = "public/default/described"
-    topics("create", name, "--property", "team=shop")
-    assert topics("properties", name) == "team=shop\n"
-    said = topics("properties", name, "--set", "tier=1", "--set", "a=b=c", "--remove", "team")
-    assert said == "a=b=c\ntier=1\n"
-    assert topics.json("properties", name) == {"a": "b=c", "tier": "1"}
-
-
 def test_the_log_tells_topics_in_words(cluster: TopicCluster, topics: Topics) -> None:
     name = "public/default/logged"
     topics("create", name)

@@ -10,7 +10,6 @@ import pytest
 
 from anabranch import client as sdk
 from anabranch.client._consumer.stream import OrderedConsumer
-from anabranch.core.errors import InvalidInputError
 from support.topic_cluster import TopicCluster
 from support.waiting import WAIT_S, until
 
@@ -70,36 +69,6 @@ async def test_a_bucket_waits_for_what_is_worked_on_and_the_next_consumer_repeat
     assert (await two.receive(WAIT_S)).value == b"5"
 
 
-async def test_a_handler_is_stopped_before_its_bucket_goes_when_the_time_for_it_is_over(
-    client: sdk.Client, topic: str
-) -> None:
-    await send(client, topic, range(5))
-    one = await client.subscribe(topic, "billing", "one", settle_timeout_s=0.3)
-    last = {(m.segment_id, m.bucket): m for m in await all_received(one)}
-    at_work = set(last)
-
-    async def work(place: tuple[int, int]) -> None:
-        try:
-            async with one.while_held(last[place]):
-                await asyncio.Event().wait()
-        finally:
-            at_work.discard(place)
-
-    handlers = [asyncio.create_task(work(place)) for place in last]
-    two = await client.subscribe(topic, "billing", "two")
-    for _ in range(20):
-        message = await two.receive(WAIT_S)
-        place = message.segment_id, message.bucket
-        assert place not in at_work
-        with pytest.raises(sdk.BucketLostError, match="settle_timeout_s was over"):
-            one.acknowledge(last[place])
-    assert len(at_work) == 2
-    await asyncio.gather(one.close(), two.close())
-    told = [str(e) for e in await asyncio.gather(*handlers, return_exceptions=True)]
-    assert ["settle_timeout_s was over" in each for each in told].count(True) == 2
-    assert ["this consumer left it" in each for each in told].count(True) == 2
-
-
 async def test_several_receive_from_one_consumer_and_each_message_comes_once(
     client: sdk.Client, topic: str
 ) -> None:
@@ -117,28 +86,10 @@ async def test_several_receive_from_one_consumer_and_each_message_comes_once(
     assert len(set(seen)) == len(seen) == 20 * _KEYS
 
 
-async def test_a_refused_subscribe_leaves_no_task_behind(client: sdk.Client, topic: str) -> None:
-    def tasks() -> list[str]:
-        return sorted(str(task.get_coro()).partition(" at ")[0] for task in asyncio.all_tasks())
-
-    await client.subscribe(topic, "billing", "one")
-    before = tasks()
-    with pytest.raises(sdk.SubscriptionError):
-        await client.subscribe_checkpoint(topic, "billing", "two")
-    with pytest.raises(sdk.SubscriptionError):
-        await client.subscribe_queue(topic, "billing", "two")
-    with pytest.raises(InvalidInputError):
-        await client.subscribe(topic, "a/b")
-    with pytest.raises(sdk.TopicNotFoundError):
-        await client.subscribe("topic://public/default/nothing", "billing")
-    with pytest.raises(sdk.NodesUnreachableError):
-        await client.subscribe(topic, "billing", "one", subscribe_timeout_s=0.0)
-    await until(lambda: tasks() == before, WAIT_S)
-
-
-async def test_consumers_of_a_topic_that_is_deleted_say_so(
+async def test_producers_and_consumers_of_a_topic_that_is_deleted_say_so(
     cluster: TopicCluster, client: sdk.Client, topic: str
 ) -> None:
+    producer = await client.create_producer(topic)
     consumer = await client.subscribe(topic, "billing")
     queue = await client.subscribe_queue(topic, "jobs")
     await served([consumer], 4)
@@ -151,3 +102,6 @@ async def test_consumers_of_a_topic_that_is_deleted_say_so(
         await consumer.receive(WAIT_S)
     with pytest.raises(sdk.TopicNotFoundError):
         await queue.receive(WAIT_S)
+    await until(lambda: producer.layout.deleted, WAIT_S)
+    with pytest.raises(sdk.TopicNotFoundError):
+        await producer.send(b"late", "key")

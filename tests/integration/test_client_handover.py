@@ -51,27 +51,6 @@ async def test_a_consumer_follows_a_controller_that_moved_without_waiting_for_it
     assert (await consumer.receive(WAIT_S)).value == b"after"
 
 
-async def close_in_the_middle(consumer: StreamConsumer, unloading: asyncio.Task[None]) -> None:
-    """Closes it when its controller has gone and it has not found the next one yet."""
-    await until(lambda: not consumer._core.subscribed or unloading.done())
-    await consumer.close()
-    await unloading
-
-
-async def test_a_consumer_that_closes_during_a_hand_over_gives_its_share_away_all_the_same(
-    cluster: TopicCluster, client: Client, topic: str
-) -> None:
-    producer = await client.create_producer(topic)
-    for number in range(3):
-        consumer = await client.subscribe(topic, "billing", consumer_name=f"c{number}")
-        await producer.send(b"%d" % number, "key")
-        message = await consumer.receive(WAIT_S)
-        assert message.value == b"%d" % number  # of the bucket that the one before left
-        consumer.acknowledge(message)
-        await consumer.flush()
-        await close_in_the_middle(consumer, asyncio.create_task(cluster.unload()))
-
-
 _NAMED = """
 import asyncio, sys, time
 from anabranch.client import Client

@@ -54,15 +54,6 @@ async def send(client: sdk.Client, topic: str, key: str, numbers: range) -> None
             await producer.post(f"{key}:{number}".encode(), key)
 
 
-async def joined(consumer: sdk.StreamTopicsConsumer, *names: str) -> None:
-    wanted = {f"public/default/{name}" for name in names}
-
-    async def has() -> bool:
-        return wanted <= set(consumer.topics)
-
-    await eventually(has, WAIT_S)
-
-
 async def test_topics_that_match_are_read_and_new_ones_join_and_deleted_ones_leave(
     cluster: TopicCluster, client: sdk.Client, prefix: str
 ) -> None:
@@ -124,32 +115,3 @@ async def test_a_checkpoint_covers_all_topics_and_later_ones_begin_at_their_firs
     assert sorted((m.topic[-1], m.value.decode()) for m in found) == [
         (each, f"k:{number}") for each in "abc" for number in range(10, 13)
     ]
-
-
-async def test_a_queue_over_many_topics_gives_out_each_message_once(
-    cluster: TopicCluster, client: sdk.Client, prefix: str
-) -> None:
-    names = [f"{prefix}{each}" for each in "ab"]
-    await created(cluster, *names)
-    async with await client.subscribe_queue_topics(selected(prefix), "jobs") as consumer:
-        for name in names:
-            await send(client, name, "k", range(20))
-        found = []
-        for _ in range(40):
-            message = await consumer.receive(WAIT_S)
-            found.append((message.topic, message.value.decode()))
-            assert consumer.acknowledge(message)
-    wanted = [(f"public/default/{name}", f"k:{each}") for name in names for each in range(20)]
-    assert sorted(found) == sorted(wanted)
-
-
-async def test_topics_are_selected_by_their_properties(
-    cluster: TopicCluster, client: sdk.Client, prefix: str
-) -> None:
-    for name, team in ((f"{prefix}a", "red"), (f"{prefix}b", "blue")):
-        await cluster.call("PUT", f"public/default/{name}", json={"team": f"{prefix}{team}"})
-    chosen = sdk.TopicSelection("public/default", properties={"team": f"{prefix}red"})
-    async with await client.subscribe_topics(chosen, "billing") as consumer:
-        assert consumer.topics == [f"public/default/{prefix}a"]
-        await cluster.call("PUT", f"public/default/{prefix}c", json={"team": f"{prefix}red"})
-        await joined(consumer, f"{prefix}a", f"{prefix}c")

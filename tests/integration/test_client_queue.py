@@ -16,7 +16,7 @@ from anabranch.client import BucketLostError, Client, ClosedError, DeadlineError
 from anabranch.core.errors import InvalidInputError
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.devkit.kafka.settings import Differences
-from support.topic_cluster import MISSED_SOON, TopicCluster, run_on, topic_cluster
+from support.topic_cluster import TopicCluster, run_on, topic_cluster
 from support.waiting import WAIT_S, until
 
 
@@ -148,49 +148,6 @@ def test_a_queue_follows_splits_and_merges_and_leaves_what_is_drained(
         EmbeddedKafka(tmp_path / "kafka", differences=short) as kafka,
         topic_cluster(kafka, topic_prefix, tmp_path) as running,
     ):
-        run_on(running, body)
-
-
-@pytest.mark.long
-def test_a_consumer_does_not_notice_that_its_controller_is_killed(
-    kafka: EmbeddedKafka, topic_prefix: str, tmp_path: Path
-) -> None:
-    # How quickly another node takes over is not what is tested: a machine that stalls must not let
-    # the session lapse.
-    session = (
-        "scalableTopicConsumerSessionTimeoutSeconds=60",
-        "scalableTopicConsumerSessionGracePeriodSeconds=120",
-    )
-
-    async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
-        consumer = await client.subscribe(topic, "billing", "one")
-        watch = await client.watch(topic)
-        controller = watch.layout.controller_url
-        sending = asyncio.create_task(send(client, topic, 0, 2_000, 0.003))
-        seen: list[int] = []
-        for message in [await consumer.receive(WAIT_S) for _ in range(200)]:
-            seen.append(int(message.value))
-            consumer.acknowledge(message)
-        served = consumer.buckets
-        cluster.node_at(controller).kill()
-        while len(seen) < 2_000:
-            message = await consumer.receive(WAIT_S)
-            seen.append(int(message.value))
-            consumer.acknowledge(message)
-        await sending
-        assert consumer.buckets == served
-        assert sorted(seen) == list(range(2_000))
-        # Nodes may name the dead one until another one has its bundles.
-        await cluster.split_any(topic)
-        await send(client, topic, 2_000, 200)
-        parts = set()
-        for _ in range(200):
-            message = await consumer.receive(WAIT_S)
-            parts.add(message.segment_id)
-            consumer.acknowledge(message)
-        assert parts == {1, 2}
-
-    with topic_cluster(kafka, topic_prefix, tmp_path, *MISSED_SOON, *session) as running:
         run_on(running, body)
 
 

@@ -19,7 +19,7 @@ from anabranch.client._consumer.reads import ReadTrouble
 from anabranch.client._consumer.stream import OrderedConsumer, StreamConsumer
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.quiet import QUIET
-from support.topic_cluster import TopicCluster, run_on
+from support.topic_cluster import TopicCluster
 from support.waiting import WAIT_S, until
 
 
@@ -152,23 +152,6 @@ async def test_a_checkpoint_outside_of_what_kafka_has_is_refused_and_says_what_i
         assert consumer.checkpoint().position(message.segment_id, message.bucket) == 10
 
 
-def test_a_subscription_whose_position_retention_removed_goes_on_at_what_is_left(
-    cluster: TopicCluster, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def body(cluster: TopicCluster, client: Client, topic: str) -> None:
-        await filled(client, topic, 10)
-        async with await client.subscribe(topic, "billing") as consumer:
-            message = (await received(consumer, 3))[-1]
-            consumer.acknowledge(message)
-        remove(cluster, message, 6)
-        async with await client.subscribe(topic, "billing") as consumer:
-            assert [m.value for m in await received(consumer, 4)] == [b"6", b"7", b"8", b"9"]
-
-    with caplog.at_level(logging.WARNING):
-        run_on(cluster, body)
-    assert caplog.text.count("position_gone") == 1
-
-
 async def test_whoever_was_there_before_what_retention_removed_is_told_also_at_position_0(
     cluster: TopicCluster, client: Client, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -256,16 +239,3 @@ async def test_what_is_ended_and_begun_again_in_one_go_is_read_as_was_said_last(
             made.start(stored.fetch(5), 9)
             assert await come(5, 2) == [b"9", b"10"]
         assert trouble.failure is None
-
-
-async def test_whoever_keeps_positions_learns_of_a_gap_by_a_failure(
-    kafka: EmbeddedKafka, topic_prefix: str
-) -> None:
-    stored = Stored(kafka, f"{topic_prefix}removed")
-    stored.write([b"%d" % number for number in range(10)])
-    stored.remove(6)
-    async with plane(stored, skips_gone=False) as (made, _, trouble):
-        made.start(stored.fetch(), 2)
-        await until(lambda: trouble.failure is not None)
-        assert "offset 2" in str(trouble.failure)
-        assert stored.name in str(trouble.failure)

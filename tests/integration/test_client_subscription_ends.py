@@ -64,19 +64,6 @@ async def sent(client: Client, topic: str) -> set[bytes]:
 
 
 @pytest.mark.parametrize("kind", ["STREAM", "QUEUE"])
-async def test_a_consumer_of_a_deleted_subscription_is_told_so(
-    cluster: TopicCluster, kind: str, client: Client, topic: str
-) -> None:
-    consumer = await subscribed(client, topic, kind)
-    receiving = asyncio.create_task(consumer.receive(WAIT_S))
-    await cluster.call("DELETE", f"{topic}/subscriptions/billing?force=true")
-    with pytest.raises(SubscriptionError, match=_GONE):
-        await receiving
-    assert (await cluster.call("GET", f"{topic}/stats"))["subscriptions"] == {}
-    await consumer.close()
-
-
-@pytest.mark.parametrize("kind", ["STREAM", "QUEUE"])
 async def test_a_consumer_that_was_away_does_not_take_another_subscription_for_its_own(
     cluster: TopicCluster, kind: str, client: Client, topic: str
 ) -> None:

@@ -1,4 +1,3 @@
-import os
 import signal
 import subprocess
 from functools import partial
@@ -17,7 +16,6 @@ from support.processes import (
     free_ports,
     run,
 )
-from support.topic_cluster import MISSED_SOON
 
 
 def look_up(url: str, topic: str) -> str:
@@ -57,26 +55,6 @@ def test_dev_stopped_while_it_starts_leaves_no_process(tmp_path: Path) -> None:
         running.await_line("starting Kafka")
         await_gone(running.end(signal.SIGTERM))
         assert "Traceback" not in running.text()
-
-
-def pid_in(line: str) -> int:
-    return int(line.partition("process ")[2].partition(",")[0])
-
-
-@pytest.mark.long
-def test_dev_starts_nodes_again_that_are_killed(tmp_path: Path) -> None:
-    with dev(tmp_path, nodes=2, settings=MISSED_SOON) as running:
-        running.await_line("ready")
-        os.kill(pid_in(running.await_line("node-0")), signal.SIGKILL)
-        assert "started again in" in running.await_line("node-0 has ended (status -9")
-        owner = look_up(running.url(1), "t")
-        assert owner in (running.url(0), running.url(1))  # until the silence is long enough
-        os.kill(pid_in(running.await_line("node-1:")), signal.SIGKILL)  # perhaps the last one
-        running.await_line("node-1 has ended")
-        for number in range(2):
-            again = running.await_line(f"node-{number} serves again: {running.url(number)}")
-            os.kill(pid_in(again), 0)
-        assert look_up(running.url(0), "t") == look_up(running.url(1), "t")
 
 
 def test_a_node_without_kafka_says_what_to_check(tmp_path: Path) -> None:

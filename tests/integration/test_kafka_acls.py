@@ -269,30 +269,6 @@ async def test_what_is_changed_by_hand_is_put_right_and_what_is_not_ours_stays(
     assert told["remedy"] == []
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("count", [2])
-async def test_the_next_leader_does_what_the_last_one_could_not(
-    now: Scene, secured_kafka: SecuredKafka, capsys: pytest.CaptureFixture[str]
-) -> None:
-    alter = ("cluster", "kafka-cluster", "ALTER")
-    await now.make(TOPIC)
-    first = now.leader
-    secured_kafka.forbid(alter, user=NODE)
-    try:
-        await now.grant(TOPIC, "produce")
-        await until(lambda: any("Alter" in said for said in first.operations.concerns()))
-        assert await asyncio.to_thread(show_acls, now.settings, as_json=False) == 1
-        told = capsys.readouterr().out
-        assert f"missing  {WHO} WRITE TOPIC {segments_head(now.prefix)}acme.shop." in told
-        assert "the leader puts that right" in told
-        await now.cluster.crash(first)
-    finally:
-        secured_kafka.allow(alter, user=NODE)
-    await now.said(now.write, TOPIC, "")
-    assert now.leader is not first
-    assert not [said for said in now.leader.operations.concerns() if "ACL" in said]
-
-
 def test_a_kafka_that_asks_nobody_for_rights_is_named(kafka: EmbeddedKafka) -> None:
     rules = KafkaAcls(KafkaConnection(kafka.bootstrap_servers))
     wanted = AclDifference(missing=(Acl(WHO, AclResource.TOPIC, "orders.", True, "READ"),))

@@ -123,28 +123,6 @@ def cluster(
         yield running
 
 
-async def test_a_segment_is_relocated_under_ordered_traffic(
-    cluster: TopicCluster, client: Client, topic: str
-) -> None:
-    async def disturb(producer: Producer) -> None:
-        async def moved(segment: int, **query: object) -> set[int]:
-            await cluster.call("POST", f"{topic}/relocate/{segment}", params=query)
-            child = (await cluster.call("GET", f"{topic}/stats"))["segments"][str(segment + 1)]
-            return set(leaders(cluster.kafka, child["kafkaTopic"]).values())
-
-        first = set(leaders(cluster.kafka, producer.layout.segments[0].kafka_topic).values())
-        assert len(first) == 2
-        second = await moved(0)  # away from both, and there is one more
-        assert second == {1, 2, 3} - first
-        (only,) = second
-        assert await moved(1, off=[only]) == {1, 2, 3} - second
-        assert await cluster.active(topic) == [2]
-
-    await under_load(cluster.kafka, client, topic, disturb, repeats=False, keeps=False)
-    # What else the next test drains would never be empty: nobody reads this topic any more.
-    await cluster.call("DELETE", topic, params={"force": True})
-
-
 async def test_a_broker_is_drained_under_ordered_traffic_and_leads_nothing_in_the_end(
     cluster: TopicCluster, client: Client, topic: str
 ) -> None:

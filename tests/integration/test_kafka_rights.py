@@ -11,7 +11,7 @@ import pytest
 from anabranch.client import Client, DeliveryError, Producer
 from support.secured_kafka import LIMITED, SecuredKafka, rights_of_a_node
 from support.topic_cluster import TopicCluster, topic_cluster
-from support.waiting import WAIT_S, until
+from support.waiting import WAIT_S
 
 
 @pytest.fixture(scope="module")
@@ -46,28 +46,6 @@ async def test_without_the_right_to_create_a_split_is_given_up_and_with_it_done(
     await nodes.split_any(topic)
     assert len(await nodes.active(topic)) == 2
     await nodes.create(other)
-
-
-async def test_without_the_right_to_alter_a_seal_waits_for_it_and_says_so(
-    secured_kafka: SecuredKafka, prefix: str, nodes: TopicCluster
-) -> None:
-    topic = "public/default/waiting"
-    alter = ("topics", prefix, "ALTER_CONFIGS")
-    await nodes.create(topic)
-    async with Client(nodes.url, kafka=secured_kafka.security()) as client:
-        producer = await client.create_producer(topic)
-        await producer.send(b"before", "key")
-        secured_kafka.forbid(alter)
-        split = asyncio.create_task(nodes.split(topic, 0))
-        await until(lambda: producer.layout.is_leaving(0), WAIT_S)
-        said = ""
-        while "AlterConfigs" not in said:
-            said = str((await nodes.call("GET", f"{topic}/stats"))["lastFailure"])
-            await asyncio.sleep(0.05)
-        assert "refused to seal topic" in said
-        secured_kafka.allow(alter)
-        await split
-        assert (await producer.send(b"after", "key")).segment_id in (1, 2)
 
 
 async def _sent_at_last(producer: Producer, value: bytes) -> None:

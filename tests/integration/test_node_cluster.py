@@ -43,23 +43,6 @@ def named(node: Node) -> str:
     return node.settings.broker_id
 
 
-async def test_what_any_node_decides_all_answer_alike(nodes: KafkaCluster) -> None:
-    first, second, _ = nodes.nodes
-    for target in map(named, nodes.nodes):
-        await look_up(first)
-        await first.operations.unload(UNIT, target)
-        await nodes.caught_up()
-        assert {(await look_up(other)).broker for other in nodes.nodes} == {target}
-    children = await second.operations.split(UNIT)
-    await second.operations.unload(children[0])
-    done = dict(second.operations.bundles(HOME))
-    assert done["0x00000000_0x20000000"].state is UnitState.FREE
-    assert done["0x20000000_0x40000000"].state is UnitState.OWNED
-    await until(
-        lambda: all(dict(other.operations.bundles(HOME)) == done for other in nodes.nodes), WAIT_S
-    )
-
-
 @pytest.mark.parametrize("count", [1])
 async def test_a_second_node_of_the_same_broker_id_does_not_start(
     nodes: KafkaCluster, tmp_path: Path

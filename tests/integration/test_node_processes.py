@@ -95,29 +95,6 @@ def agreed(nodes: list[NodeProcess]) -> None:
         until(lambda node=node: leader(node) in ids)  # type: ignore[misc]
 
 
-@pytest.mark.long
-def test_the_bundles_of_a_killed_leader_are_served_elsewhere_and_it_may_come_back(
-    start: Start,
-) -> None:
-    nodes = [start() for _ in range(3)]
-    await_ready(nodes)
-    agreed(nodes)
-    owners(nodes[0])
-    leading = leader(nodes[0])
-    victim = next(node for node in nodes if node.broker_id == leading)
-    victim.kill()
-    left = [node for node in nodes if node is not victim]
-    for node in left:
-        until(lambda node=node: victim.broker_id not in owners(node).values())  # type: ignore[misc]
-    agreed(left)
-    assert owners(left[0]) == owners(left[1])
-    # The same node comes back under the same name, and takes part again.
-    victim.start()
-    await_ready([victim])
-    agreed(nodes)
-    assert owners(victim) == owners(left[0])
-
-
 def test_sigterm_hands_everything_over_and_ends_with_status_0(start: Start) -> None:
     nodes = [start() for _ in range(2)]
     await_ready(nodes)

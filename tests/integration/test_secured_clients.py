@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import ssl
 import time
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import jwt
 import pytest
@@ -19,6 +21,7 @@ from anabranch.devkit.security import ADMIN, DevSecurity
 from support.authority import Authority
 from support.topic_cluster import TEST_S, TopicCluster, topic_cluster
 from support.waiting import WAIT_S, eventually
+from support.wire import HOST
 
 BRIEF_S = 5
 _names = (f"public/default/secured-{number}" for number in itertools.count())
@@ -53,7 +56,9 @@ def secured(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> I
     folder = tmp_path_factory.mktemp("secured")
     security = DevSecurity(folder / "security")
     patient = "perIpLimitExemptAddresses=127.0.0.1"  # with who is wrong so often
-    with topic_cluster(kafka, f"{folder.name}.", folder, patient, secured=security) as cluster:
+    eager = "tlsCertRefreshCheckDurationSec=0.1"
+    prefix = f"{folder.name}."
+    with topic_cluster(kafka, prefix, folder, patient, eager, secured=security) as cluster:
         yield Secured(cluster, security)
         told = "".join(node.log_file.read_text(errors="replace") for node in cluster.nodes)
     assert security.token_file.read_text().rpartition(".")[2] not in told
@@ -90,7 +95,7 @@ async def test_all_kinds_of_parts_work_by_tls_and_token(secured: Secured) -> Non
         assert {each.value for each in await client.peek(topic, 30, start="earliest")} == wanted
 
 
-def test_a_consumer_does_not_notice_that_its_token_expires(
+def test_a_consumer_notices_neither_that_its_token_expires_nor_another_certificate(
     secured: Secured, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = secured.topic()
@@ -112,6 +117,15 @@ def test_a_consumer_does_not_notice_that_its_token_expires(
             async def all_renewed() -> bool:
                 return len(made) >= 2 * before  # each connection at least once, on average
 
+            DevSecurity(secured.security.folder)  # makes the nodes' certificate anew
+            renewed = ssl.PEM_cert_to_DER_cert((secured.security.folder / "node.pem").read_text())
+
+            async def all_show_it() -> bool:
+                ports = [urlsplit(node.service_url()).port for node in secured.cluster.nodes]
+                shown = [ssl.get_server_certificate((HOST, port or 0)) for port in ports]
+                return {ssl.PEM_cert_to_DER_cert(each) for each in shown} == {renewed}
+
+            await eventually(all_show_it, WAIT_S)
             await eventually(all_renewed, WAIT_S)
             await producer.send(b"last", key="a")
             assert (await consumer.receive(WAIT_S)).value == b"last"

@@ -10,11 +10,12 @@ import pytest
 
 from anabranch import client as sdk
 from anabranch.core.errors import AnabranchError
+from support.authority import Authority
 from support.hand_made_topic import HandMadeTopic
 from support.kafka_cluster import KafkaCluster
 from support.local_topic import local_topic
 from support.processes import run
-from support.secured_kafka import LIMITED, PASSWORDS, SCRAM, SecuredKafka, make_certificates
+from support.secured_kafka import LIMITED, PASSWORDS, SCRAM, SecuredKafka
 from support.topic_cluster import TEST_S, TopicCluster, topic_cluster
 from support.traffic import Traffic, post, stored, wrong
 from support.waiting import WAIT_S, until
@@ -98,37 +99,6 @@ async def test_a_sealed_segment_of_a_queue_goes_though_its_consumers_come_and_go
                 await topics.split(at.topic, 0)
                 assert queue.acknowledge(await queue.receive(WAIT_S))
             await until(lambda: topics.topic(at.topic).segment(0) is None, WAIT_S)
-
-
-@pytest.mark.long
-def test_nodes_and_clients_log_in_by_scram(
-    secured_kafka: SecuredKafka, topic_prefix: str, tmp_path: Path
-) -> None:
-    topic, sent = "public/default/scrammed", {b"%d" % number for number in range(20)}
-    security = secured_kafka.security(mechanism=SCRAM)
-
-    async def body() -> None:
-        await running.create(topic)
-        async with sdk.Client(running.url, kafka=security) as client:
-            producer = await client.create_producer(topic)
-            stream = await client.subscribe(topic, "stream")
-            queue = await client.subscribe_queue(topic, "queue")
-            await running.split(topic, 0)
-            await producer.send_many((value, value) for value in sent)
-            await producer.flush()
-            read = [await stream.receive(WAIT_S) for _ in sent]
-            assert {message.value for message in read} == sent
-            taken: set[bytes] = set()
-            while taken != sent:
-                message = await queue.receive(WAIT_S)
-                queue.acknowledge(message)
-                taken.add(message.value)
-
-    file = secured_kafka.properties_file(security)
-    with topic_cluster(
-        secured_kafka, topic_prefix, tmp_path, f"kafkaPropertiesFile={file}"
-    ) as running:
-        run_in(running, body)
 
 
 def test_what_is_in_doubt_is_settled_by_the_header_where_a_password_is_asked_for(
@@ -264,8 +234,7 @@ def test_a_wrong_password_is_told_by_node_and_clients_and_no_password_is(
 def test_whoever_does_not_trust_kafka_names_the_property_to_correct(
     secured_kafka: SecuredKafka, nodes: TopicCluster, tmp_path: Path
 ) -> None:
-    make_certificates(tmp_path)
-    distrustful = secured_kafka.security() | {"ssl.ca.location": str(tmp_path / "ca.pem")}
+    distrustful = secured_kafka.security() | {"ssl.ca.location": str(Authority(tmp_path).file)}
 
     async def body() -> None:
         node = await told_at_start(secured_kafka, tmp_path, distrustful)

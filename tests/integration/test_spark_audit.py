@@ -205,21 +205,6 @@ def test_a_gap_between_archive_and_log_is_told_and_accuses_nobody(
     assert checks[CheckName.OWNERSHIP].note.startswith(f"not between offsets {archived} and")
 
 
-def test_a_trimmed_log_without_archive_is_replayed_from_its_snapshot(
-    spark: SparkSession, kafka: EmbeddedKafka, topic_prefix: str
-) -> None:
-    history = mixed(rounds=2)
-    taken = history.snapshot()
-    history.fail(BROKERS[1], BROKERS[0])
-    history.beat(BROKERS[0])
-    trim(kafka, publish(kafka, topic_prefix, history, taken), taken.horizon.next_offset - 5)
-    summary = audit(spark, _options(kafka, topic_prefix))
-    assert _violated(summary) == [], table(summary)
-    assert summary.log.from_snapshot
-    assert summary.records == history.next_offset - taken.horizon.next_offset
-    assert int(summary.digest, 16) == history.state.digest
-
-
 def test_a_trimmed_log_that_cannot_be_replayed_is_not_called_sound(
     spark: SparkSession, kafka: EmbeddedKafka, topic_prefix: str
 ) -> None:

@@ -109,20 +109,6 @@ def test_the_command_compares_policies_and_names_what_it_leaves_out(tmp_path: Pa
     assert set(tmp_path.iterdir()) == {load, json_path, html_path}
 
 
-@pytest.mark.long
-def test_the_sample_is_replayed_when_no_load_is_named(spark: SparkSession) -> None:
-    found = backtest(spark, BacktestOptions(mean_rate=2_000.0), _POLICIES, {})
-    assert not found.topic_faults
-    assert len(found.topics) == 70
-    assert found.topic_days == pytest.approx(300, abs=0.1)
-    default, off = found.total("default"), found.total("off")
-    assert default.splits > 0
-    assert default.over_threshold_s < off.over_threshold_s
-    assert (off.operations, off.segments_max) == (0, 1)
-    for name in _POLICIES:
-        assert found.total(name).seconds == pytest.approx(found.topic_days * 86_400)
-
-
 def test_spark_comes_to_what_each_topic_alone_comes_to(spark: SparkSession) -> None:
     plan = BacktestPlan(
         _POLICIES, Rules(consumers=3), Bins(1425254400000, 3_600_000, 24 * 28), mean_rate=6_000

@@ -170,47 +170,37 @@ class Asker:
         if not reads:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_RECEIVE_BUFFER)
         await asyncio.get_running_loop().sock_connect(self._socket, address)
-        await self._send(pb.CommandConnect(client_version="load", protocol_version=21))
+        self._reader, self._writer = await asyncio.open_connection(sock=self._socket)
+        self._send(pb.CommandConnect(client_version="load", protocol_version=21))
         assert (await self.answer()).type == pb.BaseCommand.CONNECTED
         asked = pb.CommandGetTopicsOfNamespace(request_id=1, namespace=HOME)
         if self.pattern is not None:
             asked.topics_pattern = self.pattern
-        await self._send(asked)
+        if not reads:
+            self._writer.transport.pause_reading()  # type: ignore[attr-defined]
+        self._send(asked)
 
     async def answer(self) -> pb.BaseCommand:
         """The next command."""
-        size, command_size = HEAD.unpack(bytes(await self._exactly(HEAD.size)))
+        size, command_size = HEAD.unpack(await self._reader.readexactly(HEAD.size))
         assert size == SIZE.size + command_size
-        return commands.parse(bytes(await self._exactly(command_size)))
+        return commands.parse(await self._reader.readexactly(command_size))
 
     async def checksum(self) -> tuple[int, int]:
         """Size and checksum of the next frame, of which nothing is kept."""
-        (size,) = SIZE.unpack(bytes(await self._exactly(SIZE.size)))
-        chunk = memoryview(bytearray(CHUNK_BYTES))
-        found, at = 0, 0
-        while at < size:
-            count = await self._some(chunk[: size - at], at, size)
-            found, at = zlib.crc32(chunk[:count], found), at + count
+        (size,) = SIZE.unpack(await self._reader.readexactly(SIZE.size))
+        found, left = 0, size
+        while left:
+            chunk = await self._reader.read(min(left, CHUNK_BYTES))
+            assert chunk, f"the connection of one who reads was ended, {left} before {size}"
+            found, left = zlib.crc32(chunk, found), left - len(chunk)
         return size, found
 
     def close(self) -> None:
-        self._socket.close()
+        self._writer.transport.abort()
 
-    async def _send(self, message: pb.CommandConnect | pb.CommandGetTopicsOfNamespace) -> None:
-        frame = encode_frame(commands.envelope(message).SerializeToString())
-        await asyncio.get_running_loop().sock_sendall(self._socket, frame)
-
-    async def _exactly(self, size: int) -> bytearray:
-        data = bytearray(size)
-        view, at = memoryview(data), 0
-        while at < size:
-            at += await self._some(view[at:], at, size)
-        return data
-
-    async def _some(self, buffer: memoryview, at: int, size: int) -> int:
-        count = await asyncio.get_running_loop().sock_recv_into(self._socket, buffer)
-        assert count, f"the connection of one who reads was ended, at {at} of {size}"
-        return count
+    def _send(self, message: pb.CommandConnect | pb.CommandGetTopicsOfNamespace) -> None:
+        self._writer.write(encode_frame(commands.envelope(message).SerializeToString()))
 
 
 async def check(asker: Asker) -> None:

@@ -11,31 +11,24 @@ from pathlib import Path
 
 from support.processes import COMMAND, HOST, STOP_S_MAX, awaited
 
-_STARTED = re.compile(
-    r"proxy\.started web_url=(\S+) service_url=(\S+) web_url_tls=(\S+) service_url_tls=(\S+)"
-)
+_STARTED = re.compile(r"proxy\.started web_url=(\S+) service_url=(\S+) ")
 
 
 class ProxyProcess:
     """Listens on whichever ports are free, and says which."""
 
     def __init__(
-        self,
-        name: str,
-        nodes: Sequence[str],
-        folder: Path,
-        settings: Sequence[str] = (),
-        scheme: str = "http",
+        self, name: str, nodes: Sequence[str], folder: Path, settings: Sequence[str] = ()
     ) -> None:
         self.output = folder / f"{name}.out"
-        command = [*COMMAND, "proxy", "--nodes", f"{scheme}://" + ",".join(nodes)]
+        command = [*COMMAND, "proxy", "--nodes", "http://" + ",".join(nodes)]
         command += ["--http-port", "0", "--service-port", "0"]
         for setting in (f"bindAddress={HOST}", f"advertisedAddress={HOST}", *settings):
             command += ["--set", setting]
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
         told = awaited(lambda: _STARTED.search(self.text()), self.process, self.text)
-        self.web_url, self.service_url, self.web_url_tls, self.service_url_tls = told.groups()
+        self.web_url, self.service_url = told.groups()
 
     def text(self) -> str:
         return self.output.read_text(errors="replace")
@@ -49,14 +42,10 @@ class ProxyProcess:
 
 @contextmanager
 def proxy_process(
-    name: str,
-    nodes: Sequence[str],
-    folder: Path,
-    settings: Sequence[str] = (),
-    scheme: str = "http",
+    name: str, nodes: Sequence[str], folder: Path, settings: Sequence[str] = ()
 ) -> Iterator[ProxyProcess]:
-    """`nodes`: host:port of their ports of HTTP, with TLS where the scheme is https."""
-    proxy = ProxyProcess(name, nodes, folder, settings, scheme)
+    """`nodes`: host:port of their ports of HTTP."""
+    proxy = ProxyProcess(name, nodes, folder, settings)
     try:
         yield proxy
     finally:

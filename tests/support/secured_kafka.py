@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,6 +25,7 @@ from confluent_kafka.admin import (
 from anabranch.devkit import ports
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.devkit.kafka.settings import HOST, Differences
+from support.authority import Authority
 from support.quiet import QUIET
 from support.tcp_proxy import TcpProxy
 from support.waiting import WAIT_S
@@ -76,7 +76,7 @@ class SecuredKafka:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
-        self.authority = folder / "ca.pem"
+        self.authority = folder / "authority.pem"
         listens = ports.free_port(HOST)
         self.proxy = TcpProxy(listens)
         users = " ".join(f'user_{name}="{word}"' for name, word in PASSWORDS.items())
@@ -86,7 +86,7 @@ class SecuredKafka:
                 "BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT,SECOND:SASL_SSL"
             ),
             f"{of_listener}.ssl.keystore.type": "PEM",
-            f"{of_listener}.ssl.keystore.location": str(folder / "server.pem"),
+            f"{of_listener}.ssl.keystore.location": str(folder / "server-and-key.pem"),
             f"{of_listener}.sasl.enabled.mechanisms": f"PLAIN,{SCRAM}",
             f"{of_listener}.{SCRAM.lower()}.sasl.jaas.config": (
                 "org.apache.kafka.common.security.scram.ScramLoginModule required;"
@@ -171,7 +171,10 @@ class SecuredKafka:
         return AdminClient({**QUIET, "bootstrap.servers": self.open_at})
 
     def __enter__(self) -> Self:
-        make_certificates(self._folder)
+        authority = Authority(self._folder)
+        shown = authority.issue("server", server=True)
+        parts = (each.read_bytes() for each in (shown.key, shown.certificate))
+        (self._folder / "server-and-key.pem").write_bytes(b"".join(parts))
         self.proxy.__enter__()
         try:
             self._kafka.start()
@@ -198,23 +201,3 @@ def _rule(right: Right, user: str) -> tuple[Any, Any, Any, Any, Any, Any, Any]:
     pattern = types.LITERAL if kind == "cluster" else types.PREFIXED
     yes = AclPermissionType.ALLOW
     return _KINDS[kind], prefix, pattern, f"User:{user}", "*", AclOperation[operation], yes
-
-
-def make_certificates(folder: Path) -> None:
-    """ca.pem, and server.pem: the key of 127.0.0.1 with a certificate that the authority signed."""
-
-    def openssl(*arguments: str) -> None:
-        subprocess.run(["openssl", *arguments], check=True, capture_output=True, cwd=folder)
-
-    new = ("req", "-newkey", "rsa:2048", "-nodes")
-    openssl(
-        *new, "-x509", "-days", "2", "-subj", "/CN=test-ca", "-keyout", "ca.key", "-out", "ca.pem"
-    )
-    openssl(*new, "-subj", "/CN=localhost", "-keyout", "server.key", "-out", "server.csr")
-    (folder / "names").write_text(f"subjectAltName=DNS:localhost,IP:{HOST}\n")
-    openssl(
-        *("x509", "-req", "-in", "server.csr", "-days", "2", "-extfile", "names"),
-        *("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-out", "server.crt"),
-    )
-    parts = [(folder / name).read_text() for name in ("server.key", "server.crt", "ca.pem")]
-    (folder / "server.pem").write_text("".join(parts))

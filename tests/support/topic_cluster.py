@@ -65,12 +65,6 @@ class TopicCluster:
         first, *others = (node.service_url() for node in self.nodes)
         return ",".join([first, *(url.partition("://")[2] for url in others)])
 
-    def node_at(self, service_url: str) -> NodeProcess:
-        """The running node that clients reach there."""
-        return next(
-            node for node in self.nodes if node.is_running and node.service_url() == service_url
-        )
-
     async def call(self, method: str, path: str, **options: Any) -> Any:
         return await self.rest(method, f"/admin/v2/scalable/{path}", **options)
 

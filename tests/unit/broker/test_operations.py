@@ -38,34 +38,6 @@ async def test_a_destination_that_does_not_take_part_or_drains_is_a_conflict() -
                 await node.operations.unload(UNIT, target)
 
 
-async def test_without_the_log_known_owners_are_answered_as_stale_and_the_rest_is_refused() -> None:
-    async with memory_cluster(3) as cluster:
-        node = cluster.nodes[0]
-        known = await look_up(node)
-        node.connected = False
-        await until(lambda: node.operations.position().mode == "safe")
-        assert (await look_up(node)).stale
-        assert (await look_up(node)).broker == known.broker
-        free = next(
-            f"persistent://public/default/t{n}" for n in range(100) if not _located(node, n)
-        )
-        with pytest.raises(UnavailableError, match="safe mode"):
-            await look_up(node, free)
-        for target in ("", node.id):
-            with pytest.raises(UnavailableError, match="safe mode"):
-                await node.operations.unload(UNIT, target)
-        with pytest.raises(UnavailableError, match="safe mode"):
-            await node.operations.tenancy.create_tenant("acme", [], ["standalone"])
-        node.connected = True
-        await until(lambda: node.operations.position().mode == "serving")
-        assert not (await look_up(node, free)).stale
-
-
-def _located(node: MemoryNode, number: int) -> Located | None:
-    topic, home = parse_topic(f"persistent://public/default/t{number}")
-    return node.operations.lookups.locate_cached(topic, home)
-
-
 async def test_a_lookup_that_nobody_can_answer_ends_at_its_deadline() -> None:
     async with memory_cluster(
         3, lookupTimeoutMillis=1_000, leaseMillis=6_000, livenessTimeoutMillis=9_000

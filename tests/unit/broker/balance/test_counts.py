@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from anabranch.broker.balance.build import build_counts
 from anabranch.broker.balance.counts import BalanceCounts
-from anabranch.core.balance.counters import BalanceResult, SplitReason, UnloadReason
+from anabranch.core.balance.counters import BalanceResult, UnloadReason
 from anabranch.core.bundles import propose
 from anabranch.core.bundles.unit import Move
 from anabranch.core.log.records import Cause
@@ -122,15 +122,6 @@ async def test_a_release_that_is_rejected_is_a_failure() -> None:
         failures = {"event": "Unload", "result": "Failure"}
         shown = owner.metrics.registry
         assert value(shown, "brk_sunit_state_chn_event_publish_ops_total", **failures) == 1
-
-
-async def test_a_split_counts_once_it_is_through() -> None:
-    async with counting() as counted:
-        owner, other = await counted.look_up()
-        await other.operations.split(counted.unit)
-        assert counted.of(other).splits == {(_DONE, SplitReason.ADMIN): 1}
-        assert not counted.of(owner).splits
-        assert value(other.metrics.registry, "brk_lb_bundles_split_total") == 1
 
 
 async def test_assignments_are_counted_by_what_came_of_a_look_up() -> None:

@@ -107,40 +107,6 @@ async def test_a_consumer_is_granted_no_more_segments_than_its_reports_may_name(
         await is_refused(client.subscribe(), pb.ServerError.NotAllowedError, said)
 
 
-async def test_children_are_given_out_when_the_parent_is_drained() -> None:
-    async with reachable() as cluster:
-        node = await cluster.create()
-        async with client_of(node, "a") as client:
-            await client.subscribe()
-            (parent,) = cluster.segments.ends
-            cluster.segments.ends[parent] = [1, 0, 2, 0]
-            await node.operations.topics.split(NAME, 0)
-            await until(lambda: bool(client.assigned[-1].segments[0].end_offsets))
-            assert client.held == {0: [0, 1, 2, 3]}
-            assert list(client.assigned[-1].segments[0].end_offsets) == [1, 0, 2, 0]
-            await client.report(drained={0: [0, 1, 3]})
-            await client.report(drained={0: [2]})
-            await until(lambda: client.held == {1: [0, 1], 2: [0, 1]})
-            assert there(node.view.subscription(NAME, "billing")).drained == (0,)
-
-
-async def test_queue_consumers_get_everything_and_who_leaves_keeps_nothing() -> None:
-    async with reachable() as cluster:
-        node = await cluster.create()
-        kind = pb.ScalableConsumerType.QUEUE
-        async with client_of(node, "a") as first, client_of(node, "b") as second:
-            await first.subscribe(kind=kind)
-            await second.subscribe(kind=kind)
-            await node.operations.topics.split(NAME, 0)
-            await until(lambda: sorted(first.held) == sorted(second.held) == [0, 1, 2])
-            assert consumers(node) == (), "they are not registered"
-            assert cluster.segments.share_groups == {first.assigned[0].group_id}
-            await second.report(drained={0: [0, 1, 2, 3]})
-            await second.leave()
-            await first.report(drained={0: [0, 1, 2, 3]})
-            await until(lambda: sorted(first.held) == [1, 2])
-
-
 async def test_every_bad_subscribe_has_its_own_code() -> None:
     async with reachable() as cluster:
         node = cluster.nodes[0]
@@ -153,41 +119,6 @@ async def test_every_bad_subscribe_has_its_own_code() -> None:
             assert "of type QUEUE" in wrong.reason
         async with client_of(node, "a b") as client:
             assert (await client.refused()).code == pb.ServerError.InvalidTopicName
-
-
-async def test_who_comes_under_a_name_has_the_share_once_the_former_one_has_let_go_of_it() -> None:
-    async with reachable() as cluster:
-        node = await cluster.create()
-        async with client_of(node, "a", 2) as second, client_of(node, "a", 1) as first:
-            begun_at = (await first.subscribe()).assignment.begun_at
-            held = first.held
-            assert (await second.refused()).code == pb.ServerError.ServiceNotReady
-            await first.report(released=held)  # and it is heard until it has gone
-            assert "another process has taken over the name a" in first.closed[0]
-            await first.leave(keep_share=True)
-            await second.subscribe()
-            assert second.held == held
-            fenced = await first.refused(begun_at=begun_at)
-            assert fenced.code == pb.ServerError.ConsumerFenced
-
-
-@pytest.mark.parametrize("is_killed", [True, False])
-async def test_only_who_ends_with_its_process_is_followed_under_its_name_at_once(
-    is_killed: bool,
-) -> None:
-    async with reachable() as cluster:
-        node = await cluster.create()
-        async with client_of(node, "a", 2) as second, client_of(node, "a", 1) as first:
-            await first.subscribe()
-            first.end(is_killed=is_killed)
-            await until(lambda: not node.operations.topics.access.service.consumers)
-            if is_killed:
-                await second.subscribe()
-                assert second.held == first.held
-            else:
-                refused = await second.refused()
-                assert refused.code == pb.ServerError.ServiceNotReady
-                assert "may be serving yet" in refused.reason
 
 
 async def test_a_new_controller_takes_over_with_what_consumers_say_that_they_hold() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
@@ -76,23 +76,6 @@ async def test_a_bucket_unserved_for_too_long_is_told(capsys: pytest.CaptureFixt
     said = capsys.readouterr().out
     assert said.count("subscription.buckets_unserved") == 1
     assert "buckets=0/1,0/3" in said
-
-
-async def test_a_consumer_too_many_makes_more_entry_buckets_where_there_is_no_load() -> None:
-    async with shared() as node, AsyncExitStack() as stack:
-        for name in "abcde":
-            client = await stack.enter_async_context(client_of(node, name))
-            await client.subscribe(kind=pb.ScalableConsumerType.CHECKPOINT)
-
-        def active() -> list[int]:
-            topic = node.operations.topics.topic(NAME)
-            return [part.buckets for part in topic.segments if part.is_active]
-
-        await until(lambda: active() == [8])
-        await until(lambda: f"{ROLLOVERS} 1.0" in figures(node))
-        (decided,) = node.operations.topics.access.service.scaling.decisions(NAME)
-        assert decided.trigger.value == "consumers"
-        assert "5 consumers have 4 entry buckets" in decided.decision.why
 
 
 async def test_a_rollover_counts_once_whatever_becomes_of_subscriptions_and_properties() -> None:

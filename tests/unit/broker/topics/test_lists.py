@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -148,24 +147,6 @@ async def test_patterns_are_read_one_in_each_turn(monkeypatch: pytest.MonkeyPatc
         assert all(isinstance(each, KeptList) for each in found)
         assert isinstance(refused, PatternError)
         assert len(set(read)) == len(read) == 30
-
-
-async def test_a_pattern_that_takes_too_long_to_be_held_against_all_topics_is_refused() -> None:
-    async with one_node() as node:
-        kept, home = node.operations.topics.lists, parse_namespace(HOME)
-        await make(node, *NAMES)
-        ticks, seconds = itertools.count(), itertools.count()
-        kept._now = lambda: next(ticks) / 100
-        used, kept._catching_up.used = kept._catching_up.used, lambda: next(seconds)
-        asked = by_pattern(f"{HOME}/topic-.{{1,9}}")
-        refused = await asyncio.gather(
-            kept.of(home, asked), kept.of(home, asked), return_exceptions=True
-        )
-        assert all(isinstance(each, OverloadedError) for each in refused)
-        assert repr(asked.pattern) in str(refused[0])
-        assert (kept.given_up, kept.count) == (1, 1)
-        kept._catching_up.used = used
-        assert list((await kept.of(home, asked)).list.names) == full(*NAMES)
 
 
 async def test_what_changes_while_a_list_is_made_counts_whatever_was_found() -> None:

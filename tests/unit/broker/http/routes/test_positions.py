@@ -16,7 +16,7 @@ from anabranch.wire.kafka.producer_state import ProducerState
 from anabranch.wire.kafka.transactions import KnownTransaction
 from support.binary_consumer import client_of
 from support.http import HttpNode, on_nodes
-from support.memory_cluster import MemoryCluster, until
+from support.memory_cluster import MemoryCluster
 from support.scalable import BILLING, TOPIC, billing, created, refused, split_with_records, stats
 
 SERVED = {"brokerServicePort": 7000}
@@ -164,23 +164,6 @@ async def test_a_seek_to_a_time_begins_every_bucket(node: HttpNode, cluster: Mem
     await seek(node, position="earliest")
     found = await billing(node)
     assert (found["msgBacklog"], found["drainedSegments"]) == (32, [])
-
-
-@on_nodes(**SERVED)
-async def test_consumers_begin_where_their_subscription_is_put(node: HttpNode) -> None:
-    await split_with_records(node)
-    async with client_of(node.node, "a") as client:
-        await client.subscribe()
-        former = client.assigned[-1]
-        await client.report(drained={0: [0, 1, 2, 3]})
-        await until(lambda: client.held == {1: [0, 1], 2: [0, 1]})
-        await seek(node, timestamp=1)
-        await until(lambda: bool(client.closed))
-        assert "put somewhere else" in client.closed[0]
-        await client.subscribe(holdings={1: [0, 1], 2: [0, 1]}, begun_at=former.begun_at)
-        assert client.assigned[-1].group_id == former.group_id
-        assert client.held == {0: [0, 1, 2, 3]}
-        assert (await billing(node))["consumers"] == [{"consumerName": "a", "connected": True}]
 
 
 @on_nodes(**SERVED)

@@ -111,24 +111,6 @@ async def test_topics_are_listed_by_their_properties(node: HttpNode) -> None:
     )
 
 
-@on_nodes()
-async def test_a_deleted_topic_leaves_nothing_and_can_be_created_again(node: HttpNode) -> None:
-    http = node.http
-    await created(node, 2)
-    await http.put(f"{TOPIC}/subscriptions/billing")
-    assert (await http.post(f"{TOPIC}/split/0")).status_code == 204
-    before = set(node.cluster.segments.partitions)
-    billing = (await http.get(f"{TOPIC}/stats")).json()["subscriptions"]["billing"]
-    assert ((await http.delete(TOPIC)).status_code, node.cluster.segments.partitions) == (204, {})
-    assert node.cluster.segments.deleted_groups == {billing["groupId"]}
-    refused(await http.get(TOPIC), 404, "not found")
-    assert (await http.get(HOME)).json() == []
-    await created(node, 2)
-    assert before.isdisjoint(node.cluster.segments.partitions)
-    assert (await http.post(f"{TOPIC}/split/0")).status_code == 204
-    assert (await http.get(f"{TOPIC}/stats")).json()["subscriptions"] == {}
-
-
 @on_nodes(3)
 async def test_changes_reach_the_controller_and_all_serve_reads(nodes: list[HttpNode]) -> None:
     made = [await node.http.put(TOPIC) for node in nodes]
@@ -181,11 +163,3 @@ async def test_subscriptions_come_and_go_and_are_counted(node: HttpNode) -> None
     assert (await http.delete(f"{TOPIC}/subscriptions/stream")).status_code == 204
     await until(lambda: node.cluster.segments.deleted_groups == {found["stream"]["groupId"]})
     refused(await http.delete(f"{TOPIC}/subscriptions/stream"), 404, "Subscription not found")
-
-
-@on_nodes(scalableTopicEntryBucketBudget=100, scalableTopicEntryBucketMaxPerSegment=16)
-async def test_entry_buckets_follow_the_budget_and_the_ceiling(node: HttpNode) -> None:
-    for segments, buckets in ((1, 16), (10, 10)):
-        await created(node, segments)
-        assert set(node.cluster.segments.partitions.values()) == {buckets}
-        assert (await node.http.delete(TOPIC)).status_code == 204

@@ -94,21 +94,6 @@ async def test_changes_of_a_watched_list_keep_their_order() -> None:
         await until(lambda: held(proxy) == (0, 0))
 
 
-async def test_a_list_that_finds_no_memory_is_refused_by_name_and_the_connection_goes_on() -> None:
-    async with (
-        listed(maxTopicListInFlightHeapMemSizeMB=1) as (proxy, _),
-        client_of(proxy) as client,
-    ):
-        ask(client, 50_000, 1)  # more than all that there is
-        refused = await client.told()
-        assert (refused.type, refused.error.request_id) == (BaseCommand.ERROR, 1)
-        assert refused.error.error == pb.ServerError.TooManyRequests
-        assert "maxTopicListInFlightHeapMemSizeMB" in refused.error.message
-        ask(client, 100, 2)
-        assert len((await client.told()).getTopicsOfNamespaceResponse.topics) == 100
-        await until(lambda: held(proxy) == (0, 0))
-
-
 async def test_memory_for_lists_comes_back_whenever_clients_and_nodes_go() -> None:
     async with listed() as (proxy, node):
         for turns in (0, 3, 10, 30, 100):  # of the loop, in which the lists may be anywhere

@@ -38,18 +38,6 @@ async def test_the_tenant_and_the_namespace_of_every_cluster_are_there(node: Htt
 
 
 @on_nodes()
-async def test_a_tenant_is_created_shown_changed_and_deleted(node: HttpNode) -> None:
-    path = "/tenants/acme"
-    await put(node, path, TENANT, 204)
-    assert await get(node, path) == TENANT
-    changed = {**TENANT, "adminRoles": ["other"]}
-    assert (await node.http.post(ADMIN + path, json=changed)).status_code == 204
-    assert await get(node, path) == changed
-    assert (await node.http.delete(ADMIN + path)).status_code == 204
-    assert (await node.http.get(ADMIN + path)).status_code == 404
-
-
-@on_nodes()
 async def test_what_a_tenant_cannot_be_is_refused(node: HttpNode) -> None:
     assert "already exists" in await put(node, "/tenants/public", TENANT, 409)
     assert "can not be empty" in await put(node, "/tenants/a", {}, 412)
