@@ -72,7 +72,11 @@ TARGETS: Final = (
             "unit/client/consumer/test_faults.py",
         ),
     ),
-    Target("sealing", ("channel/segments/sealing.py",), ("unit/channel/segments/test_sealing.py",)),
+    Target(
+        "sealing",
+        ("channel/segments/sealing.py", "channel/segments/copies.py"),
+        ("unit/channel/segments/test_sealing.py", "property/channel/test_sealed_copies.py"),
+    ),
     Target("heartbeats", ("channel/heartbeats.py",), ("unit/channel/test_heartbeats.py",)),
     Target(
         "checks",

@@ -24,6 +24,7 @@ from anabranch.broker.errors import OperationError
 from anabranch.broker.logging import get_logger
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.topics.controllers.schedule import TickSchedule
+from anabranch.broker.topics.controllers.timelines import ChangeStep, Timelines
 from anabranch.broker.topics.controllers.worker import Failures, WorkerPool
 from anabranch.broker.topics.metrics import AutoScaleMetrics, is_rollover
 from anabranch.broker.topics.placement import KafkaPlacement
@@ -46,6 +47,7 @@ from anabranch.core.topics.controller import (
 from anabranch.core.topics.guards import controller_of
 from anabranch.core.topics.segment import SegmentInfo
 from anabranch.core.topics.tasks import Task, TaskDone, TaskFailed
+from anabranch.core.topics.topic import ScalableTopic
 
 _TOPIC: Final = "topic:"
 _SUBSCRIPTION: Final = "subscription:"
@@ -106,6 +108,8 @@ class TopicService:
         self.workers = workers
         self.scaling = AutoScaleMetrics(runtime.core.me, lambda: runtime.view, self.controllers)
         self.failures = Failures()
+        self._timelines = Timelines()
+        self.step_took: Callable[[ChangeStep, float], None] = lambda step, seconds: None
         self.consumers: dict[int, Attached] = {}  # by connection number
         self.listeners: list[Callable[[list[str], list[str]], None]] = []  # sorted topics, bundles
         self.tickers: list[Callable[[], None]] = []  # called about every tenth of a second
@@ -216,6 +220,7 @@ class TopicService:
         for key, entity in changes:
             if key.startswith(_TOPIC):
                 touched.add(name := key[len(_TOPIC) :])
+                self._time(name, entity)
                 if is_rollover(entity) and self.may_act(name):
                     self.scaling.rolled(name)
             elif key.startswith(_SUBSCRIPTION):
@@ -244,6 +249,7 @@ class TopicService:
             ticker()
 
     def replaced(self) -> None:
+        self._timelines = Timelines()
         for unit in {home.unit for home in self._homes.values()}:
             self._discard(unit)
         self._rounds.look_through(self.open_since)
@@ -382,12 +388,30 @@ class TopicService:
         result = future.result()
         self.failures.note(task, result)
         self._explain(name, task, result, self.runtime.now() - began)
+        if isinstance(result, TaskDone):
+            self._timelines.carried_out(name, task, self.runtime.now())
         if self._homes.get(name) is home:
             effects = home.controller.finished(
                 task, result, self.runtime.now(), self.runtime.log_ms
             )
             self.carry_out(name, effects)
             self._forget(name)
+
+    def _time(self, name: str, topic: object) -> None:
+        known = topic if isinstance(topic, ScalableTopic) else None
+        timeline = self._timelines.folded(name, known, self.runtime.now())
+        if timeline is None:
+            return
+        for step, seconds in timeline.seconds.items():
+            self.step_took(step, seconds)
+        self._log.info(
+            "topic.changed",
+            topic=name,
+            operation=timeline.operation.name.lower(),
+            parents=timeline.parents,
+            children=timeline.children,
+            **{f"{step}_ms": round(1000 * s, 1) for step, s in timeline.seconds.items()},
+        )
 
     def _explain(
         self, name: str, task: Task, result: TaskDone | TaskFailed, seconds: float

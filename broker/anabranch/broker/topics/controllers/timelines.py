@@ -1,0 +1,82 @@
+"""`Timelines`: how long each step of a layout change takes, on the node that carries it out.
+
+The steps are those of docs/topics.md. Between two records something is done in Kafka, which counts
+with its failed tries; then the record that says so goes to the log and comes back. From the seal on
+Kafka refuses the parents' appends, so the last two steps are what producers feel.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from anabranch.core.topics.tasks import MakeSegments, SealSegments, Task
+from anabranch.core.topics.topic import Operation, ScalableTopic, TopicState
+
+
+class ChangeStep(StrEnum):
+    """Of a layout change; WHOLE: from BEGIN to COMMIT."""
+
+    MAKE = "make"  # the children's Kafka topics, and their copies
+    SEALING = "sealing"  # the record
+    SEAL = "seal"  # the parents' Kafka topics
+    COMMIT = "commit"  # the record
+    WHOLE = "whole"
+
+
+class Timeline(msgspec.Struct, frozen=True):
+    """Of one change that took over; in seconds."""
+
+    operation: Operation
+    parents: int
+    children: int
+    seconds: dict[ChangeStep, float]
+
+
+class _UnderWay(msgspec.Struct):
+    """`at`: when each step was over, and the first one began."""
+
+    operation: Operation
+    parents: int
+    children: int
+    at: list[float]
+
+
+_OVER_AFTER = {MakeSegments: 1, SealSegments: 3}  # so many times are known then
+_STEPS = (ChangeStep.MAKE, ChangeStep.SEALING, ChangeStep.SEAL, ChangeStep.COMMIT)
+
+
+class Timelines:
+    """Of all topics. A change has one if this node has carried out all of it."""
+
+    def __init__(self) -> None:
+        self._under_way: dict[str, _UnderWay] = {}
+
+    def carried_out(self, name: str, task: Task, now: float) -> None:
+        """A task of the topic is done."""
+        known = self._under_way.get(name)
+        if known is not None and _OVER_AFTER.get(type(task)) == len(known.at):
+            known.at.append(now)
+
+    def folded(self, name: str, topic: ScalableTopic | None, now: float) -> Timeline | None:
+        """A record of the topic was accepted; returns the timeline of the change that is over."""
+        known = self._under_way.get(name)
+        if topic is not None and topic.state is TopicState.PREPARING:
+            if known is None:
+                parents, children = len(topic.parents), len(topic.children)
+                self._under_way[name] = _UnderWay(topic.operation, parents, children, [now])
+            return None
+        if known is None:
+            return None
+        if topic is not None and topic.state is TopicState.SEALING:
+            if len(known.at) == 2:
+                known.at.append(now)
+            return None
+        del self._under_way[name]
+        if len(known.at) < len(_STEPS):
+            return None
+        at = [*known.at, now]
+        seconds = {step: at[n + 1] - at[n] for n, step in enumerate(_STEPS)}
+        seconds[ChangeStep.WHOLE] = now - at[0]
+        return Timeline(known.operation, known.parents, known.children, seconds)
