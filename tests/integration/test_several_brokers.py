@@ -8,7 +8,7 @@ import asyncio
 import resource
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
@@ -312,6 +312,29 @@ def test_a_broker_that_reads_at_once_of_the_seal_and_that_it_leads_stores_nothin
         channel.until(lambda: known().leader == 3, "the late one leads")
         channel.until(lambda: is_refused(writer, topic), "it refuses, too")
         assert sealing.result(WAIT_S) == {topic: (reader.get_watermark_offsets(place, WAIT_S)[1],)}
+
+
+def test_what_each_broker_has_read_of_a_topic_is_what_kafkas_own_tools_tell(
+    brokers: KafkaBrokers, topic_prefix: str
+) -> None:
+    topic, views = f"{topic_prefix}t", KafkaViews({})
+    user = AdminClient({**QUIET, "bootstrap.servers": brokers.bootstrap_servers})
+    made = NewTopic(topic, 2, replica_assignment=[[1, 2], [2, 1]], config={"retention.ms": "7"})
+    user.create_topics([made])[topic].result(WAIT_S)
+    told = {topic: {"retention.ms": "7", "cleanup.policy": "delete"}}
+    for number in (1, 2, 3):
+        host, _, port = brokers.numbered(number).bootstrap_servers.partition(":")
+        where = host, int(port)
+        shown = partial(views.settings, where, [topic], ("retention.ms", "cleanup.policy"))
+        channel.until(partial(_tells, shown, told), "it has read of the topic")
+        assert views.epochs(where, [topic]) == {(topic, 0): 0, (topic, 1): 0}
+        assert views.settings(where, [topic, "missing"], ("retention.ms",)) is None
+        assert views.settings((host, 1), [topic], ("retention.ms",)) is None
+    views.close()
+
+
+def _tells(shown: Callable[[], object], wanted: object) -> bool:
+    return shown() == wanted
 
 
 def is_refused(writer: KafkaProducer, topic: str) -> bool:

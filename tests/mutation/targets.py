@@ -75,7 +75,7 @@ TARGETS: Final = (
     Target(
         "sealing",
         ("channel/segments/sealing.py", "channel/segments/copies.py"),
-        ("unit/channel/segments/test_sealing.py", "property/channel/test_sealed_copies.py"),
+        ("unit/channel/segments/test_sealing.py",),
     ),
     Target("heartbeats", ("channel/heartbeats.py",), ("unit/channel/test_heartbeats.py",)),
     Target(

@@ -8,7 +8,7 @@ its log.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -18,7 +18,8 @@ from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartiti
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from anabranch.channel.kafka.connection import KafkaConnection
-from anabranch.channel.segments.copies import Views
+from anabranch.channel.kafka.offsets import Place
+from anabranch.channel.segments.copies import Address
 from anabranch.channel.segments.sealing import Sealer
 from support.told_offsets import ToldOffset
 
@@ -58,7 +59,7 @@ class SealableKafka:
         self._catches_up = catches_up
         self._assigned: list[TopicPartition] = []
         self._unanswered: list[tuple[Callable[..., None], KafkaError, _Message]] = []
-        self.settings: dict[str, object] = {}
+        self.producing: dict[str, object] = {}
         self.probes: list[Mapping[str, object]] = []
         self.put_behind: list[
             tuple[str, int, int, int | None]
@@ -71,19 +72,22 @@ class SealableKafka:
         self.look_s: list[float] = []  # that its looks at the offsets had
         self.brokers = {1}
         self.changes: dict[str, list[dict[str, str]]] = {}  # of each topic's settings
+        self.silent: set[int] = set()  # brokers that librdkafka alone can ask
+        self.described: set[int] = set()  # those that it has asked
+        self.shown: dict[Place, int] = {}  # epochs, as each broker has read
         self.lags: dict[int, int] = {}  # so often a broker, when asked, has read of no further one
         self.read: dict[int, int] = {}  # of so many each broker has read that was asked
         self._asked: Counter[int] = Counter()  # by broker
         self.obeying: set[int] = set()  # that had put the first into force when it was probed first
 
-    def sealer(self, views: Views | None = None) -> Sealer:
-        """A sealer whose clients are all this."""
-        return Sealer(cast(KafkaConnection, self), cast(AdminClient, self), views)
+    def sealer(self, *, asks: bool = False) -> Sealer:
+        """A sealer whose clients are all this. `asks`: brokers by connections of its own."""
+        return Sealer(cast(KafkaConnection, self), cast(AdminClient, self), self if asks else None)
 
     # --- as a connection ----------------------------------------------------------------
 
     def producer(self, **settings: object) -> SealableKafka:
-        self.settings = settings
+        self.producing = settings
         return self
 
     def consumer(self, **settings: object) -> SealableKafka:
@@ -129,23 +133,37 @@ class SealableKafka:
     def describe_configs(
         self, asked: Sequence[ConfigResource], request_timeout: float
     ) -> dict[ConfigResource, Future[dict[str, ConfigEntry]]]:
-        """What one broker has read of: each time one change more, unless it lags."""
         own, *topics = asked
-        broker = int(own.name)
+        self.described.add(int(own.name))
+        answers: dict[ConfigResource, Future[dict[str, ConfigEntry]]] = {}
+        told = self._told(int(own.name), [each.name for each in topics])
+        for each in topics:
+            entries = {n: ConfigEntry(n, value) for n, value in told[each.name].items()}
+            answers[each] = Future()
+            answers[each].set_result(entries)
+        return answers
+
+    def _told(self, broker: int, topics: Sequence[str]) -> dict[str, dict[str, str]]:
+        """What one broker has read of: each time one change more, unless it lags."""
         assert broker in self.brokers
         self._asked[broker] += 1
         self.read[broker] = self._asked[broker] // (1 + self.lags.get(broker, 0))
-        answers: dict[ConfigResource, Future[dict[str, ConfigEntry]]] = {}
-        for each in topics:
-            told = {
-                "max.message.bytes": "1048588",
-                "message.timestamp.after.max.ms": str(2**63 - 1),
-            }
-            for change in self.changes[each.name][: self.read[broker]]:
-                told |= change
-            answers[each] = Future()
-            answers[each].set_result({n: ConfigEntry(n, value) for n, value in told.items()})
-        return answers
+        told = {"max.message.bytes": "1048588", "message.timestamp.after.max.ms": str(2**63 - 1)}
+        found = {topic: dict(told) for topic in topics}
+        for topic in topics:
+            for change in self.changes[topic][: self.read[broker]]:
+                found[topic] |= change
+        return found
+
+    # --- as what each broker has read ---------------------------------------------------
+
+    def settings(
+        self, broker: Address, topics: Sequence[str], names: Collection[str]
+    ) -> dict[str, dict[str, str]] | None:
+        return None if broker[1] in self.silent else self._told(broker[1], topics)
+
+    def epochs(self, broker: Address, topics: Sequence[str]) -> dict[Place, int]:
+        return self.shown
 
     def delete_records(
         self, asked: Sequence[TopicPartition], operation_timeout: float

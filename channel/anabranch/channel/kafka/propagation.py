@@ -13,7 +13,7 @@ from anabranch.channel.kafka.deadline import Deadline
 
 _BROKER_S: Final = 1.0  # one that does not answer is asked again, unless Kafka misses it too
 
-Known = Callable[[int, str, Mapping[str, ConfigEntry]], bool]  # broker, name, its settings
+Known = Callable[[int, str, Mapping[str, str]], bool]  # broker, name, its settings
 
 
 def await_known(
@@ -37,13 +37,18 @@ def await_known(
             for broker, futures in answers.items():
                 found = {name: deadline.answer(future, doing) for name, future in futures.items()}
                 if all(
-                    not isinstance(settings, KafkaError) and known(broker, name, settings)
-                    for name, settings in found.items()
+                    not isinstance(told, KafkaError) and known(broker, name, values_of(told))
+                    for name, told in found.items()
                 ):
                     knowing.add(broker)
             if knowing.issuperset(expected):
                 return
         deadline.pause(doing)
+
+
+def values_of(settings: Mapping[str, ConfigEntry]) -> dict[str, str]:
+    """As librdkafka tells settings, without all that it says beside."""
+    return {name: str(entry.value) for name, entry in settings.items()}
 
 
 def _ask(

@@ -175,7 +175,7 @@ class SegmentAdmin:
             await_known(
                 self._admin,
                 [ConfigResource(ConfigResource.Type.GROUP, group)],
-                lambda _broker, _group, found: found["share.auto.offset.reset"].value == "earliest",
+                lambda _broker, _group, found: found["share.auto.offset.reset"] == "earliest",
                 partial(self._living, group, deadline, doing),
                 deadline,
                 doing,

@@ -10,9 +10,9 @@ Kafka looks at the size first, and a sealed one refuses it for that (MSG_SIZE_TO
 Nor may a later leader take any. A broker reads metadata in rounds, and puts into force first who
 leads, and last the settings. So a follower that is behind, and reads in one round of the seal and
 that it leads now, leads for a while without refusing: for seconds, if it has other topics' logs to
-make. So each broker that has a copy is asked what it has read (`copies`). Where Kafka cannot be
-asked for that, a setting is changed once more that does not matter (the *stamp*): who has read of
-it has read of the seal in a round before, and put it into force. Where there are no other copies,
+make. So each broker that has a copy is asked whether it has read of the seal. Then a setting is
+changed once more that does not matter (the *stamp*), and each is asked for that: who has read of it
+has read of the seal in a round before, and put it into force. Where there are no other copies,
 there is nobody to ask.
 
 Nor may an append land that Kafka had begun before: one that has passed the check of its size waits
@@ -24,7 +24,8 @@ records, even none, takes the lock (`delete_nothing`).
 What was accepted before may not be replicated yet, and what Kafka calls the end (the high
 watermark) does not count it, though it will be acknowledged. So the end is asked for in another way
 as well: to a consumer that is put behind it, under its leader's epoch, the leader says how far its
-own log reaches ("truncation detected"). Only when both agree, and agree again, is that the end. The
+own log reaches ("truncation detected"). Only when both agree, and agree again, is that the end. A
+former leader, which does not know yet that it is none, is told by its epoch, and not believed. The
 leader's word and what comes after it must be later than the seal, the first look need not.
 
 Tried and dropped: an oversized probe, which open and sealed partitions refuse alike; asking for the
@@ -66,7 +67,7 @@ from anabranch.channel.kafka.deadline import Deadline
 from anabranch.channel.kafka.deletion import delete_nothing, led_of
 from anabranch.channel.kafka.offsets import ASKING, LATEST, Answers, PartitionOffsets, Place
 from anabranch.channel.kafka.propagation import Known, await_known
-from anabranch.channel.segments.copies import Address, Leaders, Views, await_seal_read
+from anabranch.channel.segments.copies import Address, Views, await_shown, newest_epochs
 from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
 
 _LIMIT: Final = "max.message.bytes"
@@ -105,9 +106,9 @@ class SegmentTopic(msgspec.Struct, frozen=True):
     partitions: int
 
 
-def is_sealed(settings: Mapping[str, ConfigEntry]) -> bool:
+def is_sealed(settings: Mapping[str, str]) -> bool:
     """Whether the settings of a Kafka topic are those of a sealed segment."""
-    return settings[_LIMIT].value == _SEALED[_LIMIT]
+    return settings[_LIMIT] == _SEALED[_LIMIT]
 
 
 class Sealer:
@@ -128,6 +129,7 @@ class Sealer:
         self._consumer: Consumer = connection.consumer(**ASKING)
         self._offsets = PartitionOffsets(connection, self._consumer)
         self._led: set[Place] = set()  # as the admin client heard last
+        self._epochs: dict[Place, int] = {}  # the newest ones that brokers have shown
 
     def close(self) -> None:
         """Ends all clients."""
@@ -145,6 +147,7 @@ class Sealer:
         """
         names = [topic.name for topic in topics]
         self._led.clear()
+        self._epochs = {}
         gone = self._configure(names, deadline)
         gone |= self._await_copies([name for name in names if name not in gone], deadline)
         places = [
@@ -215,28 +218,24 @@ class Sealer:
         if not names:
             return set()
         doing = f"to wait until every Kafka broker has sealed topic {names[0]}"
-        copies = partial(self._copies, names, deadline)
-        while self._views is not None:
-            leaders = await_seal_read(self._views, names, SEAL, copies, deadline, doing)
-            if leaders is None:
-                break
-            if self._probes_at(leaders, deadline):
-                return set()
-            deadline.pause(doing)
-        stamps: dict[tuple[int, str], str | None] = {}
+        stamps: dict[tuple[int, str], str] = {}
 
-        def has_read(broker: int, topic: str, settings: Mapping[str, ConfigEntry]) -> bool:
-            stamps[broker, topic] = settings[_STAMP].value
+        def has_read(broker: int, topic: str, settings: Mapping[str, str]) -> bool:
+            stamps[broker, topic] = settings[_STAMP]
             return is_sealed(settings)
 
-        def has_obeyed(broker: int, topic: str, settings: Mapping[str, ConfigEntry]) -> bool:
+        def has_obeyed(broker: int, topic: str, settings: Mapping[str, str]) -> bool:
             # Another one's stamp will do, since this broker reads it after it had read of the seal.
-            return settings[_STAMP].value != stamps.get((broker, topic))
+            return settings[_STAMP] != stamps.get((broker, topic))
 
         def await_all(known: Known) -> None:
+            copies = partial(self._copies, names, deadline)
+            if self._views is not None and await_shown(
+                self._views, names, (_LIMIT, _STAMP), known, copies, deadline, doing
+            ):
+                return
             topics = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
-            left = partial(self._copies, names, deadline)
-            await_known(self._admin, topics, known, left, deadline, doing)
+            await_known(self._admin, topics, known, copies, deadline, doing)
 
         await_all(has_read)
         if not stamps:  # nobody was to be asked: there are no copies
@@ -246,21 +245,10 @@ class Sealer:
         names = [name for name in names if name not in gone]
         if names:
             await_all(has_obeyed)
+            if self._views is not None:
+                there = self._copies(names, deadline) or {}
+                self._epochs = newest_epochs(self._views, names, there)
         return gone
-
-    def _probes_at(self, leaders: Leaders, deadline: Deadline) -> bool:
-        """Whether probes go to these leaders from now on, or to later ones."""
-        for name, led_by in leaders.items():
-            doing = f"to find the leaders of topic {name}"
-            try:
-                found = self._producer.list_topics(name, timeout=deadline.left_s(doing))
-            except KafkaException as error:
-                deadline.passing(error.args[0], doing)
-                return False
-            known = {number: part.leader for number, part in found.topics[name].partitions.items()}
-            if known != {number: broker for number, (broker, _) in led_by.items()}:
-                return False
-        return True
 
     def _copies(self, names: Sequence[str], deadline: Deadline) -> dict[int, Address] | None:
         """The brokers that are there and have one of several copies; None if it is not known."""
@@ -388,6 +376,8 @@ class Sealer:
                 for place, answer in answers.items():
                     if isinstance(answer, KafkaError):
                         deadline.passing(answer, f"to find where topic {place[0]} ends")
+                    elif 0 <= answer.leader_epoch < self._epochs.get(place, 0):
+                        self._get_acquainted([place[0]], deadline)
                     else:
                         found[place] = answer.offset, answer.leader_epoch
             if len(found) == len(places):

@@ -21,8 +21,8 @@ class BucketsInUse:
     """What may be served now, by anybody: one look at all instances for many buckets.
 
     Where a subscription begins anew, it may call drained what somebody works on, or go back to what
-    is above that. So nothing above or below what is left of a former life is given to another,
-    nor to who had it itself. A segment that was pruned meanwhile may have been above any other one.
+    is above that. So nothing above or below what is left of a former life is given to anybody else,
+    a former holder of it included. A segment that was pruned may have been above any other one.
     """
 
     def __init__(self, instances: Iterable[Instance], layout: SegmentLayout | None = None) -> None:

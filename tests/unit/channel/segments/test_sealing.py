@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
@@ -12,18 +12,20 @@ from anabranch.channel.errors import KafkaAccessError, SegmentExistsError
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.deadline import Deadline
 from anabranch.channel.segments import admin
-from anabranch.channel.segments.copies import Address, Leaders
-from anabranch.channel.segments.sealing import SEAL, SegmentTopic
+from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
 from support.sealable_kafka import Partition, SealableKafka
 from support.told_offsets import ToldOffset
 from support.waiting import WAIT_S
 
 
-def sealed(kafka: SealableKafka, *, seconds: float = WAIT_S) -> dict[str, tuple[int, ...]]:
+def sealed(
+    kafka: SealableKafka, *, seconds: float = WAIT_S, asks: bool = False
+) -> dict[str, tuple[int, ...]]:
+    """`asks`: brokers by connections of its own."""
     deadline = Deadline(cast(KafkaConnection, kafka), seconds, lambda: None)
     topics = [SegmentTopic(name, len(parts)) for name, parts in kafka.topics.items()]
-    return kafka.sealer().seal(topics, deadline)
+    return kafka.sealer(asks=asks).seal(topics, deadline)
 
 
 def test_a_quiet_segment_ends_where_its_log_does() -> None:
@@ -165,7 +167,7 @@ def test_a_probe_is_an_empty_record_that_says_so_and_is_of_a_time_that_no_open_s
 def test_a_probe_leaves_no_sequence_numbers_and_is_not_tried_again() -> None:
     kafka = SealableKafka()
     kafka.sealer()
-    assert kafka.settings == {
+    assert kafka.producing == {
         "enable_idempotence": False,
         "acks": 1,
         "message_send_max_retries": 0,
@@ -211,72 +213,41 @@ def test_a_partition_that_kafka_does_not_know_for_a_while_is_asked_for_again() -
     assert kafka.sealer().seal([SegmentTopic("a", 2)], deadline) == {"a": (3, 4)}
 
 
-def test_every_broker_that_has_a_copy_has_put_the_seal_into_force_before_a_leader_is_probed() -> (
-    None
-):
+@pytest.mark.parametrize(
+    ("asks", "silent", "by_librdkafka"),
+    [(False, (), {1, 2, 3, 4}), (True, (), set()), (True, (4,), {1, 2, 3, 4})],
+)
+def test_every_broker_that_has_a_copy_has_put_the_seal_into_force_before_a_leader_is_probed(
+    asks: bool, silent: tuple[int, ...], by_librdkafka: set[int]
+) -> None:
     kafka = SealableKafka(
         a=[Partition(3, 3, replicas=(1, 2)), Partition(4, 4, replicas=(3, 1, 9)), Partition(5, 5)],
         b=[Partition(6, 6, replicas=(1, 4))],
     )
     kafka.brokers = {1, 2, 3, 4, 5}  # 9 is gone, and 5 has no copy
-    kafka.lags = {2: 1, 4: 3}
-    assert sealed(kafka) == {"a": (3, 4, 5), "b": (6,)}
+    kafka.lags, kafka.silent = {2: 1, 4: 3}, set(silent)
+    assert sealed(kafka, asks=asks) == {"a": (3, 4, 5), "b": (6,)}
+    assert kafka.described == by_librdkafka
     assert kafka.obeying == set(kafka.read) == {1, 2, 3, 4}
     stamps = {int(kafka.changes[name][-1]["message.timestamp.after.max.ms"]) for name in "ab"}
     assert all(FUTURE_MS_MAX < stamp < 1 << 55 for stamp in stamps)
 
 
-class Views:
-    """What brokers show, one after another, the last thing for ever; None: they cannot be asked."""
+def test_the_end_that_a_former_leader_tells_is_not_believed() -> None:
+    """It does not know yet that it is none; what is appended by the next one, it has not."""
+    part = Partition(3, 3, replicas=(1, 2), epoch=4)
+    kafka = SealableKafka(a=[part])
+    kafka.brokers, kafka.shown = {1, 2}, {("a", 0): 5}
+    known = kafka.list_topics
 
-    def __init__(self, *leaders: dict[int, int] | None, late: int = 0) -> None:
-        self.asked = 0
-        self.closed = False
-        self._leaders = leaders  # by broker
-        self._late = late  # so often the settings are those before the seal
+    def list_topics(name: str, timeout: float) -> Any:
+        if part.looks:  # now the client hears who leads
+            part.end = part.replicated = 7
+            part.epoch = 5
+        return known(name, timeout)
 
-    def settings(
-        self, broker: Address, topics: Sequence[str], names: Collection[str]
-    ) -> dict[str, dict[str, str]]:
-        self._late -= 1
-        return {topic: {} if self._late >= 0 else dict(SEAL) for topic in topics}
-
-    def leaders(self, broker: Address, topics: Sequence[str]) -> Leaders | None:
-        shown = self._leaders[min(self.asked // 2, len(self._leaders) - 1)]
-        self.asked += 1
-        if shown is None:
-            return None
-        return {topic: {0: (shown[broker[1]], 7)} for topic in topics}
-
-    def close(self) -> None:
-        self.closed = True
-
-
-AGREED, ELSEWHERE, UNLIKE = {1: 1, 2: 1}, {1: 2, 2: 2}, {1: 1, 2: 2}
-
-
-@pytest.mark.parametrize(
-    ("views", "asked", "is_stamped"),
-    [
-        (Views(AGREED), 2, False),
-        (Views(AGREED, late=3), 2, False),
-        (Views(UNLIKE, UNLIKE, AGREED), 6, False),
-        (Views(ELSEWHERE, AGREED), 4, False),  # probes would go to another one
-        (Views(None), 1, True),
-        (Views(UNLIKE, None), 3, True),
-    ],
-)
-def test_brokers_are_asked_until_all_show_the_seal_and_one_leader_that_is_probed(
-    views: Views, asked: int, is_stamped: bool
-) -> None:
-    kafka = SealableKafka(a=[Partition(3, 3, replicas=(1, 2))])
-    kafka.brokers = {1, 2}
-    deadline = Deadline(cast(KafkaConnection, kafka), WAIT_S, lambda: None)
-    sealer = kafka.sealer(views)
-    assert sealer.seal([SegmentTopic("a", 1)], deadline) == {"a": (3,)}
-    assert (views.asked, len(kafka.changes["a"])) == (asked, 1 + is_stamped)
-    sealer.close()
-    assert views.closed
+    kafka.list_topics = list_topics  # type: ignore[method-assign]
+    assert sealed(kafka, asks=True) == {"a": (7,)}
 
 
 def test_closing_ends_both_clients() -> None:

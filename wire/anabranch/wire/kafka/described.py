@@ -34,7 +34,7 @@ _UNKNOWN: Final = 3
 
 
 class PartitionLeader(NamedTuple):
-    """Which broker leads a partition, -1 for none, and under which epoch."""
+    """The broker that leads a partition, -1 for none, and its epoch."""
 
     broker: int
     epoch: int
@@ -96,8 +96,8 @@ class TopicDescriber:
 class BrokerViews:
     """What each broker of Kafka has read of topics by now, each at a time of its own.
 
-    Of a topic that it does not tell of, there is nothing in an answer. Keeps its connections; to be
-    used by one thread at a time. Blocks. Raises OSError or KafkaProtocolError.
+    An answer lacks the topics that the broker does not tell of. Connections are kept; to be used by
+    one thread at a time. Blocks. Raises OSError or KafkaProtocolError.
     """
 
     def __init__(self, kafka: Mapping[str, Any], timeout_s: float) -> None:

@@ -1,7 +1,7 @@
 """`KafkaSegments`: the channel's `SegmentAdmin`, which asks Kafka by fewer bytes.
 
-Where Kafka cannot be asked so (`can_ask`), librdkafka is, which tells all settings of a topic, and
-of one broker only with all settings of that broker.
+Where Kafka cannot be asked so (`can_ask`), librdkafka is. It tells all settings of a topic, and of
+one broker only with all settings of that broker.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from contextlib import suppress
 from typing import Any, Final
 
 from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.offsets import Place
 from anabranch.channel.segments.admin import SegmentAdmin, SegmentSettings
 from anabranch.core.topics.findings import KafkaTopic
 from anabranch.wire import clock
-from anabranch.wire.kafka.described import BrokerViews, PartitionLeader, TopicDescriber
+from anabranch.wire.kafka.described import BrokerViews, TopicDescriber
 from anabranch.wire.kafka.protocol import Address, KafkaProtocolError, bootstrap_addresses, can_ask
 
 _ASK_S_MAX: Final = 2.0
-_VIEW_S_MAX: Final = 1.0  # a seal waits for it
+_VIEW_S_MAX: Final = 0.4  # it takes a hundredth of that, and producers wait
 
 
 class KafkaSegments(SegmentAdmin):
@@ -45,7 +46,7 @@ class KafkaSegments(SegmentAdmin):
 
 
 class KafkaViews:
-    """The channel's `Views`. A broker that does not answer is asked by librdkafka."""
+    """The channel's `Views`. Who does not answer, or not of all, is asked by librdkafka."""
 
     def __init__(self, kafka: Mapping[str, Any]) -> None:
         self._views = BrokerViews(kafka, _VIEW_S_MAX)
@@ -54,14 +55,19 @@ class KafkaViews:
         self, broker: Address, topics: Sequence[str], names: Collection[str]
     ) -> dict[str, dict[str, str]] | None:
         with suppress(OSError, KafkaProtocolError):
-            return self._views.settings(broker, topics, names)
+            told = self._views.settings(broker, topics, names)
+            if told.keys() >= set(topics):
+                return told
         return None
 
-    def leaders(
-        self, broker: Address, topics: Sequence[str]
-    ) -> dict[str, dict[int, PartitionLeader]] | None:
+    def epochs(self, broker: Address, topics: Sequence[str]) -> dict[Place, int] | None:
         with suppress(OSError, KafkaProtocolError):
-            return self._views.leaders(broker, topics)
+            told = self._views.leaders(broker, topics)
+            return {
+                (topic, number): leader.epoch
+                for topic, partitions in told.items()
+                for number, leader in partitions.items()
+            }
         return None
 
     def close(self) -> None:

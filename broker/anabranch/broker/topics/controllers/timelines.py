@@ -1,7 +1,7 @@
 """`Timelines`: how long each step of a layout change takes, on the node that carries it out.
 
-The steps are those of docs/topics.md. Between two records something is done in Kafka, which counts
-with its failed tries; then the record that says so goes to the log and comes back. From the seal on
+The steps are those of docs/topics.md. Between two records something is done in Kafka, and counts
+with its failed tries. Then the record that says so goes to the log and comes back. From the seal on
 Kafka refuses the parents' appends, so the last two steps are what producers feel.
 """
 
@@ -11,6 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
+from anabranch.core.topics.segment import SegmentInfo
 from anabranch.core.topics.tasks import MakeSegments, SealSegments, Task
 from anabranch.core.topics.topic import Operation, ScalableTopic, TopicState
 
@@ -39,7 +40,7 @@ class _UnderWay(msgspec.Struct):
 
     operation: Operation
     parents: int
-    children: int
+    children: tuple[SegmentInfo, ...]
     at: list[float]
 
 
@@ -56,7 +57,9 @@ class Timelines:
     def carried_out(self, name: str, task: Task, now: float) -> None:
         """A task of the topic is done."""
         known = self._under_way.get(name)
-        if known is not None and _OVER_AFTER.get(type(task)) == len(known.at):
+        if known is None or _OVER_AFTER.get(type(task)) != len(known.at):
+            return
+        if isinstance(task, SealSegments) or task.segments == known.children:
             known.at.append(now)
 
     def folded(self, name: str, topic: ScalableTopic | None, now: float) -> Timeline | None:
@@ -64,8 +67,8 @@ class Timelines:
         known = self._under_way.get(name)
         if topic is not None and topic.state is TopicState.PREPARING:
             if known is None:
-                parents, children = len(topic.parents), len(topic.children)
-                self._under_way[name] = _UnderWay(topic.operation, parents, children, [now])
+                parents = len(topic.parents)
+                self._under_way[name] = _UnderWay(topic.operation, parents, topic.children, [now])
             return None
         if known is None:
             return None
@@ -79,4 +82,4 @@ class Timelines:
         at = [*known.at, now]
         seconds = {step: at[n + 1] - at[n] for n, step in enumerate(_STEPS)}
         seconds[ChangeStep.WHOLE] = now - at[0]
-        return Timeline(known.operation, known.parents, known.children, seconds)
+        return Timeline(known.operation, known.parents, len(known.children), seconds)

@@ -32,6 +32,7 @@ from anabranch.core.topics.tasks import (
     TaskDone,
     TaskFailed,
 )
+from anabranch.wire import clock
 
 _T = TypeVar("_T")
 
@@ -106,8 +107,9 @@ class Worker:
                     f"{_QUEUE_MAX} changes of Kafka topics wait already; try again later"
                 ) from None
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="segments", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="segments", daemon=True)
+                thread.start()
+                self._thread = thread
         return future
 
     def close(self, timeout_s: float) -> None:
@@ -154,9 +156,11 @@ class WorkerPool:
         prefix: str,
         copies: int,
         cover: Cover = uncovered,
+        now: Callable[[], float] = clock.now,
     ) -> None:
         self._prefix = prefix
         self._copies = copies
+        self._now = now
         self._cover = cover
         self._first = Worker(open_keeper)
         self._large = Worker(open_keeper)
@@ -189,19 +193,25 @@ class WorkerPool:
     def _copied(
         self, made: Future[TaskDone | TaskFailed], topics: list[SegmentTopic]
     ) -> Future[TaskDone | TaskFailed]:
-        """The same outcome, later: one after another, each of them counts from its making."""
+        """The same outcome, later: the time of each counts from its making, so none adds up."""
         outcome: Future[TaskDone | TaskFailed] = Future()
 
         def wait(_: object) -> None:
             if made.cancelled() or made.exception() or isinstance(made.result(), TaskFailed):
                 _pass_on(made, outcome)
                 return
+            until = self._now() + _COPIES_S
+
+            def look(keeper: SegmentKeeper) -> None:
+                if (left_s := until - self._now()) > 0:
+                    keeper.await_copies(topics, left_s)
+
             try:
-                copied = self._copying.submit(lambda keeper: keeper.await_copies(topics, _COPIES_S))
-            except UnavailableError:
+                copied = self._copying.submit(look)
+            except (UnavailableError, RuntimeError):  # the node stops, or has no thread to spare
                 _pass_on(made, outcome)
             else:
-                copied.add_done_callback(lambda _: _pass_on(made, outcome))
+                copied.add_done_callback(lambda done: _pass_on(made, outcome, done))
 
         made.add_done_callback(wait)
         return outcome
@@ -312,10 +322,12 @@ def _are_children(task: MakeSegments) -> bool:
     return any(part.parent_ids for part in task.segments)
 
 
-def _pass_on(made: Future[_T], outcome: Future[_T]) -> None:
+def _pass_on(made: Future[_T], outcome: Future[_T], then: Future[None] | None = None) -> None:
+    """Gives `made`'s outcome, or the fault of what came after it."""
+    fault = None if then is None or then.cancelled() else then.exception()
     if made.cancelled():
         outcome.cancel()
-    elif (error := made.exception()) is not None:
+    elif (error := made.exception() or fault) is not None:
         outcome.set_exception(error)
     else:
         outcome.set_result(made.result())

@@ -81,7 +81,7 @@ class Resets:
             why = f"subscription {subscription} of {full_name(topic)} was put somewhere else"
             self._access.service.dismiss({topic}, why, subscription)
             op = SubscriptionOp.RESET
-            moved = await self._consumers.change(topic, subscription, op, begin=begin)
+            moved = await self._consumers.change(topic, subscription, op, begin=begin, of=before)
             # It was deleted meanwhile, with its topic, where it is not known any more.
             self._consumers.known(topic, subscription)
             if moved is None:

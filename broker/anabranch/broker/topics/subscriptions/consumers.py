@@ -403,11 +403,13 @@ class Consumers:
         op: SubscriptionOp,
         *,
         begin: StartPositions | None = None,
+        of: Subscription | None = None,
         **fields: Any,
     ) -> SubscriptionChange | None:
         """The record of it; None where what is asked for is so already: somebody else was as fast.
 
-        `begin`: where it begins, as was found a moment ago.
+        `begin`: where it begins, as was found a moment ago. `of`: None too where it begins anew, or
+        is another one, since that was read.
         """
         what = _LIMITED.get(op)
         room = None if what is None else self._access.room(what, topic, subscription)
@@ -415,6 +417,8 @@ class Consumers:
         def build() -> SubscriptionChange | None:
             before = self._runtime.view.subscription(topic, subscription)
             if (before is not None) is (op is SubscriptionOp.CREATE):
+                return None
+            if before and of and before.created_offset != of.created_offset:
                 return None
             now = self._access.topic(topic)
             if begin is not None:

@@ -25,6 +25,7 @@ from anabranch.broker.errors import ConflictError
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.offsets import LATEST, PartitionOffset, PartitionOffsets, Place
+from anabranch.channel.kafka.propagation import values_of
 from anabranch.channel.segments.sealing import is_sealed
 from anabranch.wire import clock
 from anabranch.wire.kafka.producer_state import ProducerState, describe
@@ -124,7 +125,11 @@ class KafkaTransactions:
         told = self._admin.describe_configs(asked) if asked else {}
         doing = "to tell which segments are sealed"
         try:
-            return {each.name for each in asked if is_sealed(told[each].result(_left_s(deadline)))}
+            return {
+                each.name
+                for each in asked
+                if is_sealed(values_of(told[each].result(_left_s(deadline))))
+            }
         except FutureTimeoutError:
             raise self._connection.unreachable(doing) from None
         except KafkaException as error:

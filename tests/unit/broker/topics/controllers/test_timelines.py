@@ -6,23 +6,27 @@ import pytest
 from structlog.testing import capture_logs
 
 from anabranch.broker.topics.controllers.timelines import ChangeStep, Timeline, Timelines
+from anabranch.core.topics.segment import SegmentInfo
 from anabranch.core.topics.tasks import MakeSegments, SealSegments
 from anabranch.core.topics.topic import Operation, TopicMove
 from support.binary import reachable
 from support.kept_topic import NAME
 from support.topic_history import ORDERS, begin, created, delete, topic_move
 
-MAKE, SEAL = MakeSegments(ORDERS, 1, ()), SealSegments(ORDERS, 1, ())
+SEAL = SealSegments(ORDERS, 1, ())
 ALL = ("begin", "make", "sealing", "seal", "commit")
 
 
 def followed(*steps: str) -> list[Timeline | None]:
     """One step in each second; what is told after each record."""
     history, timelines, found = created(), Timelines(), []
+    of_before: tuple[SegmentInfo, ...] = ()  # children
+    children: tuple[SegmentInfo, ...] = ()
     for now, step in enumerate(steps):
         match step:
-            case "make":
-                timelines.carried_out(ORDERS, MAKE, now)
+            case "make" | "make of before":
+                made = children if step == "make" else of_before
+                timelines.carried_out(ORDERS, MakeSegments(ORDERS, 1, made), now)
                 continue
             case "seal":
                 timelines.carried_out(ORDERS, SEAL, now)
@@ -37,7 +41,10 @@ def followed(*steps: str) -> list[Timeline | None]:
                 history.accepted(topic_move(history, TopicMove.ABORT))
             case "delete":
                 delete(history)
-        found.append(timelines.folded(ORDERS, history.state.topic(ORDERS), now))
+        topic = history.state.topic(ORDERS)
+        if step == "begin" and topic is not None:
+            of_before, children = children, topic.children
+        found.append(timelines.folded(ORDERS, topic, now))
     return found
 
 
@@ -55,7 +62,7 @@ def test_each_step_counts_from_the_one_before() -> None:
     [
         ("begin", "sealing", "seal", "commit"),  # another node has made them
         ("make", "begin", "sealing", "commit"),
-        ("begin", "abort", "make", "begin", "sealing", "seal", "commit"),
+        ("begin", "abort", "begin", "make of before", "sealing", "seal", "commit"),
         ("begin", "make", "abort"),
         ("begin", "make", "delete"),
     ],

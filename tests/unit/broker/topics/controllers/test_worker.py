@@ -12,6 +12,7 @@ from anabranch.channel.errors import KafkaRefusedError
 from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.core.topics.segment import SegmentInfo, new_segment
 from anabranch.core.topics.tasks import MakeSegments, TaskDone, TaskFailed
+from anabranch.wire import clock
 from support.memory_segments import MemorySegments
 from support.waiting import WAIT_S
 
@@ -26,8 +27,12 @@ class CopiedSegments(MemorySegments):
         self.asked = threading.Event()
         self.copied = threading.Event()
 
+        self.fault: Exception | None = None
+
     def await_copies(self, topics: Sequence[SegmentTopic], timeout_s: float) -> bool:
         self.asked.set()
+        if self.fault is not None:
+            raise self.fault
         return self.copied.wait(WAIT_S)
 
 
@@ -37,11 +42,11 @@ def keeper() -> CopiedSegments:
 
 
 @pytest.fixture
-def pool_of(keeper: CopiedSegments) -> Iterator[Callable[[int], WorkerPool]]:
+def pool_of(keeper: CopiedSegments) -> Iterator[Callable[..., WorkerPool]]:
     pools: list[WorkerPool] = []
 
-    def made(copies: int) -> WorkerPool:
-        pools.append(WorkerPool(lambda: keeper, "", copies))
+    def made(copies: int, now: Callable[[], float] = clock.now) -> WorkerPool:
+        pools.append(WorkerPool(lambda: keeper, "", copies, now=now))
         return pools[-1]
 
     yield made
@@ -58,7 +63,7 @@ def child(segment_id: int) -> SegmentInfo:
 
 
 def test_children_are_made_once_kafka_copies_them_and_keep_no_other_topic_waiting(
-    keeper: CopiedSegments, pool_of: Callable[[int], WorkerPool]
+    keeper: CopiedSegments, pool_of: Callable[..., WorkerPool]
 ) -> None:
     pool = pool_of(3)
     made = pool.task(MakeSegments(TOPIC, 7, (child(1), child(2))))
@@ -70,8 +75,32 @@ def test_children_are_made_once_kafka_copies_them_and_keep_no_other_topic_waitin
     assert made.result(WAIT_S) == TaskDone()
 
 
+def test_the_time_for_copies_counts_from_the_making_however_many_wait(
+    keeper: CopiedSegments, pool_of: Callable[..., WorkerPool]
+) -> None:
+    now = [0.0]
+    pool = pool_of(3, lambda: now[0])
+    first = pool.task(MakeSegments(TOPIC, 7, (child(1),)))
+    assert keeper.asked.wait(WAIT_S)
+    keeper.asked.clear()
+    later = [pool.task(MakeSegments(TOPIC, 7, (child(n),))) for n in (2, 3)]
+    pool.task(MakeSegments(TOPIC, 7, (new_segment(0, 0, 0xFFFF, 1),))).result(WAIT_S)
+    now[0] = 2.5
+    keeper.copied.set()
+    assert [each.result(WAIT_S) for each in (first, *later)] == [TaskDone()] * 3
+    assert not keeper.asked.is_set()
+
+
+def test_a_fault_while_copies_are_awaited_is_the_tasks(
+    keeper: CopiedSegments, pool_of: Callable[..., WorkerPool]
+) -> None:
+    keeper.fault = TypeError("a fault")
+    with pytest.raises(TypeError, match="a fault"):
+        pool_of(3).task(MakeSegments(TOPIC, 7, (child(1),))).result(WAIT_S)
+
+
 def test_what_has_one_copy_waits_for_none(
-    keeper: CopiedSegments, pool_of: Callable[[int], WorkerPool]
+    keeper: CopiedSegments, pool_of: Callable[..., WorkerPool]
 ) -> None:
     made = pool_of(1).task(MakeSegments(TOPIC, 7, (child(1),)))
     assert made.result(WAIT_S) == TaskDone()
@@ -79,7 +108,7 @@ def test_what_has_one_copy_waits_for_none(
 
 
 def test_what_kafka_refuses_to_make_waits_for_no_copies(
-    keeper: CopiedSegments, pool_of: Callable[[int], WorkerPool]
+    keeper: CopiedSegments, pool_of: Callable[..., WorkerPool]
 ) -> None:
     keeper.failure = KafkaRefusedError("no right to create topics")
     made = pool_of(3).task(MakeSegments(TOPIC, 7, (child(1),)))
@@ -88,7 +117,7 @@ def test_what_kafka_refuses_to_make_waits_for_no_copies(
 
 
 def test_children_are_made_without_their_copies_where_the_node_stops(
-    keeper: CopiedSegments, pool_of: Callable[[int], WorkerPool]
+    keeper: CopiedSegments, pool_of: Callable[..., WorkerPool]
 ) -> None:
     pool = pool_of(3)
     first = pool.task(MakeSegments(TOPIC, 7, (child(1),)))

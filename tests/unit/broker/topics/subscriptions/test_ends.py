@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -144,6 +144,25 @@ async def test_a_seek_that_is_behind_a_deletion_and_a_new_beginning_is_refused(
         monkeypatch.setattr(consumers.proposals, "propose", overtaken)
         with pytest.raises(ConflictError, match="deleted meanwhile, and made anew"):
             await kept.topics.resets.reset(NAME, "billing", LATEST)
+
+
+async def test_a_seek_of_what_is_made_anew_while_its_beginning_is_sought_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with kept_topic() as kept:
+        await kept.made()
+        resets, consumers = kept.topics.resets, kept.topics.consumers
+        sought = resets._beginnings.of
+
+        async def overtaken(*asked: Any) -> Any:
+            await consumers.change(NAME, "billing", SubscriptionOp.DELETE)
+            kind = SubscriptionKind.STREAM
+            await consumers.change(NAME, "billing", SubscriptionOp.CREATE, kind=kind)
+            return await sought(*asked)
+
+        monkeypatch.setattr(resets._beginnings, "of", overtaken)
+        with pytest.raises(ConflictError, match="deleted meanwhile, and made anew"):
+            await resets.reset(NAME, "billing", LATEST)
 
 
 async def test_a_queue_stays_while_a_former_controllers_consumers_may_be_there() -> None:
