@@ -125,24 +125,27 @@ def test_a_group_is_refused_or_means_what_its_pattern_means_alone(pattern: str) 
         *(("^orders-.*$", "orders-.*"), ("^", ""), ("$", ""), ("a$$", "a$"), ("^^a", "^a")),
         *((r"cost\$", r"cost\$"), ("[$]", "[$]"), (r"\\$", r"\\"), (r"\Q$\E", r"\Q$\E")),
         *((each, each) for each in (r"\Q\E|b", r"\Q)\E(b)", r"\((b)\)", "[]a)](b)", "[^])](b)")),
+        *((each, each) for each in ("[[::])](b)", "[[:a:])](b)[c:]", "[[:a:]](b)", r"[\]](b)")),
         *((each, each) for each in (r"[a\])](b)", "[[:alpha:])](b)", "[[:x)](b)", "[:](b)")),
-        *(("()$", "()"), ("(a$)", "(a$)"), ("[a^)](b)", "[a^)](b)")),
+        *(("()$", "()"), ("X(b)", "X(b)"), ("(a$)", "(a$)"), ("[a^)](b)", "[a^)](b)")),
     ],
 )
 def test_a_pattern_is_a_group_without_what_it_says_of_the_ends(pattern: str, group: str) -> None:
     assert grouped(pattern) == f"(?:{group})"
+    assert grouped(f"x(y)|{group}$") == f"(?:x(y)|{group})"
 
 
 @pytest.mark.parametrize(
     "pattern",
     [
         *("a)|(b", ")(", "a)", "(a", "[a", "a\\", "\\Qa", "[", "[]", "[^", "[^]", "[a\\", "[[:"),
-        *("(()", "a))(", "\\Qa\\", "[[:a", "\\Q", "\\", "[a\\]", "[[:]:](b)"),
+        *("(()", "a))(", "\\Qa\\", "[[:a", "\\Q", "\\", "[a\\]", "[[:]:](b)", "\\Q)\\E)\\Q)\\E"),
     ],
 )
 def test_what_would_reach_out_of_its_group_is_refused(pattern: str) -> None:
-    with pytest.raises(PatternError, match="is not balanced"):
-        grouped(pattern)
+    for text in (pattern, f"x(y){pattern}"):
+        with pytest.raises(PatternError, match="is not balanced"):
+            grouped(text)
 
 
 @pytest.mark.parametrize("pattern", ["a)|(b", ")(", "a)", "(a", "[a", "a\\"])

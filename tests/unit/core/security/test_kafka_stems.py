@@ -108,3 +108,9 @@ def test_what_is_granted_is_followed_by_role() -> None:
     assert list(stems.scopes()) == ["a/b"]
     stems.apply([change("-a/b:ada:bob")])
     assert list(stems.scopes()) == []
+
+
+def test_what_is_long_gone_is_forgotten() -> None:
+    stems = stems_of("a/b a/b.x -a/b.x a/b/x")
+    stems.apply(change(f"{sign}c/n{number}") for number in range(10_000) for sign in ("", "-"))
+    assert stems.is_apart("a/b/x")
