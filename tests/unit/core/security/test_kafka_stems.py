@@ -107,3 +107,5 @@ def test_what_is_long_gone_is_forgotten() -> None:
     stems = stems_of("a/b a/b.x -a/b.x a/b/x")
     stems.apply(change(f"{sign}c/n{number}") for number in range(10_000) for sign in ("", "-"))
     assert stems.is_apart("a/b/x")
+    stems.apply([change("a/b.x")])
+    assert not stems.is_apart("a/b/x")
