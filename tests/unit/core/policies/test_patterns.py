@@ -124,7 +124,12 @@ def test_what_is_no_pattern_is_refused_by_name_and_matches_nothing(pattern: str)
 
 @pytest.mark.parametrize(
     ("pattern", "place"),
-    [("a^b", "at '^b'; use"), ("(a", "at its end; use"), ("a{2}{3}b", "before 'b'")],
+    [
+        ("a^b", "at '^b'; use"),
+        ("(a", "at its end; use"),
+        ("a{999}", "pattern 'a{999}' is not"),
+        ("a{2}{3}b", "before 'b'"),
+    ],
 )
 def test_a_refusal_says_where(pattern: str, place: str) -> None:
     with pytest.raises(InvalidInputError, match=re.escape(place)):
