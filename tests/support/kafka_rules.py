@@ -91,7 +91,7 @@ def _with_what_is_its_own(state: IndexedState, change: Change) -> list[Change]:
     gone = [permission_key(scope, role) for role, _ in state.permissions(scope)]
     if kind == "topic":
         gone += [subscription_key(scope, name) for name, _ in state.subscriptions(scope)]
-    return [*((each, None) for each in gone), change]
+    return [change, *((each, None) for each in gone)]
 
 
 KINDS: Final = ("tenant", "namespace", "topic", "split", "subscription", "grant")

@@ -65,13 +65,12 @@ class LoadChooser:
         barred = frozenset(excluded)
         offered = [self._of(broker) for broker in counts if broker not in barred]
         namespace, policies = unit.rpartition("/")[0], self._rules.policies
-        grouped = policies.group_of(namespace) != ""
         terms = Terms(
             namespace,
             self._rules.load_manager_class,
             self._rules.settings,
             policies,
-            owned_in_group(self._state, policies, namespace) if grouped else {},
+            owned_in_group(self._state, policies, namespace),
         )
 
         def fewest(best: Iterable[str]) -> str:

@@ -133,8 +133,7 @@ def _compiled(bare: str) -> Any:
     try:
         pattern = re2.compile(bare, options)
     except re2.error as error:
-        why = error.args[0] if error.args else error
-        told = why.decode("utf-8", "replace") if isinstance(why, bytes) else str(why)
+        told = error.args[0].decode(errors="replace")  # always bytes
         raise PatternError(
             f"the topics' pattern {bare!r} is none of RE2's: {told}; it is matched against the "
             "whole name without its domain, tenant/namespace/name"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +11,7 @@ from anabranch.core.errors import InvalidInputError
 from anabranch.core.log.state import IndexedState
 from anabranch.core.security.acls import (
     Acl,
+    AclDifference,
     AclResource,
     PrincipalMapping,
     WantedAcls,
@@ -169,6 +171,7 @@ def test_the_difference_leads_there_at_once_and_touches_nobody_else(
     wanted = frozenset(each for each in wanted if is_ours(each, kafka_rules.PREFIX, MAPPING))
     change = difference(wanted, found, kafka_rules.PREFIX, MAPPING)
     gone = {*change.revoked, *change.replaced}
+    assert bool(change) is bool(gone or change.missing)
     assert gone <= found
     assert all(is_ours(each, kafka_rules.PREFIX, MAPPING) for each in gone)
     assert all(each.name.startswith(("river.segment.", "river.subscription.")) for each in gone)
@@ -205,6 +208,55 @@ def test_a_subscription_that_looks_like_another_topic_gives_nobody_its_group() -
     state.apply([("subscription:a/b/x/y", kafka_rules.subscription_of(103))])
     assert asked("river.subscription.a.b.x.y.s.102")
     assert not asked("river.subscription.a.b.x.y.103")
+    assert not asked("river.subscription.a.b.x.y.s.1024")
+
+
+def test_where_names_meet_each_rule_is_about_one_name() -> None:
+    state = IndexedState()
+    list(kafka_rules.played(state, BASE))
+    part = new_segment(0, 0, 0xFFFF, 1)
+    state.apply([(f"topic:a/b/{name}", topic_of(100, [part])) for name in ("x", "x.y")])
+    state.apply(
+        [(f"subscription:a/b/{name}/s", kafka_rules.subscription_of(102)) for name in ("x", "x.y")]
+    )
+    words = ("consume", "produce")
+    state.apply(
+        [(f"permission:a/b/x:{role}", Permission(1, words, 0, "p")) for role in ("*", "eve", "bob")]
+    )
+    stems = KafkaStems.of(state, kafka_rules.PREFIX)
+    found = wanted_acls(state, stems, PrincipalMapping("User:{role}", frozenset(("bob",))))
+    assert found.unmapped == {"*"}
+    theirs = [each for each in found.acls if each.principal != MAPPING.principal("ada")]
+    assert {(each.principal, each.resource, each.name, each.is_prefix) for each in theirs} == {
+        ("User:eve", AclResource.TOPIC, "river.segment.a.b.x.0000-ffff-0.100", False),
+        ("User:eve", AclResource.TRANSACTIONAL_ID, "river.transaction.100", False),
+        ("User:eve", AclResource.GROUP, "river.subscription.a.b.x.s.102", False),
+    }
+    assert not any(each.covers(f"{each.name}0") for each in theirs)
+
+
+def test_a_rule_stays_until_another_one_for_the_same_is_there() -> None:
+    name = "river.segment.a.b.x.0000-ffff-0.100"
+    wide = Acl("User:ada", AclResource.TOPIC, "river.segment.a.b.x.", True, "READ")
+    one = msgspec.structs.replace(wide, name=name, is_prefix=False)
+    elsewhere = msgspec.structs.replace(wide, name="river.segment.a.c.")
+    others = tuple(
+        msgspec.structs.replace(one, **fields)
+        for fields in (
+            {"principal": "User:bob"},
+            {"operation": "WRITE"},
+            {"name": "river.segment.a.b.y.0000-ffff-0.7"},
+        )
+    )
+    for old, new in ((one, wide), (wide, one)):
+        change = difference((new, elsewhere), (old, *others), kafka_rules.PREFIX, MAPPING)
+        assert change == AclDifference(
+            tuple(sorted(others)), tuple(sorted((new, elsewhere))), (old,)
+        )
+        assert change.about([name]) == AclDifference(tuple(sorted(others[:2])), (new,), (old,))
+        assert change.about(["river.segment.a.c.z"]) == AclDifference(missing=(elsewhere,))
+    group = msgspec.structs.replace(one, resource=AclResource.GROUP)
+    assert not AclDifference(missing=(group,)).about([name])
 
 
 @pytest.mark.parametrize("template", ["", "{role}", "User:", "User:ada", "User:{role}{role}"])
@@ -223,4 +275,6 @@ def test_a_role_that_would_be_everybody_on_kafka_is_refused() -> None:
     named = PrincipalMapping("User:CN={role},O=acme")
     assert named.principal("*") == "User:CN=*,O=acme"
     assert named.may_be("User:CN=ada,O=acme")
+    assert not named.may_be("User:CN=,O=acme")
+    assert PrincipalMapping("User:urn:{role}").principal("*") == MAPPING.principal("urn:*")
     assert not named.may_be("User:CN=ada,O=other")

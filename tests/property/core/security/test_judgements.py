@@ -110,8 +110,10 @@ def test_grants_are_granted_and_revoked_in_what_is_tried() -> None:
     found = []
     for number, what in enumerate(("grant", "revoke", "grant", "admin")):
         state.read(change(state, what, "ada", HOME, number), state.next_offset, number)
-        found.append(judgements.of(state, Principal("ada"), VIEWING, ON[1]).name)
-    assert found == ["ALLOWED", "HIDDEN", "ALLOWED", "ALLOWED"]
+        needs = (VIEWING, TENANT_ADMIN, SUPERUSER)
+        found.append([judgements.of(state, Principal("ada"), need, ON[1]).name for need in needs])
+    granted = ["ALLOWED", "DENIED", "DENIED"]
+    assert found == [granted, ["HIDDEN"] * 3, granted, ["ALLOWED", "ALLOWED", "DENIED"]]
 
 
 def test_no_more_is_kept_than_may_be_however_many_topics_are_asked_for() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import is_
 from typing import Any
 
 import pytest
@@ -11,7 +12,12 @@ from hypothesis import strategies as st
 
 from anabranch.core.topic_lists.pattern_text import PatternError, grouped
 from anabranch.core.topic_lists.selection import Selection, Selector
-from anabranch.core.topic_lists.sorted_names import SortedNames, names_of, topics_hash
+from anabranch.core.topic_lists.sorted_names import (
+    SortedNames,
+    names_of,
+    pieces_hash,
+    topics_hash,
+)
 from anabranch.core.topic_lists.topic_list import TopicList
 
 _STEPS = st.lists(
@@ -48,6 +54,9 @@ def test_sorted_names_are_a_sorted_set_however_they_are_cut(steps: list[tuple[in
         assert (names.add(name) if present else names.discard(name)) is (present != (name in model))
         (model.add if present else model.discard)(name)
     assert list(names) == sorted(model)
+    assert pieces_hash(names.pieces) == topics_hash(model)
+    assert all(0 < len(names_of(piece)) <= 1_024 for piece in names.pieces)
+    assert all(map(is_, names.pieces_after("", 9_999), names.pieces)), "what is whole is shared"
     assert (len(names), names.names_bytes) == (len(model), 6 * len(model))
     for low, count in (("t00100", 5), ("", 1), ("t", 1_025), ("t01500", 9_999), ("u", 3)):
         found = [name for piece in names.pieces_after(low, count) for name in names_of(piece)]
@@ -110,10 +119,33 @@ def test_a_group_is_refused_or_means_what_its_pattern_means_alone(pattern: str) 
         assert bool(within.fullmatch(f"a/b/{name}")) is bool(alone.fullmatch(name)), name
 
 
-@pytest.mark.parametrize("pattern", ["a)|(b", ")(", "a)", "(a", "[a", "a\\", "\\Qa"])
+@pytest.mark.parametrize(
+    ("pattern", "group"),
+    [
+        *(("^orders-.*$", "orders-.*"), ("^", ""), ("$", ""), ("a$$", "a$"), ("^^a", "^a")),
+        *((r"cost\$", r"cost\$"), ("[$]", "[$]"), (r"\\$", r"\\"), (r"\Q$\E", r"\Q$\E")),
+        *((each, each) for each in (r"\Q\E|b", r"\Q)\E(b)", r"\((b)\)", "[]a)](b)", "[^])](b)")),
+        *((each, each) for each in ("[[::])](b)", "[[:a:])](b)[c:]", "[[:a:]](b)", r"[\]](b)")),
+        *((each, each) for each in (r"[a\])](b)", "[[:alpha:])](b)", "[[:x)](b)", "[:](b)")),
+        *(("()$", "()"), ("X(b)", "X(b)"), ("(a$)", "(a$)"), ("[a^)](b)", "[a^)](b)")),
+    ],
+)
+def test_a_pattern_is_a_group_without_what_it_says_of_the_ends(pattern: str, group: str) -> None:
+    assert grouped(pattern) == f"(?:{group})"
+    assert grouped(f"x(y)|{group}$") == f"(?:x(y)|{group})"
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *("a)|(b", ")(", "a)", "(a", "[a", "a\\", "\\Qa", "[", "[]", "[^", "[^]", "[a\\", "[[:"),
+        *("(()", "a))(", "\\Qa\\", "[[:a", "\\Q", "\\", "[a\\]", "[[:]:](b)", "\\Q)\\E)\\Q)\\E"),
+    ],
+)
 def test_what_would_reach_out_of_its_group_is_refused(pattern: str) -> None:
-    with pytest.raises(PatternError, match="is not balanced"):
-        grouped(pattern)
+    for text in (pattern, f"x(y){pattern}"):
+        with pytest.raises(PatternError, match="is not balanced"):
+            grouped(text)
 
 
 @pytest.mark.parametrize("pattern", ["a)|(b", ")(", "a)", "(a", "[a", "a\\"])

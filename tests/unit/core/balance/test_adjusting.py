@@ -30,6 +30,15 @@ def recorded(flutter: float, rows: Iterable[int] = (0,) * 60, level: float = 0.0
     return found
 
 
+def test_averages_follow_slowly_and_a_move_begins_them_anew() -> None:
+    found = Recorded().sampled({"a": 0.0}, 0).sampled({"a": 30.0}, 2)
+    assert (found.count, found.rows) == (1, (0, 2))
+    assert (found.means["a"], found.variances["a"]) == pytest.approx((1.0, 29.0))
+    anew = found.disturbed().sampled({"a": 7.0}, 0)
+    assert (anew.count, anew.means) == (1, {"a": 7.0})
+    assert anew.variances == found.variances
+
+
 @pytest.mark.parametrize(
     ("flutter", "target"),
     [(0.0, 0.125), (0.03, 0.125), (0.06, 0.24), (0.1, 0.4), (0.4, 0.5)],

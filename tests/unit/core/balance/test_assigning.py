@@ -17,8 +17,8 @@ from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.log.verdicts import Verdict
 from support.stage import Actor, Stage, state_of
 from support.there import there
+from support.world import FIRST, A, B, World
 from support.world import UNIT as WORLD_UNIT
-from support.world import A, B
 
 UNIT = "public/default/0x00000000_0x40000000"
 CLASS = "a.Class"
@@ -54,7 +54,7 @@ def test_who_is_excluded_is_not_asked_and_who_is_filtered_is_named() -> None:
     choose = chooser({"a:1": 0.9, "b:1": 0.1, "c:1": 0.1}, Policies({"iso": policy}))
     counts = dict.fromkeys(("a:1", "b:1", "c:1"), 0)
     broker, (grounds,) = choose(UNIT, counts)
-    assert broker == "a:1"
+    assert (broker, grounds.brokers) == ("a:1", 3)
     removed = BrokerFilter.ISOLATION_POLICIES.value
     assert grounds.weighed == (
         Weighed("a:1", 0.9),
@@ -74,6 +74,15 @@ def test_a_record_names_a_bounded_number_of_brokers_with_the_chosen_one_first() 
     assert msgspec.structs.asdict(grounds)["deviation"] == 0.0
 
 
+def test_bundles_of_a_group_lie_apart() -> None:
+    world = World(A, B)
+    world.owned(A)
+    policies = Policies(groups=dict.fromkeys((FIRST, "public/other"), "g"))
+    rules = ChoiceRules(BalanceSettings(), CLASS, policies)
+    choose = LoadChooser(world.replica, rules, lambda broker: Candidate(broker, "1.0.0", CLASS))
+    assert choose("public/other/0x00000000_0xffffffff", {A: 0, B: 9})[0] == B
+
+
 def test_brokers_take_turns_for_a_namespace_that_is_excluded_from_shedding() -> None:
     stage = Stage()
     only = BalanceSettings(shedding_excluded_namespaces=(FREE.rpartition("/")[0],))
@@ -85,6 +94,10 @@ def test_brokers_take_turns_for_a_namespace_that_is_excluded_from_shedding() -> 
         node.core.assign(FREE, unit, counts, stage.now)[0].broker for node in nodes for _ in "123"
     ]
     assert chosen == [A, B, A] * 2, "each node counts by itself"
+    rules = ChoiceRules(only, CLASS, NO_POLICIES)
+    choose = LoadChooser(MemoryReplica(), rules, lambda broker: Candidate(broker, "1.0.0", CLASS))
+    found = [choose(unit, counts)[0] for unit in (FREE, "t/n/0x00000000_0xffffffff") * 2]
+    assert found == [A, B, B, B], "the choices for other namespaces take no turn"
 
 
 # --- a node that assigns to itself --------------------------------------------------------------

@@ -152,8 +152,21 @@ def test_failure_domains_go_before_their_brokers_when_they_are_switched_on() -> 
     assert kept(filters.filtered(offered, terms)) == "b2"
     on = replace(terms, settings=BalanceSettings(failure_domains_enabled=True))
     assert kept(filters.filtered(offered, on)) == "b3 b4", "of no domain, so of one together"
+    single = replace(in_group(b1=1), policies=policies, settings=on.settings)
+    assert kept(filters.filtered(offered, single)) == "b3 b4"
     assert (
         kept(filters.filtered(offered, replace(on, policies=Policies(groups={"t/n": "g"})))) == "b2"
+    )
+
+
+def test_each_filter_says_whom_it_removed_and_one_that_fails_stops_none() -> None:
+    offered = [candidate("b1"), candidate("b2", load_manager_class=""), candidate("b3", version="")]
+    terms = replace(in_group(b1=1), settings=BalanceSettings(prefer_later_versions=True))
+    found, names = filters.filtered(offered, terms), filters.BrokerFilter
+    assert (kept(found), [name for name, _ in found.failed]) == ("b3", [names.VERSION])
+    assert found.removed == (
+        ("b2:8080", names.LOAD_MANAGER_CLASS),
+        ("b1:8080", names.ANTI_AFFINITY_GROUP),
     )
 
 

@@ -20,6 +20,7 @@ from anabranch.core.balance.broker_load import (
 )
 from anabranch.core.balance.bundle_load import BundleLoad, rank, top_bundles
 from anabranch.core.balance.policies import NO_POLICIES, IsolationPolicy, Policies
+from anabranch.core.balance.reports import BrokerReports, Resources
 from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.balance.usage import ResourceUsage
 
@@ -125,6 +126,21 @@ def test_a_load_is_reported_after_the_longest_interval_in_any_case() -> None:
     after_ms = 15 * 60_000
     assert not report_due(REPORTED, REPORTED, SETTINGS, NOW_MS + after_ms)
     assert report_due(REPORTED, REPORTED, SETTINGS, NOW_MS + after_ms + 1)
+
+
+def test_what_a_hand_over_has_made_wrong_is_cleared_once_and_not_again_soon() -> None:
+    reports = BrokerReports(BalanceSettings())
+
+    def load(percent: float, at_ms: int) -> float:
+        reports.measured(Resources(*[used(percent)] * 5), {}, at_ms)
+        return round(reports.load.weighted_max_ema, 2)
+
+    reports.changed_hands()
+    assert [load(90.0, 10**6), load(10.0, 2 * 10**6)] == [0.9, 0.82]
+    reports.changed_hands()
+    assert [load(50.0, 3 * 10**6), load(10.0, 3 * 10**6 + 1)] == [0.5, 0.46]
+    reports.changed_hands()
+    assert load(10.0, 3 * 10**6 + 2) == 0.42
 
 
 def test_a_load_is_cleared_every_10_s_at_most_and_out_of_date_after_its_time_to_live() -> None:

@@ -27,6 +27,11 @@ OTHER = "t/other/0x00000000_0x40000000"
 AT_ONCE = BalanceSettings(namespace_bundle_split_condition_hit_count_threshold=0)
 MANY = BundleLoad(topics=1_001)
 MB = 1024 * 1024
+WORDS = {
+    SplitReason.SESSIONS: "1001 sessions are more than 1000",
+    SplitReason.MSG_RATE: "30001 messages/s are more than 30000",
+    SplitReason.BANDWIDTH: "104857601 bytes/s are more than 104857600",
+}
 
 
 def view(loads: Mapping[str, BundleLoad], **fields: object) -> OwnerView:
@@ -59,13 +64,27 @@ def test_a_bundle_over_a_limit_is_split_for_that_reason(
 ) -> None:
     _, found = decide_splits({}, view({ONE: load}), AT_ONCE)
     assert [each.reason for each in found.decisions] == ([reason] if reason else [])
-    assert found.failed == ()
+    assert (found.failed, found.strategy) == ((), "")
+    assert all(each.why == WORDS.get(each.reason, each.why) for each in found.decisions)
 
 
 def test_a_limit_of_no_sessions_is_none() -> None:
-    settings = replace(AT_ONCE, namespace_bundle_max_sessions=0)
-    _, found = decide_splits({}, view({ONE: BundleLoad(topics=2, consumers=5_000)}), settings)
-    assert found.decisions == ()
+    for most, expected in ((0, []), (1, [ONE])):
+        settings = replace(AT_ONCE, namespace_bundle_max_sessions=most)
+        _, found = decide_splits({}, view({ONE: BundleLoad(topics=2, consumers=5_000)}), settings)
+        assert split(found) == expected
+
+
+def test_whatever_becomes_of_one_bundle_the_others_are_looked_at() -> None:
+    new, full, busy, last = (f"t/{name}/0x00000000_0x40000000" for name in ("w", "full", "x", "y"))
+    loads = {TWO: BundleLoad(topics=9), "t/n/whole": MANY, new: MANY, full: MANY, busy: MANY}
+    settings = BalanceSettings(namespace_bundle_split_condition_hit_count_threshold=1)
+    fields = {"bundle_count": lambda name: 999 if name == "t/full" else 4, "splitting": [busy]}
+    given = view({ONE: BundleLoad(topics=1), **loads, last: MANY}, **fields)
+    hits, found = decide_splits({full: 1, busy: 1, last: 1}, given, settings)
+    assert (split(found), hits) == ([last], {new: 1, full: 2, busy: 2})
+    left = [bundle for bundle, _ in (*found.failed, *found.waiting)]
+    assert left == ["t/n/whole", new, full, busy]
 
 
 def test_a_bundle_is_split_in_the_fourth_cycle_in_a_row_and_counts_anew_after_that() -> None:
@@ -96,6 +115,8 @@ def test_a_namespace_has_no_more_bundles_than_it_may() -> None:
     assert found.waiting == (
         (TWO, "1001 topics are more than 1000, but t/n has as many bundles as it may"),
     )
+    roomy = replace(settings, namespace_maximum_bundles=6)
+    assert split(decide_splits({}, view({ONE: MANY, TWO: MANY}), roomy)[1]) == [ONE, TWO]
 
 
 def test_no_more_bundles_are_split_than_a_cycle_may_and_the_rest_is_not_looked_at() -> None:
@@ -216,7 +237,12 @@ def test_traffic_is_cut_where_the_next_topic_would_be_too_much() -> None:
 def test_traffic_is_cut_only_if_it_is_too_much_by_more_than_is_tolerated(
     most: float, cuts: bool
 ) -> None:
-    assert bool(cut(SplitAlgorithm.FLOW_OR_QPS, TRAFFIC, rate_max=most, mbytes_max=1e6)) is cuts
+    flow = SplitAlgorithm.FLOW_OR_QPS
+    assert bool(cut(flow, TRAFFIC, rate_max=most, mbytes_max=1e6)) is cuts
+    assert bool(cut(flow, TRAFFIC, rate_max=1e6, mbytes_max=most / 10)) is cuts
+    just = [TopicLoad(position, 5.5, 5.5 * MB) for position in (10, 20)]
+    assert cut(flow, just, rate_max=10.0, mbytes_max=10.0) == (), "a tenth more is tolerated"
+    assert cut(flow, [TopicLoad(10, 1.0, 90.0 * MB), TopicLoad(20, 1.0, 30.0 * MB)]) == (15,)
 
 
 def test_topics_at_one_place_cannot_be_parted() -> None:
@@ -234,8 +260,9 @@ def test_of_several_cuts_an_automatic_split_makes_the_middle_one() -> None:
         namespace_bundle_max_msg_rate=600.0,
     )
     load = BundleLoad(topics=6, msg_rate_in=2_100.0)
-    _, found = decide_splits({}, view({ONE: load}, topics=lambda _: TRAFFIC), settings)
-    assert [each.boundary for each in found.decisions] == [95]
+    for given, expected in ((TRAFFIC, 95), (TRAFFIC[3:], 105)):
+        _, found = decide_splits({}, view({ONE: load}, topics=lambda _, g=given: g), settings)
+        assert [each.boundary for each in found.decisions] == [expected]
 
 
 QUARTERS = {"a": HashRange(0, 100), "b": HashRange(100, 200), "c": HashRange(300, RING_END)}
@@ -262,7 +289,9 @@ def test_the_hottest_bundle_is_the_one_with_the_most_bytes_then_messages(
     topics: list[TopicLoad], hottest: str
 ) -> None:
     assert hottest_bundle(QUARTERS, topics) == hottest
-    assert hottest_bundle(dict(reversed(QUARTERS.items())), topics[::-1]) == hottest
+    backwards = {"-" + name: QUARTERS[other] for name, other in zip("abc", "cba", strict=True)}
+    swapped = {"": "", "a": "-c", "b": "-b", "c": "-a"}
+    assert hottest_bundle(backwards, topics[::-1]) == swapped[hottest]
 
 
 def test_there_is_no_hottest_bundle_among_none() -> None:

@@ -34,6 +34,47 @@ from anabranch.core.policies.patterns import (
         (r"\d+\s", ("12 ",), ("x ",)),
         ("(a|b)*c", ("c", "abbac"), ("abab",)),
         ("[a-]", ("a", "-"), ("b",)),
+        *(
+            ("[a-c-]", ("a", "c", "-"), ("d",)),
+            ("[b-b]", ("b",), ("a",)),
+            ("[$^.]", ("$",), ("a",)),
+        ),
+        *(
+            (r"[\]a]", ("]", "a"), ("\\",)),
+            (r"[^\]]", ("a",), ("]",)),
+            (r"[\d-]", ("7", "-"), ("d",)),
+        ),
+        *(
+            (r"[a-c\d_]+", ("b2_",), ("d",)),
+            (r"a\\\$", ("a\\$",), ("a\\",)),
+            (r"a\$$", ("a$",), ("a",)),
+        ),
+        *(
+            (r"\w", ("a", "z", "A", "Z", "_", "0", "9"), ("-", "", "@", "é")),
+            (r"\*", ("*",), ("",)),
+        ),
+        *((r"\s", ("\t", "\n", "\r", " "), ("\x0e", "a")), (r"\d", ("0", "9"), ("/", ":"))),
+        *(
+            ("^", ("",), ("a",)),
+            ("$", ("",), ("a",)),
+            ("^^", (), ("^", "")),
+            ("(?:a|b|)c", ("ac", "c"), ()),
+        ),
+        *(
+            ("a{0}b", ("b",), ("ab",)),
+            ("a{0,}", ("", "aa"), ("b",)),
+            ("a{1,}", ("a", "aaa"), ("",)),
+        ),
+        *(("a{0,2}b", ("b", "aab"), ("aaab",)), ("a{1,3}b{1,3}", ("ab", "aaabbb"), ("aaaab", "b"))),
+        *(("(ab){2,3}", ("abab", "ababab"), ("ab", "abababab")), ("a{2,2}", ("aa",), ("a", "aaa"))),
+        *(
+            ("(a{0,2}b?){2}c", ("c", "aabac", "aaaac"), ("aaaaac", "bbbc")),
+            ("a{0012}", ("a" * 12,), ()),
+        ),
+        *(("(a*b?)*c", ("c", "aabbc"), ("a",)), ("(a|bc){2,}", ("abc", "bcbca"), ("a", "ac"))),
+        ("(" * 20 + "a" + ")" * 20, ("a",), ("",)),
+        *(("X", ("X",), ("x",)), ("[A-X]", ("B", "X"), ("Y",))),
+        ("x" * PATTERN_LENGTH_MAX, ("x" * PATTERN_LENGTH_MAX,), ()),
     ],
 )
 def test_a_pattern_matches_whole_names(
@@ -68,13 +109,40 @@ def test_a_pattern_matches_whole_names(
         "((a{100}){100}){100}",
         "(ab){0,52}",
         "(a?){200}a{200}b",
-        "(" * 25 + "a" + ")" * 25,
+        "(" * 21 + "a" + ")" * 21,
+        *("a{00001}", "a{1", "a{1}}", "a{-1}", "a{1,x}", "a{}", "a{2,1}", "a{2}?", "a**", "a|*"),
+        *("a]", "a}", "]", "(?i)a", "(?", "(?:a", "(a|b", "(", "a)", "[[]", "[a[b]", "[a-[]"),
+        *("a{999}", r"[a-\d]", "[a-]]", "[a", "[a\\", "[]a]", "[^", r"\a", r"\é"),
+        "a{\uff11}",
     ],
 )
 def test_what_is_no_pattern_is_refused_by_name_and_matches_nothing(pattern: str) -> None:
     with pytest.raises(InvalidInputError, match=r"pattern|is not possible"):
         parse_pattern(pattern)
     assert not matches(pattern, pattern)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "place"),
+    [
+        ("a^b", "at '^b'; use"),
+        ("(a", "at its end; use"),
+        ("a{999}", "pattern 'a{999}' is not"),
+        ("a{2}{3}b", "before 'b'"),
+    ],
+)
+def test_a_refusal_says_where(pattern: str, place: str) -> None:
+    with pytest.raises(InvalidInputError, match=re.escape(place)):
+        parse_pattern(pattern)
+
+
+def test_what_a_pattern_takes_is_counted_up_to_its_limits() -> None:
+    given = ("a{998}", "(ab){0,51}", "a{0,2}" * 25, "^a{9}(b[cd])e+$", "(a|b)*", "(a?b){2,}")
+    found = [parse_pattern(each) for each in given]
+    assert [(each.parts, len(each.jumps), len(each.runs)) for each in found] == [
+        *((PARTS_MAX, 0, 0), (155, JUMPS_MAX, 0), (76, JUMPS_MAX - 25, 25)),
+        *((16, 1, 0), (7, 2, 0), (10, 3, 0)),
+    ]
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+b", "(a|aa)+b", "(a?){45}a{200}b", "a{0,990}b"])

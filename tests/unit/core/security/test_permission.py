@@ -19,6 +19,7 @@ from support.there import there
 from support.world import FIRST, TOPIC, UNIT, A, B, World
 
 OTHER = "acme/shop"
+WORDS = tuple(sorted("a" * count for count in range(1, 33)))
 
 
 def with_topic(*superusers: str) -> World:
@@ -91,6 +92,8 @@ def test_roles_and_scopes_do_not_get_into_each_other_s_way() -> None:
         (f"{FIRST}:x", "ada", {"actions": ("view",)}, Verdict.UNKNOWN_NAMESPACE),
         # What only a later release can grant is kept, for nodes of that release.
         (FIRST, "ada", {"actions": ("hover",)}, Verdict.ACCEPTED),
+        (FIRST, "a" * 255, {"actions": WORDS}, Verdict.ACCEPTED),
+        (FIRST, "ada", {"actions": (*WORDS, "b")}, Verdict.INVALID_VALUE),
     ],
 )
 def test_what_is_no_grant_is_refused(
@@ -212,6 +215,8 @@ def test_a_tenant_s_administrator_may_do_what_is_the_tenant_s() -> None:
             continue
         elsewhere = world.namespace(OTHER, PolicyOp.CREATE)
         assert world.tell(asked("eve", elsewhere)) is Verdict.NOT_PERMITTED
+        itself = world.tenant("public", PolicyOp.UPDATE, admin_roles=("boss", "eve"))
+        assert world.tell(asked("boss", itself)) is Verdict.NOT_PERMITTED
 
 
 def test_a_node_that_asks_nobody_is_held_to_nothing_nor_is_a_proxy() -> None:

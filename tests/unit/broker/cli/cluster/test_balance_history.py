@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from anabranch.broker.cli.cluster.balance_history import moves_of
 from anabranch.broker.cli.cluster.log import LogLine, sentence
+from anabranch.core.balance.history import AutomaticMove
 from anabranch.core.bundles.unit import Move
 from anabranch.core.log.grounds import Grounds
 from anabranch.core.log.records import Cause, Record, UnitMove
@@ -30,7 +33,9 @@ def test_each_move_has_what_was_predicted_and_what_the_next_cycle_found() -> Non
             line(1_001, moved(Cause.OVERLOADED, 0.3, 0.2)),
             line(1_002, moved(Cause.OVERLOADED, 0.2, 0.1), Verdict.STALE_VERSION),
             line(30_000, split),
+            line(60_500, split),
             line(61_000, moved(Cause.UNDERLOADED, 0.25, 0.1)),
+            line(61_500, moved(Cause.UNDERLOADED, 0.0)),
             line(62_000, None, Verdict.UNREADABLE),
             line(63_000, UnitMove("p", BUNDLE, Move.OWN, 4, "b:1", 1, cause=Cause.BALANCE)),
         ]
@@ -39,14 +44,22 @@ def test_each_move_has_what_was_predicted_and_what_the_next_cycle_found() -> Non
         (1_000, "OVERLOADED", "b:1"),
         (1_001, "OVERLOADED", "b:1"),
         (30_000, "TOPICS", "x, y"),
+        (60_500, "TOPICS", "x, y"),
         (61_000, "UNDERLOADED", "b:1"),
+        (61_500, "UNDERLOADED", "b:1"),
     ]
+    first = AutomaticMove(1_000, 1_000, "RELEASE", BUNDLE, "b:1", "OVERLOADED", 0.5, 0.3, 0.25)
+    assert found[0] == replace(first, rule="OVERLOADED")
+    assert found[2].rule == ""
     assert [(each.deviation, each.predicted, each.observed) for each in found] == [
         (0.5, 0.3, 0.25),
         (0.3, 0.2, 0.25),
         (None, None, 0.25),
+        (None, None, None),
         (0.25, 0.1, None),
+        (0.0, None, None),
     ]
+    assert moves_of([line(0, split), line(9_000, split)])[0].observed is None
 
 
 def test_a_record_s_sentence_has_deviations_only_where_they_are_known() -> None:
