@@ -218,6 +218,8 @@ def test_only_the_namespace_that_is_deleted_may_lose_all_its_bundles() -> None:
         assert seen((LEFT, RIGHT), record, *gone) == [(9, f"{HOME}: {hole}")]
     record = records.NamespaceChange("p", HOME, records.PolicyOp.DELETE, 2, A, 1)
     assert seen((LEFT, RIGHT, OTHER), record, *gone, (OTHER, None)) == [(9, f"acme/shop: {hole}")]
+    record, changes = split()
+    assert seen((WHOLE,), record, *changes) == [(9, f"{HOME}: {hole}")], "a split without children"
 
 
 def test_a_bundle_that_comes_again_is_looked_at_again() -> None:
