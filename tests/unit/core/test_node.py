@@ -32,11 +32,6 @@ def test_the_first_node_writes_the_settings_opens_a_session_and_leads() -> None:
     assert node.core.is_leader()
     assert LEADERSHIP not in node.opened, "there is nothing of it to serve"
     assert node.core.lease.holds(stage.now)
-    assert [type(r).__name__ for r in node.proposed] == [
-        "ClusterSettings",
-        "SessionChange",
-        "UnitMove",
-    ]
 
 
 def test_a_node_with_other_settings_halts_and_says_which_and_what_to_do() -> None:

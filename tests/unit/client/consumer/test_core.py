@@ -317,22 +317,13 @@ def test_a_lapse_that_loses_an_acknowledgement_is_remembered() -> None:
         assert core.lost is (end > 0)
 
 
-def test_all_that_is_acknowledged_can_be_committed_again() -> None:
-    core = subscribed(0, 1)
-    holding = position(core, A, 3)
-    assert core.commits(0.1) == []
-    core.commit_again()
-    assert core.commits(0.1) == [(holding, 3)], "the position of B is not known"
-    core.on_committed(holding, 3, 0.2)
-    assert core.commits(0.2) == []
-
-
 def test_a_controller_has_all_that_is_held_committed_again_and_hears_how_far_it_is() -> None:
     core = subscribed(0, 1)
     holding = position(core, A, 3)
     core.on_assignment(msgspec.structs.replace(assignment(2, 0, 1), commits_again=True), 0.1)
-    assert core.commits(0.1) == [(holding, 3)]
+    assert core.commits(0.1) == [(holding, 3)], "the position of B is not known"
     core.on_committed(holding, 3, 0.2)
+    assert core.commits(0.2) == []
     assert core.begin_subscribe(0.2).committed == {A: 3}
 
 

@@ -90,7 +90,8 @@ def test_a_range_of_one_hash_ends_the_evaluation_before_what_else_could_be_done(
 def test_nothing_is_made_for_consumers_that_are_away_and_nothing_taken_from_them() -> None:
     busy, idle = rates_in(50, 50), rates_in(0, 0)
     demand = {"s": Demand(5, NOW_MS, away=3)}
-    assert "2 consumers for 2 segments" in quiet(decided(segments(2), busy, demand))
+    for two in (demand, streams(2), streams(2, 2)):
+        assert "2 consumers for 2 segments" in quiet(decided(segments(2), busy, two))
     assert isinstance(decided(segments(2), busy, {"s": Demand(5, NOW_MS, away=2)}), Split)
     narrow = policy(max_entry_buckets_per_segment=1)
     away = {"s": Demand(2, NOW_MS, away=2)}
@@ -98,33 +99,17 @@ def test_nothing_is_made_for_consumers_that_are_away_and_nothing_taken_from_them
 
 
 @pytest.mark.parametrize(
-    ("consumers", "acts"), [((1,), False), ((2,), False), ((3,), True), ((2, 2), False)]
+    ("rate", "most", "expected"),
+    [
+        (29.9, 3, ((0, 1), 2, Reason.BELOW_SPLIT_RATE_FLOOR)),
+        (30.0, 3, (1, Reason.CONSUMER_COUNT)),
+        (30.0, 2, ((0, 1), 2, Reason.AT_MAX_SEGMENTS)),
+    ],
 )
-def test_consumers_ask_for_a_segment_when_one_subscription_has_more_than_there_are(
-    consumers: tuple[int, ...], acts: bool
+def test_the_busiest_segment_is_split_from_the_rate_floor_on_unless_there_are_the_most(
+    rate: float, most: int, expected: tuple[object, ...]
 ) -> None:
-    assert isinstance(decided(segments(2), rates_in(50, 50), streams(*consumers)), Split) is acts
-
-
-@pytest.mark.parametrize(
-    ("rate", "expected"),
-    [(29.9, ((0, 1), 2, Reason.BELOW_SPLIT_RATE_FLOOR)), (30.0, (1, Reason.CONSUMER_COUNT))],
-)
-def test_the_busiest_segment_is_split_from_the_rate_floor_on(
-    rate: float, expected: tuple[object, ...]
-) -> None:
-    found = decided(segments(2), rates_in(5, rate), streams(3))
-    assert (split(found) if isinstance(found, Split) else rebucket(found)) == expected
-
-
-@pytest.mark.parametrize(
-    ("most", "expected"),
-    [(2, ((0, 1), 2, Reason.AT_MAX_SEGMENTS)), (3, (0, Reason.CONSUMER_COUNT))],
-)
-def test_at_the_most_segments_consumers_are_given_buckets_instead(
-    most: int, expected: tuple[object, ...]
-) -> None:
-    found = decided(segments(2), rates_in(50, 40), streams(3), policy(max_segments=most))
+    found = decided(segments(2), rates_in(5, rate), streams(3), policy(max_segments=most))
     assert (split(found) if isinstance(found, Split) else rebucket(found)) == expected
 
 
@@ -140,14 +125,6 @@ def test_the_busiest_segment_takes_most_messages_and_has_the_lowest_id_of_equals
     loads: dict[int, SegmentLoad], busiest: int
 ) -> None:
     assert split(decided(segments(3), loads, streams(4))) == (busiest, Reason.CONSUMER_COUNT)
-
-
-@pytest.mark.parametrize(("seconds", "acts"), [(-5, False), (9.999, False), (10, True)])
-def test_a_split_for_consumers_waits_for_the_split_cooldown(seconds: float, acts: bool) -> None:
-    found = decided(segments(2), rates_in(50, 50), streams(3), last=ago(split=seconds))
-    assert isinstance(found, Split) is acts
-    busy = LastActions(merge_ms=NOW_MS, rebucket_ms=NOW_MS)
-    assert isinstance(decided(segments(2), rates_in(50, 50), streams(3), last=busy), Split)
 
 
 def test_the_busiest_segment_of_one_hash_is_told_and_ends_the_evaluation() -> None:
@@ -262,21 +239,6 @@ def lowered(found: Decision, expected: int | None) -> None:
 def test_what_nobody_asks_for_is_lowered_to_a_budget_of_one_bucket() -> None:
     found = decided(segments(1, 4), policy=policy(entry_bucket_budget=1))
     assert rebucket(found) == ((0,), 1, Reason.BUCKET_SURPLUS)
-
-
-@pytest.mark.parametrize(
-    ("buckets", "consumers", "expected"),
-    [
-        (4, 0, None),  # the topic's budget
-        (8, 0, 4),
-        (16, 4, 8),
-        (16, 5, None),  # twice the need is 10, and so 16
-    ],
-)
-def test_buckets_are_lowered_to_twice_the_need_or_the_budget(
-    buckets: int, consumers: int, expected: int | None
-) -> None:
-    lowered(decided(segments(1, buckets), {}, streams(consumers)), expected)
 
 
 def test_need_and_budget_are_shared_by_the_segments_and_each_keeps_one_bucket() -> None:

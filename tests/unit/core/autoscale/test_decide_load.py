@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from anabranch.core.autoscale.decide import LastActions
 from anabranch.core.autoscale.decisions import (
     Blocked,
     Decision,
@@ -101,22 +102,14 @@ def test_the_most_overloaded_segment_is_split_and_the_lowest_id_of_equals(
     assert split(decided(segments(2), loads))[0] == worst
 
 
-@pytest.mark.parametrize(("most", "acts"), [(2, False), (3, True)])
-def test_the_cap_of_segments_stops_splits_for_load_and_is_told_of(most: int, acts: bool) -> None:
-    found = decided(segments(2), rates_in(150, 5), {}, policy(max_segments=most))
-    if acts:
-        assert split(found)[0] == 0
-    else:
-        why = quiet(found, Blocked.MAX_SEGMENTS)
-        assert f"msgRateIn of segment 0 is 150/s, over 100, but there are {most} segments" in why
-
-
 @pytest.mark.parametrize(("seconds", "acts"), [(-5, False), (9.999, False), (10, True)])
-def test_a_split_for_load_waits_for_the_split_cooldown(seconds: float, acts: bool) -> None:
-    found = decided(segments(1), rates_in(150), last=ago(split=seconds))
-    assert isinstance(found, Split) is acts
-    if not acts:
-        assert "over 100, but the split cooldown is on" in quiet(found)
+def test_a_split_waits_for_the_split_cooldown_and_for_no_other(seconds: float, acts: bool) -> None:
+    last = LastActions(NOW_MS - round(seconds * 1000), NOW_MS, NOW_MS)
+    for_load = decided(segments(1), rates_in(150), last=last)
+    assert isinstance(for_load, Split) is acts
+    assert acts or "over 100, but the split cooldown is on" in quiet(for_load)
+    for_consumers = decided(segments(2), rates_in(50, 50), streams(3), last=last)
+    assert isinstance(for_consumers, Split) is acts
 
 
 def test_the_cap_goes_before_the_cooldown_and_that_before_a_range_of_one_hash() -> None:
@@ -138,29 +131,15 @@ def halved(times: int) -> SegmentLayout:
     return topic
 
 
-@pytest.mark.parametrize("times", [0, 1, 3])
-@pytest.mark.parametrize("over", [False, True])
-def test_each_split_that_left_all_load_on_one_side_doubles_the_wait_for_the_next(
-    times: int, over: bool
+@pytest.mark.parametrize(("times", "wait_s"), [(0, 10), (1, 20), (3, 80), (9, 640)])
+def test_each_split_that_left_all_load_on_one_side_doubles_the_wait_six_times_at_most(
+    times: int, wait_s: float
 ) -> None:
-    topic = halved(times)
-    hot = topic.active[0].segment_id
-    wait_s = 10 * 2**times
-    last = ago(split=wait_s if over else wait_s - 0.001)
-    found = decided(topic, {hot: load(150)}, policy=policy(max_segments=64), last=last)
-    if over:
-        assert split(found) == (hot, Reason.MSG_RATE_IN)
-    else:
-        why = quiet(found)
-        assert "cooldown is on" in why or "left nearly all of it on one side" in why
-
-
-def test_the_wait_is_doubled_six_times_at_most() -> None:
-    topic = halved(9)
-    hot = topic.active[0].segment_id
-    many = policy(max_segments=64)
-    assert isinstance(decided(topic, {hot: load(150)}, {}, many, ago(split=640)), Split)
-    assert isinstance(decided(topic, {hot: load(150)}, {}, many, ago(split=639)), NoAction)
+    topic, many = halved(times), policy(max_segments=64)
+    hot = {topic.active[0].segment_id: load(150)}
+    assert isinstance(decided(topic, hot, {}, many, ago(split=wait_s)), Split)
+    why = quiet(decided(topic, hot, {}, many, ago(split=wait_s - 0.001)))
+    assert "cooldown is on" in why or "left nearly all of it on one side" in why
 
 
 def test_a_hot_key_may_lie_in_either_half_and_only_what_was_divided_with_it_counts() -> None:

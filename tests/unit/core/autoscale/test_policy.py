@@ -11,7 +11,6 @@ from anabranch.core.autoscale.policy import (
     FIELDS,
     OVERRIDE_FIELDS,
     AutoScalePolicy,
-    Level,
     checked_override,
     effective_policy,
     fault_of,
@@ -119,18 +118,6 @@ def test_a_segment_has_no_more_buckets_than_a_layout_allows() -> None:
 
 
 # --- which level a field is from --------------------------------------------------------------
-
-
-def test_the_most_specific_level_wins_field_by_field() -> None:
-    namespace = {"maxSegments": 32, "mergeWindowSeconds": 120.0, "enabled": False}
-    found = resolve(DEFAULT, namespace, {"maxSegments": 16, "enabled": True})
-    assert found.policy == msgspec.structs.replace(
-        DEFAULT, max_segments=16, merge_window_seconds=120.0, enabled=True
-    )
-    assert found.origins["maxSegments"] is Level.TOPIC
-    assert found.origins["enabled"] is Level.TOPIC
-    assert found.origins["mergeWindowSeconds"] is Level.NAMESPACE
-    assert found.origins["minSegments"] is Level.BROKER
 
 
 def test_levels_are_judged_only_after_they_are_resolved() -> None:

@@ -13,7 +13,7 @@ from anabranch.core.autoscale.decisions import Blocked, NoAction, Reason, Rebuck
 from anabranch.core.autoscale.load import SegmentLoad
 from anabranch.core.autoscale.policy import Level
 from anabranch.core.autoscale.schedule import Trigger
-from anabranch.core.log.records import PolicyOp, TopicCause
+from anabranch.core.log.records import TopicCause
 from anabranch.core.subscriptions.subscription import SubscriptionKind, SubscriptionOp
 from anabranch.core.topics.layout import Merges
 from anabranch.core.topics.segment import SegmentInfo
@@ -21,7 +21,7 @@ from anabranch.core.topics.tasks import TaskFailed
 from anabranch.core.topics.topic import Operation, TopicMove, TopicState
 from support.autoscale import POLICY, load, policy
 from support.autoscale_scene import INTERVAL_S, Scene, begins, evaluations
-from support.world import FIRST, TOPIC
+from support.world import TOPIC
 
 
 def seen(scene: Scene, trigger: schedule.Trigger) -> NoAction:
@@ -271,14 +271,6 @@ def test_a_policy_that_cannot_work_keeps_everything_as_it_is_and_is_told(scene: 
     assert found.why == "Invalid auto split/merge configuration: maxSegments must be >= minSegments"
     scene.override(minSegments=2)
     assert isinstance(scene.evaluated().decision, Split)
-
-
-def test_what_another_release_has_set_keeps_everything_as_it_is(scene: Scene) -> None:
-    scene.loads = {0: load(150)}
-    scene.world.must(
-        scene.world.namespace(FIRST, PolicyOp.UPDATE, auto_scale=("ofALaterRelease", "1"))
-    )
-    assert seen(scene, schedule.Trigger.TICK).blocked is Blocked.INVALID_POLICY
 
 
 # --- when the log or Kafka does not take it -----------------------------------------------------

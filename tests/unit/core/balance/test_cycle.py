@@ -16,7 +16,7 @@ from anabranch.core.balance.forecast import SHEDDING_FIELDS, NoCycle, forecast
 from anabranch.core.balance.policies import NO_POLICIES, FailureDomain, Policies
 from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.balance.shedding import Round, RoundEnd, Unload
-from anabranch.core.balance.splitting import BundleSplit, OwnerView, SplitRound, TopicLoad
+from anabranch.core.balance.splitting import BundleSplit, SplitRound, TopicLoad
 from anabranch.core.balancer import Balancer
 from anabranch.core.bundles import propose
 from anabranch.core.bundles.unit import Move, UnitState
@@ -174,14 +174,6 @@ def test_what_has_changed_hands_since_it_was_decided_is_not_proposed() -> None:
     [record] = splits(split, world.replica, world.actor(B), world.new_id)
     assert record.children == HALVES
     assert record.cause is Cause.TOPICS
-
-
-def test_hits_of_splits_are_kept_from_cycle_to_cycle() -> None:
-    cycle = BalanceCycle()
-    loads = {UNIT: BundleLoad(topics=1_001)}
-    view = OwnerView(loads, lambda _: True, lambda _: 1, (), lambda _: ())
-    rounds = [cycle.split(view, BalanceSettings()) for _ in range(4)]
-    assert [len(each.decisions) for each in rounds] == [0, 0, 0, 1]
 
 
 # --- a node's part ------------------------------------------------------------------------------

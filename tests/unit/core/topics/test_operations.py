@@ -236,26 +236,6 @@ def test_a_segment_that_is_lost_ends_where_it_began_and_nobody_waits_for_it() ->
     assert world.tell(again) is Verdict.SEGMENTS_INVALID, "it is lost already, or held nothing"
 
 
-# --- epochs -------------------------------------------------------------------------------
-
-
-def test_what_an_older_release_has_counted_stays_and_is_counted_on_from() -> None:
-    world = owned()
-    old: dict[str, Any] = {"counts_changes": False}  # as records before version 3 are read
-    world.must(world.topic(TopicMove.CREATE, segments=initial_segments(1), **old))
-    world.must(world.topic(TopicMove.OPEN, **old))
-    assert world.scalable().epoch == 0
-    world.must(world.begin(Operation.SPLIT, split(world), **old))
-    world.must(world.topic(TopicMove.SEALING, **old))
-    world.must(world.topic(TopicMove.COMMIT, end_offsets=(0, 0, 0, 0), **old))
-    assert layout(world).segments[0].sealed_at_epoch == world.scalable().epoch == 3
-    world.committed(Operation.SPLIT, split(world, 1))
-    assert layout(world).segments[1].sealed_at_epoch == world.scalable().epoch == 4
-    world.must(world.topic(TopicMove.UPDATE, **old))
-    world.must(world.topic(TopicMove.UPDATE))
-    assert world.scalable().epoch == 5
-
-
 # --- pruning --------------------------------------------------------------------------------
 
 

@@ -10,7 +10,6 @@ from anabranch.core.bundles.unit import LEADERSHIP, Move, UnitState
 from anabranch.core.cluster.settings import Cluster
 from anabranch.core.log.records import ClusterSettings, SessionChange, SessionOp, UnitMove
 from anabranch.core.sessions.session import Session
-from anabranch.core.subscriptions.subscription import SubscriptionOp
 from anabranch.spark_replay.audit.checks.bundles.leases import BeatTimes, Leases
 from anabranch.spark_replay.audit.checks.bundles.orphans import check_orphans
 from anabranch.spark_replay.audit.checks.log.digests import Claim, check_digests
@@ -18,8 +17,6 @@ from anabranch.spark_replay.audit.checks.stuck import check_stuck
 from anabranch.spark_replay.audit.checks.topics.topic_checks import TopicsLeft
 from anabranch.spark_replay.audit.checks.unfinished import Unfinished, UnfinishedUnit
 from support.history import LEASE_MS, LIVENESS_MS
-from support.local_audit import audited, violated
-from support.topic_history import created, drain, reshape, subscribe, subscription_move
 
 TOLERANCE_MS: Final = 250
 BUNDLE: Final = "public/default/0x00000000_0x40000000"
@@ -236,17 +233,3 @@ def test_a_claim_at_either_end_is_judged_one_beyond_is_false_and_one_before_cann
     assert check_digests([Claim("n", 5, "bb")], folded, 5, 9).violated == 1
     before = check_digests([Claim("n", 4, "bb")], folded, 5, 9)
     assert (before.examined, before.violated) == (0, 0)
-
-
-# --- the audit of subscriptions that begin anew ---------------------------------------------------
-
-
-def test_a_subscription_that_begins_anew_drains_everything_once_more() -> None:
-    history = created()
-    subscribe(history)
-    reshape(history, (0,))
-    reshape(history, (2,))
-    drain(history, (0, 2))
-    history.accepted(subscription_move(history, SubscriptionOp.RESET))
-    drain(history, (0,))
-    assert violated(audited(history)) == []

@@ -93,10 +93,6 @@ def test_the_folds_answer_is_compared_and_gone_on_from() -> None:
     assert told(check.tally) == [(9, said)]
     check.moved(10, move(Move.HAND_OVER, C), ((WHOLE, unit(UnitState.ASSIGNING, B)),))
     assert check.tally.violated == 1
-    nobody = held("")
-    nobody.moved(9, move(Move.ASSIGN, broker=C), ((WHOLE, unit(UnitState.OWNED, C)),))
-    said = f"{WHOLE}: by its accepted moves nobody holds it, by the fold {C}"
-    assert told(nobody.tally) == [(9, said)]
     lost = held(A)
     lost.moved(9, move(Move.RELEASE, A), ((WHOLE, unit(UnitState.FREE)),))
     said = f"{WHOLE}: by its accepted moves {A} holds it, by the fold nobody"
@@ -185,25 +181,6 @@ def test_deleted_bundles_of_a_snapshot_cover_nothing() -> None:
     assert told(check.tally) == []
 
 
-@pytest.mark.parametrize(
-    ("after", "text"),
-    [
-        ((LEFT, RIGHT), ""),
-        ((LEFT,), "no bundle covers 0x80000000_0xffffffff"),
-        ((), "no bundle covers 0x00000000_0xffffffff"),
-        ((LEFT, RIGHT, f"{HOME}/0x80000000_0x90000000"), None),
-    ],
-)
-def test_children_take_their_parents_place(after: tuple[str, ...], text: str | None) -> None:
-    check = covered(WHOLE)
-    check.accepted(9, *split(*after))
-    if text is None:
-        assert told(check.tally)[0][1].startswith(f"{HOME}: more than one bundle covers 0x8000")
-    else:
-        assert told(check.tally) == ([(9, f"{HOME}: {text}")] if text else [])
-    assert check.tally.examined == 1
-
-
 def test_a_hole_is_told_once_until_it_is_mended() -> None:
     check = covered(WHOLE)
     check.accepted(9, *split(LEFT))
@@ -213,12 +190,6 @@ def test_a_hole_is_told_once_until_it_is_mended() -> None:
     check.accepted(12, move(Move.OWN), ((f"{HOME}/0x90000000_0xffffffff", unit(UnitState.FREE)),))
     check.accepted(13, move(Move.TOMBSTONE), ((LEFT, None),))
     assert ([offset for offset, _ in told(check.tally)], check.tally.examined) == ([9, 13], 5)
-
-
-def test_a_bundle_that_has_no_bundles_name_is_told() -> None:
-    odd = f"{HOME}/0x80000000_0x10000000"
-    found = seen((WHOLE,), move(Move.ASSIGN), (odd, unit(UnitState.FREE)))
-    assert found == [(9, f"{odd}: not the name of a bundle, yet accepted")]
 
 
 def test_leadership_and_other_keys_are_no_bundles() -> None:
@@ -247,6 +218,8 @@ def test_only_the_namespace_that_is_deleted_may_lose_all_its_bundles() -> None:
         assert seen((LEFT, RIGHT), record, *gone) == [(9, f"{HOME}: {hole}")]
     record = records.NamespaceChange("p", HOME, records.PolicyOp.DELETE, 2, A, 1)
     assert seen((LEFT, RIGHT, OTHER), record, *gone, (OTHER, None)) == [(9, f"acme/shop: {hole}")]
+    record, changes = split()
+    assert seen((WHOLE,), record, *changes) == [(9, f"{HOME}: {hole}")], "a split without children"
 
 
 def test_a_bundle_that_comes_again_is_looked_at_again() -> None:

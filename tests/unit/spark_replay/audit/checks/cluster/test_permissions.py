@@ -100,15 +100,6 @@ def test_a_change_by_who_never_had_the_right_is_found(role: str) -> None:
     )
 
 
-def test_a_change_after_the_right_was_taken_away_is_found_and_one_before_is_not() -> None:
-    history = of_roles(lets_all_through)
-    must(asked(history, "ada", policy(history)))
-    must(asked(history, "boss", grant(history, ORDERS, "ada", "consume")))
-    must(asked(history, "ada", policy(history)))
-    (found,) = breaches(history, lets_all_through)
-    assert found[0] == history.next_offset - 1
-
-
 def through_a_gate(rule: Rule = evolve) -> History:
     """And a proxy, by which ada asks, that may what she may."""
     history = of_roles(rule)

@@ -72,14 +72,6 @@ def with_more(part: SegmentInfo) -> Spoil:
     return lambda topic: replace(topic, segments=(*topic.segments, part))
 
 
-def test_every_step_of_a_sound_operation_is_fine_and_counted() -> None:
-    followed = Followed()
-    followed.split()
-    followed.begin((1,))
-    followed.move(TopicMove.ABORT)
-    assert (followed.told(), followed.check.tally.examined) == ([], 5)
-
-
 @pytest.mark.parametrize("move", [TopicMove.SEALING, TopicMove.COMMIT])
 def test_nothing_is_sealed_that_no_begin_had_announced(move: TopicMove) -> None:
     followed = Followed()
