@@ -280,6 +280,7 @@ def draining(
     return history, check, known
 
 
+@pytest.mark.parametrize("op", [SubscriptionOp.DRAINED, SubscriptionOp.RESET])
 @pytest.mark.parametrize(
     ("parents", "ids", "texts"),
     [
@@ -300,10 +301,10 @@ def draining(
     ],
 )
 def test_each_segment_is_drained_after_all_that_is_above_it(
-    parents: Sequence[tuple[int, ...]], ids: tuple[int, ...], texts: list[str]
+    parents: Sequence[tuple[int, ...]], ids: tuple[int, ...], texts: list[str], op: SubscriptionOp
 ) -> None:
     history, check, known = draining(parents=parents)
-    record = topics.subscription_move(history, SubscriptionOp.DRAINED, segment_ids=ids)
+    record = topics.subscription_move(history, op, segment_ids=ids)
     after = msgspec.structs.replace(known, drained=ids)
     check.subscription_changed(9, record, topic_of(history), after)
     assert told(check.tally) == [(9, f"{ORDERS}/{BILLING}: {text}") for text in texts]
