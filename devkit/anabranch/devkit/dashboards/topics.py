@@ -67,6 +67,16 @@ TOPICS: Final = Dashboard(
             ),
         ),
         lines(
+            "Steps of splits and merges",
+            PanelUnit.SECONDS,
+            "Mean times of all topics. Producers feel seal and commit.",
+            Query(
+                f"sum by (step) (rate(anabranch_topic_change_seconds_sum{_I}))"
+                f" / sum by (step) (rate(anabranch_topic_change_seconds_count{_I}))",
+                "{{step}}",
+            ),
+        ),
+        lines(
             "Messages",
             PanelUnit.PER_SECOND,
             "Produced and consumed.",
