@@ -28,7 +28,7 @@ from anabranch.core.log.records import (
 )
 from anabranch.core.log.verdicts import Verdict
 
-_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30)
+SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30)
 
 
 _ARRIVED: Final = (UnitState.OWNED, UnitState.FREE)
@@ -87,13 +87,13 @@ class Metrics(ShownValues, Collector):
         self.hand_over = Histogram(
             "anabranch_hand_over_seconds",
             "From the request that a bundle be released to its next owner, by the log's clock.",
-            buckets=_SECONDS,
+            buckets=SECONDS,
             registry=self.registry,
         )
         self.verdict = Histogram(
             "anabranch_proposal_seconds",
             "From a proposal of this node to its verdict.",
-            buckets=_SECONDS,
+            buckets=SECONDS,
             registry=self.registry,
         )
         self.registry.register(self)

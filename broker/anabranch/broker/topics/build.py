@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Final
 
 import msgspec
 from prometheus_client import Histogram
 
 from anabranch.broker.bundles.lookups import LookupService
+from anabranch.broker.metrics.registry import SECONDS
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.security.outgoing import OutgoingAccess
 from anabranch.broker.settings import Settings
@@ -41,8 +41,6 @@ from anabranch.core.subscriptions.timing import Timing
 from anabranch.core.topics.controller import ControllerSettings
 from anabranch.core.topics.retention import Retention
 from anabranch.wire import clock
-
-_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30)
 
 OpenKeeper = Callable[[], SegmentKeeper]
 
@@ -180,7 +178,7 @@ def _count(
         "anabranch_topic_change_seconds",
         "Steps of changes of layouts that this node has carried out: where their time goes.",
         ["step"],
-        buckets=_SECONDS,
+        buckets=SECONDS,
         registry=metrics.registry,
     )
     service.step_took = lambda step, seconds: took.labels(step).observe(seconds)

@@ -372,16 +372,18 @@ class Sealer:
         found: dict[Place, tuple[int, int]] = {}
         while True:
             answers = deadline.answer(look, doing)
+            former: set[str] = set()  # topics of which a former leader has answered
             if isinstance(answers, dict):
                 for place, answer in answers.items():
                     if isinstance(answer, KafkaError):
                         deadline.passing(answer, f"to find where topic {place[0]} ends")
                     elif 0 <= answer.leader_epoch < self._epochs.get(place, 0):
-                        self._get_acquainted([place[0]], deadline)
+                        former.add(place[0])
                     else:
                         found[place] = answer.offset, answer.leader_epoch
             if len(found) == len(places):
                 return found
+            self._get_acquainted(former, deadline)
             deadline.pause(doing)
             look = self._look([place for place in places if place not in found], deadline)
 

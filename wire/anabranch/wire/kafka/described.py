@@ -1,4 +1,4 @@
-"""What Kafka has of many topics: their ids, partitions, leaders, and chosen settings of each.
+"""What Kafka has of many topics: their ids, partitions, and chosen settings of each.
 
 librdkafka 2.16 has a call for all settings of a topic alone, some 30, each with its synonyms: that
 takes four times as long. Kafka itself tells of those that are asked for (DescribeConfigs of version
@@ -33,16 +33,9 @@ _NO_ID: Final = bytes(16)
 _UNKNOWN: Final = 3
 
 
-class PartitionLeader(NamedTuple):
-    """The broker that leads a partition, -1 for none, and its epoch."""
-
-    broker: int
-    epoch: int
-
-
 class _Topic(NamedTuple):
     topic_id: str
-    leaders: dict[int, PartitionLeader]  # by partition
+    epochs: dict[int, int]  # of each partition's leader
 
 
 class TopicDescriber:
@@ -73,7 +66,7 @@ class TopicDescriber:
             if known == entries == _UNKNOWN:
                 found[topic] = None
             elif isinstance(known, _Topic) and isinstance(entries, dict):
-                found[topic] = KafkaTopic(known.topic_id, len(known.leaders), entries)
+                found[topic] = KafkaTopic(known.topic_id, len(known.epochs), entries)
         return found
 
     def close(self) -> None:
@@ -111,12 +104,15 @@ class BrokerViews:
         told = _settings(self._brokers.ask(broker, question, version, _chosen(topics, names)))
         return {topic: each for topic, each in told.items() if isinstance(each, dict)}
 
-    def leaders(
-        self, broker: Address, topics: Sequence[str]
-    ) -> dict[str, dict[int, PartitionLeader]]:
-        """Who leads the partitions of each topic."""
+    def epochs(self, broker: Address, topics: Sequence[str]) -> dict[tuple[str, int], int]:
+        """The epochs under which the partitions of each topic are led."""
         told = _topics(self._brokers.ask(broker, _METADATA, _METADATA_VERSION, _named(topics)))
-        return {topic: each.leaders for topic, each in told.items() if isinstance(each, _Topic)}
+        return {
+            (topic, number): epoch
+            for topic, each in told.items()
+            if isinstance(each, _Topic)
+            for number, epoch in each.epochs.items()
+        }
 
     def close(self) -> None:
         """Ends the connections."""
@@ -151,16 +147,16 @@ def _topics(reader: ResponseReader) -> dict[str, _Topic | int]:
         name = reader.text()
         topic_id = base64.urlsafe_b64encode(reader.take(16)).decode().rstrip("=")
         reader.skip(1)  # whether it is Kafka's own
-        leaders: dict[int, PartitionLeader] = {}
+        epochs: dict[int, int] = {}
         for _ in range(reader.count()):
-            _, number, leader, epoch = reader.unpack(">hiii")
-            leaders[number] = PartitionLeader(leader, epoch)
+            _, number, _, epoch = reader.unpack(">hiii")  # error and leader beside
+            epochs[number] = epoch
             for _ in range(3):  # copies, those in sync, those that are away
                 reader.skip(4 * reader.count())
             reader.tags()
         reader.skip(4)  # what one may do with it
         reader.tags()
-        found[name] = error or _Topic(topic_id, leaders)
+        found[name] = error or _Topic(topic_id, epochs)
     return found
 
 

@@ -62,12 +62,7 @@ class KafkaViews:
 
     def epochs(self, broker: Address, topics: Sequence[str]) -> dict[Place, int] | None:
         with suppress(OSError, KafkaProtocolError):
-            told = self._views.leaders(broker, topics)
-            return {
-                (topic, number): leader.epoch
-                for topic, partitions in told.items()
-                for number, leader in partitions.items()
-            }
+            return self._views.epochs(broker, topics)
         return None
 
     def close(self) -> None:

@@ -42,9 +42,7 @@ _AGAIN_S: Final = 5.0
 _LARGE: Final = 512  # partitions of one task
 _TROUBLED_MAX: Final = 10_000
 _CLOSE_S: Final = 10.0
-_COPIES_S: Final = (
-    2.0  # Kafka needs a good second at most; what takes longer is a broker in trouble
-)
+_COPIES_S: Final = 2.0  # Kafka needs a good second, where no broker is in trouble
 _PARTITIONS_PER_S: Final = 500  # what a slow Kafka can be expected to make
 _TOPICS_MAX: Final = 1_000  # those that failed last are remembered
 _IDS_MAX: Final = 1_000  # of one record
