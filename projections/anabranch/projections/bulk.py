@@ -111,13 +111,10 @@ def _checked(
 def _judge(found: Examined, place: Horizon) -> None:
     unreadable = [stray for stray in found.strays if stray.unreadable]
     said = f"; {unreadable[0].key!r} cannot be read: {unreadable[0].why}" if unreadable else ""
-    counted, comparable = place.keys >= 0, place.form == FORM
-    if counted and found.sums.keys != place.keys:
+    if found.sums.keys != place.keys:
         damage = f"it has {found.sums.keys} keys of {place.keys}{said}"
-    elif comparable and found.sums.check != place.check:
+    elif place.form == FORM and found.sums.check != place.check:
         damage = f"the {place.keys} keys do not hold what they held{said}"
-    elif unreadable and not (counted and comparable):
-        damage = said.removeprefix("; ")
     else:
         return
     raise SnapshotDamagedError(

@@ -26,11 +26,11 @@ class Meta(msgspec.Struct, frozen=True, array_like=True):
     log_id: str = ""  # of the log that was folded; "" until the view is told
     keys: int = 0  # and the next two: the sums of what is stored (`channel.snapshots.state_sums`)
     check: int = 0
-    form: int = 0
+    form: int = FORM
 
     @property
     def sums(self) -> StateSums:
-        """The sums of what is stored; of form 0 in a view of before there were sums."""
+        """The sums of what is stored."""
         return StateSums(self.keys, self.check, self.form)
 
 
@@ -47,7 +47,7 @@ def read_meta(store: Store, path: Path) -> Meta:
     """The stored row, or that of an empty view. Raises ViewDamagedError."""
     value = store.get(Family.META, META_KEY)
     if value is None:
-        return Meta(form=FORM)
+        return Meta()
     if not value or value[0] != FORMAT:
         found = value[0] if value else 0
         raise ViewDamagedError(path, f"its format is {found}, this release's is {FORMAT}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
@@ -14,8 +13,6 @@ from anabranch.projections.errors import ViewDamagedError
 from anabranch.projections.examined import CHUNK, ENTITIES, examine, raw_sums
 from anabranch.projections.meta import META_KEY, Meta, encode_meta, read_meta
 from anabranch.projections.store import Family, Store, new_batch
-
-_UNCOUNTED: Final = 0  # the form of a view of before there were sums
 
 
 def verified_meta(store: Store, path: Path, loaded: Meta | None = None) -> Meta:
@@ -35,8 +32,7 @@ def verified_meta(store: Store, path: Path, loaded: Meta | None = None) -> Meta:
     if found.strays:  # a newer release's, as after a downgrade
         key = found.strays[0].key
         raise ViewDamagedError(path, f"{key!r} is no state that this release knows")
-    counted = meta.form != _UNCOUNTED and found.sums.keys != meta.keys
-    if counted or (meta.form == FORM and found.sums != meta.sums):
+    if found.sums.keys != meta.keys or (meta.form == FORM and found.sums != meta.sums):
         raise ViewDamagedError(
             path,
             f"of the {meta.keys} keys that were stored it has {found.sums.keys}, or other values "

@@ -70,27 +70,19 @@ def test_what_a_stranger_put_into_the_snapshot_is_left_out_and_named(
         assert again.digest == log.state.digest
 
 
-@pytest.mark.parametrize(("keys", "form"), [(-1, 0), (29, 7)])
-def test_a_snapshot_of_another_release_is_counted_anew(
-    view: View, log: History, keys: int, form: int
-) -> None:
-    horizon = msgspec.structs.replace(
-        log.snapshot().horizon, keys=keys, form=form, check=1, digest="0" * 32
-    )
+def test_a_snapshot_of_another_release_is_counted_anew(view: View, log: History) -> None:
+    horizon = msgspec.structs.replace(log.snapshot().horizon, form=7, check=1, digest="0" * 32)
     view.load_snapshot([log.snapshot().rows], lambda: horizon)
     assert view.digest == log.state.digest
     assert view.freeze().sums == StateSums(29, log.snapshot().horizon.check)
 
 
-def test_a_snapshot_of_another_release_must_have_all_keys_and_values_that_can_be_read(
-    view: View, log: History
-) -> None:
+def test_a_snapshot_of_another_release_must_have_all_keys(view: View, log: History) -> None:
     horizon = msgspec.structs.replace(log.snapshot().horizon, form=7)
     with pytest.raises(SnapshotDamagedError, match="has 28 keys of 29"):
         view.load_snapshot([[*log.snapshot().rows, (UNIT, None)]], lambda: horizon)
-    uncounted = msgspec.structs.replace(horizon, keys=-1)
     with pytest.raises(SnapshotDamagedError, match="cannot be read"):
-        view.load_snapshot([[*log.snapshot().rows, (UNIT, b"junk")]], lambda: uncounted)
+        view.load_snapshot([[*log.snapshot().rows, (UNIT, b"junk")]], lambda: horizon)
 
 
 def rewritten(view: View, log: History, units: Mapping[bytes, bytes | None], **meta: Any) -> Path:
@@ -117,19 +109,18 @@ def test_a_stored_view_that_has_lost_a_row_is_refused(view: View, log: History, 
 
 
 def test_a_stored_view_of_another_release_is_counted_anew(view: View, log: History) -> None:
-    path = rewritten(view, log, {}, digest="1" * 32, keys=0, check=0, form=0)
+    path = rewritten(view, log, {}, digest="1" * 32, check=0, form=7)
     for _ in range(2):
         with View.open(path) as again:
             assert again.digest == log.state.digest
             assert again.freeze().sums.keys == 29
 
 
-@pytest.mark.parametrize("form", [0, 7])
 def test_a_stored_view_with_what_only_a_newer_release_knows_is_refused_as_it_is(
-    view: View, log: History, form: int
+    view: View, log: History
 ) -> None:
     """Without those rows this node's state would differ from the others'."""
-    path = rewritten(view, log, {UNIT: b"\xc3\x01" + b"x" * 20}, keys=29, check=1, form=form)
+    path = rewritten(view, log, {UNIT: b"\xc3\x01" + b"x" * 20}, keys=29, check=1, form=7)
     for _ in range(2):
         with pytest.raises(ViewDamagedError, match=r"no state that this release knows.*aside"):
             View.open(path)

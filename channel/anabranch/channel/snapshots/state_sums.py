@@ -28,7 +28,7 @@ FORM: Final = crc32(b"".join(sorted(ENTITY_PREFIXES)))
 
 
 class StateSums(msgspec.Struct, frozen=True):
-    """The sums of one state. `keys` is -1 where nobody counted."""
+    """The sums of one state."""
 
     keys: int = 0
     check: int = 0
