@@ -40,6 +40,7 @@ help:
 	@echo 'make bench         measure, print ratios to limits, save JSON and plots'
 	@echo 'make format        rewrite the sources in the project format'
 	@echo 'make dashboards    write the dashboards of Grafana'
+	@echo 'make release-check compare what is stored with what was tagged; WRITE=--write before a tag'
 	@echo 'make proto         generate the code of the wire protocol'
 	@echo 'make requirements  resolve the dependencies anew (needs uv)'
 	@echo 'make clean         remove .venv and everything built'
@@ -195,6 +196,12 @@ faults-clean: setup
 format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# Each format must write what it did, since what was stored is read for ever. With WRITE=--write, before a version is
+# tagged, the bytes of new formats and versions are kept too.
+.PHONY: release-check
+release-check: setup
+	@PYTHONPATH=tests $(BIN)/python -m support.golden $(WRITE)
 
 # --- running ------------------------------------------------------------------------------------
 

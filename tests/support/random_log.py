@@ -139,8 +139,7 @@ def random_topic_record(world: World, rng: random.Random) -> Record:
     move = TopicMove(rng.choice((*likely_moves(topic), *list(TopicMove)[:: rng.choice((1, 11))])))
     if topic is None and rng.random() < 0.8:
         move = TopicMove.CREATE
-    fields = topic_fields(rng, topic, move) | {"counts_changes": rng.random() < 0.8}
-    return world.topic(move, actor, name, **fields)
+    return world.topic(move, actor, name, **topic_fields(rng, topic, move))
 
 
 def likely_moves(topic: ScalableTopic | None) -> list[TopicMove]:

@@ -10,7 +10,7 @@ import msgspec
 from anabranch.channel.avro import read_length
 from anabranch.channel.errors import DELETE_KEY, NewerSchemaError, UnreadableError
 from anabranch.channel.load.balance_records import BrokerLoadRecord, TopBundlesRecord
-from anabranch.channel.registry import MARKER, PREFIX_LENGTH, Fields, SchemaSet, stored_family
+from anabranch.channel.registry import MARKER, PREFIX_LENGTH, SchemaSet, stored_family
 from anabranch.core.archives.archive import Archive
 from anabranch.core.autoscale.load import LoadRecord
 from anabranch.core.bundles.unit import Unit
@@ -49,7 +49,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 class Horizon(msgspec.Struct, frozen=True, gc=False):
     """The place in the WAL that a snapshot stands for.
 
-    `keys`, `check`, `form`: the sums of its writer's state (`state_sums`); `keys` is -1 for none.
+    `keys`, `check`, `form`: the sums of its writer's state (`state_sums`).
     """
 
     next_offset: int
@@ -57,161 +57,60 @@ class Horizon(msgspec.Struct, frozen=True, gc=False):
     timestamp_ms: int = 0  # of the last record that it holds
     writer: str = ""
     epoch: int = 0
-    keys: int = -1
+    keys: int = 0
     check: int = 0
     form: int = 0
 
 
-def _as_it_was(fields: Fields) -> Fields:
-    """An enum has more members since; those it had have their numbers still."""
-    return fields
-
-
-def _with_override(fields: Fields) -> Fields:
-    return {**fields, "auto_scale": ()}
-
-
-def _without_group(fields: Fields) -> Fields:
-    return {**fields, "anti_affinity": ""}
-
-
-def _without_limits(fields: Fields) -> Fields:
-    return {**fields, "limits": ()}
-
-
-def _without_choice(fields: Fields) -> Fields:
-    return {**fields, "choice": ()}
-
-
-def _with_positions(fields: Fields) -> Fields:
-    return {**fields, "positions": ()}
-
-
-def _counting_each(fields: Fields) -> Fields:
-    """Every record was an epoch of the layout then (decision 0008)."""
-    return {**fields, "counts_changes": False}
-
-
-def _without_dead_letters(fields: Fields) -> Fields:
-    return {**fields, "dead_letter": "", "deliveries_max": 0}
-
-
-def _with_own_group(fields: Fields) -> Fields:
-    """Its group had another name then after a reset, and has it still."""
-    return {**fields, "first_offset": 0}
-
-
-def _with_clocks(fields: Fields) -> Fields:
-    return {**fields, "auto_scale": (), "split_ms": 0, "merge_ms": 0, "rebucket_ms": 0}
-
-
-def _off_no_broker(fields: Fields) -> Fields:
-    return {**fields, "off": ()}
-
-
-def _asking_nobody(fields: Fields) -> Fields:
-    return {**fields, "authorizes": False, "superusers": ()}
-
-
-def _by_nobody(fields: Fields) -> Fields:
-    return {**fields, "principal": ""}
-
-
-def _without_ids(fields: Fields) -> Fields:
-    return {**fields, "topic_ids": ()}
-
-
-def _without_sums(fields: Fields) -> Fields:
-    return {**fields, "keys": -1, "check": 0, "form": 0}
-
-
-# What no proxy asked for, and no limit bounds, is written as the release before does, which then
-# reads it too.
 _RECORDS: Final = SchemaSet(
     (
-        stored_family("unit-move", UnitMove, {1: _without_choice, 2: _by_nobody}, plain=3),
-        stored_family("session-change", SessionChange, {1: _as_it_was, 2: _asking_nobody}),
-        stored_family("cluster-settings", ClusterSettings, {}),
-        stored_family("tenant-change", TenantChange, {1: _as_it_was, 2: _by_nobody}, plain=3),
-        stored_family(
-            "namespace-change",
-            NamespaceChange,
-            {1: _with_override, 2: _without_group, 3: _by_nobody},
-            plain=4,
-        ),
-        stored_family("archive-change", ArchiveChange, {}),
-        stored_family(
-            "topic-change",
-            TopicChange,
-            {
-                1: _with_override,
-                2: _counting_each,
-                3: _off_no_broker,
-                4: _by_nobody,
-                5: _without_ids,
-                6: _without_ids,
-            },
-            plain=7,
-        ),
-        stored_family(
-            "subscription-change",
-            SubscriptionChange,
-            {
-                1: _as_it_was,
-                2: _as_it_was,
-                3: _with_positions,
-                4: _without_dead_letters,
-                5: _as_it_was,
-                6: _as_it_was,
-                7: _by_nobody,
-            },
-            plain=8,
-        ),
-        stored_family(
-            "placement-policy-change", PlacementPolicyChange, {1: _by_nobody}, edition=2, plain=2
-        ),
-        stored_family("setting-change", SettingChange, {1: _by_nobody}, edition=3, plain=2),
-        stored_family("permission-change", PermissionChange, {}, edition=4, plain=1),
+        stored_family("unit-move", UnitMove),
+        stored_family("session-change", SessionChange),
+        stored_family("cluster-settings", ClusterSettings),
+        stored_family("tenant-change", TenantChange),
+        stored_family("namespace-change", NamespaceChange),
+        stored_family("archive-change", ArchiveChange),
+        stored_family("topic-change", TopicChange),
+        stored_family("subscription-change", SubscriptionChange),
+        stored_family("placement-policy-change", PlacementPolicyChange),
+        stored_family("setting-change", SettingChange),
+        stored_family("permission-change", PermissionChange),
     )
 )
 _ENTITIES: Final = SchemaSet(
     (
-        stored_family("unit", Unit, {}),
-        stored_family("session", Session, {1: _asking_nobody}),
-        stored_family("cluster", Cluster, {}),
-        stored_family("tenant", Tenant, {}),
-        stored_family(
-            "namespace-info",
-            NamespaceInfo,
-            {1: _with_override, 2: _without_group, 3: _without_limits},
-        ),
-        stored_family("archive", Archive, {}),
-        stored_family(
-            "scalable-topic",
-            ScalableTopic,
-            {1: _with_clocks, 2: _off_no_broker, 3: _as_it_was},
-        ),
-        stored_family(
-            "subscription",
-            Subscription,
-            {1: _with_positions, 2: _without_dead_letters, 3: _with_own_group},
-        ),
-        stored_family("placement-policy", PlacementPolicy, {}),
-        stored_family("setting-override", SettingOverride, {}),
-        stored_family("permission", Permission, {}),
+        stored_family("unit", Unit),
+        stored_family("session", Session),
+        stored_family("cluster", Cluster),
+        stored_family("tenant", Tenant),
+        stored_family("namespace-info", NamespaceInfo),
+        stored_family("archive", Archive),
+        stored_family("scalable-topic", ScalableTopic),
+        stored_family("subscription", Subscription),
+        stored_family("placement-policy", PlacementPolicy),
+        stored_family("setting-override", SettingOverride),
+        stored_family("permission", Permission),
     )
 )
 ENTITY_PREFIXES: Final = tuple(map(_ENTITIES.prefix, get_args(Entity)))
 """The first bytes of every kind of state as this release writes it."""
 _OF_ARCHIVES: Final = _RECORDS.prefixes(ArchiveChange)
 _NAMED_ARCHIVES: Final = b"archive-change/"
-_HORIZONS: Final = SchemaSet((stored_family("horizon", Horizon, {1: _without_sums}),))
-# A node without TLS says what it is as the release before would read it, for which a newer one's
-# sender would be silent; so TLS is turned on once all nodes are of this one.
-_HEARTBEATS: Final = SchemaSet((stored_family("heartbeat", Heartbeat, {}, plain=1),))
-_LOADS: Final = SchemaSet((stored_family("segment-load", LoadRecord, {}),))
-_BROKER_LOADS: Final = SchemaSet((stored_family("broker-load", BrokerLoadRecord, {}),))
-_TOP_BUNDLES: Final = SchemaSet((stored_family("top-bundles", TopBundlesRecord, {}),))
+_HORIZONS: Final = SchemaSet((stored_family("horizon", Horizon),))
+_HEARTBEATS: Final = SchemaSet((stored_family("heartbeat", Heartbeat),))
+_LOADS: Final = SchemaSet((stored_family("segment-load", LoadRecord),))
+_BROKER_LOADS: Final = SchemaSet((stored_family("broker-load", BrokerLoadRecord),))
+_TOP_BUNDLES: Final = SchemaSet((stored_family("top-bundles", TopBundlesRecord),))
+STORED: Final = (
+    _RECORDS,
+    _ENTITIES,
+    _HORIZONS,
+    _HEARTBEATS,
+    _LOADS,
+    _BROKER_LOADS,
+    _TOP_BUNDLES,
+)
+"""All that is stored, each kind with its schemas."""
 
 encode_record: Final[Callable[[Record], bytes]] = _RECORDS.encode
 encode_entity: Final[Callable[[Entity], bytes]] = _ENTITIES.encode

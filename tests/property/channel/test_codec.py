@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
-import re
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -16,15 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.channel import codec
-from anabranch.channel.codec import Horizon
 from anabranch.channel.errors import UnreadableError
-from anabranch.channel.load.balance_records import BrokerLoadRecord, TopBundlesRecord
 from anabranch.channel.registry import PREFIX_LENGTH, SchemaFamily, SchemaSet
-from anabranch.core.autoscale.load import LoadRecord
 from anabranch.core.bundles.unit import Unit
-from anabranch.core.log.records import Record
-from anabranch.core.log.state import Entity
-from anabranch.core.sessions.lease import Heartbeat
 from anabranch.core.sessions.session import Session
 
 
@@ -85,26 +77,12 @@ BASKET_SCHEMA = _record(
     numbers=LONGS_SCHEMA,
 )
 BASKETS = SchemaSet([SchemaFamily("basket", Basket, {1: BASKET_SCHEMA})])
-CODECS: dict[Any, tuple[Any, Any]] = {
-    **dict.fromkeys(get_args(Record), (codec.encode_record, codec.decode_record)),
-    **dict.fromkeys(get_args(Entity), (codec.encode_entity, codec.decode_entity)),
-    Horizon: (codec.encode_horizon, codec.decode_horizon),
-    Heartbeat: (codec.encode_heartbeat, codec.decode_heartbeat),
-    LoadRecord: (codec.encode_load, codec.decode_load),
-    BrokerLoadRecord: (codec.encode_broker_load, codec.decode_broker_load),
-    TopBundlesRecord: (codec.encode_top_bundles, codec.decode_top_bundles),
-    Basket: (BASKETS.encode, BASKETS.decode),
+FAMILIES: dict[Any, tuple[SchemaSet, Any]] = {
+    family.newest: (schemas, family.schemas[family.version])
+    for schemas in (*codec.STORED, BASKETS)
+    for family in schemas.families
 }
 LONGS = st.integers(-(2**63), 2**63 - 1) | st.integers(-200, 200)
-ADDED: dict[type[Any], tuple[str, ...]] = {
-    Heartbeat: ("web_url_tls", "service_url_tls"),
-    **{
-        kind: tuple(n for n in ("proxied_by", "limit", "limits") if n in kind.__struct_fields__)
-        for kind in get_args(Record)
-        if "principal" in kind.__struct_fields__
-    },
-}
-"""What newer versions alone have; without any of it, the newest one before them is written."""
 TEXTS = st.text(max_size=20) | st.text("b", min_size=60, max_size=300)
 
 
@@ -126,22 +104,7 @@ def _values(kind: Any) -> st.SearchStrategy[Any]:
     return st.sampled_from(list(kind))
 
 
-VALUES = st.sampled_from(list(CODECS)).flatmap(_values)
-
-
-def _schema(value: Any) -> Any:
-    """The schema that the value is written by."""
-    kind = type(value)
-    if kind is Basket:
-        return BASKET_SCHEMA
-    words = re.findall("[A-Z][a-z]+", kind.__name__.removesuffix("Record"))
-    name = "segment-load" if kind is LoadRecord else "-".join(words).lower()
-    versions = sorted(SCHEMAS.glob(f"{name}.*.avsc"), key=lambda file: int(file.name.split(".")[1]))
-    added = {name for name in ADDED.get(kind, ()) if not getattr(value, name)}
-    found = [json.loads(file.read_text()) for file in reversed(versions)]
-    if added != set(ADDED.get(kind, ())):
-        return found[0]
-    return next(each for each in found if not added & {field["name"] for field in each["fields"]})
+VALUES = st.sampled_from(list(FAMILIES)).flatmap(_values)
 
 
 def _plain(value: Any) -> Any:
@@ -155,27 +118,24 @@ def _plain(value: Any) -> Any:
 
 @given(VALUES)
 def test_fastavro_reads_what_we_write_and_we_read_what_it_writes(value: Any) -> None:
-    schema = _schema(value)
-    encode, decode = CODECS[type(value)]
-    ours = encode(value)
-    named = [field["name"] for field in schema["fields"]]
-    plain = {name: said for name, said in _plain(value).items() if name in named}
+    schemas, schema = FAMILIES[type(value)]
+    ours, plain = schemas.encode(value), _plain(value)
     assert fastavro.schemaless_reader(io.BytesIO(ours[PREFIX_LENGTH:]), schema, None) == plain
     theirs = io.BytesIO()
     fastavro.schemaless_writer(theirs, schema, plain)
-    assert decode(ours[:PREFIX_LENGTH] + theirs.getvalue()) == value
-    assert decode(ours) == value
+    assert schemas.decode(ours[:PREFIX_LENGTH] + theirs.getvalue()) == value
+    assert schemas.decode(ours) == value
 
 
 @given(VALUES, st.data())
 def test_damage_is_either_another_value_or_unreadable(value: Any, data: st.DataObject) -> None:
-    encode, decode = CODECS[type(value)]
-    good = encode(value)
+    schemas, _ = FAMILIES[type(value)]
+    good = schemas.encode(value)
     at = data.draw(st.integers(PREFIX_LENGTH, len(good) - 1))
     cut = data.draw(st.booleans())
     bad = good[:at] + (b"" if cut else data.draw(st.binary(max_size=4)) + good[at + 1 :])
     try:
-        again = decode(bad)
+        again = schemas.decode(bad)
     except UnreadableError:
         return
     assert not cut

@@ -230,7 +230,6 @@ class TopicChange(msgspec.Struct, frozen=True, gc=False, tag=6):
     in the order that BEGIN named them; LOST, BEGIN of a RESTORE: all before them is lost.
     `segment_ids`: PRUNE, CLEAR, LOST. `properties`: CREATE, UPDATE. `auto_scale`: POLICY. `off`:
     BEGIN: brokers that the children shall leave. `topic_ids`: OPEN, COMMIT: Kafka's; "": unknown.
-    `counts_changes`: only if it changes the layout does its epoch count it; versions 1 and 2 do.
     """
 
     proposal_id: str
@@ -247,7 +246,6 @@ class TopicChange(msgspec.Struct, frozen=True, gc=False, tag=6):
     properties: tuple[str, ...] = ()
     cause: TopicCause = TopicCause.UNKNOWN
     auto_scale: tuple[str, ...] = ()
-    counts_changes: bool = True
     off: tuple[int, ...] = ()
     principal: str = ""
     topic_ids: tuple[str, ...] = ()

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import httpx
-import msgspec
 
 from anabranch.broker.http.app import create_app
-from anabranch.channel.codec import decode_heartbeat, encode_heartbeat
-from anabranch.channel.registry import PREFIX_LENGTH
-from anabranch.core.sessions.lease import Heartbeat
 from anabranch.wire.anabranch_pb2 import CommandLookupTopic
 from support.binary import client_of
 from support.memory_cluster import MemoryCluster, memory_cluster
@@ -86,12 +82,3 @@ async def test_a_request_is_sent_on_with_tls_if_it_came_so() -> None:
                 answer = await http.put("/admin/v2/scalable/public/default/orders")
             assert answer.status_code == 307
             assert answer.headers["location"].startswith(f"{scheme}://{host}:{port}/")
-
-
-def test_a_node_without_tls_sends_heartbeats_that_the_release_before_reads() -> None:
-    plain = Heartbeat("b1:8080", 1, 2, 3.0, "serving", 4, "00", -1, "http://b1:8080", "", "0.1.0")
-    secured = msgspec.structs.replace(plain, web_url_tls="https://b1:8443")
-    first, second = encode_heartbeat(plain), encode_heartbeat(secured)
-    assert first[:PREFIX_LENGTH].hex() == "c3010d130d7558a5c176"  # of heartbeat/1, as stored
-    assert second[:PREFIX_LENGTH] != first[:PREFIX_LENGTH]
-    assert [decode_heartbeat(each) for each in (first, second)] == [plain, secured]

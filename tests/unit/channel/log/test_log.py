@@ -34,7 +34,7 @@ def test_an_append_is_answered_and_read_back_with_place_and_time() -> None:
 
     assert answers == [None]
     assert (entry.offset, entry.timestamp_ms) == (0, 50)
-    assert (entry.key, entry.schema) == (b"tenant:acme", b"tenant-change/3")
+    assert (entry.key, entry.schema) == (b"tenant:acme", b"tenant-change/1")
     assert entry.record() == RECORD
 
 
