@@ -87,11 +87,12 @@ def _moved(
     if arrow.end is TopicState.INIT:
         return None
     creating = record.move is TopicMove.CREATE
+    counts = record.move in LAYOUT_MOVES
     after = replace(
         topic,
         state=topic.state if arrow.end is None else arrow.end,
         version=first_version(offset) if creating else record.version,
-        opened=topic.opened + (topic.opened > 0 and record.move not in LAYOUT_MOVES),
+        opened=topic.opened + 1 if topic.opened and not counts else topic.opened,
         move=record.move,
         since_ms=timestamp_ms,
         since_offset=offset,
