@@ -3,7 +3,7 @@
 One keeps Kafka busy for seconds, with the partition's lock in its hands: a few megabytes of gzip
 that are gigabytes of zeros, all of which Kafka reads before it stores the batch. One is the
 least that there is in the codec of a sealed segment. One begins a transaction that no coordinator
-knows, and so hangs.
+knows, and so hangs. One has a producer's numbers.
 """
 
 from __future__ import annotations
@@ -75,6 +75,15 @@ def least_batches() -> list[bytes]:
 def transactional_batch(producer_id: int, at_ms: int) -> bytes:
     """The first of a transaction of that producer, of one record of nothing."""
     return _batch(_TRANSACTIONAL, 1, _record_of_nothing(), (producer_id, 0, 0), at_ms)
+
+
+def numbered_batch(producer_id: int, epoch: int, first: int, values: list[bytes]) -> bytes:
+    """Records of these values, with the numbers from `first` on."""
+    records = b""
+    for number, value in enumerate(values):
+        record = b"\0" + _signed(0) + _signed(number) + _signed(-1) + _signed(len(value)) + value
+        records += _signed(len(record) + 1) + record + b"\0"  # without headers
+    return _batch(0, len(values), records, (producer_id, epoch, first))
 
 
 def _batch(

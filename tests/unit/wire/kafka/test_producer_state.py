@@ -279,7 +279,8 @@ def shaken(error: int = 0) -> bytes:
 
 
 def judged(said: bytes = b"", error: int = 0, why: str = "") -> bytes:
-    return framed(struct.pack(">h", error) + text(why) + varint(len(said) + 1) + said)
+    lifetime = struct.pack(">q", 0) + TAGS
+    return framed(struct.pack(">h", error) + text(why) + varint(len(said) + 1) + said + lifetime)
 
 
 def test_where_sasl_guards_kafka_a_connection_says_who_it_is(context: Wrapped) -> None:
@@ -323,4 +324,4 @@ def test_a_certificate_of_our_own_is_shown_with_its_key(monkeypatch: pytest.Monk
     location = {"ssl.certificate.location": "own.pem"}
     protocol.ssl_context(location)
     protocol.ssl_context(location | {"ssl.key.location": "own.key", "ssl.key.password": "secret"})
-    assert shown == [("own.pem", None, None), ("own.pem", "own.key", "secret")]
+    assert shown == [("own.pem", None, ""), ("own.pem", "own.key", "secret")]

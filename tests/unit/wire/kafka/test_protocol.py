@@ -40,7 +40,7 @@ def test_kafka_is_asked_with_every_property_that_we_read_and_with_no_other() -> 
     assert can_ask({**every, **here})
     guarded = dict.fromkeys(sasl.PROPERTIES, "PLAIN") | {"security.protocol": "sasl_ssl"}
     assert can_ask({**every, **here, **guarded})
-    assert not can_ask({**here, "ssl.ca.pem": "x"})
+    assert not can_ask({**here, "ssl.keystore.location": "x"})
 
 
 def test_the_first_brokers_are_named_as_librdkafka_reads_them() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from anabranch.wire.kafka.protocol import can_ask
+from anabranch.wire.kafka.protocol import can_ask, unsupported
 from anabranch.wire.kafka.sasl import SaslError, speak
 
 _KAFKA = {
@@ -68,3 +68,30 @@ def test_kafka_is_asked_by_the_mechanisms_that_are_spoken_here_and_no_other() ->
     assert not can_ask({**_KAFKA, "sasl.mechanism": "GSSAPI"})
     assert not can_ask({**_KAFKA, "sasl.oauthbearer.config": "x"})
     assert not can_ask({name: _KAFKA[name] for name in _KAFKA if name != "sasl.password"})
+
+
+@pytest.mark.parametrize(
+    ("more", "without", "why"),
+    [
+        ({}, "", ""),
+        ({"sasl.mechanism": "GSSAPI"}, "", "sasl.mechanism=GSSAPI is not spoken here: give PLAIN"),
+        ({}, "sasl.mechanism", "sasl.mechanism is missing: give PLAIN"),
+        ({}, "sasl.username", "sasl.mechanism=SCRAM-SHA-256 wants sasl.username"),
+        ({"sasl.mechanism": "OAUTHBEARER"}, "", "give sasl.oauthbearer.method=oidc"),
+        (
+            {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.method": "OIDC"},
+            "",
+            "wants sasl.oauthbearer.token.endpoint.url and sasl.oauthbearer.client.id and sasl.",
+        ),
+        ({"security.protocol": "quic"}, "", "security.protocol=quic is not spoken here"),
+        ({"security.protocol": "ssl"}, "", "sasl.mechanism is given without SASL"),
+        ({"ssl.ca.location": "probe"}, "", "ssl.ca.location=probe is no file"),
+        ({"ssl.keystore.location": "x"}, "", "ssl.keystore.location is read by librdkafka alone"),
+    ],
+)
+def test_why_a_kafka_cannot_be_asked_is_told(more: dict[str, str], without: str, why: str) -> None:
+    kafka = {name: value for name, value in {**_KAFKA, **more}.items() if name != without}
+    told = unsupported(kafka)
+    assert why in told
+    assert bool(told) is bool(why)
+    assert "pencil" not in told

@@ -7,11 +7,17 @@ takes four times as long. Kafka itself tells of those that are asked for (Descri
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from anabranch.core.topics.findings import KafkaTopic
+from anabranch.wire.kafka.metadata import (
+    METADATA,
+    METADATA_VERSION,
+    TopicMetadata,
+    metadata_request,
+    read_metadata,
+)
 from anabranch.wire.kafka.protocol import (
     NO_TAGS,
     Address,
@@ -24,18 +30,10 @@ from anabranch.wire.kafka.protocol import (
 
 _T = TypeVar("_T")
 
-_METADATA: Final = 3
-_METADATA_VERSION: Final = 12
 _DESCRIBE_CONFIGS: Final = 32
 _DESCRIBE_CONFIGS_VERSION: Final = 4
 _TOPIC: Final = b"\x02"  # the kind of thing that has settings
-_NO_ID: Final = bytes(16)
 _UNKNOWN: Final = 3
-
-
-class _Topic(NamedTuple):
-    topic_id: str
-    epochs: dict[int, int]  # of each partition's leader
 
 
 class TopicDescriber:
@@ -57,7 +55,8 @@ class TopicDescriber:
 
         Blocks. Raises OSError or KafkaProtocolError when no broker tells.
         """
-        there = self._asked(_METADATA, _METADATA_VERSION, _named(topics), _topics)
+        asked = metadata_request(topics)
+        there = self._asked(METADATA, METADATA_VERSION, asked, read_metadata).topics
         configs = _chosen(topics, settings)
         told = self._asked(_DESCRIBE_CONFIGS, _DESCRIBE_CONFIGS_VERSION, configs, _settings)
         found: dict[str, KafkaTopic | None] = {}
@@ -65,8 +64,8 @@ class TopicDescriber:
             known, entries = there.get(topic), told.get(topic)
             if known == entries == _UNKNOWN:
                 found[topic] = None
-            elif isinstance(known, _Topic) and isinstance(entries, dict):
-                found[topic] = KafkaTopic(known.topic_id, len(known.epochs), entries)
+            elif isinstance(known, TopicMetadata) and isinstance(entries, dict):
+                found[topic] = KafkaTopic(known.topic_id, len(known.partitions), entries)
         return found
 
     def close(self) -> None:
@@ -106,12 +105,13 @@ class BrokerViews:
 
     def epochs(self, broker: Address, topics: Sequence[str]) -> dict[tuple[str, int], int]:
         """The epochs under which the partitions of each topic are led."""
-        told = _topics(self._brokers.ask(broker, _METADATA, _METADATA_VERSION, _named(topics)))
+        question = metadata_request(topics)
+        told = read_metadata(self._brokers.ask(broker, METADATA, METADATA_VERSION, question))
         return {
-            (topic, number): epoch
-            for topic, each in told.items()
-            if isinstance(each, _Topic)
-            for number, epoch in each.epochs.items()
+            (topic, number): found.leader_epoch
+            for topic, each in told.topics.items()
+            if isinstance(each, TopicMetadata)
+            for number, found in each.partitions.items()
         }
 
     def close(self) -> None:
@@ -119,45 +119,10 @@ class BrokerViews:
         self._brokers.close()
 
 
-def _named(topics: Iterable[str]) -> bytes:
-    named = [_NO_ID + text(topic) + NO_TAGS for topic in topics]
-    return array(named) + b"\0\0" + NO_TAGS
-
-
 def _chosen(topics: Iterable[str], settings: Iterable[str]) -> bytes:
     keys = array(map(text, settings))
     asked = array([_TOPIC + text(topic) + keys + NO_TAGS for topic in topics])
     return asked + b"\0\0" + NO_TAGS  # neither synonyms nor documentation
-
-
-def _topics(reader: ResponseReader) -> dict[str, _Topic | int]:
-    """What there is of each topic, or Kafka's error."""
-    reader.skip(4)  # throttle time
-    for _ in range(reader.count()):  # brokers
-        reader.skip(4)
-        reader.text()
-        reader.skip(4)
-        reader.text()
-        reader.tags()
-    reader.text()  # the cluster's id
-    reader.skip(4)  # its controller's
-    found: dict[str, _Topic | int] = {}
-    for _ in range(reader.count()):
-        (error,) = reader.unpack(">h")
-        name = reader.text()
-        topic_id = base64.urlsafe_b64encode(reader.take(16)).decode().rstrip("=")
-        reader.skip(1)  # whether it is Kafka's own
-        epochs: dict[int, int] = {}
-        for _ in range(reader.count()):
-            _, number, _, epoch = reader.unpack(">hiii")  # error and leader beside
-            epochs[number] = epoch
-            for _ in range(3):  # copies, those in sync, those that are away
-                reader.skip(4 * reader.count())
-            reader.tags()
-        reader.skip(4)  # what one may do with it
-        reader.tags()
-        found[name] = error or _Topic(topic_id, epochs)
-    return found
 
 
 def _settings(reader: ResponseReader) -> dict[str, dict[str, str] | int]:

@@ -10,8 +10,10 @@ import socket
 import ssl
 import struct
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from tempfile import NamedTemporaryFile
+from typing import Any, Final, NamedTuple, TypeVar
 
 from anabranch.wire.errors import WireError
 from anabranch.wire.kafka import sasl
@@ -21,20 +23,25 @@ Address = tuple[str, int]
 Partition = tuple[str, int]  # Kafka topic and number
 
 NO_TAGS: Final = b"\0"  # that a "flexible" request has, after each of its structures
+ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
+HANDSHAKE: Final = 17
+HANDSHAKE_VERSION: Final = 1  # whose header and answer have no tags
+AUTHENTICATE: Final = 36
+AUTHENTICATE_VERSION: Final = 2
 _T = TypeVar("_T")
-_ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 _SERVER: Final = re.compile(r"(?:\w+://)?(?:\[([0-9a-fA-F:.%\w]+)\]|([^:\[\]/]+))(?::(\d+))?/?")
 _PORT: Final = 9092  # where none is named
-_HANDSHAKE: Final = 17
-_AUTHENTICATE: Final = 36
 _FALSE: Final = ("false", "f", "0")  # so librdkafka reads what is true or not
 _SSL: Final = frozenset(
     {
         "security.protocol",
         "client.id",
         "ssl.ca.location",
+        "ssl.ca.pem",
         "ssl.certificate.location",
+        "ssl.certificate.pem",
         "ssl.key.location",
+        "ssl.key.pem",
         "ssl.key.password",
         "enable.ssl.certificate.verification",
         "ssl.endpoint.identification.algorithm",
@@ -47,17 +54,36 @@ class KafkaProtocolError(WireError):
 
 
 def can_ask(kafka: Mapping[str, Any]) -> bool:
-    """Whether a Kafka with these security properties can be asked.
+    """Whether a Kafka with these security properties can be asked."""
+    return not unsupported(kafka)
+
+
+def unsupported(kafka: Mapping[str, Any]) -> str:
+    """Why a Kafka with these security properties cannot be asked, with a remedy; "" if it can.
 
     What librdkafka finds by itself, in a folder or by looking around ("probe"), we do not.
     """
     authorities = kafka.get("ssl.ca.location")
     if authorities is not None and (authorities == "probe" or not Path(str(authorities)).is_file()):
-        return False
-    if sasl.is_guarded(kafka):
-        return bool(sasl.mechanism(kafka)) and set(kafka) <= _SSL | sasl.PROPERTIES
+        return (
+            f"ssl.ca.location={authorities} is no file: name one with certificates in PEM, or "
+            "leave it out to trust whom the system trusts"
+        )
     protocol = str(kafka.get("security.protocol", "plaintext")).lower()
-    return protocol in ("plaintext", "ssl") and set(kafka) <= _SSL
+    is_guarded = sasl.is_guarded(kafka)
+    if not is_guarded and protocol not in ("plaintext", "ssl"):
+        known = "plaintext, ssl, sasl_plaintext or sasl_ssl"
+        return f"security.protocol={protocol} is not spoken here: give {known}"
+    if is_guarded and (why := sasl.unsupported(kafka)):
+        return why
+    for name in sorted(set(kafka) - _SSL - (sasl.PROPERTIES if is_guarded else frozenset())):
+        if name in sasl.PROPERTIES:
+            return f"{name} is given without SASL: give security.protocol=sasl_ssl, or leave it out"
+        return (
+            f"{name} is read by librdkafka alone: leave it out. Connections of Anabranch's own "
+            "take certificates and keys in PEM, and PLAIN, SCRAM or OAUTHBEARER with oidc"
+        )
+    return ""
 
 
 def bootstrap_addresses(servers: str) -> list[Address]:
@@ -102,7 +128,7 @@ class BrokerConnection:
         header = struct.pack(">hhih", question, version, 1, 9) + b"anabranch"
         self._stream.sendall(struct.pack(">i", len(header) + len(rest)) + header + rest)
         size = int.from_bytes(_exactly(self._stream, 4), "big")
-        if not 0 < size <= _ANSWER_BYTES_MAX:
+        if not 0 < size <= ANSWER_BYTES_MAX:
             host, port = self._address
             raise KafkaProtocolError(f"{host}:{port} does not speak Kafka's protocol")
         reader = ResponseReader(_exactly(self._stream, size))
@@ -111,30 +137,17 @@ class BrokerConnection:
 
     def _show_who(self, kafka: Mapping[str, Any]) -> None:
         """Raises KafkaProtocolError where Kafka does not take it."""
-        name = sasl.mechanism(kafka).encode()
-        told = self._answer(_HANDSHAKE, 1, struct.pack(">h", len(name)) + name)
-        if told.unpack(">h")[0]:
-            raise self._not_let_in(f"it does not take {name.decode()}")
 
-        def exchange(said: bytes) -> bytes:
-            answer = self.ask(_AUTHENTICATE, 2, varint(len(said) + 1) + said + NO_TAGS)
-            (error,) = answer.unpack(">h")
-            why = answer.text()
-            if error:
-                raise self._not_let_in(why)
-            return answer.take(answer.count())
+        def exchange(words: bytes) -> bytes:
+            question = authenticate_request(words)
+            return read_authenticated(self.ask(AUTHENTICATE, AUTHENTICATE_VERSION, question)).answer
 
         try:
+            question = handshake_request(kafka)
+            check_handshake(self._answer(HANDSHAKE, HANDSHAKE_VERSION, question), kafka)
             sasl.speak(kafka, exchange)
         except sasl.SaslError as error:
-            raise self._not_let_in(str(error)) from None
-
-    def _not_let_in(self, why: str) -> KafkaProtocolError:
-        host, port = self._address
-        return KafkaProtocolError(
-            f"{host}:{port} does not let this client in ({why}): correct sasl.mechanism, "
-            "sasl.username and sasl.password"
-        )
+            raise not_let_in(self._address, kafka, str(error)) from None
 
 
 class BrokerConnections:
@@ -198,27 +211,91 @@ class BrokerConnections:
         return answer
 
 
+class Authenticated(NamedTuple):
+    """`lifetime_ms`: for how long Kafka takes questions by it (KIP-368); 0 for ever."""
+
+    answer: bytes
+    lifetime_ms: int
+
+
+def handshake_request(kafka: Mapping[str, Any]) -> bytes:
+    """The body that names the mechanism by which we say who we are."""
+    name = sasl.mechanism(kafka).encode()
+    return struct.pack(">h", len(name)) + name
+
+
+def check_handshake(reader: ResponseReader, kafka: Mapping[str, Any]) -> None:
+    """Raises SaslError unless Kafka takes the mechanism."""
+    if reader.unpack(">h")[0]:
+        raise sasl.SaslError(f"it does not take {sasl.mechanism(kafka)}")
+
+
+def authenticate_request(words: bytes) -> bytes:
+    """The body that says the next words of the mechanism."""
+    return varint(len(words) + 1) + words + NO_TAGS
+
+
+def read_authenticated(reader: ResponseReader) -> Authenticated:
+    """What Kafka answers to them. Raises SaslError, with Kafka's reason, where it refuses."""
+    (error,) = reader.unpack(">h")
+    why = reader.text()
+    if error:
+        raise sasl.SaslError(why)
+    answer = reader.take(reader.count())
+    (lifetime_ms,) = reader.unpack(">q")
+    return Authenticated(answer, lifetime_ms)
+
+
+def not_let_in(address: Address, kafka: Mapping[str, Any], why: str) -> KafkaProtocolError:
+    """The error for a client whom Kafka does not take for whom it says it is."""
+    return KafkaProtocolError(
+        f"{address[0]}:{address[1]} does not let this client in ({why}): {sasl.remedy(kafka)}"
+    )
+
+
 def _secured(plain: socket.socket, host: str, kafka: Mapping[str, Any]) -> socket.socket:
-    if str(kafka.get("security.protocol", "plaintext")).lower() not in ("ssl", "sasl_ssl"):
+    if not speaks_tls(kafka):
         return plain
     return ssl_context(kafka).wrap_socket(plain, server_hostname=host)
 
 
+def speaks_tls(kafka: Mapping[str, Any]) -> bool:
+    """Whether a Kafka with these properties is asked through TLS."""
+    return str(kafka.get("security.protocol", "plaintext")).lower() in ("ssl", "sasl_ssl")
+
+
 def ssl_context(kafka: Mapping[str, Any]) -> ssl.SSLContext:
     """Returns what librdkafka makes of the same properties. Raises OSError."""
-    context = ssl.create_default_context(cafile=kafka.get("ssl.ca.location"))
+    try:
+        context = ssl.create_default_context(
+            cafile=kafka.get("ssl.ca.location"), cadata=kafka.get("ssl.ca.pem")
+        )
+    except (TypeError, ValueError):  # not even text in PEM
+        raise OSError("ssl.ca.pem holds no certificate: give it in PEM") from None
     if str(kafka.get("ssl.endpoint.identification.algorithm", "https")).lower() == "none":
         context.check_hostname = False
     if str(kafka.get("enable.ssl.certificate.verification", "true")).lower() in _FALSE:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    if "ssl.certificate.location" in kafka:
-        context.load_cert_chain(
-            kafka["ssl.certificate.location"],
-            kafka.get("ssl.key.location"),
-            kafka.get("ssl.key.password"),
-        )
+    with ExitStack() as files:
+        certificate = _file(kafka, "ssl.certificate", files)
+        if certificate is not None:
+            # Without a password, OpenSSL would ask for that of a key on the terminal.
+            password = kafka.get("ssl.key.password", "")
+            context.load_cert_chain(certificate, _file(kafka, "ssl.key", files), password)
     return context
+
+
+def _file(kafka: Mapping[str, Any], what: str, files: ExitStack) -> str | None:
+    """The file of a certificate or a key; one of our own for text, as TLS reads nothing else."""
+    text = kafka.get(f"{what}.pem")
+    if text is None:
+        return kafka.get(f"{what}.location")
+    made = NamedTemporaryFile("w", suffix=".pem")  # noqa: SIM115 - nobody else may read it
+    file = files.enter_context(made)
+    file.write(str(text))
+    file.flush()
+    return file.name
 
 
 class ResponseReader:

@@ -1,4 +1,5 @@
-"""How a connection of our own says who it is, where SASL guards Kafka: PLAIN and SCRAM (RFC 5802).
+"""How a connection of our own says who it is, where SASL guards Kafka: by PLAIN, SCRAM (RFC 5802)
+and OAUTHBEARER (RFC 7628) with tokens of OpenID Connect.
 
 librdkafka's properties are read as it reads them. Other mechanisms are its own.
 """
@@ -9,14 +10,27 @@ import base64
 import hashlib
 import hmac
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final
 
 from anabranch.wire.errors import WireError
+from anabranch.wire.kafka import oidc
 
 _SCRAM: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+_BEARER: Final = "OAUTHBEARER"
+_METHOD: Final = "sasl.oauthbearer.method"
+_EXTENSIONS: Final = "sasl.oauthbearer.extensions"
+_WORDS: Final = (("sasl.username",), ("sasl.password",))
 PROPERTIES: Final = frozenset(
-    {"sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password"}
+    {
+        "sasl.mechanism",
+        "sasl.mechanisms",
+        "sasl.username",
+        "sasl.password",
+        _METHOD,
+        _EXTENSIONS,
+        *oidc.PROPERTIES,
+    }
 )
 _PROTOCOLS: Final = ("sasl_plaintext", "sasl_ssl")
 _NO_BINDING: Final = "n,,"  # the channel's
@@ -24,6 +38,7 @@ _NO_BINDING: Final = "n,,"  # the channel's
 _ROUNDS: Final = range(4_096, 1_000_001)
 
 Exchange = Callable[[bytes], bytes]  # what the server answers to that
+Talk = Generator[bytes, bytes, None]  # yields what is said, and is sent what the server answers
 
 
 class SaslError(WireError):
@@ -37,28 +52,95 @@ def is_guarded(kafka: Mapping[str, Any]) -> bool:
 
 def mechanism(kafka: Mapping[str, Any]) -> str:
     """What these properties name, if it can be spoken here with them; else ""."""
-    named = str(kafka.get("sasl.mechanism", kafka.get("sasl.mechanisms", ""))).upper()
-    has_words = "sasl.username" in kafka and "sasl.password" in kafka
-    return named if has_words and named in ("PLAIN", *_SCRAM) else ""
+    return "" if unsupported(kafka) else _named(kafka)
+
+
+def unsupported(kafka: Mapping[str, Any]) -> str:
+    """Why the mechanism that these properties name cannot be spoken here; "" if it can."""
+    named = _named(kafka)
+    if named not in ("PLAIN", *_SCRAM, _BEARER):
+        said = (
+            f"sasl.mechanism={named} is not spoken here" if named else "sasl.mechanism is missing"
+        )
+        return f"{said}: give PLAIN, {', '.join(_SCRAM)} or {_BEARER}"
+    if named == _BEARER and str(kafka.get(_METHOD, "")).lower() != "oidc":
+        return f"{_BEARER} is spoken here with tokens of OpenID Connect alone: give {_METHOD}=oidc"
+    needed = oidc.NEEDED if named == _BEARER else _WORDS
+    missing = [names[0] for names in needed if not any(name in kafka for name in names)]
+    return f"sasl.mechanism={named} wants {' and '.join(missing)}" if missing else ""
+
+
+def remedy(kafka: Mapping[str, Any]) -> str:
+    """What to do where Kafka does not take who we say."""
+    if _named(kafka) == _BEARER:
+        return "let its listener trust who gives the token, and correct sasl.oauthbearer.scope"
+    return "correct sasl.mechanism, sasl.username and sasl.password"
+
+
+def conversation(kafka: Mapping[str, Any], nonce: Callable[[], str] = secrets.token_hex) -> Talk:
+    """What is said, as `said` takes it out.
+
+    A step may take long: with SCRAM, one computes for tenths of a second; with OAUTHBEARER, the
+    first asks for a token. Raises SaslError, OSError when nobody gives a token just now.
+    """
+    named = mechanism(kafka)
+    if named == _BEARER:
+        return _bearer(kafka)
+    user, password = str(kafka["sasl.username"]), str(kafka["sasl.password"])
+    if named == "PLAIN":
+        return _plain(user, password)
+    return _scram(_SCRAM[named], user, password, nonce())
+
+
+def said(talk: Talk, answer: bytes | None = None) -> bytes | None:
+    """What is said next, first without an answer; None when all was said. Raises SaslError."""
+    try:
+        return next(talk) if answer is None else talk.send(answer)
+    except StopIteration:
+        return None
 
 
 def speak(
     kafka: Mapping[str, Any], exchange: Exchange, nonce: Callable[[], str] = secrets.token_hex
 ) -> None:
     """Says who we are. Raises SaslError, and what `exchange` does."""
-    user, password = str(kafka["sasl.username"]), str(kafka["sasl.password"])
-    named = mechanism(kafka)
-    if named == "PLAIN":
-        exchange(f"\0{user}\0{password}".encode())
-        return
-    _scram(_SCRAM[named], user, password, exchange, nonce())
+    talk = conversation(kafka, nonce)
+    words = said(talk)
+    while words is not None:
+        words = said(talk, exchange(words))
 
 
-def _scram(digest: str, user: str, password: str, exchange: Exchange, nonce: str) -> None:
+def _named(kafka: Mapping[str, Any]) -> str:
+    return str(kafka.get("sasl.mechanism", kafka.get("sasl.mechanisms", ""))).upper()
+
+
+def _bearer(kafka: Mapping[str, Any]) -> Talk:
+    try:
+        token = oidc.token(kafka)
+    except oidc.TokenError as error:
+        raise SaslError(str(error)) from None
+    extensions = filter(None, map(str.strip, str(kafka.get(_EXTENSIONS, "")).split(",")))
+    parts = (_NO_BINDING, f"auth=Bearer {token}", *extensions, "", "")
+    refusal = b"?"
+    try:
+        refusal = yield "\x01".join(parts).encode()
+        if refusal:
+            yield b"\x01"  # Kafka tells more only then
+            raise SaslError("it does not take the token")
+    finally:
+        if refusal:
+            oidc.forget(kafka)
+
+
+def _plain(user: str, password: str) -> Talk:
+    yield f"\0{user}\0{password}".encode()
+
+
+def _scram(digest: str, user: str, password: str, nonce: str) -> Talk:
     name = user.replace("=", "=3D").replace(",", "=2C")
     first = f"n={name},r={nonce}"
     try:
-        challenge = exchange(f"{_NO_BINDING}{first}".encode()).decode()
+        challenge = (yield f"{_NO_BINDING}{first}".encode()).decode()
         told = _attributes(challenge)
         both, salt, rounds = told["r"], base64.b64decode(told["s"], validate=True), int(told["i"])
     except (KeyError, ValueError):
@@ -76,7 +158,7 @@ def _scram(digest: str, user: str, password: str, exchange: Exchange, nonce: str
     key = hmac.digest(salted, b"Client Key", digest)
     signature = hmac.digest(hashlib.new(digest, key).digest(), signed, digest)
     proof = bytes(a ^ b for a, b in zip(key, signature, strict=True))
-    last = exchange(f"{bare},p={base64.b64encode(proof).decode()}".encode())
+    last = yield f"{bare},p={base64.b64encode(proof).decode()}".encode()
     own = hmac.digest(hmac.digest(salted, b"Server Key", digest), signed, digest)
     if not hmac.compare_digest(last.split(b",")[0], b"v=" + base64.b64encode(own)):
         raise SaslError("whoever answers as Kafka does not know the password: check its address")

@@ -1,0 +1,438 @@
+"""The link of a client to a broker of Kafka: one connection on asyncio, made anew when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from anabranch.wire.kafka import sasl
+from anabranch.wire.kafka.metadata import (
+    METADATA,
+    METADATA_VERSION,
+    KafkaMetadata,
+    metadata_request,
+    read_metadata,
+)
+from anabranch.wire.kafka.pipeline import LinkLostError, Pipeline, Question, words_of
+from anabranch.wire.kafka.producing import (
+    INIT_PRODUCER_ID,
+    INIT_PRODUCER_ID_VERSION,
+    Buffer,
+    producer_id_request,
+    read_producer_id,
+)
+from anabranch.wire.kafka.protocol import (
+    AUTHENTICATE,
+    AUTHENTICATE_VERSION,
+    HANDSHAKE,
+    HANDSHAKE_VERSION,
+    Address,
+    KafkaProtocolError,
+    ResponseReader,
+    authenticate_request,
+    bootstrap_addresses,
+    check_handshake,
+    handshake_request,
+    not_let_in,
+    read_authenticated,
+    speaks_tls,
+    ssl_context,
+)
+from anabranch.wire.supervised import supervised
+
+__all__ = ["CLIENT_ID", "KafkaLink", "KafkaLinks", "LinkLostError", "LinkSecurity"]
+
+_T = TypeVar("_T")
+
+CLIENT_ID: Final = "anabranch-producer"
+CONNECT_S_MAX: Final = 5.0
+_AGAIN_S: Final = 0.02  # after the first failure in a row; twice as long after each other one
+_AGAIN_S_MAX: Final = 0.5
+_OF_LIFETIME: Final = 0.85  # of what Kafka grants; questions that are under way then want the rest
+_GONE: Final = "the client was closed"
+
+
+class LinkSecurity:
+    """What the links of a client show of who it is, and whom they trust."""
+
+    def __init__(self, kafka: Mapping[str, Any]) -> None:
+        self.kafka = kafka
+        self._context: ssl.SSLContext | None = None
+        self._lock = threading.Lock()
+
+    async def context(self) -> ssl.SSLContext | None:
+        """That of TLS, made once, as its files are read; None for none. Raises OSError."""
+        if self._context is None and speaks_tls(self.kafka):
+            await asyncio.to_thread(self._make)
+        return self._context
+
+    def _make(self) -> None:
+        with self._lock:
+            if self._context is None:
+                self._context = ssl_context(self.kafka)
+
+
+class KafkaLink:
+    """The link to one broker. To be used on one event loop at a time.
+
+    It connects when it is asked something, and again for the next question when the connection has
+    ended. It bounds nothing that is written: whoever asks bounds what is under way.
+
+    `kafka`: security properties that `can_ask` takes. `security`: what other links share.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        kafka: Mapping[str, Any],
+        *,
+        client_id: str = CLIENT_ID,
+        connect_timeout_s: float = CONNECT_S_MAX,
+        security: LinkSecurity | None = None,
+    ) -> None:
+        self.address = address
+        self.last_trouble = ""  # the last failure, in words
+        self.trouble_at = 0.0  # by time.monotonic
+        self._name = f"{address[0]}:{address[1]}"
+        self._client_id = client_id
+        self._connect_timeout_s = connect_timeout_s
+        self._security = security or LinkSecurity(kafka)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        # A pipeline takes all that is asked. Without one, questions wait, and a task opens one.
+        self._pipeline: Pipeline | None = None
+        self._waiting: deque[Question] = deque()
+        self._opening: asyncio.Task[None] | None = None
+        self._retired: Pipeline | None = None  # it only waits for its last answers
+        self._failures = 0  # in a row
+        self._not_before = 0.0  # by the loop's clock
+        self._is_closed = False
+
+    async def connect(self, timeout_s: float) -> None:
+        """Connects, by a question about nothing. Raises nothing: the next question tells."""
+        with contextlib.suppress(OSError, KafkaProtocolError):
+            await self.send(METADATA, METADATA_VERSION, metadata_request(()), timeout_s)
+
+    async def ask(
+        self, api: int, version: int, body: bytes | Sequence[Buffer], timeout_s: float
+    ) -> ResponseReader:
+        """The body of the answer to a "flexible" request. As `send`."""
+        return await self.send(api, version, body, timeout_s)
+
+    def send(
+        self, api: int, version: int, body: bytes | Sequence[Buffer], timeout_s: float
+    ) -> asyncio.Future[ResponseReader]:
+        """Asks at once, in the order of calls, and returns the answer to come.
+
+        The answer raises LinkLostError when the connection ends before, cannot be made, or nothing
+        has come in `timeout_s`, which ends the connection for all: a late answer would hold up the
+        others. It raises KafkaProtocolError when Kafka does not let the client in. Cancelling it
+        leaves the others alone. The parts of a body are to stay as they are until then.
+        """
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._end("its event loop is over")
+            self._loop = loop
+        question = Question(loop, api, version, (body,) if isinstance(body, bytes) else body)
+        if self._is_closed:
+            question.lost(f"{self._name}: {_GONE}")
+            return question.answer
+        question.timer = loop.call_later(timeout_s, self._late, question, timeout_s)
+        pipeline = self._taking(loop)
+        if pipeline is not None:
+            pipeline.send(question)
+        else:
+            self._waiting.append(question)
+            if self._opening is None or self._opening.done():
+                self._opening = supervised(self._open(loop), f"Kafka {self._name}")
+        return question.answer
+
+    def close(self) -> None:
+        """Ends the connection; who waits for an answer gets an error. May be called again.
+
+        To be called on the loop of the link, or where no loop runs any more.
+        """
+        self._is_closed = True
+        self._end(_GONE)
+
+    def _end(self, why: str) -> None:
+        loop, opening = self._loop, self._opening
+        pipelines = [each for each in (self._pipeline, self._retired) if each is not None]
+        self._loop = self._opening = self._pipeline = self._retired = None
+        if loop is None:
+            return
+        if loop.is_closed():
+            self._waiting.clear()
+            for each in pipelines:
+                each.cut()
+            return
+        if opening is not None:
+            opening.cancel()
+        self._fail_waiting(lambda: LinkLostError(f"{self._name}: {why}", was_written=False))
+        for each in pipelines:
+            each.abort(why)
+
+    def _taking(self, loop: asyncio.AbstractEventLoop) -> Pipeline | None:
+        """The pipeline that takes a question now."""
+        pipeline = self._pipeline
+        if pipeline is None:
+            return None
+        if pipeline.expires_at is None or loop.time() < pipeline.expires_at:
+            return pipeline
+        self._pipeline, self._retired = None, pipeline
+        return None
+
+    def _late(self, question: Question, timeout_s: float) -> None:
+        if question.pipeline is not None:
+            question.pipeline.abort(f"no answer within {timeout_s:g} s")
+        elif not question.answer.done():
+            trouble = self.last_trouble or f"{self._name}: not connected yet"
+            question.lost(f"{trouble}; nothing else came of it within {timeout_s:g} s")
+
+    # --- connecting ---------------------------------------------------------------------
+
+    async def _open(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Opens a pipeline and sends what waits for it; or tells all that waits that it cannot."""
+        why = f"{self._name}: {_GONE}"
+        try:
+            await self._turn(loop)
+            pipeline = await self._joined(loop)
+        except KafkaProtocolError as error:
+            why = str(error)
+            self._failed(loop, why)
+            self._fail_waiting(lambda: KafkaProtocolError(why))
+        except (OSError, UnicodeError) as error:  # as that of a name that is none
+            is_told = isinstance(error, LinkLostError)  # by the name of the broker
+            why = str(error) if is_told else f"{self._name}: {words_of(error)}"
+            self._failed(loop, why)
+        except Exception as error:
+            why = f"{self._name}: {type(error).__name__}: {error}"
+            self._failed(loop, why)
+            raise
+        else:
+            self._pipeline = pipeline
+            while self._waiting:
+                question = self._waiting.popleft()
+                if not question.answer.done():
+                    pipeline.send(question)
+        finally:
+            if self._opening is asyncio.current_task():
+                self._opening = None
+                self._fail_waiting(lambda: LinkLostError(why, was_written=False))
+
+    async def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Returns when it is time to connect.
+
+        What was asked before has its answer by then: nothing may overtake it on another connection.
+        """
+        if self._retired is not None:
+            await self._retired.emptied()
+            self._retired.abort("the time that Kafka grants is over")
+            self._retired = None
+        pause_s = self._not_before - loop.time()
+        if self._failures and pause_s > 0:
+            await asyncio.sleep(pause_s)
+
+    async def _joined(self, loop: asyncio.AbstractEventLoop) -> Pipeline:
+        """A new pipeline that takes questions. Raises OSError or KafkaProtocolError."""
+        host, port = self.address
+        made: list[Pipeline] = []
+        joined: Pipeline | None = None
+
+        def factory() -> Pipeline:
+            made.append(Pipeline(self._name, self._client_id, self._ended))
+            return made[-1]
+
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                context = await self._security.context()
+                name = None if context is None else host
+                await loop.create_connection(factory, host, port, ssl=context, server_hostname=name)
+                await self._log_in(loop, made[-1])
+            if not made[-1].is_open:  # since the last word of the login
+                raise ConnectionResetError("Kafka closed the connection")
+            joined = made[-1]
+            joined.has_answered = False  # a question
+        except TimeoutError as error:
+            if error.errno is not None:  # the system's own, not ours
+                raise
+            raise TimeoutError(f"no connection within {self._connect_timeout_s:g} s") from None
+        finally:
+            for each in made:
+                if each is not joined:
+                    each.abort("given up")
+        return joined
+
+    async def _log_in(self, loop: asyncio.AbstractEventLoop, pipeline: Pipeline) -> None:
+        """Says who we are, where SASL guards Kafka."""
+        kafka = self._security.kafka
+        if not sasl.is_guarded(kafka):
+            return
+
+        async def ask(api: int, version: int, body: bytes, is_flexible: bool) -> ResponseReader:
+            question = Question(loop, api, version, (body,), is_flexible=is_flexible)
+            pipeline.send(question)
+            return await question.answer
+
+        try:
+            offered = handshake_request(kafka)
+            check_handshake(await ask(HANDSHAKE, HANDSHAKE_VERSION, offered, False), kafka)
+            talk = sasl.conversation(kafka)
+            lifetime_ms = 0
+            words = await asyncio.to_thread(sasl.said, talk)
+            while words is not None:
+                said = authenticate_request(words)
+                told = read_authenticated(await ask(AUTHENTICATE, AUTHENTICATE_VERSION, said, True))
+                lifetime_ms = told.lifetime_ms
+                words = await asyncio.to_thread(sasl.said, talk, told.answer)
+        except sasl.SaslError as error:
+            raise not_let_in(self.address, kafka, str(error)) from None
+        if lifetime_ms > 0:
+            pipeline.expires_at = loop.time() + _OF_LIFETIME * lifetime_ms / 1_000
+
+    # --- failures -----------------------------------------------------------------------
+
+    def _ended(self, pipeline: Pipeline, why: str, lost: int) -> None:
+        if lost:
+            self._told(f"{self._name}: {why}")
+        if pipeline is self._pipeline:
+            self._pipeline = None
+            if pipeline.has_answered:
+                self._failures = 0
+            elif self._loop is not None:
+                self._failed(self._loop, f"{self._name}: {why}")
+
+    def _failed(self, loop: asyncio.AbstractEventLoop, why: str) -> None:
+        self._told(why)
+        pause_s = min(_AGAIN_S_MAX, _AGAIN_S * 2.0**self._failures)
+        self._failures = min(self._failures + 1, 10)
+        self._not_before = loop.time() + pause_s
+
+    def _told(self, why: str) -> None:
+        self.last_trouble = why
+        self.trouble_at = time.monotonic()
+
+    def _fail_waiting(self, error: Callable[[], Exception]) -> None:
+        while self._waiting:
+            self._waiting.popleft().failed(error())
+
+
+class KafkaLinks:
+    """The links of one client to the brokers of one Kafka. To be used on one event loop at a time.
+
+    What is asked of any broker goes over a link of its own. Kafka answers one question of a
+    connection after the other, and records may wait there for copies.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        kafka: Mapping[str, Any],
+        *,
+        client_id: str = CLIENT_ID,
+        connect_timeout_s: float = CONNECT_S_MAX,
+    ) -> None:
+        self._bootstrap = bootstrap_addresses(bootstrap_servers)
+        self._in_turn = list(self._bootstrap)  # first the one that answered last
+        self._client_id = client_id
+        self._connect_timeout_s = connect_timeout_s
+        self._security = LinkSecurity(kafka)
+        self._links: dict[Address, KafkaLink] = {}
+        self._asked: dict[Address, KafkaLink] = {}
+        self._is_closed = False
+
+    @property
+    def kafka(self) -> Mapping[str, Any]:
+        """The security properties."""
+        return self._security.kafka
+
+    @property
+    def trouble(self) -> str:
+        """The newest failure of a link, in words; "" for none."""
+        links = [*self._links.values(), *self._asked.values()]
+        return max(((each.trouble_at, each.last_trouble) for each in links), default=(0.0, ""))[1]
+
+    def link(self, address: Address) -> KafkaLink:
+        """The link to the broker there, kept."""
+        return self._kept(self._links, address)
+
+    async def metadata(self, topics: Iterable[str], timeout_s: float) -> KafkaMetadata:
+        """What the first broker tells of these topics that answers.
+
+        Raises OSError or KafkaProtocolError when none does.
+        """
+        question = metadata_request(topics)
+        told = await self._any(METADATA, METADATA_VERSION, question, read_metadata, timeout_s)
+        self._learn(told.brokers.values())
+        return told
+
+    async def producer_id(self, timeout_s: float) -> tuple[int, int]:
+        """A new producer id, and its epoch.
+
+        Raises OSError or KafkaProtocolError; KafkaNotYetError when it is to be asked again.
+        """
+        question = producer_id_request()
+        api, version = INIT_PRODUCER_ID, INIT_PRODUCER_ID_VERSION
+        return await self._any(api, version, question, read_producer_id, timeout_s)
+
+    def close(self) -> None:
+        """Closes all of them, as `KafkaLink.close` does."""
+        self._is_closed = True
+        for each in (*self._links.values(), *self._asked.values()):
+            each.close()
+
+    def _kept(self, links: dict[Address, KafkaLink], address: Address) -> KafkaLink:
+        link = links.get(address)
+        if link is None:
+            link = links[address] = KafkaLink(
+                address,
+                self._security.kafka,
+                client_id=self._client_id,
+                connect_timeout_s=self._connect_timeout_s,
+                security=self._security,
+            )
+            if self._is_closed:
+                link.close()
+        return link
+
+    async def _any(
+        self,
+        api: int,
+        version: int,
+        body: bytes,
+        read: Callable[[ResponseReader], _T],
+        timeout_s: float,
+    ) -> _T:
+        """What `read` makes of the first answer. Whoever is passed over comes last from now on."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        failures: list[Exception] = []
+        addresses = list(self._in_turn)
+        for tried, address in enumerate(addresses):
+            # So that each gets its turn.
+            left_s = max(0.0, deadline - loop.time()) / (len(addresses) - tried)
+            try:
+                link = self._kept(self._asked, address)
+                return read(await link.ask(api, version, body, left_s))
+            except (OSError, KafkaProtocolError) as error:
+                failures.append(error)
+                if address in self._in_turn:
+                    self._in_turn.remove(address)
+                    self._in_turn.append(address)
+        if not failures:
+            raise KafkaProtocolError("bootstrap.servers names no broker of Kafka: give host:port")
+        failures.sort(key=lambda each: isinstance(each, KafkaProtocolError))
+        raise failures.pop()  # what Kafka itself says, if it says something
+
+    def _learn(self, brokers: Iterable[Address]) -> None:
+        """Asks these brokers, too, from now on, and no others but those it began with."""
+        there = {*brokers, *self._bootstrap}
+        kept = [each for each in self._in_turn if each in there]
+        self._in_turn = kept + sorted(there.difference(kept))
+        for address in [each for each in self._asked if each not in there]:
+            self._asked.pop(address).close()

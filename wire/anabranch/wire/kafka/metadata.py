@@ -1,0 +1,82 @@
+"""What a broker tells of Kafka's brokers and of topics: ids, partitions, and who leads them.
+
+Metadata of version 12 has topics' ids (KIP-516); it is in Kafka 3.1.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from anabranch.wire.kafka.protocol import NO_TAGS, Address, ResponseReader, array, text
+
+METADATA: Final = 3
+METADATA_VERSION: Final = 12
+_NO_ID: Final = bytes(16)
+
+
+class PartitionMetadata(NamedTuple):
+    """`error`: Kafka's code; 5 where nobody leads. `leader`: a broker's id, or -1.
+
+    `replicas`: how many copies there should be.
+    """
+
+    error: int
+    leader: int
+    leader_epoch: int
+    replicas: int
+
+
+class TopicMetadata(NamedTuple):
+    """A topic that Kafka has."""
+
+    topic_id: str
+    partitions: dict[int, PartitionMetadata]
+
+
+class KafkaMetadata(NamedTuple):
+    """`topics`: what there is of each that was asked for, or Kafka's error code."""
+
+    brokers: dict[int, Address]
+    topics: dict[str, TopicMetadata | int]
+
+
+def metadata_request(topics: Iterable[str]) -> bytes:
+    """The body that asks for these topics, and makes none of them; without any, for brokers."""
+    named = [_NO_ID + text(topic) + NO_TAGS for topic in topics]
+    return array(named) + b"\0\0" + NO_TAGS
+
+
+def read_metadata(reader: ResponseReader) -> KafkaMetadata:
+    """Reads the body of an answer. Raises KafkaProtocolError when it is cut short."""
+    reader.skip(4)  # throttle time
+    brokers: dict[int, Address] = {}
+    for _ in range(reader.count()):
+        (broker,) = reader.unpack(">i")
+        host = reader.text()
+        (port,) = reader.unpack(">i")
+        reader.text()  # rack
+        reader.tags()
+        brokers[broker] = (host, port)
+    reader.text()  # the cluster's id
+    reader.skip(4)  # its controller's
+    topics: dict[str, TopicMetadata | int] = {}
+    for _ in range(reader.count()):
+        (error,) = reader.unpack(">h")
+        name = reader.text()
+        topic_id = base64.urlsafe_b64encode(reader.take(16)).decode().rstrip("=")
+        reader.skip(1)  # whether it is Kafka's own
+        partitions: dict[int, PartitionMetadata] = {}
+        for _ in range(reader.count()):
+            wrong, number, leader, epoch = reader.unpack(">hiii")
+            replicas = reader.count()
+            reader.skip(4 * replicas)
+            for _ in range(2):  # copies in sync, those that are away
+                reader.skip(4 * reader.count())
+            reader.tags()
+            partitions[number] = PartitionMetadata(wrong, leader, epoch, replicas)
+        reader.skip(4)  # what one may do with it
+        reader.tags()
+        topics[name] = error or TopicMetadata(topic_id, partitions)
+    return KafkaMetadata(brokers, topics)
