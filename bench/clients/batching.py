@@ -7,8 +7,9 @@ import statistics
 import time
 from functools import cache
 
+import msgspec
+
 from anabranch.client import Client, ProducerSettings
-from anabranch.client._producer.segment_writer import BatchCount
 from bench.clients.bare import BareKafka
 from bench.clients.load import BATCH, KEYS
 from bench.figure import Measured
@@ -26,6 +27,35 @@ _DEADLINE_S = 30.0
 _ENOUGH = 0.99  # librdkafka's counts may lack a batch or two
 _GOAL_OF_ONE = 0.9
 _GOAL_BY_KEY = 5.0
+
+
+class _Window(msgspec.Struct):
+    """A sum of librdkafka's, and of how many, since its statistics before."""
+
+    sum: int
+    cnt: int
+
+
+class _Topic(msgspec.Struct):
+    batchcnt: _Window
+
+
+class _Statistics(msgspec.Struct):
+    topics: dict[str, _Topic]
+
+
+class _BatchCount:
+    """Adds up the batches and messages that librdkafka tells of one producer."""
+
+    def __init__(self) -> None:
+        self.batches = 0
+        self.messages = 0
+
+    def take(self, statistics: str) -> None:
+        """The next statistics, JSON."""
+        for topic in msgspec.json.decode(statistics, type=_Statistics).topics.values():
+            self.batches += topic.batchcnt.cnt
+            self.messages += topic.batchcnt.sum
 
 
 def of_one(place: Place) -> Measured:
@@ -81,19 +111,15 @@ def _means(place: Place) -> dict[str, list[float]]:
 
 async def _bucketed(place: Place, topic: TopicUnderTest, count: int, linger_ms: float) -> float:
     async with Client(place.service_urls()) as client, asyncio.timeout(_DEADLINE_S):
-        producer = await client.create_producer(topic.name, count_batches=True, linger_ms=linger_ms)
+        producer = await client.create_producer(topic.name, linger_ms=linger_ms)
         await producer.send_many((key, _VALUE) for key in _KEYS * (count // len(_KEYS)))
         await producer.flush()
-        while True:
-            stats = producer.stats()
-            if sum(each.messages for each in stats) >= _ENOUGH * count:
-                break
-            await asyncio.sleep(0.01)
+        stats = producer.stats()
     return sum(each.messages for each in stats) / sum(each.batches for each in stats)
 
 
 def _bare(kafka: BareKafka, partitions: int, count: int, linger_ms: float) -> float:
-    counted = BatchCount()
+    counted = _BatchCount()
     topic = kafka.topic(partitions)
     producer = kafka.producer(
         **{

@@ -255,12 +255,12 @@ def moves_when_announced(sound: Callable[..., Any]) -> object:
     return hasty
 
 
-@_bug(Part.PRODUCER, (PartitionWriter, "was_refused"))
+@_bug(Part.PRODUCER, (PartitionWriter, "unanswered"))
 def doubt_forgotten(sound: Callable[..., Any]) -> object:
     """What was tried more than once and is refused at last is sent again, stored or not."""
 
-    def certain(self: PartitionWriter, message: Any, in_doubt: bool) -> None:
-        sound(self, message, in_doubt=False)
+    def certain(self: PartitionWriter, in_doubt: bool) -> None:
+        sound(self, in_doubt=False)
 
     return certain
 
@@ -269,8 +269,8 @@ def doubt_forgotten(sound: Callable[..., Any]) -> object:
 def doubt_taken_for_stored(sound: Callable[..., Any]) -> object:
     """What is in doubt is acknowledged, whatever the sealed partition holds."""
 
-    def hopeful(self: Sender[PartitionWriter], writer: PartitionWriter, found: object) -> None:
-        sound(self, writer, [(-1, -1)] * len(writer.refused))
+    def hopeful(self: Sender[PartitionWriter], writer: PartitionWriter, is_stored: bool) -> None:
+        sound(self, writer, is_stored=True)
 
     return hopeful
 

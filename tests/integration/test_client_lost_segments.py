@@ -54,7 +54,7 @@ async def strayed(cluster: TopicCluster, kafka_topic: str, buckets: int) -> None
                 b"stray",
                 partition=bucket,
                 on_delivery=told,
-                headers=[("ab", b"of a producer of ours"), ("none", None)],
+                headers=[("none", None)],
             )
         producer.flush(WAIT_S)
         return not left

@@ -1,4 +1,4 @@
-"""A producer, simulated: the real one's `Sender`, over a client of Kafka."""
+"""A producer, simulated: the real one's `Sender` and writers, over a simulated Kafka."""
 
 from __future__ import annotations
 
@@ -8,18 +8,22 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from anabranch.client import Segment, TopicLayout
-from anabranch.client._producer.partition_writer import PendingMessage
+from anabranch.client._producer.batch import BatchLimits, PendingMessage, ProducerId, RecordBatch
+from anabranch.client._producer.partition_writer import PartitionWriter
 from anabranch.client._producer.sender import Sender
-from anabranch.client._producer.writer_pool import writers_of
-from simulation.kafka_client import Client, Writer, stored
-from simulation.scheduler import Life
-from simulation.segment_store import Message
+from anabranch.client._producer.settlement import is_stored
+from anabranch.wire.kafka.producer_state import ProducerState
+from simulation.scheduler import Life, ViolationError
+from simulation.segment_store import Answer, Message, Place
+from simulation.segment_store import Batch as KafkaBatch
 from simulation.shared_keys import is_shared
 
 if TYPE_CHECKING:
     from simulation.topic_world import TopicWorld
 
 WATCH_S = 0.4
+_BATCH_MAX = 5
+_RETRY_S = 0.1
 SHARED = 0.1  # as many messages as of its own keys that are no answers
 
 
@@ -34,8 +38,7 @@ class Producer(Life):
         self.name = name
         self.sent: dict[str, int] = {}
         self._world = world
-        self._sender: Sender[Writer] | None = None
-        self._clients: dict[tuple[int, int], Client] = {}
+        self._sender: Sender[PartitionWriter] | None = None
 
     @property
     def is_idle(self) -> bool:
@@ -49,7 +52,7 @@ class Producer(Life):
             f"{self.topic}|{self.name}.{self.life}.{each}": 0
             for each in range(self._world.plan.keys)
         }
-        self._sender, self._clients = None, {}
+        self._sender = None
         self._stop.end()
         self._sched.note(f"producer {self.name} starts life {self.life}")
         self.later(0.0, self._watch)
@@ -87,50 +90,70 @@ class Producer(Life):
 
     # --- what the sender has done ----------------------------------------------------------
 
-    def make(self, incarnation: int, segment: Segment, bucket: int) -> Writer:
-        plan = self._world.plan
-        number = (segment.segment_id, bucket % writers_of(segment.info.buckets, plan.kafka_brokers))
-        if number not in self._clients:
-            self._clients[number] = Client(self._world.new_number(), self._world.store, self)
-        return Writer(incarnation, segment, bucket, self._clients[number], plan.kafka_copies)
+    def make(self, incarnation: int, segment: Segment, bucket: int) -> PartitionWriter:
+        copies = self._world.plan.kafka_copies
+        limits = BatchLimits(messages=_BATCH_MAX)
+        return PartitionWriter(incarnation, segment, bucket, limits, copies=copies)
 
-    def append(self, writer: Writer, message: PendingMessage) -> bool:
-        writer.sent(message.key, message.value)
-        writer.queue.append(message)
-        writer.client.pump(writer)
-        return True
+    def begun(self, writer: PartitionWriter) -> None:
+        self._pump(writer)
 
-    def resolve(self, writer: Writer) -> None:
-        ends = self._known().router.layout.segments[writer.segment.segment_id].info.end_offsets
+    def resolve(self, writer: PartitionWriter) -> None:
+        def done(states: list[ProducerState] | None) -> None:
+            self.run_in(life, partial(self._resolved, writer, states))
 
-        def done(found: int | None) -> None:
-            self.run_in(life, partial(self._resolved, writer, found))
+        life = self.life
+        self._world.store.producers(_place(writer), done)
 
-        life, first, end = self.life, writer.last_offset + 1, ends[writer.bucket]
-        self._world.store.own_between(writer.place, writer.client.number, first, end, done)
-
-    def stored(self, _writer: Writer, message: PendingMessage, *_: int) -> None:
-        self.acked(stored(message))
+    def stored(self, _writer: PartitionWriter, message: PendingMessage) -> None:
+        self._acked(message)
 
     def failed(self, message: PendingMessage, _error: Exception) -> None:
-        self._world.checks.given_up(stored(message))
+        self._world.checks.given_up(_stored(message))
 
-    def moved(self, _writer: Writer, _messages: Sequence[PendingMessage]) -> None:
+    def moved(self, _writer: PartitionWriter, _messages: Sequence[PendingMessage]) -> None:
         pass
 
-    # --- what Kafka's client tells -----------------------------------------------------------
+    # --- what goes to Kafka -------------------------------------------------------------------
 
-    def acked(self, message: Message) -> None:
-        if is_shared(message.key):
-            self._world.shared.acked(message)
+    def _pump(self, writer: PartitionWriter) -> None:
+        """Sends the next batch, if none is on its way."""
+        if writer.producer is None:
+            writer.producer = ProducerId(self._world.new_number(), 0)
+        batch = writer.take()
+        if batch is None:
+            return
 
-    def refused(self, writer: Writer, message: PendingMessage, in_doubt: bool) -> None:
-        self._known().refused(writer, message, in_doubt, self._sched.now)
+        def done(answer: Answer, _offset: int) -> None:
+            self.run_in(life, partial(self._answered, writer, batch, answer))
 
-    def answered(self) -> None:
+        life = self.life
+        messages = tuple(map(_stored, batch.messages()))
+        at_kafka = KafkaBatch(writer.producer.id, 0, batch.sequence + 1, messages)
+        self._world.store.produce(_place(writer), at_kafka, done)
+
+    def _answered(self, writer: PartitionWriter, batch: RecordBatch, answer: Answer) -> None:
+        match answer:
+            case Answer.STORED:
+                writer.acked()
+                for message in batch.messages():
+                    self._acked(message)
+                self._pump(writer)
+            case Answer.SEALED:
+                self._known().refused(writer, self._sched.now)
+            case Answer.GAP | Answer.FENCED:
+                raise ViolationError(f"{self.name} is told by {writer}: {answer.value}")
+            case Answer.GONE | Answer.UNKNOWN:
+                self._known().unanswered(writer, in_doubt=answer is Answer.UNKNOWN)
+                self.later(_RETRY_S, partial(self._pump, writer))
         self._known().advance()
 
-    def _known(self) -> Sender[Writer]:
+    def _acked(self, message: PendingMessage) -> None:
+        stored = _stored(message)
+        if is_shared(stored.key):
+            self._world.shared.acked(stored)
+
+    def _known(self) -> Sender[PartitionWriter]:
         if self._sender is None:
             raise AssertionError("a producer sends before it knows a layout")
         return self._sender
@@ -152,10 +175,20 @@ class Producer(Life):
             self._sender.update(layout, self._sched.now)
         self._sender.advance()
 
-    def _resolved(self, writer: Writer, found: int | None) -> None:
-        if found is None:
+    def _resolved(self, writer: PartitionWriter, states: list[ProducerState] | None) -> None:
+        if states is None:
             writer.resolving = False  # it is asked again
         else:
             self._world.settled_in_doubt += 1
-            self._known().resolved(writer, [(-1, -1)] * found)
+            self._known().resolved(writer, is_stored(writer, states))
         self._known().advance()
+
+
+def _place(writer: PartitionWriter) -> Place:
+    return writer.segment.kafka_topic, writer.bucket
+
+
+def _stored(message: PendingMessage) -> Message:
+    """As it is stored."""
+    key = message.key or b""
+    return Message(key if isinstance(key, str) else key.decode(), int(message.value or b""))

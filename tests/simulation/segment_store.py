@@ -19,6 +19,7 @@ import msgspec
 from anabranch.core.subscriptions.marks import CommittedPosition, mark_of
 from anabranch.core.topics import tasks
 from anabranch.core.topics.kafka_names import kafka_topic
+from anabranch.wire.kafka.producer_state import ProducerState
 from simulation.process import Process
 from simulation.scheduler import Action
 
@@ -167,16 +168,15 @@ class SegmentStore:
             return answer, -1
         return answer, partition.owners.index((batch.producer, batch.epoch, batch.last))
 
-    def own_between(
-        self, place: Place, producer: int, first: int, end: int, done: Callable[[int | None], None]
-    ) -> None:
-        """How many messages of a producer are stored from `first` up to `end`; None: not known."""
-        found: list[int] = []
+    def producers(self, place: Place, done: Callable[[list[ProducerState] | None], None]) -> None:
+        """What the leader knows of producers; None: not known."""
+        found: list[list[ProducerState]] = []
 
         def act() -> None:
             partition = self.partitions.get(place)
             if partition is not None:
-                found.append(sum(who == producer for who, *_ in partition.owners[first:end]))
+                known = partition.last.items()
+                found.append([ProducerState(who, epoch, last - 1) for who, (epoch, last) in known])
 
         self.call(lambda in_time: done(found[0] if in_time and found else None), act)
 

@@ -8,7 +8,9 @@ import msgspec
 import pytest
 
 from anabranch.broker.topics.subscriptions import consumers
+from anabranch.client import TopicLayout
 from anabranch.client._consumer.assignment import Holding, Phase
+from anabranch.client._producer.partition_writer import PartitionWriter, Step
 from anabranch.core.log.state import StateReader
 from anabranch.core.subscriptions import admission, instances
 from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
@@ -25,7 +27,6 @@ from anabranch.core.topics.tasks import DeleteSegments, next_task
 from anabranch.core.topics.topic import ScalableTopic
 from faults.planted import BUGS
 from simulation.handler_checks import HandlerChecks
-from simulation.kafka_client import Writer
 from simulation.planted import noticed, quiet, stormy
 from simulation.segment_store import SegmentStore
 from simulation.topic_checks import TopicChecks
@@ -70,7 +71,13 @@ def test_a_producer_that_leaves_at_a_refusal_though_there_are_copies(
 ) -> None:
     """A copy that leads next may take appends still."""
     shared_by_all(monkeypatch, kafka_copies=2)
-    monkeypatch.setattr(Writer, "has_copies", False)
+    sound = PartitionWriter.step
+
+    def alone(writer: PartitionWriter, layout: TopicLayout) -> Step:
+        writer.copies = 1
+        return sound(writer, layout)
+
+    monkeypatch.setattr(PartitionWriter, "step", alone)
     violation_found("was stored out of order", "which had been acknowledged when it was sent")
 
 

@@ -9,51 +9,64 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from random import Random
 
-from anabranch.client import Segment, TopicLayout, UnknownOutcomeError
-from anabranch.client._producer.partition_writer import PartitionWriter, PendingMessage
+from anabranch.client import DeliveryError, Segment, TopicLayout, UnknownOutcomeError
+from anabranch.client._producer.batch import BatchLimits, PendingMessage, ProducerId, RecordBatch
+from anabranch.client._producer.outcomes import AppendOutcome, outcome_of
+from anabranch.client._producer.partition_writer import PartitionWriter
 from anabranch.client._producer.sender import Barrier, Sender
-from anabranch.client._producer.settlement import first_of
+from anabranch.client._producer.settlement import is_stored
 from anabranch.core.hashing import bucket_of, hash32, segment_hash
 from anabranch.core.topics.layout import SegmentLayout
 from anabranch.core.topics.segment import SegmentInfo
 from anabranch.devkit.causality import CausalityViolation, Span, turned_round
+from anabranch.wire.kafka.producer_state import ProducerState
+from anabranch.wire.kafka.producing import KafkaCode
 
 Place = tuple[int, int]  # segment, bucket
 
 
 class Partition:
-    """A Kafka partition: records, with who wrote them by which writer; whether it takes more."""
+    """A Kafka partition: records with who wrote them, whether it takes more, and what it knows of
+    each producer: under which epoch, and the number of its last message here.
+    """
 
     def __init__(self) -> None:
-        self.records: list[tuple[int, PartitionWriter, bytes, bytes]] = []
+        self.records: list[tuple[int, bytes, bytes]] = []
         self.sealed = False
-        self.leads = False  # the first append finds that it does not yet
+        self.leads = False  # it refuses the first batch, since it does not yet
+        self._last: dict[int, tuple[int, int]] = {}
 
-    def store(self, number: int, writer: PartitionWriter, message: PendingMessage) -> int:
-        """One more record; returns its offset."""
-        assert isinstance(message.key, bytes)
-        assert message.value is not None
-        self.records.append((number, writer, message.key, message.value))
-        return len(self.records) - 1
+    def append(self, number: int, producer: ProducerId, batch: RecordBatch) -> int:
+        """Stores a batch as Kafka does for an idempotent producer; returns its error code."""
+        if self.sealed:
+            return KafkaCode.MESSAGE_TOO_LARGE  # it looks at the size before the number
+        if not self.leads:
+            self.leads = True
+            return KafkaCode.LEADER_NOT_AVAILABLE
+        epoch, last = self._last.get(producer.id, (producer.epoch, -1))
+        if producer.epoch == epoch and batch.sequence <= last:
+            return KafkaCode.DUPLICATE_SEQUENCE_NUMBER
+        if batch.sequence != last + 1:
+            return KafkaCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        self._last[producer.id] = (producer.epoch, batch.sequence + batch.count - 1)
+        for message in batch.messages():
+            assert isinstance(message.key, bytes)
+            assert message.value is not None
+            self.records.append((number, message.key, message.value))
+        return KafkaCode.NONE
 
-
-class Append:
-    """One message on its way; `offset` once the partition has it."""
-
-    def __init__(self, message: PendingMessage) -> None:
-        self.message = message
-        self.offset = -1
-        self.tries = 0
+    def states(self) -> list[ProducerState]:
+        """What its leader tells of producers."""
+        return [ProducerState(who, *known) for who, known in self._last.items()]
 
 
 class Producer:
-    """A shell of `Sender` without I/O: per writer, what librdkafka would have under way."""
+    """A shell of `Sender` without I/O, which appends a batch when it is told to."""
 
     def __init__(self, number: int, world: SenderWorld) -> None:
         self.number = number
         self.world = world
         self.sender: Sender[PartitionWriter] = Sender(world.pushed(), self, math.inf)
-        self.under_way: dict[PartitionWriter, deque[Append]] = defaultdict(deque)
         self.sent: dict[bytes, list[bytes]] = defaultdict(list)
         self.behind: deque[TopicLayout] = deque()  # layouts pushed and not yet seen
         self.unknown: set[tuple[object, object]] = set()  # keys and values that were given up
@@ -67,7 +80,10 @@ class Producer:
         self.sent[key].append(value)
         self.unsettled.add((key, value))
         self.world.history.sent(key, value)
-        self.sender.send(PendingMessage(key, value))
+        easily = self.sender.router.known(key)
+        assert easily is None or easily is self.sender.router.route(key)
+        waits = self if self.world.random.random() < 0.5 else None
+        self.sender.send(PendingMessage(key, value, on_delivery=waits))
 
     def wait(self, until_over: ExitStack) -> None:
         """Somebody waits for what was sent so far."""
@@ -76,25 +92,22 @@ class Producer:
     # --- what the sender has done -----------------------------------------------------------
 
     def make(self, incarnation: int, segment: Segment, bucket: int) -> PartitionWriter:
-        return PartitionWriter(incarnation, segment, bucket)
+        limits = BatchLimits(messages=self.world.random.choice((1, 3, 100)))
+        return PartitionWriter(incarnation, segment, bucket, limits, copies=1)
 
-    def append(self, writer: PartitionWriter, message: PendingMessage) -> bool:
-        writer.sent(message.key, message.value)
-        self.under_way[writer].append(Append(message))
-        return True
+    def begun(self, writer: PartitionWriter) -> None:
+        pass
 
     def resolve(self, writer: PartitionWriter) -> None:
-        records = self.world.partitions[writer.segment.segment_id, writer.bucket].records
-        tail = records[writer.last_offset + 1 :]
-        beyond = sum(by is writer for _, by, _, _ in tail) - writer.unlocated
+        partition = self.world.partition_of(writer)
         try:
-            found = first_of(len(writer.refused), beyond, writer.forgone)
+            found = is_stored(writer, partition.states())
         except UnknownOutcomeError as error:
             self.sender.unresolved(writer, str(error))
         else:
-            self.sender.resolved(writer, [(-1, -1)] * found)
+            self.sender.resolved(writer, found)
 
-    def stored(self, _writer: PartitionWriter, message: PendingMessage, *_: int) -> None:
+    def stored(self, _writer: PartitionWriter, message: PendingMessage) -> None:
         self.unsettled.remove((message.key, message.value))
         assert isinstance(message.key, bytes)
         assert message.value is not None
@@ -113,67 +126,46 @@ class Producer:
         if self.behind:
             self.sender.update(self.behind.popleft(), 0.0)
 
-    def transmit(self, writer: PartitionWriter, answers_lost: bool) -> None:
-        """The oldest append of a writer reaches its partition; its answer may be lost."""
-        queue = self.under_way[writer]
-        if not queue:
-            return
-        partition = self.world.partitions[writer.segment.segment_id, writer.bucket]
-        if partition.sealed and self.world.random.random() < 0.3:
-            self._refuse_out_of_turn(writer)
-            return
-        first = queue[0]
-        first.tries += 1
-        if not partition.leads and not partition.sealed:
-            partition.leads = True
-            if len(queue) > 1:  # the next one is stored, and taken for the proof of this one
-                queue.popleft()
-                writer.acked(-1)
-                self.stored(writer, first.message)
-            return
-        if first.offset < 0 and not partition.sealed:
-            first.offset = partition.store(self.number, writer, first.message)
-        if answers_lost:
-            return
-        queue.popleft()
-        if partition.sealed and (first.offset < 0 or first.tries > 1):
-            # Kafka refuses by size before it looks whether it has the batch already.
-            self.sender.refused(writer, first.message, first.tries > 1, 0.0)
-        else:
-            writer.acked(first.offset)
-            self.stored(writer, first.message)
+    def busy(self) -> list[PartitionWriter]:
+        """Those that have something to append."""
+        return [writer for writer in self.sender.router.writers() if writer.outstanding]
 
-    def _refuse_out_of_turn(self, writer: PartitionWriter) -> None:
-        """A sealed partition puts an append off, as while a replica is missing, and refuses a later
-        one meanwhile.
-        """
-        queue = self.under_way[writer]
-        later = self.world.random.choice(
-            [append for append in queue if append.offset < 0] or [None]
-        )
-        if later is not None:
-            queue.remove(later)
-            self.sender.refused(writer, later.message, later.tries > 0, 0.0)
+    def transmit(self, writer: PartitionWriter, answers_lost: bool) -> None:
+        """The next batch of a writer reaches its partition; its answer may be lost."""
+        if writer.producer is None:
+            writer.producer = ProducerId(next(self.world.ids), 0)
+        batch = writer.take()
+        if batch is None:
+            return
+        partition = self.world.partition_of(writer)
+        answer = partition.append(self.number, writer.producer, batch)
+        if answers_lost:
+            self.world.late.append((partition, self.number, writer.producer, batch))
+            self.sender.unanswered(writer, in_doubt=True)
+            return
+        match outcome_of(answer):
+            case AppendOutcome.STORED:
+                writer.acked()
+                for message in batch.messages():
+                    self.stored(writer, message)
+            case AppendOutcome.SEALED:
+                self.sender.refused(writer, 0.0)
+            case AppendOutcome.NOT_YET:
+                self.sender.unanswered(writer, in_doubt=False)
+            case _:
+                raise AssertionError(f"Kafka answers {answer}")
 
     def give_up(self, writer: PartitionWriter) -> None:
         """The time of what is under way is up; some of it may have arrived, or arrive just now."""
-        queue = self.under_way[writer]
-        partition = self.world.partitions[writer.segment.segment_id, writer.bucket]
-        arriving = self.world.random.randrange(len(queue) + 1) if partition.leads else 0
-        for place, append in enumerate(queue):
-            if place < arriving and append.offset < 0 and not partition.sealed:
-                partition.store(self.number, writer, append.message)
-            writer.failed()
-            self.sender.fail(append.message, UnknownOutcomeError("its time was up"))
-        queue.clear()
-        # Else as when Kafka refuses a message for a reason of its own.
-        if writer.open and self.world.random.random() < 0.5:
-            self.sender.send_on(self.sender.router.renew(writer))
+        if self.world.random.random() < 0.5 and writer.producer is not None:
+            batch = writer.take()  # its answer comes too late
+            if batch is not None and self.world.random.random() < 0.5:
+                self.world.partition_of(writer).append(self.number, writer.producer, batch)
+        self.sender.give_up(writer, "its time was up", DeliveryError("its time was up"))
 
     @property
     def is_idle(self) -> bool:
-        leaving = self.sender.router.leaving
-        return not leaving and not any(self.under_way.values()) and not self.behind
+        return not self.sender.router.leaving and not self.busy() and not self.behind
 
 
 class Histories:
@@ -203,7 +195,6 @@ class Stranger:
         self._number = number
         self._world = world
         self._sent = 0
-        self._partition = PartitionWriter(0, world.pushed().active[0], -1)  # nobody's
 
     def send(self, key: bytes) -> None:
         """One message, which is there and acknowledged, or refused and forgotten."""
@@ -216,7 +207,7 @@ class Stranger:
         value = b"%d:%d" % (self._number, self._sent)
         self._world.history.sent(key, value)
         target.leads = True
-        target.records.append((self._number, self._partition, key, value))
+        target.records.append((self._number, key, value))
         self._world.history.acked(key, value)
 
 
@@ -229,12 +220,19 @@ class SenderWorld:
         self.history = Histories()
         self.layout = SegmentLayout.initial(random.choice((1, 2, 3)), 4)
         self.partitions: dict[Place, Partition] = {}
+        self.ids = itertools.count()
+        # Appends without an answer, which may reach their partition again, at any time.
+        self.late: list[tuple[Partition, int, ProducerId, RecordBatch]] = []
         self.children: tuple[SegmentInfo, ...] = ()
         self.parents: tuple[int, ...] = ()
         self.sealing = False
         self._make(self.layout.active)
         self.producers = [Producer(number, self) for number in range(producers)]
         self.stranger = Stranger(-1, self)
+
+    def partition_of(self, writer: PartitionWriter) -> Partition:
+        """Where that writer appends."""
+        return self.partitions[writer.segment.segment_id, writer.bucket]
 
     def begin_producer(self) -> None:
         """One more, which begins with the newest layout."""
@@ -315,7 +313,7 @@ class SenderWorld:
     def step(self, keys: list[bytes]) -> None:
         """Something happens."""
         producer = self.random.choice(self.producers)
-        busy = [partition for partition, queue in producer.under_way.items() if queue]
+        busy = producer.busy()
         match self.random.randrange(10):
             case 0 | 1 | 2 | 3:
                 producer.send(self.random.choice(keys))
@@ -326,6 +324,9 @@ class SenderWorld:
             case 7:
                 producer.see_layout()
                 producer.sender.advance()
+                if self.late and not self.gives_up:
+                    partition, number, who, batch = self.random.choice(self.late)
+                    partition.append(number, who, batch)
             case _:
                 if self.random.random() < 0.5:
                     self.operate()
@@ -342,8 +343,8 @@ class SenderWorld:
                 return
             for producer in self.producers:
                 producer.see_layout()
-                for partition in list(producer.under_way):
-                    producer.transmit(partition, answers_lost=False)
+                for writer in producer.busy():
+                    producer.transmit(writer, answers_lost=False)
                 producer.sender.advance()
         raise AssertionError("it does not come to rest")
 
@@ -351,8 +352,8 @@ class SenderWorld:
         """Values by key, of everybody or of one producer, as a consumer gets them in order."""
         values: dict[bytes, list[bytes]] = defaultdict(list)
         for place in sorted(self.partitions):
-            for writer, _, key, value in self.partitions[place].records:
-                if by in (None, writer):
+            for number, key, value in self.partitions[place].records:
+                if by in (None, number):
                     values[key].append(value)
         return values
 

@@ -11,6 +11,7 @@ from anabranch.client import LayoutWatch, Producer, ProducerSettings, Segment, T
 from anabranch.client._consumer.consumer import Membership
 from anabranch.client._topics.nodes import Nodes
 from anabranch.core.topics.layout import SegmentLayout
+from anabranch.wire.kafka.link import KafkaLinks
 
 
 class StillWatch(LayoutWatch):
@@ -35,9 +36,30 @@ def layout_of(plain: SegmentLayout, servers: str = "", **fields: Any) -> TopicLa
 
 async def lone_producer(servers: str, settings: ProducerSettings) -> Producer:
     """A started producer of one segment with four buckets, the partitions of the Kafka topic t0."""
-    producer = Producer(StillWatch(layout_of(SegmentLayout.initial(1, 4), servers)), {}, settings)
+    producer = LoneProducer(servers, settings)
     await producer.start()
     return producer
+
+
+class LoneProducer(Producer):
+    """With connections of its own, which end with it."""
+
+    def __init__(self, servers: str, settings: ProducerSettings) -> None:
+        self._own = KafkaLinks(servers, {})
+        watch = StillWatch(layout_of(SegmentLayout.initial(1, 4), servers))
+        super().__init__(watch, self._own, settings)
+
+    async def close(self, timeout_s: float | None = None) -> None:
+        is_here = not self._home.is_elsewhere
+        try:
+            await super().close(timeout_s)
+        finally:
+            if is_here:
+                self._own.close()
+
+    async def _end_without_loop(self) -> None:
+        await super()._end_without_loop()
+        self._own.close()
 
 
 async def no_producer(topic: str, _settings: object) -> NoReturn:

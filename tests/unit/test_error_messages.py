@@ -25,7 +25,7 @@ _REMEDY = re.compile(
     re.IGNORECASE,
 )
 _SAID = "<>"  # what is filled in
-_QUOTED = ("settlement.py", "segment_writer.py")  # by `sender`, which has thing and remedy
+_QUOTED = ("settlement.py",)  # by `sender`, which has thing and remedy
 _TREES = {
     path: ast.parse(path.read_text(encoding="utf-8"))
     for folder in ("client/anabranch", "wire/anabranch/access")

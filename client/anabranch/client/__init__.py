@@ -42,9 +42,8 @@ from anabranch.client._many.ordered import (
     TopicsPositionOf,
 )
 from anabranch.client._many.queue import QueueTopicsConsumer
-from anabranch.client._producer.messages import DeliveryResult, OnDelivery
+from anabranch.client._producer.messages import BatchStats, DeliveryResult, OnDelivery
 from anabranch.client._producer.producer import Producer
-from anabranch.client._producer.segment_writer import BatchStats
 from anabranch.client._queue.consumer import QueueConsumer
 from anabranch.client._queue.dead_letters import Attempt, DeadLetter, DeadLetterReason
 from anabranch.client._queue.messages import QueueBatch, QueueMessage

@@ -47,6 +47,8 @@ from anabranch.client._topics.topic_list import TopicSelection
 from anabranch.client._topics.traffic import TrafficReporter
 from anabranch.client._topics.watch import LayoutWatch
 from anabranch.core.errors import InvalidInputError
+from anabranch.wire.kafka.link import KafkaLinks
+from anabranch.wire.kafka.protocol import unsupported
 from anabranch.wire.logging import get_logger
 
 PartT = TypeVar("PartT", Producer, StreamConsumer, CheckpointConsumer, QueueConsumer)
@@ -82,6 +84,7 @@ class Client(Closing):
         connecting = self._access.connect
         self.nodes = Nodes(url, connecting)
         self.kafka = _checked(kafka)
+        self._kafka_links: dict[str, KafkaLinks] = {}  # by bootstrap servers
         self._parts: list[Any] = []  # what has an async close()
         self._starts: set[asyncio.Timeout] = set()  # under way; closing the client ends them
         self._closed = False
@@ -122,7 +125,19 @@ class Client(Closing):
         RefusedByNodeError, ClosedError.
         """
         made = ProducerSettings.of(settings, changes)
-        return await self._started(topic, lambda w: Producer(w, self.kafka, made))
+        return await self._started(topic, lambda w: Producer(w, self._links(w), made))
+
+    def _links(self, watch: LayoutWatch) -> KafkaLinks:
+        """The connections to the topic's Kafka, which all producers share.
+
+        Raises InvalidInputError where they cannot speak as Kafka's properties ask.
+        """
+        servers = watch.layout.bootstrap_servers
+        if servers not in self._kafka_links:
+            if why := unsupported(self.kafka):
+                raise InvalidInputError(f"producers cannot use these properties of Kafka: {why}")
+            self._kafka_links[servers] = KafkaLinks(servers, self.kafka)
+        return self._kafka_links[servers]
 
     async def subscribe(
         self,
@@ -335,6 +350,7 @@ class Client(Closing):
                     self._parts.append(part)  # consumers go on closing, which is waited for
                     raise
             await self._traffic.close()
+            self._close_links()
             await self._access.end()
             self._home.closed()
         except BaseException:
@@ -355,6 +371,7 @@ class Client(Closing):
         ends = [_abandon(part) for part in reversed(parts)]
         ends.append(self._traffic.close())
         _log_failures(await asyncio.gather(*ends, return_exceptions=True))
+        self._close_links()
         await self._access.end()
         self._home.closed()
 
@@ -363,8 +380,13 @@ class Client(Closing):
         parts, self._parts = self._parts, []
         ends = [part._end_without_loop() for part in reversed(parts)]
         _log_failures(await asyncio.gather(*ends, return_exceptions=True))
+        self._close_links()
         self._access.drop()
         self._home.closed()
+
+    def _close_links(self) -> None:
+        while self._kafka_links:
+            self._kafka_links.popitem()[1].close()
 
     def _end_starts(self) -> None:
         """Nothing is made from now on, and what is being made is not."""

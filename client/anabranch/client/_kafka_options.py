@@ -21,27 +21,6 @@ LIBRDKAFKA_LOG.addFilter(
 # By default 300 s, and for so long a consumer once read nothing after Kafka's brokers came back:
 # whom to ask, the next look tells. It is well below how long a bucket may be unserved.
 _LEADERS: Final[Mapping[str, Any]] = {"topic.metadata.refresh.interval.ms": 20_000}
-PRODUCER: Final[Mapping[str, Any]] = {
-    **_LEADERS,
-    # Else a producer would make its segment again after it was deleted, and append to what no
-    # consumer is ever given.
-    "allow.auto.create.topics": False,
-    "enable.idempotence": True,
-    "acks": "all",
-    # Of several, Kafka may refuse the first for a reason that passes, and the next for the gap
-    # before it. Then librdkafka begins a new epoch, and sends again what is stored (0011).
-    "max.in.flight.requests.per.connection": 1,
-    "message.timeout.ms": 0,  # nothing ends silently: the producer has a deadline of its own
-    "queue.buffering.max.messages": 0,  # the producer bounds what it hands over
-    "queue.buffering.max.kbytes": 2_097_151,
-    "socket.nagle.disable": True,
-    "socket.keepalive.enable": True,
-    "socket.timeout.ms": 10_000,
-    "socket.connection.setup.timeout.ms": 5_000,
-    "reconnect.backoff.ms": 20,
-    "reconnect.backoff.max.ms": 500,
-    "log_level": 4,
-}
 _ASKING: Final[Mapping[str, Any]] = {
     "socket.nagle.disable": True,
     "socket.timeout.ms": 10_000,

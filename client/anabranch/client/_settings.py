@@ -107,7 +107,6 @@ class ProducerSettings(SettingsBase, frozen=True, kw_only=True):
     (object, SerializationContext). `encrypt`: a callable of a serialized value that gives the bytes
     to be stored in its place; each message is then a batch of its own. `stamp_bounds`: messages
     have the bounds of their key's hashes as headers, as those that are encrypted always have.
-    `count_batches`: for `Producer.stats`; each bucket then has a librdkafka producer of its own.
     """
 
     linger_ms: float = 5.0
@@ -119,7 +118,6 @@ class ProducerSettings(SettingsBase, frozen=True, kw_only=True):
     value_serializer: Callable[[Any, Any], Any] | None = None
     encrypt: Callable[[bytes], bytes] | None = None
     stamp_bounds: bool = False
-    count_batches: bool = False
 
     def __post_init__(self) -> None:
         if self.compression not in _COMPRESSIONS:
@@ -134,9 +132,8 @@ class ProducerSettings(SettingsBase, frozen=True, kw_only=True):
         _check_callable("key_serializer", self.key_serializer, "(object, context)")
         _check_callable("value_serializer", self.value_serializer, "(object, context)")
         _check_callable("encrypt", self.encrypt, "the bytes of a value")
-        for name in ("stamp_bounds", "count_batches"):
-            if not isinstance(given := getattr(self, name), bool):
-                raise InvalidInputError(f"{name} must be True or False: {given!r}")
+        if not isinstance(self.stamp_bounds, bool):
+            raise InvalidInputError(f"stamp_bounds must be True or False: {self.stamp_bounds!r}")
 
     @property
     def stamps(self) -> bool:
@@ -156,7 +153,6 @@ class ProducerOptions(TypedDict, total=False):
     value_serializer: Callable[[Any, Any], Any] | None
     encrypt: Callable[[bytes], bytes] | None
     stamp_bounds: bool
-    count_batches: bool
 
 
 class ReadSettings(msgspec.Struct, frozen=True):

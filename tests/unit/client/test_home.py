@@ -105,6 +105,7 @@ def _state_of(runner: asyncio.Runner, state: str) -> Iterator[None]:
         thread.join(WAIT_S)
 
 
+@pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning")  # of a closed loop
 @pytest.mark.parametrize("state", ["closed", "idle", "running"])
 def test_what_was_sent_is_on_kafka_when_another_loop_has_closed_the_producer(state: str) -> None:
     with MockKafka("t0") as kafka, asyncio.Runner() as runner:
@@ -119,6 +120,7 @@ def test_what_was_sent_is_on_kafka_when_another_loop_has_closed_the_producer(sta
 
         with _state_of(runner, state):
             asyncio.run(elsewhere())
+        gc.collect()
         assert _stored(kafka) == 1
 
 

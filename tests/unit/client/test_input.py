@@ -33,7 +33,7 @@ def test_kafka_properties_that_cannot_be_are_refused_at_once(kafka: Any, says: s
         sdk.Client("pulsar://127.0.0.1:1", kafka=kafka)
 
 
-@pytest.mark.parametrize("given", [-1, 0, 2**63, 1.5, "1", True])
+@pytest.mark.parametrize("given", [-1, 2**63, 1.5, "1", True])
 def test_an_event_time_that_cannot_be_is_refused(given: Any) -> None:
     with pytest.raises(InvalidInputError, match="event_time_ms"):
         event_time(given)
@@ -55,7 +55,6 @@ def test_an_event_time_too_far_in_the_future_is_refused() -> None:
         [("a", b"b", b"c")],
         {"a": 1},
         {5: b"x"},
-        {"ab": b"the producer's own"},
         {"a": "\ud800"},
     ],
 )
@@ -83,7 +82,6 @@ def test_headers_that_cannot_be_are_refused(given: Any) -> None:
         (sdk.ProducerSettings, {"delivery_timeout_s": "long"}),
         *((sdk.ProducerSettings, {"buffer_messages_max": each}) for each in (0, 1.5, True)),
         (sdk.ProducerSettings, {"key_serializer": b"json"}),
-        (sdk.ProducerSettings, {"count_batches": "yes"}),
         (sdk.ProducerSettings, {"stamp_bounds": 1}),
         (sdk.ProducerSettings, {"compression": 5}),
     ],

@@ -13,7 +13,6 @@ import os
 import sys
 import warnings
 import weakref
-from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from anabranch.core.errors import AnabranchError
@@ -39,8 +38,6 @@ class Home:
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self.loop: asyncio.AbstractEventLoop | None = None
-        # False where `check` is to look; for what is called often.
-        self.runs: Callable[[], bool] = _never
         self._owner = weakref.ref(owner)
         self._what = what
         self._errors = errors
@@ -96,7 +93,6 @@ class Home:
 
     def forked(self) -> None:
         """This is the child."""
-        self.runs = _never
         self.closed()
         owner = self._owner()
         if owner is not None:
@@ -109,7 +105,6 @@ class Home:
 
     def _settle(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.runs = loop.is_running
 
 
 _homes: weakref.WeakSet[Home] = weakref.WeakSet()
@@ -121,10 +116,6 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-
-def _never() -> bool:
-    return False
 
 
 def _caller() -> tuple[str, int]:

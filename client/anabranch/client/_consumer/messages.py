@@ -6,7 +6,7 @@ Wrapping every message would cost as much as reading it, so a batch keeps what l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, overload
+from typing import Any, cast, overload
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
 from confluent_kafka import Message as KafkaMessage
@@ -16,7 +16,6 @@ from anabranch.client._consumer.assignment import Holding, Partition
 from anabranch.client._errors import DecryptionError, DeserializationError
 from anabranch.client._kafka_options import partition_of
 from anabranch.client._settings import Deserializer, ReceivingSettings
-from anabranch.core.topics.entries import PRODUCER_HEADER
 
 Headers = list[tuple[str, bytes | None]]
 
@@ -96,8 +95,7 @@ class Message:
     @property
     def headers(self) -> Headers:
         """Names and values, in the order in which they were sent; a name may come twice."""
-        found: Any = self._raw.headers() or ()
-        return [(name, content) for name, content in found if name != PRODUCER_HEADER]
+        return list(cast(Headers, self._raw.headers() or ()))
 
     @property
     def event_time_ms(self) -> int | None:

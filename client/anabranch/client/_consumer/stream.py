@@ -232,7 +232,7 @@ class OrderedConsumer(Consumer[Message]):
 
     async def _batch(self, timeout_s: float | None) -> Batch:
         """The current batch, of which something is not given out yet."""
-        if not self._home.runs():
+        if asyncio._get_running_loop() is not self._home.loop:
             self._home.check()
         if self._current is not None and self._given < len(self._current):
             return self._current

@@ -19,7 +19,7 @@ Four calls of librdkafka 2.16 end the process, and so are not made (its issues 3
 
 So a consumer that joins no group tells where partitions begin and end. What groups have committed
 is asked for over a connection of our own, of hundreds of groups together, and whom to ask, the
-bootstrap servers tell. Where that cannot be, behind SASL by Kerberos or OAuth above all, and for a
+bootstrap servers tell. Where that cannot be, behind SASL by Kerberos above all, and for a
 group of which Kafka does not tell so, a consumer that names the group asks, never joins it, and
 ends afterwards: some milliseconds of processor time.
 """

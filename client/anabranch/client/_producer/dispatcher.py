@@ -1,48 +1,49 @@
-"""`Dispatcher`: the shell of a producer's `Sender`: event loop, timers, and librdkafka.
+"""`Dispatcher`: the shell of a producer's `Sender`: event loop, timers, and Kafka.
 
-Everything happens on the event loop. librdkafka has threads of its own for the network, so asking
-it for reports (`poll(0)`) never waits; it is asked every millisecond while something is under way.
-A polling thread was tried and dropped: librdkafka's binding takes the interpreter's lock for each
-single report, which a busy event loop hands over every 5 ms only.
-
-Reports are taken inside `poll`, where nothing may be sent (confluent-kafka-python#457); what they
-lead to is done after it.
+Everything happens on the event loop, on which `Appends` speaks with Kafka's brokers over the
+connections of the client.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
 
-from confluent_kafka import KafkaError, KafkaException, Message
-
-from anabranch.client._aio import Tasks
-from anabranch.client._errors import ClientError, DeadlineError, SegmentMissingError
+from anabranch.client._aio import Tasks, on_thread
+from anabranch.client._errors import ClientError, DeadlineError
 from anabranch.client._producer import settlement
-from anabranch.client._producer.kafka_writer import (
-    DeliveryReport,
-    KafkaPartitionWriter,
-    Volume,
-    delivery_error,
-    no_room,
-)
-from anabranch.client._producer.messages import Callbacks, DeliveryResult
+from anabranch.client._producer.appends import Appends
+from anabranch.client._producer.batch import CODECS, BatchLimits, PendingMessage, RecordBatch
+from anabranch.client._producer.messages import BatchStats, Callbacks, DeliveryResult
 from anabranch.client._producer.missing import MissingTopics
-from anabranch.client._producer.partition_writer import PendingMessage
-from anabranch.client._producer.segment_writer import SegmentWriter
+from anabranch.client._producer.partition_writer import PartitionWriter
 from anabranch.client._producer.sender import Sender
-from anabranch.client._producer.writer_pool import LOOK_S, Upkeep, WriterPool
 from anabranch.client._settings import ProducerSettings
 from anabranch.client._topics.layout import Segment, TopicLayout
 from anabranch.client._topics.traffic import TopicTraffic
 from anabranch.wire import clock
+from anabranch.wire.errors import WireError
+from anabranch.wire.kafka.link import KafkaLinks
+from anabranch.wire.kafka.producing import ProducedPartition
 from anabranch.wire.logging import get_logger
 
-_TICK_S: Final = 0.001
-_IDLE_S: Final = 0.5
-_LAST_REPORTS_S: Final = 2.0  # for what is given up at the end; it takes milliseconds
+_LOOK_S: Final = 0.5
+_BATCH_BYTES_MAX: Final = 1_000_000
+_BATCH_MESSAGES_MAX: Final = 10_000
+_METADATA_S_MAX: Final = 5.0
+_AGAIN_S: Final = 0.1
 _logger = get_logger(__name__)
+
+
+@dataclass(slots=True)  # whose attributes are set faster than a Struct's
+class Volume:
+    """So many messages, with values of so many bytes."""
+
+    count: int = 0
+    bytes: int = 0
 
 
 class Dispatcher:
@@ -52,262 +53,216 @@ class Dispatcher:
         self,
         layout: TopicLayout,
         settings: ProducerSettings,
-        kafka: Mapping[str, Any],
+        links: KafkaLinks,
         now: Callable[[], float] = clock.now,
         traffic: TopicTraffic | None = None,
     ) -> None:
         self.under_way = Volume()  # or held
-        self._given_up = Volume()
+        self.changed = asyncio.Event()  # set whenever something was settled
         self._traffic = traffic or TopicTraffic()
-        self.sender: Sender[KafkaPartitionWriter] = Sender(
-            layout, self, settings.delivery_timeout_s
+        self._settings = settings
+        self._links = links
+        self._now = now
+        self._topic = f"topic://{layout.topic}"
+        self._limits = _limits(layout, settings)
+        self._tasks = Tasks(self._task_failed)
+        self.callbacks = Callbacks(self._topic, now)
+        self.sender: Sender[PartitionWriter] = Sender(
+            layout, self, settings.delivery_timeout_s, self._late_before
         )
         self.router = self.sender.router
-        self.awaited: set[DeliveryReport] = set()
-        self.changed = asyncio.Event()  # set whenever something was settled
-        self.timer: asyncio.TimerHandle | None = None
-        self._idle_timer: asyncio.TimerHandle | None = None
-        self._settings = settings
-        self._kafka = kafka
-        self._topic = f"topic://{layout.topic}"
-        self._tasks = Tasks(self._task_failed)
-        self.writers = WriterPool(settings, kafka, self._tasks.spawn, self._ready, now)
-        self.callbacks = Callbacks(self._topic, now)
+        self.appends = self._new_appends()
+        self._missing = MissingTopics(self.sender, self.appends.leaders)
         self._loop = asyncio.get_running_loop()
-        self._now = now
-        self._look_at = now() + LOOK_S
-        self._upkeep = Upkeep(self.sender, self.writers, settings.delivery_timeout_s)
-        self._missing = MissingTopics(
-            self.sender, self.writers, self._tasks.spawn, self._upkeep.give_up, now
-        )
+        self._timer: asyncio.TimerHandle | None = None
+        self._span_s = self.sender.batch_span_s = _LOOK_S + settings.linger_ms / 1000
+        self._tells_soon = False
+
+    def _new_appends(self) -> Appends:
+        linger_s = self._settings.linger_ms / 1000
+        return Appends(self.sender, self._links, self, self._tasks.spawn, self._now, linger_s)
 
     # --- what happens -------------------------------------------------------------------
 
     async def start(self) -> None:
         """Gets ready to append to the active segments."""
-        self._idle_timer = self._loop.call_later(_IDLE_S, self._idle)
-        await self.writers.start(self.router.layout)
+        self._timer = self._loop.call_later(_LOOK_S, self._look)
+        await self.appends.start([part.kafka_topic for part in self.router.layout.active])
 
     def take(self, message: PendingMessage) -> None:
         """Appends a new message, or holds it while its bucket is moving.
 
-        Raises DeliveryError when there is nothing to append it by, UncoveredHashError.
+        Raises UncoveredHashError.
         """
-        partition = self.router.route(message.key)
+        message.since = self._now()
+        self.router.route(message.key)  # raises before anything is counted
         self.under_way.count += 1
         self.under_way.bytes += len(message.value or b"")
-        message.since = self._now()
-        self.sender.append(message, partition)
-        self.arm()
+        self.sender.send(message)
 
     def update(self, layout: TopicLayout) -> None:
         """Takes a newer layout; the listener of a watch."""
+        self._limits = _limits(layout, self._settings)
         self.sender.update(layout, self._now())
-        if layout.deleted:
-            for writer in self.writers:
-                writer.give_up("the topic was deleted")
-        else:
-            self.writers.update(layout)
+        if layout.sealing:
+            # Not before: while the topic is not there, to ask for it is in vain.
+            topics = {child.kafka_topic for child in layout.children}
+            self.appends.leaders.ask([t for t in topics if not self.appends.leaders.knows(t)])
         self.sender.advance()
-        self._retire()
         self._finish()
 
-    def delivered(
-        self, partition: KafkaPartitionWriter, message: PendingMessage, offset: int, time_ms: int
+    def acked(
+        self, writer: PartitionWriter, batch: RecordBatch, produced: ProducedPartition
     ) -> None:
-        """Kafka has the message."""
-        self.under_way.count -= 1
-        self.under_way.bytes -= len(message.value or b"")
+        self._settled(writer, batch.count, batch.bytes)
+        for place, message in batch.noted:
+            offset = produced.offset + place if produced.offset >= 0 else -1
+            time_ms = message.timestamp_ms
+            if produced.log_append_time_ms >= 0:
+                time_ms = produced.log_append_time_ms
+            self._delivered(writer, message, offset, time_ms)
+
+    def answered(self) -> None:
+        self._finish()
+
+    def _settled(self, writer: PartitionWriter, count: int, size: int) -> None:
+        self.under_way.count -= count
+        self.under_way.bytes -= size
+        self._traffic.wrote(writer.segment.segment_id, count, size)
+
+    def _delivered(
+        self, writer: PartitionWriter, message: PendingMessage, offset: int, time_ms: int
+    ) -> None:
         if message.on_delivery is not None:
-            segment_id = partition.segment.segment_id
-            result = DeliveryResult(self._topic, segment_id, partition.bucket, offset, time_ms)
+            segment_id = writer.segment.segment_id
+            result = DeliveryResult(self._topic, segment_id, writer.bucket, offset, time_ms)
             self.callbacks.delivered(message, result)
 
-    def _troubled(
-        self,
-        partition: KafkaPartitionWriter,
-        error: KafkaError,
-        pending: PendingMessage,
-        message: Message,
-    ) -> None:
-        if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:  # as a sealed segment refuses everything
-            now = self._now()
-            pending.since = pending.since or now - (message.latency() or 0.0)
-            self.sender.refused(partition, pending, partition.is_doubtful(message), now)
-            return
-        partition.failed()
-        writer = partition.segment_writer
-        writer.broke(error)
-        if self.router.layout.deleted:
-            self.sender.fail(pending, self.sender.gone())
-        elif partition.lost and error.code() == KafkaError._PURGE_QUEUE:  # it was never sent
-            self.sender.fail(pending, SegmentMissingError(partition.lost))
-        else:
-            why = delivery_error(error, partition.where, writer.given_up, writer.trouble)
-            self.sender.fail(pending, why)
+    def batch_stats(self) -> list[BatchStats]:
+        """How full the batches are, by segment and bucket."""
+        found = [
+            BatchStats(
+                writer.segment.segment_id,
+                writer.bucket,
+                writer.batches,
+                writer.batched_messages,
+                writer.batched_bytes,
+                writer.limits.bytes,
+            )
+            for writer in self.router.writers()
+        ]
+        return sorted(found, key=lambda each: (each.segment_id, each.bucket))
 
-    def _ready(self, writer: SegmentWriter) -> None:
-        """Takes note that a new segment's leaders lead."""
-        for partition in writer.partitions:
-            if writer not in self._upkeep.ending and not partition.lost:
-                partition.resume()
-                self.sender.append_held(partition)
-        self._finish()
+    def _late_before(self, now: float) -> float:
+        return self.appends.throttled.sent_by(now, self._settings.delivery_timeout_s)
 
     # --- what the sender has done (`Effects`) ---------------------------------------------
 
-    def make(self, incarnation: int, segment: Segment, bucket: int) -> KafkaPartitionWriter:
-        writer = self.writers.of(self.router.layout, incarnation, segment, bucket)
-        partition = KafkaPartitionWriter(
-            incarnation,
-            segment,
-            bucket,
-            self._topic,
-            writer,
-            self.under_way,
-            self._troubled,
-        )
-        partition.lost = self._missing.of(partition.topic)
-        if partition.lost or (writer.readying and not writer.is_ready):
-            partition.pause()  # until `_ready`, or until Kafka has the topic again
-        return partition
+    def make(self, incarnation: int, segment: Segment, bucket: int) -> PartitionWriter:
+        writer = PartitionWriter(incarnation, segment, bucket, self._limits)
+        writer.where = f"{writer.where} of {self._topic}"
+        writer.lost = self._missing.of(segment.kafka_topic)
+        return writer
 
-    def append(self, partition: KafkaPartitionWriter, message: PendingMessage) -> bool:
-        own, given = partition.headers, message.headers
-        # A report without a message of ours tells key and value alone.
-        plain = message.on_delivery is None and not given and not message.timestamp_ms
-        report: Any = partition.report
-        if not (plain and partition.proven):
-            report = DeliveryReport(self, partition, message)
-        headers = [*(own or ()), *given] if given else own
-        error = partition.append(message.value, message.key, message.timestamp_ms, report, headers)
-        if error is None:
-            partition.mark(message.since)
-            return True
-        self.awaited.discard(report)
-        if isinstance(error, BufferError):
-            raise no_room(partition.where) from None
-        if not isinstance(error, KafkaException):
-            raise error
-        if partition.segment_writer.is_broken:
-            return False
-        raise delivery_error(error.args[0], partition.where, "", "") from None
+    def begun(self, writer: PartitionWriter) -> None:
+        self.appends.begun(writer)
 
-    def resolve(self, partition: KafkaPartitionWriter) -> None:
-        self._tasks.spawn(self._resolve(partition))
+    def resolve(self, writer: PartitionWriter) -> None:
+        self._tasks.spawn(self._resolve(writer))
 
-    def stored(
-        self, partition: KafkaPartitionWriter, message: PendingMessage, offset: int, time_ms: int
-    ) -> None:
-        self._traffic.wrote(partition.segment.segment_id, 1, len(message.value or b""))
-        self.delivered(partition, message, offset, time_ms)
+    def stored(self, writer: PartitionWriter, message: PendingMessage) -> None:
+        self._settled(writer, 1, len(message.value or b""))
+        self._delivered(writer, message, -1, -1)
 
     def failed(self, message: PendingMessage, error: ClientError) -> None:
-        size = len(message.value or b"")
-        for volume, sign in ((self.under_way, -1), (self._given_up, 1)):
-            volume.count += sign
-            volume.bytes += sign * size
+        self.under_way.count -= 1
+        self.under_way.bytes -= len(message.value or b"")
         self.callbacks.failed(message, error)
+        if not self._tells_soon:  # not at once: whoever sent it is not back yet
+            self._tells_soon = True
+            self._loop.call_soon(self._finish)
 
-    def moved(self, partition: KafkaPartitionWriter, messages: Sequence[PendingMessage]) -> None:
+    def moved(self, writer: PartitionWriter, messages: Sequence[PendingMessage]) -> None:
         _logger.info(
             "producer.moved",
             topic=self._topic,
-            segment=partition.segment.info.descriptor,
-            bucket=partition.bucket,
+            segment=writer.segment.info.descriptor,
+            bucket=writer.bucket,
             messages=len(messages),
-            pause_ms=round(1000 * (self._now() - partition.leaving_since), 1),
+            pause_ms=round(1000 * (self._now() - writer.leaving_since), 1),
         )
 
-    async def _resolve(self, partition: KafkaPartitionWriter) -> None:
+    async def _resolve(self, writer: PartitionWriter) -> None:
+        refused = len(writer.refused)
         try:
-            refused = len(partition.refused)
-            sent_by = partition.sent_by(self._now(), self._settings.delivery_timeout_s)
-            left_s = max(0.0, partition.refused[0].since - sent_by)
-            found = await settlement.found(
-                partition, self.router.layout, self._kafka, left_s, self.changed
-            )
+            is_stored = await self._ask(writer)
         except Exception as error:  # noqa: BLE001 - whatever it is, the bucket must go on
             if not isinstance(error, ClientError):
                 self._task_failed(error)
-            self.sender.unresolved(partition, str(error) or repr(error))
+            self.sender.unresolved(writer, str(error) or repr(error))
         else:
             _logger.info(
                 "producer.resolved",
                 topic=self._topic,
-                segment=partition.segment.info.descriptor,
-                bucket=partition.bucket,
-                found=len(found),
+                segment=writer.segment.info.descriptor,
+                bucket=writer.bucket,
+                found=refused if is_stored else 0,
                 refused=refused,
             )
-            self.sender.resolved(partition, found)
-        self._advance()
-        self._finish()
-
-    # --- what goes on while something is under way ----------------------------------------
-
-    def arm(self) -> None:
-        """Asks for reports soon; they are asked for as long as something is under way."""
-        if self.timer is None:
-            self.timer = self._loop.call_later(_TICK_S, self._tick)
-
-    def _tick(self) -> None:
-        self.timer = None
-        try:
-            self.poll()
-        finally:  # whatever goes wrong with one message, others wait for their reports
-            if self.under_way.count > 0:
-                self.arm()
-
-    def _idle(self) -> None:
-        """Now and then, also while nothing is under way."""
-        self._idle_timer = self._loop.call_later(_IDLE_S, self._idle)
-        self.writers.poll_spares()
-        self.poll()
-
-    def poll(self) -> None:
-        """Takes the reports that are there, and does what they lead to."""
-        self._take_reports()
-        self._advance()
-        now = self._now()
-        if self._upkeep.ending:
-            self._upkeep.go_on(now)
-        if now >= self._look_at:
-            self._look_at = now + LOOK_S
-            self._upkeep.look(now)
-            self._missing.look(now)
-        self._finish()
-
-    def _take_reports(self) -> None:
-        """Nothing is sent meanwhile: so what is not under way any more is stored, or given up."""
-        under_way, given_up = self.under_way, self._given_up
-        for writer in self.writers:
-            before = under_way.count
-            count, size = before + given_up.count, under_way.bytes + given_up.bytes
-            writer.poll(0)
-            if under_way.count != before:
-                self._traffic.wrote(
-                    next(iter(writer.partitions)).segment.segment_id,  # the same of all of them
-                    count - under_way.count - given_up.count,
-                    size - under_way.bytes - given_up.bytes,
-                )
-
-    def _advance(self) -> None:
-        leaving = len(self.router.leaving)
+            self.sender.resolved(writer, is_stored)
         self.sender.advance()
-        if len(self.router.leaving) < leaving:
-            self._retire()
+        self._finish()
 
-    def _retire(self) -> None:
-        used = (partition.segment_writer for partition in self.router.writers())
-        self.writers.retire(self.router.layout, used)
+    async def _ask(self, writer: PartitionWriter) -> bool:
+        """Whether Kafka holds what is in doubt. Raises DeadlineError, UnknownOutcomeError."""
+        end = settlement.sealed_end(writer, self.router.layout)
+        topic, bucket = writer.segment.kafka_topic, writer.bucket
+        until = writer.refused[0].since + self._settings.delivery_timeout_s
+        while True:
+            patience_s = max(0.0, until - self._now())
+            try:
+                found = await self._links.metadata([topic], min(patience_s, _METADATA_S_MAX))
+                told = found.topics[topic]
+                if isinstance(told, int):
+                    raise ConnectionError(f"Kafka does not tell who leads {topic}")
+                leader = found.brokers[told.partitions[bucket].leader]
+                kafka = self._links.kafka
+                return await on_thread(settlement.ask, writer, leader, end, kafka, patience_s)
+            except (OSError, KeyError, WireError) as error:
+                if self._now() >= until:
+                    raise DeadlineError(f"its leader could not be asked: {error}") from None
+                await asyncio.sleep(_AGAIN_S)
+
+    # --- what goes on ---------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Now and then, also while nothing is under way."""
+        self._timer = self._loop.call_later(_LOOK_S, self._look)
+        now = self._now()
+        patience_s = self._settings.delivery_timeout_s
+        cause = self.appends.throttled.why(now, patience_s)
+        trouble = self._links.trouble
+        if trouble:
+            cause += f"; the last trouble with Kafka: {trouble}"
+        late = self._late_before(now) - self._span_s
+        for writer in self.router.writers():
+            since = writer.waiting_since
+            if writer.held or writer.refused or (since is not None and since < late):
+                self.sender.expire(writer, now, cause)
+            if writer.filling is not None and writer.filling.since < now - self._span_s:
+                writer.cut()
+        self.sender.reopen(now)
+        self._missing.look(now)
+        self._finish()
 
     def _finish(self) -> None:
+        self._tells_soon = False
         self.callbacks.tell()
         self.changed.set()
 
     async def flush(self, timeout_s: float) -> None:
         """Returns once everything sent so far is settled. Raises DeadlineError."""
+        self.appends.hurry()
         with self.sender.barrier() as barrier:
             try:
                 async with asyncio.timeout(timeout_s):
@@ -319,51 +274,37 @@ class Dispatcher:
                 raise DeadlineError(f"{left} after {timeout_s:g} s; wait for them again") from None
 
     async def close(self) -> None:
-        """Gives up what is under way, tells whoever waits for it, and ends the writers."""
-        for timer in (self.timer, self._idle_timer):
-            if timer is not None:
-                timer.cancel()
-        for writer in self.writers:
-            writer.give_up("the producer was closed")
-        try:
-            await self._tasks.cancel()
-            await self._take_last_reports()
-        finally:
-            self._end()
+        """Gives up what is under way, and tells whoever waits for it."""
+        self.appends.end()
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._tasks.cancel()
+        self._tells_soon = True
+        self.sender.close("the producer was closed")
+        self._finish()
 
     async def drop(self, patience_s: float) -> None:
-        """Ends the writers where the event loop is over; what they have is sent, or given up."""
-        for writer in self.writers:
-            for partition in writer.partitions:
-                partition.cut_off()
-        self.awaited.clear()
-        ends = [asyncio.to_thread(end.join) for end in self.writers.close(patience_s)]
-        await asyncio.gather(*ends)
+        """Sends what is left from the running loop, where its own is over, and gives up the rest.
 
-    async def _take_last_reports(self) -> None:
-        # What was under way is reported by librdkafka's threads, soon after it was given up.
-        until = self._loop.time() + _LAST_REPORTS_S
-        while any(writer.outstanding for writer in self.writers) and self._loop.time() < until:
-            self._take_reports()
-            self._finish()
-            await asyncio.sleep(_TICK_S)
-
-    def _end(self) -> None:
-        """Fails all that is left. From now on no report reaches us: it would be on a thread."""
-        for writer in self.writers:
-            for partition in writer.partitions:
-                partition.cut_off()
-        unreported = list(self.awaited)
-        self.awaited.clear()
-        for report in unreported:
-            error = KafkaError(KafkaError._PURGE_INFLIGHT)
-            writer = report.partition.segment_writer
-            why = delivery_error(error, report.partition.where, writer.given_up, writer.trouble)
-            self.sender.fail(report.message, why)
-        self.sender.close()
-        self.under_way.count = self.under_way.bytes = 0  # nobody waits for the others
-        self._finish()
-        self.writers.close()
+        Nobody is told any more: whoever waited, did so on the former loop.
+        """
+        self.appends.end()
+        self.callbacks.silence()
+        self._loop, self.changed = asyncio.get_running_loop(), asyncio.Event()
+        self._timer, self._tasks = None, Tasks(self._task_failed)
+        self.appends = self._new_appends()
+        self.appends.take_over(self.router.writers())
+        with contextlib.suppress(DeadlineError):
+            await self.flush(patience_s)
+        await self.close()
 
     def _task_failed(self, error: BaseException) -> None:
         _logger.error("producer.fault", topic=self._topic, exc_info=error)
+
+
+def _limits(layout: TopicLayout, settings: ProducerSettings) -> BatchLimits:
+    """A batch beyond the topic's limit would be refused as if the segment were sealed."""
+    most = min(layout.max_message_bytes or _BATCH_BYTES_MAX, _BATCH_BYTES_MAX)
+    # Each encrypted message is a batch by itself (`messages`).
+    count = 1 if settings.encrypt is not None else _BATCH_MESSAGES_MAX
+    return BatchLimits(max(1_000, most), count, CODECS[settings.compression])

@@ -26,14 +26,13 @@ from anabranch.client._errors import (
     MessageTooLargeError,
     SerializationError,
 )
-from anabranch.client._producer.partition_writer import PendingMessage
+from anabranch.client._producer.batch import PendingMessage
 from anabranch.client._settings import ProducerSettings
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.hashing import hash32
 from anabranch.core.log_rate_limit import LogRateLimit
 from anabranch.core.topics.entries import (
     BOUNDS_HEADERS,
-    PRODUCER_HEADER,
     bounds_headers,
     bounds_of,
 )
@@ -61,13 +60,46 @@ class DeliveryResult(msgspec.Struct, frozen=True, gc=False):
     timestamp_ms: int
 
 
+class BatchStats(msgspec.Struct, frozen=True):
+    """Of the batches that a producer wrote to a bucket.
+
+    `bytes`: of the batches as they are stored, so compressed; `bytes_max`: how large one may be.
+    """
+
+    segment_id: int
+    bucket: int
+    batches: int
+    messages: int
+    bytes: int
+    bytes_max: int
+
+    @property
+    def mean_messages(self) -> float:
+        """Messages of a batch; 0 when there was none."""
+        return self.messages / self.batches if self.batches else 0.0
+
+    @property
+    def mean_bytes(self) -> float:
+        """Bytes of a batch; 0 when there was none."""
+        return self.bytes / self.batches if self.batches else 0.0
+
+    @property
+    def fill_ratio(self) -> float:
+        """Bytes of a batch as a part of what it may have, 0 to about 1."""
+        return self.mean_bytes / self.bytes_max
+
+
 OnDelivery = Callable[[DeliveryResult | None, Exception | None], None]
 
 
-def event_time(given: Any) -> int:
-    """An event time as librdkafka takes it: milliseconds since 1970, from 1 on.
+def now_ms() -> int:
+    """The time of sending, in milliseconds since 1970."""
+    return int(time.time() * 1000)
 
-    Raises InvalidInputError; also for 0, which librdkafka would replace by the time of sending.
+
+def event_time(given: Any) -> int:
+    """An event time: milliseconds since 1970. Raises InvalidInputError.
+
     That it is not older than what the topic keeps, Kafka alone knows.
 
     >>> event_time(1_700_000_000_000)
@@ -82,9 +114,9 @@ def event_time(given: Any) -> int:
             f"event_time_ms is a number of milliseconds since 1970, not {given!r}"
         ) from None
     ahead_ms = found - time.time() * 1000
-    if found < 1 or ahead_ms > FUTURE_MS_MAX:
+    if found < 0 or ahead_ms > FUTURE_MS_MAX:
         raise InvalidInputError(
-            f"event_time_ms is in milliseconds since 1970, at least 1 and at most "
+            f"event_time_ms is in milliseconds since 1970, not negative and at most "
             f"{FUTURE_MS_MAX // 60_000} minutes in the future: {found}; leave it out for the time "
             "of sending"
         )
@@ -102,11 +134,10 @@ def header_pairs(headers: Headers | None) -> list[tuple[str, bytes | None]]:
     try:
         for name, content in items:
             data = content.encode() if isinstance(content, str) else content
-            is_named = isinstance(name, str) and name != PRODUCER_HEADER
-            if not is_named or not isinstance(data, bytes | None):
+            if not isinstance(name, str) or not isinstance(data, bytes | None):
                 raise InvalidInputError(
-                    f"header {name!r} must have a str other than {PRODUCER_HEADER!r} for its name, "
-                    f"and bytes, str or None: it has a {type(content).__name__}"
+                    f"header {name!r} must have a str for its name, and bytes, str or None: it has "
+                    f"a {type(content).__name__}"
                 )
             name.encode()
             pairs.append((name, data))
@@ -146,7 +177,7 @@ class Outgoing:
         """
         settings = self._settings
         pairs = header_pairs(headers)
-        time_ms = 0 if event_time_ms is None else event_time(event_time_ms)
+        time_ms = now_ms() if event_time_ms is None else event_time(event_time_ms)
         key_bytes = self._serialized(settings.key_serializer, key, MessageField.KEY, pairs)
         value_bytes = self._serialized(settings.value_serializer, value, MessageField.VALUE, pairs)
         if settings.encrypt is not None:
@@ -235,6 +266,11 @@ class Callbacks:
         self._faults = LogRateLimit(_FAULTS_APART_S)  # of callbacks
         self._failed_count = 0  # of messages nobody waits for
         self._first_failure: Exception | None = None
+        self._is_silent = False
+
+    def silence(self) -> None:
+        """Tells nobody any more."""
+        self._is_silent = True
 
     def delivered(self, held: PendingMessage, result: DeliveryResult) -> None:
         """Kafka has the message, for which somebody waits."""
@@ -251,6 +287,8 @@ class Callbacks:
     def tell(self) -> None:
         """Calls those who wait."""
         untold, self._untold = self._untold, []
+        if self._is_silent:
+            return
         for on_delivery, result, error in untold:
             try:
                 on_delivery(result, error)

@@ -1,47 +1,33 @@
 """`PartitionWriter`: what one producer appends to one bucket of one segment. Pure, no I/O.
 
-While it is open its messages are appended as they come. It begins with a single append; until that
-is acknowledged, all else is held. A partition that is new may refuse the first append, since Kafka
-tells who leads before that one does. If it accepted the second one then, as it does any first one
-of a producer that it does not know, librdkafka would take that for the proof that the first one was
-stored as well, and report it as such: it would be lost. (So it was: by 4 of 40 new topics, on a
-busy machine, also with librdkafka alone.) Kafka forgets a producer that has not appended to a
-partition for a day, so a writer that rested for long begins again with a single append.
+Messages fill batches. One batch at a time is tried, until Kafka has answered for it; the next one
+waits. So Kafka stores the batches of a bucket in their order, each once: a batch that is tried
+again has the number it had, by which Kafka knows it (KIP-98). Numbers are without gap. A batch that
+was given up and may be stored leaves one, so the writer then goes on under another producer id.
 
-How it leaves a partition that is sealed, `sender` tells.
+A sealed partition refuses a batch before it looks at its number. So a batch that was refused is not
+there, unless a try before went unanswered. Then it is *in doubt*, and `sender` tells what follows.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Final
 
-import msgspec
-
+from anabranch.client._producer.batch import BatchLimits, PendingMessage, ProducerId, RecordBatch
 from anabranch.client._topics.layout import Segment, TopicLayout
 from anabranch.core.hashing import bucket_of
 
-_ORDER_MIN: Final = 128
-
-
-class PendingMessage(msgspec.Struct, eq=False):
-    """A message in our hands: new, refused, or waiting for its partition writer to have left."""
-
-    key: str | bytes | None
-    value: bytes | None
-    headers: Sequence[tuple[str, Any]] = ()
-    timestamp_ms: int = 0  # then it is that of the append
-    on_delivery: Any = None
-    since: float = 0.0  # when it was sent, on the producer's clock; 0: not noted
+_NO_LIMITS: Final = BatchLimits()
+_NO_HEADERS: Final[list[Any]] = []  # aiokafka's builder wants a list
 
 
 class Step(Enum):
     """What a partition writer needs next."""
 
-    NOTHING = auto()  # it is open, or its outstanding reports or the next layout must come first
+    NOTHING = auto()  # it is open, or an answer or the next layout must come first
     RESOLVE = auto()  # `resolved` or `fail_refused`, once it is known what the partition holds
     MOVE = auto()  # `Router.leave`
     GIVE_UP = auto()  # `fail_refused`: it is in doubt, and what could tell is gone
@@ -54,30 +40,29 @@ class PartitionWriter:
     incarnation: int
     segment: Segment
     bucket: int
+    limits: BatchLimits = _NO_LIMITS
     where: str = field(default="", init=False)
     open: bool = True
-    paused: bool = False  # open, but nothing is appended for now
-    lost: str = ""  # paused, since Kafka does not have the segment's topic: what to tell of that
-    proven: bool = False  # Kafka has acknowledged an append, so it knows our sequence
-    ready: bool = False  # open, proven, not paused: appends may follow one another
+    lost: str = ""  # Kafka does not have the segment's topic: what to tell of that
+    copies: int = 0  # of the partition; 0: not known, so perhaps several
+    producer: ProducerId | None = None  # None: it needs one
+    former: ProducerId | None = None  # which it had before, and may not have again
+    sequence: int = 0  # of the next batch
+    filling: RecordBatch | None = None
+    full: deque[RecordBatch] = field(default_factory=deque)
+    trying: RecordBatch | None = None  # on its way, or to be tried again
+    on_its_way: bool = False
     appended: int = 0
-    reported: int = 0  # of those, what Kafka's client has reported
-    unacked: int = 0  # of those, what Kafka refused or was given up
-    forgone: int = 0  # of those, what was told to have failed; Kafka may have some of it
-    last_offset: int = -1  # of the last acknowledged append, where offsets are kept
-    unlocated: int = 0  # acknowledged after that one, without being told where
+    reported: int = 0  # of those, for how many Kafka has answered, or that were given up
     refused: list[PendingMessage] = field(default_factory=list)
-    is_in_order: bool = True  # `refused` is
-    # Key, value, key, value as they were appended, but for the first ones, which are reported. A
-    # tuple for each message would cost the hot path 100 ns more, for the garbage collector.
-    order: list[str | bytes | None] = field(default_factory=list)
-    order_max: int = _ORDER_MIN  # then those are forgotten
-    forgotten: int = 0  # how many those are, and
-    forgotten_unacked: int = 0  # how many of those failed
+    in_doubt: bool = False  # those are
+    refused_number: int = -1  # of the first of those
     held: deque[PendingMessage] = field(default_factory=deque)
-    in_doubt: bool = False
-    resolving: bool = False  # somebody reads the sealed partition
+    resolving: bool = False  # somebody asks what the sealed partition holds
     leaving_since: float = 0.0
+    batches: int = 0  # that were stored, with
+    batched_messages: int = 0
+    batched_bytes: int = 0  # as they are stored
 
     def __post_init__(self) -> None:
         self.where = f"segment {self.segment.info.descriptor}, bucket {self.bucket}"
@@ -93,110 +78,162 @@ class PartitionWriter:
         )
 
     @property
-    def trouble(self) -> str:
-        """What Kafka's client complained of last; "" when there is nothing."""
-        return ""
-
-    def sent_by(self, now: float, patience_s: float) -> float:
-        """What was sent before that is late."""
-        return now - patience_s
-
-    def throttling(self, _now: float, _patience_s: float) -> str:
-        """What to say of Kafka's throttling where something is late; "" for nothing."""
-        return ""
-
-    @property
-    def has_copies(self) -> bool:
-        """Whether another broker may come to lead the partition, which did not refuse anything."""
-        return False
-
-    @property
     def outstanding(self) -> int:
-        """How many appends have not been reported."""
+        """How many appends have not been answered."""
         return self.appended - self.reported
 
-    @property
-    def acked_count(self) -> int:
-        """How many appends Kafka has acknowledged."""
-        return self.reported - self.unacked
+    # --- what is appended -------------------------------------------------------------------
 
-    @property
-    def may_append(self) -> bool:
-        """Whether a message may be appended now; else it is to be held."""
-        return self.ready or (self.open and not self.paused and not self.outstanding)
+    def append(
+        self,
+        key: str | bytes | None,
+        value: bytes | None,
+        timestamp_ms: int,
+        headers: Any = _NO_HEADERS,
+        message: PendingMessage | None = None,
+    ) -> bool:
+        """Appends a message, remembered as `message` where somebody waits for it.
 
-    def sent(self, key: str | bytes | None, value: bytes | None) -> None:
-        """An append was handed to Kafka's client."""
-        self.appended += 1
-        self.order.append(key)
-        self.order.append(value)
-        if len(self.order) > self.order_max:
-            self.forget()
-
-    def forget(self) -> None:
-        """Forgets the order of what is reported, unless something is refused."""
-        if not self.refused:
-            del self.order[: 2 * (self.reported - self.forgotten)]
-            self.forgotten, self.forgotten_unacked = self.reported, self.unacked
-        self.order_max = _ORDER_MIN + 2 * len(self.order)
-
-    def acked(self, offset: int) -> None:
-        """Kafka has it; at an offset of -1 it does not say where."""
-        self.reported += 1
-        if offset < 0:
-            self.unlocated += 1
-        else:
-            self.last_offset, self.unlocated = offset, 0
-        self.proven = True
-        self.ready = self.open and not self.paused
-
-    def pause(self) -> None:
-        """Nothing more is appended until `resume`."""
-        self.paused, self.ready = True, False
-
-    def resume(self) -> None:
-        """Appends may go on."""
-        self.paused, self.ready = False, self.open and self.proven
-
-    def rested(self) -> None:
-        """Nothing was appended for so long that Kafka may have forgotten the producer."""
-        self.proven = self.ready = False
-
-    def was_refused(self, message: PendingMessage, in_doubt: bool) -> None:
-        """Kafka refused it as to a sealed segment; `in_doubt` unless it was tried only once."""
-        self.reported += 1
-        self.unacked += 1
-        self.refused.append(message)
-        self.is_in_order = False
-        self.in_doubt |= in_doubt
-
-    def put_in_order(self) -> None:
-        """Puts the refused messages into the order in which they were appended.
-
-        Kafka may put a batch off (while a replica is missing, or a leader comes back), refuse the
-        next ones in the meantime, and refuse the first one when it is tried again. What is not
-        among those remembered was appended before them: something that was sent later is reported.
+        Returns whether a new batch has begun with it.
         """
-        if self.is_in_order:
-            return
-        self.is_in_order = True
-        # What is acknowledged may be equal to what is refused. What was given up may come later.
-        acked = self.acked_count + self.forgotten_unacked - self.forgotten
-        del self.order[: 2 * acked]
-        self.forgotten += acked
-        places: dict[tuple[bytes | None, bytes | None], deque[int]] = defaultdict(deque)
-        for place, (key, value) in enumerate(zip(self.order[::2], self.order[1::2], strict=True)):
-            places[_as_bytes(key), _as_bytes(value)].append(place)
-        found = [places.get((_as_bytes(each.key), each.value)) for each in self.refused]
-        order = [each.popleft() if each else -1 for each in found]
-        at = sorted(range(len(order)), key=order.__getitem__)
-        self.refused = [self.refused[place] for place in at]
+        key_bytes = key if key.__class__ is bytes or key is None else _as_bytes(key)
+        batch, begins = self.filling, False
+        if batch is None or not batch.take(key_bytes, value, timestamp_ms, headers):
+            begins, batch = True, RecordBatch(self.limits)
+            batch.take(key_bytes, value, timestamp_ms, headers)
+            self.cut()  # not before: it may have raised
+            self.filling = batch
+        if message is not None:
+            batch.note(message)
+        self.appended += 1
+        return begins
 
-    def failed(self) -> None:
-        """It was given up, or Kafka refused it for a reason of its own; its sender is told."""
-        self.reported += 1
-        self.unacked += 1
-        self.forgone += 1
+    def cut(self) -> None:
+        """Lets what is being filled wait as it is: its messages may become late one by one."""
+        if self.filling is not None:
+            self.full.append(self.filling)
+            self.filling = None
+
+    # --- what is tried ----------------------------------------------------------------------
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there is a batch to be tried now."""
+        waits = self.trying is not None or bool(self.full) or self.filling is not None
+        return waits and not self.on_its_way
+
+    def take(self) -> RecordBatch | None:
+        """Returns the batch to be sent now, numbered; None where there is none.
+
+        The writer must have a producer id.
+        """
+        if not self.has_more or self.producer is None:
+            return None
+        if self.trying is None:
+            self.trying = self._next()
+            self.trying.number(self.producer, self.sequence)
+        self.trying.tries += 1
+        self.on_its_way = True
+        return self.trying
+
+    def acked(self) -> RecordBatch:
+        """Kafka has the batch that was tried."""
+        batch = self._answered()
+        self.sequence = batch.after
+        self.batches += 1
+        self.batched_messages += batch.count
+        self.batched_bytes += len(batch.data)
+        return batch
+
+    def unanswered(self, in_doubt: bool) -> None:
+        """The batch must be tried again; `in_doubt` where Kafka may have stored it."""
+        self.on_its_way = False
+        if self.trying is not None:
+            self.trying.in_doubt |= in_doubt
+
+    def estranged(self) -> None:
+        """Kafka knows the producer id no more: what was tried is new under the next one."""
+        batch, self.trying, self.on_its_way = self.trying, None, False
+        self.forget_id()
+        if batch is not None:
+            again = RecordBatch(self.limits)
+            again.since = batch.since
+            notes = dict(batch.noted)
+            for place, each in enumerate(batch.messages()):
+                key = None if each.key is None else _as_bytes(each.key)
+                again.take(key, each.value, each.timestamp_ms, list(each.headers))
+                if place in notes:
+                    again.note(each)
+            self.full.appendleft(again)
+
+    def forget_id(self) -> None:
+        """Goes on under another producer id, whose numbers begin at 0."""
+        self.former = self.producer or self.former
+        self.producer, self.sequence = None, 0
+
+    def drop_tried(self) -> RecordBatch:
+        """Gives the batch up that was tried. Kafka may have it, or get it yet."""
+        if self.on_its_way and self.trying is not None:
+            self.trying.in_doubt = True
+        batch = self._answered()
+        if batch.in_doubt:
+            self.forget_id()
+        return batch
+
+    def drop_untried(self, sent_by: float) -> list[RecordBatch]:
+        """Gives up the batches that began before that and were never tried."""
+        late = []
+        while (
+            self.trying is None and (first := self._first()) is not None and first.since < sent_by
+        ):
+            late.append(self._next())
+            self.reported += first.count
+        return late
+
+    def _answered(self) -> RecordBatch:
+        batch = self.trying
+        if batch is None:
+            raise LookupError(f"{self} has tried nothing")
+        self.trying, self.on_its_way = None, False
+        self.reported += batch.count
+        return batch
+
+    def _first(self) -> RecordBatch | None:
+        return self.full[0] if self.full else self.filling
+
+    def _next(self) -> RecordBatch:
+        if self.full:
+            return self.full.popleft()
+        batch, self.filling = self.filling, None
+        if batch is None:
+            raise LookupError(f"nothing waits in {self}")
+        return batch
+
+    @property
+    def waiting_since(self) -> float | None:
+        """When the oldest message of those under way was sent; None where there is none."""
+        first = self.trying or self._first()
+        return None if first is None else first.since
+
+    # --- how it leaves ----------------------------------------------------------------------
+
+    def reclaim(self) -> list[PendingMessage]:
+        """Takes back what is under way, but for what is on its way; returns it in its order.
+
+        What was tried is refused from now on, the rest is held.
+        """
+        found: list[PendingMessage] = []
+        if self.trying is not None and not self.on_its_way:
+            self.refused = self.trying.messages()
+            self.refused_number, self.in_doubt = self.trying.sequence, self.trying.in_doubt
+            found += self.refused
+            self.trying = None
+        untried: list[PendingMessage] = []
+        while self._first() is not None:
+            untried += self._next().messages()
+        self.held.extendleft(reversed(untried))
+        self.appended = self.reported + (self.trying.count if self.trying is not None else 0)
+        return found + untried
 
     def step(self, layout: TopicLayout) -> Step:
         """What comes next, as far as that layout tells."""
@@ -206,7 +243,7 @@ class PartitionWriter:
         segment_id = self.segment.segment_id
         if is_current and not layout.is_leaving(segment_id):
             return Step.NOTHING  # refused before we know why
-        if is_current and self.has_copies and not layout.is_sealed(segment_id):
+        if is_current and self.copies != 1 and not layout.is_sealed(segment_id):
             return Step.NOTHING  # only this leader is known to refuse
         if not self.in_doubt:
             return Step.MOVE
@@ -215,25 +252,22 @@ class PartitionWriter:
             return Step.GIVE_UP
         return Step.RESOLVE if part.info.end_offsets else Step.NOTHING
 
-    def resolved(self, found: int) -> list[PendingMessage]:
-        """Of the refused messages the first `found` are in the sealed segment; returns those."""
-        there, self.refused = self.refused[:found], self.refused[found:]
+    def resolved(self, is_stored: bool) -> list[PendingMessage]:
+        """The sealed segment has the refused messages, or has none; returns those that it has."""
+        there = self.refused if is_stored else []
+        if is_stored:
+            self.refused = []
         self.in_doubt = self.resolving = False
         return there
 
     def fail_refused(self) -> list[PendingMessage]:
         """Gives the refused messages up; returns them. What is held can go on."""
-        lost = self.forgo(len(self.refused))
+        lost, self.refused = self.refused, []
+        if self.in_doubt:
+            self.forget_id()
         self.in_doubt = self.resolving = False
         return lost
 
-    def forgo(self, count: int) -> list[PendingMessage]:
-        """Gives the first ones of the refused messages up; returns them."""
-        lost, self.refused = self.refused[:count], self.refused[count:]
-        self.forgone += len(lost)
-        self.in_doubt = self.in_doubt and bool(self.refused)
-        return lost
 
-
-def _as_bytes(key: str | bytes | None) -> bytes | None:
-    return key.encode() if isinstance(key, str) else key
+def _as_bytes(key: str | bytes) -> bytes:
+    return key.encode() if isinstance(key, str) else bytes(key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Final
 
 from anabranch.client._aio import Closing
@@ -15,23 +15,24 @@ from anabranch.client._errors import (
     ClosedError,
     DeliveryError,
 )
+from anabranch.client._producer.batch import PendingMessage
 from anabranch.client._producer.dispatcher import Dispatcher
-from anabranch.client._producer.kafka_writer import DeliveryReport
 from anabranch.client._producer.messages import (
     OVERHEAD_BYTES,
+    BatchStats,
     DeliveryResult,
     Headers,
     OnDelivery,
     Outgoing,
     event_time,
+    now_ms,
 )
-from anabranch.client._producer.partition_writer import PendingMessage
-from anabranch.client._producer.segment_writer import BatchStats
 from anabranch.client._producer.throttled import longest_s
 from anabranch.client._settings import ProducerSettings
 from anabranch.client._topics.layout import TopicLayout
 from anabranch.client._topics.watch import LayoutWatch
 from anabranch.core.errors import AnabranchError, InvalidInputError
+from anabranch.wire.kafka.link import KafkaLinks
 from anabranch.wire.logging import get_logger
 
 _CHUNK: Final = 500  # sends between two turns of the event loop
@@ -40,6 +41,7 @@ _MESSAGE_BYTES_MAX: Final = 1_000_000  # when a node does not tell the limit
 _WARM_S_MAX: Final = 5.0
 _SETTLE_S_MAX: Final = 10.0  # what giving up may take
 _ABANDON_S: Final = 2.0
+_running_loop = asyncio._get_running_loop
 _logger = get_logger(__name__)
 
 
@@ -52,15 +54,13 @@ class Producer(Closing):
     the Kafka timestamp; without it that is the time of sending.
     """
 
-    def __init__(
-        self, watch: LayoutWatch, kafka: Mapping[str, Any], settings: ProducerSettings
-    ) -> None:
+    def __init__(self, watch: LayoutWatch, links: KafkaLinks, settings: ProducerSettings) -> None:
         self.settings = settings
         self.topic = f"topic://{watch.topic}"
         self.is_closed = False
         self._lives_here(f"the producer of {self.topic}")
         self._watch = watch
-        self._dispatcher = Dispatcher(watch.layout, settings, kafka, traffic=watch.traffic)
+        self._dispatcher = Dispatcher(watch.layout, settings, links, traffic=watch.traffic)
         self._under_way = self._dispatcher.under_way
         self._routes = self._dispatcher.router.routes
         self._outgoing = Outgoing(self.topic, settings)
@@ -143,31 +143,28 @@ class Producer(Closing):
         Without `on_delivery` a message that fails makes the next `flush` raise. Raises
         BufferFullError, MessageTooLargeError, SerializationError, ClosedError, TopicNotFoundError.
         """
-        if not self._home.runs():
+        if _running_loop() is not self._home.loop:  # nobody else may fill batches
             self._home.check()
         under_way = self._under_way
         if under_way.count >= self._count_max or under_way.bytes >= self._bytes_max:
             raise self._no_room()
         if value.__class__ is bytes and not headers and self._raw:
             try:
-                partition = self._routes.get(key)
+                writer = self._routes.get(key)
             except TypeError:
-                partition = None  # what has no hash takes the long way
+                writer = None  # what has no hash takes the long way
             size = len(value)
-            if partition is not None and partition.ready and size <= self._small_bytes_max:
-                time_ms = 0 if event_time_ms is None else event_time(event_time_ms)
-                report: Any = partition.report
-                if on_delivery is not None or time_ms:
+            if writer is not None and writer.open and size <= self._small_bytes_max:
+                time_ms = now_ms() if event_time_ms is None else event_time(event_time_ms)
+                held = None
+                if on_delivery is not None:
                     held = PendingMessage(key, value, (), time_ms, on_delivery)
-                    report = DeliveryReport(self._dispatcher, partition, held)
-                own = partition.headers
-                if partition.append(value, key, time_ms, report, own) is None:
+                if not writer.lost:
+                    if writer.append(key, value, time_ms, message=held):
+                        self._dispatcher.begun(writer)
                     under_way.count += 1
                     under_way.bytes += size
-                    if self._dispatcher.timer is None:
-                        self._dispatcher.arm()
                     return
-                self._dispatcher.awaited.discard(report)  # the long way tells, or waits
         self._take(value, key, headers, event_time_ms, on_delivery)
 
     async def send_many(self, messages: Iterable[tuple[Any, Any]]) -> int:
@@ -200,22 +197,23 @@ class Producer(Closing):
         dispatcher, under_way, small = self._dispatcher, self._under_way, self._small_bytes_max
         count = size = long_way = 0
         room = self._bytes_max - under_way.bytes
+        time_ms = now_ms()
         try:
             for key, value in chunk:
                 if size >= room:
                     break
                 try:
-                    partition = route(key)
+                    writer = route(key)
                 except TypeError:
-                    partition = None
-                if partition is not None and partition.ready and value.__class__ is bytes:
+                    writer = None
+                if writer is not None and writer.open and value.__class__ is bytes:
                     length = len(value)
-                    if length <= small and (
-                        partition.append(value, key, 0, partition.report, partition.headers) is None
-                    ):
+                    if length <= small and not writer.lost:
+                        if writer.append(key, value, time_ms):
+                            dispatcher.begun(writer)
                         count += 1
                         size += length
-                        continue  # else the long way tells, or can
+                        continue
                 self._take(value, key)
                 long_way += 1
                 room = self._bytes_max - under_way.bytes
@@ -226,7 +224,6 @@ class Producer(Closing):
         finally:
             under_way.count += count
             under_way.bytes += size
-            dispatcher.arm()
         return count + long_way
 
     # --- waiting ------------------------------------------------------------------------
@@ -296,16 +293,11 @@ class Producer(Closing):
         await self._dispatcher.drop(_ABANDON_S)
 
     def stats(self) -> list[BatchStats]:
-        """How full the batches are that it writes to each bucket; up to half a second old.
+        """How full the batches are that it writes to each bucket, by segment and bucket.
 
-        Of the buckets that it writes to now, by segment and bucket; each from when it began to.
-        Raises InvalidInputError unless made with `count_batches`.
+        Of the buckets that it writes to now; each from when it began to.
         """
-        if not self.settings.count_batches:
-            raise InvalidInputError(
-                f"the producer of {self.topic} counts no batches: create it with count_batches=True"
-            )
-        return self._dispatcher.writers.stats()
+        return self._dispatcher.batch_stats()
 
     @property
     def layout(self) -> TopicLayout:
@@ -334,11 +326,11 @@ class Producer(Closing):
         held = self._outgoing.held(value, key, headers, event_time_ms, on_delivery, limit)
         self._dispatcher.take(held)
         if held.key is not None and self._raw:
-            partition = self._routes.get(held.key)
+            writer = self._routes.get(held.key)
             if len(held.key) > _KEY_SMALL_BYTES:
                 self._routes.pop(held.key, None)
-            elif partition is not None and key.__class__ is str:
-                self._routes[key] = partition
+            elif writer is not None and key.__class__ is str:
+                self._routes[key] = writer
 
     def _has_room(self) -> bool:
         under_way = self._under_way

@@ -8,14 +8,17 @@ settled in the former one, and in their order.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
-from anabranch.client._producer.partition_writer import PartitionWriter, PendingMessage
+from anabranch.client._producer.batch import PendingMessage
+from anabranch.client._producer.partition_writer import PartitionWriter
 from anabranch.client._topics.layout import Segment, TopicLayout
 from anabranch.core.hashing import bucket_of, hash32, segment_hash
 from anabranch.core.topics.layout import uncovered
 
+_RING_END: Final = 0xFFFF
 _ROUTES_MAX: Final = 200_000  # keys remembered; then all are forgotten, which costs little
 
 _Place = tuple[int, int, int]  # incarnation, segment, bucket
@@ -38,6 +41,9 @@ class Router(Generic[WriterT]):
         self._left: set[_Place] = set()  # refuse appends, though their segments are not sealed yet
         self._rotation: list[WriterT] = []
         self._turn = -1  # the first one is next
+        # While no writer leaves: the writers of each segment by bucket, and where segments start.
+        self._table: list[list[WriterT | None]] = []
+        self._starts: list[int] = []
 
     def writers(self) -> list[WriterT]:
         """All that have not been left."""
@@ -46,7 +52,7 @@ class Router(Generic[WriterT]):
     def update(self, layout: TopicLayout) -> list[WriterT]:
         """Takes a newer layout; returns the writers that begin to leave for it."""
         self.layout = layout
-        self._rotation = []
+        self._rotation, self._table = [], []
         self._left = {place for place in self._left if not self._is_sealed(place)}
         begun = [
             writer
@@ -60,14 +66,14 @@ class Router(Generic[WriterT]):
     def close(self, writer: WriterT) -> None:
         """The writer begins to leave. Does nothing if it has begun."""
         if writer.open:
-            writer.open = writer.ready = False
+            writer.open = False
+            self._table = []
             self.leaving.append(writer)
             self.leaving.sort(key=_age)
 
     def reopen(self, writer: WriterT) -> list[PendingMessage]:
         """A writer that closed for no reason goes on; returns what it held, to be sent again."""
         writer.open = True
-        writer.ready = writer.proven and not writer.paused
         self.leaving.remove(writer)
         return self._emptied(writer)
 
@@ -81,14 +87,33 @@ class Router(Generic[WriterT]):
             self._left.add(place)
         return self._emptied(writer)
 
-    def renew(self, writer: WriterT) -> list[PendingMessage]:
-        """Another writer takes the place of an open one, of which nothing is under way; else as
-        `leave`.
-        """
-        writer.open = writer.ready = False
-        self._rotation = []
-        del self._writers[writer.incarnation, writer.segment.segment_id, writer.bucket]
-        return self._emptied(writer)
+    def known(self, key: bytes) -> WriterT | None:
+        """The writer that takes a message now, if that is easily told; else ask `route`."""
+        if not self._table and not self._lay_table():
+            return None
+        position = hash32(key)
+        row = self._table[bisect_right(self._starts, position >> 16) - 1]
+        writer = row[bucket_of(position, len(row))]
+        if writer is not None and len(self.routes) < _ROUTES_MAX:
+            self.routes[key] = writer
+        return writer
+
+    def _lay_table(self) -> bool:
+        layout = self.layout
+        infos = [part.info for part in layout.active]
+        follow = zip([-1, *[info.end for info in infos]], infos, strict=False)
+        is_whole = all(end + 1 == info.start for end, info in follow)
+        if self.leaving or self._left or not infos or not is_whole or infos[-1].end != _RING_END:
+            return False
+        self._starts = [info.start for info in infos]
+        self._table = [
+            [
+                self._writers.get((layout.incarnation, info.segment_id, bucket))
+                for bucket in range(info.buckets)
+            ]
+            for info in infos
+        ]
+        return True
 
     def route(self, key: str | bytes | None) -> WriterT:
         """The writer that takes a message now; if it is not open, by holding it.
@@ -136,6 +161,10 @@ class Router(Generic[WriterT]):
         writer = self._writers.get(number)
         if writer is None:
             writer = self._writers[number] = self._make(self.layout.incarnation, part, bucket)
+            if self._table:
+                place = bisect_right(self._starts, part.info.start) - 1
+                if self.layout.active[place] is part:
+                    self._table[place][bucket] = writer
         return writer
 
     def _next_in_rotation(self) -> WriterT:

@@ -15,28 +15,25 @@ that refuses, and the next one may not yet; then the layout that says so is wait
 
 From Kafka's refusal to the child, in the order of the methods of `Sender`:
 
-1. `refused`: what is sent to the writer from now on is *held*;
-2. `advance`: what is under way is waited for: each append is either acknowledged or refused. Kafka
-   refuses everything once it refuses something, so what is refused is a suffix. Its reports come in
-   any order, and are put in that of sending (`PartitionWriter.put_in_order`);
-3. `resolved`: if a refused append may have been tried more than once, an earlier try may have
-   succeeded without our knowing. Then the writer is *in doubt*, and Kafka is asked how many
-   messages of this producer the sealed partition holds (`settlement`). An idempotent producer's
-   appends to a partition succeed in order, so those it holds beyond the acknowledged ones are the
-   first ones refused;
-4. `_leave`, with copies once the segment is sealed: what is left of the refused ones, then what was
+1. `refused`: the batch that Kafka refused is put aside, and what waited behind it is *held*, as is
+   what is sent from now on;
+2. `resolved`: if the batch had been tried before, and Kafka had not answered, that try may have
+   stored it. Then the writer is *in doubt*, and once the segment is sealed its leader is asked for
+   the number of the last message that it has of this producer. Numbers have no gap, and a batch is
+   stored as a whole, so the answer is exact;
+3. `_leave`, with copies once the segment is sealed: what is left of the refused ones, then what was
    held, is sent on, each key to where the newest layout wants it (`Router`): a child under way or
    an active segment, whose own writer may be leaving as well, and then holds it in its turn.
 
-A message whose time is up is *given up*, its outcome unknown if it was appended. From then on the
-writer cannot tell any more which of its numbers are whose: it is *renewed*, that is, replaced by
-another one for the same bucket through a producer that is new to Kafka (`writer_pool`).
+A batch whose time is up is *given up*, its outcome unknown if it was tried. Then its bucket goes on
+under another producer id, because a number is missing, or is not.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Generic, Protocol
 
@@ -47,7 +44,8 @@ from anabranch.client._errors import (
     TopicNotFoundError,
     UnknownOutcomeError,
 )
-from anabranch.client._producer.partition_writer import PartitionWriter, PendingMessage, Step
+from anabranch.client._producer.batch import PendingMessage
+from anabranch.client._producer.partition_writer import PartitionWriter, Step
 from anabranch.client._producer.router import Router, WriterT
 from anabranch.client._topics.layout import Segment, TopicLayout
 from anabranch.core.errors import UncoveredHashError
@@ -57,23 +55,17 @@ class Effects(Protocol[WriterT]):
     """What a sender has done."""
 
     def make(self, incarnation: int, segment: Segment, bucket: int) -> WriterT:
-        """A writer for a bucket. Raises DeliveryError when there can be none."""
+        """A writer for a bucket."""
 
-    def append(self, writer: WriterT, message: PendingMessage) -> bool:
-        """Hands the message to Kafka's client and counts it (`PartitionWriter.sent`); False if that
-        takes nothing more: the message is held then.
-
-        Raises ClientError when this message cannot be appended.
-        """
+    def begun(self, writer: WriterT) -> None:
+        """A new batch of the writer has its first message."""
 
     def resolve(self, writer: WriterT) -> None:
-        """Asks Kafka which of the refused messages the sealed partition holds, to tell `resolved`
+        """Asks Kafka whether the sealed partition holds the refused messages, to tell `resolved`
         or `unresolved`.
         """
 
-    def stored(
-        self, writer: WriterT, message: PendingMessage, offset: int, timestamp_ms: int
-    ) -> None:
+    def stored(self, writer: WriterT, message: PendingMessage) -> None:
         """A message that had been in doubt is in the sealed partition."""
 
     def failed(self, message: PendingMessage, error: ClientError) -> None:
@@ -84,60 +76,51 @@ class Effects(Protocol[WriterT]):
 
 
 class Sender(Generic[WriterT]):
-    """Of one producer, of messages that are given up after `patience_s`."""
+    """Of one producer, of messages that are given up after `patience_s`.
 
-    def __init__(self, layout: TopicLayout, effects: Effects[WriterT], patience_s: float) -> None:
+    `late_before`: what was sent before that time is late now; a function of the time.
+    """
+
+    def __init__(
+        self,
+        layout: TopicLayout,
+        effects: Effects[WriterT],
+        patience_s: float,
+        late_before: Callable[[float], float] | None = None,
+    ) -> None:
         self.router = Router(layout, effects.make)
         self._effects = effects
         self._patience_s = patience_s
+        self._late_before = late_before or (lambda now: now - patience_s)
+        self.batch_span_s = 0.0  # from the first message of a batch to its last, at most
         self._barriers: list[Barrier] = []  # at which somebody waits
-        self._opening: list[WriterT] = []  # whose first append is under way
 
     # --- what is sent ---------------------------------------------------------------------
 
     def send(self, message: PendingMessage) -> None:
-        """Appends a message, or holds it while its bucket is moving.
-
-        Raises DeliveryError when there is nothing to append it by, UncoveredHashError.
-        """
-        self.append(message, self.router.route(message.key))
-
-    def append(self, message: PendingMessage, writer: WriterT) -> None:
-        """The same, by the writer that the message was routed to."""
+        """Appends a message, or holds it while its bucket is moving. Raises UncoveredHashError."""
+        writer = self.router.route(message.key)
         if writer.lost:
             self.fail(message, SegmentMissingError(writer.lost))
-            return
-        if not writer.may_append:
+        elif not writer.open:
             writer.held.append(message)
-            return
-        if not writer.proven:
-            self._opening.append(writer)
-        try:
-            is_taken = self._effects.append(writer, message)
-        except ClientError as error:
-            self.fail(message, error)
-            return
-        if is_taken:
+        else:
+            waited_for = message if message.on_delivery is not None else None
+            begins = writer.append(
+                message.key, message.value, message.timestamp_ms, list(message.headers), waited_for
+            )
             for barrier in self._barriers:
                 barrier.appended(message, writer)
-        else:
-            writer.held.append(message)
-
-    def append_held(self, writer: WriterT) -> None:
-        """Appends what the writer held, if it is open."""
-        if writer.open:
-            messages = list(writer.held)
-            writer.held.clear()
-            for message in messages:
-                self.append(message, writer)
+            if writer.filling is not None and message.since:
+                writer.filling.since = min(writer.filling.since or message.since, message.since)
+            if begins:
+                self._effects.begun(writer)
 
     def send_on(self, messages: Iterable[PendingMessage]) -> None:
         """Appends messages that were taken before where the newest layout wants them."""
         for message in messages:
             try:
                 self.send(message)
-            except DeliveryError as error:
-                self.fail(message, error)
             except UncoveredHashError as error:  # whoever sent it cannot be raised to any more
                 self.fail(message, DeliveryError(str(error)))
 
@@ -147,33 +130,47 @@ class Sender(Generic[WriterT]):
         """A newer layout is known."""
         for writer in self.router.update(layout):
             writer.leaving_since = now
+            self._reclaim(writer)
         if layout.deleted:
             self.router.routes.clear()
+            for writer in self.router.writers():
+                if writer.trying is not None:
+                    self._fail_all(writer.drop_tried().messages(), self.gone())
 
     def fail(self, message: PendingMessage, error: ClientError) -> None:
         """The message is given up."""
-        self._done(message)
+        for barrier in self._barriers:
+            barrier.done(message)
         self._effects.failed(message, error)
 
-    def refused(self, writer: WriterT, message: PendingMessage, in_doubt: bool, now: float) -> None:
-        """Kafka refused an append as it does when the partition is sealed; the writer begins to
-        leave. `in_doubt` unless it was tried only once.
+    def refused(self, writer: WriterT, now: float) -> None:
+        """Kafka refused the batch as it does when the partition is sealed; the writer begins to
+        leave.
         """
-        writer.was_refused(message, in_doubt)
-        for barrier in self._barriers:
-            barrier.refused(message, writer)
+        writer.unanswered(in_doubt=False)
+        self._reclaim(writer)
         if writer.open:
             writer.leaving_since = now
             self.router.close(writer)
 
+    def unanswered(self, writer: WriterT, in_doubt: bool) -> None:
+        """Kafka did not take the batch, or may have; a writer that is open tries it again."""
+        writer.unanswered(in_doubt)
+        if not writer.open:  # its segment is sealed, so nothing that is tried from now on is stored
+            self._reclaim(writer)
+
+    def _reclaim(self, writer: WriterT) -> None:
+        first = writer.reported + 1
+        if writer.on_its_way and writer.trying is not None:
+            first += writer.trying.count
+        messages = writer.reclaim()
+        for barrier in self._barriers:
+            barrier.reclaimed(writer, first, messages)
+
     def advance(self) -> None:
         """Takes the steps that are due after whatever happened."""
-        if self._opening:
-            self._open_up()
         layout = self.router.layout
         for writer in list(self.router.leaving):
-            if not writer.outstanding:
-                writer.put_in_order()
             match writer.step(layout):
                 case Step.MOVE:
                     self._leave(writer)
@@ -184,14 +181,12 @@ class Sender(Generic[WriterT]):
                     self._fail_in_doubt(writer, "is gone")
                     self._leave(writer)
 
-    def resolved(self, writer: WriterT, found: Sequence[tuple[int, int]]) -> None:
-        """The sealed partition holds the first ones of the refused messages, with these offsets and
-        times.
-        """
-        there = writer.resolved(len(found))
-        for message, (offset, timestamp_ms) in zip(there, found, strict=True):
-            self._done(message)
-            self._effects.stored(writer, message, offset, timestamp_ms)
+    def resolved(self, writer: WriterT, is_stored: bool) -> None:
+        """The sealed partition has all the refused messages, or none of them."""
+        for message in writer.resolved(is_stored):
+            for barrier in self._barriers:
+                barrier.done(message)
+            self._effects.stored(writer, message)
 
     def unresolved(self, writer: WriterT, why: str) -> None:
         """What the sealed partition holds stays unknown."""
@@ -204,15 +199,6 @@ class Sender(Generic[WriterT]):
         else:
             self._effects.moved(writer, messages)
             self.send_on(messages)
-
-    def _open_up(self) -> None:
-        """Appends what was held for the first append of a writer, once that is reported."""
-        opening, self._opening = self._opening, []
-        for writer in opening:
-            if writer.outstanding and not writer.proven:
-                self._opening.append(writer)
-            else:
-                self.append_held(writer)
 
     def gone(self) -> TopicNotFoundError:
         """The error for a message to a topic that was deleted."""
@@ -233,25 +219,48 @@ class Sender(Generic[WriterT]):
 
     # --- what takes too long ------------------------------------------------------------------
 
-    def expire(self, writer: WriterT, now: float) -> None:
-        """Gives up what the writer has had in hand for too long."""
-        sent_by = writer.sent_by(now, self._patience_s)
-        late = [message for message in writer.held if message.since < sent_by]
-        if late:
-            rest = [message for message in writer.held if message.since >= sent_by]
-            writer.held.clear()
-            writer.held.extend(rest)
-        cause = writer.throttling(now, self._patience_s)
-        cause += f"; the last trouble with Kafka: {writer.trouble}" if writer.trouble else ""
-        for message in late:
-            why = f"a message to {writer.where} could not be sent in {self._patience_s:g} s{cause}"
-            self.fail(message, DeliveryError(why))
-        writer.put_in_order()
+    def expire(self, writer: WriterT, now: float, cause: str) -> None:
+        """Gives up what the writer has had in hand for too long. `cause`: the end of a sentence."""
+        sent_by = self._late_before(now)
+        begun_by = sent_by - self.batch_span_s
+        why = f"in {self._patience_s:g} s{cause}"
+        error = DeliveryError(f"a message to {writer.where} could not be sent {why}")
+        trying = writer.trying
+        if trying is not None and trying.since < begun_by:
+            self._fail_tried(writer, f"Kafka did not acknowledge it {why}", error)
+        late = [message for batch in writer.drop_untried(begun_by) for message in batch.messages()]
+        held = list(writer.held)
+        writer.held.clear()
+        writer.held.extend(message for message in held if message.since >= sent_by)
+        late += [message for message in held if message.since < sent_by]
+        self._fail_all(late, error)
         if writer.refused and not writer.resolving and writer.refused[0].since < sent_by:
             error = self._not_sealed(writer)
-            self._fail_all(
-                writer.forgo(sum(message.since < sent_by for message in writer.refused)), error
+            self._fail_all(writer.fail_refused(), error)
+
+    def give_up(self, writer: WriterT, why: str, error: ClientError) -> None:
+        """Gives up all that the writer has under way: with `error`, but for what is in doubt."""
+        if writer.trying is not None:
+            self._fail_tried(writer, why, error)
+        for batch in writer.drop_untried(math.inf):
+            self._fail_all(batch.messages(), error)
+
+    def reject(self, writer: WriterT, why: str) -> None:
+        """Kafka will never take the batch that was tried, for that reason."""
+        writer.unanswered(in_doubt=False)
+        self._fail_tried(writer, why, DeliveryError(f"a message to {writer.where}: {why}"))
+        if not writer.open:
+            self._reclaim(writer)
+
+    def _fail_tried(self, writer: WriterT, why: str, error: ClientError) -> None:
+        """With `error` where Kafka cannot have it."""
+        batch = writer.drop_tried()
+        if batch.in_doubt:
+            error = UnknownOutcomeError(
+                f"a message to {writer.where}: {why}; Kafka may have it or get it, so look before "
+                "you send it again"
             )
+        self._fail_all(batch.messages(), error)
 
     def reopen(self, now: float) -> None:
         """Lets writers go on that could not leave in time: no layout says that they must."""
@@ -271,17 +280,22 @@ class Sender(Generic[WriterT]):
             f"nodes{'; a message may have been stored before' if writer.in_doubt else ''}"
         )
 
-    def close(self) -> None:
-        """Gives up all that is in hand."""
+    def close(self, why: str) -> None:
+        """Gives up all that is in hand, since the producer ends."""
         closed = DeliveryError(
-            f"a message to topic://{self.router.layout.topic} was not sent: the producer was "
-            "closed; send it by another one"
+            f"a message to topic://{self.router.layout.topic} was not sent: {why}; send it by "
+            "another one"
         )
+        for writer in self.router.writers():
+            self.give_up(writer, why, closed)
         for writer in list(self.router.leaving):
-            self._fail_in_doubt(writer, "was not read yet")
+            if writer.in_doubt:
+                self._fail_in_doubt(writer, "was not asked yet")
             self._fail_all(self.router.leave(writer), closed)
         for writer in self.router.writers():
-            self._fail_all(self.router.renew(writer), closed)
+            held = list(writer.held)
+            writer.held.clear()
+            self._fail_all(held, closed)
 
     # --- what waits for it ----------------------------------------------------------------------
 
@@ -295,29 +309,21 @@ class Sender(Generic[WriterT]):
         finally:
             self._barriers.remove(barrier)
 
-    def _done(self, message: PendingMessage) -> None:
-        for barrier in self._barriers:
-            barrier.done(message)
-
 
 class Barrier:
     """What was sent before a moment and is not settled, for `flush`.
 
-    Made at that moment, of all writers that have not been left. What is stored is reported in the
-    order of the appends. So of what is under way a count for each writer tells, and the hot path
-    has nothing to note. What is held or refused is known one by one; it is followed to the writer
-    that it is appended to. What is refused, or given up, is reported in any order, but then the
-    writer is closed, or paused: nothing new comes after it, and all that it has under way is waited
-    for.
+    Made at that moment, of all writers that have not been left. A writer's appends are answered in
+    their order, so of what is under way a count for each writer tells, and the hot path has nothing
+    to note. What is in our hands is known one by one, and followed to the writer that takes it.
     """
 
     def __init__(self, writers: Iterable[PartitionWriter]) -> None:
         writers = list(writers)
         self._before = {writer: writer.appended for writer in writers if writer.outstanding}
         self._held = {held for writer in writers for held in (*writer.refused, *writer.held)}
-        # Of what was held then, the numbers of its appends, ascending.
+        # Of what was in our hands then, the numbers of its appends, ascending.
         self._followed: defaultdict[PartitionWriter, deque[int]] = defaultdict(deque)
-        self._closing: set[PartitionWriter] = set()  # writers of these that refuse
 
     @property
     def left(self) -> int:
@@ -330,28 +336,26 @@ class Barrier:
         """A message that was in our hands is the newest append of that writer."""
         if held in self._held:
             self._held.remove(held)
-            if writer in self._closing:  # it was opened again, with nothing under way
-                self._closing.remove(writer)
-                self._before.pop(writer, None)
-                self._followed[writer].clear()
             self._followed[writer].append(writer.appended)
 
-    def refused(self, held: PendingMessage, writer: PartitionWriter) -> None:
-        """The newest report of that writer refused a message, which is in our hands again."""
-        followed = self._followed[writer]
-        newest = max(self._before.get(writer, 0), followed[-1] if followed else 0)
-        if writer.reported <= newest:
-            self._closing.add(writer)
-        if writer in self._closing or (writer.paused and newest):
-            self._held.add(held)
+    def reclaimed(
+        self, writer: PartitionWriter, first: int, messages: Sequence[PendingMessage]
+    ) -> None:
+        """What that writer had appended, from that number on, is in our hands again."""
+        before, followed = self._before.get(writer, 0), self._followed.get(writer, ())
+        for number, message in enumerate(messages, first):
+            if number <= before or number in followed:
+                self._held.add(message)
+        if writer in self._before:
+            self._before[writer] = min(before, writer.appended)
+        if followed:
+            self._followed[writer] = deque(each for each in followed if each < first)
 
     def done(self, held: PendingMessage) -> None:
         """What was in our hands needs no append any more."""
         self._held.discard(held)
 
     def _left(self, writer: PartitionWriter) -> int:
-        if writer.paused or writer in self._closing:
-            return writer.outstanding
         followed = self._followed[writer]
         while followed and followed[0] <= writer.reported:
             followed.popleft()

@@ -40,7 +40,6 @@ from anabranch.core.errors import InvalidInputError
 from anabranch.core.log_rate_limit import LogRateLimit
 from anabranch.core.names import full_name
 from anabranch.core.subscriptions.subscription import DELIVERIES_MAX
-from anabranch.core.topics.entries import PRODUCER_HEADER
 from anabranch.wire.logging import get_logger
 
 _PREFIX: Final = "anabranch-dead-letter-"
@@ -290,9 +289,7 @@ class DeadLetterProducer:
     async def _send(self, where: str, raw: KafkaMessage, letter: DeadLetter) -> None:
         given: Any = raw.headers() or ()
         kept: list[tuple[str, Any]] = [
-            (name, content)
-            for name, content in given
-            if name != PRODUCER_HEADER and not name.startswith(_PREFIX)
+            (name, content) for name, content in given if not name.startswith(_PREFIX)
         ]
         made = self._producers.get(where)
         if made is None:

@@ -1,7 +1,7 @@
 """When a queue subscription has drained a sealed segment: by what its consumers do not receive.
 
 Where a controller can ask Kafka how far the share group is, it looks now and then, and needs none
-of this. Where it cannot (SASL by Kerberos or OAuth, or a Kafka before 4.1), it is concluded here.
+of this. Where it cannot (SASL by Kerberos, or a Kafka before 4.1), it is concluded here.
 Kafka gives every record of a share group to one member, locked for the lock duration; one that is
 not settled by then, or that is released, is given out again as long as somebody polls, until its
 delivery count is used up. So if a record is left of a sealed segment, which takes no new ones, then

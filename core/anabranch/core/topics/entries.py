@@ -19,8 +19,6 @@ from anabranch.core.topics.layout import SegmentLayout
 
 Headers = Sequence[tuple[str, bytes | None]]
 
-# By which a producer finds its own records again in a sealed segment; consumers need not show it.
-PRODUCER_HEADER: Final = "ab"
 SEGMENT_MIN: Final = "anabranch-segment-hash-min"
 SEGMENT_MAX: Final = "anabranch-segment-hash-max"
 ENTRY_MIN: Final = "anabranch-entry-hash-min"  # entry_hash_min of PIP-486

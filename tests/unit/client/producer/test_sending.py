@@ -1,10 +1,9 @@
-"""What a producer takes, hands to Kafka's client, waits for, and tells of each message."""
+"""What a producer takes, waits for, and tells of each message, with librdkafka's mock of Kafka."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -14,9 +13,8 @@ import pytest
 
 from anabranch import client as sdk
 from anabranch.client import DeadlineError, DeliveryError, DeliveryResult, ProducerSettings
-from anabranch.client._producer import dispatcher
+from anabranch.client._producer.batch import PendingMessage
 from anabranch.client._producer.messages import Callbacks
-from anabranch.client._producer.partition_writer import PendingMessage
 from support.mock_kafka import MockKafka
 from support.still_watch import lone_producer
 from support.waiting import WAIT_S, until
@@ -74,30 +72,7 @@ async def test_send_many_goes_on_where_it_stopped_once_there_is_room(kafka: Mock
         pairs = [(b"key-%d" % (number % 9), b"v" * (number % 100)) for number in range(2_000)]
         assert await producer.send_many(iter(pairs)) == 2_000
         await producer.flush(WAIT_S)
-        partitions = producer._dispatcher.router.writers()
-        assert sum(partition.acked_count for partition in partitions) == 2_000
-
-
-async def test_a_message_that_kafkas_client_has_no_room_for_fails_and_leaves_no_trace(
-    kafka: MockKafka, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise BufferError("Local: Queue full")
-
-    async with sending_to(kafka, sdk.ProducerSettings()) as producer:
-        await producer.send(b"first", b"key")
-        monkeypatch.setattr(producer._routes[b"key"], "produce", full)
-        with pytest.raises(sdk.BufferFullError, match="buffer_bytes_max"):
-            await producer.send(b"one", b"key")
-        for _ in range(2):
-            producer.send_nowait(b"two", b"key")
-        await producer.send_many([(b"key", b"three")])
-        with pytest.raises(sdk.DeliveryError, match=r"^3 messages failed"):
-            await producer.flush(WAIT_S)
-        assert (producer.under_way, producer._under_way.bytes) == (0, 0)
-        assert not producer._dispatcher.awaited
-        monkeypatch.undo()
-        await producer.send(b"goes on", b"key")
+        assert sum(each.messages for each in producer.stats()) == 2_000
 
 
 def _ways(producer: sdk.Producer) -> dict[str, Callable[[Any], Awaitable[Any]]]:
@@ -131,7 +106,6 @@ async def test_each_kind_of_key_is_taken_again_and_again_by_each_way_of_sending(
                     raise AssertionError(f"{name}, turn {turn}") from error
                 await producer.flush(WAIT_S)
         assert (producer.under_way, producer._under_way.bytes) == (0, 0)
-        assert not producer._dispatcher.awaited
 
 
 @pytest.mark.parametrize("key", [5, (b"key",)])
@@ -144,67 +118,10 @@ async def test_what_can_be_no_key_is_refused_alike_by_each_way_of_sending(
                 await send(key)
 
 
-async def test_a_fault_in_one_look_at_kafka_s_reports_leaves_nobody_waiting(
-    kafka: MockKafka, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with sending_to(kafka, sdk.ProducerSettings()) as producer:
-        poll = producer._dispatcher.poll
-        faults = [RuntimeError("the test says so") for _ in range(5)]
-
-        def faulty() -> None:
-            if faults:
-                raise faults.pop()
-            poll()
-
-        monkeypatch.setattr(producer._dispatcher, "poll", faulty)
-        assert (await asyncio.wait_for(producer.send(b"v", b"k"), WAIT_S / 2)).offset == 0
-        assert not faults
-
-
-# --- what becomes of what is under way when a producer is closed, with librdkafka's mock of Kafka
+# --- what becomes of what is under way when a producer is closed ---------------------------------
 
 
 _KEYS = [b"key-%d" % number for number in range(20)]
-
-
-class Told:
-    """A producer with something in flight to a Kafka that stands still; who is told what, where."""
-
-    def __init__(self, producer: sdk.Producer) -> None:
-        self.producer = producer
-        self.count: Counter[int] = Counter()
-        self.threads: set[threading.Thread] = set()
-        found, fail = producer._dispatcher, producer._dispatcher.failed
-
-        def failing(message: PendingMessage, error: sdk.ClientError) -> None:
-            self.threads.add(threading.current_thread())
-            fail(message, error)
-
-        found.failed = failing  # type: ignore[method-assign]
-
-    async def send(self, kafka: MockKafka) -> list[asyncio.Task[sdk.DeliveryResult]]:
-        """Sends which never end by themselves, each with another message that tells its end."""
-        await asyncio.gather(*[self.producer.send(b"first", key) for key in _KEYS])
-        kafka.stand_still()
-        for number in range(200):
-
-            def told(
-                _r: sdk.DeliveryResult | None, _e: Exception | None, number: int = number
-            ) -> None:
-                self.count[number] += 1
-
-            self.producer.send_nowait(b"in flight", _KEYS[number % 20], on_delivery=told)
-        sends = [asyncio.create_task(self.producer.send(b"in flight", key)) for key in _KEYS]
-        await until(lambda: self.producer.under_way == 200 + len(_KEYS))
-        return sends
-
-    async def ends(self, sends: list[asyncio.Task[sdk.DeliveryResult]]) -> None:
-        """Each was told once, on the thread of the event loop."""
-        outcomes = await asyncio.wait_for(asyncio.gather(*sends, return_exceptions=True), WAIT_S)
-        assert all(isinstance(each, sdk.DeliveryError) for each in outcomes)
-        assert self.count == Counter(range(200))
-        assert self.threads == {threading.current_thread()}
-        assert self.producer.under_way == 0
 
 
 async def end(producer: sdk.Producer, fails: bool) -> None:
@@ -215,36 +132,31 @@ async def end(producer: sdk.Producer, fails: bool) -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-async def test_the_end_of_its_block_ends_every_send(kafka: MockKafka, fails: bool) -> None:
+async def test_the_end_of_its_block_ends_each_send_and_flush(kafka: MockKafka, fails: bool) -> None:
     producer = await lone_producer(kafka.servers, sdk.ProducerSettings())
-    told = Told(producer)
-    sends = await told.send(kafka)
-    with pytest.raises(ZeroDivisionError if fails else sdk.DeadlineError):
-        await end(producer, fails)
-    await told.ends(sends)
+    await asyncio.gather(*[producer.send(b"first", key) for key in _KEYS])
+    kafka.stand_still()
+    told = Counter[int]()
+    for number in range(200):
 
+        def tell(*_: object, number: int = number) -> None:
+            told[number] += 1
 
-async def test_what_kafkas_client_does_not_report_in_time_is_failed_once_and_for_all(
-    kafka: MockKafka, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    producer = await lone_producer(kafka.servers, sdk.ProducerSettings())
-    told = Told(producer)
-    sends = await told.send(kafka)
-    producer.send_nowait(b"nobody waits", _KEYS[0])
+        producer.send_nowait(b"in flight", _KEYS[number % 20], on_delivery=tell)
+    sends = [asyncio.create_task(producer.send(b"in flight", key)) for key in _KEYS]
+    await until(lambda: producer.under_way == 200 + len(_KEYS))
     flushing = asyncio.create_task(producer.flush(600.0))
     await asyncio.sleep(0)
-    monkeypatch.setattr(dispatcher, "_LAST_REPORTS_S", 0.0)
-    for writer in producer._dispatcher.writers:
-        monkeypatch.setattr(writer, "poll", lambda _: 0)
-    with pytest.raises(sdk.ClientError):
-        await producer.close(0.1)
-    await told.ends(sends)
+    with pytest.raises(ZeroDivisionError if fails else sdk.DeadlineError):
+        await end(producer, fails)
+    outcomes = await asyncio.wait_for(asyncio.gather(*sends, return_exceptions=True), WAIT_S)
+    assert all(isinstance(each, sdk.DeliveryError) for each in outcomes)
     await asyncio.wait_for(flushing, WAIT_S)
-    await until(lambda: not any(t.name == "segment-writer-close" for t in threading.enumerate()))
-    await told.ends(sends)
+    assert told == Counter(range(200))
+    assert producer.under_way == 0
 
 
-# --- what a flush waits for while others go on sending, with librdkafka's mock of Kafka -----------
+# --- what a flush waits for while others go on sending --------------------------------------------
 
 
 async def test_a_flush_ends_with_what_was_sent_before_it_however_much_is_sent_meanwhile() -> None:

@@ -27,7 +27,6 @@ from anabranch.broker.cli.topics.words import count_of, full_of
 from anabranch.channel.kafka.connection import KafkaConnection, read_properties
 from anabranch.channel.segments.looks import strays as strays_of
 from anabranch.client import Client, Segment, TopicLayout
-from anabranch.core.topics.entries import PRODUCER_HEADER
 
 _READ_S_MAX: Final = 60.0
 _STRAYS_MAX: Final = 100_000
@@ -223,10 +222,9 @@ async def _send_on(client: Client, topic: str, found: list[Message]) -> None:
     """One after another, in the order of each partition."""
     async with await client.create_producer(topic) as producer:
         for message in found:
-            given: Any = message.headers() or []
-            headers = [pair for pair in given if pair[0] != PRODUCER_HEADER]
+            headers: Any = message.headers() or []
             time_ms = message.timestamp()[1]
-            event_time_ms = time_ms if time_ms > 0 else None  # librdkafka cannot send 0
+            event_time_ms = time_ms if time_ms >= 0 else None
             await producer.send(
                 message.value(), message.key(), headers=headers, event_time_ms=event_time_ms
             )

@@ -1,0 +1,313 @@
+"""`Appends`: a producer's batches on their way to Kafka: one request at a time to each broker.
+
+A request takes one batch of every bucket that its broker leads and that has something to send. So
+the number of buckets adds nothing but bytes: no connection, no thread, no request. Meanwhile
+messages gather, and the next request takes what there is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+from anabranch.client._errors import DeliveryError
+from anabranch.client._producer.batch import ProducerId, RecordBatch
+from anabranch.client._producer.leaders import Leaders, Spawn
+from anabranch.client._producer.outcomes import MOVED, AppendOutcome, outcome_of, refusal
+from anabranch.client._producer.partition_writer import PartitionWriter
+from anabranch.client._producer.sender import Sender
+from anabranch.client._producer.throttled import Throttled
+from anabranch.wire.errors import WireError
+from anabranch.wire.kafka import producing
+from anabranch.wire.kafka.link import KafkaLinks, LinkLostError
+from anabranch.wire.kafka.producing import KafkaNotYetError, ProducedPartition
+from anabranch.wire.kafka.protocol import Address
+from anabranch.wire.logging import get_logger
+
+_REQUEST_BYTES_MAX: Final = 8 * 1024 * 1024  # of values, about
+_KAFKA_MS_MAX: Final = 8_000  # which Kafka may wait for its followers
+_ANSWER_S_MAX: Final = 10.0
+_AGAIN_S: Final = 0.005
+_AGAIN_S_MAX: Final = 0.5
+
+_logger = get_logger(__name__)
+
+
+class Told(Protocol):
+    """Who hears what became of batches."""
+
+    def acked(
+        self, writer: PartitionWriter, batch: RecordBatch, produced: ProducedPartition
+    ) -> None:
+        """Kafka has the batch."""
+
+    def answered(self) -> None:
+        """A request was answered; all that it leads to was done."""
+
+
+class Appends:
+    """Of one sender. `linger_s`: how long a batch waits for company."""
+
+    def __init__(
+        self,
+        sender: Sender[PartitionWriter],
+        links: KafkaLinks,
+        told: Told,
+        spawn: Spawn,
+        now: Callable[[], float],
+        linger_s: float,
+    ) -> None:
+        self.throttled = Throttled()
+        self.leaders = Leaders(links, spawn, self._leaders_told, now)
+        self._sender = sender
+        self._links = links
+        self._told = told
+        self._spawn = spawn
+        self._now = now
+        self._linger_s = linger_s
+        self._loop = asyncio.get_running_loop()
+        self._id: ProducerId | None = None
+        self._identifying = False
+        self._lingering: deque[tuple[float, PartitionWriter]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        # By the broker that leads it, whoever has something to send; None: not known who leads.
+        self._due: dict[Address | None, dict[PartitionWriter, None]] = {}
+        self._busy: set[Address] = set()
+        self._paused: set[PartitionWriter] = set()  # to be tried again in a moment
+        self._is_ended = False
+
+    async def start(self, topics: list[str]) -> None:
+        """Learns who leads those topics, gets a producer id, and connects to the leaders.
+
+        Best effort: what failed is done again by the first append.
+        """
+        self._identify()
+        await self.leaders.ready(topics)
+        links = [self._links.link(address) for address in self.leaders.brokers()]
+        await asyncio.gather(*[each.connect(_ANSWER_S_MAX) for each in links])
+
+    def take_over(self, writers: Iterable[PartitionWriter]) -> None:
+        """Sends what these writers have, whose answers on another event loop never come."""
+        for writer in writers:
+            self._sender.unanswered(writer, in_doubt=writer.on_its_way)
+            self._make_due(writer)
+        self._sender.advance()
+        self._send_all()
+
+    def end(self) -> None:
+        """Sends nothing more."""
+        self._is_ended = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._lingering.clear()
+        self._due.clear()
+
+    def begun(self, writer: PartitionWriter) -> None:
+        """Has a new batch sent when it has lingered, or at once where one waits before it."""
+        now = self._now()
+        if writer.filling is not None and not writer.filling.since:
+            writer.filling.since = now
+        if writer.full:
+            self._make_due(writer)
+        self._lingering.append((now + self._linger_s, writer))
+        self._look_in(0.0 if writer.full else self._linger_s)
+
+    def hurry(self) -> None:
+        """Sends what lingers."""
+        while self._lingering:
+            writer = self._lingering.popleft()[1]
+            writer.cut()
+            self._make_due(writer)
+        self._send_all()
+
+    def _look_in(self, after_s: float) -> None:
+        """Looks after so many seconds at the latest."""
+        if self._timer is not None:
+            if self._timer.when() <= self._loop.time() + after_s:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_later(after_s, self._send_lingering)
+
+    def _send_lingering(self) -> None:
+        self._timer = None
+        now = self._now()
+        while self._lingering and self._lingering[0][0] <= now:
+            self._make_due(self._lingering.popleft()[1])
+        if self._lingering:
+            self._look_in(max(0.0005, self._lingering[0][0] - now))
+        self._send_all()
+
+    # --- which batches are sent -----------------------------------------------------------
+
+    def _make_due(self, writer: PartitionWriter) -> None:
+        if writer.has_more and not writer.lost and writer not in self._paused:
+            led = self.leaders.of(writer.segment.kafka_topic, writer.bucket)
+            if led is not None:
+                writer.copies = led.copies
+            elif writer.segment.kafka_topic in self.leaders.refused:
+                self.leaders.ask([writer.segment.kafka_topic])
+            self._due.setdefault(None if led is None else led.address, {})[writer] = None
+
+    def _leaders_told(self) -> None:
+        for writer in self._due.get(None, ()):
+            code = self.leaders.refused.get(writer.segment.kafka_topic)
+            if code is not None:
+                self._give_up(writer, refusal(code, ""))
+        due, self._due = self._due, {}
+        for writers in due.values():  # somebody else may lead them by now
+            for writer in writers:
+                self._make_due(writer)
+        self._send_all()
+        self._told.answered()
+
+    def _send_all(self) -> None:
+        for address in list(self._due):
+            if address is not None and address not in self._busy:
+                self._send(address)
+
+    def _send(self, address: Address) -> None:
+        """Sends what is due to that broker, as one request."""
+        due, taken, size = self._due.get(address, {}), {}, 0
+        for writer in list(due):
+            if size >= _REQUEST_BYTES_MAX:
+                break
+            if not writer.has_more or writer.lost:
+                del due[writer]
+            elif self._has_id(writer) and (batch := writer.take()) is not None:
+                del due[writer]
+                taken[writer] = batch
+                size += len(batch.data)
+        if not due:
+            self._due.pop(address, None)
+        if taken and not self._is_ended:
+            self._busy.add(address)
+            self._spawn(self._append(address, taken))
+
+    def _has_id(self, writer: PartitionWriter) -> bool:
+        if writer.producer is None:
+            if self._id is not None and self._id == writer.former:
+                self._id = None
+            if self._id is None:
+                self._identify()
+            writer.producer = self._id
+        return writer.producer is not None
+
+    def _identify(self) -> None:
+        if not self._identifying:
+            self._identifying = True
+            self._spawn(self._get_id())
+
+    async def _get_id(self) -> None:
+        pause_s = _AGAIN_S
+        try:
+            while not self._is_ended:
+                try:
+                    self._id = ProducerId(*await self._links.producer_id(_ANSWER_S_MAX))
+                    return
+                except (OSError, KafkaNotYetError) as error:
+                    _logger.debug("producer.id_not_told", why=str(error))
+                except WireError as error:
+                    self._reject_all(str(error))
+                    pause_s = _AGAIN_S_MAX
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _AGAIN_S_MAX)
+        finally:
+            self._identifying = False
+            self._send_all()
+
+    def _reject_all(self, why: str) -> None:
+        """Fails what waits for a producer id that Kafka does not give."""
+        for writers in list(self._due.values()):
+            for writer in list(writers):
+                if writer.producer is None:
+                    self._give_up(writer, why)
+        self._told.answered()
+
+    def _give_up(self, writer: PartitionWriter, why: str) -> None:
+        error = DeliveryError(f"a message to {writer.where}: {why}")
+        self._sender.give_up(writer, why, error)
+
+    # --- what becomes of them -------------------------------------------------------------
+
+    async def _append(self, address: Address, taken: dict[PartitionWriter, RecordBatch]) -> None:
+        places = {(writer.segment.kafka_topic, writer.bucket): writer for writer in taken}
+        batches: dict[str, list[tuple[int, bytes | bytearray]]] = {}
+        for (topic, bucket), writer in places.items():
+            batches.setdefault(topic, []).append((bucket, taken[writer].data))
+        throttle_s, in_doubt = 0.0, True
+        try:
+            body = producing.produce_request(batches, _KAFKA_MS_MAX)
+            reader = await self._links.link(address).ask(
+                producing.PRODUCE, producing.PRODUCE_VERSION, body, _ANSWER_S_MAX
+            )
+            found = producing.read_produced(reader)
+            throttle_s = found.throttle_ms / 1000
+            self.throttled.note(self._now(), throttle_s)
+            for produced in found.partitions:
+                told = places.pop((produced.topic, produced.partition), None)
+                if told is not None and told.trying is taken[told]:
+                    self._take(told, taken[told], produced)
+        except (OSError, WireError) as error:
+            in_doubt = not isinstance(error, LinkLostError) or error.was_written
+            self.leaders.forget_broker(address)
+        finally:
+            for writer in places.values():  # Kafka did not answer for these
+                if writer.trying is taken[writer]:
+                    self._try_again(writer, in_doubt)
+            if throttle_s > 0 and not self._is_ended:
+                self._loop.call_later(throttle_s, self._free, address)
+            else:
+                self._busy.discard(address)
+        self._sender.advance()
+        now = self._now()
+        for writer in taken:
+            filling = writer.filling
+            has_lingered = filling is not None and filling.since + self._linger_s <= now
+            if has_lingered or writer.full or writer.trying is not None:
+                self._make_due(writer)
+        self._send_all()
+        self._told.answered()
+
+    def _free(self, address: Address) -> None:
+        """Kafka listens to us again."""
+        self._busy.discard(address)
+        if not self._is_ended:
+            self._send_all()
+
+    def _take(
+        self, writer: PartitionWriter, batch: RecordBatch, produced: ProducedPartition
+    ) -> None:
+        code = produced.error
+        if code in MOVED:
+            self.leaders.forget(writer.segment.kafka_topic)
+        match outcome_of(code):
+            case AppendOutcome.STORED:
+                writer.acked()
+                self._told.acked(writer, batch, produced)
+            case AppendOutcome.SEALED:
+                self._sender.refused(writer, self._now())
+            case AppendOutcome.NOT_YET:
+                self._try_again(writer, in_doubt=False)
+            case AppendOutcome.IN_DOUBT:
+                self._try_again(writer, in_doubt=True)
+            case AppendOutcome.STRANGER:
+                writer.estranged()
+            case AppendOutcome.REJECTED:
+                self._sender.reject(writer, refusal(code, produced.message))
+
+    def _try_again(self, writer: PartitionWriter, in_doubt: bool) -> None:
+        """After a moment, which grows."""
+        tries = writer.trying.tries if writer.trying is not None else 1
+        self._sender.unanswered(writer, in_doubt)
+        if writer.open and not self._is_ended:
+            self._paused.add(writer)
+            pause_s = min(_AGAIN_S * 2 ** min(tries - 1, 10), _AGAIN_S_MAX)
+            self._loop.call_later(pause_s, self._go_on, writer)
+
+    def _go_on(self, writer: PartitionWriter) -> None:
+        self._paused.discard(writer)
+        if not self._is_ended:
+            self._make_due(writer)
+            self._send_all()

@@ -1,0 +1,151 @@
+"""`Leaders`: which Kafka broker leads each partition of a topic's segments, as Kafka told last."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Collection, Coroutine
+from typing import Any, Final
+
+import msgspec
+
+from anabranch.wire.errors import WireError
+from anabranch.wire.kafka.link import KafkaLinks
+from anabranch.wire.kafka.metadata import KafkaMetadata, TopicMetadata
+from anabranch.wire.kafka.producing import KafkaCode
+from anabranch.wire.kafka.protocol import Address
+from anabranch.wire.logging import get_logger
+
+Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+
+_ASK_S_MAX: Final = 5.0
+_AGAIN_S: Final = 0.005
+_AGAIN_S_MAX: Final = 0.5
+_PASSING: Final = frozenset({KafkaCode.LEADER_NOT_AVAILABLE, KafkaCode.REQUEST_TIMED_OUT})
+
+_logger = get_logger(__name__)
+
+
+class Led(msgspec.Struct, frozen=True):
+    """A partition: who leads it, and how many copies there are."""
+
+    address: Address
+    copies: int
+
+
+class Leaders:
+    """Asks Kafka for what is wanted until it has told; `told` is called after each answer.
+
+    `missing`: topics that Kafka says it does not have, each since when. `refused`: those of which
+    it will not tell, with its error.
+    """
+
+    def __init__(
+        self,
+        links: KafkaLinks,
+        spawn: Spawn,
+        told: Callable[[], None],
+        now: Callable[[], float],
+    ) -> None:
+        self.links = links
+        self.missing: dict[str, float] = {}
+        self.refused: dict[str, int] = {}
+        self._spawn = spawn
+        self._told = told
+        self._now = now
+        self._led: dict[str, dict[int, Led]] = {}
+        self._wanted: set[str] = set()
+        self._more = asyncio.Event()  # something is wanted that was not
+        self._asking: asyncio.Task[None] | None = None
+
+    def of(self, topic: str, partition: int) -> Led | None:
+        """Who leads a partition; None until Kafka has told, which it is asked for."""
+        found = self._led.get(topic, {}).get(partition)
+        if found is None and topic not in self.refused:
+            self.ask([topic])
+        return found
+
+    def knows(self, topic: str) -> bool:
+        """Whether Kafka has told of that topic."""
+        return topic in self._led
+
+    def brokers(self) -> set[Address]:
+        """All that lead something here."""
+        return {led.address for each in self._led.values() for led in each.values()}
+
+    def forget(self, topic: str) -> None:
+        """Asks for a topic anew, because what Kafka told is out of date."""
+        self._led.pop(topic, None)
+        self.ask([topic])
+
+    def forget_broker(self, address: Address) -> None:
+        """The same for all that this broker leads."""
+        gone = [
+            topic
+            for topic, each in self._led.items()
+            if any(led.address == address for led in each.values())
+        ]
+        for topic in gone:
+            self.forget(topic)
+
+    def keep(self, topics: Collection[str]) -> None:
+        """Forgets all topics but these."""
+        for known in (self._led, self.missing, self.refused):
+            for topic in known.keys() - set(topics):
+                del known[topic]
+        self._wanted.intersection_update(topics)
+
+    def ask(self, topics: Collection[str]) -> None:
+        """Asks for these topics, soon."""
+        if not self._wanted.issuperset(topics):
+            self._more.set()
+        self._wanted.update(topics)
+        if self._asking is None and self._wanted:
+            self._asking = self._spawn(self._ask())
+
+    async def ready(self, topics: Collection[str]) -> None:
+        """Returns when Kafka has told of all these topics, or will not."""
+        self.ask(topics)
+        if self._asking is not None:
+            await asyncio.wait([self._asking])
+
+    async def _ask(self) -> None:
+        pause_s = _AGAIN_S
+        try:
+            while self._wanted:
+                topics, self._wanted = self._wanted, set()
+                self._more.clear()
+                try:
+                    self._learn(topics, await self.links.metadata(topics, _ASK_S_MAX))
+                except (OSError, WireError) as error:
+                    self._wanted |= topics
+                    _logger.debug("producer.leaders_not_told", why=str(error))
+                self._told()
+                if self._wanted:
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(pause_s):
+                            await self._more.wait()
+                    pause_s = min(2 * pause_s, _AGAIN_S_MAX)
+        finally:
+            self._asking = None
+
+    def _learn(self, topics: Collection[str], found: KafkaMetadata) -> None:
+        for topic in topics:
+            told = found.topics.get(topic, int(KafkaCode.UNKNOWN_TOPIC_OR_PARTITION))
+            if isinstance(told, TopicMetadata):
+                self.missing.pop(topic, None)
+                self.refused.pop(topic, None)
+                self._led[topic] = {
+                    number: Led(found.brokers[each.leader], each.replicas)
+                    for number, each in told.partitions.items()
+                    if each.leader in found.brokers
+                }
+                if len(self._led[topic]) < len(told.partitions):
+                    self._wanted.add(topic)
+            elif told == KafkaCode.UNKNOWN_TOPIC_OR_PARTITION:
+                self.missing.setdefault(topic, self._now())
+                self._wanted.add(topic)
+            elif told in _PASSING:
+                self._wanted.add(topic)
+            else:
+                self.refused[topic] = told
