@@ -45,13 +45,18 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """One row of the table."""
+    """One row of the table.
+
+    `on_one`: it runs on one broker of Kafka, however many the others have. Several would measure
+    nothing more, or it makes a Kafka of its own, or too many partitions.
+    """
 
     name: str
     what: str
     goal: str  # in words
     peer: str  # Apache Pulsar 5.0.0-M1, three brokers, a machine of the kind this is built on
     run: Callable[[Place], Measured]
+    on_one: bool = False
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:

@@ -32,7 +32,7 @@ class Place:
     def __init__(self, quick: bool = False, brokers: int = 1, copies: int | None = None) -> None:
         self.quick = quick
         self.brokers = brokers
-        self._copies = copies or (3 if brokers > 1 else 1)
+        self.copies = copies or (3 if brokers > 1 else 1)
         self.folder = Path(tempfile.mkdtemp(prefix="bench-"))
         self._kafka: EmbeddedKafka | KafkaBrokers | None = None
         self._nodes: list[NodeProcess] = []
@@ -69,7 +69,8 @@ class Place:
     def topics(self) -> Topics:
         """Fresh topics of their own."""
         topics = Topics(f"bench-{self.number()}.")
-        ensure_topics(self.connection, topics, TopicSettings(), _MAKE_S)
+        wanted = TopicSettings(self.copies, in_sync(self.copies))
+        ensure_topics(self.connection, topics, wanted, _MAKE_S)
         return topics
 
     @property
@@ -113,7 +114,7 @@ class Place:
             self.folder,
             _QUIET,
             f"topicPrefix={prefix}",
-            *_copied(self._copies),
+            *_copied(self.copies),
             *settings,
             secured=secured,
         )
@@ -124,8 +125,13 @@ class Place:
         self._nodes.remove(node)
 
 
+def in_sync(copies: int) -> int:
+    """How many of so many copies must be in sync for an append."""
+    return max(1, copies - 1)
+
+
 def _copied(copies: int) -> tuple[str, ...]:
-    return (f"replicationFactor={copies}", f"minInsyncReplicas={max(1, copies - 1)}")
+    return (f"replicationFactor={copies}", f"minInsyncReplicas={in_sync(copies)}")
 
 
 def resident_mb(pid: int, which: str = "VmRSS") -> float:

@@ -63,13 +63,14 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def save(rows: Sequence[Row], quick: bool) -> Path:
+def save(rows: Sequence[Row], quick: bool, brokers: int) -> Path:
     """Writes JSON and a plot; the JSON's path."""
     RESULTS.mkdir(exist_ok=True)
     name = time.strftime("%Y%m%d-%H%M%S")
     content: dict[str, Any] = {
         "at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "quick": quick,
+        "brokers": brokers,
         "machine": {
             "processors": os.cpu_count(),
             "processor": platform.processor() or platform.machine(),
@@ -91,6 +92,7 @@ def _entry(row: Row) -> dict[str, Any]:
         "what": figure.what,
         "goal_in_words": figure.goal,
         "peer": figure.peer,
+        "on_one_broker": figure.on_one,
     }
     if isinstance(found, str):
         return entry | {"not_measured": found}

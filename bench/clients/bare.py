@@ -39,7 +39,7 @@ from bench.clients.load import (
     stamp,
     stamped,
 )
-from bench.place import Place
+from bench.place import Place, in_sync
 
 _DEADLINE_S = 60.0
 _FETCH_BYTES = 16 * 1024 * 1024
@@ -78,6 +78,8 @@ class BareKafka:
 
     def __init__(self, place: Place) -> None:
         self._place = place
+        self.copies = place.copies
+        self.connection = place.connection
         self._address: dict[str, Any] = {
             "bootstrap.servers": place.kafka.bootstrap_servers,
             "log_level": 3,
@@ -98,10 +100,11 @@ class BareKafka:
     def topic(self, partitions: int) -> str:
         """A fresh topic with one message in each partition, so that each is known to be led.
 
-        Without that, librdkafka may lose the first messages (`_producer.partition_writer`).
+        librdkafka may lose the first messages of a partition that nobody leads yet.
         """
         name = self.new_name()
-        self.admin.create_topics([NewTopic(name, partitions, 1)])[name].result(_DEADLINE_S)
+        new = self.new_topic(name, partitions)
+        self.admin.create_topics([new])[name].result(_DEADLINE_S)
         producer = self.producer()
         for number in range(partitions):
             producer.produce(name, VALUE, partition=number)
@@ -113,8 +116,13 @@ class BareKafka:
         self._made.append(f"bench-bare-{self._place.number()}")
         return self._made[-1]
 
+    def new_topic(self, name: str, partitions: int, **settings: str) -> NewTopic:
+        """One to be made, with as many copies as nodes give to segments."""
+        config = {"min.insync.replicas": str(in_sync(self.copies)), **settings}
+        return NewTopic(name, partitions, self.copies, config=config)
+
     def producer(self, **settings: Any) -> Producer:
-        return Producer({**_PRODUCER, **self._address, **settings})
+        return producer_of(self._place.kafka.bootstrap_servers, **settings)
 
     def consumer(self, **settings: Any) -> Consumer:
         return Consumer({**_CONSUMER, **self._address, **settings})
@@ -134,10 +142,15 @@ class BareKafka:
         return ShareConsumer({**_SHARE, **self._address, "group.id": group})
 
 
+def producer_of(bootstrap_servers: str, **settings: Any) -> Producer:
+    """The bare producer that the SDK is compared with."""
+    return Producer({**_PRODUCER, "bootstrap.servers": bootstrap_servers, **settings})
+
+
 # --- throughput -----------------------------------------------------------------------------
 
 
-class _Delivered:
+class Delivered:
     """Counts delivery reports, and remembers a failure."""
 
     def __init__(self) -> None:
@@ -156,7 +169,7 @@ class _Delivered:
 
 def produce_each(kafka: BareKafka, topic: str, count: int) -> float:
     """Messages per second by `produce`, from the first call to the last report."""
-    producer, delivered = kafka.producer(), _Delivered()
+    producer, delivered = kafka.producer(), Delivered()
     producer.list_topics(topic, _DEADLINE_S)
     produce, poll = producer.produce, producer.poll
     began = time.perf_counter()
@@ -177,7 +190,7 @@ def produce_each(kafka: BareKafka, topic: str, count: int) -> float:
 
 def produce_batches(kafka: BareKafka, topic: str, count: int) -> float:
     """The same by `produce_batch`, a thousand at a time, the lists made beforehand."""
-    producer, delivered = kafka.producer(), _Delivered()
+    producer, delivered = kafka.producer(), Delivered()
     producer.list_topics(topic, _DEADLINE_S)
     batches = [
         [{"value": VALUE, "key": key} for key in KEYS[at : at + BATCH]]

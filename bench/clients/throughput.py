@@ -33,7 +33,7 @@ def produce_each(place: Place) -> Measured:
 
 def produce_many(place: Place) -> Measured:
     """`send_many` against `produce_batch`."""
-    return _produce(place, _many, bare.produce_batches, 0.7)
+    return _produce(place, _many, bare.produce_batches, 0.8)
 
 
 async def _one_by_one(producer: Producer, count: int) -> None:

@@ -1,5 +1,6 @@
-"""What a split, or a relocation, does to the messages of its keys: from sending to ack, and to
-receiving.
+"""Pauses that a split, a merge or a relocation makes for messages of its keys.
+
+Each message is followed from the time at which it was due to its acknowledgement and its receipt.
 """
 
 from __future__ import annotations
@@ -23,20 +24,22 @@ from bench.figure import Measured, spread
 from bench.place import Place
 from bench.topics.topic_under_test import TopicUnderTest
 
-_RATE = 2_000
+RATE = 200  # messages a second
+FAST = 2_000
 _PRODUCERS = 2
 _SEGMENTS = 4
-_SPLITS = 20
-_APART_S = 0.5  # from the end of a split to the next one
-_AROUND_S = 0.2  # of a split, belongs to it
+_CHANGES = 20
+_APART_S = 3.0  # from the end of a change to the next one
+_APART_BY_TURNS_S = 0.5  # the same of relocations and splits
+_AROUND_S = 0.2  # of a change, belongs to it
 _DEADLINE_S = 30.0
 _TICK_S = 0.001
 _AT_ONCE = 500  # messages at most in a tick: whoever is behind must let the consumer live, too
-_GOAL_ACK_MS = 25.0
-_GOAL_RECEIVE_MS = 60.0
 _GOAL_RELOCATION = 1.5  # times a split
 _BROKERS = (1, 2)
 _RING = [segment_hash(hash32(key)) for key in KEYS]
+
+Pick = Callable[[list[float]], float]
 
 # Calls back with each value that arrives, until it is cancelled.
 Consume = Callable[[Client, TopicUnderTest, Callable[[bytes], None]], Awaitable[None]]
@@ -58,12 +61,14 @@ Disturb = Callable[[TopicUnderTest, "Traffic", bool], Awaitable[None]]
 class Traffic:
     """Every message: when it was due, sent, acknowledged and received; two producers send."""
 
-    def __init__(self) -> None:
+    def __init__(self, rate: int) -> None:
+        self.rate = rate  # messages a second
         self.due = array("d")
         self.sent = array("d")
         self.acked = array("d")
         self.received = array("d")
         self.splits: list[Change] = []
+        self.merges: list[Change] = []
         self.relocations: list[Change] = []
         self._orders: dict[int, list[int]] = {}
         self._failure: Exception | None = None
@@ -116,11 +121,11 @@ class Traffic:
             for change in changes
         ]
 
-    def calm_ms(self, until: array[float]) -> list[float]:
-        """The same part of the ring just before each split, for as long."""
+    def calm_ms(self, until: array[float], changes: Iterable[Change]) -> list[float]:
+        """The same part of the ring just before each change, for as long."""
         return [
-            self._worst(until, split, 2 * split.began - split.ended - _AROUND_S, split.began - 0.05)
-            for split in self.splits
+            self._worst(until, each, 2 * each.began - each.ended - _AROUND_S, each.began - 0.05)
+            for each in changes
         ]
 
     def _worst(self, until: array[float], change: Change, low: float, high: float) -> float:
@@ -134,22 +139,32 @@ class Traffic:
         return 1000 * max(took)
 
 
-def ack(place: Place) -> Measured:
-    """The producer's part of the run with a stream consumer."""
-    traffic = _with_stream(place)
-    return _judged(traffic, traffic.acked, _GOAL_ACK_MS)
+def ack(place: Place, rate: int = RATE) -> Measured:
+    """The producer's part of the run with a stream consumer: the median of all changes."""
+    traffic = _with_stream(place, rate)
+    return _judged(traffic, traffic.acked, statistics.median, _goal_ms(place, 25.0, 100.0))
 
 
-def stream(place: Place) -> Measured:
+def ack_worst(place: Place) -> Measured:
+    """The worst change of all."""
+    traffic = _with_stream(place, RATE)
+    return _judged(traffic, traffic.acked, max, _goal_ms(place, 25.0, 250.0))
+
+
+def stream(place: Place, rate: int = RATE) -> Measured:
     """The stream consumer's part of it."""
-    traffic = _with_stream(place)
-    return _judged(traffic, traffic.received, _GOAL_RECEIVE_MS)
+    traffic = _with_stream(place, rate)
+    return _judged(traffic, traffic.received, statistics.median, _goal_ms(place, 60.0, 150.0))
 
 
-def queue(place: Place) -> Measured:
+def queue(place: Place, rate: int = RATE) -> Measured:
     """The same traffic with a queue consumer instead."""
-    traffic = _with_queue(place)
-    return _judged(traffic, traffic.received, _GOAL_RECEIVE_MS)
+    traffic = _with_queue(place, rate)
+    return _judged(traffic, traffic.received, statistics.median, _goal_ms(place, 60.0, 200.0))
+
+
+def _goal_ms(place: Place, on_one: float, on_three: float) -> float:
+    return on_one if place.brokers == 1 else on_three
 
 
 def relocation(place: Place) -> Measured:
@@ -157,7 +172,7 @@ def relocation(place: Place) -> Measured:
     two brokers of Kafka of its own and one copy of all: each goes from one to the other.
     """
     with Place(place.quick, len(_BROKERS), copies=1) as of_two:
-        traffic = Traffic()
+        traffic = Traffic(FAST)
         _run(of_two, traffic, _stream, traffic.take, _split_and_relocate)
     worst = traffic.worst_ms(traffic.acked, traffic.relocations)
     beside = traffic.worst_ms(traffic.acked, traffic.splits)
@@ -174,7 +189,7 @@ def relocation(place: Place) -> Measured:
             "worst_of_each_split": spread(beside),
             "relocation_ms": _took_ms(traffic.relocations),
             "split_ms": _took_ms(traffic.splits),
-            "messages_per_s": _RATE,
+            "messages_per_s": traffic.rate,
         },
     )
 
@@ -183,27 +198,32 @@ def _took_ms(changes: Iterable[Change]) -> dict[str, float]:
     return spread([1000 * (each.ended - each.began) for each in changes])
 
 
-def _judged(traffic: Traffic, until: array[float], goal_ms: float) -> Measured:
-    worst = traffic.worst_ms(until, traffic.splits)
-    value = statistics.median(worst)
+def _judged(traffic: Traffic, until: array[float], pick: Pick, goal_ms: float) -> Measured:
+    kinds = {"split": traffic.splits, "merge": traffic.merges}
+    changes = [each for found in kinds.values() for each in found]
+    worst, calm = traffic.worst_ms(until, changes), traffic.calm_ms(until, changes)
+    value = pick(worst)
     return Measured(
         value,
         "ms",
         value,
         goal_ms,
+        floor=pick(calm),
+        floor_what="the worst of the same keys just before each change, for as long",
         details={
-            "worst_of_each_split": spread(worst),
-            "worst_just_before": spread(traffic.calm_ms(until)),
-            "split_ms": _took_ms(traffic.splits),
-            "messages_per_s": _RATE,
+            "worst_of_each_change": spread(worst),
+            "worst_just_before": spread(calm),
+            **{f"worst_of_each_{name}": traffic.worst_ms(until, kinds[name]) for name in kinds},
+            **{f"{name}_ms": _took_ms(found) for name, found in kinds.items()},
+            "messages_per_s": traffic.rate,
         },
     )
 
 
 @cache
-def _with_stream(place: Place) -> Traffic:
-    traffic = Traffic()
-    _run(place, traffic, _stream, traffic.take, _split_often)
+def _with_stream(place: Place, rate: int) -> Traffic:
+    traffic = Traffic(rate)
+    _run(place, traffic, _stream, traffic.take, _split_and_merge)
     return traffic
 
 
@@ -216,7 +236,7 @@ async def _stream(client: Client, topic: TopicUnderTest, take: Callable[[bytes],
         consumer.acknowledge(batch)
 
 
-def _with_queue(place: Place) -> Traffic:
+def _with_queue(place: Place, rate: int) -> Traffic:
     async def consume(client: Client, topic: TopicUnderTest, take: Callable[[bytes], None]) -> None:
         consumer = await client.subscribe_queue(topic.name, "queue")
         while True:
@@ -224,8 +244,8 @@ def _with_queue(place: Place) -> Traffic:
                 take(message.value)
             consumer.acknowledge_all()
 
-    traffic = Traffic()
-    _run(place, traffic, consume, traffic.take_any_order, _split_often)
+    traffic = Traffic(rate)
+    _run(place, traffic, consume, traffic.take_any_order, _split_and_merge)
     return traffic
 
 
@@ -256,7 +276,7 @@ async def _traffic(
             producers = [await client.create_producer(topic.name) for _ in range(_PRODUCERS)]
             over = asyncio.Event()
             sending = group.create_task(_send(producers, traffic, over))
-            await _until(lambda: min(traffic.received[:_RATE], default=math.inf) < math.inf)
+            await _until(lambda: min(traffic.received[: traffic.rate], default=math.inf) < math.inf)
             await asyncio.sleep(1.0)
             await disturb(topic, traffic, place.quick)
             over.set()
@@ -276,26 +296,28 @@ async def _send(producers: list[Producer], traffic: Traffic, over: asyncio.Event
     while not over.is_set():
         for _ in range(_AT_ONCE):
             number = len(traffic.due)
-            if (due := began + number / _RATE) > time.perf_counter():
+            if (due := began + number / traffic.rate) > time.perf_counter():
                 break
             turn = number + number // len(KEYS)
             traffic.send(producers[turn % len(producers)], due)
         await asyncio.sleep(_TICK_S)
 
 
-async def _split_often(topic: TopicUnderTest, traffic: Traffic, quick: bool) -> None:
-    for _ in range(_SPLITS // 4 if quick else _SPLITS):
+async def _split_and_merge(topic: TopicUnderTest, traffic: Traffic, quick: bool) -> None:
+    for _ in range((_CHANGES // 4 if quick else _CHANGES) // 2):
         traffic.splits.append(await asyncio.to_thread(_change, topic, topic.split))
+        await asyncio.sleep(_APART_S)
+        traffic.merges.append(await asyncio.to_thread(_merge_newest, topic))
         await asyncio.sleep(_APART_S)
 
 
 async def _split_and_relocate(topic: TopicUnderTest, traffic: Traffic, quick: bool) -> None:
-    for number in range(_SPLITS // 4 if quick else _SPLITS):
+    for number in range(_CHANGES // 4 if quick else _CHANGES):
         relocate = partial(topic.relocate, off=_BROKERS[number % len(_BROKERS)])
         traffic.relocations.append(await asyncio.to_thread(_change, topic, relocate))
-        await asyncio.sleep(_APART_S)
+        await asyncio.sleep(_APART_BY_TURNS_S)
         traffic.splits.append(await asyncio.to_thread(_change, topic, topic.split))
-        await asyncio.sleep(_APART_S)
+        await asyncio.sleep(_APART_BY_TURNS_S)
 
 
 def _change(topic: TopicUnderTest, act: Callable[[int], None]) -> Change:
@@ -305,6 +327,17 @@ def _change(topic: TopicUnderTest, act: Callable[[int], None]) -> Change:
     began = time.perf_counter()
     act(segment)
     return Change(began, time.perf_counter(), *active[segment])
+
+
+def _merge_newest(topic: TopicUnderTest) -> Change:
+    """The two segments that the split before has made."""
+    active = topic.active()
+    one, other = sorted(active)[-2:]
+    began = time.perf_counter()
+    topic.merge(one, other)
+    ended = time.perf_counter()
+    start, end = min(active[one], active[other])[0], max(active[one], active[other])[1]
+    return Change(began, ended, start, end)
 
 
 async def _until(done: Callable[[], bool]) -> None:

@@ -1,4 +1,4 @@
-"""Splitting and merging idle topics through REST."""
+"""Splitting and merging idle topics through REST: the whole, and how long producers are held."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from bench.topics.topic_under_test import TopicUnderTest
 _GOAL_MS = 60.0
 _RATIO = 1.5
 _WARM = 3
+_HELD = ("seal", "commit")  # the steps in which the parents take nothing
 _WHAT = "creating as many Kafka topics at once, then one change of a topic's settings"
 _FLOOR_WHAT = (
     "all calls of Kafka that the operation consists of, by bare clients (bench.topics.floor)"
@@ -30,6 +31,16 @@ def split(place: Place) -> Measured:
 def merge(place: Place) -> Measured:
     """The same of the merges."""
     return _judged(place, "merge")
+
+
+def split_held(place: Place) -> Measured:
+    """From the record SEALING to the record COMMIT, by the node that carries the split out."""
+    return _held(place, "split")
+
+
+def merge_held(place: Place) -> Measured:
+    """The same of the merges."""
+    return _held(place, "merge")
 
 
 def _judged(place: Place, what: str) -> Measured:
@@ -52,6 +63,21 @@ def _judged(place: Place, what: str) -> Measured:
     )
 
 
+def _held(place: Place, what: str) -> Measured:
+    took = _all(place)
+    value = statistics.median(took[f"{what}: held"])
+    limit = statistics.median(took[f"floor of {what}: held"])
+    return Measured(
+        value,
+        "ms",
+        value / limit,
+        _RATIO,
+        limit=limit,
+        limit_what="the same calls of Kafka, by bare clients (bench.topics.floor)",
+        details={name: spread(times) for name, times in took.items() if what in name},
+    )
+
+
 @cache
 def _all(place: Place) -> dict[str, list[float]]:
     """Milliseconds of splits, of the merges that undo them, and of their limits, in turn."""
@@ -61,21 +87,40 @@ def _all(place: Place) -> dict[str, list[float]]:
         partitions = topic.partitions(first)
         steps = BareSteps(kafka, partitions)
 
-        def timed(what: str, act: Callable[[], object]) -> None:
+        def note(what: str, ms: float) -> None:
+            took.setdefault(what, []).append(ms)
+
+        def timed(what: str, act: Callable[[], None]) -> None:
             settle(kafka)
             began = time.perf_counter()
             act()
-            took.setdefault(what, []).append((time.perf_counter() - began) * 1000)
+            note(what, (time.perf_counter() - began) * 1000)
+
+        def stepped(what: str, act: Callable[[], None]) -> None:
+            before = topic.steps_ms()
+            timed(what, act)
+            after = topic.steps_ms()
+            if after == before:
+                raise RuntimeError(f"another node than before has carried out a {what}")
+            for step, ms in after.items():
+                note(f"{what}: {step}", ms - before.get(step, 0.0))
+            note(f"{what}: held", sum(took[f"{what}: {step}"][-1] for step in _HELD))
+
+        def floored(what: str, children: int) -> None:
+            settle(kafka)
+            whole, held = steps.run(children)
+            note(f"floor of {what}", whole)
+            note(f"floor of {what}: held", held)
 
         for _ in range(_WARM + (10 if place.quick else 40)):
             (parent,) = topic.active()
-            timed("split", partial(topic.split, parent))
+            stepped("split", partial(topic.split, parent))
             one, other = topic.active()
             timed("bare split", partial(_change, kafka, 2, partitions))
-            timed("floor of split", partial(steps.run, 2))
-            timed("merge", partial(topic.merge, one, other))
+            floored("split", 2)
+            stepped("merge", partial(topic.merge, one, other))
             timed("bare merge", partial(_change, kafka, 1, partitions))
-            timed("floor of merge", partial(steps.run, 1))
+            floored("merge", 1)
         steps.close()
     return {name: times[_WARM:] for name, times in took.items()}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import urllib.request
 from types import TracebackType
 from typing import Any
 
@@ -10,6 +12,7 @@ from bench.place import Place
 
 _PREFIX = "/admin/v2/scalable"
 _NAMESPACE = "public/default"
+_STEP = re.compile(r'^anabranch_topic_change_seconds_sum\{step="(\w+)"\} (\S+)$', re.MULTILINE)
 
 
 class TopicUnderTest:
@@ -22,7 +25,8 @@ class TopicUnderTest:
         any_node = Client(place.nodes[0])
         owner = any_node.lookup(name, "topic")
         any_node.close()
-        self._client = Client(next(each for each in place.nodes if each.broker_id == owner))
+        self._owner = next(each for each in place.nodes if each.broker_id == owner)
+        self._client = Client(self._owner)
         self._client.put(f"{self.path}?numInitialSegments={segments}")
 
     def __enter__(self) -> TopicUnderTest:
@@ -66,6 +70,15 @@ class TopicUnderTest:
     def relocate(self, segment: int, off: int) -> None:
         """Returns when its child, which lies off that broker of Kafka, has taken over."""
         self._client.post(f"{self.path}/relocate/{segment}?off={off}")
+
+    def steps_ms(self) -> dict[str, float]:
+        """What each step of all changes has taken so far at the node that controls the topic.
+
+        The node logs the same of each change (`topic.changed`); the sums need no log.
+        """
+        with urllib.request.urlopen(f"{self._owner.url}/metrics") as answer:
+            page = answer.read().decode()
+        return {step: 1000 * float(seconds) for step, seconds in _STEP.findall(page)}
 
     def _get(self, what: str) -> Any:
         status, answer = self._client.get(self.path + what)

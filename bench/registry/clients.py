@@ -1,0 +1,175 @@
+"""Figures of producers and consumers, beside the bare client of Kafka."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from bench.clients import batching, latency, many_topics, scaling, throughput, wide
+from bench.figure import Figure
+
+OF_CLIENTS = (
+    Figure(
+        "hand-over",
+        "a stream consumer closes, another gets all of its share",
+        "1 s",
+        "never, while the connection lives",
+        latency.hand_over,
+    ),
+    Figure(
+        "join",
+        "a stream consumer registers, until a message of its own bucket, p50",
+        "300 ms",
+        "-",
+        scaling.join,
+    ),
+    Figure(
+        "drain",
+        "a sealed backlog, 4 buckets, 4 consumers, a handler of 2 ms",
+        "at least 3 x one consumer",
+        "-",
+        scaling.drain,
+    ),
+    Figure(
+        "latency",
+        "end to end at 1,000 msg/s, p50",
+        "at most 1.5 x the bare client",
+        "7.6 ms",
+        latency.median,
+    ),
+    Figure(
+        "latency-tail",
+        "end to end at 1,000 msg/s, p99",
+        "at most 2 x the bare client",
+        "16 ms",
+        latency.tail,
+    ),
+    Figure(
+        "latency-tuned",
+        "the same without batching, p50",
+        "at most 1.5 x the bare client",
+        "1.6 ms",
+        latency.tuned_median,
+    ),
+    Figure(
+        "latency-tuned-tail",
+        "the same without batching, p99",
+        "at most 2 x the bare client",
+        "5.1 ms",
+        latency.tuned_tail,
+    ),
+    Figure(
+        "produce",
+        "produce 100-byte values one by one",
+        "at least 0.85 x the bare client",
+        "240,000 to 320,000/s",
+        throughput.produce_each,
+    ),
+    Figure(
+        "produce-many",
+        "produce 100-byte values by send_many",
+        "at least 0.8 x the bare batch call",
+        "240,000 to 320,000/s",
+        throughput.produce_many,
+    ),
+    Figure(
+        "wide-1",
+        "send_many of 50,000 keys over 1 segment",
+        "at least 0.85 x the bare client",
+        "-",
+        partial(wide.rate, segments=1),
+    ),
+    Figure(
+        "wide-64",
+        "the same over 64 segments",
+        "at least 0.7 x the bare client",
+        "-",
+        partial(wide.rate, segments=64),
+    ),
+    Figure(
+        "wide-256",
+        "the same over 256 segments",
+        "at least 0.7 x the bare client",
+        "-",
+        partial(wide.rate, segments=256),
+    ),
+    Figure(
+        "wide-first",
+        "processor time of the first 50,000 messages over 256 segments",
+        "at most 1.3 x the next 50,000",
+        "-",
+        wide.first,
+    ),
+    Figure(
+        "wide-threads",
+        "threads of a process that produces over 256 segments",
+        "at most 40",
+        "-",
+        wide.threads,
+    ),
+    Figure(
+        "wide-files",
+        "its open files",
+        "at most 100",
+        "-",
+        wide.files,
+    ),
+    Figure(
+        "wide-memory",
+        "by how much its memory grows",
+        "at most 80 MB",
+        "-",
+        wide.memory,
+    ),
+    Figure(
+        "ten-threads",
+        "threads of a process with ten producers for ten topics",
+        "at most 40",
+        "-",
+        wide.ten_threads,
+    ),
+    Figure(
+        "ten-files",
+        "its open files",
+        "at most 100",
+        "-",
+        wide.ten_files,
+    ),
+    Figure(
+        "batches",
+        "messages of a batch with 4 buckets at full speed",
+        "at least 0.9 x without buckets",
+        "-",
+        batching.of_one,
+        on_one=True,
+    ),
+    Figure(
+        "batches-by-key",
+        "the same, against batches of one key each",
+        "at least 5 x, of 1,000 keys",
+        "-",
+        batching.by_key,
+        on_one=True,
+    ),
+    Figure(
+        "consume",
+        "consume a backlog of 1,000,000, stream",
+        "at least 0.8 x bare consume()",
+        "500,000 to 750,000/s",
+        throughput.consume_stream,
+    ),
+    Figure(
+        "consume-queue",
+        "consume a backlog of 1,000,000, queue",
+        "at least 0.8 x bare consume()",
+        "550,000 to 880,000/s",
+        throughput.consume_queue,
+    ),
+    Figure(
+        "many-topics",
+        "one stream consumer of 10,000 topics, at rest",
+        "at most 50 % of a core (our own)",
+        "-",
+        many_topics.at_rest,
+        on_one=True,
+    ),
+)
