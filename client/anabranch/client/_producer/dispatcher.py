@@ -95,10 +95,10 @@ class Dispatcher:
         Raises UncoveredHashError.
         """
         message.since = self._now()
-        self.router.route(message.key)  # raises before anything is counted
+        writer = self.router.route(message.key)  # raises before anything is counted
         self.under_way.count += 1
         self.under_way.bytes += len(message.value or b"")
-        self.sender.send(message)
+        self.sender.append(message, writer)
 
     def update(self, layout: TopicLayout) -> None:
         """Takes a newer layout; the listener of a watch."""

@@ -193,7 +193,8 @@ class Producer(Closing):
 
     def _send_chunk(self, chunk: list[tuple[Any, Any]]) -> int:
         """Sends until the buffer has all the bytes it takes; returns how many, which is some."""
-        route = self._routes.get if self._raw else _no_route
+        is_raw, known = self._raw, self._dispatcher.router.known
+        route = self._routes.get if is_raw else _no_route
         dispatcher, under_way, small = self._dispatcher, self._under_way, self._small_bytes_max
         count = size = long_way = 0
         room = self._bytes_max - under_way.bytes
@@ -206,6 +207,8 @@ class Producer(Closing):
                     writer = route(key)
                 except TypeError:
                     writer = None
+                if writer is None and is_raw and key.__class__ is bytes:
+                    writer = known(key) if len(key) <= _KEY_SMALL_BYTES else None
                 if writer is not None and writer.open and value.__class__ is bytes:
                     length = len(value)
                     if length <= small and not writer.lost:

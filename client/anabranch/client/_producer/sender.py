@@ -99,7 +99,10 @@ class Sender(Generic[WriterT]):
 
     def send(self, message: PendingMessage) -> None:
         """Appends a message, or holds it while its bucket is moving. Raises UncoveredHashError."""
-        writer = self.router.route(message.key)
+        self.append(message, self.router.route(message.key))
+
+    def append(self, message: PendingMessage, writer: WriterT) -> None:
+        """The same, by the writer that the message was routed to."""
         if writer.lost:
             self.fail(message, SegmentMissingError(writer.lost))
         elif not writer.open:

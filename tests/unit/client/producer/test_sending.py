@@ -75,6 +75,15 @@ async def test_send_many_goes_on_where_it_stopped_once_there_is_room(kafka: Mock
         assert sum(each.messages for each in producer.stats()) == 2_000
 
 
+async def test_a_new_key_goes_the_short_way_once_its_bucket_has_a_writer(
+    kafka: MockKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with sending_to(kafka, sdk.ProducerSettings()) as producer:
+        await producer.send_many((b"%d" % number, b"x") for number in range(100))
+        monkeypatch.setattr(producer, "_take", lambda *_: pytest.fail("the long way"))
+        assert await producer.send_many((b"new-%d" % number, b"x") for number in range(100)) == 100
+
+
 def _ways(producer: sdk.Producer) -> dict[str, Callable[[Any], Awaitable[Any]]]:
     async def nowait(key: Any) -> None:
         producer.send_nowait(b"x", key)
