@@ -60,6 +60,11 @@ class Alternation:
         enough = len(self._spans) + count
         await until(lambda: len(self._spans) >= enough)
 
+    @property
+    def sent(self) -> int:
+        """How many messages, acknowledged or not."""
+        return len(self._spans)
+
     def missing(self) -> set[int]:
         """What was acknowledged and not received yet."""
         there = {number for found in self._received.values() for *_, number in found}

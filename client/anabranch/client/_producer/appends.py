@@ -252,6 +252,8 @@ class Appends:
         except (OSError, WireError) as error:
             in_doubt = not isinstance(error, LinkLostError) or error.was_written
             self.leaders.forget_broker(address)
+            for writer in self._due.pop(address, ()):  # else it waits as long once more
+                self._make_due(writer)
         finally:
             for writer in places.values():  # Kafka did not answer for these
                 if writer.trying is taken[writer]:

@@ -125,6 +125,24 @@ async def test_a_batch_follows_its_leader_under_the_number_that_it_had(stage: Se
     await stage.settled(b"one")
 
 
+async def test_what_waited_behind_a_broker_that_does_not_answer_goes_to_its_next_leader(
+    stage: SendingStage,
+) -> None:
+    stage.send(b"one", 0)
+    first = await stage.request()
+    stage.send(b"two", 1)
+    assert await stage.is_quiet()
+    stage.kafka.leaders["t0"] = [2] * 4
+    first.fails(LinkLostError(_LOST, was_written=True))
+    values: list[bytes] = []
+    while len(values) < 2:
+        request = await stage.request()
+        assert request.address[0] == "2"
+        values += request.values
+        request.answers()
+    assert sorted(values) == [b"one", b"two"]
+
+
 async def test_a_partition_of_which_kafka_says_nothing_is_tried_again(stage: SendingStage) -> None:
     stage.send(b"one", 0)
     stage.send(b"two", 1)

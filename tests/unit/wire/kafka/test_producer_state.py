@@ -81,10 +81,10 @@ def ended(partition: int = 4, error: int = 0, end: int = 9, count: int = 1) -> b
     return framed(struct.pack(">i", 0) + varint(2) + topic + TAGS)
 
 
-def question_of_end(partition: int) -> bytes:
+def question_of_end(partition: int, asker: int = -1) -> bytes:
     header = struct.pack(">hhih", 2, 6, 1, 9) + b"anabranch" + NO_TAGS
     asked = struct.pack(">iiq", partition, -1, -1) + NO_TAGS
-    return header + struct.pack(">ib", -1, 0) + b"\x02\x07orders\x02" + asked + NO_TAGS * 2
+    return header + struct.pack(">ib", asker, 0) + b"\x02\x07orders\x02" + asked + NO_TAGS * 2
 
 
 def question(*partitions: int) -> bytes:
@@ -93,8 +93,8 @@ def question(*partitions: int) -> bytes:
     return header + b"\x02\x07orders" + numbers + NO_TAGS + NO_TAGS
 
 
-def asked_once(answer: bytes) -> list[ProducerState]:
-    with Leader(ended(), answer) as leader:
+def asked_once(answer: bytes, *then: bytes) -> list[ProducerState]:
+    with Leader(ended(), answer, *then) as leader:
         return ask(leader.address, ("orders", 4), 9, {}, WAIT_S)
 
 
@@ -104,9 +104,14 @@ def test_a_leader_is_asked_for_the_producers_of_one_partition() -> None:
         ProducerState(8, 0, 2**31 - 1),
         ProducerState(-1, -1, -1),
     )
-    with Leader(ended(), told((4, 0, ""), states=states)) as leader:
+    with Leader(ended(), told((4, 0, ""), states=states), ended(), ended()) as leader:
         assert ask(leader.address, ("orders", 4), 9, {}, WAIT_S) == list(states)
-    assert leader.asked == [question_of_end(4), question(4)]
+    assert leader.asked == [
+        question_of_end(4),
+        question(4),
+        question_of_end(4, -2),  # of its own log
+        question_of_end(4),
+    ]
 
 
 @pytest.mark.parametrize("error", [5, 6, 7, 78])
@@ -123,8 +128,26 @@ def test_a_leader_that_is_not_at_the_sealed_end_yet_is_asked_again() -> None:
 
 
 def test_the_end_of_a_transaction_behind_the_sealed_end_keeps_nothing_from_being_told() -> None:
-    with Leader(ended(end=10), told((4, 0, ""))) as leader:
+    with Leader(ended(end=10), told((4, 0, "")), ended(end=11), ended(end=11)) as leader:
         assert ask(leader.address, ("orders", 4), 9, {}, WAIT_S) == []
+
+
+def test_a_former_leader_that_has_what_was_never_committed_is_not_believed() -> None:
+    """It was frozen while another one was elected, and hears of that a moment later."""
+    counted = told((4, 0, ""), states=(ProducerState(1, 0, 5),))
+    with (
+        Leader(ended(), counted, ended(end=10), ended(end=9)) as frozen,
+        pytest.raises(OSError, match="reaches to 10, and is committed up to 9"),
+    ):
+        ask(frozen.address, ("orders", 4), 9, {}, WAIT_S)
+
+
+def test_a_leader_that_ceases_to_lead_while_it_tells_is_not_believed() -> None:
+    with (
+        Leader(ended(), told((4, 0, "")), ended(), ended(error=6)) as leader,
+        pytest.raises(OSError, match=r"orders\[4\] moves"),
+    ):
+        ask(leader.address, ("orders", 4), 9, {}, WAIT_S)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +160,7 @@ def test_an_end_that_kafka_does_not_tell_leaves_the_outcome_unknown(answer: byte
 
 @pytest.mark.parametrize("tags", [NO_TAGS, TAGS])
 def test_a_partition_without_producers_and_what_a_later_kafka_adds_are_read(tags: bytes) -> None:
-    assert asked_once(told((4, 0, ""), tags=tags)) == []
+    assert asked_once(told((4, 0, ""), tags=tags), ended(), ended()) == []
 
 
 @pytest.mark.parametrize("error", [5, 6, 7])

@@ -9,7 +9,11 @@ gets a header in each message instead.
 
 A follower answers that question as well, by what it has copied so far, and a broker that was killed
 by what it had then. So whoever is asked must first tell, as only a leader does, that the partition
-ends where it was sealed (ListOffsets): what it knows of a producer then is all there will ever be.
+ends where it was sealed (ListOffsets): nothing that is there is missing in what it knows then.
+
+A former leader that stood still for a while believes that it leads, for a tenth of a second until
+it reads that another one does, and counts what its followers never had. So it must tell afterwards
+that its own log reaches no further than what is committed: nothing that it told of can be lost.
 """
 
 from __future__ import annotations
@@ -33,6 +37,8 @@ _DESCRIBE_PRODUCERS: Final = 61
 _LIST_OFFSETS: Final = 2
 _LIST_OFFSETS_VERSION: Final = 6
 _LATEST: Final = -1
+_CLIENT: Final = -1  # who is told, by a leader alone, what is committed
+_DEBUGGER: Final = -2  # who is told how far a broker's own log reaches
 _NOT_AVAILABLE: Final = 78  # a new leader does not know yet what is committed
 _PASSING: Final = (5, 6, 7)  # no leader, not the leader, timed out
 _NOT_YET: Final = (3, *_PASSING)  # or it does not know the partition
@@ -63,18 +69,28 @@ def ask(
     """All producers that the leader knows of a partition that was sealed at `end`. Blocks.
 
     Raises OSError when the leader is out of reach, or another one is, or it does not have the whole
-    partition yet; KafkaProtocolError when it does not answer the question.
+    partition yet, or more than is committed; KafkaProtocolError when it does not answer.
     """
     topic, number = partition
     with closing(BrokerConnection(leader, kafka, timeout_s)) as connection:
-        _check_end(connection, topic, number, end)
+        committed = _end(connection, topic, number, _CLIENT)
+        if committed < end:  # ends of transactions may lie behind it
+            raise ConnectionAbortedError(
+                f"{topic}[{number}] stands at {committed}, before its sealed end, {end}"
+            )
         (found,) = describe(connection, topic, [number])
-    if found.error in _PASSING:
-        raise ConnectionAbortedError(f"{topic}[{number}] moves to another leader")
-    if found.error:
-        raise KafkaProtocolError(
-            f"Kafka does not tell the producers of {topic}[{number}]: error {found.error} "
-            f"{found.message}; it takes the right to read the topic"
+        if found.error in _PASSING:
+            raise ConnectionAbortedError(f"{topic}[{number}] moves to another leader")
+        if found.error:
+            raise KafkaProtocolError(
+                f"Kafka does not tell the producers of {topic}[{number}]: error {found.error} "
+                f"{found.message}; it takes the right to read the topic"
+            )
+        own = _end(connection, topic, number, _DEBUGGER)
+        committed = _end(connection, topic, number, _CLIENT)
+    if own > committed:
+        raise ConnectionAbortedError(
+            f"{topic}[{number}] reaches to {own}, and is committed up to {committed}"
         )
     return found.states
 
@@ -103,14 +119,16 @@ def await_leading(
             time.sleep(_AGAIN_S)
 
 
-def _check_end(connection: BrokerConnection, topic: str, partition: int, end: int) -> None:
-    """Raises ConnectionAbortedError unless the broker leads it and all up to `end` is committed."""
-    question = struct.pack(">ib", -1, 0) + b"\x02" + text(topic) + b"\x02"
+def _end(connection: BrokerConnection, topic: str, partition: int, asker: int) -> int:
+    """Where the partition ends for whoever asks. Raises ConnectionAbortedError unless the broker
+    leads it, KafkaProtocolError.
+    """
+    question = struct.pack(">ib", asker, 0) + b"\x02" + text(topic) + b"\x02"
     question += struct.pack(">iiq", partition, -1, _LATEST) + b"\0\0\0"
     told = _ends(connection.ask(_LIST_OFFSETS, _LIST_OFFSETS_VERSION, question))
     if [found for found, *_ in told] != [partition]:
         raise KafkaProtocolError(f"Kafka does not tell the end of {topic}[{partition}]")
-    ((_, error, found_end),) = told
+    ((_, error, end),) = told
     if error in (*_PASSING, _NOT_AVAILABLE):
         raise ConnectionAbortedError(f"{topic}[{partition}] moves to another leader")
     if error:
@@ -118,10 +136,7 @@ def _check_end(connection: BrokerConnection, topic: str, partition: int, end: in
             f"Kafka does not tell the end of {topic}[{partition}]: error {error}; it takes the "
             "right to read the topic"
         )
-    if found_end < end:  # ends of transactions may lie behind it
-        raise ConnectionAbortedError(
-            f"{topic}[{partition}] stands at {found_end}, before its sealed end, {end}"
-        )
+    return end
 
 
 def _ends(reader: ResponseReader) -> list[tuple[int, int, int]]:
