@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import socket
 import ssl
 import struct
@@ -13,8 +12,8 @@ from typing import Any, Self, cast
 
 import pytest
 
-from anabranch.wire.kafka import producer_state, protocol
-from anabranch.wire.kafka.producer_state import ProducerState, ask, await_leading
+from anabranch.wire.kafka import protocol
+from anabranch.wire.kafka.producer_state import ProducerState, ask
 from anabranch.wire.kafka.protocol import BrokerConnection, KafkaProtocolError, ResponseReader, text
 from anabranch.wire.varint import varint
 from support.waiting import WAIT_S
@@ -177,37 +176,6 @@ def test_what_kafka_refuses_to_tell_leaves_the_outcome_unknown(error: int) -> No
         asked_once(told((4, error, "not yours " * 20)))
 
 
-def test_only_partitions_that_do_not_lead_yet_are_asked_for_again() -> None:
-    first = told((0, 3, ""), (1, 0, ""), (2, 5, ""), (3, 6, ""), (4, 7, ""))
-    second = told((0, 0, ""), (2, 0, ""), (3, 6, ""), (4, 0, ""))
-    with Leader(first, second, told((3, 0, ""))) as leader:
-        await_leading(leader.address, "orders", range(5), {}, WAIT_S)
-    assert leader.asked == [question(*range(5)), question(0, 2, 3, 4), question(3)]
-
-
-def test_an_error_that_does_not_pass_keeps_nobody_waiting_for_a_leader() -> None:
-    with Leader(told((0, 29, ""))) as leader:
-        await_leading(leader.address, "orders", [0], {}, WAIT_S)
-
-
-def test_a_broker_that_never_leads_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = itertools.count(0.0, WAIT_S / 2)  # each look takes half the time there is
-    time = SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda _: None)
-    monkeypatch.setattr(producer_state, "time", time)
-    never = told((1, 6, ""))
-    with Leader(never, never, never) as leader, pytest.raises(TimeoutError) as raised:
-        await_leading(leader.address, "orders", [1], {}, WAIT_S)
-    host, port = leader.address
-    assert (str(raised.value), len(leader.asked)) == (f"{host}:{port} does not lead orders[1]", 3)
-
-
-def test_a_request_of_many_partitions_counts_them_in_two_bytes() -> None:
-    assert (varint(127), varint(128), varint(300)) == (b"\x7f", b"\x80\x01", b"\xac\x02")
-    with Leader(told(*((number, 0, "") for number in range(200)))) as leader:
-        await_leading(leader.address, "orders", range(200), {}, WAIT_S)
-    assert leader.asked == [question(*range(200))]
-
-
 @pytest.mark.parametrize("size", [0, -1, 64 * 1024 * 1024 + 1, 0x48545450])
 def test_who_does_not_speak_kafkas_protocol_leaves_the_outcome_unknown(size: int) -> None:
     with pytest.raises(KafkaProtocolError, match=r"127\.0\.0\.1:\d+ does not speak"):
@@ -228,11 +196,6 @@ def test_an_answer_that_is_cut_short_is_not_believed() -> None:
 def test_an_answer_on_other_partitions_than_asked_for_is_none(numbers: tuple[int, ...]) -> None:
     with pytest.raises(KafkaProtocolError, match=r"orders\[4\]"):
         asked_once(told(*((number, 0, "") for number in numbers)))
-
-
-def test_a_leader_that_says_nothing_of_a_partition_does_not_lead_it() -> None:
-    with Leader(told((0, 0, ""))) as leader, pytest.raises(KafkaProtocolError):
-        await_leading(leader.address, "orders", range(2), {}, WAIT_S)
 
 
 def test_a_broker_that_is_out_of_reach_is_no_answer() -> None:

@@ -3,9 +3,8 @@ and whether it has a transaction open there.
 
 Kafka keeps, per partition and idempotent producer, the sequence number of the last message stored.
 Numbers begin at 0 and have no gap, so it tells exactly how many were stored. librdkafka has no call
-for it (DescribeProducers, KIP-664), so it is asked for here, over a connection of its own. That
-needs no header in the messages and reads none of them. A Kafka that cannot be asked so (`can_ask`)
-gets a header in each message instead.
+for it (DescribeProducers, KIP-664), so it is asked for here, over a connection of its own. It
+reads no message.
 
 A follower answers that question as well, by what it has copied so far, and a broker that was killed
 by what it had then. So whoever is asked must first tell, as only a leader does, that the partition
@@ -19,7 +18,6 @@ that its own log reaches no further than what is committed: nothing that it told
 from __future__ import annotations
 
 import struct
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any, Final, NamedTuple
@@ -32,7 +30,6 @@ from anabranch.wire.kafka.protocol import (
 )
 from anabranch.wire.varint import varint
 
-SEQUENCES: Final = 2**31  # then they begin at 0 again
 _DESCRIBE_PRODUCERS: Final = 61
 _LIST_OFFSETS: Final = 2
 _LIST_OFFSETS_VERSION: Final = 6
@@ -41,8 +38,6 @@ _CLIENT: Final = -1  # who is told, by a leader alone, what is committed
 _DEBUGGER: Final = -2  # who is told how far a broker's own log reaches
 _NOT_AVAILABLE: Final = 78  # a new leader does not know yet what is committed
 _PASSING: Final = (5, 6, 7)  # no leader, not the leader, timed out
-_NOT_YET: Final = (3, *_PASSING)  # or it does not know the partition
-_AGAIN_S: Final = 0.002
 
 
 class ProducerState(NamedTuple):
@@ -93,30 +88,6 @@ def ask(
             f"{topic}[{number}] reaches to {own}, and is committed up to {committed}"
         )
     return found.states
-
-
-def await_leading(
-    leader: tuple[str, int],
-    topic: str,
-    partitions: Sequence[int],
-    kafka: Mapping[str, Any],
-    timeout_s: float,
-) -> None:
-    """Returns when the broker leads those partitions, or says why it will not tell. Blocks.
-
-    A topic is in Kafka's metadata before its leaders lead. Raises OSError, TimeoutError when that
-    takes longer, KafkaProtocolError.
-    """
-    deadline = time.monotonic() + timeout_s
-    with closing(BrokerConnection(leader, kafka, timeout_s)) as connection:
-        while True:
-            found = describe(connection, topic, partitions)
-            partitions = [each.partition for each in found if each.error in _NOT_YET]
-            if not partitions:
-                return
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{leader[0]}:{leader[1]} does not lead {topic}{partitions}")
-            time.sleep(_AGAIN_S)
 
 
 def _end(connection: BrokerConnection, topic: str, partition: int, asker: int) -> int:
