@@ -262,9 +262,15 @@ class Appends:
                 self._loop.call_later(throttle_s, self._free, address)
             else:
                 self._busy.discard(address)
+            self._go_on_with(taken)
+
+    def _go_on_with(self, writers: Iterable[PartitionWriter]) -> None:
+        """Sends what these have gathered meanwhile."""
+        if self._is_ended:
+            return
         self._sender.advance()
         now = self._now()
-        for writer in taken:
+        for writer in writers:
             filling = writer.filling
             has_lingered = filling is not None and filling.since + self._linger_s <= now
             if has_lingered or writer.full or writer.trying is not None:

@@ -78,6 +78,24 @@ async def test_what_has_lingered_meanwhile_follows_the_answer_at_once() -> None:
         assert (await stage.request()).values == [b"two"]
 
 
+async def test_a_fault_while_an_answer_is_taken_keeps_nothing_from_being_sent(
+    stage: SendingStage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage.send(b"one")
+    first = await stage.request()
+    stage.send(b"two")
+    sound = stage.dispatcher.acked
+
+    def faulty(*_: object) -> None:
+        monkeypatch.setattr(stage.dispatcher, "acked", sound)
+        raise RuntimeError("the test says so")
+
+    monkeypatch.setattr(stage.dispatcher, "acked", faulty)
+    first.answers()
+    assert (await stage.request()).values == [b"two"]
+    assert "the test says so" in caplog.text
+
+
 # --- what an answer leads to ----------------------------------------------------------------------
 
 
