@@ -70,6 +70,14 @@ TARGETS: Final = (
         but=(*_RULES, *_FOLDS, *_PLANS),
     ),
     Target(
+        "producers",
+        tuple(
+            f"client/_producer/{each}.py"
+            for each in ("batch", "outcomes", "partition_writer", "router", "sender")
+        ),
+        ("unit/client/producer/test_*.py", "property/client/producer/test_*.py"),
+    ),
+    Target(
         "settlement",
         (
             "client/_producer/settlement.py",
