@@ -29,6 +29,7 @@ from anabranch.jars.cache import default_cache_dir
 # What the tasks of audit and back-test import, with what that imports.
 TASK_PACKAGES: Final = (
     "confluent-kafka",
+    "cramjam",
     "fastavro",
     "mmh3",
     "msgspec",
