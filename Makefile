@@ -39,7 +39,6 @@ help:
 	@echo 'make mutants       plant bugs one by one, and see which of them no test notices'
 	@echo 'make bench         measure, print ratios to limits, save JSON and plots'
 	@echo 'make format        rewrite the sources in the project format'
-	@echo 'make dashboards    write the dashboards of Grafana'
 	@echo 'make release-check compare what is stored with what was tagged; WRITE=--write before a tag'
 	@echo 'make proto         generate the code of the wire protocol'
 	@echo 'make requirements  resolve the dependencies anew (needs uv)'
@@ -102,11 +101,6 @@ requirements:
 proto: setup
 	$(BIN)/python -m grpc_tools.protoc -Iwire --python_out=wire --pyi_out=wire \
 		wire/anabranch/wire/anabranch.proto
-
-# The committed dashboards of Grafana, after a change of what they show.
-.PHONY: dashboards
-dashboards: setup
-	$(BIN)/python -m anabranch.devkit.dashboards docker/grafana/dashboards
 
 # The committed checksums of the jars, after a change of version.
 .PHONY: checksums

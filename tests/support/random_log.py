@@ -86,7 +86,7 @@ def random_placement_record(world: World, rng: random.Random, broker: str) -> Re
     kind = rng.choice((*PolicyKind, PolicyKind.DOMAIN, PolicyKind.DOMAIN))
     fields: dict[str, Any] = {}
     if kind is PolicyKind.ISOLATION:
-        patterns = rng.choice(((), ("public/.*",), ("public/.*", "acme/[a-z]+"), ("(",)))
+        patterns = rng.choice(((), ("public/.*",), ("public/.*", "acme/[a-z]+"), ("",)))
         fields = {"namespaces": patterns, "primary": ("a.*",), "min_limit": rng.choice((-1, 0, 1))}
     elif kind is PolicyKind.DOMAIN:
         fields = {"brokers": rng.choice(((), (A,), (A, B), (A, B), (B, A)))}

@@ -2,7 +2,7 @@
 Kafka that are drained.
 
 `policy`: what the log keeps of one, and which forms it may have.
-`patterns`: which names its expressions match.
+`patterns`: which names a policy's expressions match.
 `machine`: which moves policies make, and under which guards.
 `evolve`: how records change them.
 """

@@ -1,8 +1,6 @@
 """Which topics of a namespace are meant: those whose name has a pattern, or with some properties.
 
-Patterns come from strangers. RE2, whose Java form Pulsar uses too, takes time that is linear in the
-name, whatever the pattern; how much for each character grows with the pattern's program, so that
-its size is bounded, and the text's.
+Patterns come from strangers, so that the size of a pattern's program is bounded, and its text's.
 """
 
 from __future__ import annotations
@@ -14,14 +12,13 @@ from typing import Any, Final
 import msgspec
 
 from anabranch.core.errors import InvalidInputError
+from anabranch.core.expressions import STEPS_MAX, compiled
 from anabranch.core.topic_lists.pattern_text import PatternError as PatternError
 from anabranch.core.topics.topic import properties_dict
 
 PATTERN_LENGTH_MAX: Final = 512
-PROGRAM_SIZE_MAX: Final = 1_000  # instructions of RE2; a character of a pattern makes one or two
 FILTERS_MAX: Final = 64
 FILTER_LENGTH_MAX: Final = 65_536
-_MEMORY_MAX: Final = 1 << 18  # of one pattern, what RE2 remembers of its matches included
 _SCHEME: Final = "://"
 # The longer ones first: one ends like another.
 _DOMAINS: Final = ("non-persistent", "persistent", "topic")
@@ -124,24 +121,17 @@ def _without_domain(text: str) -> str:
 
 
 def _compiled(bare: str) -> Any:
-    import re2  # takes megabytes, which a process that is asked for no pattern need not have
-
-    options = re2.Options()
-    options.max_mem = _MEMORY_MAX
-    options.never_capture = True  # groups would cost a slower way of matching
-    options.log_errors = False
     try:
-        pattern = re2.compile(bare, options)
-    except re2.error as error:
-        told = error.args[0].decode(errors="replace")  # always bytes
+        pattern = compiled(bare)
+    except ValueError as error:
         raise PatternError(
-            f"the topics' pattern {bare!r} is none of RE2's: {told}; it is matched against the "
+            f"the topics' pattern {bare!r} is none of RE2's: {error}; it is matched against the "
             "whole name without its domain, tenant/namespace/name"
         ) from None
     size = pattern.programsize
-    if size > PROGRAM_SIZE_MAX:
+    if size > STEPS_MAX:
         raise PatternError(
-            f"the topics' pattern {bare!r} takes {size} steps: at most {PROGRAM_SIZE_MAX} are "
+            f"the topics' pattern {bare!r} takes {size} steps: at most {STEPS_MAX} are "
             "taken; use smaller repetitions"
         )
     return pattern

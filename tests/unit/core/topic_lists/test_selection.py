@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from anabranch.core.errors import InvalidInputError
+from anabranch.core.expressions import STEPS_MAX
 from anabranch.core.topic_lists.matching import DEAR_S, ROUND_S, SLACK_S, Effort, MatchingRound
 from anabranch.core.topic_lists.selection import (
     ALL,
     FILTER_LENGTH_MAX,
     FILTERS_MAX,
     PATTERN_LENGTH_MAX,
-    PROGRAM_SIZE_MAX,
     Selection,
     Selector,
     by_pattern,
@@ -48,7 +48,7 @@ def test_what_is_no_pattern_is_refused_with_the_reason_and_nothing_is_printed(
     with pytest.raises(InvalidInputError, match=why):
         Selector(by_pattern(text))
     assert capfd.readouterr() == ("", "")
-    assert Selector(Selection(f"a{{{PROGRAM_SIZE_MAX - AROUND}}}")).takes("a" * 996)
+    assert Selector(Selection(f"a{{{STEPS_MAX - AROUND}}}")).takes("a" * 996)
 
 
 def test_a_selection_takes_what_has_the_name_and_all_of_the_properties() -> None:

@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from anabranch.broker.http.models.wanted import Texts, Wanted
 from anabranch.core.errors import InvalidInputError
+from anabranch.core.policies.patterns import check_patterns
 from anabranch.core.policies.policy import check_isolation
 
 _Patterns = Annotated[Texts, Field(default_factory=list)]
@@ -62,6 +63,7 @@ class IsolationData(Wanted):
                 parameters.min_limit,
                 parameters.usage_threshold,
             )
+            check_patterns((*self.namespaces, *self.primary, *self.secondary))
         except InvalidInputError as error:  # as it is, pydantic would keep it, with its frames
             raise PydanticCustomError("isolation", "{why}", {"why": str(error)}) from None
         return self

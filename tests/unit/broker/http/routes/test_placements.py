@@ -55,7 +55,8 @@ async def test_what_no_policy_can_say_is_refused_by_name(node: HttpNode) -> None
     before = len(node.cluster.entries)
     for change, said in (
         ({"namespaces": []}, "namespaces with 0 patterns"),
-        ({"primary": ["(a+"]}, "a ) is missing"),
+        ({"primary": ["(a+"]}, "missing )"),
+        ({"secondary": ["a{995}"] * 11}, "more than 10000 steps"),
         ({"auto_failover_policy": {"policy_type": "none"}}, "policy_type"),
         ({"auto_failover_policy": {"parameters": {"min_limit": -1}}}, "min_limit -1"),
         ({"auto_failover_policy": {"parameters": {"usage_threshold": "x"}}}, "usage_threshold"),
