@@ -121,7 +121,7 @@ async def test_what_is_no_message_is_refused_on_every_path_and_the_others_go_on(
         (b"v", "\ud800", {}),
         ("\ud800", "key", {}),
         (b"v", "key", {"headers": {"a": 1}}),
-        (b"v", "key", {"event_time_ms": 0}),
+        (b"v", "key", {"event_time_ms": -1}),
     ]
     producer = await made.client.create_producer("public/default/orders")
     await producer.send(b"1", "key")  # from here on its key takes the short way

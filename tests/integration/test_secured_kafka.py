@@ -60,6 +60,7 @@ def test_producers_and_consumers_of_each_kind_pass_splits_over_tls_with_a_passwo
             await nodes.merge(topic, 2, 3)
             sent = await traffic.stop()
             total = sum(map(len, sent.values()))
+            await until(lambda: not producer.layout.children)  # the watch may be behind
             found = await asyncio.to_thread(
                 stored, secured_kafka.bootstrap_servers, producer.layout, secured_kafka.security()
             )
