@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.balance import decisions, reports, thresholds
+from bench.balance import decisions, reports
 from bench.figure import Figure
 from bench.log import folding, roundtrip, starting
 from bench.nodes import cluster, images, parsing, proxying
@@ -75,13 +75,6 @@ OF_NODES = (
         "the rules' own, 109 in 10 cycles (tests/unit/core/balance/test_convergence.py)",
         "-",
         decisions.moves,
-    ),
-    Figure(
-        "thresholds",
-        "moves made and deviation left by thresholds that adjust themselves, the worse of both",
-        "at most what fixed ones do",
-        "-",
-        thresholds.compared,
     ),
     Figure(
         "reports",

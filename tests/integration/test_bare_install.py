@@ -104,7 +104,7 @@ def test_help_lists_every_command_and_those_of_the_sdk_explain_themselves(bare: 
     assert bare.run("--version").stdout.startswith("anabranch ")
     for command in (
         *("lookup", "tenants", "namespaces", "policy", "topics peek", "topics subscriptions"),
-        *("balance", "balance show", "balance plan"),
+        *("balance", "balance show"),
     ):
         found = bare.run(*command.split(), "--help")
         assert (found.returncode, found.stderr) == (0, ""), command

@@ -89,9 +89,7 @@ kafka brokers
 kafka drain 1
 kafka undrain 1
 balance show
-balance plan
 balance history
-balance record --to loads.jsonl --seconds 1
 config set lookupTimeoutMillis 5000
 config list
 config unset lookupTimeoutMillis
@@ -107,7 +105,7 @@ APART: Final = {"topics watch", "demo", "archive", "audit"}
 # They run a node, a proxy or a cluster of their own, or read files alone.
 OFFLINE: Final = {
     *("dev", "dev-role", "node", "proxy", "settings", "token create", "token inspect"),
-    *("token keys", "backtest", "backtest balance"),
+    *("token keys", "backtest"),
 }
 # What is refused for another reason than who asks: this Kafka has one broker.
 REFUSED: Final = {
@@ -120,7 +118,7 @@ REFUSED: Final = {
 # These take the process's own input and signals, so they are run in one of their own.
 APARTLY: Final = {"topics produce", "topics consume", "topics peek"}
 LOAD_BEGINS: Final = "nobody will split it"  # as the demo says of the topic that it makes last
-OF_KAFKA: Final = {"balance history", "balance record", "log tail"}
+OF_KAFKA: Final = {"balance history", "log tail"}
 
 
 class Cluster(NamedTuple):

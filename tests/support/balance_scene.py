@@ -9,11 +9,10 @@ import msgspec
 from anabranch.core.balance.broker_load import BrokerLoadData
 from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData
 from anabranch.core.balance.filters import Candidate
-from anabranch.core.balance.forecast import basis, forecast
 from anabranch.core.balance.offload import ClusterView, Exchange
 from anabranch.core.balance.policies import FailureDomain, IsolationPolicy, Policies
 from anabranch.core.balance.settings import BalanceSettings
-from anabranch.core.balance.shedding import Round, ShedderState, Unload, decide
+from anabranch.core.balance.shedding import Round, ShedderState, Unload, decide, usable_loads
 
 NOW_MS = 1_700_000_000_000
 MB = 1e6
@@ -29,8 +28,7 @@ class Shedding:
     them, which it also owns; a bundle's namespace is before a slash, else n. `owns NAME: BUNDLE
     ...`: who has them in truth. `unloaded BUNDLE|BROKER SECONDS-AGO`. `policy NAME: NAMESPACES
     primary BROKERS [secondary BROKERS]`. `group NAME: NAMESPACE ...`. `domain NAME: BROKER ...`.
-    `cycle [N]`: that many calls in a row, of which the last one is told. `forecast N`: as many as
-    would come, each of which is told; nothing is done.
+    `cycle [N]`: that many calls in a row, of which the last one is told.
     """
 
     def __init__(self) -> None:
@@ -61,8 +59,6 @@ class Shedding:
                 self._unload(*rest.split())
             case "policy" | "group" | "domain":
                 self._bind(what, name, listed)
-            case "forecast":
-                return self._forecast(int(rest))
             case _:
                 raise ValueError(f"no such command: {command}")
         return []
@@ -129,15 +125,9 @@ class Shedding:
     def _cycle(self, times: int) -> list[str]:
         for _ in range(times):
             self._state, found = decide(self._state, self._view(), self._settings, NOW_MS)
-        return list(told(found))
-
-    def _forecast(self, cycles: int) -> list[str]:
-        state, view = self._state, self._view()
-        found = forecast(basis(state, view, self._settings, NOW_MS), cycles)
-        lines = []
-        for number, each in enumerate(found.cycles, 1):
-            lines += [f"cycle {number}", *(f"  {line}" for line in told(each))]
-        return lines
+        there = set(self._candidates)
+        _, _, ignored = usable_loads(self._loads, there, self._settings, NOW_MS)
+        return [*(f"ignored {_short(each)}: {why}" for each, why in ignored.items()), *told(found)]
 
     def _view(self) -> ClusterView:
         return ClusterView(
@@ -165,7 +155,7 @@ def bundle_name(short: str) -> str:
 
 def told(found: Round) -> list[str]:
     """A round, to be read."""
-    lines = [f"ignored {_short(broker)}: {why}" for broker, why in found.ignored]
+    lines = []
     if found.average is not None and found.std is not None:
         why = f", {found.condition.value}" if found.condition else ""
         spread = f"average {found.average:.3f}, deviation {found.std:.3f}"

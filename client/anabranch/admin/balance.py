@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -84,13 +83,12 @@ class BalanceOutlook(Answer, frozen=True):
     at_millis: int
     next_cycle_millis: int | None
     settings: dict[str, bool | int | float | str]
-    changed: dict[str, bool | int | float | str]  # what the leader itself has, where that differs
     average: float | None
     deviation: float | None
     hits: int  # cycles in a row with a condition so far
-    prevented: str  # why there is no cycle at all; empty if there are
+    prevented: str  # why there is no cycle; empty if there is
     brokers: list[BrokerLoadStats]
-    cycles: list[CycleStats]
+    cycles: list[CycleStats]  # the next one; none where it is prevented
 
 
 class AutomaticMoveStats(Answer, frozen=True):
@@ -126,15 +124,6 @@ class BalanceQuestions(Resource[TransportT]):
     def get_outlook(self) -> Call[BalanceOutlook]:
         """Brokers' loads, their deviation, and what the next cycle would do."""
         return Call("GET", path("admin", "v2", "balance"), _OUTLOOK)
-
-    @RestMethod
-    def plan(self, settings: Mapping[str, object], cycles: int = 1) -> Call[BalanceOutlook]:
-        """The same for some cycles, with these settings in place of the leader's.
-
-        They have the names, and take the values, that a node's settings have. Nothing is done.
-        """
-        query = {"cycles": str(cycles)}
-        return Call("POST", path("admin", "v2", "balance", "plan"), _OUTLOOK, query, dict(settings))
 
     @RestMethod
     def get_history(self, limit: int = 100) -> Call[BalanceHistoryStats]:

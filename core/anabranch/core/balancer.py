@@ -8,7 +8,7 @@ from typing import Final
 from anabranch.core.balance.broker_load import BrokerLoadData
 from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData
 from anabranch.core.balance.cycle import Seen, splits, unloads
-from anabranch.core.balance.forecast import Basis, NoCycle, basis
+from anabranch.core.balance.outlook import NoCycle, Outlook, outlook
 from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.balance.shedding import Round
 from anabranch.core.balance.splitting import OwnerView, SplitRound, TopicLoad
@@ -63,7 +63,9 @@ class Balancer:
         seen = self.seen(loads, top if leads else {}, now)
         if self._prevented(seen, settings, now):
             return None, []
-        found = node.balance.shed(node.state, seen, settings, node.log_now_ms)
+        now_ms = node.log_now_ms
+        view = node.balance.view(node.state, seen, settings, now_ms)
+        found = node.balance.shed(view, settings, now_ms)
         if not leads:
             return None, []
         return found, unloads(found, node.state, seen, settings, node.actor(), self._new_id)
@@ -76,21 +78,23 @@ class Balancer:
             return NoCycle.NOT_SERVING
         return NoCycle.ALONE if len(seen.candidates) < 2 else None
 
-    def basis(
+    def outlook(
         self,
         loads: Mapping[str, BrokerLoadData],
         top: Mapping[str, TopBundlesLoadData],
-        settings: BalanceSettings,
         now: float,
-    ) -> Basis:
-        """What the next cycle would begin with under these settings; nothing is changed by that."""
-        node, now_ms = self._node, self._node.log_now_ms
-        seen = self.seen(dict(loads), dict(top), now)
-        view = node.balance.view(node.state, seen, settings, now_ms)
-        state = node.balance.state(settings, now_ms)
-        held, prevented = node.balance.thresholds(settings), self._prevented(seen, settings, now)
-        own = node.balance.strategies.copy()
-        return basis(state, view, held.settings, now_ms, prevented, held.why, own)
+    ) -> Outlook:
+        """How loads stand, and what the next cycle would do; nothing is changed by that."""
+        node, settings, now_ms = self._node, self._settings, self._node.log_now_ms
+        seen = self.seen(loads, top, now)
+        return outlook(
+            node.balance.state(settings, now_ms),
+            node.balance.view(node.state, seen, settings, now_ms),
+            node.balance.thresholds(settings),
+            now_ms,
+            self._prevented(seen, settings, now),
+            node.balance.strategies.copy(),
+        )
 
     def shed_in(self, now: float) -> float | None:
         """Seconds until the next cycle of shedding; None where that is not known yet."""

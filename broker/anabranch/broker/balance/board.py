@@ -97,13 +97,9 @@ class LoadBoard:
         """All that were read and not taken away, out of date or not, unsound or not."""
         return {broker: each.load for broker, each in self._loads.items()}
 
-    def top(self, settings: BalanceSettings | None = None) -> dict[str, TopBundlesLoadData]:
-        """Top bundles that are not out of date; only the leader has any.
-
-        `settings`: in place of this node's own.
-        """
-        ttl_ms = (settings or self.settings).broker_load_data_ttl_in_seconds * 1000
-        oldest = self._runtime.log_ms - ttl_ms
+    def top(self) -> dict[str, TopBundlesLoadData]:
+        """Top bundles that are not out of date; only the leader has any."""
+        oldest = self._runtime.log_ms - self.settings.broker_load_data_ttl_in_seconds * 1000
         return {b: each for b, each in self._top.items() if each.updated_at_ms >= oldest}
 
     def out_of_date(self) -> tuple[list[str], list[str]]:

@@ -5,13 +5,12 @@
 `broker_load`: what a broker says of itself, and when.
 `bundle_load`: what a broker does for its bundles, and which of them it reports.
 `reports`: what a broker tells of both, measurement by measurement.
-`recording`: what was told, as lines of a file.
 `policies`: isolation, failure domains, anti-affinity groups.
 `filters`: which brokers may take a bundle.
 `least_usage`: the rule by which one of them is chosen for a free bundle.
 `assigning`: whoever assigns goes by that; of equals it takes one, and says what that rested on.
 `shedding`: which bundles leave overloaded brokers; `offload`: what a pair of brokers exchanges.
-`forecast`: what the next cycles of that would do.
+`outlook`: how loads stand, and what the next cycle of that would do.
 `adjusting`: thresholds of both that follow the noise of the load.
 `splitting`: which bundles an owner splits, and where they are cut.
 `history`: what was done, and what came of it.
@@ -29,12 +28,11 @@ __all__ = [
     "counters",
     "cycle",
     "filters",
-    "forecast",
     "history",
     "least_usage",
     "offload",
+    "outlook",
     "policies",
-    "recording",
     "reports",
     "settings",
     "shedding",

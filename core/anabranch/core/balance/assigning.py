@@ -7,6 +7,7 @@ that assigns on a look-up prefers itself where that makes hardly a difference.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 from typing import Final
@@ -18,7 +19,7 @@ from anabranch.core.balance.least_usage import Choice, choose
 from anabranch.core.balance.policies import Policies
 from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.balance.strategies import Strategies, StrategyKind
-from anabranch.core.balance.usage import deviation_of
+from anabranch.core.balance.usage import spread
 from anabranch.core.bundles.placement import Chosen, choose_broker
 from anabranch.core.log.grounds import WEIGHED_MAX, Grounds, Weighed, rule_of
 from anabranch.core.log.state import StateQueries
@@ -116,7 +117,7 @@ def grounds_of(choice: Choice, rule: str) -> Grounds:
     return Grounds(
         rule,
         len(choice.considered) + len(choice.removed),
-        deviation_of(loads) if loads else -1.0,
+        math.sqrt(spread(loads)[1]) if loads else -1.0,
         -1.0,
         tuple(weighed[:WEIGHED_MAX]),
     )

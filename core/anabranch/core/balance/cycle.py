@@ -107,17 +107,17 @@ class BalanceCycle:
             if not isinstance(unit, Unit):
                 self._leaving.pop(name, None)
             elif unit.state is UnitState.RELEASING and record.cause in AUTOMATIC:
-                self.leaves(name, unit.source)
+                self._leaves(name, unit.source)
             elif unit.state in (UnitState.OWNED, UnitState.FREE):
-                self.settled(name, log_ms)
+                self._settled(name, log_ms)
 
-    def leaves(self, bundle: str, source: str) -> None:
+    def _leaves(self, bundle: str, source: str) -> None:
         """The balancer's move of a bundle has begun."""
         self._leaving[bundle] = source
         self._hits = 0
         self._loads = self._loads.disturbed()
 
-    def settled(self, bundle: str, at_ms: int) -> None:
+    def _settled(self, bundle: str, at_ms: int) -> None:
         """A bundle is on no move any more; if the balancer moved it, that is through."""
         self._loads = self._loads.disturbed()
         if bundle in self._leaving:
@@ -175,12 +175,8 @@ class BalanceCycle:
         """Those that hold for the next cycle of shedding."""
         return shedding_thresholds(settings, self._loads)
 
-    def shed(self, state: StateReader, seen: Seen, settings: BalanceSettings, now_ms: int) -> Round:
+    def shed(self, view: ClusterView, settings: BalanceSettings, now_ms: int) -> Round:
         """One cycle, which counts for the next ones."""
-        return self.shed_by(self.view(state, seen, settings, now_ms), settings, now_ms)
-
-    def shed_by(self, view: ClusterView, settings: BalanceSettings, now_ms: int) -> Round:
-        """The same, of a view that is there already."""
         before = self.state(settings, now_ms)
         self._bundles = dict(before.unloaded_bundles)
         held = self.thresholds(settings)

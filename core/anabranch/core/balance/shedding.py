@@ -97,11 +97,10 @@ class Round(msgspec.Struct, frozen=True):
 
     `average`, `std`: of the loads, None where the call ended before they were known; `std_after`:
     as expected when all is done. `skipped`: the reason that is counted where nothing is decided.
-    `ignored`: the loads that took no part, and why. `exchanges`: each pair, and where it stopped.
-    `condition`: why there is something to do, None where there is not. `awaited`: the brokers whose
-    next report the call waited for. `thresholds`: those that held in place of the settings, and
-    why; "" for none. `strategy`: the one of one's own that decided, "" for the built-in one;
-    `fault`: why the one that is set did not.
+    `exchanges`: each pair, and where it stopped. `condition`: why there is something to do, None
+    where there is not. `awaited`: the brokers whose next report the call waited for. `thresholds`:
+    those that held in place of the settings, and why; "" for none. `strategy`: the one of one's own
+    that decided, "" for the built-in one; `fault`: why the one that is set did not.
     """
 
     decisions: tuple[Unload, ...]
@@ -112,7 +111,6 @@ class Round(msgspec.Struct, frozen=True):
     std_after: float | None = None
     skipped: UnloadReason | None = None
     exchanges: tuple[Exchange, ...] = ()
-    ignored: tuple[tuple[str, str], ...] = ()
     condition: UnloadReason | None = None
     awaited: tuple[str, ...] = ()
     thresholds: str = ""
@@ -134,7 +132,7 @@ def decide(
 ) -> tuple[ShedderState, Round]:
     """One call of the transfer shedder. It has an answer to whatever it is given."""
     available = {each.broker for each in view.candidates}
-    loads, stale, ignored = usable_loads(view.loads, available, settings, now_ms)
+    loads, stale, _ = usable_loads(view.loads, available, settings, now_ms)
     cooling = {
         broker: unloaded_ms
         for broker, unloaded_ms in state.unloaded_brokers.items()
@@ -146,7 +144,7 @@ def decide(
         reason: UnloadReason, ended: RoundEnd, awaited: Iterable[str] = ()
     ) -> tuple[ShedderState, Round]:
         waits = tuple(sorted(awaited))
-        return state, Round((), ended, state.hits, skipped=reason, ignored=ignored, awaited=waits)
+        return state, Round((), ended, state.hits, skipped=reason, awaited=waits)
 
     hot = cooling.keys() & loads.keys()
     if hot:
@@ -167,7 +165,6 @@ def decide(
     state = msgspec.structs.replace(state, hits=hits)
     done = Round(
         *((), RoundEnd.BALANCED, hits, call.average, call.std, call.std),
-        ignored=ignored,
         condition=condition,
         strategy="" if asked is None else settings.load_shedding_strategy,
         fault=own.fault(StrategyKind.SHEDDER, settings) if view.top else "",
@@ -199,25 +196,25 @@ def usable_loads(
     available: set[str],
     settings: BalanceSettings,
     now_ms: int,
-) -> tuple[dict[str, BrokerLoadData], set[str], tuple[tuple[str, str], ...]]:
+) -> tuple[dict[str, BrokerLoadData], set[str], dict[str, str]]:
     """The loads that decisions may be made by; brokers whose load is out of date, or is none; and
     why each load that takes no part does not.
     """
     loads: dict[str, BrokerLoadData] = {}
     stale: set[str] = set()
-    ignored: list[tuple[str, str]] = []
+    ignored: dict[str, str] = {}
     for broker, load in store.items():
         if broker not in available:
-            ignored.append((broker, "the broker is not in service"))
+            ignored[broker] = "the broker is not in service"
         elif fault := fault_of(load, now_ms):
-            ignored.append((broker, fault))
+            ignored[broker] = fault
             stale.add(broker)
         elif is_stale(load, settings, now_ms):
-            ignored.append((broker, "it is out of date"))
+            ignored[broker] = "it is out of date"
             stale.add(broker)
         else:
             loads[broker] = load
-    return loads, stale, tuple(ignored)
+    return loads, stale, ignored
 
 
 def apart(view: ClusterView, settings: BalanceSettings, now_ms: int) -> dict[str, float]:

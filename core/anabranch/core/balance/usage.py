@@ -63,12 +63,3 @@ def spread(values: Collection[float]) -> tuple[float, float]:
     """
     mean = min(max(math.fsum(values) / len(values), min(values)), max(values))
     return mean, math.fsum((each - mean) ** 2 for each in values) / len(values)
-
-
-def deviation_of(values: Collection[float]) -> float:
-    """The standard deviation of some values; 0 of none.
-
-    >>> deviation_of([0.2, 0.4])
-    0.1
-    """
-    return math.sqrt(spread(values)[1]) if values else 0.0

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping
 
-import pytest
 from hypothesis import assume, event, example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -14,12 +12,11 @@ from msgspec.structs import replace
 from anabranch.core.balance.broker_load import BrokerLoadData
 from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData, rank, top_bundles
 from anabranch.core.balance.filters import Candidate, Terms, filtered
-from anabranch.core.balance.forecast import basis, forecast
 from anabranch.core.balance.least_usage import ChoiceReason, choose
 from anabranch.core.balance.offload import ClusterView, Pair, Permits, Stopped, offload
 from anabranch.core.balance.policies import NO_POLICIES, FailureDomain, IsolationPolicy, Policies
 from anabranch.core.balance.settings import BalanceSettings
-from anabranch.core.balance.shedding import Round, ShedderState, decide, deviation, remembered
+from anabranch.core.balance.shedding import Round, ShedderState, decide, deviation
 from support.rules_view import MANAGER, NOW_MS, view_of
 from support.shedder_by_the_rules import RulesBroker, RulesSettings, RulesShedder
 
@@ -240,51 +237,6 @@ def test_it_decides_what_the_rules_say_step_by_step(
         assume(found.std is None or abs(found.std - target) > SLACK)
         assume(not rules.is_tied)
         assert (moves, state.hits) == (said, rules.hits)
-
-
-# --- forecasts ----------------------------------------------------------------------------------
-
-
-@given(views(), settings_of(), recents, cooling, st.sampled_from((0.0, 30.0)))
-def test_a_forecast_begins_with_the_decision_and_never_gets_worse(
-    view: ClusterView,
-    settings: BalanceSettings,
-    recently: Mapping[str, int],
-    unloaded: Mapping[str, int],
-    grace_minutes: float,
-) -> None:
-    settings = replace(
-        settings, shedding_delay_in_seconds=0.0, shedding_grace_period_minutes=grace_minutes
-    )
-    state = remembered(ShedderState(9, unloaded, recently), settings, NOW_MS)
-    _, first = decide(state, view, settings, NOW_MS)
-    found = forecast(basis(state, view, settings, NOW_MS), 5)
-    assert len(found.cycles) == 5
-    assert repr(found.cycles[0]) == repr(first)
-    moved = [unload.bundle for each in found.cycles for unload in each.decisions]
-    assert not grace_minutes or len(moved) == len(set(moved)), "twice in a grace period"
-    for each in found.cycles:
-        if each.std is not None and each.std_after is not None:
-            assert each.std_after <= each.std + SLACK
-    _, again = decide(state, view, settings, NOW_MS)
-    assert repr(again) == repr(first), "nothing has changed by it"
-
-
-@given(sound_views(), st.sampled_from((0.0, 0.05)), st.booleans())
-def test_what_a_cycle_predicts_the_next_one_of_a_forecast_finds(
-    drawn: tuple[ClusterView, list[RulesBroker]], target: float, transfer: bool
-) -> None:
-    view, _ = drawn
-    settings = BalanceSettings(
-        broker_load_target_std=target,
-        shedding_condition_hit_count_threshold=0,
-        shedding_delay_in_seconds=0.0,
-        transfer_enabled=transfer,
-    )
-    found = forecast(basis(ShedderState(), view, settings, NOW_MS), 4)
-    for before, after in itertools.pairwise(found.cycles):
-        assert before.std_after == pytest.approx(after.std, abs=1e-6)
-        assert before.average == pytest.approx(after.average)
 
 
 # --- filters and choice -------------------------------------------------------------------------

@@ -101,8 +101,7 @@ def test_the_page_of_commands_names_every_one() -> None:
         (["backtest", "--archive-dir", "/tmp"], 2, "--archive-dir goes with --load-archive"),
         (["backtest", "--factor", "0"], 2, "--factor"),
         (["backtest", "--step", "0"], 2, "--step"),
-        (["backtest", "--factor", "2", "balance"], 2, "--factor is of `backtest` alone"),
-        (["backtest", "balance", "--json", "/"], 2, "/ is a folder: name a file"),
+        (["backtest", "--json", "/"], 2, "/ is a folder: name a file"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_words_with_its_status(

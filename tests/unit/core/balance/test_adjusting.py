@@ -101,7 +101,7 @@ def shed(cycle: BalanceCycle, high: float, settings: BalanceSettings = ADJUSTED)
         RulesBroker("a:80", high, 100.0, 100.0, [(f"t/n/{n}", 10.0) for n in range(9)]),
         RulesBroker("b:80", 0.4, 90.0, 90.0, [("t/n/x", 90.0)]),
     ]
-    return cycle.shed_by(view_of(brokers), settings, NOW_MS)
+    return cycle.shed(view_of(brokers), settings, NOW_MS)
 
 
 def test_a_noisy_cluster_is_left_alone_where_a_steady_one_is_balanced() -> None:

@@ -12,7 +12,7 @@ from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData
 from anabranch.core.balance.counters import SplitReason, UnloadReason
 from anabranch.core.balance.cycle import BalanceCycle, Seen, splits, unloads
 from anabranch.core.balance.filters import Candidate
-from anabranch.core.balance.forecast import SHEDDING_FIELDS, NoCycle, forecast
+from anabranch.core.balance.outlook import SHEDDING_FIELDS, NoCycle
 from anabranch.core.balance.policies import NO_POLICIES, FailureDomain, Policies
 from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.balance.shedding import Round, RoundEnd, Unload
@@ -63,6 +63,13 @@ def tell(world: World, cycle: BalanceCycle, what: Move, by: str, **fields: Any) 
     cycle.folded(entry, entry.timestamp_ms)
 
 
+def shed_once(world: World, cycle: BalanceCycle, settings: BalanceSettings) -> Round:
+    now_ms = world.now_ms
+    return cycle.shed(
+        cycle.view(world.replica, seen(at_ms=now_ms), settings, now_ms), settings, now_ms
+    )
+
+
 def moved(world: World, cycle: BalanceCycle, cause: Cause) -> None:
     """To B, until it is through."""
     tell(world, cycle, Move.RELEASE, A, broker=B, cause=cause)
@@ -80,7 +87,7 @@ def test_an_interval_is_over_once() -> None:
 def test_a_cycle_proposes_what_is_decided_with_its_grounds() -> None:
     world, cycle = on_a()
     view = seen(at_ms=world.now_ms)
-    found = cycle.shed(world.replica, view, NOW, world.now_ms)
+    found = shed_once(world, cycle, NOW)
     [record] = unloads(found, world.replica, view, NOW, world.actor(A), world.new_id)
     assert (record.unit, record.move, record.broker) == (UNIT, Move.RELEASE, B)
     assert record.cause is Cause.OVERLOADED
@@ -157,10 +164,10 @@ def test_cycles_in_which_the_condition_held_count_on_until_somebody_has_acted() 
     world, cycle = on_a()
     patient = BalanceSettings()
     for hits in (1, 2, 3):
-        found = cycle.shed(world.replica, seen(at_ms=world.now_ms), patient, world.now_ms)
+        found = shed_once(world, cycle, patient)
         assert (found.hits, found.ended) == (hits, RoundEnd.HITS)
     tell(world, cycle, Move.RELEASE, A, broker=B, cause=Cause.OVERLOADED)
-    found = cycle.shed(world.replica, seen(at_ms=world.now_ms), patient, world.now_ms)
+    found = shed_once(world, cycle, patient)
     assert found.hits == 1
 
 
@@ -244,26 +251,33 @@ def test_what_is_switched_off_is_not_done(off: dict[str, bool]) -> None:
     assert split(stage, owner) == []
 
 
-def test_what_a_cycle_would_begin_with_can_be_asked_and_nothing_is_noted() -> None:
+def test_what_the_next_cycle_would_do_can_be_asked_and_nothing_is_noted() -> None:
     stage, leader, _ = two()
     balancer, cycle = Balancer(leader.core, stage.new_id), leader.core.balance
     assert balancer.shed_in(stage.now) is None
-    cycle._bundles["t/n/x"] = stage.now_ms - 60_000
     view = seen(0.1, 0.9, stage.now_ms)
     top = {B: TopBundlesLoadData(view.top[A].bundles)}
-    short = msgspec.structs.replace(SOON, shedding_grace_period_minutes=0.5)
-    outlooks = [
-        forecast(balancer.basis(view.loads, top, settings, stage.now), 1)
-        for settings in (SOON, short, SOON)
-    ]
-    assert [each.prevented for each in outlooks] == [None, None, None]
-    assert repr(outlooks[0]) == repr(outlooks[2])
-    [unload] = outlooks[0].cycles[0].decisions
+    found = [balancer.outlook(view.loads, top, stage.now) for _ in range(2)]
+    assert repr(found[0]) == repr(found[1])
+    assert (found[0].hits, cycle.state(SOON, stage.now_ms).hits) == (0, 0)
+    [unload] = there(found[0].cycle).decisions
     assert (unload.bundle, unload.source, unload.destination) == (UNIT, B, A)
-    assert "t/n/x" in cycle.state(SOON, stage.now_ms).unloaded_bundles
     assert balancer.shed_in(stage.now) is None, "no interval has begun"
     balancer.shed(view.loads, top, stage.now)
     assert balancer.shed_in(stage.now + 20.0) == pytest.approx(40.0)
+
+
+def configured(stage: Stage, node: Actor, settings: BalanceSettings) -> None:
+    node.core.configure(msgspec.structs.replace(node.core.settings, balance=settings), stage.now)
+
+
+def test_a_strategy_that_fails_when_it_is_asked_what_it_would_do_is_not_noted() -> None:
+    stage, leader, _ = two(msgspec.structs.replace(SOON, load_shedding_strategy="own"))
+    view = seen(0.1, 0.9, stage.now_ms)
+    top = {B: TopBundlesLoadData(view.top[A].bundles)}
+    found = Balancer(leader.core, stage.new_id).outlook(view.loads, top, stage.now)
+    assert "not installed" in there(found.cycle).fault
+    assert leader.core.balance.strategies.faults == {}
 
 
 def test_why_there_is_no_cycle_is_told() -> None:
@@ -271,9 +285,9 @@ def test_why_there_is_no_cycle_is_told() -> None:
     balancer = Balancer(leader.core, stage.new_id)
 
     def prevented(settings: BalanceSettings) -> NoCycle | None:
-        view = seen(0.1, 0.9, stage.now_ms)
-        found = forecast(balancer.basis(view.loads, {}, settings, stage.now), 3)
-        assert len(found.cycles) == (0 if found.prevented else 3)
+        configured(stage, leader, settings)
+        found = balancer.outlook(seen(0.1, 0.9, stage.now_ms).loads, {}, stage.now)
+        assert (found.cycle is None) is (found.prevented is not None)
         return found.prevented
 
     assert prevented(SOON) is None
@@ -304,17 +318,17 @@ def test_a_cycle_goes_by_the_settings_that_are_said_to_be_its_own() -> None:
         )
     )
     leader.core.balance._brokers[A] = stage.now_ms - 1_000_000
-    balancer, asking = Balancer(leader.core, stage.new_id), cast(BalanceSettings, asked)
+    balancer = Balancer(leader.core, stage.new_id)
+    configured(stage, leader, cast(BalanceSettings, asked))
     for low, high, decides in ((0.1, 0.9, True), (0.5, 0.5, False)):
         view = seen(low, high, stage.now_ms)
         bundles = tuple((f"t/n/{n}", BundleLoad(msg_throughput_in=20.0)) for n in range(3))
         top = {B: TopBundlesLoadData((*bundles, *view.top[A].bundles))}
-        found = forecast(balancer.basis(view.loads, top, asking, stage.now), 2)
-        assert bool(found.cycles[0].decisions) is decides
-    # How many a broker reports is not tried: it bounds what is reported in thought, too.
-    reported = {"max_number_of_bundles_in_bundle_load_report"}
+        found = balancer.outlook(view.loads, top, stage.now)
+        assert bool(there(found.cycle).decisions) is decides
+    assert balancer.shed_in(stage.now) is None, "which goes by the interval"
     adjusted = {"adjusted_thresholds_max_factor"}  # asked for only where thresholds are
-    assert asked.names - reported == set(SHEDDING_FIELDS) - adjusted
+    assert asked.names == set(SHEDDING_FIELDS) - adjusted
 
 
 def test_who_is_about_to_leave_balances_nothing() -> None:

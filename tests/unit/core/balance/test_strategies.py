@@ -12,9 +12,7 @@ from anabranch.core.balance.assigning import ChoiceRules, LoadChooser
 from anabranch.core.balance.broker_load import BrokerLoadData
 from anabranch.core.balance.bundle_load import BundleLoad
 from anabranch.core.balance.counters import SplitReason, UnloadReason
-from anabranch.core.balance.cycle import BalanceCycle
 from anabranch.core.balance.filters import Candidate
-from anabranch.core.balance.forecast import basis, forecast
 from anabranch.core.balance.offload import ClusterView, Unmoved
 from anabranch.core.balance.policies import NO_POLICIES
 from anabranch.core.balance.settings import BalanceSettings
@@ -85,8 +83,6 @@ def test_a_shedder_of_one_s_own_decides_what_moves_and_is_named() -> None:
     assert (found.strategy, found.fault, found.ended) == ("own", "", RoundEnd.ASKED)
     first, second = found.decisions
     assert first.std_before > first.std_after == second.std_before > second.std_after
-    begin = basis(ShedderState(), VIEW, OWN, NOW_MS, strategies=asked)
-    assert [each.strategy for each in forecast(begin, 1).cycles] == ["own"]
     _, found = decide(state, replace(VIEW, top={}), patient, NOW_MS, own_raises())
     assert (found.hits, found.fault) == (2, ""), "who does not lead does not ask, and counts on"
     _, found = decide(ShedderState(9), VIEW, OWN, NOW_MS, shedder())
@@ -217,10 +213,3 @@ def test_a_split_that_makes_no_sense_is_named_and_the_built_in_one_goes_on(
     assert found.fault.startswith("strategy own did not decide: ")
     assert replace(found, fault="") == split(strategy, BUILT_IN)
     assert [each.bundle for each in found.decisions] == [X]
-
-
-def test_a_plan_that_tries_a_strategy_notes_nothing_of_its_faults() -> None:
-    cycle = BalanceCycle()
-    begin = basis(ShedderState(), VIEW, OWN, NOW_MS, strategies=cycle.strategies.copy())
-    assert "not installed" in forecast(begin, 1).cycles[0].fault
-    assert cycle.strategies.faults == {}

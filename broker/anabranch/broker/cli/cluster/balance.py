@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from typing import Final
 
@@ -12,34 +11,32 @@ from anabranch.admin import BalanceOutlook, BrokerLoadStats, CycleStats, Exchang
 from anabranch.broker.cli.shared.api import connect, json_option, url_option
 from anabranch.broker.cli.shared.output import table, write_json
 from anabranch.broker.cli.shared.watching import watchable
-from anabranch.broker.cli.topics.words import count_of, properties_of
+from anabranch.broker.cli.topics.words import count_of
 from anabranch.core.autoscale.load import rate_in_words
 
-# name: (module, one line) of the commands that read the log themselves: they need the packages of
-# a node, and their module is imported for those alone who run them.
-_WITH_NODE: Final = {
-    "history": ("balance_history", "List what the balancer moved and split, with reasons."),
-    "record": ("recording", "Record what brokers report, for `backtest balance`."),
-}
-_INTERVAL: Final = "loadBalancerSheddingIntervalMinutes"
+_HISTORY: Final = "history"
 
 
 class _Balance(click.Group):
+    """`history` reads the log itself: it needs the packages of a node, and its module is imported
+    for those alone who run it.
+    """
+
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*self.commands, *_WITH_NODE]
+        return [*self.commands, _HISTORY]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _WITH_NODE:
+        if cmd_name != _HISTORY:
             return super().get_command(ctx, cmd_name)
-        module = importlib.import_module(f".{_WITH_NODE[cmd_name][0]}", __package__)
-        command: click.Command = getattr(module, cmd_name)
-        return command
+        from anabranch.broker.cli.cluster.balance_history import history
+
+        return history
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         known = [(name, each.get_short_help_str(70)) for name, each in self.commands.items()]
         with formatter.section("Commands"):
             formatter.write_dl(
-                [*known, *((name, about) for name, (_, about) in _WITH_NODE.items())]
+                [*known, (_HISTORY, "List what the balancer moved and split, with reasons.")]
             )
 
 
@@ -72,43 +69,6 @@ def show(url: str, as_json: bool) -> None:
     _tell(found)
 
 
-@balance.command(
-    epilog="Example: anabranch balance plan --set loadBalancerBrokerLoadTargetStd=0.1 --cycles 4"
-)
-@click.option(
-    "--set",
-    "given",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A setting in place of the leader's own; may be repeated.",
-)
-@click.option(
-    "--cycles",
-    type=click.IntRange(1, 100),
-    default=1,
-    show_default=True,
-    help="How many; each begins with what those before did.",
-)
-@url_option
-@json_option
-@watchable
-def plan(given: tuple[str, ...], cycles: int, url: str, as_json: bool) -> None:
-    """Say what the next cycles would do with other settings.
-
-    Nothing is done by it. Settings have the names and values of `anabranch settings loadBalancer`.
-    After the first cycle loads are taken to stay as they are, but for what moves: so it takes as
-    many cycles as it would in truth until a reason has held for long enough, and until brokers have
-    reported again.
-    """
-    found = connect(url).balance.plan(properties_of(given, "--set"), cycles)
-    if as_json:
-        write_json(found)
-        return
-    for name, own in found.changed.items():
-        click.echo(f"{name} is {_text(found.settings[name])} in place of {_text(own)}")
-    _tell(found)
-
-
 def _broker(each: BrokerLoadStats, at_ms: int) -> tuple[str, ...]:
     movable = str(each.reported_bundles)
     if each.load is None or each.updated_millis is None:
@@ -126,7 +86,7 @@ def _broker(each: BrokerLoadStats, at_ms: int) -> tuple[str, ...]:
 
 
 def _tell(found: BalanceOutlook) -> None:
-    """Says how loads differ, and tells of the cycles."""
+    """Says how loads differ, and tells of the next cycle."""
     if found.average is None or found.deviation is None:
         click.echo("no load takes part")
     else:
@@ -136,12 +96,10 @@ def _tell(found: BalanceOutlook) -> None:
     )
     if found.prevented:
         click.echo(f"there are no cycles: {found.prevented}")
-    interval_ms = float(found.settings[_INTERVAL]) * 60_000
-    for number, cycle in enumerate(found.cycles):
-        when = ""
-        if found.next_cycle_millis is not None:
-            when = f", in {_seconds(found.next_cycle_millis + number * interval_ms)}"
-        click.echo(f"\ncycle {number + 1}{when}: {_result(cycle)}")
+    for number, cycle in enumerate(found.cycles, 1):
+        due = found.next_cycle_millis
+        when = "" if due is None else f", in {_seconds(due)}"
+        click.echo(f"\ncycle {number}{when}: {_result(cycle)}")
         for line in _lines(cycle, found):
             click.echo(f"  {line}")
         if cycle.unloads:

@@ -1,4 +1,4 @@
-"""`anabranch backtest`: auto-scale policies, tried on loads of the past; `balance` beside it."""
+"""`anabranch backtest`: auto-scale policies, tried on loads of the past."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import click
 
 from anabranch.broker.cli.shared.flags import report_flags
 from anabranch.broker.cli.shared.numbers import NOT_NEGATIVE, POSITIVE
-from anabranch.broker.cli.spark.balance import balance
 from anabranch.broker.cli.spark.flags import (
     DIRECTORY_OR_URL,
     place_of_archive,
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
 _LOAD = click.Path(path_type=Path)
 
 
-@click.group(
-    invoke_without_command=True,
+@click.command(
     epilog="Example: anabranch backtest --load load.parquet --policy default "
     "--policy 'eager={\"splitCooldownSeconds\": 0}' --html backtest.html",
 )
@@ -126,10 +124,7 @@ _LOAD = click.Path(path_type=Path)
     type=NOT_NEGATIVE,
     help="That read everything, where the load does not say rates out.",
 )
-@click.pass_context
 def backtest(
-    ctx: click.Context,
-    /,
     load: tuple[Path, ...],
     policies: tuple[str, ...],
     json_path: str,
@@ -142,13 +137,8 @@ def backtest(
 ) -> int:
     """Replay loads of the past through the auto-scale rules, and compare policies.
 
-    `backtest balance` does so with the load balancer's rules, and has flags of its own.
-
     Exit status 0: done. 2: could not run, or something was left out, which standard error names.
     """
-    if ctx.invoked_subcommand is not None:
-        _check_alone(ctx)
-        return 0
     tidy_when_terminated()
     if mean_rate is not None and factor is not None:
         raise click.UsageError("give --factor or --mean-rate, not both")
@@ -182,20 +172,6 @@ def backtest(
         ),
     )
     return run_backtest(options)
-
-
-def _check_alone(ctx: click.Context) -> None:
-    """Raises UsageError for a flag before a command, where it would mean nothing."""
-    for option in ctx.command.params:
-        name = option.name or ""
-        if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            raise click.UsageError(
-                f"{option.opts[0]} is of `backtest` alone: `backtest {ctx.invoked_subcommand} "
-                "--help` lists what this one takes"
-            )
-
-
-backtest.add_command(balance)
 
 
 def _place(given: str | None) -> Place | None:

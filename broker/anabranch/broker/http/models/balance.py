@@ -87,15 +87,12 @@ class BalanceOutlook(BaseModel):
     settings: dict[str, bool | int | float | str] = Field(
         description="What a cycle goes by, by the settings' names."
     )
-    changed: dict[str, bool | int | float | str] = Field(
-        description="What the leader itself has, where that differs."
-    )
     average: float | None = Field(description="Of the loads that take part; null for none.")
     deviation: float | None
     hits: int = Field(description="Cycles in a row with a condition so far.")
-    prevented: str = Field(description="Why there is no cycle at all; empty if there are.")
+    prevented: str = Field(description="Why there is no cycle; empty if there is.")
     brokers: list[BrokerLoadStats]
-    cycles: list[CycleStats] = Field(description="The next ones.")
+    cycles: list[CycleStats] = Field(description="The next one; none where it is prevented.")
 
 
 class AutomaticMoveStats(BaseModel):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated
 
-from fastapi import APIRouter, Body, Query
+from fastapi import APIRouter, Query
 
-from anabranch.broker.balance.forecasts import BalanceForecasts, ToldOutlook
 from anabranch.broker.balance.history import MOVES_MAX, BalanceHistory
+from anabranch.broker.balance.outlooks import BalanceOutlooks, ToldOutlook
 from anabranch.broker.http.errors import problems
 from anabranch.broker.http.models.balance import (
     AutomaticMoveStats,
@@ -20,42 +20,25 @@ from anabranch.broker.http.models.balance import (
     UnmovedBundle,
 )
 from anabranch.broker.http.routing import DecidingRoute, Marked
-from anabranch.broker.settings.trial import TRIED
 from anabranch.core.balance.broker_load import FRESH
-from anabranch.core.balance.forecast import SeenBroker
 from anabranch.core.balance.history import AutomaticMove
 from anabranch.core.balance.offload import Exchange
+from anabranch.core.balance.outlook import SeenBroker
 from anabranch.core.balance.shedding import Round
-
-_CYCLES_MAX: Final = 100
-_Others = Annotated[
-    dict[str, Any],
-    Body(description="Settings in place of the leader's; may be empty: " + ", ".join(TRIED)),
-]
-_Cycles = Annotated[
-    int, Query(ge=1, le=_CYCLES_MAX, description="How many; each begins with what one before did.")
-]
-
 
 _Newest = Annotated[
     int, Query(ge=1, le=MOVES_MAX, description="So many of the newest moves at most.")
 ]
 
 
-def router(forecasts: BalanceForecasts, history: BalanceHistory) -> APIRouter:
+def router(outlooks: BalanceOutlooks, history: BalanceHistory) -> APIRouter:
     """All of them."""
     routes = APIRouter(route_class=DecidingRoute, prefix="/admin/v2/balance", tags=["balance"])
-    refusals = problems(307, 412, 503)
 
     @routes.get("", dependencies=[Marked], responses=problems(307, 503))
     async def get_outlook() -> BalanceOutlook:
         """Brokers' loads, their deviation, and what the next cycle would do."""
-        return _outlook(await forecasts.told({}, 1))
-
-    @routes.post("/plan", dependencies=[Marked], responses=refusals)
-    async def plan(settings: _Others, cycles: _Cycles = 1) -> BalanceOutlook:
-        """The same with other settings, and for some cycles; nothing is done by it."""
-        return _outlook(await forecasts.told(settings, cycles))
+        return _outlook(outlooks.told())
 
     @routes.get("/history", dependencies=[Marked])
     async def get_history(limit: _Newest = 100) -> BalanceHistoryStats:
@@ -90,13 +73,12 @@ def _outlook(told: ToldOutlook) -> BalanceOutlook:
         atMillis=told.at_ms,
         nextCycleMillis=None if told.due_in_s is None else round(told.due_in_s * 1000),
         settings=dict(told.settings),
-        changed=dict(told.changed),
         average=found.average,
         deviation=found.std,
         hits=found.hits,
         prevented=found.prevented.value if found.prevented else "",
         brokers=[_broker(each) for each in found.brokers],
-        cycles=[_cycle(each) for each in found.cycles],
+        cycles=[] if found.cycle is None else [_cycle(found.cycle)],
     )
 
 

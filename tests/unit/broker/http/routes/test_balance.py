@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
@@ -16,17 +15,13 @@ from anabranch.core.names import Namespace
 from support.balance import give_all, tell
 from support.commands import ran
 from support.http import HttpNode, on_nodes
-from support.memory_cluster import MemoryCluster
 from support.scalable import refused
 from support.waiting import eventually
 
 SHOW = "/admin/v2/balance"
-PLAN = f"{SHOW}/plan"
 HOME = Namespace("public/shop")
 HITS = "loadBalancerSheddingConditionHitCountThreshold"
 STRATEGY = "loadBalancerLoadSheddingStrategy"
-TARGET = "loadBalancerBrokerLoadTargetStd"
-GRACE = "loadBalancerSheddingGracePeriodMinutes"
 
 
 def leader_first(nodes: list[HttpNode]) -> list[HttpNode]:
@@ -47,8 +42,9 @@ def cycles_passed(leader: HttpNode, count: int) -> None:
     seen = Balancer(runtime.core, runtime.proposals.new_id).seen(
         board.known(), board.top(), runtime.now()
     )
+    notes, settings, now_ms = runtime.core.balance, board.settings, runtime.log_ms
     for _ in range(count):
-        runtime.core.balance.shed(runtime.view, seen, board.settings, runtime.log_ms)
+        notes.shed(notes.view(runtime.view, seen, settings, now_ms), settings, now_ms)
 
 
 @on_nodes(3)
@@ -62,7 +58,7 @@ async def test_the_leader_tells_how_loads_stand_and_what_it_does(nodes: list[Htt
     assert {each["brokerId"]: each["reportedBundles"] for each in found["brokers"]}[hot.id] == 4
     assert found["average"] == pytest.approx(1.1 / 3)
     assert found["deviation"] == pytest.approx(0.377, abs=1e-3)
-    assert (found["hits"], found["changed"], found["prevented"]) == (2, {}, "")
+    assert (found["hits"], found["prevented"]) == (2, "")
     [cycle] = found["cycles"]
     assert (cycle["ended"], cycle["condition"], cycle["hits"]) == ("HITS", "Overloaded", 3)
     assert (cycle["setting"], found["settings"][HITS]) == (HITS, 3)
@@ -82,51 +78,6 @@ async def test_a_load_that_is_missing_is_named(nodes: list[HttpNode]) -> None:
     assert cycle["deviation"] is None
 
 
-@on_nodes(3)
-async def test_a_plan_tries_other_settings_and_changes_neither_the_log_nor_the_notes(
-    nodes: list[HttpNode], cluster: MemoryCluster
-) -> None:
-    leader, hot, bundles = await heated(nodes)
-    cycles_passed(leader, 1)
-    core = leader.node.runtime.core
-    core.balance._bundles["t/n/x"] = leader.node.runtime.log_ms - 60_000
-    before = len(cluster.entries), core.balance.state(core.settings.balance, core.log_now_ms)
-    wanted = {HITS: 0, TARGET: "0.05", GRACE: 0.5}
-    answer = await leader.http.post(f"{PLAN}?cycles=2", json=wanted)
-    assert answer.status_code == 200
-    found = answer.json()
-    assert found["changed"] == {HITS: 3, TARGET: 0.25, GRACE: 30}
-    assert {name: found["settings"][name] for name in wanted} == {HITS: 0, TARGET: 0.05, GRACE: 0.5}
-    first, second = found["cycles"]
-    assert first["predicted"] < first["deviation"] == found["deviation"]
-    assert {each["source"] for each in first["unloads"]} == {hot.id}
-    assert {each["bundle"] for each in first["unloads"]} < set(bundles)
-    assert (second["ended"], second["awaited"]) == ("COOLING_DOWN", [hot.id])
-    now = len(cluster.entries), core.balance.state(core.settings.balance, core.log_now_ms)
-    assert (now, now[1].hits) == (before, 1)
-    assert "t/n/x" in now[1].unloaded_bundles
-    assert leader.node.settings.load_balancer_broker_load_target_std == 0.25
-    assert {name for name, _ in leader.node.operations.owned(hot.id)} == set(bundles)
-
-
-@on_nodes(3)
-async def test_a_plan_says_which_thresholds_would_hold_and_that_a_strategy_is_not_there(
-    nodes: list[HttpNode],
-) -> None:
-    leader, _, _ = await heated(nodes)
-    cycles_passed(leader, 11)
-    wanted = {"loadBalancerAdjustedThresholdsEnabled": True, STRATEGY: "absent"}
-    [cycle] = (await leader.http.post(PLAN, json=wanted)).json()["cycles"]
-    assert "target deviation 0.125 in place of 0.25" in cycle["thresholds"]
-    assert "strategy absent did not decide: it is not installed" in cycle["fault"]
-    assert (cycle["strategy"], bool(cycle["unloads"])) == ("", True), "the built-in one goes on"
-    sets = f"--set {STRATEGY}=absent --set loadBalancerAdjustedThresholdsEnabled=true"
-    [told] = await ran(str(leader.http.base_url), f"balance plan {sets}")
-    assert f"  {cycle['fault']}\n  {cycle['thresholds']}\n" in told.output
-    [cycle] = (await leader.http.get(SHOW)).json()["cycles"]
-    assert (cycle["thresholds"], cycle["fault"]) == ("", "")
-
-
 @on_nodes(2)
 async def test_who_does_not_lead_sends_on_to_the_leader(nodes: list[HttpNode]) -> None:
     leader, other = leader_first(nodes)
@@ -134,55 +85,6 @@ async def test_who_does_not_lead_sends_on_to_the_leader(nodes: list[HttpNode]) -
     shown = await other.http.get(SHOW)
     assert (shown.status_code, shown.headers["location"]) == (307, url + SHOW)
     assert f"{leader.id} leads" in shown.json()["reason"]
-    planned = await other.http.post(f"{PLAN}?cycles=3", json={TARGET: 0.1})
-    assert (planned.status_code, planned.headers["location"]) == (307, f"{url}{PLAN}?cycles=3")
-
-
-@on_nodes()
-async def test_every_problem_is_told_and_a_number_of_cycles_too(node: HttpNode) -> None:
-    http = node.http
-    both = (await http.post(PLAN, json={"nope": 1, TARGET: "x"})).json()["reason"]
-    assert "nope is no setting" in both
-    assert f"{TARGET} is 'x'" in both
-    for cycles in ("0", "101", "some"):
-        refused(await http.post(f"{PLAN}?cycles={cycles}", json={}), 400, "cycles")
-    nan = await http.post(
-        PLAN, content=b'{"%s": NaN}' % TARGET.encode(), headers={"Content-Type": "application/json"}
-    )
-    assert (nan.status_code, TARGET in nan.text) == (412, True)
-
-
-REFUSED: list[tuple[Any, int, str]] = [
-    ({"loadBalancerBrokerLoadTargetSd": 0.1}, 412, f"did you mean {TARGET}"),
-    ({"leaseMillis": 5}, 412, "leaseMillis is no setting of the load balancer"),
-    ({"loadBalancerCPUResourceWeight": 2}, 412, "loadBalancerCPUResourceWeight has no part"),
-    ({TARGET: "much"}, 412, f"{TARGET} is 'much'"),
-    ({TARGET: -1}, 412, f"{TARGET} is -1"),
-    ({TARGET: True}, 412, f"{TARGET} is True: it takes no true or false"),
-    ({HITS: 1.5}, 412, f"{HITS} is 1.5"),
-    ({HITS: [1]}, 412, f"{HITS} is [1]"),
-    ({"loadBalancerBrokerMaxTopics": 10**400}, 412, "loadBalancerBrokerMaxTopics must be a number"),
-    ({"loadBalancerTransferEnabled": "perhaps"}, 412, "loadBalancerTransferEnabled is 'perhaps'"),
-    (
-        {"loadBalanceSheddingDelay": "3m", "loadBalanceSheddingDelayInSeconds": 180},
-        412,
-        "loadBalanceSheddingDelayInSeconds is given twice",
-    ),
-    ([TARGET], 400, "the body"),
-]
-
-
-@on_nodes(2)
-async def test_settings_that_cannot_be_meant_are_refused_by_name_on_every_node(
-    nodes: list[HttpNode], cluster: MemoryCluster
-) -> None:
-    before = len(cluster.entries)
-    for given, status, said in REFUSED:
-        for node in nodes:
-            answer = await node.http.post(PLAN, json=given)
-            assert answer.status_code == status, given
-            assert said in answer.json()["reason"], given
-    assert len(cluster.entries) == before
 
 
 @on_nodes()
@@ -224,17 +126,10 @@ async def test_any_node_tells_what_was_done_and_what_came_of_it(nodes: list[Http
 
 
 @on_nodes(3)
-async def test_commands_show_and_plan_in_words_and_as_json(nodes: list[HttpNode]) -> None:
-    leader, hot, bundles = await heated(nodes)
+async def test_the_command_shows_it_in_words_and_as_json(nodes: list[HttpNode]) -> None:
+    leader, hot, _ = await heated(nodes)
     before = len(nodes[0].cluster.entries)
-    shown, told, planned, document, unknown = await ran(
-        str(leader.http.base_url),
-        "balance show",
-        "balance show --json",
-        f"balance plan --set {HITS}=0 --set loadBalancerSheddingExcludedNamespaces=a/b",
-        f"balance plan --set {HITS}=0 --cycles 3 --json",
-        "balance plan --set loadBalancerTargetStd=1",
-    )
+    shown, told = await ran(str(leader.http.base_url), "balance show", "balance show --json")
     rows = [line.split() for line in shown.output.splitlines()]
     assert [hot.id, "0.900", "900000", "0", "0", "0", "4"] in [row[:7] for row in rows]
     assert "mean load 0.367, deviation 0.377" in shown.output
@@ -243,12 +138,21 @@ async def test_commands_show_and_plan_in_words_and_as_json(nodes: list[HttpNode]
         shown.output
     )
     assert json.loads(told.output)["cycles"][0]["ended"] == "HITS"
-    assert f"{HITS} is 0 in place of 3\n" in planned.output
-    assert "loadBalancerSheddingExcludedNamespaces is a/b in place of nothing\n" in planned.output
-    assert "cycle 1: moves 1 bundle; deviation 0.377, " in planned.output
-    assert f"{bundles[0]}  {hot.id}" in planned.output
-    found = json.loads(document.output)
-    assert [each["ended"] for each in found["cycles"]][1:] == ["COOLING_DOWN", "COOLING_DOWN"]
-    assert unknown.exit_code == 1
-    assert "412: loadBalancerTargetStd is no setting of the load balancer" in unknown.errors
     assert len(nodes[0].cluster.entries) == before
+
+
+@on_nodes(3, **{HITS: 0, STRATEGY: "absent", "loadBalancerAdjustedThresholdsEnabled": True})
+async def test_it_says_which_bundles_go_by_which_thresholds_and_that_a_strategy_is_not_there(
+    nodes: list[HttpNode],
+) -> None:
+    leader, hot, bundles = await heated(nodes)
+    cycles_passed(leader, 11)
+    [cycle] = (await leader.http.get(SHOW)).json()["cycles"]
+    assert "target deviation 0.125 in place of 0.25" in cycle["thresholds"]
+    assert "strategy absent did not decide: it is not installed" in cycle["fault"]
+    assert cycle["strategy"] == "", "the built-in one goes on"
+    assert cycle["predicted"] < cycle["deviation"]
+    [told] = await ran(str(leader.http.base_url), "balance show")
+    assert f"  {cycle['fault']}\n  {cycle['thresholds']}\n" in told.output
+    assert "cycle 1: moves 1 bundle; deviation 0.377, " in told.output
+    assert f"{bundles[0]}  {hot.id}" in told.output

@@ -1,4 +1,4 @@
-"""What can be asked about balancing: how things stand, and what would be done, as the leader knows.
+"""How balancing stands, and what would be done next, as the leader knows.
 
 It alone is told which bundles could move, and for how long there has been a reason to. Nothing is
 proposed, and nothing noted: the next cycle goes on from where the last one ended.
@@ -6,8 +6,8 @@ proposed, and nothing noted: the next cycle goes on from where the last one ende
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
@@ -16,28 +16,30 @@ from anabranch.broker.bundles.lookups import LookupService
 from anabranch.broker.errors import ElsewhereError, UnavailableError
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings.current import CurrentSettings
-from anabranch.broker.settings.trial import SettingValue, shown, tried
-from anabranch.core.balance.forecast import Outlook, forecast
+from anabranch.core.balance.outlook import SHEDDING_FIELDS, Outlook
+from anabranch.core.balance.settings import NAMES
 from anabranch.core.balancer import Balancer
 from anabranch.core.log.state import leader_of
+
+SettingValue = bool | int | float | str
+_SHOWN: Final = tuple(NAMES[field] for field in SHEDDING_FIELDS)
 
 
 class ToldOutlook(msgspec.Struct, frozen=True):
     """An outlook, and what it rests on.
 
-    `settings`: those that a cycle goes by, by name; `changed`: of those that are tried, what the
-    leader has instead. `due_in_s`: when its own next cycle comes; None: not known yet.
+    `settings`: those that a cycle goes by, by name. `due_in_s`: when the next cycle comes; None:
+    not known yet.
     """
 
     leader: str
     at_ms: int
     due_in_s: float | None
     settings: Mapping[str, SettingValue]
-    changed: Mapping[str, SettingValue]
     outlook: Outlook
 
 
-class BalanceForecasts:
+class BalanceOutlooks:
     """One node's. To be used in its event loop."""
 
     def __init__(self, runtime: Runtime, settings: CurrentSettings, lookups: LookupService) -> None:
@@ -47,30 +49,24 @@ class BalanceForecasts:
         self._lookups = lookups
         self._balancer = Balancer(runtime.core, runtime.proposals.new_id)
 
-    async def told(self, given: Mapping[str, object], cycles: int) -> ToldOutlook:
-        """How things stand, and so many cycles from now on, by the settings given or its own.
+    def told(self) -> ToldOutlook:
+        """How things stand.
 
-        Raises InvalidInputError for settings that cannot be meant, ElsewhereError where another
-        node leads, UnavailableError where nobody does.
+        Raises ElsewhereError where another node leads, UnavailableError where nobody does.
         """
-        mine = self._settings.now
-        fields = tried(mine, given)
         self._must_lead()
-        runtime, settings = self._runtime, fields.balance_settings()
-        now = runtime.now()
-        begin = self._balancer.basis(self.board.known(), self.board.top(settings), settings, now)
-        due_in_s = self._balancer.shed_in(now)
-        # With many brokers and cycles it takes seconds, in which this node has to go on.
-        outlook = await asyncio.to_thread(forecast, begin, cycles)
-        wanted, own = shown(fields), shown(mine)
+        core, now = self._runtime.core, self._runtime.now()
         return ToldOutlook(
-            runtime.core.me,
-            begin.now_ms,
-            due_in_s,
-            wanted,
-            {name: value for name, value in own.items() if value != wanted[name]},
-            outlook,
+            core.me,
+            core.log_now_ms,
+            self._balancer.shed_in(now),
+            self._shown(),
+            self._balancer.outlook(self.board.known(), self.board.top(), now),
         )
+
+    def _shown(self) -> dict[str, SettingValue]:
+        values = self._settings.now.model_dump(mode="json", by_alias=True)
+        return {name: values[name] for name in _SHOWN}
 
     def _must_lead(self) -> None:
         core = self._runtime.core

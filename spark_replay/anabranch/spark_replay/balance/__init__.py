@@ -1,1 +1,0 @@
-"""The back-test of the load balancer: recorded load, replayed under several settings."""
