@@ -300,6 +300,10 @@ class Appends:
                 self._try_again(writer, in_doubt=False)
             case AppendOutcome.IN_DOUBT:
                 self._try_again(writer, in_doubt=True)
+            case AppendOutcome.STRANGER if batch.in_doubt:
+                # A former leader may lack what was stored since: another one knows better.
+                self.leaders.forget(writer.segment.kafka_topic)
+                self._try_again(writer, in_doubt=True)
             case AppendOutcome.STRANGER:
                 writer.estranged()
             case AppendOutcome.REJECTED:

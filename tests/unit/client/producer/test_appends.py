@@ -78,6 +78,23 @@ async def test_what_has_lingered_meanwhile_follows_the_answer_at_once() -> None:
         assert (await stage.request()).values == [b"two"]
 
 
+async def test_what_is_in_doubt_keeps_its_number_where_a_former_leader_finds_a_gap() -> None:
+    async with staged(copies=3) as stage:
+        stage.send(b"one")
+        first = await stage.request()
+        first.fails(LinkLostError(_LOST, was_written=True))
+        again = await stage.request()
+        assert again.only.data == first.only.data
+        again.answers(KafkaCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+        last = await stage.request()
+        assert last.only.data == first.only.data
+        last.answers(offset=7)
+        await stage.settled(b"one")
+        result = stage.told[b"one"]
+        assert isinstance(result, sdk.DeliveryResult)
+        assert result.offset == 7
+
+
 async def test_a_fault_while_an_answer_is_taken_keeps_nothing_from_being_sent(
     stage: SendingStage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
