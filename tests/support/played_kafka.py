@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from aiokafka.record.default_records import DefaultRecordBatch
 
 from anabranch.wire.kafka import producing
-from anabranch.wire.kafka.link import KafkaLink, KafkaLinks
+from anabranch.wire.kafka.link import KafkaLink, KafkaLinks, LinkSecurity
 from anabranch.wire.kafka.metadata import KafkaMetadata, PartitionMetadata, TopicMetadata
 from anabranch.wire.kafka.producing import Buffer
 from anabranch.wire.kafka.protocol import NO_TAGS, Address, ResponseReader, array, text
@@ -90,7 +90,7 @@ class Request:
 
 class _PlayedLink(KafkaLink):
     def __init__(self, address: Address, requests: list[Request]) -> None:
-        super().__init__(address, {})
+        super().__init__(address, LinkSecurity({}))
         self._requests = requests
 
     async def connect(self, timeout_s: float) -> None:

@@ -53,7 +53,7 @@ async def test_a_question_goes_out_to_the_byte_and_its_body_is_not_copied() -> N
         caller.answer(seen[-1], b"yes")
 
     async with frame_broker(serve) as broker:
-        link = KafkaLink(broker.address, {}, client_id="me")
+        link = KafkaLink(broker.address, LinkSecurity({"client.id": "me"}))
         parts: list[Buffer] = [b"one", bytearray(b"two"), memoryview(b"three")]
         answer = await link.ask(0, 9, parts, WAIT_S)
         assert text(answer) == b"yes"
@@ -71,7 +71,7 @@ async def test_answers_go_to_who_asked_in_whatever_order_and_pieces_they_come() 
             await asyncio.sleep(0)
 
     async with frame_broker(serve) as broker:
-        link = KafkaLink(broker.address, {})
+        link = KafkaLink(broker.address, LinkSecurity({}))
         found = await asyncio.gather(*(asked(link, b"%d" % number) for number in range(5)))
         assert found == [b"0", b"1", b"2", b"3", b"4"]
         assert len(broker.callers) == 1  # they shared it from the first one on
@@ -88,7 +88,7 @@ async def test_questions_go_out_in_the_order_in_which_they_were_asked() -> None:
             caller.answer(came)
 
     async with frame_broker(serve) as broker:
-        link = KafkaLink(broker.address, {})
+        link = KafkaLink(broker.address, LinkSecurity({}))
         early = [link.send(0, 9, b"%d" % number, WAIT_S) for number in range(3)]
         early[0].add_done_callback(lambda _: link.send(0, 9, b"later", WAIT_S))
         while link._pipeline is None:
@@ -145,7 +145,7 @@ async def test_when_a_connection_ends_all_hear_of_it_and_the_next_question_makes
         await end(caller)
 
     async with frame_broker(serve) as broker:
-        link = KafkaLink(broker.address, {})
+        link = KafkaLink(broker.address, LinkSecurity({}))
         both = [lost(asked(link, b"one")), lost(asked(link, b"two"))]
         for error in await asyncio.gather(*both):
             assert error.was_written
@@ -160,7 +160,7 @@ async def test_when_a_connection_ends_all_hear_of_it_and_the_next_question_makes
 
 async def test_an_idle_connection_that_kafka_closes_is_no_trouble() -> None:
     async with frame_broker(echo) as broker:
-        link = KafkaLink(broker.address, {})
+        link = KafkaLink(broker.address, LinkSecurity({}))
         await asked(link, b"one")
         broker.callers[0].hang_up()
         await until(lambda: link._pipeline is None)
@@ -171,7 +171,7 @@ async def test_an_idle_connection_that_kafka_closes_is_no_trouble() -> None:
 
 async def test_where_nobody_listens_nothing_was_written_and_tries_are_apart() -> None:
     port = ports.free_port(HOST)
-    link = KafkaLink((HOST, port), {})
+    link = KafkaLink((HOST, port), LinkSecurity({}))
     loop = asyncio.get_running_loop()
     began = loop.time()
     for _ in range(4):
@@ -192,7 +192,7 @@ async def test_a_question_that_is_not_answered_in_time_ends_the_connection_for_a
         heard.set()
 
     async with frame_broker(silent) as broker:
-        link = KafkaLink(broker.address, {})
+        link = KafkaLink(broker.address, LinkSecurity({}))
         patient = asyncio.create_task(lost(asked(link, b"one")))
         await heard.wait()
         error = await lost(asked(link, b"two", 0.05))
@@ -211,7 +211,7 @@ async def test_a_connection_that_does_not_come_about_is_given_up(
 
     async with frame_broker(lambda _: silent.wait()) as broker:  # type: ignore[arg-type,return-value]
         tls = {"security.protocol": "ssl", "ssl.ca.location": str(authority.file)}
-        link = KafkaLink(broker.address, tls, connect_timeout_s=0.2)
+        link = KafkaLink(broker.address, LinkSecurity(tls), connect_timeout_s=0.2)
         short = await lost(asked(link, b"one", 0.05))
         assert not short.was_written
         assert "not connected yet; nothing else came of it within 0.05 s" in str(short)
@@ -231,7 +231,7 @@ async def test_who_waits_no_more_leaves_the_others_alone() -> None:
             caller.answer(each, each.body[1:])
 
     async with frame_broker(serve) as broker:
-        link = KafkaLink(broker.address, {})
+        link = KafkaLink(broker.address, LinkSecurity({}))
         gone = [asyncio.create_task(asked(link, b"never")) for _ in range(2)]
         await asyncio.sleep(0)
         gone[0].cancel()  # before there is a connection: it is not even asked
@@ -248,14 +248,14 @@ async def test_who_waits_no_more_leaves_the_others_alone() -> None:
 async def test_closing_ends_all_that_waits_and_leaves_no_task() -> None:
     before = tasks()
     async with frame_broker(lambda caller: caller.asked()) as broker:  # type: ignore[arg-type,return-value]
-        link = KafkaLink(broker.address, {})
+        link = KafkaLink(broker.address, LinkSecurity({}))
         written = asyncio.create_task(lost(asked(link, b"one")))
         await until(lambda: link._pipeline is not None)
         link.close()
         link.close()
         assert "the client was closed" in str(await written)
         assert not (await lost(asked(link, b"two"))).was_written
-        connecting = KafkaLink(broker.address, {})
+        connecting = KafkaLink(broker.address, LinkSecurity({}))
         waits = asyncio.create_task(lost(asked(connecting, b"three")))
         await asyncio.sleep(0)
         assert connecting._opening is not None
@@ -277,8 +277,8 @@ def test_a_link_is_closed_when_its_loop_is_over(
 
     async def use() -> None:
         async with frame_broker(echo, context if guarded else None) as broker:
-            made.append(KafkaLink(broker.address, kafka if guarded else {}))
-            made.append(KafkaLink(broker.address, kafka if guarded else {}))
+            made.append(KafkaLink(broker.address, LinkSecurity(kafka if guarded else {})))
+            made.append(KafkaLink(broker.address, LinkSecurity(kafka if guarded else {})))
             for each in made:
                 assert await asked(each, b"one") == b"one"
 
@@ -326,16 +326,18 @@ async def test_brokers_are_known_by_their_certificates(
     }
     async with frame_broker(echo, context) as broker:
         security = LinkSecurity(kafka)
-        both = [KafkaLink(broker.address, kafka, security=security) for _ in range(2)]
+        both = [KafkaLink(broker.address, security) for _ in range(2)]
         assert await asyncio.gather(*(asked(each, b"one") for each in both)) == [b"one"] * 2
         assert made == [kafka]
         other = Authority(tmp_path, "another authority")
-        stranger = KafkaLink(broker.address, {**kafka, "ssl.ca.pem": other.pem.decode()})
+        stranger = KafkaLink(
+            broker.address, LinkSecurity({**kafka, "ssl.ca.pem": other.pem.decode()})
+        )
         error = await lost(asked(stranger, b"one"))
         assert "its certificate is not trusted" in str(error)
-        unnamed = KafkaLink(("localhost", broker.address[1]), kafka)
+        unnamed = KafkaLink(("localhost", broker.address[1]), LinkSecurity(kafka))
         assert "not valid for 'localhost'" in str(await lost(asked(unnamed, b"one")))
-        nothing = KafkaLink(broker.address, {**kafka, "ssl.ca.pem": "\u00e9"})
+        nothing = KafkaLink(broker.address, LinkSecurity({**kafka, "ssl.ca.pem": "\u00e9"}))
         assert "ssl.ca.pem holds no certificate" in str(await lost(asked(nothing, b"one")))
         for each in (*both, stranger, unnamed, nothing):
             each.close()
@@ -380,7 +382,7 @@ class Guard:
 async def test_where_sasl_guards_kafka_it_is_told_who_asks() -> None:
     guard = Guard()
     async with frame_broker(guard.serve) as broker:
-        link = KafkaLink(broker.address, PLAIN)
+        link = KafkaLink(broker.address, LinkSecurity(PLAIN))
         assert await asked(link, b"one") == b"1"
         assert guard.said == [b"\0\x05PLAIN", b"\0\x0d\0user\0pencil\0"]
         link.close()
@@ -389,7 +391,7 @@ async def test_where_sasl_guards_kafka_it_is_told_who_asks() -> None:
 async def test_whom_kafka_does_not_let_in_is_told_why_and_asks_no_oftener() -> None:
     guard = Guard(refusal="wrong password")
     async with frame_broker(guard.serve) as broker:
-        link = KafkaLink(broker.address, PLAIN)
+        link = KafkaLink(broker.address, LinkSecurity(PLAIN))
         for _ in range(2):
             both = [asked(link, b"one"), asked(link, b"two")]
             for error in await asyncio.gather(*both, return_exceptions=True):
@@ -403,7 +405,7 @@ async def test_whom_kafka_does_not_let_in_is_told_why_and_asks_no_oftener() -> N
 async def test_a_login_is_renewed_before_it_ends_and_nothing_overtakes() -> None:
     guard = Guard(lifetime_ms=3_600_000)
     async with frame_broker(guard.serve) as broker:
-        link = KafkaLink(broker.address, PLAIN)
+        link = KafkaLink(broker.address, LinkSecurity(PLAIN))
         assert await asked(link, b"one") == b"1"
         assert link._pipeline is not None
         expires_at = link._pipeline.expires_at

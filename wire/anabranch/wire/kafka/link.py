@@ -63,6 +63,7 @@ class LinkSecurity:
 
     def __init__(self, kafka: Mapping[str, Any]) -> None:
         self.kafka = kafka
+        self.client_id = str(kafka.get("client.id", CLIENT_ID))
         self._context: ssl.SSLContext | None = None
         self._lock = threading.Lock()
 
@@ -84,25 +85,22 @@ class KafkaLink:
     It connects when it is asked something, and again for the next question when the connection has
     ended. It bounds nothing that is written: whoever asks bounds what is under way.
 
-    `kafka`: security properties that `can_ask` takes. `security`: what other links share.
+    `security`: of properties that `can_ask` takes; other links may share it.
     """
 
     def __init__(
         self,
         address: Address,
-        kafka: Mapping[str, Any],
+        security: LinkSecurity,
         *,
-        client_id: str = CLIENT_ID,
         connect_timeout_s: float = CONNECT_S_MAX,
-        security: LinkSecurity | None = None,
     ) -> None:
         self.address = address
         self.last_trouble = ""  # the last failure, in words
         self.trouble_at = 0.0  # by time.monotonic
         self._name = f"{address[0]}:{address[1]}"
-        self._client_id = client_id
         self._connect_timeout_s = connect_timeout_s
-        self._security = security or LinkSecurity(kafka)
+        self._security = security
         self._loop: asyncio.AbstractEventLoop | None = None
         # A pipeline takes all that is asked. Without one, questions wait, and a task opens one.
         self._pipeline: Pipeline | None = None
@@ -245,7 +243,7 @@ class KafkaLink:
         joined: Pipeline | None = None
 
         def factory() -> Pipeline:
-            made.append(Pipeline(self._name, self._client_id, self._ended))
+            made.append(Pipeline(self._name, self._security.client_id, self._ended))
             return made[-1]
 
         try:
@@ -329,18 +327,9 @@ class KafkaLinks:
     connection after the other, and records may wait there for copies.
     """
 
-    def __init__(
-        self,
-        bootstrap_servers: str,
-        kafka: Mapping[str, Any],
-        *,
-        client_id: str = CLIENT_ID,
-        connect_timeout_s: float = CONNECT_S_MAX,
-    ) -> None:
+    def __init__(self, bootstrap_servers: str, kafka: Mapping[str, Any]) -> None:
         self._bootstrap = bootstrap_addresses(bootstrap_servers)
         self._in_turn = list(self._bootstrap)  # first the one that answered last
-        self._client_id = client_id
-        self._connect_timeout_s = connect_timeout_s
         self._security = LinkSecurity(kafka)
         self._links: dict[Address, KafkaLink] = {}
         self._asked: dict[Address, KafkaLink] = {}
@@ -389,13 +378,7 @@ class KafkaLinks:
     def _kept(self, links: dict[Address, KafkaLink], address: Address) -> KafkaLink:
         link = links.get(address)
         if link is None:
-            link = links[address] = KafkaLink(
-                address,
-                self._security.kafka,
-                client_id=self._client_id,
-                connect_timeout_s=self._connect_timeout_s,
-                security=self._security,
-            )
+            link = links[address] = KafkaLink(address, self._security)
             if self._is_closed:
                 link.close()
         return link
