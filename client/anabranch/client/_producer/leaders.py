@@ -56,6 +56,7 @@ class Leaders:
         self._led: dict[str, dict[int, Led]] = {}
         self._wanted: set[str] = set()
         self._more = asyncio.Event()  # something is wanted that was not
+        self._heard = asyncio.Event()  # an answer came, or none did
         self._asking: asyncio.Task[None] | None = None
 
     def of(self, topic: str, partition: int) -> Led | None:
@@ -104,10 +105,13 @@ class Leaders:
             self._asking = self._spawn(self._ask())
 
     async def ready(self, topics: Collection[str]) -> None:
-        """Returns when Kafka has told of all these topics, or will not."""
+        """Returns when Kafka has told of all these topics, be it that it has them not, or will not
+        tell.
+        """
         self.ask(topics)
-        if self._asking is not None:
-            await asyncio.wait([self._asking])
+        while not self._led.keys() | self.missing.keys() | self.refused.keys() >= set(topics):
+            self._heard.clear()
+            await self._heard.wait()
 
     async def _ask(self) -> None:
         pause_s = _AGAIN_S
@@ -120,6 +124,7 @@ class Leaders:
                 except (OSError, WireError) as error:
                     self._wanted |= topics
                     _logger.debug("producer.leaders_not_told", why=str(error))
+                self._heard.set()
                 self._told()
                 if self._wanted:
                     with contextlib.suppress(TimeoutError):

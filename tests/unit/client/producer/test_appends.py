@@ -78,6 +78,14 @@ async def test_what_has_lingered_meanwhile_follows_the_answer_at_once() -> None:
         assert (await stage.request()).values == [b"two"]
 
 
+async def test_a_segment_whose_topic_is_missing_keeps_no_producer_from_beginning() -> None:
+    async with staged(segments=2) as stage:
+        del stage.kafka.leaders["t1"]
+        await stage.dispatcher.start()
+        stage.send(b"one")
+        assert (await stage.request()).values == [b"one"]
+
+
 async def test_what_is_in_doubt_keeps_its_number_where_a_former_leader_finds_a_gap() -> None:
     async with staged(copies=3) as stage:
         stage.send(b"one")
