@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import os
 import socket
@@ -38,6 +37,7 @@ from anabranch.wire.errors import (
     TurnedAwayError,
 )
 from anabranch.wire.placed_reads import SCRATCH_BYTES, PlacedReads, scratch
+from anabranch.wire.sockets import shut_down
 from anabranch.wire.supervised import supervised
 
 CLIENT_VERSION: Final = "anabranch"
@@ -167,11 +167,7 @@ class ClientConnection(Connection):
 
     def cut(self) -> None:
         """Lets the other side know of the end where the event loop is over, which would else."""
-        held = self._transport.get_extra_info("socket") if self._transport is not None else None
-        with contextlib.suppress(OSError):  # it has ended
-            if held is not None:
-                with socket.socket(fileno=os.dup(held.fileno())) as shared:
-                    shared.shutdown(socket.SHUT_RDWR)
+        shut_down(self._transport)
 
     def _welcome(self, command: BaseCommand) -> None:
         if command.type == BaseCommand.CONNECTED and not commands.lacking(command):

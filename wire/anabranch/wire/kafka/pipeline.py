@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import socket
 import ssl
@@ -19,6 +18,7 @@ from anabranch.wire.kafka.protocol import (
     KafkaProtocolError,
     ResponseReader,
 )
+from anabranch.wire.sockets import shut_down
 
 _HEAD_BYTES: Final = 4  # of a frame: how many follow
 _NUMBER_BYTES: Final = 4  # of what follows: the number of the question
@@ -140,16 +140,11 @@ class Pipeline(asyncio.Protocol):
 
     def cut(self) -> None:
         """Lets the broker know of the end where the event loop is over, which would else."""
-        held = self._transport.get_extra_info("socket") if self._transport is not None else None
-        with contextlib.suppress(OSError):  # it has ended
-            if held is not None:
-                with socket.socket(fileno=os.dup(held.fileno())) as shared:
-                    shared.shutdown(socket.SHUT_RDWR)
+        shut_down(self._transport)
         self._on_end = None
         self._awaited.clear()
         with warnings.catch_warnings():  # a transport can be closed by its loop alone
             warnings.simplefilter("ignore", ResourceWarning)
-            del held
             self._transport = None
 
     # --- asyncio.Protocol ---------------------------------------------------------------

@@ -1,0 +1,17 @@
+"""The socket below a transport, for what asyncio has no call for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+
+
+def shut_down(transport: asyncio.BaseTransport | None) -> None:
+    """Lets the other side know of the end where the event loop is over, which would else."""
+    held = transport.get_extra_info("socket") if transport is not None else None
+    with contextlib.suppress(OSError):  # it has ended
+        if held is not None:
+            with socket.socket(fileno=os.dup(held.fileno())) as shared:
+                shared.shutdown(socket.SHUT_RDWR)
