@@ -109,9 +109,12 @@ class Leaders:
         tell.
         """
         self.ask(topics)
-        while not self._led.keys() | self.missing.keys() | self.refused.keys() >= set(topics):
+        while self._asking is not None and not self._has_told(topics):
             self._heard.clear()
             await self._heard.wait()
+
+    def _has_told(self, topics: Collection[str]) -> bool:
+        return set(topics) <= self._led.keys() | self.missing.keys() | self.refused.keys()
 
     async def _ask(self) -> None:
         pause_s = _AGAIN_S
@@ -133,6 +136,7 @@ class Leaders:
                     pause_s = min(2 * pause_s, _AGAIN_S_MAX)
         finally:
             self._asking = None
+            self._heard.set()
 
     def _learn(self, topics: Collection[str], found: KafkaMetadata) -> None:
         for topic in topics:

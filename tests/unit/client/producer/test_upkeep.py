@@ -99,7 +99,7 @@ async def test_a_message_that_is_refused_though_nobody_seals_fails_and_its_bucke
 async def test_a_segment_that_retires_while_the_producer_starts_is_no_error(
     stage: SendingStage,
 ) -> None:
-    del stage.kafka.leaders["t0"]
+    stage.kafka.no_leaders = ConnectionRefusedError("nobody is there")
     starting = asyncio.create_task(stage.dispatcher.start())
     assert await stage.is_quiet()
     assert not starting.done()
