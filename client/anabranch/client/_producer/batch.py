@@ -100,13 +100,11 @@ class RecordBatch:
         """Remembers the message that was taken last, for whoever waits for it."""
         self.noted.append((self.count - 1, message))
 
-    def number(self, producer: ProducerId, sequence: int) -> bytes | bytearray:
-        """Ends it; returns it as Kafka stores it, under that number of its first message."""
-        if self.sequence < 0:
-            self.sequence = sequence
-            self._builder.set_producer_state(producer.id, producer.epoch, sequence)
-            self._data = self._builder.build()
-        return self._data
+    def number(self, producer: ProducerId, sequence: int) -> None:
+        """Ends it, under that number of its first message."""
+        self.sequence = sequence
+        self._builder.set_producer_state(producer.id, producer.epoch, sequence)
+        self._data = self._builder.build()
 
     @property
     def data(self) -> bytes | bytearray:

@@ -67,15 +67,15 @@ class Dispatcher:
         self._limits = _limits(layout, settings)
         self._tasks = Tasks(self._task_failed)
         self.callbacks = Callbacks(self._topic, now)
+        self._span_s = _LOOK_S + settings.linger_ms / 1000
         self.sender: Sender[PartitionWriter] = Sender(
-            layout, self, settings.delivery_timeout_s, self._late_before
+            layout, self, settings.delivery_timeout_s, self._late_before, self._span_s
         )
         self.router = self.sender.router
         self.appends = self._new_appends()
         self._missing = MissingTopics(self.sender, self.appends.leaders)
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._span_s = self.sender.batch_span_s = _LOOK_S + settings.linger_ms / 1000
         self._tells_soon = False
 
     def _new_appends(self) -> Appends:
@@ -217,9 +217,9 @@ class Dispatcher:
         """Whether Kafka holds what is in doubt. Raises DeadlineError, UnknownOutcomeError."""
         end = settlement.sealed_end(writer, self.router.layout)
         topic, bucket = writer.segment.kafka_topic, writer.bucket
-        until = writer.refused[0].since + self._settings.delivery_timeout_s
+        since = writer.refused[0].since
         while True:
-            patience_s = max(0.0, until - self._now())
+            patience_s = max(0.0, since - self._late_before(self._now()))
             try:
                 found = await self._links.metadata([topic], min(patience_s, _METADATA_S_MAX))
                 told = found.topics[topic]
@@ -229,7 +229,7 @@ class Dispatcher:
                 kafka = self._links.kafka
                 return await on_thread(settlement.ask, writer, leader, end, kafka, patience_s)
             except (OSError, KeyError, WireError) as error:
-                if self._now() >= until:
+                if since <= self._late_before(self._now()):
                     raise DeadlineError(f"its leader could not be asked: {error}") from None
                 await asyncio.sleep(_AGAIN_S)
 
@@ -244,11 +244,8 @@ class Dispatcher:
         trouble = self._links.trouble
         if trouble:
             cause += f"; the last trouble with Kafka: {trouble}"
-        late = self._late_before(now) - self._span_s
+        self.sender.expire(now, cause)
         for writer in self.router.writers():
-            since = writer.waiting_since
-            if writer.held or writer.refused or (since is not None and since < late):
-                self.sender.expire(writer, now, cause)
             if writer.filling is not None and writer.filling.since < now - self._span_s:
                 writer.cut()
         self.sender.reopen(now)

@@ -79,6 +79,7 @@ class Sender(Generic[WriterT]):
     """Of one producer, of messages that are given up after `patience_s`.
 
     `late_before`: what was sent before that time is late now; a function of the time.
+    `batch_span_s`: from the first message of a batch to its last, at most.
     """
 
     def __init__(
@@ -87,12 +88,13 @@ class Sender(Generic[WriterT]):
         effects: Effects[WriterT],
         patience_s: float,
         late_before: Callable[[float], float] | None = None,
+        batch_span_s: float = 0.0,
     ) -> None:
         self.router = Router(layout, effects.make)
         self._effects = effects
         self._patience_s = patience_s
         self._late_before = late_before or (lambda now: now - patience_s)
-        self.batch_span_s = 0.0  # from the first message of a batch to its last, at most
+        self._batch_span_s = batch_span_s
         self._barriers: list[Barrier] = []  # at which somebody waits
 
     # --- what is sent ---------------------------------------------------------------------
@@ -222,10 +224,16 @@ class Sender(Generic[WriterT]):
 
     # --- what takes too long ------------------------------------------------------------------
 
-    def expire(self, writer: WriterT, now: float, cause: str) -> None:
-        """Gives up what the writer has had in hand for too long. `cause`: the end of a sentence."""
+    def expire(self, now: float, cause: str) -> None:
+        """Gives up what was in hand for too long. `cause`: the end of a sentence."""
         sent_by = self._late_before(now)
-        begun_by = sent_by - self.batch_span_s
+        begun_by = sent_by - self._batch_span_s
+        for writer in self.router.writers():
+            since = writer.waiting_since
+            if writer.held or writer.refused or (since is not None and since < begun_by):
+                self._expire(writer, sent_by, begun_by, cause)
+
+    def _expire(self, writer: WriterT, sent_by: float, begun_by: float, cause: str) -> None:
         why = f"in {self._patience_s:g} s{cause}"
         error = DeliveryError(f"a message to {writer.where} could not be sent {why}")
         trying = writer.trying
