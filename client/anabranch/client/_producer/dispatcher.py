@@ -16,7 +16,13 @@ from anabranch.client._aio import Tasks, on_thread
 from anabranch.client._errors import ClientError, DeadlineError
 from anabranch.client._producer import settlement
 from anabranch.client._producer.appends import Appends
-from anabranch.client._producer.batch import CODECS, BatchLimits, PendingMessage, RecordBatch
+from anabranch.client._producer.batch import (
+    CODECS,
+    BatchLimits,
+    PendingMessage,
+    RecordBatch,
+    record_batches,
+)
 from anabranch.client._producer.messages import BatchStats, Callbacks, DeliveryResult
 from anabranch.client._producer.missing import MissingTopics
 from anabranch.client._producer.partition_writer import PartitionWriter
@@ -57,6 +63,7 @@ class Dispatcher:
         now: Callable[[], float] = clock.now,
         traffic: TopicTraffic | None = None,
     ) -> None:
+        record_batches()  # now, so that no message waits for it
         self.under_way = Volume()  # or held
         self.changed = asyncio.Event()  # set whenever something was settled
         self._traffic = traffic or TopicTraffic()
