@@ -99,11 +99,13 @@ class Router(Generic[WriterT]):
         return writer
 
     def _lay_table(self) -> bool:
+        if self.leaving or self._left:  # at once, as it is asked for each new key then
+            return False
         layout = self.layout
         infos = [part.info for part in layout.active]
         follow = zip([-1, *[info.end for info in infos]], infos, strict=False)
         is_whole = all(end + 1 == info.start for end, info in follow)
-        if self.leaving or self._left or not infos or not is_whole or infos[-1].end != _RING_END:
+        if not infos or not is_whole or infos[-1].end != _RING_END:
             return False
         self._starts = [info.start for info in infos]
         self._table = [
