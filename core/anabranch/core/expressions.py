@@ -26,4 +26,4 @@ def compiled(text: str) -> Any:
         return re2.compile(text, options)
     except re2.error as error:
         told: bytes = error.args[0]
-    raise ValueError(told.decode())
+    raise ValueError(told.decode(errors="replace"))
