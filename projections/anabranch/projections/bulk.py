@@ -115,6 +115,8 @@ def _judge(found: Examined, place: Horizon) -> None:
         damage = f"it has {found.sums.keys} keys of {place.keys}{said}"
     elif place.form == FORM and found.sums.check != place.check:
         damage = f"the {place.keys} keys do not hold what they held{said}"
+    elif unreadable and place.form != FORM:
+        damage = said.removeprefix("; ")
     else:
         return
     raise SnapshotDamagedError(

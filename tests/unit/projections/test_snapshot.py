@@ -77,12 +77,16 @@ def test_a_snapshot_of_another_release_is_counted_anew(view: View, log: History)
     assert view.freeze().sums == StateSums(29, log.snapshot().horizon.check)
 
 
-def test_a_snapshot_of_another_release_must_have_all_keys(view: View, log: History) -> None:
+def test_a_snapshot_of_another_release_must_have_all_keys_and_no_row_that_cannot_be_read(
+    view: View, log: History
+) -> None:
     horizon = msgspec.structs.replace(log.snapshot().horizon, form=7)
     with pytest.raises(SnapshotDamagedError, match="has 28 keys of 29"):
         view.load_snapshot([[*log.snapshot().rows, (UNIT, None)]], lambda: horizon)
     with pytest.raises(SnapshotDamagedError, match="cannot be read"):
         view.load_snapshot([[*log.snapshot().rows, (UNIT, b"junk")]], lambda: horizon)
+    with pytest.raises(SnapshotDamagedError, match="had when it wrote it: .* cannot be read"):
+        view.load_snapshot([[*log.snapshot().rows, (b"another", b"junk")]], lambda: horizon)
 
 
 def rewritten(view: View, log: History, units: Mapping[bytes, bytes | None], **meta: Any) -> Path:
