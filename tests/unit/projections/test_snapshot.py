@@ -85,7 +85,7 @@ def test_a_snapshot_of_another_release_must_have_all_keys_and_no_row_that_cannot
         view.load_snapshot([[*log.snapshot().rows, (UNIT, None)]], lambda: horizon)
     with pytest.raises(SnapshotDamagedError, match="cannot be read"):
         view.load_snapshot([[*log.snapshot().rows, (UNIT, b"junk")]], lambda: horizon)
-    with pytest.raises(SnapshotDamagedError, match="had when it wrote it: .* cannot be read"):
+    with pytest.raises(SnapshotDamagedError, match=r"had when it wrote it: .* cannot be read"):
         view.load_snapshot([[*log.snapshot().rows, (b"another", b"junk")]], lambda: horizon)
 
 
