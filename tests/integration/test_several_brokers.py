@@ -8,7 +8,7 @@ import asyncio
 import resource
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
@@ -20,7 +20,6 @@ from confluent_kafka import Producer as KafkaProducer
 from confluent_kafka.admin import AdminClient, ConfigResource, PartitionMetadata
 from confluent_kafka.cimpl import NewTopic
 
-from anabranch.broker.topics.controllers.keeper import KafkaViews
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.deadline import Deadline
 from anabranch.channel.kafka.offsets import LATEST, PartitionOffset, PartitionOffsets
@@ -30,6 +29,8 @@ from anabranch.client import Client, Producer
 from anabranch.client._kafka_options import ADMIN
 from anabranch.devkit.kafka.brokers import KafkaBrokers
 from anabranch.wire.kafka import producer_state
+from anabranch.wire.kafka.described import BrokerViews
+from anabranch.wire.kafka.protocol import bootstrap_addresses
 from support import channel
 from support.local_topic import local_topic
 from support.quiet import QUIET
@@ -40,6 +41,7 @@ from support.waiting import WAIT_S, until
 
 pytestmark = pytest.mark.long
 
+_VIEW_S = 2.0
 _MANY = 500
 
 
@@ -300,7 +302,7 @@ def test_a_broker_that_reads_at_once_of_the_seal_and_that_it_leads_stores_nothin
     assert not is_refused(writer, topic)
 
     connection = KafkaConnection(brokers.bootstrap_servers)
-    sealer = Sealer(connection, connection.admin(), KafkaViews({}) if asks else None)
+    sealer = Sealer(connection, connection.admin(), BrokerViews({}, _VIEW_S) if asks else None)
     with closing(sealer), closing(connection.consumer()) as reader, ThreadPoolExecutor(1) as pool:
         create(f"{topic_prefix}before", [[3]] * _MANY)  # for some time it reads of nothing else
         deadline = Deadline(connection, WAIT_S, lambda: None)
@@ -317,24 +319,21 @@ def test_a_broker_that_reads_at_once_of_the_seal_and_that_it_leads_stores_nothin
 def test_what_each_broker_has_read_of_a_topic_is_what_kafkas_own_tools_tell(
     brokers: KafkaBrokers, topic_prefix: str
 ) -> None:
-    topic, views = f"{topic_prefix}t", KafkaViews({})
+    topic, views = f"{topic_prefix}t", BrokerViews({}, _VIEW_S)
     user = AdminClient({**QUIET, "bootstrap.servers": brokers.bootstrap_servers})
     made = NewTopic(topic, 2, replica_assignment=[[1, 2], [2, 1]], config={"retention.ms": "7"})
     user.create_topics([made])[topic].result(WAIT_S)
-    told = {topic: {"retention.ms": "7", "cleanup.policy": "delete"}}
-    for number in (1, 2, 3):
-        host, _, port = brokers.numbered(number).bootstrap_servers.partition(":")
-        where = host, int(port)
-        shown = partial(views.settings, where, [topic], ("retention.ms", "cleanup.policy"))
-        channel.until(partial(_tells, shown, told), "it has read of the topic")
-        assert views.epochs(where, [topic]) == {(topic, 0): 0, (topic, 1): 0}
-        assert views.settings(where, [topic, "missing"], ("retention.ms",)) is None
-        assert views.settings((host, 1), [topic], ("retention.ms",)) is None
+    there = bootstrap_addresses(brokers.bootstrap_servers)
+    asked, names = [*there, (there[0][0], 1)], ("retention.ms", "cleanup.policy")
+    # The last one is nobody's address; and no broker tells of the topic that is not there.
+    settings = {topic: {"retention.ms": "7", "cleanup.policy": "delete"}}
+    channel.until(
+        lambda: views.settings(asked, [topic, "missing"], names) == dict.fromkeys(there, settings),
+        "all three have read of the topic",
+    )
+    epochs = {(topic, 0): 0, (topic, 1): 0}
+    assert views.epochs(asked, [topic, "missing"]) == dict.fromkeys(there, epochs)
     views.close()
-
-
-def _tells(shown: Callable[[], object], wanted: object) -> bool:
-    return shown() == wanted
 
 
 def is_refused(writer: KafkaProducer, topic: str) -> bool:

@@ -8,7 +8,7 @@ its log.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -158,12 +158,14 @@ class SealableKafka:
     # --- as what each broker has read ---------------------------------------------------
 
     def settings(
-        self, broker: Address, topics: Sequence[str], names: Collection[str]
-    ) -> dict[str, dict[str, str]] | None:
-        return None if broker[1] in self.silent else self._told(broker[1], topics)
+        self, brokers: Iterable[Address], topics: Sequence[str], names: Collection[str]
+    ) -> dict[Address, dict[str, dict[str, str]]]:
+        return {each: self._told(each[1], topics) for each in brokers if each[1] not in self.silent}
 
-    def epochs(self, broker: Address, topics: Sequence[str]) -> dict[Place, int]:
-        return self.shown
+    def epochs(
+        self, brokers: Iterable[Address], topics: Sequence[str]
+    ) -> dict[Address, dict[Place, int]]:
+        return dict.fromkeys(brokers, self.shown)
 
     def delete_records(
         self, asked: Sequence[TopicPartition], operation_timeout: float

@@ -6,7 +6,7 @@ which are some 300: that takes ten times as long, while producers wait.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from anabranch.channel.kafka.deadline import Deadline
@@ -17,12 +17,14 @@ Address = tuple[str, int]
 
 
 class Views(Protocol):
-    """What each broker has read of topics. None: it cannot be asked, or does not tell of all."""
+    """Asks brokers at the same time. A broker that does not answer is left out."""
 
     def settings(
-        self, broker: Address, topics: Sequence[str], names: Collection[str]
-    ) -> Mapping[str, Mapping[str, str]] | None: ...
-    def epochs(self, broker: Address, topics: Sequence[str]) -> Mapping[Place, int] | None: ...
+        self, brokers: Iterable[Address], topics: Sequence[str], names: Collection[str]
+    ) -> Mapping[Address, Mapping[str, Mapping[str, str]]]: ...
+    def epochs(
+        self, brokers: Iterable[Address], topics: Sequence[str]
+    ) -> Mapping[Address, Mapping[Place, int]]: ...
     def close(self) -> None: ...
 
 
@@ -35,19 +37,22 @@ def await_shown(
     deadline: Deadline,
     doing: str,
 ) -> bool:
-    """Returns True once `known` holds of what each broker says of each topic; False: ask otherwise.
+    """Returns True once `known` holds of the settings of each topic, as all brokers show them.
 
-    `brokers`: who has to know, None while that cannot be told. Raises KafkaUnreachableError.
+    False: a broker does not tell, so librdkafka has to ask. `brokers`: numbers and addresses of the
+    brokers that have to know; None while nobody can tell. Raises KafkaUnreachableError.
     """
     knowing: set[int] = set()
     while True:
         there = brokers()
         if there is not None:
-            for number in there.keys() - knowing:
-                told = views.settings(there[number], topics, settings)
-                if told is None:
+            left = {number: there[number] for number in there.keys() - knowing}
+            told = views.settings(left.values(), topics, settings)
+            for number, address in left.items():
+                shown = told.get(address, {})
+                if not shown.keys() >= set(topics):
                     return False
-                if all(known(number, topic, told[topic]) for topic in topics):
+                if all(known(number, topic, shown[topic]) for topic in topics):
                     knowing.add(number)
             if knowing.issuperset(there):
                 return True
@@ -59,7 +64,7 @@ def newest_epochs(
 ) -> dict[Place, int]:
     """The newest epoch under which each partition is led, as far as these brokers have read."""
     newest: dict[Place, int] = {}
-    for address in brokers.values():
-        for place, epoch in (views.epochs(address, topics) or {}).items():
+    for epochs in views.epochs(brokers.values(), topics).values():
+        for place, epoch in epochs.items():
             newest[place] = max(epoch, newest.get(place, -1))
     return newest

@@ -39,7 +39,6 @@ import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -149,7 +148,9 @@ class Sealer:
         self._led.clear()
         self._epochs = {}
         gone = self._configure(names, deadline)
-        gone |= self._await_copies([name for name in names if name not in gone], deadline)
+        there = [name for name in names if name not in gone]
+        gone_since, has_copies = self._await_copies(there, deadline)
+        gone |= gone_since
         places = [
             (topic.name, number)
             for topic in topics
@@ -158,9 +159,13 @@ class Sealer:
         ]
         # A Kafka broker obeys for all partitions that it leads at once, and has the children's logs
         # to make first: until one partition refuses, asking the others would only keep it busy.
-        self._probe(places[:1], deadline)
+        # Brokers that hold copies have obeyed already.
+        left = places
+        if not has_copies:
+            self._probe(places[:1], deadline)
+            left = places[1:]
         look = self._look(places, deadline)  # comes while the others are asked
-        if not self._probe(places[1:], deadline):
+        if not self._probe(left, deadline):
             look = self._look(places, deadline)
         # Whoever had a partition's lock when it began to refuse has to give it up.
         doing = f"to wait until what topic {names[0] if names else ''} is being appended is stored"
@@ -198,7 +203,8 @@ class Sealer:
                 for name in left
             ]
             futures = self._admin.incremental_alter_configs(resources)
-            self._get_acquainted(left, deadline)  # while Kafka is at it
+            if settings is _SEALED:  # while Kafka is at it
+                self._get_acquainted(left, deadline)
             answers = {
                 resource.name: deadline.answer(future, f"to seal topic {resource.name}")
                 for resource, future in futures.items()
@@ -210,13 +216,13 @@ class Sealer:
                 deadline.pause(doing)
         return gone
 
-    def _await_copies(self, names: Sequence[str], deadline: Deadline) -> set[str]:
+    def _await_copies(self, names: Sequence[str], deadline: Deadline) -> tuple[set[str], bool]:
         """Returns once no broker takes appends any more that has a copy and may come to lead.
 
-        Returns the topics that somebody has deleted meanwhile.
+        Returns the topics that somebody has deleted meanwhile, and whether there are copies.
         """
         if not names:
-            return set()
+            return set(), False
         doing = f"to wait until every Kafka broker has sealed topic {names[0]}"
         stamps: dict[tuple[int, str], str] = {}
 
@@ -228,8 +234,14 @@ class Sealer:
             # Another one's stamp will do, since this broker reads it after it had read of the seal.
             return settings[_STAMP] != stamps.get((broker, topic))
 
+        there: dict[int, Address] = {}  # as asked last
+
+        def copies() -> dict[int, Address] | None:
+            found = self._copies(names, deadline)
+            there.update(found or {})
+            return found
+
         def await_all(known: Known) -> None:
-            copies = partial(self._copies, names, deadline)
             if self._views is not None and await_shown(
                 self._views, names, (_LIMIT, _STAMP), known, copies, deadline, doing
             ):
@@ -239,16 +251,15 @@ class Sealer:
 
         await_all(has_read)
         if not stamps:  # nobody was to be asked: there are no copies
-            return set()
+            return set(), False
         stamp = str(FUTURE_MS_MAX + 1 + secrets.randbelow(_STAMPS))
         gone = self._configure(names, deadline, {_STAMP: stamp})
         names = [name for name in names if name not in gone]
         if names:
             await_all(has_obeyed)
             if self._views is not None:
-                there = self._copies(names, deadline) or {}
                 self._epochs = newest_epochs(self._views, names, there)
-        return gone
+        return gone, True
 
     def _copies(self, names: Sequence[str], deadline: Deadline) -> dict[int, Address] | None:
         """The brokers that are there and have one of several copies; None if it is not known."""

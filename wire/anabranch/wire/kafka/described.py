@@ -14,6 +14,7 @@ from anabranch.core.topics.findings import KafkaTopic
 from anabranch.wire.kafka.metadata import (
     METADATA,
     METADATA_VERSION,
+    KafkaMetadata,
     TopicMetadata,
     metadata_request,
     read_metadata,
@@ -23,6 +24,7 @@ from anabranch.wire.kafka.protocol import (
     Address,
     BrokerConnections,
     KafkaProtocolError,
+    Partition,
     ResponseReader,
     array,
     text,
@@ -88,35 +90,46 @@ class TopicDescriber:
 class BrokerViews:
     """What each broker of Kafka has read of topics by now, each at a time of its own.
 
-    An answer lacks the topics that the broker does not tell of. Connections are kept; to be used by
-    one thread at a time. Blocks. Raises OSError or KafkaProtocolError.
+    All brokers are asked at the same time; those that do not answer are left out. Connections are
+    kept; to be used by one thread at a time. Blocks.
     """
 
     def __init__(self, kafka: Mapping[str, Any], timeout_s: float) -> None:
         self._brokers = BrokerConnections(kafka, timeout_s)
 
     def settings(
-        self, broker: Address, topics: Sequence[str], names: Collection[str]
-    ) -> dict[str, dict[str, str]]:
-        """These settings of each topic."""
-        question, version = _DESCRIBE_CONFIGS, _DESCRIBE_CONFIGS_VERSION
-        told = _settings(self._brokers.ask(broker, question, version, _chosen(topics, names)))
-        return {topic: each for topic, each in told.items() if isinstance(each, dict)}
-
-    def epochs(self, broker: Address, topics: Sequence[str]) -> dict[tuple[str, int], int]:
-        """The epochs under which the partitions of each topic are led."""
-        question = metadata_request(topics)
-        told = read_metadata(self._brokers.ask(broker, METADATA, METADATA_VERSION, question))
+        self, brokers: Iterable[Address], topics: Sequence[str], names: Collection[str]
+    ) -> dict[Address, dict[str, dict[str, str]]]:
+        """These settings of each topic that the broker tells of."""
+        body = _chosen(topics, names)
+        told = self._brokers.ask_each(
+            brokers, _DESCRIBE_CONFIGS, _DESCRIBE_CONFIGS_VERSION, body, _settings
+        )
         return {
-            (topic, number): found.leader_epoch
-            for topic, each in told.topics.items()
-            if isinstance(each, TopicMetadata)
-            for number, found in each.partitions.items()
+            broker: {topic: each for topic, each in found.items() if isinstance(each, dict)}
+            for broker, found in told.items()
         }
+
+    def epochs(
+        self, brokers: Iterable[Address], topics: Sequence[str]
+    ) -> dict[Address, dict[Partition, int]]:
+        """The epochs under which the partitions of each topic are led."""
+        body = metadata_request(topics)
+        told = self._brokers.ask_each(brokers, METADATA, METADATA_VERSION, body, read_metadata)
+        return {broker: _epochs(found) for broker, found in told.items()}
 
     def close(self) -> None:
         """Ends the connections."""
         self._brokers.close()
+
+
+def _epochs(metadata: KafkaMetadata) -> dict[Partition, int]:
+    return {
+        (topic, number): found.leader_epoch
+        for topic, each in metadata.topics.items()
+        if isinstance(each, TopicMetadata)
+        for number, found in each.partitions.items()
+    }
 
 
 def _chosen(topics: Iterable[str], settings: Iterable[str]) -> bytes:

@@ -10,11 +10,12 @@ import socket
 import ssl
 import struct
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, Final, NamedTuple, TypeVar
 
+from anabranch.wire import clock
 from anabranch.wire.errors import WireError
 from anabranch.wire.kafka import sasl
 from anabranch.wire.varint import varint
@@ -30,6 +31,7 @@ AUTHENTICATE: Final = 36
 AUTHENTICATE_VERSION: Final = 2
 _T = TypeVar("_T")
 _SERVER: Final = re.compile(r"(?:\w+://)?(?:\[([0-9a-fA-F:.%\w]+)\]|([^:\[\]/]+))(?::(\d+))?/?")
+_LEFT_S_MIN: Final = 0.001  # no time at all would mean not to wait
 _PORT: Final = 9092  # where none is named
 _FALSE: Final = ("false", "f", "0")  # so librdkafka reads what is true or not
 _SSL: Final = frozenset(
@@ -104,7 +106,7 @@ class BrokerConnection:
     """A blocking connection to one Kafka broker. Raises OSError when it is out of reach."""
 
     def __init__(self, address: Address, kafka: Mapping[str, Any], timeout_s: float) -> None:
-        self._address = address
+        self._address, self._timeout_s = address, timeout_s
         plain = socket.create_connection(address, timeout_s)
         self._stream = plain
         try:
@@ -120,13 +122,25 @@ class BrokerConnection:
 
     def ask(self, question: int, version: int, body: bytes) -> ResponseReader:
         """The body of the answer to a "flexible" request, which counts lengths from 1."""
-        reader = self._answer(question, version, NO_TAGS + body)
+        self.send(question, version, body)
+        return self.receive(self._timeout_s)
+
+    def send(self, question: int, version: int, body: bytes) -> None:
+        """Sends a "flexible" request."""
+        self._send(question, version, NO_TAGS + body)
+
+    def receive(self, timeout_s: float) -> ResponseReader:
+        """Returns the body of the answer to what `send` sent. Raises TimeoutError, an OSError."""
+        self._stream.settimeout(timeout_s)
+        reader = self._received()
         reader.tags()
         return reader
 
-    def _answer(self, question: int, version: int, rest: bytes) -> ResponseReader:
+    def _send(self, question: int, version: int, rest: bytes) -> None:
         header = struct.pack(">hhih", question, version, 1, 9) + b"anabranch"
         self._stream.sendall(struct.pack(">i", len(header) + len(rest)) + header + rest)
+
+    def _received(self) -> ResponseReader:
         size = int.from_bytes(_exactly(self._stream, 4), "big")
         if not 0 < size <= ANSWER_BYTES_MAX:
             host, port = self._address
@@ -144,7 +158,8 @@ class BrokerConnection:
 
         try:
             question = handshake_request(kafka)
-            check_handshake(self._answer(HANDSHAKE, HANDSHAKE_VERSION, question), kafka)
+            self._send(HANDSHAKE, HANDSHAKE_VERSION, question)
+            check_handshake(self._received(), kafka)
             sasl.speak(kafka, exchange)
         except sasl.SaslError as error:
             raise not_let_in(self._address, kafka, str(error)) from None
@@ -171,8 +186,44 @@ class BrokerConnections:
                 return self._answer(address, kept, question, version, body)
             except ConnectionError:
                 pass  # Kafka closes what nobody has used for long
-        made = BrokerConnection(address, self._kafka, self._timeout_s)
-        return self._answer(address, made, question, version, body)
+        return self._answer(address, self._made(address), question, version, body)
+
+    def ask_each(
+        self,
+        addresses: Iterable[Address],
+        question: int,
+        version: int,
+        body: bytes,
+        read: Callable[[ResponseReader], _T],
+    ) -> dict[Address, _T]:
+        """Asks all brokers at the same time. Returns what `read` makes of each answer.
+
+        A broker that gives no whole answer in time is left out.
+        """
+        asked: dict[Address, BrokerConnection] = {}
+        found: dict[Address, _T] = {}
+        try:
+            for address in addresses:
+                with suppress(OSError, KafkaProtocolError):
+                    kept = self._kept.pop(address, None)
+                    asked[address] = self._made(address) if kept is None else kept
+                    asked[address].send(question, version, body)
+            until = clock.now() + self._timeout_s
+            for address in tuple(asked):
+                with suppress(OSError, KafkaProtocolError):
+                    try:
+                        answer = asked[address].receive(max(_LEFT_S_MIN, until - clock.now()))
+                        self._kept[address] = asked.pop(address)
+                    except ConnectionError:  # Kafka closes what nobody has used for long
+                        answer = self.ask(address, question, version, body)
+                    found[address] = read(answer)
+        finally:
+            for connection in asked.values():
+                connection.close()
+        return found
+
+    def _made(self, address: Address) -> BrokerConnection:
+        return BrokerConnection(address, self._kafka, self._timeout_s)
 
     def ask_any(
         self,

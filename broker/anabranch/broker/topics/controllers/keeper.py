@@ -6,17 +6,16 @@ one broker only with all settings of that broker.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 from anabranch.channel.kafka.connection import KafkaConnection
-from anabranch.channel.kafka.offsets import Place
 from anabranch.channel.segments.admin import SegmentAdmin, SegmentSettings
 from anabranch.core.topics.findings import KafkaTopic
 from anabranch.wire import clock
 from anabranch.wire.kafka.described import BrokerViews, TopicDescriber
-from anabranch.wire.kafka.protocol import Address, KafkaProtocolError, bootstrap_addresses, can_ask
+from anabranch.wire.kafka.protocol import KafkaProtocolError, bootstrap_addresses, can_ask
 
 _ASK_S_MAX: Final = 2.0
 _VIEW_S_MAX: Final = 0.4  # it takes a hundredth of that, and producers wait
@@ -27,7 +26,7 @@ class KafkaSegments(SegmentAdmin):
 
     def __init__(self, connection: KafkaConnection, settings: SegmentSettings) -> None:
         security, asks = connection.security, can_ask(connection.security)
-        super().__init__(connection, settings, KafkaViews(security) if asks else None)
+        super().__init__(connection, settings, BrokerViews(security, _VIEW_S_MAX) if asks else None)
         brokers = bootstrap_addresses(connection.bootstrap_servers)
         self._describer = TopicDescriber(brokers, security, _ASK_S_MAX) if asks else None
 
@@ -43,27 +42,3 @@ class KafkaSegments(SegmentAdmin):
             with suppress(OSError, KafkaProtocolError):  # what is wrong librdkafka tells
                 return self._describer.described(topics, self.told)
         return super().look(topics, deadline - clock.now())
-
-
-class KafkaViews:
-    """The channel's `Views`. Who does not answer, or not of all, is asked by librdkafka."""
-
-    def __init__(self, kafka: Mapping[str, Any]) -> None:
-        self._views = BrokerViews(kafka, _VIEW_S_MAX)
-
-    def settings(
-        self, broker: Address, topics: Sequence[str], names: Collection[str]
-    ) -> dict[str, dict[str, str]] | None:
-        with suppress(OSError, KafkaProtocolError):
-            told = self._views.settings(broker, topics, names)
-            if told.keys() >= set(topics):
-                return told
-        return None
-
-    def epochs(self, broker: Address, topics: Sequence[str]) -> dict[Place, int] | None:
-        with suppress(OSError, KafkaProtocolError):
-            return self._views.epochs(broker, topics)
-        return None
-
-    def close(self) -> None:
-        self._views.close()
