@@ -19,16 +19,16 @@ import msgspec
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
 from anabranch.broker.settings import Settings
-from anabranch.channel.codec import encode_broker_load, encode_top_bundles
-from anabranch.channel.kafka.connection import KafkaConnection, close_consumer
-from anabranch.channel.kafka.topics import Topics
-from anabranch.channel.load.balance import KafkaBrokerLoads, KafkaTopBundles
-from anabranch.channel.load.balance_records import (
+from anabranch.channel.balance_records import (
     BrokerLoadRecord,
     TopBundlesRecord,
     broker_load_record,
     top_bundles_record,
 )
+from anabranch.channel.codec import encode_broker_load, encode_top_bundles
+from anabranch.channel.kafka.connection import KafkaConnection, close_consumer
+from anabranch.channel.kafka.topics import Topics
+from anabranch.channel.load.balance import KafkaBrokerLoads, KafkaTopBundles
 from anabranch.core.balance.broker_load import ToldLoad, fault_of
 from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData
 from anabranch.core.balance.policies import NO_POLICIES

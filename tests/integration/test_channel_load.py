@@ -5,10 +5,10 @@ from __future__ import annotations
 from confluent_kafka import Producer
 from structlog.testing import capture_logs
 
+from anabranch.channel import balance_records
 from anabranch.channel.codec import encode_broker_load
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.topics import Topics
-from anabranch.channel.load import balance_records
 from anabranch.channel.load.balance import KafkaBrokerLoads, KafkaTopBundles
 from anabranch.channel.load.loads import KafkaLoads, LoadTable, SegmentKey
 from anabranch.channel.load.probe import LoadProbe

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from anabranch.channel.balance_records import broker_load_record
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.topics import Topics
 from anabranch.channel.load.balance import BrokerLoadChange, KafkaBrokerLoads
-from anabranch.channel.load.balance_records import broker_load_record
 from anabranch.core.balance.broker_load import BrokerLoadData
 from anabranch.core.names import parse_topic
 from anabranch.devkit.kafka.embedded import EmbeddedKafka

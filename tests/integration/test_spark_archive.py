@@ -16,8 +16,9 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-from anabranch.channel.archives import ArchiveError, archive_mark
+from anabranch.channel.archives import ArchiveError
 from anabranch.channel.codec import Horizon, encode_entity
+from anabranch.channel.kafka.archive_mark import archive_mark
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.topics import Topics
 from anabranch.channel.log.entries import Entry

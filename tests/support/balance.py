@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from anabranch.channel.load.balance_records import broker_load_record, top_bundles_record
+from anabranch.channel.balance_records import broker_load_record, top_bundles_record
 from anabranch.core.balance.broker_load import BrokerLoadData
 from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData
 from anabranch.core.balance.reports import Resources

@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-from confluent_kafka import KafkaException, TopicPartition
-
 from anabranch.channel.codec import is_about_archives, read_state
 from anabranch.channel.errors import (
     AppendError,
@@ -19,7 +17,7 @@ from anabranch.channel.errors import (
     LogTrimmedError,
     UnreadableError,
 )
-from anabranch.channel.kafka.connection import KAFKA_S_MAX, KafkaConnection, close_consumer
+from anabranch.channel.kafka.connection import KAFKA_S_MAX, KafkaConnection
 from anabranch.channel.kafka.topics import Topics
 from anabranch.channel.log.entries import Entry, append_record, read_until
 from anabranch.channel.log.kafka_log import KafkaLogReader, KafkaLogWriter
@@ -194,23 +192,3 @@ class ArchiveRegistry:
                 f"{failures[0]}; ask again"
             )
         return self._follow(reader)[record.proposal_id]
-
-
-def archive_mark(
-    connection: KafkaConnection, topics: Topics, archive: str, timeout_s: float = KAFKA_S_MAX
-) -> int | None:
-    """The first WAL offset that the archive does not hold yet; None when it has said nothing.
-
-    Raises KafkaUnreachableError or KafkaRefusedError.
-    """
-    # Not through the admin client: librdkafka 2.16 crashes when one asks this of a coordinator
-    # that has just changed.
-    reader = connection.consumer(group_id=topics.archive_group(archive))
-    try:
-        committed = reader.committed([TopicPartition(topics.wal, 0)], timeout_s)
-    except KafkaException as error:
-        raise connection.explained(error, f"to tell how far archive {archive} is") from None
-    finally:
-        close_consumer(reader)
-    offset: int = committed[0].offset
-    return offset if offset >= 0 else None

@@ -8,8 +8,8 @@ from typing import Any, Final, get_args
 import msgspec
 
 from anabranch.channel.avro import read_length
+from anabranch.channel.balance_records import BrokerLoadRecord, TopBundlesRecord
 from anabranch.channel.errors import DELETE_KEY, NewerSchemaError, UnreadableError
-from anabranch.channel.load.balance_records import BrokerLoadRecord, TopBundlesRecord
 from anabranch.channel.registry import MARKER, PREFIX_LENGTH, SchemaSet, stored_family
 from anabranch.core.archives.archive import Archive
 from anabranch.core.autoscale.load import LoadRecord

@@ -1,4 +1,4 @@
-"""What the SDK's clients of Kafka are set to, and how they name a bucket."""
+"""The properties that the SDK gives its Kafka clients."""
 
 from __future__ import annotations
 
@@ -6,10 +6,6 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
-from confluent_kafka import Message
-
-from anabranch.client._consumer.assignment import Assignment, Partition
-from anabranch.client._topics.layout import TopicLayout
 from anabranch.core.log_rate_limit import LibrdkafkaLogFilter
 
 LIBRDKAFKA_LOG: Final = logging.getLogger("anabranch.client.librdkafka")  # else it is stderr
@@ -52,21 +48,3 @@ SHARE_CONSUMER: Final[Mapping[str, Any]] = {
 # Of clients that only ask and change. Unless they keep a connection to every broker of Kafka, a
 # question to one that is away keeps two threads busy with waking each other (0021).
 ADMIN: Final[Mapping[str, Any]] = {**_ASKING, "enable.sparse.connections": False}
-
-
-def in_group(
-    kafka: Mapping[str, Any], assignment: Assignment, layout: TopicLayout
-) -> dict[str, Any]:
-    """`kafka`, the application's properties, with Kafka's address and the subscription's group."""
-    return {
-        "client.id": "anabranch",
-        **kafka,
-        "bootstrap.servers": assignment.bootstrap_servers or layout.bootstrap_servers,
-        "group.id": assignment.group_id,
-    }
-
-
-def partition_of(message: Message) -> Partition:
-    """The Kafka topic and partition that a message was read from."""
-    topic, partition = message.topic(), message.partition()
-    return topic or "", -1 if partition is None else partition

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from anabranch.broker.balance.board import LoadBoard
 from anabranch.broker.runtime import Runtime
-from anabranch.channel.load.balance_records import (
+from anabranch.channel.balance_records import (
     BrokerLoadRecord,
     TopBundlesRecord,
     broker_load_record,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from anabranch.channel.balance_records import BrokerLoadRecord, TopBundlesRecord
 from anabranch.channel.codec import (
     broker_load_header,
     decode_broker_load,
@@ -18,7 +19,6 @@ from anabranch.channel.codec import (
 )
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.topics import Topics
-from anabranch.channel.load.balance_records import BrokerLoadRecord, TopBundlesRecord
 from anabranch.channel.load.soft_state import Header, SoftStateTopic
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.names import broker_id

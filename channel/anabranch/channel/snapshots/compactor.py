@@ -28,9 +28,9 @@ from confluent_kafka import (
     Producer,
 )
 
-from anabranch.channel.archives import archive_mark
 from anabranch.channel.codec import HORIZON_KEY, Horizon, encode_horizon
 from anabranch.channel.errors import FencedError, SnapshotFailedError
+from anabranch.channel.kafka.archive_mark import archive_mark
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.deletion import delete_records, led
 from anabranch.channel.kafka.topics import RECORD_BYTES_MAX, Topics

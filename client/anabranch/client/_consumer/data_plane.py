@@ -43,8 +43,9 @@ from confluent_kafka import (
 
 from anabranch.client._aio import call_on
 from anabranch.client._consumer.assignment import Fetch, Partition
+from anabranch.client._consumer.kafka_side import partition_of
 from anabranch.client._consumer.reads import Read, ReadTrouble, size_of
-from anabranch.client._kafka_options import CONSUMER, LIBRDKAFKA_LOG, partition_of
+from anabranch.client._kafka_options import CONSUMER, LIBRDKAFKA_LOG
 from anabranch.client._settings import ReadSettings
 from anabranch.wire.logging import get_logger
 

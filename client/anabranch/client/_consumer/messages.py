@@ -13,8 +13,8 @@ from confluent_kafka import Message as KafkaMessage
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from anabranch.client._consumer.assignment import Holding, Partition
+from anabranch.client._consumer.kafka_side import partition_of
 from anabranch.client._errors import DecryptionError, DeserializationError
-from anabranch.client._kafka_options import partition_of
 from anabranch.client._settings import Deserializer, ReceivingSettings
 
 Headers = list[tuple[str, bytes | None]]

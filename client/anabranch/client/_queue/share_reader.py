@@ -44,9 +44,10 @@ from typing import Any, Final
 from confluent_kafka import AcknowledgeType, KafkaError, KafkaException, Message, ShareConsumer
 
 from anabranch.client._aio import call_on
+from anabranch.client._consumer.kafka_side import partition_of
 from anabranch.client._consumer.reads import ReadTrouble, size_of, topics_of
 from anabranch.client._errors import KafkaReadError
-from anabranch.client._kafka_options import LIBRDKAFKA_LOG, SHARE_CONSUMER, partition_of
+from anabranch.client._kafka_options import LIBRDKAFKA_LOG, SHARE_CONSUMER
 from anabranch.client._queue.drain import Contact
 from anabranch.client._queue.messages import ACCEPT, DELAY, REJECT, RELEASE, Delivery
 from anabranch.client._queue.share_group import Delivering

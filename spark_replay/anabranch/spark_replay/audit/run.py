@@ -26,14 +26,14 @@ from anabranch.spark_replay.audit.checks.log.digests import Claim
 from anabranch.spark_replay.audit.checks.log.offsets import Chunk
 from anabranch.spark_replay.audit.inputs import AuditInputs, before_gap, gather, tasks_for
 from anabranch.spark_replay.audit.job import replayed
+from anabranch.spark_replay.audit.page import page
 from anabranch.spark_replay.audit.replay import PartResult, ReplayPlan, SchemaNeededError
 from anabranch.spark_replay.audit.segment_edges import read_edges
 from anabranch.spark_replay.audit.segment_ends import ask_kafka
+from anabranch.spark_replay.audit.summary import Log, Summary, summarized
+from anabranch.spark_replay.audit.table import table
 from anabranch.spark_replay.audit.verdict import AuditFindings, Context, joined, judged
 from anabranch.spark_replay.report import output
-from anabranch.spark_replay.report.html import page
-from anabranch.spark_replay.report.summary import Log, Summary, summarized
-from anabranch.spark_replay.report.table import table
 from anabranch.spark_replay.sources import AuditError, Extent, KafkaSource, StampedHeartbeat
 from anabranch.spark_replay.spark.failures import SPARK_ERRORS, cause
 from anabranch.spark_replay.spark.progress import told_session

@@ -10,7 +10,7 @@ import msgspec
 from anabranch.core.autoscale.policy import AutoScalePolicy
 from anabranch.spark_replay.backtest.outcome import PolicyFigures, PolicyOutcome, TopicResult
 from anabranch.spark_replay.report.charts import Bins
-from anabranch.spark_replay.report.summary import clock
+from anabranch.spark_replay.report.output import clock
 
 
 class Comparison(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ from typing import Final
 
 from anabranch.spark_replay.backtest.comparison import Comparison, outcome_of
 from anabranch.spark_replay.backtest.outcome import PolicyFigures
-from anabranch.spark_replay.report.summary import clock
+from anabranch.spark_replay.report.output import clock
 
 HEAD: Final = (
     *("splits", "merges", "rebuckets", "flaps", "over threshold", "over first's"),

@@ -10,22 +10,18 @@ from typing import Final
 
 import msgspec
 
-from anabranch.spark_replay.audit.statistics import OwnershipSpan
-
 WIDTH: Final = 1040
 _LEFT: Final = 56
 _RIGHT: Final = 12
 _TOP: Final = 10
 _BOTTOM: Final = 26
-_ROW: Final = 17
-_NAMES: Final = 300  # room for the names of a timeline's rows
 _TICKS: Final = 8
 _LABEL: Final = 60  # room for one on a time axis
 _READABLE: Final = 640  # pixels; a plot drawn narrower than this cannot be read
 # Distinct also for the colour-blind (Okabe and Ito). More cannot be told apart: what is left over
 # is taken together.
 PALETTE: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b8a600")
-_OTHERS: Final = "#8a949e"
+OTHERS: Final = "#8a949e"
 _STEPS_MS: Final = (
     *(100, 200, 500, 1_000, 2_000, 5_000, 10_000, 15_000, 30_000, 60_000, 120_000, 300_000),
     *(600_000, 900_000, 1_800_000, 3_600_000, 7_200_000, 14_400_000, 28_800_000, 86_400_000),
@@ -54,7 +50,7 @@ class Mark(msgspec.Struct, frozen=True):
 def colours(names: Sequence[str]) -> dict[str, str]:
     """A colour for each name, the same wherever the name appears; the last ones share a grey."""
     return {
-        name: PALETTE[number] if number < len(PALETTE) else _OTHERS
+        name: PALETTE[number] if number < len(PALETTE) else OTHERS
         for number, name in enumerate(names)
     }
 
@@ -158,39 +154,6 @@ def lines(
     axes = _value_axis(top, plot_height, width)
     axes += time_axis(bins, _LEFT, plot_width, height - _BOTTOM)
     return svg(height, axes + "".join(shapes), width)
-
-
-def timeline(
-    rows: Sequence[tuple[str, Sequence[OwnershipSpan]]],
-    bins: Bins,
-    colour_of: Mapping[str, str],
-    marks: Sequence[Mark] = (),
-) -> str:
-    """Returns who held each unit, and when; a gap is a time in which nobody did."""
-    height = _TOP + _ROW * len(rows) + _BOTTOM
-    plot_width = WIDTH - _NAMES - _RIGHT
-    scale = plot_width / (bins.end_ms - bins.start_ms)
-    parts = [time_axis(bins, _NAMES, plot_width, height - _BOTTOM)]
-    for row, (name, spans) in enumerate(rows):
-        y = _TOP + row * _ROW
-        parts.append(
-            f'<text x="{_NAMES - 8}" y="{y + 12}" class="name" text-anchor="end">'
-            f"{escape(_trimmed(name))}</text>"
-            f'<rect x="{_NAMES}" y="{y + 2}" width="{plot_width}" height="{_ROW - 4}" '
-            'class="track"/>'
-        )
-        for span in spans:
-            until_ms = bins.end_ms if span.until_ms < 0 else span.until_ms
-            x = _NAMES + (max(span.since_ms, bins.start_ms) - bins.start_ms) * scale
-            width = max(0.6, (until_ms - span.since_ms) * scale)
-            lasts = "the end" if span.until_ms < 0 else instant(until_ms, 1)
-            tip = f"{name}: {span.broker} from {instant(span.since_ms, 1)} to {lasts}"
-            parts.append(
-                f'<rect x="{x:.2f}" y="{y + 2}" width="{width:.2f}" height="{_ROW - 4}" '
-                f'fill="{colour_of.get(span.broker, _OTHERS)}"><title>{escape(tip)}</title></rect>'
-            )
-    parts.append(marked_instants(marks, bins, _NAMES, plot_width, height - _BOTTOM))
-    return svg(height, "".join(parts))
 
 
 def histogram(values: Mapping[int, int], colour: str, *, height: int = 200) -> str:
@@ -324,7 +287,3 @@ def _short(value: float) -> str:
             scaled = value / (1e3 if suffix == "k" else limit)
             return f"{scaled:.1f}".rstrip("0").rstrip(".") + suffix
     return f"{value:,.1f}".removesuffix(".0")
-
-
-def _trimmed(name: str) -> str:
-    return name if len(name) <= 46 else f"{name[:20]}…{name[-25:]}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
@@ -33,6 +34,11 @@ def write(
         html_path.write_text(page(), encoding="utf-8")
         if json_path != "-":
             _print(f"report: {html_path}\n")
+
+
+def clock(timestamp_ms: int) -> str:
+    """A log timestamp for people and programs alike: ISO 8601, UTC."""
+    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _print(text: str) -> None:

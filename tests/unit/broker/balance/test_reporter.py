@@ -12,7 +12,7 @@ import pytest
 
 from anabranch.broker.balance.board import Ignored
 from anabranch.broker.balance.reporter import BalanceReporter
-from anabranch.channel.load.balance_records import (
+from anabranch.channel.balance_records import (
     BrokerLoadRecord,
     broker_load_record,
     top_bundles_record,

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import msgspec
 
+from anabranch.channel.balance_records import broker_load_record, top_bundles_record
 from anabranch.channel.kafka.connection import KafkaConnection
-from anabranch.channel.load.balance_records import broker_load_record, top_bundles_record
 from anabranch.channel.load.loads import LoadTable, SegmentKey
 from anabranch.channel.load.probe import LoadProbe
 from anabranch.channel.segments.sealing import SegmentTopic

@@ -11,9 +11,9 @@ from anabranch.core.log.outcome import Outcome
 from anabranch.core.log.records import Record, SessionChange, SessionOp, UnitMove
 from anabranch.core.log.state import StateReader
 from anabranch.core.log.verdicts import Verdict
+from anabranch.spark_replay.audit.summary import Log, gap_in_words
 from anabranch.spark_replay.audit.tally import CheckName
 from anabranch.spark_replay.audit.verdict import AuditFindings, CheckResult, joined
-from anabranch.spark_replay.report.summary import Log, gap_in_words
 from support.history import BROKERS, LIVENESS_MS, History, mixed, ready
 from support.local_audit import (
     OF_BALANCE,

@@ -10,12 +10,12 @@ import msgspec
 import pytest
 
 from anabranch.core.topics.topic import ScalableTopic
+from anabranch.spark_replay.audit.page import page
+from anabranch.spark_replay.audit.summary import Log, Summary, summarized
+from anabranch.spark_replay.audit.table import table
 from anabranch.spark_replay.audit.tally import CheckName
 from anabranch.spark_replay.report import charts
 from anabranch.spark_replay.report.charts import PALETTE, colours, few
-from anabranch.spark_replay.report.html import page
-from anabranch.spark_replay.report.summary import Log, Summary, summarized
-from anabranch.spark_replay.report.table import table
 from support.history import BROKERS, START_MS, History, mixed
 from support.local_audit import audited
 from support.topic_history import ORDERS, topical

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from anabranch.core.bundles.unit import Move
 from anabranch.core.log.grounds import WEIGHED_MAX, Grounds, Weighed, rule_of
 from anabranch.core.log.records import Cause
+from anabranch.spark_replay.audit.summary import Log, summarized
+from anabranch.spark_replay.audit.table import table
 from anabranch.spark_replay.audit.tally import CheckName
-from anabranch.spark_replay.report.summary import Log, summarized
-from anabranch.spark_replay.report.table import table
 from support.balance_history import FIRST, GRACE_MS, SECOND, SOUND, THIRD, isolates, sheds
 from support.history import START_MS, History, ready
 from support.local_audit import audited, not_applicable, only, violated

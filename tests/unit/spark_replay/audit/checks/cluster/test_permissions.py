@@ -19,10 +19,10 @@ from anabranch.core.settings.override import SettingOverride, override_key
 from anabranch.core.topics.topic import TopicMove
 from anabranch.spark_replay.audit.checks.cluster.settings import Overrides
 from anabranch.spark_replay.audit.replay import Rule as SettingRule
+from anabranch.spark_replay.audit.summary import Log, Summary, summarized
+from anabranch.spark_replay.audit.table import table
 from anabranch.spark_replay.audit.tally import CheckName
 from anabranch.spark_replay.audit.verdict import AuditFindings
-from anabranch.spark_replay.report.summary import Log, Summary, summarized
-from anabranch.spark_replay.report.table import table
 from support.history import BROKERS, DEFAULT, History, Rule, ready
 from support.local_audit import OF_ROLES, audited, not_applicable, only, violated, witness
 from support.role_history import (

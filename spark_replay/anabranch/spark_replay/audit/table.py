@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from anabranch.core.log.grounds import BUILT_IN
-from anabranch.spark_replay.report.summary import Latency, Log, Summary, clock, gap_in_words
+from anabranch.spark_replay.audit.summary import Latency, Log, Summary, gap_in_words
+from anabranch.spark_replay.report.output import clock
 
 
 def table(summary: Summary) -> str:

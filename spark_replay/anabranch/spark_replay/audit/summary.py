@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -13,6 +12,7 @@ from anabranch.core.log.verdicts import Verdict
 from anabranch.spark_replay.audit.role_history import RoleEvent
 from anabranch.spark_replay.audit.statistics import Figures, percentile, split_count_key
 from anabranch.spark_replay.audit.verdict import AuditFindings, CheckReport
+from anabranch.spark_replay.report.output import clock
 
 _MINUTE_MS: Final = 60_000
 
@@ -144,11 +144,6 @@ def latency(histogram: dict[int, int]) -> Latency:
         percentile(histogram, 0.99),
         max(histogram, default=0),
     )
-
-
-def clock(timestamp_ms: int) -> str:
-    """A log timestamp for people and programs alike: ISO 8601, UTC."""
-    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def plain(value: Any) -> str:

@@ -9,7 +9,10 @@ from itertools import accumulate
 from typing import Final
 
 from anabranch.core.log.verdicts import Verdict
+from anabranch.spark_replay.audit.charts import ring, timeline
 from anabranch.spark_replay.audit.statistics import split_count_key
+from anabranch.spark_replay.audit.summary import Latency, Summary, gap_in_words
+from anabranch.spark_replay.audit.table import extent, origin, words
 from anabranch.spark_replay.audit.verdict import CheckReport, CheckResult
 from anabranch.spark_replay.report.charts import (
     Bins,
@@ -20,12 +23,8 @@ from anabranch.spark_replay.report.charts import (
     legend,
     span_words,
     stacked,
-    timeline,
 )
 from anabranch.spark_replay.report.document import document
-from anabranch.spark_replay.report.rings import ring
-from anabranch.spark_replay.report.summary import Latency, Summary, gap_in_words
-from anabranch.spark_replay.report.table import extent, origin, words
 
 _ROWS_MAX: Final = 40  # units of the timeline
 _FLAPS_MAX: Final = 10
