@@ -12,14 +12,14 @@ from typing import Final
 
 Totals = tuple[float, ...]
 
-_PIECES: Final = 64  # of the window: samples that are closer together count as one
+_PIECES: Final = 64  # per window: samples that are closer together count as one
 
 
 class RollingRates:
     """Several counters, sampled together. Times in seconds of one clock that never goes back.
 
-    `began`: when all counters stood at 0, if that is known and within the window: then the rates
-    are over the whole window. `then`: else what they were a window ago, if somebody knows. Without
+    `began`: the time at which all counters stood at 0, if that is known and within the window. The
+    rates are then over the whole window. `then`: the counters of a window ago, if known. Without
     either, rates are over the time since the first sample until that is the window.
     """
 
@@ -36,7 +36,7 @@ class RollingRates:
     ) -> None:
         self.window_s = window_s
         self._raw = tuple(totals)
-        self._rates: Totals | None = None  # by these samples, once asked for
+        self._rates: Totals | None = None  # from these samples, once asked for
         self._samples: deque[tuple[float, Totals]] = deque()
         if began is not None:
             nothing = (0.0,) * len(self._raw)
@@ -48,7 +48,7 @@ class RollingRates:
 
     @property
     def is_known(self) -> bool:
-        """Whether there are rates: one sample alone has none."""
+        """Tells whether there are rates: one sample alone has none."""
         return self._samples[-1][0] > self._samples[0][0]
 
     @property
@@ -109,7 +109,7 @@ def _between(before: tuple[float, Totals], after: tuple[float, Totals], time: fl
     """The counters at a time between two samples."""
     (t0, first), (t1, second) = before, after
     share = (time - t0) / (t1 - t0) if t1 > t0 else 0.0
-    # Exact where nothing moved: what rests has a rate of 0, not of nearly 0.
+    # Exact where nothing moved: a counter at rest has a rate of 0, not of nearly 0.
     return tuple(a + (b - a) * share for a, b in zip(first, second, strict=True))
 
 
