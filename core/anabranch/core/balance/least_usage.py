@@ -29,7 +29,7 @@ class ChoiceReason(StrEnum):
 class Choice(msgspec.Struct, frozen=True):
     """A choice with its grounds; `broker` is "" when there is none.
 
-    `considered`: who was left after the filters, with the load, None where that is not known.
+    `considered`: the brokers that the filters left, with their loads; None for an unknown load.
     """
 
     broker: str
