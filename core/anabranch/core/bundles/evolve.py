@@ -1,4 +1,4 @@
-"""How records change service units (PIP-192, "Conflict State Resolution")."""
+"""The changes of service units by records (PIP-192, "Conflict State Resolution")."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ from anabranch.core.log.state_machine import StateMachine
 
 @unique
 class FieldSource(IntEnum):
-    """Where a field of the next state comes from."""
+    """The source of a field of the next state."""
 
     NOBODY = 0
     KEEP = 1
@@ -42,7 +42,7 @@ class FieldSource(IntEnum):
     ACTOR = 3
     BROKER = 4  # the unit's broker before the move
     UNSETTLED = 5  # the source, where it still marks an overridden holder (FREE, ASSIGNING)
-    HOLDER = 6  # who may act as owner before the move, or else as UNSETTLED
+    HOLDER = 6  # the possible owner before the move, or else as UNSETTLED
 
 
 class UnitArrow(msgspec.Struct, frozen=True):

@@ -1,7 +1,7 @@
-"""What a broker would like to happen to service units: pure functions from the state to proposals.
+"""A broker's proposals for service units: pure functions from the state to proposals.
 
-Each returns records to append, or None when there is nothing to propose. Whether they win is up to
-the fold. Operators' requests that cannot be meant seriously are refused at once, with the reason.
+Each returns records to append, or None when there is nothing to propose. The fold decides whether
+they win. Operators' requests that cannot be meant seriously are refused at once, with the reason.
 """
 
 from __future__ import annotations
@@ -102,9 +102,10 @@ def assign(
 
 
 def claim(actor: Actor, unit: Unit, assigned: UnitMove, new_id: NewId) -> UnitMove | None:
-    """What follows a proposal of this actor that gives a free unit to itself: to own it.
+    """Returns the OWN that follows this actor's proposal to assign a free unit to itself.
 
-    None where that one gives it to another, or somebody has yet to see that it lost the unit.
+    Returns None if that proposal gives the unit to another broker, or a former holder has yet to
+    see its loss.
     """
     if assigned.broker != actor.broker or unit.source:
         return None
@@ -204,7 +205,7 @@ def give_away(
 
 
 def nothing_left(state: StateQueries, broker: str) -> bool:
-    """Whether no unit, leadership included, answers to the broker any more."""
+    """Tells whether no unit, leadership included, answers to the broker any more."""
     return all(unit.responsible != broker for _, unit in state.units_of(broker))
 
 
@@ -226,7 +227,7 @@ def orphans(
         for name, unit in state.units_of(broker):
             if unit.responsible != broker or name == LEADERSHIP:
                 continue
-            # To its heir, if it was being handed over: whoever is gone is not in `load`.
+            # To its heir, if it was being handed over: a broker that is gone is not in `load`.
             target, grounds = (unit.broker, ()) if unit.broker in load else choose(name, load)
             if target:
                 load[target] += 1
