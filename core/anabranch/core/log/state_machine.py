@@ -67,7 +67,7 @@ class Existence(IntEnum):
 
 
 class Case(msgspec.Struct, Generic[RowT], frozen=True):
-    """What the hot path finds for a state and a move: the row, and its guards in order."""
+    """The row that the hot path finds for a state and a move, with the row's guards in order."""
 
     row: RowT
     checks: tuple[tuple[_Holds, Verdict], ...]
@@ -138,7 +138,7 @@ class StateMachine(Generic[RowT]):
     def step(self, start: IntEnum, move: IntEnum, *asked: Any) -> IntEnum | None:
         """Drives the machine from `start`; None when it has no such arrow, or a guard forbids it.
 
-        `asked`: what the guards are asked with.
+        `asked`: the arguments of the guards.
         """
         if move.name not in self.machine.get_triggers(start.name):
             return None
