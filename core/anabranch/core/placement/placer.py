@@ -17,14 +17,15 @@ from msgspec.structs import replace
 
 from anabranch.core.placement.room import KafkaBroker, Room, sane
 
-Replicas = tuple[int, ...]  # of one partition; the first one leads
-Assignment = tuple[Replicas, ...]  # of one Kafka topic, by partition
+Replicas = tuple[int, ...]  # for one partition; the first one leads
+Assignment = tuple[Replicas, ...]  # for one Kafka topic, by partition
 
 
 def allowed(room: Room, racks: Mapping[int, str], copies: int) -> tuple[KafkaBroker, ...]:
     """The live brokers that may get something new; fewer than `copies` if there are no more.
 
-    `racks`: of those that live now. One that the survey did not see has nothing yet.
+    `racks`: those of the brokers that live now. A broker that the survey did not see has nothing
+    yet.
     """
     known = {each.broker_id: each for each in room.brokers}
     live = [
@@ -39,12 +40,13 @@ def allowed(room: Room, racks: Mapping[int, str], copies: int) -> tuple[KafkaBro
 def assign(
     brokers: Sequence[KafkaBroker], topics: Mapping[str, int], copies: int, expected: float
 ) -> dict[str, Assignment]:
-    """The replicas of every partition of new Kafka topics, given with how many they have.
+    """The replicas of every partition of new Kafka topics. `topics` has the number of partitions of
+    each.
 
-    There are as many brokers as copies, at least. What is cold or unknown may become warm: nothing
-    counts for less than the mean of what is there. Without any load the number of leaders counts.
-    Among equals the order is that of the ids, begun at a place that the topic's name gives, so that
-    topics without load do not all begin on the same broker.
+    There are as many brokers as copies, at least. A cold or unknown topic may become warm, so no
+    partition counts for less than the mean of the existing ones. Without any load the number of
+    leaders counts. Among equals the order is that of the ids, from a start that the topic's name
+    gives. Thus topics without load do not all begin on the same broker.
     """
     total = sum(sane(each.load) for each in brokers)
     leaders = sum(each.leaders for each in brokers)
@@ -103,7 +105,7 @@ class Placer:
     def place(
         self, room: Room, brokers: Sequence[KafkaBroker], topics: Mapping[str, int], copies: int
     ) -> dict[str, Assignment]:
-        """As `assign`, with what was chosen since the survey. `brokers`: those that are allowed."""
+        """As `assign`, with the choices since the survey. `brokers`: those that are allowed."""
         if room.number != self._number:
             self._number, self._chosen = room.number, []
         after = {each.broker_id: each for each in brokers}
