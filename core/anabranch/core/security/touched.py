@@ -1,4 +1,6 @@
-"""Whose rights a change of the state may have touched: of whom to ask again what goes on by one."""
+"""The roles whose rights a change of the state may have touched; nodes check their open things
+again.
+"""
 
 from __future__ import annotations
 
