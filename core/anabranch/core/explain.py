@@ -1,9 +1,9 @@
-"""What may become of a unit or of a topic now: which moves of its machine are possible, and for
-each other one the guard that forbids it.
+"""The possible moves of a unit or a topic now, and for each other move the guard that forbids it.
 
-The machine is asked with trial records, as favourable as the state allows: by every broker with an
-open session, to every destination, with children and segments that fit. What a broker alone can
-prove (that an overridden holder has seen that it is none) is not claimed for it.
+The module asks the machine with trial records that are as favourable as the state allows. Every
+broker with an open session proposes them, to every destination, with children and segments that
+fit. Some facts only a broker can prove, such as that an overridden holder has seen its loss. The
+trial records do not claim these facts.
 """
 
 from __future__ import annotations

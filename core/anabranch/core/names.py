@@ -23,11 +23,11 @@ _NAME = re.compile(r"[-=.\w]+", re.ASCII)
 _BROKER = re.compile(r"[-.\w\[\]:]+:\d{1,5}", re.ASCII)
 SCALABLE_DOMAIN = "topic"
 _DOMAINS = ("persistent", "non-persistent", SCALABLE_DOMAIN)
-_DOTS = (".", "..")  # which whatever shortens a path takes away
+_DOTS = (".", "..")  # any program that shortens a path removes them
 
 
 def is_valid(check: Callable[[str], object], name: str) -> bool:
-    """Whether one of the checks below takes the name."""
+    """Tells whether one of the checks below accepts the name."""
     try:
         check(name)
     except InvalidInputError:

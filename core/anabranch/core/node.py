@@ -1,10 +1,10 @@
 """A broker node without its shell: inputs in, effects out, no clock, thread or socket.
 
 The shell (asyncio and Kafka in production, the scheduler in simulation) calls one method for each
-thing that happened, with the time on its own monotonic clock, and carries out the effects returned.
-Heartbeats have none: what they change is acted upon at the next tick. Inputs may repeat. Effects on
-units come from reconciling: the folded state is compared with what the node is actually doing, and
-the difference acted upon: a restart, a missed event and a live one take the same path.
+event, with its monotonic time, and carries out the effects that the method returns. Heartbeats
+return none: the node acts on them at its next tick. Inputs may repeat. Effects on units come from
+reconciling: the node compares the folded state with its own actions, and acts on the difference. A
+restart, a missed event and a live one take the same path.
 """
 
 from __future__ import annotations
@@ -106,14 +106,14 @@ class NodeCore:
         return leader_of(self.state)[0] == self.me
 
     def may_act(self, name: str, now: float) -> bool:
-        """Whether this node may serve as the unit's owner at this instant."""
+        """Tells whether this node may serve as the unit's owner at this instant."""
         if not self.lease.holds(now) or not self.serving.get(name):
             return False
         unit = self.state.unit(name)
         return unit is not None and unit.holder == self.me
 
     def is_serving(self, now: float) -> bool:
-        """Whether it may decide for others: not in safe mode, and not about to leave."""
+        """Tells whether it may decide for others: not in safe mode, and not about to leave."""
         return self.mode is BrokerState.SERVING and self.lease.holds(now)
 
     @property
@@ -138,9 +138,9 @@ class NodeCore:
         return LoadChooser(self.state, rules, self.candidate, at_hand, self.balance.turns)
 
     def candidate(self, broker: str) -> Candidate:
-        """What is known of a broker that could take units.
+        """Returns the known facts of a broker that could take units.
 
-        One that has not told its load yet is taken to run the load manager that this one runs.
+        A broker that has not told its load yet is assumed to run the same load manager as this one.
         """
         beat = self.liveness.beat_of(broker)
         version = beat.version if beat is not None else self.settings.version
@@ -175,7 +175,7 @@ class NodeCore:
     # --- inputs -------------------------------------------------------------------------
 
     def configure(self, settings: NodeSettings, now: float) -> None:
-        """The settings are these from now on, by the log; who and where it is stays as it was."""
+        """Sets the settings that the log now has; the node's name and addresses stay the same."""
         self.settings = settings
         self._duties.configure(settings, now)
 
@@ -342,7 +342,7 @@ class NodeCore:
                 )
             case SessionOutcome.OPENED:
                 if again:
-                    # Whatever silenced this broker may have silenced all: wait for the others.
+                    # The cause of this broker's silence may have silenced all: wait for the others.
                     self._silence_counts_from = now + self.settings.liveness_timeout_s
                 self._contact.renewed()
                 effects: list[Effect] = [self._beat(now)]

@@ -1,4 +1,4 @@
-"""When a node proposes the same thing again."""
+"""The pace at which a node proposes the same thing again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ProposalThrottle:
         self._waiting: dict[str, tuple[int, float]] = {}
 
     def admits(self, record: Record, now: float) -> bool:
-        """Whether to append the record now; counts as done if so."""
+        """Tells whether to append the record now; if so, counts it as appended."""
         waiting = self._waiting.get(record.key)
         if waiting is not None and waiting[0] == record.version and now < waiting[1]:
             return False
