@@ -1,11 +1,12 @@
-"""`UnservedBuckets`: a watchdog for buckets that nobody who is there may serve.
+"""`UnservedBuckets`: a watchdog for buckets that no present consumer may serve.
 
 Whatever crashes, a bucket must not wait for longer than `Timing.unserved_s` while a consumer of the
-subscription is there to serve it. Where one does, a rule is broken, or a consumer does not settle
-what it has of it: somebody must look. The watch is kept by whoever assigns, from what it assigns.
+subscription is there to serve it. If one does, a rule is broken, or a consumer does not settle its
+messages of it: somebody must look. The assigner keeps the watch, from its own assignments.
 
-Consumers that die just as they are given a bucket add a lapse each to its wait. So one that has
-waited for longer than one loss explains is *urgent*, and goes to who has been there for longest.
+Consumers that die just as they are given a bucket add a lapse each to its wait. So a bucket that
+has waited for longer than one loss explains is *urgent*, and goes to the consumer that has been
+there for longest.
 """
 
 from __future__ import annotations
