@@ -1,4 +1,4 @@
-"""How records change scalable topics."""
+"""The changes of scalable topics by records."""
 
 from __future__ import annotations
 
@@ -145,8 +145,8 @@ def _moved(
 def _identified(
     parts: tuple[SegmentInfo, ...], topic_ids: tuple[str, ...]
 ) -> tuple[SegmentInfo, ...]:
-    """Returns the segments with the ids of their Kafka topics; as they are where those are not
-    told.
+    """Returns the segments with the ids of their Kafka topics; returns them unchanged if the ids
+    are not told.
     """
     if len(topic_ids) != len(parts):
         return parts

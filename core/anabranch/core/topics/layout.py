@@ -49,13 +49,13 @@ def initial_segments(
 
 
 class Merges(msgspec.Struct, frozen=True):
-    """Which merges are above each segment of a DAG, so that each counts once.
+    """The merges above each segment of a DAG, so that each counts once.
 
-    To work them out for a whole DAG takes longer than all else that a decision about it does, so
-    what is known of a layout is handed on to the next one.
+    To compute them for a whole DAG takes longer than the rest of a decision about it. So a layout
+    hands its known merges on to the next one.
 
-    `masks`: by segment, the merges above it and itself, as a set of bits; none: 0. `next_bit`:
-    the one of the next merge.
+    `masks`: by segment, the merges above it and itself, as a set of bits; none: 0. `next_bit`: the
+    one of the next merge.
     """
 
     masks: Mapping[int, int] = {}
@@ -66,8 +66,8 @@ class Merges(msgspec.Struct, frozen=True):
         return self.masks.get(segment_id, 0).bit_count()
 
     def with_segments(self, parts: Iterable[SegmentInfo]) -> Merges:
-        """Of the same DAG and these new segments, given in the order of their ids: so parents,
-        which have lower ones, come before their children.
+        """The merges of the same DAG with these new segments. The segments come in the order of
+        their ids, so parents, which have lower ones, come before their children.
         """
         masks = dict(self.masks)
         bit = self.next_bit
@@ -145,9 +145,10 @@ class SegmentLayout:
         return _reached(self.segments, segment_id, attrgetter("parent_ids"))
 
     def lineage(self, segment_id: int) -> tuple[SegmentInfo, ...]:
-        """The segment with all that it descends from and all that descend from it.
+        """The segment with its ancestors and its descendants.
 
-        By id, so that parents come before their children. Raises UnknownSegmentError.
+        They are in the order of their ids, so that parents come before their children. Raises
+        UnknownSegmentError.
         """
         self.segment(segment_id)
         return tuple(self.segments[each] for each in lineage_of(self.segments, segment_id))
