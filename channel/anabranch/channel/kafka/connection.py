@@ -1,7 +1,7 @@
-"""How clients of Kafka are made: where it is, how to be let in, and how patient to be.
+"""The making of Kafka clients: Kafka's address, the credentials for it, and the patience with it.
 
-The defaults of librdkafka are made for throughput over unreliable networks; what a node needs is a
-short way there and back, a quick return after an outage, and an answer within seconds.
+The defaults of librdkafka are made for throughput over unreliable networks. A node needs a short
+way there and back, a quick return after an outage, and an answer within seconds.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _COMMON: Final[Mapping[str, Any]] = {
     "reconnect.backoff.max.ms": 500,  # Kafka is back for us half a second after it is back
     "retry.backoff.ms": 20,
     "retry.backoff.max.ms": 500,
-    # By default 300 s, for which a client may not notice that a partition has another leader.
+    # The default is 300 s, for which a client may not notice that a partition has another leader.
     "topic.metadata.refresh.interval.ms": 20_000,
     "log_level": 4,  # warnings
-    # By librdkafka's default a producer, and every Kafka by its own, makes a topic that is missing:
-    # what Anabranch has deleted would come back, with other settings, and take appends.
+    # The defaults of librdkafka's producer and of every Kafka make a missing topic: one that
+    # Anabranch has deleted would come back, with other settings, and take appends.
     "allow.auto.create.topics": False,
-    # What Kafka may ask clients to tell it of themselves (KIP-714): librdkafka keeps a histogram of
-    # each figure for each broker, asked or not, which are up to 0.4 MB of each client.
+    # Kafka may ask clients for metrics (KIP-714). librdkafka keeps a histogram of each figure for
+    # each broker, asked or not, which are up to 0.4 MB of each client.
     "enable.metrics.push": False,
 }
 # Else a question to a broker of Kafka that is away keeps two threads busy with nothing but waking
@@ -66,8 +66,8 @@ _CONSUMER: Final[Mapping[str, Any]] = {
     "fetch.queue.backoff.ms": 1,  # default 1000: pauses of a second whenever the queue is full
     "fetch.error.backoff.ms": 50,
 }
-# What our consumers hear where they have no right to that group: librdkafka asks who coordinates
-# it all the same, and nothing depends on the answer.
+# Our consumers hear this without a right to that group: librdkafka asks for its coordinator all
+# the same, and nothing depends on the answer.
 NO_GROUP: Final = KafkaError.GROUP_AUTHORIZATION_FAILED
 # Said of an outage or of a topic just made; they go away by themselves or time will tell.
 _PASSING: Final = frozenset(
@@ -83,17 +83,17 @@ _PASSING: Final = frozenset(
         NO_GROUP,
     }
 )
-# Of librdkafka's own time for an administrator's request to a group's coordinator, the most that it
-# takes: where that is over before the coordinator is found, finding it ends the process (librdkafka
-# 2.16, its issue 4605). Whoever asks stops waiting by himself, and ends the client.
+# librdkafka's longest own time for an administrator's request to a group's coordinator. If the
+# time is over before the coordinator is found, finding it ends the process (librdkafka 2.16, its
+# issue 4605). The caller stops waiting by itself, and ends the client.
 COORDINATOR_S: Final = 3_600.0
 _PRODUCER: Final[Mapping[str, Any]] = {
     "acks": "all",
     "enable.idempotence": True,
     "linger.ms": 0,
 }
-# How long whoever starts, a node or a command, waits for an answer of Kafka, which may be just
-# starting too, or load what a coordinator must know first. Its own tools wait for 60 s.
+# A starting node or command waits for so long for an answer of Kafka. Kafka may be just starting
+# too, or load a coordinator's data first. Its own tools wait for 60 s.
 KAFKA_S_MAX: Final = 30.0
 _STATISTICS_MS: Final = 10_000
 _UNREACHABLE: Final = frozenset(
@@ -124,7 +124,7 @@ _log.addFilter(LibrdkafkaLogFilter())
 _log.addHandler(logging.NullHandler())  # without a handler of its own Python would print to stderr
 
 
-# What the system says when no more can be opened, by this process or at all.
+# The system's words when no more can be opened, by this process or at all.
 _NO_DESCRIPTOR: Final = (os.strerror(errno.EMFILE), os.strerror(errno.ENFILE))
 
 
@@ -153,7 +153,7 @@ class _Broker(msgspec.Struct):
 
 
 class _Statistics(msgspec.Struct):
-    name: str  # of the client, such as 127.0.0.1:8080#consumer-3
+    name: str  # the client's name, such as 127.0.0.1:8080#consumer-3
     brokers: dict[str, _Broker]
 
 
@@ -201,7 +201,7 @@ class Refusals:
 
     @property
     def starved(self) -> bool:
-        """Whether no connection could be opened lately, for want of a file descriptor."""
+        """Tells whether no connection could be opened lately, for want of a file descriptor."""
         return time.monotonic() - self._starved_at < _REFUSED_S
 
     @property
@@ -341,7 +341,7 @@ class ProducerHealth:
 
 
 def is_passing(error: KafkaError) -> bool:
-    """Whether a reader had better wait than give up."""
+    """Tells whether a reader had better wait than give up."""
     return error.retriable() or error.code() in _PASSING
 
 
