@@ -1,6 +1,6 @@
 """Segments' load on Kafka: the table of it that every node keeps, and the topic between the nodes.
 
-What is lost is written again when the load changes (`soft_state`).
+A lost record is written again when the load changes (`soft_state`).
 """
 
 from __future__ import annotations
