@@ -1,4 +1,4 @@
-"""Where the log ends now, asked of Kafka over a connection of its own.
+"""The present end of the log, asked of Kafka over a connection of its own.
 
 Kafka answers a connection's requests in order, so a question beside the reader's would wait for as
 long as the reader's request does for new records.
