@@ -1,8 +1,8 @@
 """Kafka's side of a scalable topic: the topics of its segments, and its subscriptions' groups.
 
-Blocking calls, all idempotent, each with a deadline, to be made by one thread. What Kafka refuses
-for good is a KafkaRefusedError that names the topic and the remedy; everything else is tried again
-until the deadline, and then is a KafkaUnreachableError. How a segment is sealed is in `sealing`.
+Blocking calls, all idempotent, each with a deadline, to be made by one thread. A final refusal by
+Kafka is a KafkaRefusedError that names the topic and the remedy. Any other failure is tried again
+until the deadline, and then is a KafkaUnreachableError. `sealing` says how a segment is sealed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from anabranch.core.placement.room import Room
 from anabranch.core.topics.findings import KafkaTopic
 from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
 
-_TOPICS_AT_ONCE: Final = 2_000  # of one request
+_TOPICS_AT_ONCE: Final = 2_000  # in one request
 # Kafka makes at most 10,000 records of one request: for each topic, each setting, each partition.
 _RECORDS_AT_ONCE: Final = 9_000
 _RECORDS_OF_TOPIC: Final = 10  # settings included
@@ -62,10 +62,10 @@ _Answers = dict[str, Any]
 
 
 class SegmentSettings(msgspec.Struct, frozen=True):
-    """What an operator decides about the Kafka topics of segments; -1: without a limit.
+    """An operator's settings for the Kafka topics of segments; -1: without a limit.
 
-    `retention_bytes`: of a partition. `oldest_ms`: older messages are refused: what is as old as
-    that may be deleted as soon as it is there.
+    `retention_bytes`: for a partition. `oldest_ms`: older messages are refused, because a message
+    of that age may be deleted as soon as it is there.
     """
 
     replication_factor: int = 1
@@ -123,10 +123,10 @@ class SegmentAdmin:
     ) -> None:
         """Makes the topics that are missing; returns when Kafka has written down that they exist.
 
-        One request makes all, or as many as Kafka takes in one. `room`: what is known of Kafka's
-        brokers, by which new partitions are placed; None leaves that to Kafka. Raises
-        SegmentExistsError for one that is there with another number of partitions, other
-        KafkaRefusedErrors, or KafkaUnreachableError.
+        One request makes all, or as many as Kafka takes in one. `room`: the known facts of Kafka's
+        brokers, which place new partitions; None leaves that to Kafka. Raises SegmentExistsError
+        for one that is there with another number of partitions, other KafkaRefusedErrors, or
+        KafkaUnreachableError.
         """
         deadline = self._deadline(deadline_s, [topic.name for topic in topics])
         for some in together(topics, _RECORDS_AT_ONCE, _RECORDS_OF_TOPIC):
@@ -156,11 +156,11 @@ class SegmentAdmin:
         return True
 
     def start_share_groups(self, groups: Sequence[str], deadline_s: float) -> None:
-        """Lets each share group begin at the first record of whatever it consumes, and gives it
+        """Lets each share group begin at the first record of any topic it consumes, and gives it
         nothing of a transaction that is open or aborted.
 
-        Where Kafka has the settings (from 4.3), it also makes known at once who consumes a new
-        segment, which by default it collects for a second; and it discards a message only after ten
+        From 4.3 Kafka has settings for two more things. It makes known at once the consumers of a
+        new segment, which by default it collects for a second. It discards a message only after ten
         deliveries, not five. No broker's default can be more.
         """
         deadline = self._deadline(deadline_s, groups)
@@ -208,7 +208,7 @@ class SegmentAdmin:
         self._each([group], ask, "to set up share group", set(), deadline)
 
     def _living(self, name: str, deadline: Deadline, doing: str) -> set[int] | None:
-        """The brokers that live; None if Kafka cannot say now. `name`: as for `living`."""
+        """The brokers that live; None if Kafka cannot say now. `name`: see `living`."""
         try:
             return set(living(self._admin, name, min(deadline.left_s(doing), _CLUSTER_S))) or None
         except KafkaException as error:
@@ -225,7 +225,9 @@ class SegmentAdmin:
         return self._sealer.seal(topics, deadline)
 
     def look(self, topics: Sequence[str], deadline_s: float) -> dict[str, KafkaTopic | None]:
-        """What Kafka has of these; None for none. Of what it does not say, nothing is told."""
+        """Kafka's state of these topics; None for one that it does not have. The answer lacks a
+        topic that Kafka does not describe.
+        """
         return look(self._admin, topics, self.told, deadline_s)
 
     def strays(
@@ -280,7 +282,7 @@ class SegmentAdmin:
         Those go by themselves once their members have left and their offsets have expired.
         """
         names = list(groups)
-        # Of its own: it ends with what is under way, long before the time of that is over.
+        # A client of its own: it ends with its open requests, long before their time is over.
         admin = self._connection.admin()
         deadline = Deadline(self._connection, deadline_s, partial(_notice, admin))
         answers = self._each(
@@ -300,7 +302,7 @@ class SegmentAdmin:
 
     def _deadline(self, seconds: float, names: Sequence[str]) -> Deadline:
         def refresh() -> None:
-            # Any name will do to hear who controls; of what is sealed, also who leads it.
+            # Any name tells the controller; a sealed topic's name also tells its leader.
             _notice(self._admin)
             for name in names[:_NAMES_REFRESHED]:
                 with contextlib.suppress(KafkaException):
@@ -350,9 +352,9 @@ class SegmentAdmin:
     def _placed(
         self, topics: Mapping[str, int], room: Room, deadline: Deadline
     ) -> dict[str, Assignment]:
-        """Where they are to lie; empty where Kafka is to say it. Raises BrokersDrainedError.
+        """The brokers for the topics; empty if Kafka is to choose them. Raises BrokersDrainedError.
 
-        Kafka knows best what to do where fewer brokers live than there are to be copies.
+        Kafka knows best what to do if fewer brokers live than there are to be copies.
         """
         copies = self._settings.replication_factor
         name = next(iter(topics))
@@ -380,7 +382,7 @@ class SegmentAdmin:
             where = {"replica_assignment": [list(replicas) for replicas in placed]}
         kept = {}
         if settings.oldest_ms >= 0:
-            # By event time it would be deleted at once: better that Kafka refuses it.
+            # Event time would have it deleted at once: better that Kafka refuses it.
             oldest_ms = max(settings.oldest_ms, _PAST_MS_MIN)
             kept = {"message.timestamp.before.max.ms": str(oldest_ms)}
         return NewTopic(
@@ -435,5 +437,5 @@ def together(
 
 
 def _notice(admin: AdminClient) -> None:
-    """Whether a client is not let in, it only says when it is asked."""
+    """A client that is not let in only says so when it is asked."""
     admin.poll(0)

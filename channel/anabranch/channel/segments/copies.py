@@ -1,7 +1,7 @@
-"""What each broker that has a copy of a segment has read, asked by connections of our own.
+"""The knowledge of each broker that has a copy of a segment, asked by connections of our own.
 
 librdkafka asks one broker for a topic's setting only together with all settings of that broker,
-which are some 300: that takes ten times as long, while producers wait.
+which are some 300. That takes ten times as long, while producers wait.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Address = tuple[str, int]
 
 
 class Views(Protocol):
-    """What each broker has read of topics. None: it cannot be asked, or does not tell of all."""
+    """Each broker's knowledge of topics. None: it cannot be asked, or does not tell of all."""
 
     def settings(
         self, broker: Address, topics: Sequence[str], names: Collection[str]
@@ -35,9 +35,10 @@ def await_shown(
     deadline: Deadline,
     doing: str,
 ) -> bool:
-    """Returns True once `known` holds of what each broker says of each topic; False: ask otherwise.
+    """Returns True once `known` holds for each broker's answer on each topic; False: ask otherwise.
 
-    `brokers`: who has to know, None while that cannot be told. Raises KafkaUnreachableError.
+    `brokers`: the brokers that have to know, None while that cannot be told. Raises
+    KafkaUnreachableError.
     """
     knowing: set[int] = set()
     while True:

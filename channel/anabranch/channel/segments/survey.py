@@ -1,4 +1,4 @@
-"""`BrokerSurveyor`: which brokers Kafka has, and where on them our segments lie.
+"""`BrokerSurveyor`: Kafka's brokers, and the places of our segments on them.
 
 Blocking calls, to be made by one thread.
 """
@@ -16,7 +16,7 @@ from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.topics import Topics
 from anabranch.core.placement.room import Copies, KafkaSurvey, Place
 
-_RACKS_S: Final = 1.0  # of a broker that is away it is known, or does not matter
+_RACKS_S: Final = 1.0  # a rack of an absent broker is known, or does not matter
 _NAME_END: Final = re.compile(r"\.[0-9a-f]{4}-[0-9a-f]{4}-(\d{1,18})\.(\d{1,18})", re.ASCII)
 
 
@@ -42,7 +42,7 @@ class BrokerSurveyor:
         self._prefix = f"{prefix}segment."
 
     def look(self, timeout_s: float, *, whole: bool = False) -> KafkaSurvey | None:
-        """What there is now; None if Kafka does not say in time. `whole`: segments in any case."""
+        """The present survey; None if Kafka does not say in time. `whole`: segments in any case."""
         try:
             brokers = living(self._admin, self._log, timeout_s)
             several = len(brokers) > 1
