@@ -53,10 +53,11 @@ _log = structlog.get_logger()
 
 
 class TrimResult(msgspec.Struct, frozen=True):
-    """What became of a trimming.
+    """The result of a trimming.
 
     `begins_at`: the first offset that the WAL still holds, None if nothing may be trimmed yet.
-    `marks`: by archive, the first offset that it does not hold; None where it never said one.
+    `marks`: for each archive, the first offset that it does not hold; None for one that never said
+    it.
     """
 
     begins_at: int | None
