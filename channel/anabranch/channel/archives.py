@@ -41,7 +41,8 @@ class ArchiveError(AnabranchError):
 class ArchiveRegistry:
     """Follows, registers and retires archives. One thread; every call waits for Kafka.
 
-    `new_id` makes ids of proposals, no two alike anywhere; `actor`: who proposes, for people.
+    `new_id` makes ids of proposals, no two alike anywhere; `actor`: the proposer's name, for
+    people.
     """
 
     def __init__(

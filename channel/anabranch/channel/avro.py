@@ -23,11 +23,13 @@ Schema = Mapping[str, Any]
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """What a schema's bytes become: `make` gets the fields of a record in the schema's order."""
+    """The object that a schema's bytes become: `make` gets the record's fields in the schema's
+    order.
+    """
 
     make: Callable[..., Any]
-    members: Mapping[str, Sequence[Any]] = {}  # of each enum field: its values by index
-    nested: Mapping[str, Shape] = {}  # of each field that is an array of records: one of them
+    members: Mapping[str, Sequence[Any]] = {}  # by enum field: its values by index
+    nested: Mapping[str, Shape] = {}  # by field that is an array of records: one of them
 
 
 _LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
@@ -157,7 +159,8 @@ def _compiled(function: str, name: str, source: str, scope: dict[str, Any]) -> A
 def _reading(schema: Schema, shape: Shape) -> tuple[list[str], dict[str, Any], str]:
     """The lines that read a record's fields, the names they use, and the expression that makes it.
 
-    A text or a number may end after the data: whoever reads on, or compares `at`, finds out.
+    A text or a number may end after the data; the next read, or a comparison of `at`, finds that
+    out.
     """
     scope: dict[str, Any] = {
         "make": shape.make,
