@@ -139,7 +139,7 @@ def _store(store: Store, pairs: Batch) -> None:
     # This is where a start-up spends its time: whole batches are looked at by loops in C.
     if None in rest.values() or _CLUSTER in rest or b":" in b"".join(rest):
         for key in [key for key, value in rest.items() if value is None or not _is_unit(key)]:
-            # What is no text lands among the units, where the closer look finds it.
+            # A key that is no text lands among the units, and the closer look finds it there.
             family = store.families[family_of(key.decode(errors="replace"))]
             _put(batch, key, rest.pop(key), family)
     batch.set_default_column_family(store.families[Family.UNITS])
@@ -159,7 +159,7 @@ def _put(batch: WriteBatch, key: bytes, value: bytes | None, family: ColumnFamil
 
 
 def _derive(store: Store) -> tuple[dict[str, int], StateSums]:
-    """Fills the indexes; how many units each broker has, and the sums of all that is stored."""
+    """Fills the indexes; returns the number of each broker's units, and the sums of all rows."""
     counts: Counter[str] = Counter()
     named: owners.Counts = Counter()
     sums = StateSums()

@@ -19,8 +19,8 @@ from anabranch.projections.store import Family, Store
 
 _COUNT_BYTES = 4
 
-Changes = Counter[tuple[str, str, str]]  # broker, source, group: how many units more or fewer
-Counts = Counter[tuple[str, str]]  # broker, group: how many units name it
+Changes = Counter[tuple[str, str, str]]  # broker, source, group: the change in units
+Counts = Counter[tuple[str, str]]  # broker, group: the number of units that name it
 
 
 def names(broker: str, source: str) -> tuple[str, ...]:
