@@ -65,8 +65,8 @@ class SeenBroker(msgspec.Struct, frozen=True):
 class Outlook(msgspec.Struct, frozen=True):
     """The balancer's input, and its next result.
 
-    `average`, `std`: of the loads that take part; None if none does. `hits`: the number of cycles
-    in a row for which the condition has held so far. `cycle`: the next one; None if it is
+    `average`, `std`: those of the loads that take part; None if none does. `hits`: the number of
+    cycles in a row for which the condition has held so far. `cycle`: the next one; None if it is
     prevented.
     """
 

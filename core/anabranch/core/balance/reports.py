@@ -66,7 +66,7 @@ class BrokerReports:
             self._unmeasured.update(parts)
 
     def taken_away(self) -> None:
-        """The leader has removed the reports: nobody knows them any more."""
+        """The leader has removed the reports: no node knows them any more."""
         self.reported = FRESH
         self._told_top = TopBundlesLoadData()
 

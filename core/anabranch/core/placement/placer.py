@@ -105,7 +105,9 @@ class Placer:
     def place(
         self, room: Room, brokers: Sequence[KafkaBroker], topics: Mapping[str, int], copies: int
     ) -> dict[str, Assignment]:
-        """As `assign`, with the choices since the survey. `brokers`: those that are allowed."""
+        """Assigns like `assign`, with the choices since the survey. `brokers`: those that are
+        allowed.
+        """
         if room.number != self._number:
             self._number, self._chosen = room.number, []
         after = {each.broker_id: each for each in brokers}

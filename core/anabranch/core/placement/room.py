@@ -30,7 +30,7 @@ class Copies(msgspec.Struct, frozen=True, gc=False):
 class KafkaSurvey(msgspec.Struct, frozen=True):
     """Kafka's answer about its brokers and our segments on them.
 
-    `racks`: by live broker; "" for one that names none. `segments`: sealed ones, too.
+    `racks`: those of live brokers; "" for one that names none. `segments`: sealed ones, too.
     """
 
     racks: Mapping[int, str]

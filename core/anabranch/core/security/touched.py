@@ -15,7 +15,7 @@ _TENANTS: Final = "tenant:"
 
 
 def touched_roles(changes: Iterable[Change]) -> dict[str, frozenset[str] | None]:
-    """By tenant, the roles whose rights within it may be others now; None: anybody's.
+    """The roles in each tenant whose rights within it may be others now; None: anybody's.
 
     >>> found = touched_roles([("permission:acme/shop:urn:ada", None), ("tenant:river", None)])
     >>> found["acme"], found["river"]
