@@ -1,4 +1,6 @@
-"""A node's part in balancing: the leader sheds, each owner splits, and nobody does in safe mode."""
+"""A node's part in balancing: the leader sheds, each owner splits, and no node acts in safe
+mode.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ class Balancer:
         top: Mapping[str, TopBundlesLoadData],
         now: float,
     ) -> Seen:
-        """All that a decision about the cluster is made of, by what brokers have told."""
+        """The input of a decision about the cluster, from the brokers' reports."""
         node = self._node
         candidates = [node.candidate(broker) for broker in node.takers(now)]
         return Seen(loads, top, candidates, node.policies(), node.settings.load_manager_class)
@@ -98,7 +100,7 @@ class Balancer:
         )
 
     def shed_in(self, now: float) -> float | None:
-        """Seconds until the next cycle of shedding; None where that is not known yet."""
+        """Seconds until the next cycle of shedding; None while that is unknown."""
         return self._node.balance.due_in(
             _SHEDDING, self._settings.shedding_interval_minutes * 60, now
         )

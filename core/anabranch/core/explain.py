@@ -27,8 +27,8 @@ from anabranch.core.topics.topic import Operation, ScalableTopic, TopicMove, Top
 
 
 class MoveNow(msgspec.Struct, frozen=True):
-    """A move of a machine as things are. `end`: the state it leads to, where it is possible; `by`:
-    the brokers that may propose it then; `forbidden_by`: the guard, or the place, that forbids it.
+    """A present move of a machine. `end`: the state it leads to, if it is possible. `by`: the
+    brokers that may propose it then. `forbidden_by`: the guard, or the place, that forbids it.
     """
 
     move: str
@@ -47,7 +47,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 def explain_unit(state: StateQueries, name: str) -> Explanation:
-    """A bundle, by its full name, or the leadership."""
+    """Explains a bundle, by its full name, or the leadership."""
     machine = LEADING if name == LEADERSHIP else BUNDLES
     unit = state.unit(name) or Unit(UnitState.INIT, "", "", 0, Move.CREATE, 0, -1, "")
     brokers = _acting(state)
@@ -108,7 +108,7 @@ def _halves(unit: str) -> tuple[str, ...]:
 
 
 def _favourable(topic: ScalableTopic | None, move: TopicMove) -> list[dict[str, Any]]:
-    """Fields of the move's records, of which those fit that can fit at all."""
+    """Fields of the move's records; a record with them fits if any can."""
     if topic is None:
         return [{"segments": initial_segments(1)}]
     match move:

@@ -1,7 +1,7 @@
 """Names of tenants, namespaces, topics and brokers, checked once at the edge.
 
-The character set is the one Pulsar's admin interface accepts, so that existing names carry over,
-except for the colon, which the log's keys use as a separator.
+The character set is that of Pulsar's admin interface, so that existing names carry over. It lacks
+only the colon, which the log's keys use as a separator.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def tenant_of(namespace_name: Namespace) -> Tenant:
 
 
 def topic(namespace_name: Namespace, local: str, domain: str = "persistent") -> Topic:
-    """The full name of a topic, which is what gets hashed. Raises InvalidInputError."""
+    """The full name of a topic, which nodes hash. Raises InvalidInputError."""
     if domain not in _DOMAINS:
         raise InvalidInputError(f"topic domain {domain!r} is not one of {', '.join(_DOMAINS)}")
     if not local or local in _DOTS or len(local) > NAME_LENGTH_MAX * 4:

@@ -122,13 +122,13 @@ class NodeCore:
         return self._duties.log_now_ms
 
     def policies(self) -> Policies:
-        """Returns where bundles may be, by the log."""
+        """Returns the rules about the places of bundles, by the log."""
         if self._policies is None:
             self._policies = policies_of(self.state)
         return self._policies
 
     def chooser(self, at_hand: str = "") -> LoadChooser:
-        """Returns how brokers are chosen at this instant, by filters and load."""
+        """Returns the present choice of brokers, by filters and load."""
         rules = ChoiceRules(
             self.settings.balance,
             self.settings.load_manager_class,
@@ -251,7 +251,7 @@ class NodeCore:
         return [self._beat(now), *self.tick(now)]
 
     def stop(self) -> None:
-        """The process is about to end, for whatever reason: act no more."""
+        """Acts no more, because the process is about to end."""
         self._membership.stop()
 
     def tick(self, now: float) -> list[Effect]:
@@ -359,8 +359,8 @@ class NodeCore:
     ) -> list[UnitMove]:
         """Proposals that give a free unit to one of the brokers in `counts`; none without a broker.
 
-        A node that chooses itself lets OWN follow at once. That is valid if the first one wins, and
-        else rejected; so such a node waits for the log once, not twice.
+        A node that chooses itself lets OWN follow at once. OWN is valid if the first proposal wins,
+        and is rejected otherwise. So such a node waits for the log once, not twice.
         """
         choose = self.chooser(at_hand=self.me)
         record = propose.assign(self.actor(), name, unit, counts, self._new_id(), choose)
@@ -379,7 +379,7 @@ class NodeCore:
             yield AppendRecord(record)
 
     def _reconcile(self, name: str, now: float) -> Iterator[Effect]:
-        """Compares what the log says with what this node does, and acts on the difference."""
+        """Compares the log's state with this node's actions, and acts on the difference."""
         if name == LEADERSHIP or not self.session:
             return
         unit = self.state.unit(name)

@@ -9,8 +9,8 @@ class ProposalThrottle:
     """Proposals that wait for their verdict: none is repeated before its retry time.
 
     A rejection does not lift the wait. If the state has moved on, the next proposal is for another
-    version and goes out at once; if it has not, the same proposal would be rejected again, and
-    without the wait a node and its log could spin on it as fast as the log can answer.
+    version and goes out at once. If it has not, the log would reject the same proposal again.
+    Without the wait, a node and its log could spin on it as fast as the log can answer.
     """
 
     def __init__(self, retry_s: float) -> None:

@@ -36,7 +36,7 @@ class Quantity(Enum):
         return _UNITS[self]
 
     def read(self, text: str, one: Decimal = Decimal(1)) -> float:
-        """The number that is stored, of what is `one` large.
+        """The number to store, in units of `one`.
 
         Raises InvalidInputError.
 
@@ -121,7 +121,9 @@ def without_unit(name: str) -> str:
 
 
 def measure_of(name: str) -> Measure | None:
-    """Returns what a setting, or policy field, of that plain name counts, if it may have a unit."""
+    """Returns the measure of a setting, or policy field, of that plain name, if it may have
+    a unit.
+    """
     if "BytesRate" in name:
         return Measure(Quantity.BYTES)
     return next((each for ending, each in _ENDINGS.items() if name.endswith(ending)), None)

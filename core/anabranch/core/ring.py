@@ -1,7 +1,7 @@
 """The 32-bit hash ring of a namespace and the bundles that tile it (PIP-192).
 
 A range is `[lower, upper)`, except that the last one of a ring also holds its upper end,
-0xffffffff: that is how the names `0x00000000_0x40000000` have always been read.
+0xffffffff. The names `0x00000000_0x40000000` have always been read so.
 """
 
 from __future__ import annotations

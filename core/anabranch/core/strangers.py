@@ -162,8 +162,8 @@ class PortAccount(Generic[Member]):
         return Joined(None, gives_way)
 
     def greet(self, member: Member, role: str = "") -> PortRefusal | None:
-        """It has shaken hands, as this role if it has one, and gives way to nobody any more, unless
-        it is refused.
+        """The connection has shaken hands, as this role if it has one. It never gives way any more,
+        unless it is refused.
         """
         use = self._uses.get(member)
         if role and use is not None and use.role is None:
@@ -290,7 +290,7 @@ class ExemptAddresses:
     """Networks to which no limit of an address applies."""
 
     def __init__(self, networks: tuple[str, ...] = ()) -> None:
-        """Raises ValueError for what is neither an address nor a network."""
+        """Raises ValueError for a text that is neither an address nor a network."""
         self._networks = tuple(ip_network(each, strict=False) for each in networks)
 
     def holds(self, host: str) -> bool:

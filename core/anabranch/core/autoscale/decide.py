@@ -375,7 +375,8 @@ def _would_be_split_again(facts: _Facts, left: SegmentInfo, right: SegmentInfo) 
 
 
 def _surplus(facts: _Facts) -> Decision:
-    """Lowers lazily: only what nobody has needed for long, and never to less than twice the need.
+    """Lowers lazily: only buckets that no consumer has needed for long, and never to less than
+    twice the need.
 
     The factor is the dead band: a consumer more or less does not bring the buckets back.
     """

@@ -72,7 +72,7 @@ Decision = Split | Merge | Rebucket | NoAction
 
 
 def describe(decision: Decision) -> str:
-    """Returns what is to be done, in few words, for logs and people."""
+    """Returns the action in few words, for logs and people."""
     match decision:
         case Split(segment_id):
             return f"split {segment_id}"

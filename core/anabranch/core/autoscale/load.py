@@ -80,8 +80,8 @@ def changed(
 ) -> bool:
     """Tells whether the load needs a write.
 
-    It does if a rate came from 0 or went to it, or moved by more than a share of the last written
-    rate (PIP-483, "Significant-change threshold"). `last_written` is None if nothing was written
+    It does if a rate came from 0 or went to it, or changed by more than a share of the last written
+    one (PIP-483, "Significant-change threshold"). `last_written` is None if nothing was written
     yet.
 
     Rates below `negligible` are all alike. A trickle varies by more than any share from minute to

@@ -3,9 +3,9 @@
 Kafka's offsets say the number of messages that came in, from any writer. Kafka does not say their
 size. The SDK's producers report the size of their messages. Without reports, the meter takes the
 size of a few messages that were read from Kafka. The SDK's consumers report the messages that went
-out. The meter adds the commits of groups that report nothing, times the same size. Nobody can have
-read more than Kafka has. So the reports for a subscription count at most the messages ever written,
-and later those that have come since.
+out. The meter adds the commits of groups that report nothing, times the same size. No subscription
+can have read more than Kafka has. So its reports count at most the messages ever written, and later
+those that have come since.
 
 A byte rate is an *estimate* unless reports cover the traffic of the window; nine tenths count as
 all. A message is reported a while after it came, so the newest messages need no report yet.
@@ -118,7 +118,7 @@ class SegmentMeter:
         return self.sized_at is None or now - self.sized_at >= self.window_s
 
     def came(self, total: int) -> int:
-        """Returns how many messages came since the last sample, by this count of Kafka's."""
+        """Returns the number of messages since the last sample, by this count of Kafka's."""
         return max(0, total - self._total) if self._rates is not None else 0
 
     def sample(self, now: float, total: int, began: float | None) -> None:
@@ -156,7 +156,7 @@ class SegmentMeter:
         self._cover(now)
 
     def _believe(self, total: int) -> None:
-        """Counts what was reported to be read, as far as there is so much."""
+        """Counts the reported reads, as far as there are so many messages."""
         came = self.came(total)
         for reader in self._unread:
             self._unread[reader] += came
@@ -229,11 +229,11 @@ class SegmentMeter:
     def news(
         self, threshold: float, negligible: Rates, cold: Rates = NO_RATES
     ) -> LoadRecord | None:
-        """The load if it is to be written (`changed`): it is then `known`.
+        """The load if it needs a write (`changed`); it is then `known`.
 
-        That it is an estimate, or none, is written alone when it has been so for a while. A record
-        also says since when a segment has been cold, its rates being below `cold`: so there only
-        that it is none any more, which is once at most.
+        A load that becomes an estimate, or stops being one, is also written, but only after a
+        while. A record also says since when a segment has been cold, its rates being below `cold`.
+        So a cold load is only written when it stops being an estimate, which is once at most.
         """
         load = self.load()
         if load is None or self._rates is None:

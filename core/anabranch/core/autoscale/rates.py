@@ -1,7 +1,7 @@
 """`RollingRates`: rates per second over the last minute, from samples of counters.
 
-Between two samples a counter is taken to have grown evenly, so when they are taken does not matter
-much, and one that rests need not be sampled often. PIP-483, "Source on the owning broker".
+A counter is taken to grow evenly between two samples. So the times of samples do not matter much,
+and a resting counter needs few. PIP-483, "Source on the owning broker".
 """
 
 from __future__ import annotations
@@ -101,7 +101,9 @@ class RollingRates:
         return tuple((b - a) / (end - start) for a, b in zip(then, last, strict=True))
 
     def _at(self, time: float) -> Totals:
-        """The counters at a time between the first two samples, of which the first may be older."""
+        """The counters at a time between the first two samples; the first may be older than the
+        window.
+        """
         return _between(self._samples[0], self._samples[1], time)
 
 

@@ -52,7 +52,7 @@ class AutoScaleSettings(msgspec.Struct, frozen=True):
     """`policy`: the base that namespaces and topics override. `interval_s`: between looks at the
     load.
 
-    `is_allowed`: whether auto-scaling may act here, whatever they override.
+    `is_allowed`: True if auto-scaling may act here; no override changes that.
     """
 
     policy: AutoScalePolicy = AutoScalePolicy()
@@ -93,7 +93,7 @@ class _Seen(msgspec.Struct, frozen=True):
 
 
 class _Rolling(msgspec.Struct, frozen=True):
-    """A Rebucket of several segments: the one that was proposed last, and what was so then."""
+    """A Rebucket of several segments: the last proposed one, and the circumstances at that time."""
 
     action: Rebucket
     segment_id: int
@@ -111,7 +111,7 @@ def demand_in(
 ) -> dict[str, Demand]:
     """The consumers that count: those of a queue share every segment anyway.
 
-    `away`: by subscription, as its controller knows; for others the log's numbers count.
+    `away`: the controller's own counts for subscriptions; for others the log's numbers count.
     """
     return {
         name: Demand(
@@ -149,7 +149,7 @@ def evaluate(
     demand: Mapping[str, Demand],
     now_ms: int,
 ) -> Decision:
-    """Returns what would be done now, from what the log and the load records say."""
+    """Returns the present decision, from the log and the load records."""
     if effective.fault:
         return NoAction(Blocked.INVALID_POLICY, effective.fault)
     if loads is None:
@@ -189,7 +189,7 @@ class AutoScaler:
         self._forget(-1)
 
     def refused(self, now: float) -> None:
-        """Notes that what was decided cannot be asked for: not again before the next tick."""
+        """Notes that the decision cannot be proposed; there is no new one before the next tick."""
         self._acted = self._rolling = None
         self._next_at = now + self.settings.interval_s
 

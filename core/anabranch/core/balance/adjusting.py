@@ -75,7 +75,7 @@ class Recorded(msgspec.Struct, frozen=True):
 
 
 class Thresholds(msgspec.Struct, frozen=True):
-    """The settings with the thresholds that hold; `why`: in words, "" where they are as set."""
+    """The settings with the thresholds that hold; `why`: in words, "" if they are as set."""
 
     settings: BalanceSettings
     why: str = ""

@@ -37,10 +37,10 @@ class ChoiceRules(msgspec.Struct, frozen=True):
 
 
 class LoadChooser:
-    """For some choices at one instant.
+    """Makes some choices at one instant.
 
-    `candidate` says what is known of a broker; `at_hand` is the one that is preferred among those
-    that are as good (`choose_broker`), "" for none; `turns` counts this node's choices for
+    `candidate` says the known facts of a broker. `at_hand` is the one that is preferred among
+    equally good ones (`choose_broker`), "" for none. `turns` counts this node's choices for
     namespaces whose bundles brokers take in turn.
     """
 
@@ -62,7 +62,9 @@ class LoadChooser:
     def __call__(
         self, unit: str, counts: Mapping[str, int], excluded: Iterable[str] = ()
     ) -> Chosen:
-        """The broker, "" for none, of those that `counts` has with the number of their units."""
+        """Returns one of the brokers in `counts`, which has the number of their units; ""
+        for none.
+        """
         barred = frozenset(excluded)
         offered = [self._of(broker) for broker in counts if broker not in barred]
         namespace, policies = unit.rpartition("/")[0], self._rules.policies

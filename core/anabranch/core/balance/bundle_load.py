@@ -24,7 +24,9 @@ _CACHE_STEP = 100_000
 
 
 class BundleLoad(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """The load of one bundle: messages and bytes a second of its topics, and what it holds."""
+    """The load of one bundle: messages and bytes a second of its topics, and the number of its
+    things.
+    """
 
     msg_rate_in: float = 0.0
     msg_rate_out: float = 0.0

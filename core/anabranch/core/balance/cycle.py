@@ -141,7 +141,7 @@ class BalanceCycle:
         return True
 
     def due_in(self, what: str, interval_s: float, now: float) -> float | None:
-        """Seconds until the interval is over; None where none has begun."""
+        """Seconds until the interval is over; None if none has begun."""
         since = self._since.get(what)
         return None if since is None else max(0.0, since + interval_s - now)
 

@@ -1,7 +1,7 @@
 """The brokers that may take a bundle: five filters, one after the other.
 
 Three judge each broker by itself: its class of load manager, its number of topics, the isolation
-policies. Two compare the remaining ones: by version, and by their bundles of the anti-affinity
+policies. Two compare the versions of the remaining ones, and their bundles of the anti-affinity
 group. This order keeps a filter from preferring a broker that may not have the bundle. Otherwise a
 group, or a later version, could leave only brokers that a policy bars.
 """
@@ -36,7 +36,7 @@ class BrokerFilter(StrEnum):
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A broker that could take a bundle; `load` is None where none is known that may be used."""
+    """A broker that could take a bundle; `load` is None if no usable one is known."""
 
     broker: str
     version: str = ""
@@ -62,9 +62,9 @@ class Terms(msgspec.Struct, frozen=True):
 
 
 class Filtered(msgspec.Struct, frozen=True):
-    """The candidates that are left, who was removed by which filter, and which filters failed.
+    """The remaining candidates, the removed ones with their filters, and the filters that failed.
 
-    A filter that failed has removed nobody.
+    A filter that failed has removed none.
     """
 
     kept: tuple[Candidate, ...]
@@ -131,9 +131,9 @@ def allowed(candidates: Sequence[Candidate], terms: Terms) -> Sequence[Candidate
 
 
 def of_latest_version(candidates: Sequence[Candidate], terms: Terms) -> Sequence[Candidate]:
-    """Those of the highest version, where that is wished for.
+    """Those of the highest version, if the settings wish for that.
 
-    Raises InvalidInputError when a candidate's version is none.
+    Raises InvalidInputError if a candidate's version is invalid.
     """
     if not terms.settings.prefer_later_versions or not candidates:
         return candidates

@@ -27,7 +27,7 @@ class AutomaticMove(msgspec.Struct, frozen=True, rename="camel"):
 
     `deviation`: that of the brokers' loads at the decision. `predicted`: the expected one after
     this move. `observed`: the one that the next cycle with a move found. None: not known. `rule`:
-    as in `Grounds`.
+    the same as that of `Grounds`.
     """
 
     offset: int

@@ -1,8 +1,8 @@
 """The rule for a free bundle: any of the brokers whose use is clearly below the average (Pulsar's
 "least resource usage with weight").
 
-All of these are equally good. If the least loaded were always taken, every node would send there
-whatever it has to assign, before the next report of that broker's load says otherwise.
+All of these are equally good. Suppose that the least loaded were always taken. Every node would
+then send all its bundles there, until the next report of that broker's load.
 """
 
 from __future__ import annotations

@@ -171,8 +171,8 @@ class Permits:
         self._allowed: dict[tuple[object, str], frozenset[str]] = {}
 
     def refusal(self, bundle: str, source: str, destination: str) -> Unmoved | None:
-        """Why it is not the source's to give, may not be moved now, or not be the destination's;
-        None where it is and may.
+        """The reason why the bundle may not go from the source to the destination now; None if it
+        may.
         """
         namespace = bundle.rpartition("/")[0]
         if namespace in self._excluded:
@@ -279,9 +279,7 @@ _NOTHING: Final = TopBundlesLoadData()
 
 
 def _reported(view: ClusterView, broker: str) -> tuple[tuple[str, BundleLoad], ...]:
-    """The top bundles of a broker, the least loaded first, each once; none where it has told of
-    none.
-    """
+    """The top bundles of a broker, the least loaded first, each once; none without a report."""
     return tuple(dict(view.top.get(broker, _NOTHING).bundles).items())
 
 

@@ -83,7 +83,7 @@ class Policies(msgspec.Struct, frozen=True):
     groups: Mapping[str, str] = {}
 
     def by_namespace(self) -> Mapping[str, IsolationPolicy | None]:
-        """The first isolation policy by name that is about a namespace, whichever is asked for."""
+        """The first isolation policy, by name, for any namespace."""
         return _by_namespace(tuple(self.isolation[name] for name in sorted(self.isolation)))
 
     def policy_of(self, namespace: str) -> IsolationPolicy | None:

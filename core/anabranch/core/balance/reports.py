@@ -132,7 +132,7 @@ class BrokerReports:
 
 
 def sample_of(resources: Resources, bundles: Mapping[str, BundleLoad]) -> LoadSample:
-    """A measurement: use of resources, and the sums of what all bundles have."""
+    """A measurement: use of resources, and the sums over all bundles."""
     loads = bundles.values()
     return LoadSample(
         cpu=resources.cpu,

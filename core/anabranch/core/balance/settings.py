@@ -1,7 +1,7 @@
 """`BalanceSettings`: every setting of the balancer, by its name in Pulsar's configuration.
 
-A field's name in a file, or in JSON, is what `NAMES` has; the field is that name without
-`loadBalancer`, in this language's manner.
+`NAMES` has a field's name in a file, or in JSON. The field is that name without `loadBalancer`, in
+this language's manner.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The bundles that leave their brokers: the leader's decision, once in an interval.
 
-The most loaded broker is paired with the least loaded one, the second with the second, and so on,
-until the deviation of all loads is at its target or enough brokers were served. `offload` says a
-pair's exchange. Nothing happens before the condition has held for several calls in a row. Nor does
-anything happen before the loads of brokers that gave something away were measured anew.
+The most loaded broker is paired with the least loaded one, the second with the second, and so on.
+That ends once the deviation of all loads is at its target or enough brokers were served. `offload`
+says a pair's exchange. Nothing happens before the condition has held for several calls in a row.
+Nor does anything happen before the loads of brokers that gave something away were measured anew.
 
 Unusable loads (too old, damaged, of absent brokers) take no part, neither in the deviation nor in a
 pair.
@@ -50,10 +50,10 @@ class ShedderState(msgspec.Struct, frozen=True):
 
 
 class Unload(msgspec.Struct, frozen=True):
-    """A bundle is to leave its broker for `destination`, or for whom the next look-up finds ("").
+    """A bundle is to leave its broker for `destination`, or for the next look-up's choice ("").
 
-    `std_before`, `std_after`: the deviation before what this one belongs to, a bundle with those
-    that are swapped for it, and as it is expected after that.
+    `std_before`, `std_after`: the deviation before and after this bundle's step, as expected. A
+    step is a bundle with those that are swapped for it.
     """
 
     bundle: str
@@ -130,7 +130,7 @@ def decide(
     now_ms: int,
     strategies: Strategies | None = None,
 ) -> tuple[ShedderState, Round]:
-    """One call of the transfer shedder. It has an answer to whatever it is given."""
+    """One call of the transfer shedder. It has an answer to any input."""
     available = {each.broker for each in view.candidates}
     loads, stale, _ = usable_loads(view.loads, available, settings, now_ms)
     cooling = {
@@ -243,7 +243,7 @@ def _spread(loads: Collection[BrokerLoadData]) -> tuple[float, float]:
 
 
 def _by_load(load: BrokerLoadData) -> tuple[float, float]:
-    """The order of brokers: by load, and among equal loads by throughput."""
+    """The order of brokers: the load, and among equal loads the throughput."""
     return load.weighted_max_ema, load.msg_throughput_ema
 
 
@@ -261,7 +261,7 @@ class _Call:
 
     @property
     def std(self) -> float:
-        """The deviation of the loads, as it is after what was decided so far."""
+        """The deviation of the loads, after the decisions so far."""
         return math.sqrt(self._variance)
 
     def condition(self) -> UnloadReason | None:
@@ -333,7 +333,9 @@ class _Call:
         self._loads = {**self._loads, **weighed}
 
     def _take(self, exchange: Exchange, reason: UnloadReason) -> None:
-        """Turns a pair's steps into decisions, and the deviation into what is expected then."""
+        """Turns a pair's steps into decisions, and the deviation into the one that is expected
+        then.
+        """
         begun = self._variance
         for step in exchange.steps:
             before = self.std

@@ -49,7 +49,7 @@ class SplitRound(msgspec.Struct, frozen=True):
     """The result of one cycle: decisions, and bundles that cannot be split, each with the reason.
 
     Each of the latter counts as a failure. `waiting`: bundles over a limit that stay as they are
-    for now, and why. `thresholds`, `strategy`, `fault`: as in `Round`.
+    for now, and why. `thresholds`, `strategy`, `fault`: see `Round`.
     """
 
     decisions: tuple[BundleSplit, ...]
@@ -63,7 +63,7 @@ class SplitRound(msgspec.Struct, frozen=True):
 class OwnerView(msgspec.Struct, frozen=True):
     """A broker's view of its own bundles.
 
-    `loads`: those of all bundles that it has measured. `owns`: whether the log names it as owner.
+    `loads`: those of all bundles that it has measured. `owns`: True if the log names it as owner.
     `bundle_count`: the number of a namespace's bundles, None if unknown. `splitting`: the bundles
     that are being split, anybody's. `topics`: those of a bundle.
     """
@@ -84,7 +84,7 @@ def decide_splits(
     settings: BalanceSettings,
     strategies: Strategies | None = None,
 ) -> tuple[dict[str, int], SplitRound]:
-    """One cycle. It has an answer to whatever it is given."""
+    """One cycle. It has an answer to any input."""
     own = strategies or Strategies()
     cuts = own.cuts(view.loads, settings)
     counts = {bundle: count for bundle, count in hits.items() if bundle in view.loads}

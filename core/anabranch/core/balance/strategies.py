@@ -64,9 +64,9 @@ class WantedMove(msgspec.Struct, frozen=True):
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """A bundle is to be cut in two; `boundary`: None for where the algorithm of the settings cuts.
+    """A bundle is to be cut in two at `boundary`; None: the algorithm of the settings cuts it.
 
-    `why` says in words what is too much.
+    `why` says the excess in words.
     """
 
     bundle: str
@@ -86,7 +86,9 @@ Split = Callable[[Mapping[str, BundleLoad], BalanceSettings], Iterable[Cut]]
 
 
 class Strategies:
-    """Those that are there, by kind and name; `faults`: why one was not followed, by both."""
+    """The installed ones, by kind and name; `faults`: the reason why one was not followed,
+    by both.
+    """
 
     def __init__(
         self, found: Mapping[StrategyKind, Mapping[str, Callable[..., Any]]] | None = None

@@ -1,9 +1,9 @@
 """The service-unit state machine, defined once, as a table (PIP-192, "Bundle State Lifecycles").
 
-A record names a *move*; an arrow says from which states the move may start, where it leads, which
-guards must hold and whom the unit then names. Everything that affects a transition is in its row:
-the `transitions` machine and its picture, the lookup of the hot path and the Spark replay are all
-made from these.
+A record names a *move*. An arrow says the states that the move may start from, the state it leads
+to, the guards that must hold, and the brokers that the unit then names. Everything that affects a
+transition is in its row. The `transitions` machine and its picture, the lookup of the hot path and
+the Spark replay are all made from these rows.
 """
 
 from __future__ import annotations

@@ -24,10 +24,10 @@ NewId = Callable[[], str]
 
 
 class Actor(msgspec.Struct, frozen=True):
-    """Who proposes: a broker under its session; `epoch` is not 0 while it leads.
+    """The proposer: a broker under its session; `epoch` is not 0 while it leads.
 
-    `principal`: the role of whoever asked the broker to, "" where it acts by itself; `proxied_by`:
-    that of the proxy that spoke for them, "" where none did.
+    `principal`: the role that asked the broker, "" if the broker acts by itself. `proxied_by`: the
+    role of the proxy that spoke for the principal, "" for none.
     """
 
     broker: str
@@ -122,9 +122,9 @@ def release(
     cause: Cause,
     grounds: tuple[Grounds, ...] = (),
 ) -> UnitMove | None:
-    """An owned unit is given up: to `destination`, or to whom the next lookup chooses ("").
+    """An owned unit is given up: to `destination`, or to the next look-up's choice ("").
 
-    None when the unit is not owned, or owned by the destination already.
+    None if the unit is not owned, or owned by the destination already.
     """
     if unit.state is not UnitState.OWNED or unit.broker == destination:
         return None
@@ -188,7 +188,7 @@ def give_away(
     new_id: NewId,
     choose: Chooser = by_count,
 ) -> Iterator[UnitMove]:
-    """Leadership first, so that somebody looks after the cluster meanwhile; then every unit."""
+    """Leadership first, so that a leader looks after the cluster meanwhile; then every unit."""
     if actor.epoch:
         lead = state.unit(LEADERSHIP)
         yield move(actor, LEADERSHIP, lead, Move.RESIGN, new_id(), Cause.SHUTDOWN)
@@ -246,7 +246,9 @@ def stuck(
     new_id: NewId,
     choose: Chooser = by_count,
 ) -> Iterator[UnitMove]:
-    """Units in flight for longer than `patience_s` are taken from whoever does not move them on."""
+    """Takes units that have been in flight for longer than `patience_s` from brokers that do not
+    move them on.
+    """
     load = dict(counts)
     for name, unit in names:
         if unit.state not in IN_FLIGHT or waited_s(name, unit) < patience_s:

@@ -38,7 +38,7 @@ def may_propose(state: StateReader, actor: str, session: int) -> bool:
 
 def first_version(offset: int) -> int:
     """Returns the version that a new entity begins with: its place in the log. This version is
-    above every version of an earlier entity of the same name, so no late proposal for the earlier
+    above every version of an earlier entity of the same name. So no late proposal for the earlier
     one fits the new one.
 
     A CREATE proposes version 1, whatever was there before, because a deleted entity leaves no trace
@@ -71,7 +71,9 @@ def refusal_of_change(
     record: Creation,
     unknown: Verdict,
 ) -> Verdict | None:
-    """Returns why a change is refused; `unknown`: the reason where nothing of the name is there."""
+    """Returns the reason why a change is refused; `unknown`: the reason if nothing of the name is
+    there.
+    """
     if before is not None and before.proposal_id == record.proposal_id:
         return Verdict.REPEATED
     case = cases.get((Existence.ABSENT if before is None else Existence.PRESENT, record.op))

@@ -59,7 +59,7 @@ def evolve(state: StateReader, record: Record, offset: int, timestamp_ms: int) -
 
 
 def _judged(state: StateReader, record: Record, offset: int, timestamp_ms: int) -> Outcome:
-    """Any but a unit's move, as if whoever asked for it might do everything."""
+    """Judges any record but a unit's move, without regard to the asker's rights."""
     if type(record) is ClusterSettings:
         return evolve_cluster(state, record, offset, timestamp_ms)
     if type(record) is ArchiveChange:  # an archive's program reads these records alone

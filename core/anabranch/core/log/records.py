@@ -342,9 +342,9 @@ class PlacementPolicyChange(msgspec.Struct, frozen=True, gc=False, tag=9):
 
 
 class SettingChange(msgspec.Struct, frozen=True, gc=False, tag=10):
-    """A setting is overridden for the whole cluster, otherwise, or no more (type 10).
+    """The cluster's override of a setting begins, changes or ends (type 10).
 
-    `value`: CREATE, UPDATE: as text. `actor`: the broker that somebody asked to.
+    `value`: CREATE, UPDATE: as text. `actor`: the broker that received the request.
     """
 
     proposal_id: str

@@ -93,7 +93,7 @@ class StateReader(Protocol):
         ...
 
     def permissions(self, scope: str) -> Iterable[tuple[str, Permission]]:
-        """Roles, and what is granted to each on a namespace or a topic alone, in order."""
+        """Roles and their actions on a namespace or a topic alone, in order."""
         ...
 
 

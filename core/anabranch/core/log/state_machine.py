@@ -1,8 +1,9 @@
-"""A state machine as a table of rows, from which a `transitions` machine is built, and from that
-the lookup table of the hot path and the picture.
+"""A state machine as a table of rows. The rows make a `transitions` machine, and that makes the
+lookup table of the hot path and the picture.
 
-A row says from which states a move may start, where it leads, and which guards must hold. The
-machine has them as the conditions of its transitions, so that driving it asks what the fold asks.
+A row says the states that a move may start from, the state it leads to, and the guards that must
+hold. The machine has the guards as the conditions of its transitions, so that driving it asks the
+same as the fold.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Arrow(msgspec.Struct, frozen=True):
 
 @unique
 class Existence(IntEnum):
-    """The states of what has no others."""
+    """The states of an entity that has no others."""
 
     ABSENT = 0
     PRESENT = 1

@@ -1,9 +1,9 @@
 """`Placer`: chooses the brokers of Kafka for new partitions.
 
 Leaders: each partition goes to the broker whose leaders carry least, then the next one with that
-counted. All partitions of one request are expected to carry alike, and for such ones no other way
-is more even, Kafka's own included, which deals them out in turn and looks at no load. Copies: on
-other racks as long as there are some, there on the broker that has the fewest.
+counted. All partitions of one request are expected to carry alike. For such ones no other way is
+more even. Kafka's own way deals them out in turn and looks at no load. Copies: on other racks as
+long as there are some, there on the broker that has the fewest.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _with_followers(
 
 
 class Placer:
-    """Remembers what it chose until a later survey shows it. To be used by one thread."""
+    """Remembers its choices until a later survey shows them. To be used by one thread."""
 
     def __init__(self) -> None:
         self._number = -1

@@ -56,11 +56,11 @@ class KafkaBroker(msgspec.Struct, frozen=True, gc=False):
 
 
 class Room(msgspec.Struct, frozen=True):
-    """Kafka's brokers as the last survey has them, and what is wanted of new partitions.
+    """Kafka's brokers as the last survey has them, and the demands of new partitions.
 
-    `number`: the survey's; `brokers`: empty before the first one. `drained`: brokers that get
-    nothing new; `off`: those that get nothing of this, if that leaves enough. `expected`: the load
-    of each new partition, 0 if nobody can say.
+    `number`: the survey's. `brokers`: empty before the first one. `drained`: brokers that get
+    nothing new. `off`: those that get nothing of this, if that leaves enough. `expected`: the load
+    of each new partition, 0 if unknown.
     """
 
     number: int = 0
@@ -71,7 +71,7 @@ class Room(msgspec.Struct, frozen=True):
 
 
 def sane(load: float) -> float:
-    """The load, or 0 for what is none.
+    """The load, or 0 for an invalid one.
 
     >>> sane(2.5), sane(float("nan")), sane(-1.0), sane(float("inf"))
     (2.5, 0.0, 0.0, 0.0)

@@ -3,16 +3,17 @@
 Messages go from clients straight to Kafka, which knows its own principals and its own rules. A node
 tells Kafka a role's rights as rules for the role's principal in Kafka:
 
-- `produce`: Write and Describe on the Kafka topics of the segments, and on transactional ids of the
-  topic's stem, for producers with a client of Kafka's own. An idempotent producer needs no more
-  than Write.
+- `produce`: Write and Describe on the Kafka topics of the segments. Also both on transactional ids
+  of the topic's stem, for producers with a client of Kafka's own. An idempotent producer needs no
+  more than Write.
 - `consume`: Read and Describe on the same topics; Read, Describe and DescribeConfigs on the groups
   of the subscriptions, which consumers of queues ask for.
 - A tenant's administrators may both, on all of its namespaces. Superusers have no rules: Kafka has
   superusers of its own.
 
-If the names of a namespace or topic begin alike and no others do (`kafka_stems`), there is one rule
-on that prefix, and later names need none. Otherwise each segment and group has a rule of its own.
+A namespace or topic may share its names' beginning with no other (`kafka_stems`). It then has one
+rule on that prefix, and later names need none. Otherwise each segment and group has a rule of its
+own.
 
 A rule that allows something beyond those prefixes of ours is taken to be made from grants, and is
 removed if it is not. Rules that deny, rules on all that begins with `topicPrefix`, and principals
@@ -47,7 +48,7 @@ _EVERYBODY: Final = ("*", "ANONYMOUS")  # Kafka's names for everybody, with any 
 
 @unique
 class AclResource(StrEnum):
-    """Kafka's kinds of what rules are about, as far as ours are."""
+    """Kafka's kinds of subjects of rules, as far as ours need them."""
 
     TOPIC = "TOPIC"
     GROUP = "GROUP"
@@ -98,8 +99,8 @@ class PrincipalMapping(msgspec.Struct, frozen=True):
             )
 
     def principal(self, role: str) -> str:
-        """The role's principal. Raises InvalidInputError for one that would be everybody, and for
-        what is no role: to Kafka's clients a text ends at its first zero.
+        """The role's principal. Raises InvalidInputError for one that would be everybody, and for a
+        text that is no role, because a text ends at its first zero for Kafka's clients.
         """
         found = self.template.replace(_ROLE, check_role(role))
         if found.partition(":")[2] in _EVERYBODY:
@@ -230,9 +231,9 @@ def _is_namespace(scope: str) -> bool:
 class AclDifference(msgspec.Struct, frozen=True):
     """The changes to make, in this order: take away, add, and take away the replaced rules.
 
-    A rule that another one replaces for the same things stays until the other is there, because the
-    holder of the right must not be without it meanwhile. Nobody has a right to the things of
-    `revoked`.
+    Another rule may replace a rule for the same things. The old one stays until the new one is
+    there, because the holder of the right must not be without it meanwhile. The rules of `revoked`
+    have no right behind them.
     """
 
     revoked: tuple[Acl, ...] = ()
@@ -256,7 +257,7 @@ class AclDifference(msgspec.Struct, frozen=True):
 def difference(
     wanted: Collection[Acl], found: Iterable[Acl], prefix: str, mapping: PrincipalMapping
 ) -> AclDifference:
-    """From what Kafka has to what it must have; nothing but what is ours is ever taken away."""
+    """The way from Kafka's rules to the wanted ones; only our own are ever taken away."""
     known = frozenset(found)
     surplus = [each for each in known.difference(wanted) if is_ours(each, prefix, mapping)]
     missing = frozenset(wanted) - known

@@ -31,7 +31,7 @@ class Action(StrEnum):
 
 @unique
 class Right(IntEnum):
-    """The kinds of what a request may need, each more than the one before."""
+    """The kinds of rights that a request may need, each more than the one before."""
 
     PUBLIC = 0  # nothing, not even to say who one is
     ANYONE = 1  # to have said who one is

@@ -38,8 +38,8 @@ class Allowances:
         return 0.0
 
     def _forget(self, now: float) -> None:
-        """Those whose buckets are full, two of them for one that came; and beyond so many roles,
-        which are more than ask in a second, whoever asked longest ago.
+        """Forgets roles whose buckets are full, two of them for each one that came. Beyond
+        `ROLES_MAX`, which are more roles than ask in a second, it forgets the longest silent ones.
         """
         for _ in range(2):
             role, full_at = next(iter(self._full_at.items()))

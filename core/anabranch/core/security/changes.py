@@ -113,7 +113,7 @@ def _of_unit(record: UnitMove) -> tuple[Need, ResourceName]:
 
 
 def asker_of(record: Record) -> Principal:
-    """Returns the asker of the change, with their proxy; NOBODY if a node acts by itself."""
+    """Returns the asker of the change, with their proxy, or NOBODY if a node acts by itself."""
     role: str = getattr(record, "principal", "")
     return Principal(role, getattr(record, "proxied_by", "")) if role else NOBODY
 

@@ -59,8 +59,8 @@ class Guesses:
         return True
 
     def was_wrong(self, address: str, now: float) -> float:
-        """A try that was begun is wrong: for how long it goes on to be under way, whether or not
-        anybody waits for its answer, which is due sooner: see `answer_s`.
+        """A try that was begun is wrong. Returns the seconds for which it goes on to be under way,
+        even if its connection is gone. The answer is due sooner: see `answer_s`.
         """
         guesser = self._guessers.get(address)
         if guesser is None:  # so many others came since

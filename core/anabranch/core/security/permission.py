@@ -31,7 +31,7 @@ class Permission(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 def permission_key(scope: str, role: str) -> str:
-    """Log and store key of what is granted to a role on a scope, `tenant/namespace[/topic]`.
+    """Log and store key of a role's permission on a scope, `tenant/namespace[/topic]`.
 
     No scope holds a colon, but a role may.
 

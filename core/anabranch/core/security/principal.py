@@ -61,7 +61,7 @@ def is_role(text: str) -> bool:
 
 
 def check_role(text: str) -> str:
-    """The role. Raises InvalidInputError for what is none."""
+    """The role. Raises InvalidInputError for a text that is none."""
     if not is_role(text):
         raise InvalidInputError(
             f"role {text[:ROLE_CHARACTERS_MAX]!a} is not valid: give 1 to {ROLE_CHARACTERS_MAX} "

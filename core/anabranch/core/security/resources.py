@@ -40,7 +40,7 @@ class ResourceName(msgspec.Struct, frozen=True):
         return ResourceLevel.TENANT if self.tenant else ResourceLevel.CLUSTER
 
     def __str__(self) -> str:
-        """For people: as a path; `cluster` for the cluster.
+        """For people: its path, or `cluster`.
 
         >>> str(topic_resource("acme/shop/orders")), str(CLUSTER)
         ('acme/shop/orders', 'cluster')

@@ -1,14 +1,14 @@
 """The right that each kind of request to a node needs, and the resource it needs it on.
 
 REST routes are listed by method and path, commands of the binary protocol by name, commands of the
-command line by their words. Tests hold these equal to those of nodes, proxies and the command line,
-so a new one needs a row, and no row is left over. If Pulsar has the path, the need is Pulsar's,
+command line by their words. Tests hold these equal to those of nodes, proxies and the command line.
+So a new one needs a row, and no row is left over. If Pulsar has the path, the need is Pulsar's,
 except for the subjects of `scale` and `view`.
 
 A path's parameters `tenant`, `namespace` and `topic` name the resource, as far down as its level
 says; a command's fields do alike. A connection's own open things are its own affair. Closing or
-reporting one needs only that the connection is somebody's, because the right was checked when it
-was opened (and a revoked one is closed).
+reporting one needs only that the connection is somebody's. The right was checked when it was opened
+(and a revoked one is closed).
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ session, on their clocks. Three rules make the two sides agree without a common 
 
 Acknowledged heartbeats show that a broker reaches their partition, not that it reaches the log's.
 So a broker that loses its contact with the log (`log_contact`) ends its lease itself, as if it had
-lapsed, and the log must carry its next session. A broker that can only send heartbeats says so in
-them, is called silent, and loses its units like one that can send nothing. An early end of a lease
-takes nothing from the argument below, which bounds from above how long a lease can last.
+lapsed. The log must carry its next session. A broker that can only send heartbeats says so in them,
+is called silent, and loses its units like one that can send nothing. An early end of a lease takes
+nothing from the argument below, which bounds from above how long a lease can last.
 
 Suppose that an observer calls session S silent, with its own heartbeat sent at L. The last
 heartbeat of S that it saw came at or before L minus the time-out. The next one of S was then

@@ -43,7 +43,7 @@ class LogContact:
         self._unread.pop(key, None)
 
     def read_back(self) -> None:
-        """An own record was read: so were all before it, and what was lost is proposed again."""
+        """The broker has read an own record, and so all before it; it proposes lost ones again."""
         self._unread.clear()
 
     def sent_beat(self, now: float) -> None:

@@ -19,7 +19,7 @@ class SessionState(IntEnum):
 class Session(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The last word on a broker's session; while open, `version` is the session's number.
 
-    `authorizes`: whether its node checks the rights of callers, and is held to it. `superusers`:
+    `authorizes`: True if its node checks the rights of callers, and is held to it. `superusers`:
     the roles that may do everything by that node's settings.
     """
 

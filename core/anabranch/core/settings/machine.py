@@ -1,7 +1,7 @@
 """The machine of setting overrides, as a table; docs/state-machine.md explains it.
 
-No guard asks whether a setting is known, nor whether its value can be used: that differs between
-releases, and the verdict must not.
+No guard checks that a setting is known, or that its value can be used. Releases differ in that, and
+the verdict must not.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class ConsumerAssignment(msgspec.Struct, frozen=True):
     """The buckets that a consumer may serve from now on; it must give up everything else.
 
     `sequence`: ascends with every assignment of one connection. `shares`: segment id and buckets.
-    `commits_again`: whether the consumer is to commit all that it holds once more.
+    `commits_again`: True if the consumer is to commit all that it holds once more.
     """
 
     epoch: int
@@ -162,11 +162,11 @@ class SubscriptionCoordinator:
         *,
         anew: bool = False,
     ) -> bool:
-        """A consumer has subscribed, for the first time or again, with what it still holds.
+        """A consumer has subscribed, for the first time or again, with its remaining holdings.
 
-        `anew`: it holds that for a former life, and until it reports: then it has heard of it.
-        False when the instance is not the registered one, or will not be: the log is to say that it
-        has ended. A queue's consumers are not registered.
+        `anew`: it holds them for a former life until it reports, because then it has heard of the
+        new one. Returns False if the instance is not the registered one, or will not be, because
+        the log is to say that it has ended. A queue's consumers are not registered.
         """
         if self._is_queue:
             before = self._current.get(name)
@@ -261,7 +261,7 @@ class SubscriptionCoordinator:
             self._stale = self._stale or each.commits_again
 
     def silent(self, now: float) -> list[int]:
-        """Connections whose consumers have not reported for the session time: to be closed."""
+        """Connections to close: their consumers have not reported for the session time."""
         limit = now - self._timing.session_timeout_s
         return [
             each.connection
@@ -350,7 +350,9 @@ class SubscriptionCoordinator:
         return self._send(layout.epoch, shares)
 
     def withheld(self) -> Counter[int]:
-        """Counts by segment the buckets that are somebody's but may still be served by another."""
+        """Counts by segment the buckets that one consumer shall have but another may still be
+        serving.
+        """
         held = self._held()
         return Counter(
             segment_id

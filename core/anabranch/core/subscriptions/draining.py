@@ -3,7 +3,7 @@
 The server of a bucket says that it is drained, and the coordinator adds that up. The positions say
 it as well, in three cases. A subscription without consumers will not read a sealed segment again
 that it has committed up to the end. Kafka gives no consumer the messages that a queue has
-acknowledged, consumed or not. Nobody can read messages that retention has removed.
+acknowledged, consumed or not. No subscription can read messages that retention has removed.
 """
 
 from __future__ import annotations

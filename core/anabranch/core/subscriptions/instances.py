@@ -53,7 +53,9 @@ class Instance:
         return self.is_idle or self.has_hung_up
 
     def confirmed(self) -> set[Bucket]:
-        """Returns what it was granted since it was heard last and still has, as it is heard now."""
+        """Returns the buckets granted since its last report that it still has at the
+        present one.
+        """
         shares = self.sent[1] if self.sent is not None else ()
         fresh, self.fresh = self.fresh, set()
         if not fresh:
@@ -66,7 +68,7 @@ class Instance:
         return silent and self.is_idle and self.number != NOBODY
 
     def begun(self) -> bool:
-        """Notes that it knows what it has now; returns whether it held more before."""
+        """Notes that it knows its present holdings; returns True if it held more before."""
         left, self.leaving = self.leaving, set()
         self.holdings = (self.holdings or set()) - left
         return bool(left)

@@ -60,7 +60,7 @@ class KnownPositions:
         buckets: Iterable[Bucket],
         found: Mapping[Bucket, CommittedPosition],
     ) -> dict[Bucket, PositionFinding]:
-        """Takes in what Kafka has of those buckets; returns where that is not what it should be."""
+        """Takes in Kafka's positions of those buckets; returns the wrong ones."""
         noted = {each.segment_id: each.offsets for each in known.positions}
         wrong: dict[Bucket, PositionFinding] = {}
         buckets = set(buckets)

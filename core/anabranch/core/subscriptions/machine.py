@@ -76,7 +76,7 @@ def _positions_fit(state: StateReader, before: _Before, record: SubscriptionChan
 
 
 def _drained(before: _Before, record: SubscriptionChange) -> set[int]:
-    """Returns what is drained before the record: nothing where the subscription begins (anew)."""
+    """Returns the drained segments before the record; none if the subscription begins (anew)."""
     begins = record.op in (SubscriptionOp.CREATE, SubscriptionOp.RESET)
     return set() if before is None or begins else set(before.drained)
 

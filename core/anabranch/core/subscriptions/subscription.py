@@ -51,7 +51,7 @@ NOBODY: Final = 0  # the number of no process: the one that was registered has c
 
 
 class SegmentPositions(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Names, of one segment, the offset of the next message in each bucket; 0: the first one."""
+    """The offset of the next message in each bucket of one segment; 0: the first one."""
 
     segment_id: int
     offsets: tuple[int, ...]
@@ -90,7 +90,9 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return self.first_offset or self.created_offset
 
     def position(self, segment_id: int, bucket: int) -> int:
-        """Returns where it goes on in a bucket of which its Kafka group knows no position."""
+        """Returns the point at which it goes on in a bucket whose position its Kafka group does not
+        know.
+        """
         return next((p.offsets[bucket] for p in self.positions if p.segment_id == segment_id), 0)
 
     def instance_of(self, consumer: str) -> int | None:
@@ -114,7 +116,9 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return self._with({name: number for name, number in registered if name != consumer})
 
     def with_drained(self, segment_ids: Collection[int]) -> Subscription:
-        """Returns it with these segments drained too, of which it needs no positions any more."""
+        """Returns it with these segments drained too, and without their positions, which it needs
+        no more.
+        """
         drained = tuple(sorted({*self.drained, *segment_ids}))
         left = tuple(each for each in self.positions if each.segment_id not in drained)
         return msgspec.structs.replace(self, drained=drained, positions=left)
@@ -144,7 +148,7 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 def dead_letter_topic(topic: str, subscription: str) -> str:
-    """Returns where a queue's dead letters go unless somebody says otherwise; Pulsar's convention.
+    """Returns the default topic of a queue's dead letters; Pulsar's convention.
 
     >>> dead_letter_topic("public/default/orders", "billing")
     'public/default/orders-billing-DLQ'

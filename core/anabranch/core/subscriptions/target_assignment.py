@@ -41,7 +41,7 @@ class Absence:
         self._since: dict[str, float] = {}
 
     def gone(self, name: str, kept: Kept, now: float) -> None:
-        """Notes that the consumer is away from now on, and what it keeps."""
+        """Notes that the consumer is away from now on, and the buckets it keeps."""
         self.kept[name], self._since[name] = kept, now
 
     def registered(self, name: str, kept: Kept, now: float) -> None:
@@ -55,13 +55,13 @@ class Absence:
         self._since.pop(name, None)
 
     def dealt(self, wanted: Mapping[str, Shares]) -> None:
-        """Lets the absent keep no longer what was dealt to somebody else."""
+        """Takes from the absent the buckets that were dealt to others."""
         for name in self.kept:  # such a name is dealt no more than it keeps
             due: set[Bucket] = {(s, b) for s, each in wanted.get(name, {}).items() for b in each}
             self.kept[name] = due
 
     def since_before(self, limit: float) -> list[str]:
-        """Returns the names of those who have been away since before that time."""
+        """Returns the names of consumers that have been away since before that time."""
         return [name for name, since in self._since.items() if since < limit]
 
 
@@ -125,7 +125,9 @@ class TargetAssignment:
         return taken_over(wanted, self._eldest, self._hurried) if self._hurried else wanted
 
     def hurry(self, there: Mapping[str, Instance], held: BucketsInUse) -> None:
-        """Gives what is urgent, and nobody may be serving, to the eldest of those who are there."""
+        """Gives the urgent buckets that no consumer may be serving to the eldest of the present
+        ones.
+        """
         self._hurried = frozenset()
         if there and self.unserved.urgent:
             self._eldest = min(there, key=lambda name: (there[name].opened_at or 0.0, name))
@@ -140,14 +142,14 @@ class TargetAssignment:
         return self.unserved.hurries(now) or grown
 
     def granted(self, name: str, buckets: Iterable[Bucket]) -> None:
-        """Notes that these buckets go to that consumer, who did not have them."""
+        """Notes that these buckets go to that consumer, which did not have them."""
         for bucket in buckets:
             if self._owners.get(bucket, name) != name:
                 self.moved[bucket[0]] += 1
             self._owners[bucket] = name
 
     def served(self, buckets: set[Bucket], is_anybody_there: bool, now: float) -> None:
-        """Notes that these buckets, and no others, are served by those who are there."""
+        """Notes that the present consumers serve these buckets, and no others."""
         if self._layout is None or self._subscription is None or not is_anybody_there:
             self.unserved.nobody()
             return

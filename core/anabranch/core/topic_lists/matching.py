@@ -48,7 +48,7 @@ class Effort:
 
 
 class MatchingRound:
-    """One time that each selection is held against what has changed."""
+    """One round, in which each selection is held against the changes."""
 
     def __init__(self) -> None:
         self._left_s = ROUND_S

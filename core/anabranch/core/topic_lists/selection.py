@@ -1,4 +1,4 @@
-"""The choice of a namespace's topics: by a pattern of their names, or by some properties.
+"""The choice of a namespace's topics: a pattern of their names, or some of their properties.
 
 Patterns come from strangers, so the size of a pattern's program and of its text is bounded.
 """
@@ -37,7 +37,7 @@ class Selection(msgspec.Struct, frozen=True):
 
     @property
     def length(self) -> int:
-        """Characters of what is said, however few topics are meant."""
+        """Its characters, which do not depend on the number of topics."""
         return len(self.pattern) + sum(len(k) + len(v) for k, v in self.properties)
 
 

@@ -107,7 +107,7 @@ class PermitGranted(msgspec.Struct, frozen=True):
 
 
 class PermitRefused(msgspec.Struct, frozen=True):
-    """A request gets nothing, and what it wanted to update is as it was."""
+    """A request gets nothing, and the permit that it wanted to update is unchanged."""
 
     request: int
     reason: Refusal
@@ -191,7 +191,7 @@ class Semaphore:
     def acquire(
         self, request: int, permits: int, now_ns: int, is_cancelled: CancelFlag = _never
     ) -> list[Effect]:
-        """Somebody asks for permits."""
+        """A caller asks for permits."""
         return self._ask(_Request(request, permits, None, now_ns, is_cancelled), now_ns)
 
     def update(
@@ -202,7 +202,7 @@ class Semaphore:
         now_ns: int,
         is_cancelled: CancelFlag = _never,
     ) -> list[Effect]:
-        """Somebody wants another number of permits than those that `permit` holds.
+        """A caller wants another number of permits than those that `permit` holds.
 
         Fewer are given at once, more when the difference is there. `permit` is empty from then on,
         and untouched until then. Raises InvalidPermitsError for a permit of something else.
@@ -257,7 +257,7 @@ class Semaphore:
         return effects
 
     def configure(self, limits: SemaphoreLimits, now_ns: int) -> list[Effect]:
-        """Other limits from now on; the module's docstring says what becomes of whom."""
+        """Sets other limits from now on; the module's docstring says the effects."""
         self._limits = limits
         if not limits.is_bounded:
             waiting = self._take_all()

@@ -1,7 +1,7 @@
 """`TopicController`: the duties of the owner of a topic's bundle, without its shell.
 
 Inputs in, effects out; no clock, thread or socket. Everything comes from reconciling the folded
-topic with the running work, so a controller that takes over goes on from the last one's stop
+topic with the running work. So a controller that takes over goes on from the last one's stop
 (docs/topics.md; PIP-468, "ScalableTopicController").
 """
 
@@ -101,7 +101,7 @@ class Evaluated(msgspec.Struct, frozen=True):
 
 
 class Unserved(msgspec.Struct, frozen=True):
-    """These buckets have been nobody's for longer than they may: somebody must look."""
+    """These buckets have been without a consumer for longer than they may: somebody must look."""
 
     subscription: str
     buckets: tuple[Bucket, ...]

@@ -2,9 +2,9 @@
 
 An entry is stored as one unit: a message, or a batch of one bucket's messages. Its *effective*
 bounds are the smallest and largest hash of its messages, both inclusive, tighter than those of its
-bucket. A relay that copies it to a topic with another layout can thus tell whether it still belongs
-to one bucket there, or must be taken apart. The bounds travel as headers, in the clear beside
-encrypted bodies.
+bucket. A relay may copy it to a topic with another layout. The bounds tell the relay whether it
+still belongs to one bucket there, or must be taken apart. The bounds travel as headers, in the
+clear beside encrypted bodies.
 """
 
 from __future__ import annotations
@@ -98,5 +98,5 @@ def bounds_in(headers: Headers | None) -> EntryBounds | None:
 
 
 def _number(text: bytes | None) -> int:
-    """-1 for what is none, or has more digits than any bound."""
+    """-1 for a text that is no number, or has more digits than any bound."""
     return int(text) if text is not None and text.isdigit() and len(text) <= _DIGITS_MAX else -1

@@ -154,7 +154,7 @@ def _identified(
 
 
 def _lost(topic: ScalableTopic, gone: tuple[int, ...]) -> Iterator[SegmentInfo]:
-    """Returns its segments, of which those that are gone end where they began."""
+    """Returns the topic's segments; the lost ones end at their begin."""
     for part in topic.segments:
         lost = part.segment_id in gone
         yield replace(part, end_offsets=(0,) * part.buckets) if lost else part
@@ -188,7 +188,7 @@ def _at_rest(topic: ScalableTopic, **changes: Any) -> ScalableTopic:
 
 
 def _pruned(state: StateReader, topic: ScalableTopic, record: TopicChange) -> list[Change]:
-    """Takes pruned segments out of what subscriptions, all of them, have drained."""
+    """Removes pruned segments from the drained ones of all subscriptions."""
     ids = set(record.segment_ids)
     gone = [
         SegmentPositions(part.segment_id, part.end_offsets)

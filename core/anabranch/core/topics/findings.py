@@ -28,7 +28,7 @@ Findings = Mapping[SegmentFinding, str]  # with what to tell
 
 
 class KafkaTopic(msgspec.Struct, frozen=True):
-    """Kafka's answer about one topic. `topic_id`: as Kafka's tools write it."""
+    """Kafka's answer about one topic. `topic_id`: in the form of Kafka's tools."""
 
     topic_id: str
     partitions: int

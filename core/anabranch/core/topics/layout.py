@@ -1,7 +1,7 @@
 """`SegmentLayout`: the DAG of a scalable topic's segments at one epoch (PIP-468).
 
-Immutable: every operation returns another layout. An operation here is the whole of it at once;
-the log takes it in steps (`topic`), of which the last one makes the layout that stands here.
+Immutable: every operation returns another layout. An operation here is the whole of it at once. The
+log takes it in steps (`topic`), and the last step makes the layout of this module.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ def initial_segments(
 class Merges(msgspec.Struct, frozen=True):
     """The merges above each segment of a DAG, so that each counts once.
 
-    To compute them for a whole DAG takes longer than the rest of a decision about it. So a layout
+    Computing them for a whole DAG takes longer than the rest of a decision about it. So a layout
     hands its known merges on to the next one.
 
-    `masks`: by segment, the merges above it and itself, as a set of bits; none: 0. `next_bit`: the
+    `masks`: the merges above each segment and itself, as a set of bits; none: 0. `next_bit`: the
     one of the next merge.
     """
 
@@ -165,7 +165,7 @@ class SegmentLayout:
         return Merges().with_segments(map(self.segments.__getitem__, sorted(self.segments)))
 
     def following(self, before: SegmentLayout) -> Self:
-        """Returns this layout with what an earlier one of the same topic has worked out."""
+        """Returns this layout with the results of an earlier one of the same topic."""
         known = vars(before).get("_merges")
         ids, earlier = list(self.segments), list(before.segments)
         if known is not None and ids[: len(earlier)] == earlier:  # so nothing was pruned
@@ -356,7 +356,7 @@ def _reached(
 def uncovered(hash16: int | None, active: Iterable[SegmentInfo]) -> UncoveredHashError:
     """Makes the error for a position of the ring that none of these segments covers.
 
-    None: that of a message without a key, which any segment would cover.
+    None: the position of a message without a key, which any segment would cover.
     """
     if hash16 is None:
         return UncoveredHashError("No segment takes a message without a key: none is active")

@@ -83,9 +83,10 @@ def trims(
 
 
 class Expiring(msgspec.Struct, frozen=True):
-    """`left_s`: until a subscription is deleted if nobody uses it; `soon`: that is to be told.
+    """`left_s`: the seconds until an unused subscription is deleted. `soon`: True if a warning is
+    due.
 
-    `untold`: the log is to be told if it is in use: a queue's consumers are in no record.
+    `untold`: the log must hear whether it is in use, because no record has a queue's consumers.
     """
 
     left_s: float
@@ -94,9 +95,9 @@ class Expiring(msgspec.Struct, frozen=True):
 
 
 def expiring(known: Subscription, log_ms: int, expiry_s: float) -> Expiring | None:
-    """Returns when a subscription expires that nobody uses; None: it does not.
+    """Returns the expiry of an unused subscription; None: it does not expire.
 
-    Consumers that come or leave, and positions that move, are written down with their time.
+    The log has the time of consumers that come or leave, and of positions that move.
     """
     if math.isinf(expiry_s):
         return None

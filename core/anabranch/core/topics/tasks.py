@@ -23,9 +23,9 @@ from anabranch.core.topics.topic import ScalableTopic, TopicMove, TopicState
 class MakeSegments(msgspec.Struct, frozen=True):
     """Make the Kafka topics of these segments. Existing ones stay as they are.
 
-    Nothing is committed for the subscriptions' groups, because a group without an offset begins at
-    0, and a late first commit would take a consumer's own back. `off`: brokers of Kafka that they
-    shall not lie on, if enough others are there.
+    Nothing is committed for the subscriptions' groups. A group without an offset begins at 0, and a
+    late first commit would take a consumer's own back. `off`: brokers of Kafka that they shall not
+    lie on, if enough others are there.
     """
 
     topic: str
@@ -130,7 +130,7 @@ def prunable(
 ) -> tuple[int, ...]:
     """Sealed segments that nobody needs any more: drained by all, kept for their time, no parents.
 
-    That time is at least as long as producers may take to settle what is in doubt (`kept_s`).
+    That time is at least the time in which producers settle doubtful messages (`kept_s`).
     """
     if topic.state is not TopicState.STABLE:
         return ()

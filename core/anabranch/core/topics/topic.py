@@ -139,5 +139,5 @@ def properties_dict(flat: tuple[str, ...]) -> dict[str, str]:
 
 
 def properties_flat(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """Properties as they are stored, by name."""
+    """Properties in their stored form, by name."""
     return tuple(part for name in sorted(properties) for part in (name, properties[name]))
