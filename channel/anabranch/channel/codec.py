@@ -226,7 +226,7 @@ def decode_top_bundles(value: bytes) -> TopBundlesRecord:
 
 
 def read_state(key: bytes, value: bytes) -> tuple[str, Entity]:
-    """A row of a snapshot. Raises NewerSchemaError or UnreadableError for what is none."""
+    """A row of a snapshot. Raises NewerSchemaError or UnreadableError for any other row."""
     try:
         name = key.decode()
     except UnicodeDecodeError as error:

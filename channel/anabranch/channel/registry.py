@@ -9,9 +9,9 @@ A value says in its header `NAME/VERSION` the schema that wrote it. A reader sto
 schema only a newer release knows, because skipping the record would make this state differ from the
 others'. Any other unreadable value is a stranger's, and every reader alike calls it unreadable.
 
-To change a record: add the next file (the namespace carries the version, so every version has a
-fingerprint of its own), change the class in `core`, and add the step from the version before. A
-step gets nested records as dicts and leaves them so. A new member of an enum is a new version too.
+To change a record, add the next file, change the class in `core`, and add the step from the version
+before. The namespace carries the version, so every version has a fingerprint of its own. A step
+gets nested records as dicts and leaves them so. A new member of an enum is a new version too.
 """
 
 from __future__ import annotations
@@ -122,11 +122,11 @@ class SchemaSet:
         return self._writers[type(record)].header
 
     def prefix(self, newest: type[msgspec.Struct]) -> bytes:
-        """The first bytes of what the newest version writes for this type."""
+        """The first bytes of the newest version's values of this type."""
         return self._writers[newest].prefix
 
     def prefixes(self, newest: type[msgspec.Struct]) -> frozenset[bytes]:
-        """The first bytes of what any version of this type wrote."""
+        """The first bytes of all versions' values of this type."""
         return frozenset(self._prefixes[newest])
 
     def knows(self, value: bytes) -> bool:

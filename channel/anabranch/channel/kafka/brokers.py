@@ -22,18 +22,18 @@ _log = structlog.get_logger()
 
 
 def living(admin: AdminClient, name: str, timeout_s: float) -> dict[int, tuple[str, int]]:
-    """Hosts and ports of the brokers that live, by id; empty where Kafka names none.
+    """Hosts and ports of the brokers that live, by id; empty if Kafka names none.
 
-    `name`: any that a topic of ours might have: without one librdkafka asks for all topics that
-    there are, and by another one Kafka's log is filled with what we have no right to. Raises
-    KafkaException.
+    `name`: any name that a topic of ours might have. Without one librdkafka asks for all topics
+    that there are. Another name fills Kafka's log with refusals, because we have no right to it.
+    Raises KafkaException.
     """
     brokers = admin.list_topics(name, timeout=timeout_s).brokers
     return {number: (str(each.host), each.port) for number, each in brokers.items()}
 
 
 class Racks:
-    """Asks each broker which rack it is in. To be used by one thread."""
+    """Asks each broker for its rack. To be used by one thread."""
 
     def __init__(self, admin: AdminClient) -> None:
         self._admin = admin

@@ -158,11 +158,11 @@ class _Statistics(msgspec.Struct):
 
 
 class Refusals:
-    """Why Kafka did not let clients in, or could not even be asked, as they noticed while they were
-    polled.
+    """The reasons why Kafka did not let clients in, or was out of reach. Clients notice them while
+    they are polled.
 
-    To librdkafka that is one more reason to connect again, so whoever waits for an answer only sees
-    that none comes.
+    A refusal is one more reason for librdkafka to connect again. So a caller that waits for an
+    answer only sees that none comes.
     """
 
     def __init__(self) -> None:
@@ -173,18 +173,19 @@ class Refusals:
         self._forgotten: BrokersForgottenError | None = None
 
     def note(self, error: KafkaError) -> None:
-        """An error of a client, of whatever kind."""
+        """Notes a client's error of any kind."""
         if error.code() in _REFUSED:
             self._said, self._at = error.str(), time.monotonic()
         elif any(why in error.str() for why in _NO_DESCRIPTOR):
             self._starved_at = time.monotonic()
 
     def note_brokers(self, statistics: str) -> None:
-        """The statistics of a client, which say whether it knows any broker of Kafka's.
+        """Notes the statistics of a client, which say whether it knows any broker of Kafka's.
 
-        Told once that Kafka has none, as one that ends may say, librdkafka 2.16 asks nobody any
-        more, the bootstrap servers neither (confluentinc/librdkafka, issue 5301). Seen twice in a
-        row, for it may just be on the way to another set of brokers.
+        A Kafka that ends may say that Kafka has no broker. After that librdkafka 2.16 asks none any
+        more, not even the bootstrap servers (confluentinc/librdkafka, issue 5301). Only two such
+        statistics in a row count, because the client may just be on the way to another set of
+        brokers.
         """
         client = msgspec.json.decode(statistics, type=_Statistics)
         if any(broker.source in _REAL for broker in client.brokers.values()):
@@ -254,12 +255,14 @@ class KafkaConnection(msgspec.Struct, frozen=True):
         return self._made(Producer, {**_PRODUCER, **told, **_dotted(settings)})
 
     def consumer(self, *, is_polled: bool = False, **settings: Any) -> Consumer:
-        """A consumer that is assigned its partitions and commits nothing; else as `producer`."""
+        """A consumer that is assigned its partitions and commits nothing; see `producer` for the
+        rest.
+        """
         told = self._statistics(is_polled)
         return self._made(Consumer, {**_CONSUMER, **told, **_dotted(settings)})
 
     def share_consumer(self, **settings: Any) -> ShareConsumer:
-        """A member of a share group, which makes no topic anyway; else as `producer`."""
+        """A member of a share group, which makes no topic anyway; see `producer` for the rest."""
         return self._made(ShareConsumer, _dotted(settings), refused="allow.auto.create.topics")
 
     def admin(self) -> AdminClient:
@@ -321,8 +324,8 @@ class KafkaConnection(msgspec.Struct, frozen=True):
 class ProducerHealth:
     """Notes the error after which an idempotent producer refuses everything for ever.
 
-    librdkafka raises it when it cannot tell any more what was appended, as after a log that was
-    truncated behind its back; only another producer helps.
+    librdkafka raises it if it can no longer tell which records were appended, such as after a log
+    that was truncated behind its back. Only another producer helps.
     """
 
     def __init__(self, topic: str) -> None:
@@ -330,7 +333,7 @@ class ProducerHealth:
         self._lost: ProducerLostError | None = None
 
     def note(self, error: KafkaError) -> None:
-        """An error of the producer, of whatever kind."""
+        """Notes a producer's error of any kind."""
         if self._lost is None and (error.fatal() or error.code() == KafkaError._FATAL):
             self._lost = ProducerLostError(self._topic, error.str())
 

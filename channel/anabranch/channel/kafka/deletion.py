@@ -6,7 +6,7 @@ threads do the same work on one state. There is no other call for it. But it tak
 its client's last news, and the fault does not show while everything has a leader there. So the
 client hears of the topics first, and is asked for no partition without a leader.
 
-To delete nothing, records up to offset 0, is a question as well: see `delete_nothing`.
+A deletion of nothing, of records up to offset 0, is a question as well: see `delete_nothing`.
 """
 
 from __future__ import annotations

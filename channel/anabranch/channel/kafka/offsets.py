@@ -6,8 +6,8 @@ leader is not believed. The consumer is told the high watermark, whatever transa
 needs the right Describe on the topics alone.
 
 Tried and dropped: the administrator's `list_offsets`. If it does not know a leader yet, two threads
-of librdkafka 2.16 do the same work on one state, and one of them takes away the other's data: the
-process ends. And asking for watermarks, which takes two requests for a partition.
+of librdkafka 2.16 do the same work on one state. One of them takes away the other's data, and the
+process ends. Also dropped: asking for watermarks, which takes two requests for a partition.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class PartitionOffsets:
         self._apart = False  # True if a leader last kept the others' answers back
 
     def close(self) -> None:
-        """Ends the consumer, once what is under way is over, and the thread."""
+        """Ends the consumer, once its open requests are over, and the thread."""
         self._thread.shutdown(cancel_futures=True)
         close_consumer(self._consumer, _CLOSE_S)
 
@@ -126,8 +126,8 @@ class PartitionOffsets:
 
     def _prepare(self, places: Sequence[Place], deadline: float) -> None:
         """Notes the client's news, such as that it is not let in. Has the client find anew the
-        topics that it was not fully told last, because it believes its old news of missing topics
-        and of leaders.
+        topics that it was not fully told last, because it believes its old news of topics and
+        leaders.
         """
         self._consumer.poll(0)
         untold = self._untold.intersection(topic for topic, _ in places)

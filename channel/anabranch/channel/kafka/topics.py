@@ -1,6 +1,6 @@
-"""The topics of a cluster: their names, how they are made, and whether they are sound.
+"""The topics of a cluster: their names, their making, and the check that they are sound.
 
-A topic with wrong settings is never mended silently: somebody made it so, and what it lacks may
+A topic with wrong settings is never mended silently, because somebody made it so, and records may
 have been lost already. The error names the topic, the setting and the remedy.
 """
 

@@ -69,7 +69,7 @@ class LoadProbe:
             close_consumer(consumer, _CLOSE_S)
 
     def ends(self, topics: Iterable[SegmentTopic], timeout_s: float) -> dict[str, tuple[int, ...]]:
-        """Asks each partition's end offset, of the topics that Kafka tells all of."""
+        """Asks each partition's end offset; leaves out topics that Kafka does not tell in full."""
         asked = list(topics)
         places = [(topic.name, number) for topic in asked for number in range(topic.partitions)]
         told = self._offsets.ask_each(places, LATEST, timeout_s)

@@ -52,7 +52,7 @@ class SoftStateTopic(ABC, Generic[_V, _C]):
     """Reads everybody's records, and writes this node's. `write_keys` is for any thread, `poll` for
     one.
 
-    `event`: the first word of its log lines. `follows`: whether it is read. It may be turned on,
+    `event`: the first word of its log lines. `follows`: True if it is read. It may be turned on,
     which reads all from the beginning, and off. Each takes effect at the next `poll`.
     """
 
@@ -125,7 +125,8 @@ class SoftStateTopic(ABC, Generic[_V, _C]):
         return changes
 
     def read_whole(self, timeout_s: float) -> list[_C]:
-        """All that there is, before anybody polls; fewer where `is_whole` does not hold in time.
+        """All records, for a caller before the first `poll`; fewer if `is_whole` does not hold in
+        time.
 
         Raises KafkaRefusedError.
         """

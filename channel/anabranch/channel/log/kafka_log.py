@@ -101,7 +101,7 @@ class KafkaLogWriter:
         return count
 
     def close(self, timeout_s: float = _CLOSE_S_MAX) -> None:
-        """Waits for what is in flight, up to the time-out; the rest is reported as unknown."""
+        """Waits for the records in flight, up to the time-out; the rest is reported as unknown."""
         if self._producer.flush(timeout_s):
             self._producer.purge()
             self._producer.flush(timeout_s)
@@ -123,7 +123,7 @@ class KafkaLogReader:
 
     `passed_over`: offsets of records whose claim of a newer release is ignored. `to_end`:
     `next_offset` also passes entries before the end that are no records, such as the marks of
-    transactions, because a reader up to an end must know.
+    transactions. A reader up to an end must know that.
 
     Raises LogTrimmedError or LogLostError unless the log goes on from `next_offset`, or
     KafkaUnreachableError.

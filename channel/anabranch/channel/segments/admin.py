@@ -80,7 +80,9 @@ RETENTION: Final = frozenset({"retention.ms", "retention.bytes"})
 
 
 def lived_by(settings: SegmentSettings) -> dict[str, str]:
-    """The settings of its topic without which a segment loses messages, or what they say."""
+    """The settings of its topic without which a segment loses messages, or parts of their
+    content.
+    """
     return {
         "cleanup.policy": "delete",
         **_kept(settings),
@@ -89,7 +91,7 @@ def lived_by(settings: SegmentSettings) -> dict[str, str]:
 
 
 def _kept(settings: SegmentSettings) -> dict[str, str]:
-    """Returns how long Kafka keeps messages, whoever has read them."""
+    """Returns the limits of Kafka's retention, which does not regard readers."""
     return {
         "retention.ms": str(settings.retention_ms),
         "retention.bytes": str(settings.retention_bytes),
@@ -97,7 +99,7 @@ def _kept(settings: SegmentSettings) -> dict[str, str]:
 
 
 class SegmentAdmin:
-    """Makes, seals and deletes what a controller tells it to. To be used by one thread."""
+    """Makes, seals and deletes topics for a controller. To be used by one thread."""
 
     def __init__(
         self, connection: KafkaConnection, settings: SegmentSettings, views: Views | None = None
@@ -143,7 +145,7 @@ class SegmentAdmin:
         """Returns whether every copy that lives follows its leader, once it does or time is over.
 
         A follower that asks for a new partition too early rests for a second (Kafka's
-        `replica.fetch.backoff.ms`), and appends with all copies wait for it.
+        `replica.fetch.backoff.ms`). Appends with all copies wait for it.
         """
         places = [(topic.name, number) for topic in topics for number in range(topic.partitions)]
         # Nothing is asked anew: the answer would wait behind the one that is awaited.
@@ -156,7 +158,7 @@ class SegmentAdmin:
         return True
 
     def start_share_groups(self, groups: Sequence[str], deadline_s: float) -> None:
-        """Lets each share group begin at the first record of any topic it consumes, and gives it
+        """Lets each share group begin at the first record of any topic it consumes. The group gets
         nothing of a transaction that is open or aborted.
 
         From 4.3 Kafka has settings for two more things. It makes known at once the consumers of a
@@ -233,7 +235,9 @@ class SegmentAdmin:
     def strays(
         self, topic: str, ends: Sequence[int], deadline_s: float, most: int
     ) -> dict[int, list[int]]:
-        """Offsets of messages at or behind these ends, by partition. Raises as `seal`."""
+        """Offsets of messages at or behind these ends, by partition. Raises the errors of
+        `seal`.
+        """
         found: dict[int, list[int]] = {}
         for message in strays(self._connection, topic, ends, deadline_s, most):
             found.setdefault(message.partition() or 0, []).append(message.offset() or 0)
@@ -421,7 +425,7 @@ def together(
 ) -> Iterator[list[SegmentTopic]]:
     """The topics in as few runs as requests may hold, of `most` partitions each.
 
-    `of_topic`: for how many partitions more each topic counts.
+    `of_topic`: the number of partitions that each topic counts in addition.
     """
     run: list[SegmentTopic] = []
     count = 0

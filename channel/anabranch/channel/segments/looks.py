@@ -62,8 +62,8 @@ def strays(
 ) -> list[Message]:
     """Messages of a topic at or behind `ends`, one end for each partition; `most` of them at most.
 
-    Ends of transactions are none, and what was given up is none. Raises KafkaUnreachableError and
-    KafkaRefusedError.
+    Ends of transactions are no messages, and aborted ones are none. Raises KafkaUnreachableError
+    and KafkaRefusedError.
     """
     consumer = connection.consumer(isolation_level="read_committed", enable_partition_eof=True)
     doing = f"to read what lies behind the ends of topic {topic}"

@@ -111,7 +111,7 @@ class GroupPositions:
     def commit(
         self, group: str, offsets: Mapping[Place, int], mark: str, deadline_s: float
     ) -> None:
-        """Commits for a group that nobody is a member of. Raises as `offsets`."""
+        """Commits for a group that has no members. Raises the errors of `offsets`."""
         deadline = self._deadline(deadline_s, list(offsets))
         doing = f"to commit offsets of group {group}"
         ms = max(3, round(1_000 * deadline_s))

@@ -115,7 +115,7 @@ def is_sealed(settings: Mapping[str, str]) -> bool:
 class Sealer:
     """Seals topics, and finds their final ends. To be used by one thread.
 
-    `views`: None where Kafka cannot be asked so.
+    `views`: None if Kafka cannot be asked so.
     """
 
     def __init__(
@@ -181,7 +181,8 @@ class Sealer:
     ) -> set[str]:
         """Tells Kafka the settings of topics. Returns the topics that somebody has deleted.
 
-        Kafka's controller itself says so, which is never behind: those take nothing any more.
+        Kafka's controller itself, which is never behind, names these: they take no appends any
+        more.
         """
         gone: set[str] = set()
         left = list(names)
@@ -212,7 +213,7 @@ class Sealer:
         return gone
 
     def _await_copies(self, names: Sequence[str], deadline: Deadline) -> set[str]:
-        """Returns once no broker takes appends any more that has a copy and may come to lead.
+        """Returns once no broker with a copy that may come to lead takes appends any more.
 
         Returns the topics that somebody has deleted meanwhile.
         """

@@ -21,7 +21,7 @@ _NAME_END: Final = re.compile(r"\.[0-9a-f]{4}-[0-9a-f]{4}-(\d{1,18})\.(\d{1,18})
 
 
 def place_of(kafka_topic: str) -> Place | None:
-    """The segment of a Kafka topic, by the end of its name; None for what is no segment's.
+    """The segment of a Kafka topic, by the end of its name; None for any other topic.
 
     >>> place_of("anabranch.segment.public.default.orders.0000-7fff-1.42")
     (42, 1)
@@ -33,7 +33,7 @@ def place_of(kafka_topic: str) -> Place | None:
 
 
 class BrokerSurveyor:
-    """Asks Kafka; for segments only where there are several brokers, since it costs more."""
+    """Asks Kafka; asks for segments only if there are several brokers, because it costs more."""
 
     def __init__(self, connection: KafkaConnection, prefix: str) -> None:
         self._admin = connection.admin()

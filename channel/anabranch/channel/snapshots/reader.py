@@ -1,10 +1,10 @@
 """The start of a node: from the snapshot and the log behind it, while both move.
 
 The snapshot is a compacted topic. While one reads it, the compactor may commit a newer one. Kafka
-may then drop a record that was not read yet, because a newer one of the same key stands behind the
-end that was known at the start. So the topic is read to its end, and again to its new end, until it
-has not moved. Only then do all records read belong to the last horizon read. Records of a
-transaction that is not committed lie behind the end as a committed reader sees it.
+may then drop an unread record, because a newer one of its key stands behind the end known at the
+start. So the topic is read to its end, and again to its new end, until it has not moved. Only then
+do all records read belong to the last horizon read. Records of a transaction that is not committed
+lie behind the end as a committed reader sees it.
 
 Meanwhile the log may be trimmed up to a newer horizon than that one. Trimming follows the commit of
 a newer snapshot, so reading on in the snapshot topic always mends it.

@@ -35,7 +35,7 @@ class StateSums(msgspec.Struct, frozen=True):
     form: int = FORM
 
     def plus(self, rows: Sequence[tuple[bytes, bytes]]) -> StateSums:
-        """Returns the sums with these rows added, of newest schemas."""
+        """Returns the sums with these rows added, in the newest schemas."""
         return StateSums(self.keys + len(rows), self.check + rows_check(rows), self.form)
 
 
