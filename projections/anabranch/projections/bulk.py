@@ -1,8 +1,8 @@
 """Bulk load of a snapshot: raw values in, and the indexes from one pass over the sorted result.
 
-A snapshot may hold a key several times, and nobody but RocksDB could tell without keeping every
-key in memory; once the rows are sorted, each key is there once. The pass reads the first three
-fields of a unit and leaves the rest alone.
+A snapshot may hold a key several times, and only RocksDB can tell without keeping every key in
+memory. Once the rows are sorted, each key is there once. The pass reads the first three fields of a
+unit and leaves the rest alone.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PREFIX: Final = encode_entity(Unit(UnitState.FREE, "", "", 1, Move.CREATE, 0, 0
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """A generation that was loaded; `strays`: in words, what the snapshot held that is no state."""
+    """A loaded generation; `strays`: the snapshot's rows that are no state, in words."""
 
     meta: Meta
     strays: tuple[str, ...] = ()
@@ -87,9 +87,9 @@ def bulk_load(
 def _checked(
     store: Store, place: Horizon
 ) -> tuple[dict[str, int], StateSums, str, tuple[str, ...]]:
-    """Fills the indexes: units by broker, the sums, the digest, and what is no state.
+    """Fills the indexes: units by broker, the sums, the digest, and the strays.
 
-    Raises SnapshotDamagedError unless what is stored is what the snapshot's writer had.
+    Raises SnapshotDamagedError unless the stored state is the one that the snapshot's writer had.
     """
     expected = StateSums(place.keys, place.check, place.form)
     try:
@@ -194,8 +194,9 @@ def _index(
     counts: Counter[str],
     named: owners.Counts,
 ) -> None:
-    """Most units of a namespace name one of a few brokers and nobody else: rows that agree in
-    group and in the value's bytes up to the length of `source` are counted before they are read.
+    """Indexes and counts a chunk of units. Most units of a namespace name one of a few brokers and
+    no other. So rows that agree in group and in the value's bytes up to the length of `source` are
+    counted before they are read.
     """
     try:
         alike = Counter([(key[:-_RANGE], value[: 13 + (value[11] >> 1)]) for key, value in chunk])

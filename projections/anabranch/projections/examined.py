@@ -51,9 +51,9 @@ def raw_sums(store: Store) -> StateSums:
 
 
 def examine(store: Store, *, drop_strays: bool) -> Examined:
-    """Decodes every row, and writes anew what an older release wrote.
+    """Decodes every row, and writes the rows of an older release anew.
 
-    `drop_strays`: deletes what is no state, as it may be in a snapshot, but never in a view.
+    `drop_strays`: deletes rows that are no state; a snapshot may hold some, a view never.
     """
     keys = check = digest = stray_count = 0
     strays: list[Stray] = []

@@ -30,7 +30,7 @@ class Meta(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def sums(self) -> StateSums:
-        """The sums of what is stored."""
+        """The sums of the stored rows."""
         return StateSums(self.keys, self.check, self.form)
 
 

@@ -110,7 +110,7 @@ class StoredState:
         self._segment_counts[key] = weight
 
     def _trim(self) -> None:
-        """Lets go of the oldest of what is kept; not while a batch runs."""
+        """Lets go of the oldest cached entities; not while a batch runs."""
         excess = len(self._recent) - RECENT_MAX
         if excess > 0:
             for key in list(islice(self._recent, excess + RECENT_MAX // 4)):

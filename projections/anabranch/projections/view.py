@@ -1,7 +1,7 @@
 """The log folded into RocksDB: a replica that outlives its process.
 
 A batch of entries, the index updates, the digest, the counts and the next offset go into one write
-batch, so a view is always exactly at some offset: a crash loses at most the last batches, which are
+batch. So a view is always exactly at some offset. A crash loses at most the last batches, which are
 folded again. Within a batch a key is hashed, encoded and put once, in its last state.
 """
 
@@ -78,7 +78,7 @@ class View(StoredState):
 
     @staticmethod
     def put_aside(path: Path) -> Path:
-        """Keeps a damaged view, which nobody has open, beside its folder. Returns where."""
+        """Keeps a damaged view, which no process has open, beside its folder; returns its path."""
         folder = ViewFolder(path)
         try:
             return folder.put_aside()
@@ -328,9 +328,9 @@ class View(StoredState):
     # --- listeners ----------------------------------------------------------------------
 
     def subscribe(self, listener: Listener) -> None:
-        """Calls `listener` after each batch that changed something, once the batch is stored, with
-        every changed key and what it holds now (None: gone). After a bulk load it gets an empty
-        tuple: anything may have changed.
+        """Calls `listener` after each batch that changed something, once the batch is stored. The
+        listener gets every changed key with its present entity (None: gone). After a bulk load it
+        gets an empty tuple: anything may have changed.
         """
         self._listeners.append(listener)
 
