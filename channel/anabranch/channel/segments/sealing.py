@@ -1,11 +1,11 @@
 """The seal of a segment: Kafka is made to refuse every append, and then says the segment's end.
 
-`max.message.bytes` of 78 refuses every append of a client. It takes the end of a transaction, which
-Kafka writes by itself. Otherwise a transaction that is open at the seal would stay open, and nobody
-could read beyond its first message. Each partition's leader obeys at a time of its own, so each is
-*probed* until it does. The probe is an append that Kafka stores in no case. Its time-stamp is too
-far in the future, for which an open segment refuses it (INVALID_TIMESTAMP). But Kafka looks at the
-size first, and a sealed one refuses it for that (MSG_SIZE_TOO_LARGE).
+`max.message.bytes` of 78 refuses every append of a client. It lets the end of a transaction pass,
+which Kafka writes by itself. Otherwise a transaction that is open at the seal would stay open, and
+nobody could read beyond its first message. Each partition's leader obeys at a time of its own, so
+each is *probed* until it does. The probe is an append that Kafka stores in no case. Its time-stamp
+is too far in the future, for which an open segment refuses it (INVALID_TIMESTAMP). But Kafka looks
+at the size first, and a sealed one refuses it for that (MSG_SIZE_TOO_LARGE).
 
 Nor may a later leader take any. A broker reads metadata in rounds. It puts the leaders into force
 first, and the settings last. A follower that is behind may read in one round of the seal and of its

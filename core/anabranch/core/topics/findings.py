@@ -37,7 +37,7 @@ class KafkaTopic(msgspec.Struct, frozen=True):
 
 class Expected(msgspec.Struct, frozen=True):
     """The expected state of a segment's topic. `seal`: settings that only a sealed segment has.
-    `topic_id`: its id at creation; "" if unknown. `ends`: those of a sealed one.
+    `topic_id`: the id that it had; "" if unknown. `ends`: those of a sealed one.
     """
 
     partitions: int
