@@ -1,7 +1,7 @@
-"""The archives of the log as a program sees them that is no node: it reads their records alone.
+"""The archives of the log, for a program that is no node: it reads their records alone.
 
-A record about an archive is judged by nothing but the archive that it names (`core.archives`), so
-whoever follows these records, from the newest snapshot on, knows what every node knows.
+The verdict on a record about an archive depends on nothing but that archive (`core.archives`). So a
+program that follows these records, from the newest snapshot on, knows the same as every node.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class ArchiveError(AnabranchError):
 class ArchiveRegistry:
     """Follows, registers and retires archives. One thread; every call waits for Kafka.
 
-    `new_id` makes ids of proposals, no two alike anywhere; `actor`: who proposes, for people.
+    `new_id` makes ids of proposals, no two alike anywhere; `actor`: the proposer's name, for
+    people.
     """
 
     def __init__(

@@ -2,10 +2,10 @@
 
 Replay decodes every record of the log and start-up peeks into a million units, so this is the
 hottest code of a node. A record of ours is flat (strings, longs, enums, booleans, doubles), which
-makes its decoder one expression per field; generated, it takes about a third of the time of
+makes its decoder one expression per field. Generated, it takes about a third of the time of
 fastavro's general reader (docs/decisions). A field may also be an array of strings, of longs or of
-one kind of flat record, whose code is a loop around the same expressions. A property test holds the
-two codecs equal.
+one kind of flat record. The array's code is a loop around the same expressions. A property test
+holds the two codecs equal.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ Schema = Mapping[str, Any]
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """What a schema's bytes become: `make` gets the fields of a record in the schema's order."""
+    """The object that a schema's bytes become: `make` gets the record's fields in the schema's
+    order.
+    """
 
     make: Callable[..., Any]
-    members: Mapping[str, Sequence[Any]] = {}  # of each enum field: its values by index
-    nested: Mapping[str, Shape] = {}  # of each field that is an array of records: one of them
+    members: Mapping[str, Sequence[Any]] = {}  # by enum field: its values by index
+    nested: Mapping[str, Shape] = {}  # by field that is an array of records: one of them
 
 
 _LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
@@ -111,8 +113,8 @@ def fields_of(schema: Schema) -> list[Field]:
 
 
 def _inlined(of: Any, named: dict[str, Any]) -> Any:
-    """A type with its definitions in place of names: Avro lets a schema define a type where it
-    first uses it and name it from there on (`named`: the ones so far).
+    """A type with its definitions in place of names. Avro lets a schema define a type at its first
+    use and name it from there on (`named`: the ones so far).
     """
     if isinstance(of, str):
         return named.get(of, of)
@@ -157,7 +159,8 @@ def _compiled(function: str, name: str, source: str, scope: dict[str, Any]) -> A
 def _reading(schema: Schema, shape: Shape) -> tuple[list[str], dict[str, Any], str]:
     """The lines that read a record's fields, the names they use, and the expression that makes it.
 
-    A text or a number may end after the data: whoever reads on, or compares `at`, finds out.
+    A text or a number may end after the data; the next read, or a comparison of `at`, finds that
+    out.
     """
     scope: dict[str, Any] = {
         "make": shape.make,
@@ -182,11 +185,12 @@ def _reading(schema: Schema, shape: Shape) -> tuple[list[str], dict[str, Any], s
 
 
 def _compile_array(name: str, lines: Sequence[str], scope: dict[str, Any], made: str) -> Any:
-    """A function that reads an array of what the lines read: it, and where the next field starts.
+    """A function that reads an array of the items that the lines read. It returns the array, and
+    the start of the next field.
 
-    Arrays are blocks, each with its count (negative: then its size follows). It raises ValueError,
-    IndexError or struct.error. An item takes a byte at least, so a count that is beyond the data
-    soon fails.
+    Arrays are blocks, each with its count (negative: then its size follows). The function raises
+    ValueError, IndexError or struct.error. An item takes a byte at least, so a count that is beyond
+    the data soon fails.
     """
     indented = "".join(f"   {line}\n" for line in lines)
     source = (

@@ -39,7 +39,7 @@ class BrokerLoadRecord(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def load(self) -> BrokerLoadData:
-        """What it says."""
+        """The load that it says."""
         return BrokerLoadData(
             ResourceUsage(self.cpu_usage, self.cpu_limit),
             ResourceUsage(self.memory_usage, self.memory_limit),
@@ -85,7 +85,7 @@ class TopBundlesRecord(msgspec.Struct, frozen=True):
 
     @property
     def load(self) -> TopBundlesLoadData:
-        """What it says."""
+        """The loads that it says."""
         named = ((each.bundle, msgspec.structs.astuple(each)[1:]) for each in self.bundles)
         return TopBundlesLoadData(
             tuple((name, BundleLoad(*load)) for name, load in named), self.updated_at_ms

@@ -41,7 +41,7 @@ from anabranch.core.topics.topic import ScalableTopic
 
 HORIZON_KEY: Final = "horizon"  # the snapshot topic's key that is no entity's
 SCHEMA_HEADER: Final = "anabranch-schema"
-HEADERS_MAX: Final = 4  # of a record that every reader looks at
+HEADERS_MAX: Final = 4  # in a record that every reader looks at
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -53,8 +53,8 @@ class Horizon(msgspec.Struct, frozen=True, gc=False):
     """
 
     next_offset: int
-    digest: str  # of the state there, in hex
-    timestamp_ms: int = 0  # of the last record that it holds
+    digest: str  # the state's digest there, in hex
+    timestamp_ms: int = 0  # the time of the last record that it holds
     writer: str = ""
     epoch: int = 0
     keys: int = 0
@@ -173,7 +173,7 @@ def read_entry(
 
 
 def is_about_archives(value: bytes | None, schema: bytes | None) -> bool:
-    """Whether a WAL value, by its first bytes or its header, is a record on an archive."""
+    """Tells whether a WAL value, by its first bytes or its header, is a record on an archive."""
     known = value is not None and value[:PREFIX_LENGTH] in _OF_ARCHIVES
     return known or (schema is not None and schema.startswith(_NAMED_ARCHIVES))
 
@@ -226,7 +226,7 @@ def decode_top_bundles(value: bytes) -> TopBundlesRecord:
 
 
 def read_state(key: bytes, value: bytes) -> tuple[str, Entity]:
-    """A row of a snapshot. Raises NewerSchemaError or UnreadableError for what is none."""
+    """A row of a snapshot. Raises NewerSchemaError or UnreadableError for any other row."""
     try:
         name = key.decode()
     except UnicodeDecodeError as error:

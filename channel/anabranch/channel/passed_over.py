@@ -1,4 +1,4 @@
-"""`PassedOver`: what a node reads of soft state and cannot make anything of, which stops nobody."""
+"""`PassedOver`: the records of soft state that a node cannot read and passes over."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ _log = structlog.get_logger()
 
 
 class PassedOver:
-    """Of one Kafka topic. `event`: as which a schema of a newer release is told of in the log."""
+    """The records passed over in one Kafka topic. `event`: the log's event for a newer release's
+    schema.
+    """
 
     def __init__(self, event: str) -> None:
         self.count = 0

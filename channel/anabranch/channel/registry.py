@@ -5,13 +5,13 @@ that wrote it, the body. Each record type has one file per version, `schemas/NAM
 `number` is its identity and is never reused. The rest of the program sees only the newest version:
 an older one is read as a dict and taken through one step per version.
 
-A reader stops at a value that says of itself, in its header `NAME/VERSION`, that a schema wrote it
-which only a newer release knows: to skip the record would make this state differ from the others'.
-Whatever else it cannot read is a stranger's, and every reader alike calls it unreadable.
+A value says in its header `NAME/VERSION` the schema that wrote it. A reader stops at a value whose
+schema only a newer release knows, because skipping the record would make this state differ from the
+others'. Any other unreadable value is a stranger's, and every reader alike calls it unreadable.
 
-To change a record: add the next file (the namespace carries the version, so every version has a
-fingerprint of its own), change the class in `core`, and add the step from the version before; a
-step gets nested records as dicts and leaves them so. A new member of an enum is a new version too.
+To change a record, add the next file, change the class in `core`, and add the step from the version
+before. The namespace carries the version, so every version has a fingerprint of its own. A step
+gets nested records as dicts and leaves them so. A new member of an enum is a new version too.
 """
 
 from __future__ import annotations
@@ -122,15 +122,15 @@ class SchemaSet:
         return self._writers[type(record)].header
 
     def prefix(self, newest: type[msgspec.Struct]) -> bytes:
-        """The first bytes of what the newest version writes for this type."""
+        """The first bytes of the newest version's values of this type."""
         return self._writers[newest].prefix
 
     def prefixes(self, newest: type[msgspec.Struct]) -> frozenset[bytes]:
-        """The first bytes of what any version of this type wrote."""
+        """The first bytes of all versions' values of this type."""
         return frozenset(self._prefixes[newest])
 
     def knows(self, value: bytes) -> bool:
-        """Whether the value starts like a record of a known version."""
+        """Tells whether the value starts like a record of a known version."""
         return value[:PREFIX_LENGTH] in self._readers
 
     def decode(self, value: bytes) -> Any:
@@ -141,10 +141,10 @@ class SchemaSet:
         return reader(value, PREFIX_LENGTH)
 
     def is_newer(self, value: bytes, header: bytes | None) -> bool:
-        """Whether the value is by its own words of a schema that a later release added.
+        """Tells whether the value says that its schema is one that a later release added.
 
-        Both must say so: the value's marker with an unknown fingerprint, and the header with a name
-        or a version that is not known. One alone is a damaged record, or a stranger's.
+        Both must say so: the value's marker with an unknown fingerprint, and the header with an
+        unknown name or version. One alone is a damaged record, or a stranger's.
         """
         if header is None or not value.startswith(MARKER) or self.knows(value):
             return False

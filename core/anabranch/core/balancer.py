@@ -1,4 +1,6 @@
-"""A node's part in balancing: the leader sheds, each owner splits, and nobody does in safe mode."""
+"""A node's part in balancing: the leader sheds, each owner splits, and no node acts in safe
+mode.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,9 @@ _SHEDDING: Final = "shedding"
 
 
 class Balancer:
-    """Asked as often as one likes, it answers once in an interval: with what was decided, and with
-    the records to propose for it. It proposes nothing itself; what is lost, a later cycle decides
-    anew.
+    """Answers once in an interval, however often one asks: with the decisions, and with the records
+    to propose for them. It proposes nothing itself. A later cycle decides anew about a record that
+    is lost.
     """
 
     def __init__(self, node: NodeCore, new_id: NewId) -> None:
@@ -41,7 +43,7 @@ class Balancer:
         top: Mapping[str, TopBundlesLoadData],
         now: float,
     ) -> Seen:
-        """All that a decision about the cluster is made of, by what brokers have told."""
+        """The input of a decision about the cluster, from the brokers' reports."""
         node = self._node
         candidates = [node.candidate(broker) for broker in node.takers(now)]
         return Seen(loads, top, candidates, node.policies(), node.settings.load_manager_class)
@@ -52,9 +54,10 @@ class Balancer:
         top: Mapping[str, TopBundlesLoadData],
         now: float,
     ) -> tuple[Round | None, list[UnitMove]]:
-        """A cycle of shedding, if one is due; None where it is not this node's to decide.
+        """Runs a cycle of shedding, if one is due; returns None if this node does not decide it.
 
-        Who does not lead only counts for how long the condition has held, in case it comes to lead.
+        A node that does not lead only counts for how long the condition has held, in case it comes
+        to lead.
         """
         node, settings = self._node, self._settings
         if not node.balance.due(_SHEDDING, settings.shedding_interval_minutes * 60, now):
@@ -84,7 +87,7 @@ class Balancer:
         top: Mapping[str, TopBundlesLoadData],
         now: float,
     ) -> Outlook:
-        """How loads stand, and what the next cycle would do; nothing is changed by that."""
+        """Tells the state of the loads and the result of the next cycle; changes nothing."""
         node, settings, now_ms = self._node, self._settings, self._node.log_now_ms
         seen = self.seen(loads, top, now)
         return outlook(
@@ -97,7 +100,7 @@ class Balancer:
         )
 
     def shed_in(self, now: float) -> float | None:
-        """Seconds until the next cycle of shedding; None where that is not known yet."""
+        """Seconds until the next cycle of shedding; None while that is unknown."""
         return self._node.balance.due_in(
             _SHEDDING, self._settings.shedding_interval_minutes * 60, now
         )

@@ -1,4 +1,4 @@
-"""What a node may ask of its shell, what it must be told, and what it says of itself."""
+"""A node's requests to its shell, its settings, and the state that it tells of itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from anabranch.core.sessions.lease import Heartbeat
 
 @unique
 class BrokerState(Enum):
-    """What a node says of itself in its heartbeats."""
+    """The state that a node tells in its heartbeats."""
 
     JOINING = "joining"  # has no session yet
     SERVING = "serving"
@@ -24,7 +24,7 @@ class BrokerState(Enum):
 
 
 class NodeSettings(msgspec.Struct, frozen=True):
-    """What a node must know; durations in seconds. `broker.settings` has their names in Pulsar."""
+    """The settings of a node; durations in seconds. `broker.settings` has their names in Pulsar."""
 
     broker: str
     cluster: str
@@ -42,7 +42,7 @@ class NodeSettings(msgspec.Struct, frozen=True):
     burst: int = 5_000  # proposals of one clean-up round
     balance: BalanceSettings = BalanceSettings()
     load_manager_class: str = "anabranch.core.balance"
-    authorizes: bool = False  # who asks for something must have the right to it
+    authorizes: bool = False  # callers must have the right to their requests
     superusers: tuple[str, ...] = ()
     web_url_tls: str = ""
     service_url_tls: str = ""
@@ -83,7 +83,7 @@ Effect = AppendRecord | SendHeartbeat | OpenUnit | CloseUnit | Halt
 
 
 def settings_difference(found: Cluster, wanted: NodeSettings) -> str:
-    """Says how a node's settings contradict the cluster's; "" when they do not."""
+    """Says how a node's settings contradict the cluster's; returns "" when they do not."""
     pairs = (
         ("clusterName", found.cluster, wanted.cluster),
         ("heartbeatIntervalMillis", found.heartbeat_ms, round(wanted.heartbeat_s * 1000)),

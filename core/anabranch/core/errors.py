@@ -7,7 +7,7 @@ class AnabranchError(Exception):
     """Root of every error that Anabranch raises on purpose."""
 
     def __str__(self) -> str:
-        """Never empty: whom the message quotes may have said nothing."""
+        """Is never empty, even if the party that the message quotes said nothing."""
         return super().__str__().strip() or (
             f"{' '.join((type(self).__doc__ or type(self).__name__).split())} No reason was given: "
             "look for it in the log of this process, and of whoever was asked."

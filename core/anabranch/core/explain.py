@@ -1,9 +1,9 @@
-"""What may become of a unit or of a topic now: which moves of its machine are possible, and for
-each other one the guard that forbids it.
+"""The possible moves of a unit or a topic now, and for each other move the guard that forbids it.
 
-The machine is asked with trial records, as favourable as the state allows: by every broker with an
-open session, to every destination, with children and segments that fit. What a broker alone can
-prove (that an overridden holder has seen that it is none) is not claimed for it.
+The module asks the machine with trial records that are as favourable as the state allows. Every
+broker with an open session proposes them, to every destination, with children and segments that
+fit. Some facts only a broker can prove, such as that an overridden holder has seen its loss. The
+trial records do not claim these facts.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from anabranch.core.topics.topic import Operation, ScalableTopic, TopicMove, Top
 
 
 class MoveNow(msgspec.Struct, frozen=True):
-    """A move of a machine as things are. `end`: the state it leads to, where it is possible; `by`:
-    the brokers that may propose it then; `forbidden_by`: the guard, or the place, that forbids it.
+    """A present move of a machine. `end`: the state it leads to, if it is possible. `by`: the
+    brokers that may propose it then. `forbidden_by`: the guard, or the place, that forbids it.
     """
 
     move: str
@@ -47,7 +47,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 def explain_unit(state: StateQueries, name: str) -> Explanation:
-    """A bundle, by its full name, or the leadership."""
+    """Explains a bundle, by its full name, or the leadership."""
     machine = LEADING if name == LEADERSHIP else BUNDLES
     unit = state.unit(name) or Unit(UnitState.INIT, "", "", 0, Move.CREATE, 0, -1, "")
     brokers = _acting(state)
@@ -108,7 +108,7 @@ def _halves(unit: str) -> tuple[str, ...]:
 
 
 def _favourable(topic: ScalableTopic | None, move: TopicMove) -> list[dict[str, Any]]:
-    """Fields of the move's records, of which those fit that can fit at all."""
+    """Fields of the move's records; a record with them fits if any can."""
     if topic is None:
         return [{"segments": initial_segments(1)}]
     match move:

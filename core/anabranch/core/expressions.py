@@ -1,15 +1,15 @@
 """Regular expressions that come from outside, as RE2 compiles them.
 
 RE2, whose Java form Pulsar uses too, takes time that is linear in the text, whatever the
-expression; how much for each character grows with the expression's program.
+expression. The time for each character grows with the expression's program.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-STEPS_MAX: Final = 1_000  # of a program; a character of an expression makes one or two
-_MEMORY_MAX: Final = 1 << 18  # of one expression, what RE2 remembers of its matches included
+STEPS_MAX: Final = 1_000  # in a program; a character of an expression makes one or two
+_MEMORY_MAX: Final = 1 << 18  # for one expression, with RE2's memory of its matches
 
 
 def compiled(text: str) -> Any:

@@ -1,4 +1,4 @@
-"""Where a key belongs: one hash, both halves (docs/topics.md; PIP-486, "The bucket hash").
+"""The place of a key: one hash, both halves (docs/topics.md; PIP-486, "The bucket hash").
 
 Murmur3, x86, 32 bit, seed 0, over the key's UTF-8 bytes. The high 16 bits choose the segment, the
 low 16 bits the entry bucket inside it, so the two are independent of each other.
@@ -28,9 +28,10 @@ def segment_hash(position: int) -> int:
 
 
 def bucket_of(position: int, buckets: int) -> int:
-    """Which of a segment's `buckets` of equal width holds the low half.
+    """Returns the index of the bucket that holds the low half; a segment has `buckets` of equal
+    width.
 
-    Bucket i starts at floor(i * 65536 / buckets); this is the number of starts at or below the
+    Bucket i starts at floor(i * 65536 / buckets). The index is the number of starts at or below the
     hash, less one.
 
     >>> [bucket_of(h, 4) for h in (0, 0x3FFF, 0x4000, 0xFFFF)]

@@ -1,4 +1,4 @@
-"""`LogRateLimit`: what happens again and again is logged now and then, or it would fill the log."""
+"""`LogRateLimit`: logs a repeated event now and then, because all its lines would fill the log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LogRateLimit:
 
     def __init__(self, apart_s: float) -> None:
         self._apart_s = apart_s
-        self._passed: dict[Hashable, tuple[float, int]] = {}  # when last, and how often since
+        self._passed: dict[Hashable, tuple[float, int]] = {}  # its last time, and the count since
 
     def due(self, kind: Hashable, now: float) -> int:
         """Counts one event: 0 while its kind is held back, else how many came since the last one

@@ -1,7 +1,7 @@
 """Names of tenants, namespaces, topics and brokers, checked once at the edge.
 
-The character set is the one Pulsar's admin interface accepts, so that existing names carry over,
-except for the colon, which the log's keys use as a separator.
+The character set is that of Pulsar's admin interface, so that existing names carry over. It lacks
+only the colon, which the log's keys use as a separator.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _NAME = re.compile(r"[-=.\w]+", re.ASCII)
 _BROKER = re.compile(r"[-.\w\[\]:]+:\d{1,5}", re.ASCII)
 SCALABLE_DOMAIN = "topic"
 _DOMAINS = ("persistent", "non-persistent", SCALABLE_DOMAIN)
-_DOTS = (".", "..")  # which whatever shortens a path takes away
+_DOTS = (".", "..")  # any program that shortens a path removes them
 
 
 def is_valid(check: Callable[[str], object], name: str) -> bool:
-    """Whether one of the checks below takes the name."""
+    """Tells whether one of the checks below accepts the name."""
     try:
         check(name)
     except InvalidInputError:
@@ -74,7 +74,7 @@ def tenant_of(namespace_name: Namespace) -> Tenant:
 
 
 def topic(namespace_name: Namespace, local: str, domain: str = "persistent") -> Topic:
-    """The full name of a topic, which is what gets hashed. Raises InvalidInputError."""
+    """The full name of a topic, which nodes hash. Raises InvalidInputError."""
     if domain not in _DOMAINS:
         raise InvalidInputError(f"topic domain {domain!r} is not one of {', '.join(_DOMAINS)}")
     if not local or local in _DOTS or len(local) > NAME_LENGTH_MAX * 4:

@@ -1,10 +1,10 @@
 """A broker node without its shell: inputs in, effects out, no clock, thread or socket.
 
 The shell (asyncio and Kafka in production, the scheduler in simulation) calls one method for each
-thing that happened, with the time on its own monotonic clock, and carries out the effects returned.
-Heartbeats have none: what they change is acted upon at the next tick. Inputs may repeat. Effects on
-units come from reconciling: the folded state is compared with what the node is actually doing, and
-the difference acted upon: a restart, a missed event and a live one take the same path.
+event, with its monotonic time, and carries out the effects that the method returns. Heartbeats
+return none: the node acts on them at its next tick. Inputs may repeat. Effects on units come from
+reconciling: the node compares the folded state with its own actions, and acts on the difference. A
+restart, a missed event and a live one take the same path.
 """
 
 from __future__ import annotations
@@ -106,14 +106,14 @@ class NodeCore:
         return leader_of(self.state)[0] == self.me
 
     def may_act(self, name: str, now: float) -> bool:
-        """Whether this node may serve as the unit's owner at this instant."""
+        """Tells whether this node may serve as the unit's owner at this instant."""
         if not self.lease.holds(now) or not self.serving.get(name):
             return False
         unit = self.state.unit(name)
         return unit is not None and unit.holder == self.me
 
     def is_serving(self, now: float) -> bool:
-        """Whether it may decide for others: not in safe mode, and not about to leave."""
+        """Tells whether it may decide for others: not in safe mode, and not about to leave."""
         return self.mode is BrokerState.SERVING and self.lease.holds(now)
 
     @property
@@ -122,13 +122,13 @@ class NodeCore:
         return self._duties.log_now_ms
 
     def policies(self) -> Policies:
-        """Returns where bundles may be, by the log."""
+        """Returns the rules about the places of bundles, by the log."""
         if self._policies is None:
             self._policies = policies_of(self.state)
         return self._policies
 
     def chooser(self, at_hand: str = "") -> LoadChooser:
-        """Returns how brokers are chosen at this instant, by filters and load."""
+        """Returns the present choice of brokers, by filters and load."""
         rules = ChoiceRules(
             self.settings.balance,
             self.settings.load_manager_class,
@@ -138,9 +138,9 @@ class NodeCore:
         return LoadChooser(self.state, rules, self.candidate, at_hand, self.balance.turns)
 
     def candidate(self, broker: str) -> Candidate:
-        """What is known of a broker that could take units.
+        """Returns the known facts of a broker that could take units.
 
-        One that has not told its load yet is taken to run the load manager that this one runs.
+        A broker that has not told its load yet is assumed to run the same load manager as this one.
         """
         beat = self.liveness.beat_of(broker)
         version = beat.version if beat is not None else self.settings.version
@@ -175,7 +175,7 @@ class NodeCore:
     # --- inputs -------------------------------------------------------------------------
 
     def configure(self, settings: NodeSettings, now: float) -> None:
-        """The settings are these from now on, by the log; who and where it is stays as it was."""
+        """Sets the settings that the log now has; the node's name and addresses stay the same."""
         self.settings = settings
         self._duties.configure(settings, now)
 
@@ -251,7 +251,7 @@ class NodeCore:
         return [self._beat(now), *self.tick(now)]
 
     def stop(self) -> None:
-        """The process is about to end, for whatever reason: act no more."""
+        """Acts no more, because the process is about to end."""
         self._membership.stop()
 
     def tick(self, now: float) -> list[Effect]:
@@ -342,7 +342,7 @@ class NodeCore:
                 )
             case SessionOutcome.OPENED:
                 if again:
-                    # Whatever silenced this broker may have silenced all: wait for the others.
+                    # The cause of this broker's silence may have silenced all: wait for the others.
                     self._silence_counts_from = now + self.settings.liveness_timeout_s
                 self._contact.renewed()
                 effects: list[Effect] = [self._beat(now)]
@@ -359,8 +359,8 @@ class NodeCore:
     ) -> list[UnitMove]:
         """Proposals that give a free unit to one of the brokers in `counts`; none without a broker.
 
-        A node that chooses itself lets OWN follow at once. That is valid if the first one wins, and
-        else rejected; so such a node waits for the log once, not twice.
+        A node that chooses itself lets OWN follow at once. OWN is valid if the first proposal wins,
+        and is rejected otherwise. So such a node waits for the log once, not twice.
         """
         choose = self.chooser(at_hand=self.me)
         record = propose.assign(self.actor(), name, unit, counts, self._new_id(), choose)
@@ -379,7 +379,7 @@ class NodeCore:
             yield AppendRecord(record)
 
     def _reconcile(self, name: str, now: float) -> Iterator[Effect]:
-        """Compares what the log says with what this node does, and acts on the difference."""
+        """Compares the log's state with this node's actions, and acts on the difference."""
         if name == LEADERSHIP or not self.session:
             return
         unit = self.state.unit(name)

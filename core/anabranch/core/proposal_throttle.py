@@ -1,4 +1,4 @@
-"""When a node proposes the same thing again."""
+"""The pace at which a node proposes the same thing again."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ class ProposalThrottle:
     """Proposals that wait for their verdict: none is repeated before its retry time.
 
     A rejection does not lift the wait. If the state has moved on, the next proposal is for another
-    version and goes out at once; if it has not, the same proposal would be rejected again, and
-    without the wait a node and its log could spin on it as fast as the log can answer.
+    version and goes out at once. If it has not, the log would reject the same proposal again.
+    Without the wait, a node and its log could spin on it as fast as the log can answer.
     """
 
     def __init__(self, retry_s: float) -> None:
@@ -18,7 +18,7 @@ class ProposalThrottle:
         self._waiting: dict[str, tuple[int, float]] = {}
 
     def admits(self, record: Record, now: float) -> bool:
-        """Whether to append the record now; counts as done if so."""
+        """Tells whether to append the record now; if so, counts it as appended."""
         waiting = self._waiting.get(record.key)
         if waiting is not None and waiting[0] == record.version and now < waiting[1]:
             return False

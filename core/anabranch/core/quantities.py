@@ -1,8 +1,8 @@
 """Numbers with a unit, as people write settings: `30s`, `50MB`, `25%` (PIP-483, "Configuration").
 
-Units of bytes count in thousands, as those of PIP-483 do: 50 MB are 50,000,000 bytes. Those with
-an `i` count in 1,024. A name that ends in `MB` or `Mbytes` is Pulsar's, whose MB are 1,048,576
-bytes: what is said of it counts in 1,024 with and without the `i`, so that 50MB of it are 50.
+Units of bytes count in thousands, as those of PIP-483 do: 50 MB are 50,000,000 bytes. Units with an
+`i` count in 1,024. A name that ends in `MB` or `Mbytes` is Pulsar's, whose MB are 1,048,576 bytes.
+Its values count in 1,024 with and without the `i`, so that 50MB of it are 50.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WRITTEN: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+|%)\s*", re.
 
 @unique
 class Quantity(Enum):
-    """What a number counts; its units, by how many of the first one's kind one is."""
+    """The kind of thing that a number counts, with its units as multiples of the first one."""
 
     SECONDS = "duration"
     BYTES = "size"
@@ -36,7 +36,7 @@ class Quantity(Enum):
         return _UNITS[self]
 
     def read(self, text: str, one: Decimal = Decimal(1)) -> float:
-        """The number that is stored, of what is `one` large.
+        """The number to store, in units of `one`.
 
         Raises InvalidInputError.
 
@@ -72,7 +72,7 @@ _UNITS: Final[Mapping[Quantity, Mapping[str, Decimal]]] = {
 
 
 class Measure(msgspec.Struct, frozen=True):
-    """What the number of a setting, or of a policy's field, counts, and by how much of it."""
+    """The quantity and the unit (`one`) of a setting's number, or of a policy field's number."""
 
     quantity: Quantity
     one: Decimal = Decimal(1)
@@ -88,7 +88,7 @@ class Measure(msgspec.Struct, frozen=True):
         return self.quantity.read(text, self.one)
 
 
-# By how a name ends, the longer ones first.
+# The measures by the ends of names, the longer ends first.
 _ENDINGS: Final = {
     "Seconds": Measure(Quantity.SECONDS),
     "Sec": Measure(Quantity.SECONDS),
@@ -100,7 +100,7 @@ _ENDINGS: Final = {
     "Mbytes": Measure(Quantity.MEMORY, Decimal(1 << 20)),
     "Gbps": Measure(Quantity.BIT_RATE, Decimal(1_000) ** 3),
     "RateChangeThreshold": Measure(Quantity.SHARE),
-    "HistoryResourcePercentage": Measure(Quantity.SHARE),  # which Pulsar calls so, and is none
+    "HistoryResourcePercentage": Measure(Quantity.SHARE),  # no percentage, despite Pulsar's name
     "Percentage": Measure(Quantity.SHARE, Decimal("0.01")),
 }
 _IN_NAME: Final = ("InSeconds", "Seconds")  # the longer one first
@@ -121,17 +121,19 @@ def without_unit(name: str) -> str:
 
 
 def measure_of(name: str) -> Measure | None:
-    """Returns what a setting, or policy field, of that plain name counts, if it may have a unit."""
+    """Returns the measure of a setting, or policy field, of that plain name, if it may have
+    a unit.
+    """
     if "BytesRate" in name:
         return Measure(Quantity.BYTES)
     return next((each for ending, each in _ENDINGS.items() if name.endswith(ending)), None)
 
 
 def plain_form(name: str, value: object, known: frozenset[str]) -> tuple[str, object]:
-    """A setting by the name and in the unit that it is kept in.
+    """A setting by the name and in the unit that the cluster keeps it in.
 
     `known` has the plain names. A duration may leave its unit out of the name, and then has it in
-    the value. What is no such thing is returned as it is. Raises InvalidInputError.
+    the value. Any other setting comes back unchanged. Raises InvalidInputError.
 
     >>> plain_form("splitCooldown", "1m", frozenset({"splitCooldownSeconds"}))
     ('splitCooldownSeconds', 60.0)

@@ -1,7 +1,7 @@
 """The 32-bit hash ring of a namespace and the bundles that tile it (PIP-192).
 
 A range is `[lower, upper)`, except that the last one of a ring also holds its upper end,
-0xffffffff: that is how the names `0x00000000_0x40000000` have always been read.
+0xffffffff. The names `0x00000000_0x40000000` have always been read so.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from anabranch.core.errors import InvalidInputError
 from anabranch.core.names import Namespace
 
 RING_END = 0xFFFF_FFFF
-BUNDLES_MAX = 65_536  # of one namespace at its creation: one log record creates them all
-CUTS_MAX = 1_024  # of a bundle by one split: one log record names all parts
+BUNDLES_MAX = 65_536  # in one namespace at its creation: one log record creates them all
+CUTS_MAX = 1_024  # in one split of a bundle: one log record names all parts
 
 _RANGE = re.compile(r"0x([0-9a-f]{8})_0x([0-9a-f]{8})")
 
@@ -37,7 +37,7 @@ class HashRange(msgspec.Struct, frozen=True, order=True):
 
     @property
     def splittable(self) -> bool:
-        """Whether both halves would be ranges that a name can express."""
+        """Tells whether a name can express both halves as ranges."""
         return self.upper - self.lower >= 2
 
     def cut_at(self, positions: Sequence[int]) -> tuple[HashRange, ...]:
@@ -97,7 +97,7 @@ def even_ranges(count: int) -> tuple[HashRange, ...]:
 
 
 def tiles(ranges: Iterable[HashRange], whole: HashRange) -> bool:
-    """Whether the ranges, in any order, cover `whole` exactly once."""
+    """Tells whether the ranges, in any order, cover `whole` exactly once."""
     edge = whole.lower
     for part in sorted(ranges):
         if part.lower != edge or part.upper <= part.lower:

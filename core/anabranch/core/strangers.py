@@ -1,9 +1,11 @@
-"""`PortAccount`: what the clients of one port use up, by connection, address and role, its limits.
+"""`PortAccount`: the use of one port by its clients, by connection, address and role, and its
+limits.
 
-A stranger is an address that connects: one of IPv4, or 64 bits of IPv6, because whoever has one
-address there has all of its network (RFC 6177). The account is told who joins and leaves, which
-watches open and close, and how many bytes the port keeps for each connection; it says who is
-refused, or has to go, and why. It keeps nothing of those who have left.
+A stranger is an address that connects. It is one address of IPv4, or 64 bits of IPv6, because the
+holder of one IPv6 address has all of its network (RFC 6177). The port tells the account of joins
+and leaves, of watches that open and close, and of the bytes that it keeps for each connection. The
+account says which connections the port refuses or closes, and why. It keeps nothing of connections
+that have left.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-_PREFIX_BITS: Final = 64  # of IPv6: what one subscriber of a network has, at least
+_PREFIX_BITS: Final = 64  # for IPv6: one subscriber of a network has at least these
 
 Member = TypeVar("Member", bound=Hashable)
 
@@ -38,15 +40,15 @@ class PortRefusal(Enum):
     FRAME_SIZE = "frame_size"
     FRAME_TIME = "frame_time"  # begun, and not there whole in time
     MALFORMED = "malformed"  # no frame, or no command
-    NOT_READ = "not_read"  # what was sent is not taken
+    NOT_READ = "not_read"  # the client does not take the bytes sent
     SILENT = "silent"  # no answer to a PING
     REVOKED = "revoked"  # the right to a watch that cannot be ended otherwise
-    COSTLY = "costly"  # what its watch of a topic list selects takes too much of the node's time
+    COSTLY = "costly"  # selecting for its topic-list watch takes too much of the node's time
     AUTHENTICATION = "authentication"  # not who it says, or not shown anew in time
 
 
 class AccountLimits(msgspec.Struct, frozen=True):
-    """What clients may use up at once; 0: any amount. Memory is in bytes."""
+    """The limits on concurrent use by clients; 0 means no limit. Memory is in bytes."""
 
     connections: int = 0
     connections_per_ip: int = 0
@@ -60,14 +62,16 @@ class AccountLimits(msgspec.Struct, frozen=True):
 
 
 class Joined(msgspec.Struct, Generic[Member], frozen=True):
-    """What becomes of one that connects: refused, or let in, where another one may give way."""
+    """The answer to a client that connects: a refusal, or an admission for which another may give
+    way.
+    """
 
     refusal: PortRefusal | None = None
     gives_way: Member | None = None
 
 
 class _Stranger(Generic[Member]):
-    """What the connections of one address use."""
+    """The use by the connections of one address."""
 
     __slots__ = ("is_exempt", "key", "members", "memory", "watches")
 
@@ -80,7 +84,7 @@ class _Stranger(Generic[Member]):
 
 
 class _Role:
-    """What the connections of one role use, from wherever they come."""
+    """The use by the connections of one role, from any address."""
 
     __slots__ = ("connections", "name", "watches")
 
@@ -91,20 +95,22 @@ class _Role:
 
 
 class _Use(Generic[Member]):
-    """What one connection uses."""
+    """The use by one connection."""
 
     __slots__ = ("is_out", "memory", "role", "stranger", "watches")
 
     def __init__(self, stranger: _Stranger[Member]) -> None:
         self.stranger = stranger
-        self.role: _Role | None = None  # of somebody who has said who they are
+        self.role: _Role | None = None  # None until the client has said its role
         self.watches = 0
         self.memory = 0
-        self.is_out = False  # it has to go: what it still has does not count any more
+        self.is_out = False  # it has to go: its use does not count any more
 
 
 class PortAccount(Generic[Member]):
-    """Of one port. A member is a connection; what is told of one that is not in changes nothing."""
+    """The account of one port. A member is a connection; calls for a connection that is no member
+    change nothing.
+    """
 
     def __init__(self, limits: AccountLimits) -> None:
         self.limits = limits
@@ -136,8 +142,8 @@ class PortAccount(Generic[Member]):
     def join(self, member: Member, address: str, *, is_exempt: bool = False) -> Joined[Member]:
         """Lets one in, or refuses it. An exempt one counts as an address of its own.
 
-        Where the port is full, who has not shaken hands gives way, the longest first: so silence
-        keeps nobody out. Who gives way is no member any more.
+        If the port is full, the connection that has waited longest for its handshake gives way, so
+        silence keeps nobody out. A connection that gives way is no member any more.
         """
         key: object = ("", member) if is_exempt else address
         stranger = self._strangers.get(key)
@@ -156,8 +162,8 @@ class PortAccount(Generic[Member]):
         return Joined(None, gives_way)
 
     def greet(self, member: Member, role: str = "") -> PortRefusal | None:
-        """It has shaken hands, as this role if it has one, and gives way to nobody any more, unless
-        it is refused.
+        """The connection has shaken hands, as this role if it has one. It never gives way any more,
+        unless it is refused.
         """
         use = self._uses.get(member)
         if role and use is not None and use.role is None:
@@ -189,8 +195,8 @@ class PortAccount(Generic[Member]):
             del self._strangers[use.stranger.key]
 
     def sharers(self, member: Member) -> tuple[Hashable, ...]:
-        """For whom counts what a member takes: its address, or itself where that is exempt, and its
-        role; nobody where it is gone.
+        """Returns the accounts that a member's use counts for: its address (itself if that is
+        exempt) and its role. Returns nothing if the member is gone.
         """
         use = self._uses.get(member)
         if use is None:
@@ -198,7 +204,7 @@ class PortAccount(Generic[Member]):
         return (use.stranger, use.role) if use.role is not None else (use.stranger,)
 
     def watches_of(self, member: Member) -> int:
-        """How many one has."""
+        """Returns the number of the member's watches."""
         use = self._uses.get(member)
         return use.watches if use is not None else 0
 
@@ -245,9 +251,10 @@ class PortAccount(Generic[Member]):
         return self._is_over(use.stranger) or self._is_full()
 
     def overflow(self) -> list[tuple[Member, PortRefusal]]:
-        """Who has to go until nothing is too much any more; what they have counts no longer.
+        """Returns the connections that must go until every limit holds; their use counts no longer.
 
-        Of an address its greatest connection, of a full port the greatest of the greatest address.
+        The greatest connection of an address goes. On a full port, the greatest connection of the
+        greatest address goes.
         """
         out: list[tuple[Member, PortRefusal]] = []
         for stranger in [each for each in self._strangers.values() if self._is_over(each)]:
@@ -283,11 +290,11 @@ class ExemptAddresses:
     """Networks to which no limit of an address applies."""
 
     def __init__(self, networks: tuple[str, ...] = ()) -> None:
-        """Raises ValueError for what is neither an address nor a network."""
+        """Raises ValueError for a text that is neither an address nor a network."""
         self._networks = tuple(ip_network(each, strict=False) for each in networks)
 
     def holds(self, host: str) -> bool:
-        """Whether it is one of them.
+        """Tells whether the address is exempt.
 
         >>> ExemptAddresses(("10.0.0.0/8",)).holds("::ffff:10.1.2.3")
         True

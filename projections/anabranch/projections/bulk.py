@@ -1,8 +1,8 @@
 """Bulk load of a snapshot: raw values in, and the indexes from one pass over the sorted result.
 
-A snapshot may hold a key several times, and nobody but RocksDB could tell without keeping every
-key in memory; once the rows are sorted, each key is there once. The pass reads the first three
-fields of a unit and leaves the rest alone.
+A snapshot may hold a key several times, and only RocksDB can tell without keeping every key in
+memory. Once the rows are sorted, each key is there once. The pass reads the first three fields of a
+unit and leaves the rest alone.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PREFIX: Final = encode_entity(Unit(UnitState.FREE, "", "", 1, Move.CREATE, 0, 0
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """A generation that was loaded; `strays`: in words, what the snapshot held that is no state."""
+    """A loaded generation; `strays`: the snapshot's rows that are no state, in words."""
 
     meta: Meta
     strays: tuple[str, ...] = ()
@@ -87,9 +87,9 @@ def bulk_load(
 def _checked(
     store: Store, place: Horizon
 ) -> tuple[dict[str, int], StateSums, str, tuple[str, ...]]:
-    """Fills the indexes: units by broker, the sums, the digest, and what is no state.
+    """Fills the indexes: units by broker, the sums, the digest, and the strays.
 
-    Raises SnapshotDamagedError unless what is stored is what the snapshot's writer had.
+    Raises SnapshotDamagedError unless the stored state is the one that the snapshot's writer had.
     """
     expected = StateSums(place.keys, place.check, place.form)
     try:
@@ -139,7 +139,7 @@ def _store(store: Store, pairs: Batch) -> None:
     # This is where a start-up spends its time: whole batches are looked at by loops in C.
     if None in rest.values() or _CLUSTER in rest or b":" in b"".join(rest):
         for key in [key for key, value in rest.items() if value is None or not _is_unit(key)]:
-            # What is no text lands among the units, where the closer look finds it.
+            # A key that is no text lands among the units, and the closer look finds it there.
             family = store.families[family_of(key.decode(errors="replace"))]
             _put(batch, key, rest.pop(key), family)
     batch.set_default_column_family(store.families[Family.UNITS])
@@ -159,7 +159,7 @@ def _put(batch: WriteBatch, key: bytes, value: bytes | None, family: ColumnFamil
 
 
 def _derive(store: Store) -> tuple[dict[str, int], StateSums]:
-    """Fills the indexes; how many units each broker has, and the sums of all that is stored."""
+    """Fills the indexes; returns the number of each broker's units, and the sums of all rows."""
     counts: Counter[str] = Counter()
     named: owners.Counts = Counter()
     sums = StateSums()
@@ -194,8 +194,9 @@ def _index(
     counts: Counter[str],
     named: owners.Counts,
 ) -> None:
-    """Most units of a namespace name one of a few brokers and nobody else: rows that agree in
-    group and in the value's bytes up to the length of `source` are counted before they are read.
+    """Indexes and counts a chunk of units. Most units of a namespace name one of a few brokers and
+    no other. So rows that agree in group and in the value's bytes up to the length of `source` are
+    counted before they are read.
     """
     try:
         alike = Counter([(key[:-_RANGE], value[: 13 + (value[11] >> 1)]) for key, value in chunk])

@@ -1,7 +1,7 @@
-"""A stored state looked at row by row: what it adds up to, and what in it is no state at all.
+"""A stored state looked at row by row: its sums, and its rows that are no state at all.
 
-That takes some ten times as long as adding up its bytes (`snapshots.state_sums`), so it is done
-only when these do not fit, or when another release took them over other schemas.
+That takes some ten times as long as adding up its bytes (`snapshots.state_sums`). So it is done
+only if these do not fit, or if another release took them over other schemas.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Stray(msgspec.Struct, frozen=True):
 
 
 class Examined(msgspec.Struct, frozen=True):
-    """What the rows that are state add up to; `strays`: the first of the others."""
+    """The sums of the rows that are state; `strays`: the first of the others."""
 
     sums: StateSums
     digest: Digest
@@ -51,9 +51,9 @@ def raw_sums(store: Store) -> StateSums:
 
 
 def examine(store: Store, *, drop_strays: bool) -> Examined:
-    """Decodes every row, and writes anew what an older release wrote.
+    """Decodes every row, and writes the rows of an older release anew.
 
-    `drop_strays`: deletes what is no state, as it may be in a snapshot, but never in a view.
+    `drop_strays`: deletes rows that are no state; a snapshot may hold some, a view never.
     """
     keys = check = digest = stray_count = 0
     strays: list[Stray] = []

@@ -2,8 +2,8 @@
 
 A generation that is damaged is kept beside the folder, for people; the newest two of them are.
 
-A bulk load writes a new generation next to the current one and is renamed when it is complete, so a
-crash in the middle leaves the view as it was; what is unfinished is removed at the next start.
+A bulk load writes a new generation next to the current one, which is renamed when it is complete. A
+crash in the middle thus leaves the view as it was, and the next start removes the unfinished one.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from anabranch.channel.snapshots.state_sums import FORM, StateSums
 from anabranch.projections.errors import ViewDamagedError
 from anabranch.projections.store import Family, Store
 
-FORMAT: Final = 1  # of all families; the first byte of the row
+FORMAT: Final = 1  # for all families; the first byte of the row
 META_KEY: Final = b"view"
 
 
@@ -23,14 +23,14 @@ class Meta(msgspec.Struct, frozen=True, array_like=True):
     horizon: int = -1
     timestamp_ms: int = 0  # the log's, of the last entry folded
     counts: dict[str, int] = {}  # broker -> units that name it as their broker
-    log_id: str = ""  # of the log that was folded; "" until the view is told
+    log_id: str = ""  # the folded log's id; "" until the view is told
     keys: int = 0  # and the next two: the sums of what is stored (`channel.snapshots.state_sums`)
     check: int = 0
     form: int = FORM
 
     @property
     def sums(self) -> StateSums:
-        """The sums of what is stored."""
+        """The sums of the stored rows."""
         return StateSums(self.keys, self.check, self.form)
 
 

@@ -1,10 +1,10 @@
-"""Index of units by broker: for each broker, the groups that have units naming it, and how many.
+"""Index of units by broker: for each broker, the groups of its units, and the number in each.
 
-A group is what the units of one namespace have in common, their names up to the last slash; the
-`leadership` unit is a group of its own. Listing a broker's units scans its groups: RocksDB reads a
-row of a range in a tenth of the time of a look-up, so this beats one index row per unit unless a
-broker has only a few of a namespace's bundles, and a bulk load writes a row per broker and
-namespace instead of one per unit.
+A group has the units of one namespace, whose names agree up to the last slash; the `leadership`
+unit is a group of its own. Listing a broker's units scans its groups, because RocksDB reads a row
+of a range in a tenth of the time of a look-up. So this beats one index row per unit unless a broker
+has only a few of a namespace's bundles. A bulk load writes a row per broker and namespace instead
+of one per unit.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from anabranch.projections.store import Family, Store
 
 _COUNT_BYTES = 4
 
-Changes = Counter[tuple[str, str, str]]  # broker, source, group: how many units more or fewer
-Counts = Counter[tuple[str, str]]  # broker, group: how many units name it
+Changes = Counter[tuple[str, str, str]]  # broker, source, group: the change in units
+Counts = Counter[tuple[str, str]]  # broker, group: the number of units that name it
 
 
 def names(broker: str, source: str) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
-"""The stored state and the queries on it, with what the running batch has changed laid on top.
+"""The stored state and the queries on it, with the changes of the running batch laid on top.
 
-Decoded entities are kept in a bounded cache, topics by how many segments they have; what has
-changed in a batch stays in it until the batch is written. Sessions, the cluster's settings,
-leadership and placement policies, which every verdict or assignment asks for, and overrides of
-settings are few and stay in memory.
+Decoded entities are kept in a bounded cache, topics by their number of segments. Changes in a batch
+stay in it until the batch is written. Sessions, the cluster's settings, leadership and placement
+policies, which every verdict or assignment asks for, and overrides of settings are few and stay in
+memory.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from anabranch.projections.store import Family, Store, family_of
 
 # Decoded entities, of about 500 bytes each: 20,000 topics in use, each with a subscription.
 RECENT_MAX: Final = 40_000
-SEGMENTS_MAX: Final = 40_000  # of the topics among them, of about 400 bytes each
+SEGMENTS_MAX: Final = 40_000  # in the topics among them, about 400 bytes each
 _SESSIONS: Final = session_key("")
 _TENANTS: Final = tenant_key("")
 _TOPICS: Final = topic_key("")
@@ -53,8 +53,8 @@ _TOPICS: Final = topic_key("")
 class StoredState:
     """`core.state.StateQueries` over a store. Called from one thread.
 
-    What no verdict depends on (`units_of`, `unit_count`, `unsettled`, `restless_topics`) is for
-    between batches: it shows what is stored.
+    The queries that no verdict depends on (`units_of`, `unit_count`, `unsettled`,
+    `restless_topics`) are for between batches: they show the stored state.
     """
 
     def __init__(self, store: Store) -> None:
@@ -64,13 +64,13 @@ class StoredState:
         """Forgets everything in memory and reads from this store."""
         self._store = store
         self._recent: dict[str, Entity | None] = {}
-        self._before: dict[str, Entity | None] = {}  # what this batch's changed keys held
+        self._before: dict[str, Entity | None] = {}  # old values of this batch's changed keys
         self._born: dict[str, list[str]] = {}  # namespace -> bundles new in this batch, in order
         self._segment_counts: dict[
             str, int
-        ] = {}  # of the recent keys: topics, with how many segments
-        self._segments = 0  # of all those
-        # What is stored adds this to digest and sums, for some of the recent keys.
+        ] = {}  # by recent key of a topic: its number of segments
+        self._segments = 0  # the sum of all those
+        # The stored rows add this to digest and sums, for some of the recent keys.
         self._hashes: dict[str, tuple[int, int]] = {}
         self._counts: dict[str, int] = {}
         self._sessions: dict[str, Session] = {}
@@ -110,7 +110,7 @@ class StoredState:
         self._segment_counts[key] = weight
 
     def _trim(self) -> None:
-        """Lets go of the oldest of what is kept; not while a batch runs."""
+        """Lets go of the oldest cached entities; not while a batch runs."""
         excess = len(self._recent) - RECENT_MAX
         if excess > 0:
             for key in list(islice(self._recent, excess + RECENT_MAX // 4)):

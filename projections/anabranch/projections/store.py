@@ -133,7 +133,9 @@ class Store:
         return rows
 
     def _ended(self, family: Family, last: bytes) -> None:
-        """Makes sure that nothing follows this key: to `items`, damage is the end of all rows."""
+        """Makes sure that nothing follows this key, because `items` takes damage for the end of all
+        rows.
+        """
         cursor = self._rows[family].iter()
         cursor.seek(last)
         if cursor.valid() and cursor.key() == last:
@@ -142,7 +144,7 @@ class Store:
             cursor.status()
 
     def cursor(self, family: Family) -> RdictIter:
-        """A cursor over the family as it is now, whatever is written later."""
+        """A cursor over the family as it is now, without later writes."""
         return self._rows[family].iter()
 
     def check(self, cursor: RdictIter) -> None:
@@ -169,8 +171,8 @@ class Store:
             raise view_error(self._path, error) from error
 
     def close(self) -> None:
-        """Closes the files. Calling it again does nothing. After a write that failed it fails no
-        more: that was told, and what was written before it is in the write-ahead log.
+        """Closes the files. Calling it again does nothing. After a failed write it raises no
+        further error, because that was told, and the earlier writes are in the write-ahead log.
         """
         if not self._rows:
             return

@@ -1,4 +1,4 @@
-"""Whether a stored view holds all that was stored, looked at whenever one is opened."""
+"""The check that a stored view holds all of its rows, made whenever one is opened."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from anabranch.projections.store import Family, Store, new_batch
 
 
 def verified_meta(store: Store, path: Path, loaded: Meta | None = None) -> Meta:
-    """The place of what is stored, all of which must be there.
+    """The place of the stored rows, all of which must be there.
 
-    `loaded`: what was loaded and looked at just now. A view of another release, which took digest
-    and sums over its own schemas, gets those of this one. Raises ViewDamagedError.
+    `loaded`: the meta of a load that was checked just now. A view of another release, which took
+    digest and sums over its own schemas, gets those of this one. Raises ViewDamagedError.
     """
     meta = read_meta(store, path)
     if meta == loaded:

@@ -1,7 +1,7 @@
 """The log folded into RocksDB: a replica that outlives its process.
 
 A batch of entries, the index updates, the digest, the counts and the next offset go into one write
-batch, so a view is always exactly at some offset: a crash loses at most the last batches, which are
+batch. So a view is always exactly at some offset. A crash loses at most the last batches, which are
 folded again. Within a batch a key is hashed, encoded and put once, in its last state.
 """
 
@@ -43,7 +43,7 @@ from anabranch.projections.verified import verified_meta
 
 Listener = Callable[[tuple[Change, ...]], None]
 
-_CHANGES_MAX: Final = 10_000  # keys after which a batch is written: whoever folds must not stop
+_CHANGES_MAX: Final = 10_000  # keys after which a batch is written: folding must not stop
 _FORGET_MAX: Final = 10_000  # keys looked at when a horizon is reached
 _FORGET_SOME: Final = 500  # and with each batch after that, until all are forgotten
 
@@ -55,12 +55,12 @@ def _weight(key: str, name: bytes, entity: Entity) -> tuple[int, int]:
 
 class View(StoredState):
     """`core.replica.Replica` on RocksDB, with the fold. Called from one thread, but for `freeze`'s
-    result. After an error of a write it refuses to go on: what is in memory may be ahead of it.
+    result. After an error of a write it refuses to go on, because memory may be ahead of the store.
     """
 
     def __init__(self, folder: ViewFolder) -> None:
         self._folder = folder
-        self.strays: tuple[str, ...] = ()  # what the snapshot held that is no state, in words
+        self.strays: tuple[str, ...] = ()  # the snapshot's rows that are no state, in words
         self._listeners: list[Listener] = []
         self._failed = False
         self._loaded: Meta | None = None
@@ -78,7 +78,7 @@ class View(StoredState):
 
     @staticmethod
     def put_aside(path: Path) -> Path:
-        """Keeps a damaged view, which nobody has open, beside its folder. Returns where."""
+        """Keeps a damaged view, which no process has open, beside its folder; returns its path."""
         folder = ViewFolder(path)
         try:
             return folder.put_aside()
@@ -99,7 +99,7 @@ class View(StoredState):
         self._counts = dict(meta.counts)
         self._log_id = meta.log_id
         self._sums = meta.sums
-        # Where to go on to forget what is clean: an earlier process may not have got to the end.
+        # The place to go on forgetting clean keys: an earlier process may not have reached the end.
         self._forget_from: bytes | None = b"" if meta.horizon >= 0 else None
         self._forget_again = False
 
@@ -148,7 +148,7 @@ class View(StoredState):
 
     @property
     def log_id(self) -> str:
-        """Kafka's id of the topic that was folded; "" when the view was not told yet."""
+        """Kafka's id of the topic that was folded; "" if the view was not told yet."""
         return self._log_id
 
     def belong_to(self, log_id: str, log: str) -> None:
@@ -168,17 +168,17 @@ class View(StoredState):
     def read_batch(self, entries: Sequence[Entry]) -> list[Folded]:
         """Folds entries in order and returns once they are stored. Gaps are allowed.
 
-        After an entry with which many keys have changed it leaves the rest: whoever gives it the
-        entries from `next_offset` on, until there are none, can do something else in between.
-        Entries that were folded already are left out, so a repeated delivery changes nothing.
-        Raises ViewError or NewerSchemaError with nothing of the batch stored, after which the view
-        must be opened again.
+        After an entry that changed many keys it leaves the rest. A caller that gives it the entries
+        from `next_offset` on, until there are none, can do something else in between. Entries that
+        were folded already are left out, so a repeated delivery changes nothing. Raises ViewError
+        or NewerSchemaError with nothing of the batch stored, after which the view must be opened
+        again.
         """
         self._check()
         folded: list[Folded] = []
         touched: dict[str, int] = {}
         next_offset = self._next_offset
-        # Until the write, memory is ahead of the store: whatever goes wrong, the view is done for.
+        # Until the write, memory is ahead of the store: any error ends the view.
         self._failed = True
         for entry in entries:
             offset = entry.offset
@@ -328,9 +328,9 @@ class View(StoredState):
     # --- listeners ----------------------------------------------------------------------
 
     def subscribe(self, listener: Listener) -> None:
-        """Calls `listener` after each batch that changed something, once the batch is stored, with
-        every changed key and what it holds now (None: gone). After a bulk load it gets an empty
-        tuple: anything may have changed.
+        """Calls `listener` after each batch that changed something, once the batch is stored. The
+        listener gets every changed key with its present entity (None: gone). After a bulk load it
+        gets an empty tuple: anything may have changed.
         """
         self._listeners.append(listener)
 
@@ -347,17 +347,17 @@ class View(StoredState):
     def load_snapshot(self, batches: Iterable[Batch], horizon: Callable[[], Horizon]) -> None:
         """Replaces everything by a snapshot; a later pair of a key replaces an earlier one.
 
-        `horizon` is asked after the last batch. What is stored must be what the horizon's writer
-        had; a stranger's rows, which are no state, are left out and named in `strays`. A crash in
-        the middle leaves the view as it was. Raises ViewError, also when the snapshot is older than
-        the view.
+        `horizon` is asked after the last batch. The stored state must be the one that the horizon's
+        writer had. A stranger's rows, which are no state, are left out and named in `strays`. A
+        crash in the middle leaves the view as it was. Raises ViewError, also if the snapshot is
+        older than the view.
         """
         self._check()
         loaded = bulk_load(self._folder, batches, horizon, self._meta())
         self._store.close()
         self._failed = True
         self._folder.replace()
-        self._loaded = loaded.meta  # what has just been looked at needs no second look
+        self._loaded = loaded.meta  # a state just checked needs no second look
         self._attach(Store(self._folder.current))
         self._loaded = None
         self._failed = False
@@ -368,7 +368,7 @@ class View(StoredState):
         self._tell(())
 
     def freeze(self) -> FrozenView:
-        """The state at this offset: what has changed since the horizon. Any thread may read it."""
+        """The state at this offset: the changes since the horizon. Any thread may read it."""
         return FrozenView(
             self._store,
             self._horizon,
@@ -379,9 +379,9 @@ class View(StoredState):
         )
 
     def horizon_reached(self, next_offset: int) -> None:
-        """A snapshot that stands for this offset is committed: what it holds is clean again.
+        """A snapshot that stands for this offset is committed: its keys are clean again.
 
-        An older horizon than the one known changes nothing. Raises ViewOffsetError for a horizon
+        An older horizon than the known one changes nothing. Raises ViewOffsetError for a horizon
         that this view has not reached itself.
         """
         self._check()
@@ -399,7 +399,7 @@ class View(StoredState):
         self._forget(_FORGET_MAX)
 
     def _forget(self, limit: int) -> None:
-        """Removes keys that are clean, some at a time: nobody is told of them any more anyway."""
+        """Removes keys that are clean, some at a time; no reader is told of them any more."""
         if self._forget_from is None:
             return
         rows = self._store.slice(Family.CHANGED, self._forget_from, limit)

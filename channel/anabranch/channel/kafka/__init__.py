@@ -1,1 +1,3 @@
-"""Kafka itself: how clients reach it and wait for it, its ACLs, and the cluster's own topics."""
+"""Kafka itself: clients' ways to reach it and wait for it, its ACLs, and the cluster's own
+topics.
+"""

@@ -1,6 +1,6 @@
-"""Kafka's ACLs: what it has, and how that is changed. Blocking calls, all idempotent.
+"""Kafka's ACLs, and changes of them. Blocking calls, all idempotent.
 
-What Kafka refuses for good is a KafkaRefusedError with the remedy; everything else is tried again
+A final refusal by Kafka is a KafkaRefusedError with the remedy. Any other failure is tried again
 until the deadline, and then is a KafkaUnreachableError.
 """
 
@@ -26,7 +26,7 @@ from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.deadline import Deadline
 from anabranch.core.security.acls import Acl, AclDifference, AclResource
 
-# What a node's principal needs of what begins with `topicPrefix`; docs/topics.md says the same.
+# A node's rights on everything that begins with `topicPrefix`; docs/topics.md says the same.
 NODE_RIGHTS: Final[Mapping[AclResource, tuple[str, ...]]] = {
     AclResource.TOPIC: (
         *("CREATE", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"),
@@ -40,7 +40,7 @@ RACK_RIGHTS: Final = ("DESCRIBE_CONFIGS",)
 # And what it needs there where it makes the ACLs of what is granted (kafkaAclsEnabled).
 CLUSTER_RIGHTS: Final = ("ALTER", "DESCRIBE")
 
-_AT_ONCE: Final = 1_000  # of one request; Kafka takes 10,000
+_AT_ONCE: Final = 1_000  # in one request; Kafka takes 10,000
 _PATTERNS: Final = (ResourcePatternType.LITERAL, ResourcePatternType.PREFIXED)
 _ALLOW: Final = AclPermissionType.ALLOW
 _RIGHTS: Final = (
@@ -90,7 +90,8 @@ class KafkaAcls:
     def carry_out(self, change: AclDifference, deadline_s: float) -> None:
         """Takes away and adds, in the order that the change wants.
 
-        What fails keeps nothing else from being done; the first failure is raised in the end.
+        A failure does not keep the other steps from being done; the first failure is raised in the
+        end.
         """
         failed: list[Exception] = []
         with self._changing:
@@ -160,12 +161,12 @@ class KafkaAcls:
 
     def _deadline(self, seconds: float) -> Deadline:
         def refresh() -> None:
-            self._admin.poll(0)  # whether it is not let in, it only says when it is asked
+            self._admin.poll(0)  # it only says when asked that it is not let in
 
         return Deadline(self._connection, seconds, refresh)
 
 
-_ANY: Final[Any] = None  # which the types of the filter do not know
+_ANY: Final[Any] = None  # the types of the filter do not know it
 
 
 def _acl(kind: AclResource, found: AclBinding) -> Acl:

@@ -1,8 +1,8 @@
-"""Which brokers a Kafka has now, and in which racks they are.
+"""Kafka's present brokers, and their racks.
 
-Tried and dropped: the administrator's `describe_cluster`. Where Kafka names no broker, as one of a
-single broker does that was too slow for its controller, an assertion of librdkafka 2.16 ends the
-process.
+Tried and dropped: the administrator's `describe_cluster`. If Kafka names no broker, an assertion of
+librdkafka 2.16 ends the process. A Kafka of a single broker that was too slow for its controller
+names none.
 """
 
 from __future__ import annotations
@@ -22,30 +22,31 @@ _log = structlog.get_logger()
 
 
 def living(admin: AdminClient, name: str, timeout_s: float) -> dict[int, tuple[str, int]]:
-    """Hosts and ports of the brokers that live, by id; empty where Kafka names none.
+    """Hosts and ports of the brokers that live, by id; empty if Kafka names none.
 
-    `name`: any that a topic of ours might have: without one librdkafka asks for all topics that
-    there are, and by another one Kafka's log is filled with what we have no right to. Raises
-    KafkaException.
+    `name`: any name that a topic of ours might have. Without one librdkafka asks for all topics
+    that there are. Another name fills Kafka's log with refusals, because we have no right to it.
+    Raises KafkaException.
     """
     brokers = admin.list_topics(name, timeout=timeout_s).brokers
     return {number: (str(each.host), each.port) for number, each in brokers.items()}
 
 
 class Racks:
-    """Asks each broker which rack it is in. To be used by one thread."""
+    """Asks each broker for its rack. To be used by one thread."""
 
     def __init__(self, admin: AdminClient) -> None:
         self._admin = admin
-        self._known: dict[int, str] = {}  # who was asked last, goes last
+        self._known: dict[int, str] = {}  # the last one asked goes last
         self._warned = False
 
     def ask(self, brokers: Collection[int], timeout_s: float) -> dict[int, str]:
-        """By broker, "" for one that names none. Left out is whoever has never said it.
+        """The rack of each broker, "" for one that names none. A broker that has never said it is
+        left out.
 
-        Asks those that are new, and one of the others in turn: a broker tells all of its settings,
-        and is in another rack only when it was away for a while. Needs DescribeConfigs on the
-        cluster; without it, no broker is known to be in a rack.
+        Asks those that are new, and one of the others in turn. The reason is that a broker tells
+        all of its settings, and is in another rack only after an absence. Needs DescribeConfigs on
+        the cluster; without it, no broker is known to be in a rack.
         """
         self._known = {each: rack for each, rack in self._known.items() if each in brokers}
         asked = [*(set(brokers) - self._known.keys()), *list(self._known)[:1]]

@@ -1,7 +1,7 @@
-"""How clients of Kafka are made: where it is, how to be let in, and how patient to be.
+"""The making of Kafka clients: Kafka's address, the credentials for it, and the patience with it.
 
-The defaults of librdkafka are made for throughput over unreliable networks; what a node needs is a
-short way there and back, a quick return after an outage, and an answer within seconds.
+The defaults of librdkafka are made for throughput over unreliable networks. A node needs a short
+way there and back, a quick return after an outage, and an answer within seconds.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _COMMON: Final[Mapping[str, Any]] = {
     "reconnect.backoff.max.ms": 500,  # Kafka is back for us half a second after it is back
     "retry.backoff.ms": 20,
     "retry.backoff.max.ms": 500,
-    # By default 300 s, for which a client may not notice that a partition has another leader.
+    # The default is 300 s, for which a client may not notice that a partition has another leader.
     "topic.metadata.refresh.interval.ms": 20_000,
     "log_level": 4,  # warnings
-    # By librdkafka's default a producer, and every Kafka by its own, makes a topic that is missing:
-    # what Anabranch has deleted would come back, with other settings, and take appends.
+    # The defaults of librdkafka's producer and of every Kafka make a missing topic: one that
+    # Anabranch has deleted would come back, with other settings, and take appends.
     "allow.auto.create.topics": False,
-    # What Kafka may ask clients to tell it of themselves (KIP-714): librdkafka keeps a histogram of
-    # each figure for each broker, asked or not, which are up to 0.4 MB of each client.
+    # Kafka may ask clients for metrics (KIP-714). librdkafka keeps a histogram of each figure for
+    # each broker, asked or not, which are up to 0.4 MB of each client.
     "enable.metrics.push": False,
 }
 # Else a question to a broker of Kafka that is away keeps two threads busy with nothing but waking
@@ -66,8 +66,8 @@ _CONSUMER: Final[Mapping[str, Any]] = {
     "fetch.queue.backoff.ms": 1,  # default 1000: pauses of a second whenever the queue is full
     "fetch.error.backoff.ms": 50,
 }
-# What our consumers hear where they have no right to that group: librdkafka asks who coordinates
-# it all the same, and nothing depends on the answer.
+# Our consumers hear this without a right to that group: librdkafka asks for its coordinator all
+# the same, and nothing depends on the answer.
 NO_GROUP: Final = KafkaError.GROUP_AUTHORIZATION_FAILED
 # Said of an outage or of a topic just made; they go away by themselves or time will tell.
 _PASSING: Final = frozenset(
@@ -83,17 +83,17 @@ _PASSING: Final = frozenset(
         NO_GROUP,
     }
 )
-# Of librdkafka's own time for an administrator's request to a group's coordinator, the most that it
-# takes: where that is over before the coordinator is found, finding it ends the process (librdkafka
-# 2.16, its issue 4605). Whoever asks stops waiting by himself, and ends the client.
+# librdkafka's longest own time for an administrator's request to a group's coordinator. If the
+# time is over before the coordinator is found, finding it ends the process (librdkafka 2.16, its
+# issue 4605). The caller stops waiting by itself, and ends the client.
 COORDINATOR_S: Final = 3_600.0
 _PRODUCER: Final[Mapping[str, Any]] = {
     "acks": "all",
     "enable.idempotence": True,
     "linger.ms": 0,
 }
-# How long whoever starts, a node or a command, waits for an answer of Kafka, which may be just
-# starting too, or load what a coordinator must know first. Its own tools wait for 60 s.
+# A starting node or command waits for so long for an answer of Kafka. Kafka may be just starting
+# too, or load a coordinator's data first. Its own tools wait for 60 s.
 KAFKA_S_MAX: Final = 30.0
 _STATISTICS_MS: Final = 10_000
 _UNREACHABLE: Final = frozenset(
@@ -124,7 +124,7 @@ _log.addFilter(LibrdkafkaLogFilter())
 _log.addHandler(logging.NullHandler())  # without a handler of its own Python would print to stderr
 
 
-# What the system says when no more can be opened, by this process or at all.
+# The system's words when no more can be opened, by this process or at all.
 _NO_DESCRIPTOR: Final = (os.strerror(errno.EMFILE), os.strerror(errno.ENFILE))
 
 
@@ -153,16 +153,16 @@ class _Broker(msgspec.Struct):
 
 
 class _Statistics(msgspec.Struct):
-    name: str  # of the client, such as 127.0.0.1:8080#consumer-3
+    name: str  # the client's name, such as 127.0.0.1:8080#consumer-3
     brokers: dict[str, _Broker]
 
 
 class Refusals:
-    """Why Kafka did not let clients in, or could not even be asked, as they noticed while they were
-    polled.
+    """The reasons why Kafka did not let clients in, or was out of reach. Clients notice them while
+    they are polled.
 
-    To librdkafka that is one more reason to connect again, so whoever waits for an answer only sees
-    that none comes.
+    A refusal is one more reason for librdkafka to connect again. So a caller that waits for an
+    answer only sees that none comes.
     """
 
     def __init__(self) -> None:
@@ -173,18 +173,19 @@ class Refusals:
         self._forgotten: BrokersForgottenError | None = None
 
     def note(self, error: KafkaError) -> None:
-        """An error of a client, of whatever kind."""
+        """Notes a client's error of any kind."""
         if error.code() in _REFUSED:
             self._said, self._at = error.str(), time.monotonic()
         elif any(why in error.str() for why in _NO_DESCRIPTOR):
             self._starved_at = time.monotonic()
 
     def note_brokers(self, statistics: str) -> None:
-        """The statistics of a client, which say whether it knows any broker of Kafka's.
+        """Notes the statistics of a client, which say whether it knows any broker of Kafka's.
 
-        Told once that Kafka has none, as one that ends may say, librdkafka 2.16 asks nobody any
-        more, the bootstrap servers neither (confluentinc/librdkafka, issue 5301). Seen twice in a
-        row, for it may just be on the way to another set of brokers.
+        A Kafka that ends may say that Kafka has no broker. After that librdkafka 2.16 asks none any
+        more, not even the bootstrap servers (confluentinc/librdkafka, issue 5301). Only two such
+        statistics in a row count, because the client may just be on the way to another set of
+        brokers.
         """
         client = msgspec.json.decode(statistics, type=_Statistics)
         if any(broker.source in _REAL for broker in client.brokers.values()):
@@ -201,7 +202,7 @@ class Refusals:
 
     @property
     def starved(self) -> bool:
-        """Whether no connection could be opened lately, for want of a file descriptor."""
+        """Tells whether no connection could be opened lately, for want of a file descriptor."""
         return time.monotonic() - self._starved_at < _REFUSED_S
 
     @property
@@ -254,12 +255,14 @@ class KafkaConnection(msgspec.Struct, frozen=True):
         return self._made(Producer, {**_PRODUCER, **told, **_dotted(settings)})
 
     def consumer(self, *, is_polled: bool = False, **settings: Any) -> Consumer:
-        """A consumer that is assigned its partitions and commits nothing; else as `producer`."""
+        """A consumer that is assigned its partitions and commits nothing; see `producer` for the
+        rest.
+        """
         told = self._statistics(is_polled)
         return self._made(Consumer, {**_CONSUMER, **told, **_dotted(settings)})
 
     def share_consumer(self, **settings: Any) -> ShareConsumer:
-        """A member of a share group, which makes no topic anyway; else as `producer`."""
+        """A member of a share group, which makes no topic anyway; see `producer` for the rest."""
         return self._made(ShareConsumer, _dotted(settings), refused="allow.auto.create.topics")
 
     def admin(self) -> AdminClient:
@@ -321,8 +324,8 @@ class KafkaConnection(msgspec.Struct, frozen=True):
 class ProducerHealth:
     """Notes the error after which an idempotent producer refuses everything for ever.
 
-    librdkafka raises it when it cannot tell any more what was appended, as after a log that was
-    truncated behind its back; only another producer helps.
+    librdkafka raises it if it can no longer tell which records were appended, such as after a log
+    that was truncated behind its back. Only another producer helps.
     """
 
     def __init__(self, topic: str) -> None:
@@ -330,7 +333,7 @@ class ProducerHealth:
         self._lost: ProducerLostError | None = None
 
     def note(self, error: KafkaError) -> None:
-        """An error of the producer, of whatever kind."""
+        """Notes a producer's error of any kind."""
         if self._lost is None and (error.fatal() or error.code() == KafkaError._FATAL):
             self._lost = ProducerLostError(self._topic, error.str())
 
@@ -341,7 +344,7 @@ class ProducerHealth:
 
 
 def is_passing(error: KafkaError) -> bool:
-    """Whether a reader had better wait than give up."""
+    """Tells whether a reader had better wait than give up."""
     return error.retriable() or error.code() in _PASSING
 
 

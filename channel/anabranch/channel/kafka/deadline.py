@@ -1,4 +1,4 @@
-"""Waiting for Kafka's answers until one deadline, and telling what to try again from what not."""
+"""Waits for Kafka's answers until one deadline, and tells final errors from passing ones."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ _OTHERS: Final = frozenset(
 
 
 class Deadline:
-    """One deadline for many questions. `doing` says what is lacking when it passes.
+    """One deadline for many questions. `doing` says the unfinished step when it passes.
 
-    `refresh` asks Kafka anew who leads, and is called now and then while an answer is waited for:
-    librdkafka waits for a Kafka broker that it once took for the controller also when that one is
-    gone, for minutes.
+    `refresh` asks Kafka anew for its leaders, and is called now and then during a wait for an
+    answer. librdkafka waits for minutes for a Kafka broker that it once took for the controller,
+    even if the broker is gone.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Deadline:
         return error
 
     def pause(self, doing: str) -> None:
-        """Waits before another try, a tenth of what was waited for already."""
+        """Waits before another try, a tenth of the wait so far."""
         waited_s = time.monotonic() - self._began
         pause_s = min(max(_POLL_SHARE * waited_s, _POLL_S_MIN), _POLL_S_MAX)
         time.sleep(min(pause_s, self.left_s(doing)))

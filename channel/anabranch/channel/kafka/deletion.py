@@ -1,12 +1,12 @@
-"""How records are deleted without harm.
+"""The deletion of records without harm.
 
-The administrator's `delete_records` has the fault for which nobody asks it where partitions end
-(`offsets`): where librdkafka 2.16 does not know a leader of all that it is asked for, two of its
-threads do the same work on one state. There is no other call for it. But it looks who leads at what
-its client was told last, and the fault does not show while everything has a leader there. So the
+The administrator's `delete_records` has a fault that also keeps us from asking it for the ends of
+partitions (`offsets`). If librdkafka 2.16 does not know a leader of all the partitions, two of its
+threads do the same work on one state. There is no other call for it. But it takes the leaders from
+its client's last news, and the fault does not show while everything has a leader there. So the
 client hears of the topics first, and is asked for no partition without a leader.
 
-To delete nothing, records up to offset 0, is a question as well: see `delete_nothing`.
+A deletion of nothing, of records up to offset 0, is a question as well: see `delete_nothing`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from anabranch.channel.kafka.offsets import Place
 def led(admin: AdminClient, topics: Iterable[str], timeout_s: float) -> set[Place]:
     """The partitions that have a leader, as Kafka tells this client now. Raises KafkaException."""
     found: set[Place] = set()
-    for name in topics:  # of all topics together, librdkafka would remember nothing
+    for name in topics:  # librdkafka would remember nothing of all topics together
         found |= led_of(name, admin.list_topics(name, timeout=timeout_s).topics[name])
     return found
 
@@ -38,9 +38,10 @@ def led_of(name: str, topic: TopicMetadata) -> set[Place]:
 def delete_records(
     admin: AdminClient, up_to: Mapping[Place, int], leading: set[Place], **timeouts_s: float
 ) -> dict[Place, Future[Any]]:
-    """Has each partition's records below its offset deleted; not of those that nobody leads.
+    """Has each partition's records below its offset deleted, except in partitions without a leader.
 
-    `leading`: by `led`, of the same client and just now. `timeouts_s`: as librdkafka calls them.
+    `leading`: from `led`, for the same client and just now. `timeouts_s`: librdkafka's names for
+    them.
     """
     asked = [TopicPartition(*place, at) for place, at in up_to.items() if place in leading]
     if not asked:
@@ -54,9 +55,9 @@ def delete_nothing(
 ) -> None:
     """Returns once the leader of each of the partitions has answered that nothing is deleted.
 
-    It does so when whoever had the partition's lock has given it up, and when every live follower
-    has fetched once: until then it does not know where their copies begin. `leading`: as far as it
-    is known. Raises what `Deadline` does.
+    The leader answers after the holder of the partition's lock has given it up, and every live
+    follower has fetched once. Until then the leader does not know the begins of their copies.
+    `leading`: the known ones. Raises the errors of `Deadline`.
     """
     left = set(places)
     while left:

@@ -1,13 +1,13 @@
-"""Where partitions begin and end, and what is first at a time, as their leaders say.
+"""The begins and ends of partitions, and the first offset at a time, as their leaders say.
 
-A consumer asks, which reads nothing, joins no group and commits nothing: one request goes to each
-leader for all of its partitions, under the leader's epoch, so that a former leader is not believed.
-It is told the high watermark, whatever transactions are open. It needs the right Describe on the
-topics alone.
+The question comes from a consumer that reads nothing, joins no group and commits nothing. One
+request goes to each leader for all of its partitions, under the leader's epoch, so that a former
+leader is not believed. The consumer is told the high watermark, whatever transactions are open. It
+needs the right Describe on the topics alone.
 
-Tried and dropped: the administrator's `list_offsets`. Where it does not know a leader yet, two
-threads of librdkafka 2.16 do the same work on one state, and one of them takes away what the other
-still uses: the process ends. And asking for watermarks, which takes two requests for a partition.
+Tried and dropped: the administrator's `list_offsets`. If it does not know a leader yet, two threads
+of librdkafka 2.16 do the same work on one state. One of them takes away the other's data, and the
+process ends. Also dropped: asking for watermarks, which takes two requests for a partition.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ LATEST: Final = OFFSET_END
 # Else Kafka tells a consumer where the first open transaction begins, for an end.
 ASKING: Final[Mapping[str, Any]] = {"isolation_level": "read_uncommitted"}
 _AT_ONCE: Final = 2_000  # partitions of one request
-_FIRST_SHARE: Final = 0.5  # of the time, for all leaders together
-_LEARNED_SINGLY: Final = 20  # topics; of more, it is quicker to ask for all that there are
+_FIRST_SHARE: Final = 0.5  # a share of the time, for all leaders together
+_LEARNED_SINGLY: Final = 20  # topics; for more, it is quicker to ask for all that there are
 _LEADERS_AT_ONCE: Final = 32
 _CLOSE_S: Final = 2.0
 _NO_LEADER: Final = -1
-_NONE_LED: Final = KafkaError._UNKNOWN_PARTITION  # or none there: of a request as a whole
+_NONE_LED: Final = KafkaError._UNKNOWN_PARTITION  # or none there: the error of a whole request
 
 
 class PartitionOffset(msgspec.Struct, frozen=True, gc=False):
-    """`offset`: -1 where there is none of that time; `leader_epoch`: -1 where it is not known."""
+    """`offset`: -1 if there is none of that time; `leader_epoch`: -1 if it is not known."""
 
     offset: int
     leader_epoch: int = -1
@@ -57,25 +57,28 @@ Answers = dict[Place, PartitionOffset | KafkaError]
 class PartitionOffsets:
     """Asks Kafka. To be used by one thread, but for `soon`, which has one of its own.
 
-    `consumer`: one that is `ASKING` and reads nothing while it is asked; by default one is made.
+    `consumer`: one that is `ASKING` and reads nothing while it is asked; without one, the class
+    makes it.
     """
 
     def __init__(self, connection: KafkaConnection, consumer: Consumer | None = None) -> None:
         self._consumer: Consumer = consumer or connection.consumer(**ASKING)
         self._thread = ThreadPoolExecutor(1, "offsets")
-        self._untold: frozenset[str] = frozenset()  # topics of which not all was told last
-        self._apart = False  # whether a leader kept the others' answers back last
+        self._untold: frozenset[str] = frozenset()  # topics that were not fully told last
+        self._apart = False  # True if a leader last kept the others' answers back
 
     def close(self) -> None:
-        """Ends the consumer, once what is under way is over, and the thread."""
+        """Ends the consumer, once its open requests are over, and the thread."""
         self._thread.shutdown(cancel_futures=True)
         close_consumer(self._consumer, _CLOSE_S)
 
     def ask(self, places: Iterable[Place], at: int, timeout_s: float) -> Answers:
-        """What each partition's leader says of `at`, a time, EARLIEST or LATEST, or why not.
+        """Each partition's answer from its leader about `at`, a time, EARLIEST or LATEST, or its
+        error.
 
-        What one leader does not answer in time keeps the others' answers back. Nothing is tried
-        again, but whom it was not told of, librdkafka has to find anew before the next question.
+        A leader that does not answer in time keeps the others' answers back. Nothing is tried
+        again. But librdkafka has to find the leader of an unanswered partition anew before the next
+        question.
         """
         asked, deadline = list(places), time.monotonic() + timeout_s
         self._prepare(asked, deadline)
@@ -85,11 +88,11 @@ class PartitionOffsets:
         return self._noted(found)
 
     def soon(self, places: Iterable[Place], at: int, timeout_s: float) -> Future[Answers]:
-        """As `ask`, in a thread. Whoever calls this calls none of the others."""
+        """Calls `ask` in a thread. A caller of this calls none of the others."""
         return self._thread.submit(self.ask, list(places), at, timeout_s)
 
     def ask_each(self, places: Iterable[Place], at: int, timeout_s: float) -> Answers:
-        """As `ask`, but what one leader does not answer keeps nobody else's answer back."""
+        """Asks like `ask`, but a silent leader keeps no other answer back."""
         asked, deadline = list(places), time.monotonic() + timeout_s
         self._prepare(asked, deadline)
         found: Answers = {}
@@ -122,8 +125,9 @@ class PartitionOffsets:
         return found
 
     def _prepare(self, places: Sequence[Place], deadline: float) -> None:
-        """Notes what the client has heard, as that it is not let in, and has it find anew what was
-        not told last: what it once heard to be not there, or to be led by whom, it believes.
+        """Notes the client's news, such as that it is not let in. Has the client find anew the
+        topics that it was not fully told last, because it believes its old news of topics and
+        leaders.
         """
         self._consumer.poll(0)
         untold = self._untold.intersection(topic for topic, _ in places)
@@ -139,7 +143,7 @@ class PartitionOffsets:
 def _ask(
     consumer: Consumer, places: Sequence[Place], at: int, deadline: float
 ) -> tuple[Answers, KafkaError | None]:
-    """What is told until a request fails as a whole, and the error of that."""
+    """The answers until a request fails as a whole, and the error of that."""
     found: Answers = {}
     for start in range(0, len(places), _AT_ONCE):
         some = places[start : start + _AT_ONCE]
@@ -187,9 +191,9 @@ def _leaders(
 def _known(
     consumer: Consumer, topics: Collection[str], deadline: float
 ) -> Mapping[str, Mapping[int, int] | KafkaError]:
-    """The leader of each partition, by topic, as Kafka says now, or what is wrong with the topic.
+    """The leader of each partition, by topic, as Kafka says now, or the topic's error.
 
-    Whoever asks for offsets afterwards goes by it.
+    Later questions for offsets go by it.
     """
     found: dict[str, Mapping[int, int] | KafkaError] = {}
     single = len(topics) <= _LEARNED_SINGLY

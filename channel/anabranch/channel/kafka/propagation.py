@@ -24,10 +24,10 @@ def await_known(
     deadline: Deadline,
     doing: str,
 ) -> None:
-    """Returns once `known` holds of what each broker says of the settings of each of `asked`.
+    """Returns once `known` holds for each broker's answer about the settings of each of `asked`.
 
-    `brokers`: who has to know, None while that cannot be told. One that is gone is soon not named.
-    Raises KafkaUnreachableError, KafkaRefusedError.
+    `brokers`: the brokers that have to know, None while that cannot be told. A broker that is gone
+    is soon not named. Raises KafkaUnreachableError, KafkaRefusedError.
     """
     knowing: set[int] = set()
     while True:
@@ -47,7 +47,7 @@ def await_known(
 
 
 def values_of(settings: Mapping[str, ConfigEntry]) -> dict[str, str]:
-    """As librdkafka tells settings, without all that it says beside."""
+    """The settings' values as texts, without librdkafka's other facts about them."""
     return {name: str(entry.value) for name, entry in settings.items()}
 
 

@@ -1,6 +1,6 @@
-"""The topics of a cluster: their names, how they are made, and whether they are sound.
+"""The topics of a cluster: their names, their making, and the check that they are sound.
 
-A topic with wrong settings is never mended silently: somebody made it so, and what it lacks may
+A topic with wrong settings is never mended silently, because somebody made it so, and records may
 have been lost already. The error names the topic, the setting and the remedy.
 """
 
@@ -35,7 +35,7 @@ _T = TypeVar("_T")
 
 _PREFIX: Final = re.compile(r"[-._A-Za-z0-9]{1,200}")
 _POLL_S: Final = 0.05
-RECORD_BYTES_MAX: Final = 8 << 20  # of a record or state; a topic of 65,536 segments takes 3 MB
+RECORD_BYTES_MAX: Final = 8 << 20  # for a record or state; a topic of 65,536 segments takes 3 MB
 _AT_LEAST: Final = ("max.message.bytes",)  # settings that may be higher than asked for
 _KAFKA_OLDEST: Final = (4, 0)
 # Kafka 4 no longer has this setting; before, it tells which release the brokers speak as.
@@ -94,20 +94,20 @@ class Topics(msgspec.Struct, frozen=True):
 
 
 class TopicSettings(msgspec.Struct, frozen=True):
-    """What a cluster's operator decides about the topics."""
+    """A cluster operator's settings of the topics."""
 
     replication_factor: int = 1
     min_insync_replicas: int = 1
 
 
 class _Wanted(msgspec.Struct, frozen=True):
-    """How a topic is made: `must` is checked on a topic that exists, `may` is not."""
+    """The settings of a new topic: `must` is checked on a topic that exists, `may` is not."""
 
     must: Mapping[str, str]
     may: Mapping[str, str]
 
 
-# A load that does not change is written once: what is older than this is of no use even so.
+# A load that does not change is written once: a record older than this is of no use even so.
 _LOAD_KEPT_MS: Final = 7 * 86_400_000
 _COMPACT: Final = {"segment.bytes": "67108864", "min.cleanable.dirty.ratio": "0.2"}
 
@@ -161,7 +161,7 @@ def ensure_topics(
 
 
 class Inspection(msgspec.Struct, frozen=True):
-    """What a node would find: how many brokers Kafka has, sound topics, and those it would make."""
+    """A node's findings: the number of Kafka's brokers, sound topics, and those it would make."""
 
     brokers: int
     sound: list[str]
@@ -270,7 +270,7 @@ class _Keeper:
         return left
 
     def _unreachable(self, doing: str) -> KafkaUnreachableError:
-        self._admin.poll(0)  # whether it is not let in, it only says when it is asked
+        self._admin.poll(0)  # it only says when asked that it is not let in
         return self._connection.unreachable(doing)
 
     def _explained(self, error: KafkaException, doing: str) -> AnabranchError:
@@ -304,9 +304,9 @@ class _Keeper:
     def create(
         self, name: str, topic: _Wanted, settings: TopicSettings, *, only_asked: bool = False
     ) -> bool:
-        """Whether this call made the topic; False when somebody else was faster.
+        """Makes the topic; returns False if somebody else was faster.
 
-        `only_asked`: Kafka looks whether it would, and makes nothing.
+        `only_asked`: Kafka checks whether it would, and makes nothing.
         """
         new = NewTopic(
             name,

@@ -1,6 +1,6 @@
 """Segments' load on Kafka: the table of it that every node keeps, and the topic between the nodes.
 
-What is lost is written again when the load changes (`soft_state`).
+A lost record is written again when the load changes (`soft_state`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LoadChange = tuple[SegmentKey, SegmentLoad | None]  # None: it takes no messages
 
 
 class LoadTable:
-    """The newest load of each active segment, as far as it is read. To be used by one thread."""
+    """The newest load of each active segment that was read. To be used by one thread."""
 
     def __init__(self) -> None:
         self._topics: dict[str, dict[int, dict[int, SegmentLoad]]] = {}
@@ -43,7 +43,7 @@ class LoadTable:
         return self._count
 
     def segments(self, topic: str, incarnation: int) -> Mapping[int, SegmentLoad]:
-        """Returns the loads by segment id; a segment whose load nobody has written is not there."""
+        """Returns the loads by segment id; a segment without a written load is not there."""
         return self._topics.get(topic, {}).get(incarnation, {})
 
     def topics(self) -> Iterator[str]:
@@ -57,7 +57,7 @@ class LoadTable:
                 yield SegmentKey(topic, incarnation, segment_id)
 
     def take(self, changes: Iterable[LoadChange]) -> None:
-        """Returns what was read, in order."""
+        """Returns the records read, in order."""
         for place, load in changes:
             if load is None:
                 self._drop(place)

@@ -1,7 +1,8 @@
-"""`LoadProbe`: what Kafka is asked about segments' traffic: ends, sizes, groups' positions.
+"""`LoadProbe`: the questions to Kafka about segments' traffic: ends, sizes, groups' positions.
 
-Blocking calls, to be made by one thread, each with a deadline. What cannot be told now is left out
-of the answer: whoever asks, asks again. One request goes to each Kafka broker for many partitions.
+Blocking calls, to be made by one thread, each with a deadline. The answer leaves out anything that
+Kafka cannot tell now, because the caller asks again. One request goes to each Kafka broker for many
+partitions.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class LoadProbe:
             close_consumer(consumer, _CLOSE_S)
 
     def ends(self, topics: Iterable[SegmentTopic], timeout_s: float) -> dict[str, tuple[int, ...]]:
-        """Asks each partition's end offset, of the topics that Kafka tells all of."""
+        """Asks each partition's end offset; leaves out topics that Kafka does not tell in full."""
         asked = list(topics)
         places = [(topic.name, number) for topic in asked for number in range(topic.partitions)]
         told = self._offsets.ask_each(places, LATEST, timeout_s)
@@ -83,8 +84,8 @@ class LoadProbe:
     def sizes(self, ends: Mapping[str, Sequence[int]], timeout_s: float) -> dict[str, float]:
         """The average size of the newest messages' values in each topic, in bytes.
 
-        `ends`: the partitions' end offsets. Of a topic whose newest messages cannot be read in time
-        there is nothing.
+        `ends`: the partitions' end offsets. The answer lacks a topic whose newest messages cannot
+        be read in time.
         """
         deadline = time.monotonic() + timeout_s
         busiest = {topic: max(range(len(e)), key=e.__getitem__) for topic, e in ends.items() if e}

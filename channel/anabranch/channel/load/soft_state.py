@@ -1,10 +1,11 @@
-"""`SoftStateTopic`: a compacted topic between the nodes, of what may be lost and written again.
+"""`SoftStateTopic`: a compacted topic between the nodes, for state that may be lost and written
+again.
 
-A record that is lost is written again when what it says changes, one of a later release's schema
-is passed over, and what Kafka does not take now waits, the newest of each key only. A reader begins
-at the first record, so what was read whole has the newest of every key. That much is read as fast
-as Kafka gives it; what comes later may be half a second old, so that many nodes' records, written
-one by one, come together: a fetch for each took ten times what they do to a reader.
+A lost record is written again when its content changes, and one of a later release's schema is
+passed over. A record that Kafka does not take now waits, the newest of each key only. A reader
+begins at the first record, so after a whole read it has the newest of every key. It reads that much
+as fast as Kafka gives it. Later records may be half a second old, so that many nodes' records,
+written one by one, come together: a fetch for each took ten times the reader's work on the records.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from anabranch.channel.passed_over import PassedOver
 
 Header = tuple[str, str | bytes | None]
 
-_V = TypeVar("_V")  # what is written
-_C = TypeVar("_C")  # what is read
+_V = TypeVar("_V")  # the written type
+_C = TypeVar("_C")  # the type that readers get
 
 _BATCH_MAX: Final = 2_000
 _IN_FLIGHT_MAX: Final = 1_000
@@ -42,7 +43,7 @@ _CLOSE_S_MAX: Final = 1.0
 _LOOK_S: Final = 0.1
 # Kafka answers at once; a first read ends with one fetch that finds nothing, and waits so long.
 _AT_FIRST: Final = {"fetch_min_bytes": 1, "fetch_wait_max_ms": 10}
-# Kafka waits for more: what a heartbeat's interval is by default is no age for a load.
+# Kafka waits for more: a heartbeat's default interval is no age for a load.
 _AFTERWARDS: Final = {"fetch_min_bytes": 65_536, "fetch_wait_max_ms": 500}
 _log = structlog.get_logger()
 
@@ -51,21 +52,21 @@ class SoftStateTopic(ABC, Generic[_V, _C]):
     """Reads everybody's records, and writes this node's. `write_keys` is for any thread, `poll` for
     one.
 
-    `event`: the first word of what is logged of it. `follows`: whether it is read; it may be turned
-    on, which reads all from the beginning, and off. Each takes effect at the next `poll`.
+    `event`: the first word of its log lines. `follows`: True if it is read. It may be turned on,
+    which reads all from the beginning, and off. Each takes effect at the next `poll`.
     """
 
     def __init__(
         self, connection: KafkaConnection, topic: str, event: str, *, follows: bool = True
     ) -> None:
         self.follows = follows
-        self.is_whole = False  # whether all that there was has been read once
+        self.is_whole = False  # True once all that there was has been read
         self.written = 0
         self._topic = topic
         self._event = event
         self._passed_over = PassedOver(f"{event}.newer")  # records, those with a strange key too
-        self._refusals: list[str] = []  # why records were not written, since it was told last
-        self._lock = threading.Lock()  # of the two below
+        self._refusals: list[str] = []  # reasons of failed writes, since the last report
+        self._lock = threading.Lock()  # guards the two below
         self._waiting: dict[str, _V | None] = {}
         self._under_way: set[str] = set()  # one of a key at a time, so that the newest is the last
         self._producer = connection.producer(
@@ -81,7 +82,9 @@ class SoftStateTopic(ABC, Generic[_V, _C]):
 
     @property
     def unreadable(self) -> int:
-        """Returns how many records were passed over: of no known schema, or with a strange key."""
+        """Returns the number of records passed over: they had an unknown schema, or a
+        strange key.
+        """
         return self._passed_over.count
 
     @property
@@ -122,7 +125,8 @@ class SoftStateTopic(ABC, Generic[_V, _C]):
         return changes
 
     def read_whole(self, timeout_s: float) -> list[_C]:
-        """All that there is, before anybody polls; fewer where `is_whole` does not hold in time.
+        """All records, for a caller before the first `poll`; fewer if `is_whole` does not hold in
+        time.
 
         Raises KafkaRefusedError.
         """
@@ -145,7 +149,7 @@ class SoftStateTopic(ABC, Generic[_V, _C]):
 
     @abstractmethod
     def _decoded(self, key: str, value: bytes | None, written_ms: int) -> _C | None:
-        """What a record says; None for one with a strange key.
+        """The content of a record; None for one with a strange key.
 
         Raises UnreadableError or NewerSchemaError.
         """
@@ -160,7 +164,7 @@ class SoftStateTopic(ABC, Generic[_V, _C]):
             self._follow_no_more()
 
     def _follow_from(self, offset: int, patience: Mapping[str, int]) -> None:
-        """How patient a consumer is cannot be changed, so another one takes over."""
+        """Another consumer takes over, because a consumer's patience cannot be changed."""
         self._follow_no_more()
         self._next_offset = offset
         self._consumer = self._connection.consumer(
@@ -241,5 +245,5 @@ class SoftStateTopic(ABC, Generic[_V, _C]):
 
 
 def _offset(message: Message) -> int:
-    """Where it is, or where the end is that it tells of."""
+    """The message's offset, or that of the end that it tells."""
     return cast(int, message.offset())  # None is that of a message that is yet to be sent

@@ -1,1 +1,1 @@
-"""The log in Kafka: its entries, how they are appended and read, and where it ends."""
+"""The log in Kafka: its entries, appends and reads of them, and its end."""

@@ -1,6 +1,6 @@
-"""Where the log ends now, asked of Kafka over a connection of its own.
+"""The present end of the log, asked of Kafka over a connection of its own.
 
-Kafka answers a connection's requests in order, so a question beside the reader's would wait for as
+Kafka answers a connection's requests in order. A question beside the reader's would thus wait as
 long as the reader's request does for new records.
 """
 
@@ -29,7 +29,7 @@ class KafkaLogEnd:
         self._offsets = PartitionOffsets(connection)
 
     def close(self) -> None:
-        """Ends the client, once what is under way is over."""
+        """Ends the client, once its open requests are over."""
         self._offsets.close()
 
     async def ask(self) -> int:

@@ -49,8 +49,8 @@ _NEVER_APPENDED: Final = frozenset(
 class KafkaLogWriter:
     """A LogWriter on one topic. `append` is for any thread, `serve` for one.
 
-    Without `report_success`, `on_done` is told of failures only: who reads its records back in the
-    log saves a thread's waking up for each.
+    Without `report_success`, `on_done` hears of failures only. A writer that reads its records back
+    in the log thus saves a thread's waking up for each.
     """
 
     def __init__(
@@ -101,17 +101,17 @@ class KafkaLogWriter:
         return count
 
     def close(self, timeout_s: float = _CLOSE_S_MAX) -> None:
-        """Waits for what is in flight, up to the time-out; the rest is reported as unknown."""
+        """Waits for the records in flight, up to the time-out; the rest is reported as unknown."""
         if self._producer.flush(timeout_s):
             self._producer.purge()
             self._producer.flush(timeout_s)
 
 
 def append_error(error: KafkaError) -> AppendError:
-    """Whether the record is certainly not in the log, or nobody knows.
+    """Returns AppendFailedError if the record is certainly not in the log, else AppendUnknownError.
 
-    A refusal says nothing about an earlier attempt of the same append whose answer was lost, so
-    only what every attempt would have met the same way is certain.
+    A refusal says nothing about an earlier attempt of the same append whose answer was lost. So
+    only an error that every attempt would have met the same way is certain.
     """
     if error.code() in _NEVER_APPENDED:
         return AppendFailedError(error.str())
@@ -121,9 +121,9 @@ def append_error(error: KafkaError) -> AppendError:
 class KafkaLogReader:
     """A LogReader on one topic's only partition.
 
-    `passed_over`: offsets of records whose word that they are of a newer release is not heard.
-    `to_end`: `next_offset` also passes what lies before the end and is no record, such as the marks
-    of transactions: whoever reads up to an end must know.
+    `passed_over`: offsets of records whose claim of a newer release is ignored. `to_end`:
+    `next_offset` also passes entries before the end that are no records, such as the marks of
+    transactions. A reader up to an end must know that.
 
     Raises LogTrimmedError or LogLostError unless the log goes on from `next_offset`, or
     KafkaUnreachableError.
@@ -203,7 +203,7 @@ class KafkaLogReader:
             raise KafkaRefusedError(f"{self._topic} cannot be read: {error.str()}")
 
     def _is_back(self, timeout_s: float) -> bool:
-        """Whether the log, which seemed not to hold the next offset, was found to hold it."""
+        """Tells whether the log, which seemed not to hold the next offset, was found to hold it."""
         try:
             check_holds(self._topic, self._next_offset, *self.offsets(timeout_s))
         except KafkaUnreachableError:

@@ -1,8 +1,8 @@
 """Kafka's side of a scalable topic: the topics of its segments, and its subscriptions' groups.
 
-Blocking calls, all idempotent, each with a deadline, to be made by one thread. What Kafka refuses
-for good is a KafkaRefusedError that names the topic and the remedy; everything else is tried again
-until the deadline, and then is a KafkaUnreachableError. How a segment is sealed is in `sealing`.
+Blocking calls, all idempotent, each with a deadline, to be made by one thread. A final refusal by
+Kafka is a KafkaRefusedError that names the topic and the remedy. Any other failure is tried again
+until the deadline, and then is a KafkaUnreachableError. `sealing` says how a segment is sealed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from anabranch.core.placement.room import Room
 from anabranch.core.topics.findings import KafkaTopic
 from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
 
-_TOPICS_AT_ONCE: Final = 2_000  # of one request
+_TOPICS_AT_ONCE: Final = 2_000  # in one request
 # Kafka makes at most 10,000 records of one request: for each topic, each setting, each partition.
 _RECORDS_AT_ONCE: Final = 9_000
 _RECORDS_OF_TOPIC: Final = 10  # settings included
@@ -62,10 +62,10 @@ _Answers = dict[str, Any]
 
 
 class SegmentSettings(msgspec.Struct, frozen=True):
-    """What an operator decides about the Kafka topics of segments; -1: without a limit.
+    """An operator's settings for the Kafka topics of segments; -1: without a limit.
 
-    `retention_bytes`: of a partition. `oldest_ms`: older messages are refused: what is as old as
-    that may be deleted as soon as it is there.
+    `retention_bytes`: for a partition. `oldest_ms`: older messages are refused, because a message
+    of that age may be deleted as soon as it is there.
     """
 
     replication_factor: int = 1
@@ -80,7 +80,9 @@ RETENTION: Final = frozenset({"retention.ms", "retention.bytes"})
 
 
 def lived_by(settings: SegmentSettings) -> dict[str, str]:
-    """The settings of its topic without which a segment loses messages, or what they say."""
+    """The settings of its topic without which a segment loses messages, or parts of their
+    content.
+    """
     return {
         "cleanup.policy": "delete",
         **_kept(settings),
@@ -89,7 +91,7 @@ def lived_by(settings: SegmentSettings) -> dict[str, str]:
 
 
 def _kept(settings: SegmentSettings) -> dict[str, str]:
-    """Returns how long Kafka keeps messages, whoever has read them."""
+    """Returns the limits of Kafka's retention, which does not regard readers."""
     return {
         "retention.ms": str(settings.retention_ms),
         "retention.bytes": str(settings.retention_bytes),
@@ -97,7 +99,7 @@ def _kept(settings: SegmentSettings) -> dict[str, str]:
 
 
 class SegmentAdmin:
-    """Makes, seals and deletes what a controller tells it to. To be used by one thread."""
+    """Makes, seals and deletes topics for a controller. To be used by one thread."""
 
     def __init__(
         self, connection: KafkaConnection, settings: SegmentSettings, views: Views | None = None
@@ -123,10 +125,10 @@ class SegmentAdmin:
     ) -> None:
         """Makes the topics that are missing; returns when Kafka has written down that they exist.
 
-        One request makes all, or as many as Kafka takes in one. `room`: what is known of Kafka's
-        brokers, by which new partitions are placed; None leaves that to Kafka. Raises
-        SegmentExistsError for one that is there with another number of partitions, other
-        KafkaRefusedErrors, or KafkaUnreachableError.
+        One request makes all, or as many as Kafka takes in one. `room`: the known facts of Kafka's
+        brokers, which place new partitions; None leaves that to Kafka. Raises SegmentExistsError
+        for one that is there with another number of partitions, other KafkaRefusedErrors, or
+        KafkaUnreachableError.
         """
         deadline = self._deadline(deadline_s, [topic.name for topic in topics])
         for some in together(topics, _RECORDS_AT_ONCE, _RECORDS_OF_TOPIC):
@@ -143,7 +145,7 @@ class SegmentAdmin:
         """Returns whether every copy that lives follows its leader, once it does or time is over.
 
         A follower that asks for a new partition too early rests for a second (Kafka's
-        `replica.fetch.backoff.ms`), and appends with all copies wait for it.
+        `replica.fetch.backoff.ms`). Appends with all copies wait for it.
         """
         places = [(topic.name, number) for topic in topics for number in range(topic.partitions)]
         # Nothing is asked anew: the answer would wait behind the one that is awaited.
@@ -156,11 +158,11 @@ class SegmentAdmin:
         return True
 
     def start_share_groups(self, groups: Sequence[str], deadline_s: float) -> None:
-        """Lets each share group begin at the first record of whatever it consumes, and gives it
+        """Lets each share group begin at the first record of any topic it consumes. The group gets
         nothing of a transaction that is open or aborted.
 
-        Where Kafka has the settings (from 4.3), it also makes known at once who consumes a new
-        segment, which by default it collects for a second; and it discards a message only after ten
+        From 4.3 Kafka has settings for two more things. It makes known at once the consumers of a
+        new segment, which by default it collects for a second. It discards a message only after ten
         deliveries, not five. No broker's default can be more.
         """
         deadline = self._deadline(deadline_s, groups)
@@ -208,7 +210,7 @@ class SegmentAdmin:
         self._each([group], ask, "to set up share group", set(), deadline)
 
     def _living(self, name: str, deadline: Deadline, doing: str) -> set[int] | None:
-        """The brokers that live; None if Kafka cannot say now. `name`: as for `living`."""
+        """The brokers that live; None if Kafka cannot say now. `name`: see `living`."""
         try:
             return set(living(self._admin, name, min(deadline.left_s(doing), _CLUSTER_S))) or None
         except KafkaException as error:
@@ -225,13 +227,17 @@ class SegmentAdmin:
         return self._sealer.seal(topics, deadline)
 
     def look(self, topics: Sequence[str], deadline_s: float) -> dict[str, KafkaTopic | None]:
-        """What Kafka has of these; None for none. Of what it does not say, nothing is told."""
+        """Kafka's state of these topics; None for one that it does not have. The answer lacks a
+        topic that Kafka does not describe.
+        """
         return look(self._admin, topics, self.told, deadline_s)
 
     def strays(
         self, topic: str, ends: Sequence[int], deadline_s: float, most: int
     ) -> dict[int, list[int]]:
-        """Offsets of messages at or behind these ends, by partition. Raises as `seal`."""
+        """Offsets of messages at or behind these ends, by partition. Raises the errors of
+        `seal`.
+        """
         found: dict[int, list[int]] = {}
         for message in strays(self._connection, topic, ends, deadline_s, most):
             found.setdefault(message.partition() or 0, []).append(message.offset() or 0)
@@ -280,7 +286,7 @@ class SegmentAdmin:
         Those go by themselves once their members have left and their offsets have expired.
         """
         names = list(groups)
-        # Of its own: it ends with what is under way, long before the time of that is over.
+        # A client of its own: it ends with its open requests, long before their time is over.
         admin = self._connection.admin()
         deadline = Deadline(self._connection, deadline_s, partial(_notice, admin))
         answers = self._each(
@@ -300,7 +306,7 @@ class SegmentAdmin:
 
     def _deadline(self, seconds: float, names: Sequence[str]) -> Deadline:
         def refresh() -> None:
-            # Any name will do to hear who controls; of what is sealed, also who leads it.
+            # Any name tells the controller; a sealed topic's name also tells its leader.
             _notice(self._admin)
             for name in names[:_NAMES_REFRESHED]:
                 with contextlib.suppress(KafkaException):
@@ -350,9 +356,9 @@ class SegmentAdmin:
     def _placed(
         self, topics: Mapping[str, int], room: Room, deadline: Deadline
     ) -> dict[str, Assignment]:
-        """Where they are to lie; empty where Kafka is to say it. Raises BrokersDrainedError.
+        """The brokers for the topics; empty if Kafka is to choose them. Raises BrokersDrainedError.
 
-        Kafka knows best what to do where fewer brokers live than there are to be copies.
+        Kafka knows best what to do if fewer brokers live than there are to be copies.
         """
         copies = self._settings.replication_factor
         name = next(iter(topics))
@@ -380,7 +386,7 @@ class SegmentAdmin:
             where = {"replica_assignment": [list(replicas) for replicas in placed]}
         kept = {}
         if settings.oldest_ms >= 0:
-            # By event time it would be deleted at once: better that Kafka refuses it.
+            # Event time would have it deleted at once: better that Kafka refuses it.
             oldest_ms = max(settings.oldest_ms, _PAST_MS_MIN)
             kept = {"message.timestamp.before.max.ms": str(oldest_ms)}
         return NewTopic(
@@ -419,7 +425,7 @@ def together(
 ) -> Iterator[list[SegmentTopic]]:
     """The topics in as few runs as requests may hold, of `most` partitions each.
 
-    `of_topic`: for how many partitions more each topic counts.
+    `of_topic`: the number of partitions that each topic counts in addition.
     """
     run: list[SegmentTopic] = []
     count = 0
@@ -435,5 +441,5 @@ def together(
 
 
 def _notice(admin: AdminClient) -> None:
-    """Whether a client is not let in, it only says when it is asked."""
+    """A client that is not let in only says so when it is asked."""
     admin.poll(0)

@@ -1,7 +1,7 @@
-"""What each broker that has a copy of a segment has read, asked by connections of our own.
+"""The knowledge of each broker that has a copy of a segment, asked by connections of our own.
 
 librdkafka asks one broker for a topic's setting only together with all settings of that broker,
-which are some 300: that takes ten times as long, while producers wait.
+which are some 300. That takes ten times as long, while producers wait.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What Kafka has of segments' topics now, and which messages lie behind the ends of sealed ones.
+"""Kafka's present state of segments' topics, and the messages behind the ends of sealed ones.
 
 Blocking calls, to be made by one thread.
 """
@@ -16,16 +16,17 @@ from anabranch.channel.kafka.connection import KafkaConnection, is_passing
 from anabranch.core.topics.findings import KafkaTopic
 
 _QUIET_S: Final = 0.1
-_AS_KAFKA: Final = str.maketrans("+/", "-_")  # as its tools write an id, librdkafka does not
+_AS_KAFKA: Final = str.maketrans("+/", "-_")  # Kafka's tools write an id so, librdkafka does not
 _UNKNOWN: Final = KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
 def look(
     admin: AdminClient, names: Sequence[str], settings: frozenset[str], timeout_s: float
 ) -> dict[str, KafkaTopic | None]:
-    """What Kafka has; None for what it does not have. Of what it does not say, nothing is told.
+    """Kafka's state of the topics; None for one that it does not have. The answer lacks a topic
+    that Kafka does not describe.
 
-    `settings`: which to tell.
+    `settings`: the ones to tell.
     """
     asked = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
     told = admin.describe_configs(asked, request_timeout=timeout_s)
@@ -47,7 +48,7 @@ def look(
 
 
 def _answer(future: Any, until: float) -> Any:
-    """What Kafka answers, or the number of its error."""
+    """Kafka's answer, or the number of its error."""
     try:
         return future.result(max(0.0, until - time.monotonic()))
     except KafkaException as error:
@@ -61,8 +62,8 @@ def strays(
 ) -> list[Message]:
     """Messages of a topic at or behind `ends`, one end for each partition; `most` of them at most.
 
-    Ends of transactions are none, and what was given up is none. Raises KafkaUnreachableError and
-    KafkaRefusedError.
+    Ends of transactions are no messages, and aborted ones are none. Raises KafkaUnreachableError
+    and KafkaRefusedError.
     """
     consumer = connection.consumer(isolation_level="read_committed", enable_partition_eof=True)
     doing = f"to read what lies behind the ends of topic {topic}"

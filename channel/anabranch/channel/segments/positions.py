@@ -1,9 +1,9 @@
-"""Where segments begin and end, and where a subscription's group stands in them, by Kafka.
+"""The begins and ends of segments, and the positions of a subscription's group in them, by Kafka.
 
 Blocking calls, each with a deadline, to be made by one thread. Errors are those of `segments`.
 
 A group's positions are read by a client that names the group and never joins it, as the SDK's
-consumers do. They write them, and where nobody consumes, a controller may. The admin client's own
+consumers do. Consumers write them, and without consumers a controller may. The admin client's own
 question for positions (`list_consumer_group_offsets`) ends the process with librdkafka 2.16.
 """
 
@@ -53,7 +53,7 @@ class GroupPositions:
     def offsets(
         self, places: Iterable[Place], timestamp_ms: int, deadline_s: float
     ) -> dict[Place, int]:
-        """Asks each partition's first offset of that time or later; -1 where there is none.
+        """Asks each partition's first offset of that time or later; -1 if there is none.
 
         EARLIEST: the first that Kafka still has; LATEST: the one that comes next. Raises
         KafkaRefusedError or KafkaUnreachableError.
@@ -78,7 +78,9 @@ class GroupPositions:
     def told_offsets(
         self, places: Iterable[Place], timestamp_ms: int, deadline_s: float
     ) -> dict[Place, int]:
-        """As `offsets`, by one question; what Kafka does not tell is left out."""
+        """Returns the same as `offsets`, by one question; leaves out any that Kafka does
+        not tell.
+        """
         answers = self._offsets.ask_each(places, timestamp_ms, deadline_s)
         return {
             place: answer.offset
@@ -89,7 +91,7 @@ class GroupPositions:
     def committed(
         self, group: str, places: Iterable[Place], deadline_s: float
     ) -> dict[Place, CommittedPosition]:
-        """What the group has committed, where it has. Raises as `offsets`."""
+        """The group's committed positions, if it has any. Raises the errors of `offsets`."""
         asked = list(places)
         deadline = self._deadline(deadline_s, asked)
         doing = f"to read the committed offsets of group {group}"
@@ -109,7 +111,7 @@ class GroupPositions:
     def commit(
         self, group: str, offsets: Mapping[Place, int], mark: str, deadline_s: float
     ) -> None:
-        """Commits for a group that nobody is a member of. Raises as `offsets`."""
+        """Commits for a group that has no members. Raises the errors of `offsets`."""
         deadline = self._deadline(deadline_s, list(offsets))
         doing = f"to commit offsets of group {group}"
         ms = max(3, round(1_000 * deadline_s))
@@ -131,9 +133,9 @@ class GroupPositions:
             close_consumer(consumer, _CLOSE_S)
 
     def trim(self, up_to: Mapping[Place, int], deadline_s: float) -> None:
-        """Deletes the records of each partition below its offset. Raises as `offsets`.
+        """Deletes the records of each partition below its offset. Raises the errors of `offsets`.
 
-        What is deleted already is as good.
+        Records that are gone already count as deleted.
         """
         deadline = self._deadline(deadline_s, list(up_to))
         for some in _together(up_to):
@@ -155,12 +157,14 @@ class GroupPositions:
                     deadline.pause(doing)
 
     def has_members(self, group: str, deadline_s: float) -> bool:
-        """Whether somebody consumes it as a member, of whatever kind. Raises as `offsets`."""
+        """Tells whether it has a member of any kind. Raises the errors of `offsets`."""
         states = self._states(self._deadline(deadline_s, []))
         return states.get(group, ConsumerGroupState.EMPTY) not in _UNUSED
 
     def brokers(self, name: str, deadline_s: float) -> list[tuple[str, int]]:
-        """Hosts and ports of all Kafka brokers. `name`: as for `living`. Raises as `offsets`."""
+        """Hosts and ports of all Kafka brokers. `name`: see `living`. Raises the errors of
+        `offsets`.
+        """
         deadline, doing = self._deadline(deadline_s, []), "to list the brokers"
         while True:
             try:
@@ -200,7 +204,7 @@ class GroupPositions:
         self,
         deadline: Deadline,
         doing: str,
-        call: Any,  # of confluent-kafka, which has no types for it
+        call: Any,  # from confluent-kafka, which has no types for it
         asked: list[TopicPartition],
     ) -> list[TopicPartition]:
         while True:

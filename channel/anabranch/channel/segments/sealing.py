@@ -1,36 +1,37 @@
-"""How a segment is sealed: Kafka is made to refuse every append, and then says where it ends.
+"""The seal of a segment: Kafka is made to refuse every append, and then says the segment's end.
 
-`max.message.bytes` of 78 refuses every append of a client, and takes the end of a transaction,
-which Kafka writes by itself: without it a transaction that is open at the seal would stay open, and
+`max.message.bytes` of 78 refuses every append of a client. It lets the end of a transaction pass,
+which Kafka writes by itself. Otherwise a transaction that is open at the seal would stay open, and
 nobody could read beyond its first message. Each partition's leader obeys at a time of its own, so
-each is *probed* until it does. The probe is an append that Kafka stores in no case: its
-time-stamp is too far in the future, for which an open segment refuses it (INVALID_TIMESTAMP), but
-Kafka looks at the size first, and a sealed one refuses it for that (MSG_SIZE_TOO_LARGE).
+each is *probed* until it does. The probe is an append that Kafka stores in no case. Its time-stamp
+is too far in the future, for which an open segment refuses it (INVALID_TIMESTAMP). But Kafka looks
+at the size first, and a sealed one refuses it for that (MSG_SIZE_TOO_LARGE).
 
-Nor may a later leader take any. A broker reads metadata in rounds, and puts into force first who
-leads, and last the settings. So a follower that is behind, and reads in one round of the seal and
-that it leads now, leads for a while without refusing: for seconds, if it has other topics' logs to
-make. So each broker that has a copy is asked whether it has read of the seal. Then a setting is
-changed once more that does not matter (the *stamp*), and each is asked for that: who has read of it
-has read of the seal in a round before, and put it into force. Where there are no other copies,
-there is nobody to ask.
+Nor may a later leader take any. A broker reads metadata in rounds. It puts the leaders into force
+first, and the settings last. A follower that is behind may read in one round of the seal and of its
+own leadership. It then leads for a while without refusing: for seconds, if it has other topics'
+logs to make. So each broker that has a copy is asked whether it has read of the seal. Then a
+setting is changed once more that does not matter (the *stamp*), and each is asked for that. A
+broker that has read of the stamp has read of the seal in a round before, and put it into force.
+Without other copies there is no broker to ask.
 
-Nor may an append land that Kafka had begun before: one that has passed the check of its size waits
-for the partition's lock, behind others, or while its thread has no processor. In the lock Kafka
-looks at the size again if it has to compress the batch anew. So a seal changes the compression,
-too, to one that is not the batch's own. And whoever has the lock already is waited for: to delete
-records, even none, takes the lock (`delete_nothing`).
+Nor may an append land that Kafka had begun before. An append that has passed the check of its size
+waits for the partition's lock, behind others, or while its thread has no processor. In the lock
+Kafka looks at the size again if it has to compress the batch anew. So a seal changes the
+compression, too, to one that is not the batch's own. The sealer also waits for an append that has
+the lock already: to delete records, even none, takes the lock (`delete_nothing`).
 
-What was accepted before may not be replicated yet, and what Kafka calls the end (the high
-watermark) does not count it, though it will be acknowledged. So the end is asked for in another way
-as well: to a consumer that is put behind it, under its leader's epoch, the leader says how far its
-own log reaches ("truncation detected"). Only when both agree, and agree again, is that the end. A
-former leader, which does not know yet that it is none, is told by its epoch, and not believed. The
-leader's word and what comes after it must be later than the seal, the first look need not.
+Earlier appends may not be replicated yet. Kafka's end (the high watermark) does not count them,
+though they will be acknowledged. So the sealer asks for the end in another way as well. It puts a
+consumer behind the end, under its leader's epoch, and the leader tells the consumer how far its own
+log reaches ("truncation detected"). Only when both agree, and agree again, is that the end. A
+former leader, which does not know yet that it is none, is recognized by its epoch, and not
+believed. The leader's word and the looks after it must be later than the seal, the first look need
+not.
 
 Tried and dropped: an oversized probe, which open and sealed partitions refuse alike; asking for the
-topic's settings, which tells what one Kafka broker has read and not what the leader does; reading
-the end twice, which proves nothing about a follower that is slow.
+topic's settings, which tells one Kafka broker's reading and not the leader's action; reading the
+end twice, which proves nothing about a follower that is slow.
 """
 
 from __future__ import annotations
@@ -77,10 +78,10 @@ _LIMIT: Final = "max.message.bytes"
 _END_BYTES: Final = 61 + 17
 PROBE_HEADER: Final = "anabranch-probe"
 _PROBE_TIMESTAMP_MS: Final = 1 << 55
-SEAL: Final = {_LIMIT: str(_END_BYTES)}  # what makes it one
+SEAL: Final = {_LIMIT: str(_END_BYTES)}  # a sealed segment has these
 _SEALED: Final = {
     **SEAL,
-    # Whose size has been checked is checked again in the lock, unless it is compressed by this.
+    # The lock checks a checked size again, unless the batch is compressed by this.
     "compression.type": "gzip",
     # Without these two Kafka would store the probe while the segment is still open.
     "message.timestamp.type": "CreateTime",
@@ -106,14 +107,14 @@ class SegmentTopic(msgspec.Struct, frozen=True):
 
 
 def is_sealed(settings: Mapping[str, str]) -> bool:
-    """Whether the settings of a Kafka topic are those of a sealed segment."""
+    """Tells whether the settings of a Kafka topic are those of a sealed segment."""
     return settings[_LIMIT] == _SEALED[_LIMIT]
 
 
 class Sealer:
     """Seals topics, and finds their final ends. To be used by one thread.
 
-    `views`: None where Kafka cannot be asked so.
+    `views`: None if Kafka cannot be asked so.
     """
 
     def __init__(
@@ -127,7 +128,7 @@ class Sealer:
         )
         self._consumer: Consumer = connection.consumer(**ASKING)
         self._offsets = PartitionOffsets(connection, self._consumer)
-        self._led: set[Place] = set()  # as the admin client heard last
+        self._led: set[Place] = set()  # the admin client's last word
         self._epochs: dict[Place, int] = {}  # the newest ones that brokers have shown
 
     def close(self) -> None:
@@ -167,7 +168,7 @@ class Sealer:
         look = self._look(places, deadline)  # comes while the others are asked
         if not self._probe(left, deadline):
             look = self._look(places, deadline)
-        # Whoever had a partition's lock when it began to refuse has to give it up.
+        # The holder of a partition's lock at its first refusal has to give it up.
         doing = f"to wait until what topic {names[0] if names else ''} is being appended is stored"
         delete_nothing(self._admin, places, self._led, deadline, doing)
         ends = self._ends(places, look, deadline)
@@ -185,7 +186,8 @@ class Sealer:
     ) -> set[str]:
         """Tells Kafka the settings of topics. Returns the topics that somebody has deleted.
 
-        Kafka's controller itself says so, which is never behind: those take nothing any more.
+        Kafka's controller itself, which is never behind, names these: they take no appends any
+        more.
         """
         gone: set[str] = set()
         left = list(names)
@@ -217,7 +219,7 @@ class Sealer:
         return gone
 
     def _await_copies(self, names: Sequence[str], deadline: Deadline) -> tuple[set[str], bool]:
-        """Returns once no broker takes appends any more that has a copy and may come to lead.
+        """Returns once no broker with a copy that may come to lead takes appends any more.
 
         Returns the topics that somebody has deleted meanwhile, and whether there are copies.
         """
@@ -250,7 +252,7 @@ class Sealer:
             await_known(self._admin, topics, known, copies, deadline, doing)
 
         await_all(has_read)
-        if not stamps:  # nobody was to be asked: there are no copies
+        if not stamps:  # there are no copies, so no broker to ask
             return set(), False
         stamp = str(FUTURE_MS_MAX + 1 + secrets.randbelow(_STAMPS))
         gone = self._configure(names, deadline, {_STAMP: stamp})
@@ -293,7 +295,7 @@ class Sealer:
                 deadline.passing(error.args[0], doing)
 
     def _probe(self, places: Sequence[Place], deadline: Deadline) -> bool:
-        """Returns once all of them refuse appends; whether they did so at once."""
+        """Returns once all of them refuse appends; tells whether they did so at once."""
         left = list(places)
         at_once = True
         while left:
@@ -328,7 +330,7 @@ class Sealer:
                     headers=[(PROBE_HEADER, b"")],
                     on_delivery=answered,
                 )
-            except KafkaException as error:  # of a partition that it knows not to be there
+            except KafkaException as error:  # for a partition that it knows not to be there
                 answers[topic, partition] = error.args[0]
         self._producer.flush(seconds)
         return answers
@@ -336,7 +338,7 @@ class Sealer:
     def _must_be_there(self, name: str, places: Iterable[Place], deadline: Deadline) -> None:
         """Raises SegmentExistsError if the topic has fewer partitions than these.
 
-        Somebody has deleted it, and it was made anew: nobody knows where what is lacking ended.
+        Somebody has deleted it, and it was made anew: the ends of the missing ones are unknown.
         """
         expected = 1 + max(number for topic, number in places if topic == name)
         doing = f"to count the partitions of topic {name}"
@@ -351,8 +353,8 @@ class Sealer:
     # --- where it ends ------------------------------------------------------------------
 
     def _ends(self, places: Sequence[Place], look: _Look, deadline: Deadline) -> dict[Place, int]:
-        """Where the logs of partitions that refuse appends end. `look` may be from before that:
-        it only says what the leaders are asked to confirm.
+        """The ends of the logs of partitions that refuse appends. `look` may be from before that,
+        because it only gives the ends that the leaders are asked to confirm.
         """
         if not places:
             return {}
@@ -401,7 +403,7 @@ class Sealer:
     def _nothing_beyond(
         self, ends: dict[Place, tuple[int, int]], deadline: Deadline, doing: str
     ) -> bool:
-        """Whether every leader says that its log reaches no further than `ends`."""
+        """Tells whether every leader says that its log reaches no further than `ends`."""
         behind = []
         for (topic, number), (offset, epoch) in ends.items():
             place = TopicPartition(topic, number, offset + 1)

@@ -1,4 +1,4 @@
-"""`BrokerSurveyor`: which brokers Kafka has, and where on them our segments lie.
+"""`BrokerSurveyor`: Kafka's brokers, and the places of our segments on them.
 
 Blocking calls, to be made by one thread.
 """
@@ -16,12 +16,12 @@ from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.topics import Topics
 from anabranch.core.placement.room import Copies, KafkaSurvey, Place
 
-_RACKS_S: Final = 1.0  # of a broker that is away it is known, or does not matter
+_RACKS_S: Final = 1.0  # a rack of an absent broker is known, or does not matter
 _NAME_END: Final = re.compile(r"\.[0-9a-f]{4}-[0-9a-f]{4}-(\d{1,18})\.(\d{1,18})", re.ASCII)
 
 
 def place_of(kafka_topic: str) -> Place | None:
-    """The segment of a Kafka topic, by the end of its name; None for what is no segment's.
+    """The segment of a Kafka topic, by the end of its name; None for any other topic.
 
     >>> place_of("anabranch.segment.public.default.orders.0000-7fff-1.42")
     (42, 1)
@@ -33,7 +33,7 @@ def place_of(kafka_topic: str) -> Place | None:
 
 
 class BrokerSurveyor:
-    """Asks Kafka; for segments only where there are several brokers, since it costs more."""
+    """Asks Kafka; asks for segments only if there are several brokers, because it costs more."""
 
     def __init__(self, connection: KafkaConnection, prefix: str) -> None:
         self._admin = connection.admin()
@@ -42,7 +42,7 @@ class BrokerSurveyor:
         self._prefix = f"{prefix}segment."
 
     def look(self, timeout_s: float, *, whole: bool = False) -> KafkaSurvey | None:
-        """What there is now; None if Kafka does not say in time. `whole`: segments in any case."""
+        """The present survey; None if Kafka does not say in time. `whole`: segments in any case."""
         try:
             brokers = living(self._admin, self._log, timeout_s)
             several = len(brokers) > 1

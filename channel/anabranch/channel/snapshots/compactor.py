@@ -1,15 +1,15 @@
 """The leader's compactor: changed states and the horizon they stand for, in one transaction.
 
 Kafka's own compaction keeps the last record of a key; first-valid-wins needs the first valid one.
-So the WAL is folded, and its result written to a topic where the last record of a key is right.
+So the WAL is folded, and its result written to a topic whose last record of a key is right.
 
-All changes and the horizon share one transaction, however many they are. With several, a reader
-could meet states that are newer than the horizon it finds: replaying the WAL from there would
-reject with another reason what was accepted before, and the digests would differ. A transaction is
-bounded by time, not by memory: records leave the client's bounded queue as they are written.
+All changes and the horizon share one transaction, however many they are. With several transactions,
+a reader could meet states that are newer than its horizon. Replaying the WAL from there would give
+accepted records another verdict, and the digests would differ. A transaction is bounded by time,
+not by memory: records leave the client's bounded queue as they are written.
 
-The transactional id is the cluster's, not the node's: taking it over fences whoever had it before,
-even in the middle of a transaction.
+The transactional id is the cluster's, not the node's. Taking it over fences its former user, even
+in the middle of a transaction.
 """
 
 from __future__ import annotations
@@ -53,10 +53,11 @@ _log = structlog.get_logger()
 
 
 class TrimResult(msgspec.Struct, frozen=True):
-    """What became of a trimming.
+    """The result of a trimming.
 
     `begins_at`: the first offset that the WAL still holds, None if nothing may be trimmed yet.
-    `marks`: by archive, the first offset that it does not hold; None where it never said one.
+    `marks`: for each archive, the first offset that it does not hold; None for one that never said
+    it.
     """
 
     begins_at: int | None
@@ -96,7 +97,7 @@ class Compactor:
         return self._horizon
 
     def begin(self) -> Horizon | None:
-        """Takes the snapshot over from whoever had it; returns the horizon that it stands for.
+        """Takes the snapshot over from its former writer; returns the horizon that it stands for.
 
         Raises SnapshotFailedError, FencedError or KafkaUnreachableError.
         """

@@ -1,10 +1,10 @@
-"""How a node starts: from the snapshot and the log behind it, while both move.
+"""The start of a node: from the snapshot and the log behind it, while both move.
 
-The snapshot is a compacted topic. While one reads it, the compactor may commit a newer one, and
-Kafka may drop a record that was not read yet because a newer one of the same key stands behind the
-end that was known at the start. So the topic is read to its end, and again to its new end, until it
-has not moved: only then do all records read belong to the last horizon read. Records of a
-transaction that is not committed lie behind the end as a committed reader sees it.
+The snapshot is a compacted topic. While one reads it, the compactor may commit a newer one. Kafka
+may then drop an unread record, because a newer one of its key stands behind the end known at the
+start. So the topic is read to its end, and again to its new end, until it has not moved. Only then
+do all records read belong to the last horizon read. Records of a transaction that is not committed
+lie behind the end as a committed reader sees it.
 
 Meanwhile the log may be trimmed up to a newer horizon than that one. Trimming follows the commit of
 a newer snapshot, so reading on in the snapshot topic always mends it.
@@ -29,9 +29,9 @@ Batch = list[Pair]
 _End = tuple[int, Horizon | None]
 
 _BATCH_MAX: Final = 5_000
-_ROUNDS_MAX: Final = 1_000  # of reading on because the topic has moved
+_ROUNDS_MAX: Final = 1_000  # rounds of further reading because the topic has moved
 _PATIENCE_S: Final = 30.0  # without any news from Kafka
-_GATHER_S: Final = 0.02  # how long a batch may wait to fill up
+_GATHER_S: Final = 0.02  # the longest wait of a batch to fill up
 _TAIL: Final = 16  # records in which to look for the horizon first
 # A message without a key is an event or a stranger's; only then is it looked at more closely.
 _HORIZON_KEY: Final = HORIZON_KEY.encode()
@@ -98,7 +98,9 @@ class SnapshotReader:
             close_consumer(consumer)
 
     def _is_whole(self, consumer: Consumer, end: int) -> bool:
-        """Whether what was read up to `end` is all there is and the log goes on from it."""
+        """Tells whether the records read up to `end` are all there are, and the log goes on from
+        them.
+        """
         topics = self._topics
         if self._offsets(consumer, topics.snapshot)[1] > end:
             return False
@@ -106,7 +108,7 @@ class SnapshotReader:
         try:
             check_holds(topics.wal, next_offset, *self._offsets(consumer, topics.wal))
         except LogTrimmedError as error:
-            # What was trimmed is in a snapshot that could be read before: was there a newer one?
+            # The trimmed records are in a snapshot from before the trimming: was there a newer one?
             if self._offsets(consumer, topics.snapshot)[1] > end:
                 return False
             raise SnapshotLostError(

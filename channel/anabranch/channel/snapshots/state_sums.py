@@ -1,14 +1,14 @@
-"""Cheap sums over a stored state: how many keys it has, and the sum of their rows' checksums.
+"""Cheap sums over a stored state: the number of its keys, and the sum of their rows' checksums.
 
-A state's digest is taken over what its rows mean, and decoding a million rows takes seconds. These
-sums are taken over the bytes, in loops of C, so a node adds them up over whatever it loads and
-compares them with what the writer of the snapshot has kept as it went. That finds every row that is
-missing, and any damage, but for one in four thousand million; it is no defence against forgers, who
-could write the sums as well.
+A state's digest is taken over the meaning of its rows, and decoding a million rows takes seconds.
+These sums are taken over the bytes, in loops of C. So a node adds them up over the rows that it
+loads, and compares them with the sums that the writer of the snapshot has kept. That finds every
+row that is missing, and any damage, but for one in four thousand million. It is no defence against
+forgers, who could write the sums as well.
 
-The bytes are those of the newest schemas: what an older release wrote is encoded again before it
-counts. Two releases whose newest schemas differ have sums of another `form`, which say nothing to
-each other.
+The bytes are those of the newest schemas: an older release's row is encoded again before it counts.
+Two releases whose newest schemas differ have sums of another `form`, which say nothing to each
+other.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class StateSums(msgspec.Struct, frozen=True):
     form: int = FORM
 
     def plus(self, rows: Sequence[tuple[bytes, bytes]]) -> StateSums:
-        """Returns the sums with these rows added, of newest schemas."""
+        """Returns the sums with these rows added, in the newest schemas."""
         return StateSums(self.keys + len(rows), self.check + rows_check(rows), self.form)
 
 

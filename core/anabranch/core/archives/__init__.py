@@ -1,10 +1,10 @@
-"""Archives of the log, so that nothing is trimmed that one of them still needs.
+"""Archives of the log: the cluster trims no record that one of them still needs.
 
-`archive`: what the log keeps of one.
-`evolve`: how records change them.
+`archive`: the log's entry for one.
+`evolve`: the changes of archives by records.
 """
 
-# What code outside of core may import.
+# Code outside of core may import these.
 __all__ = [
     "archive",
     "evolve",

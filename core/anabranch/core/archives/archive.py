@@ -1,8 +1,9 @@
-"""Archives of the log: which there are, so that nothing is trimmed that one of them still needs.
+"""Archives of the log: the registered ones; the cluster trims no record that one of them still
+needs.
 
-An archive is not a broker and has no session: whoever may write to the log may register one, and
-retire one that is gone for good. So the verdict on such a record depends on nothing but the archive
-it names, and a program that follows these records alone reaches the same state as a node.
+An archive is not a broker and has no session. Any program that may write to the log may register
+one, and retire one that is gone for good. So the verdict on such a record depends on nothing but
+the archive it names. A program that follows these records alone reaches the same state as a node.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _PLACE_MAX: Final = 1_000
 
 @unique
 class ArchiveOp(IntEnum):
-    """What happens to an archive."""
+    """The operations on an archive."""
 
     REGISTER = 0
     RETIRE = 1  # it is gone for good: nothing waits for it any more
@@ -28,8 +29,8 @@ class ArchiveOp(IntEnum):
 class Archive(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """An archive that the log is kept for.
 
-    `first_offset`: where it begins; how far it has got is its consumer group's committed offset.
-    `place`: where it is, for people.
+    `first_offset`: its first offset of the log. Its consumer group's committed offset says its
+    progress. `place`: its place, for people.
     """
 
     version: int
@@ -45,10 +46,10 @@ def archive_key(archive: str) -> str:
 
 
 def is_archive_id(text: str) -> bool:
-    """Whether an archive may have this id: 1 to 100 letters, digits and . _ - after the first."""
+    """Tells whether the id is valid: 1 to 100 letters, digits and . _ - after the first."""
     return _ID.fullmatch(text) is not None
 
 
 def is_archive_place(first_offset: int, place: str, offset: int) -> bool:
-    """Whether a record at `offset` of the log may say so of where its archive begins and is."""
+    """Tells whether a record at `offset` of the log may say this begin and place of its archive."""
     return 0 <= first_offset <= offset and len(place) <= _PLACE_MAX

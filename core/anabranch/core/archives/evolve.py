@@ -1,4 +1,4 @@
-"""How records change archives: what is answered needs no other state."""
+"""The changes of archives by records; the verdict needs no other state."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""Auto-scaling (PIP-483): when a topic's segments split, merge or take other buckets.
+"""Auto-scaling (PIP-483): the rules by which a topic's segments split, merge or take other buckets.
 
-`policy`: the settings, and where they come from.
+`policy`: the settings, and their sources.
 `decide`: the decision, a pure function.
-`decisions`: what it can come to.
-`schedule`: when it is asked for, and what is left to do of it.
+`decisions`: its possible results.
+`schedule`: the times of decisions, and the open steps of one.
 `load`: a segment's traffic.
-`meter`: how that is known.
+`meter`: the measurement of that traffic.
 `rates`: rates over the last minute.
 """
 
-# What code outside of core may import.
+# Code outside of core may import these.
 __all__ = [
     "decide",
     "decisions",

@@ -1,9 +1,9 @@
-"""Whether a topic's segments shall be split, merged or given other buckets: one pure function.
+"""The decision to split, merge or rebucket a topic's segments: one pure function.
 
-PIP-483 ("The decision"), with buckets in place of segments where the load does not justify those
-(PIP-486, "Two scaling actions"). Splits are fast, merges are lazy: a pass that has something to do
-ends the evaluation, in the order consumers, load, merge, surplus buckets. Nothing depends on the
-order in which anything is given: ties go to the lowest segment id.
+PIP-483 ("The decision"), with buckets in place of segments where the load does not justify segments
+(PIP-486, "Two scaling actions"). Splits are fast, merges are lazy. The passes are consumers, load,
+merge and surplus buckets, in this order; the first pass that has something to do ends the
+evaluation. Nothing depends on the order of the arguments' items: ties go to the lowest segment id.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from anabranch.core.topics.segment import SegmentInfo
 class Demand(msgspec.Struct, frozen=True):
     """The consumers of one stream or checkpoint subscription; those of a queue never count.
 
-    `consumers`: sessions, those in their grace included. `since_ms`: when the subscription changed
-    last. `away`: how many of the sessions wait for a consumer that is not there. For those nothing
-    is made, but nothing is taken away either until their grace is over.
+    `consumers`: sessions, those in their grace included. `since_ms`: the time of the subscription's
+    last change. `away`: the number of sessions that wait for an absent consumer. Auto-scaling adds
+    nothing for these sessions, but takes nothing away either until their grace is over.
     """
 
     consumers: int
@@ -45,14 +45,16 @@ class Demand(msgspec.Struct, frozen=True):
 
 
 class LastActions(msgspec.Struct, frozen=True):
-    """When each was done last on the topic, by itself or by hand, in the log's ms; 0: never."""
+    """The time of each action's last run on the topic, automatic or by hand, in the log's ms; 0:
+    never.
+    """
 
     split_ms: int = 0
     merge_ms: int = 0
     rebucket_ms: int = 0
 
 
-_HOT_SPOT_SHARE: Final = 0.1  # of a segment's load: what the other half must have at least
+_HOT_SPOT_SHARE: Final = 0.1  # the other half's least share of a segment's load
 _USELESS_MAX: Final = 6  # splits in a row that divided nothing: 64 times the cooldown
 _METRICS: Final = (
     Reason.MSG_RATE_IN,
@@ -91,7 +93,7 @@ def decide(
 
 
 class _Facts:
-    """What several passes ask for, worked out once."""
+    """Facts that several passes ask for, computed once."""
 
     def __init__(
         self,
@@ -123,12 +125,12 @@ class _Facts:
         return self._rates[part.segment_id]
 
     def is_resting(self, last_ms: int, cooldown_s: float) -> bool:
-        """Whether a cooldown is on; a last time in the future counts as one."""
+        """Tells whether a cooldown is on; a last time in the future counts as one."""
         return bool(last_ms) and self.now_ms - last_ms < cooldown_s * 1000
 
     @cached_property
     def busiest(self) -> SegmentInfo:
-        """The active segment that takes most messages; of equals that with the lowest id."""
+        """The active segment that takes most messages; among equals, the one with the lowest id."""
         return max(self.active, key=lambda part: (self.rates(part)[0], -part.segment_id))
 
     @cached_property
@@ -156,7 +158,9 @@ class _Facts:
 
     @property
     def has_unknown_load(self) -> bool:
-        """Whether a segment has no load record; for long only one that never had a message."""
+        """Tells whether a segment has no load record; after a while only one without messages has
+        none.
+        """
         return any(part.segment_id not in self.load for part in self.active)
 
     @property
@@ -267,10 +271,11 @@ def _overload(facts: _Facts, part: SegmentInfo) -> tuple[Reason, str]:
 
 
 def _is_hot_spot_resting(facts: _Facts, place: int) -> bool:
-    """Whether one more split of that segment must wait, for those before did not divide the load.
+    """Tells whether one more split of that segment must wait, because earlier splits did not divide
+    its load.
 
-    A single hot key goes with one half each time. Every such split in a row doubles the cooldown,
-    so that a hot key does not cost a segment a minute, and several warm ones are parted in the end.
+    A single hot key goes with one half each time. Every such split in a row doubles the cooldown.
+    Thus a hot key does not cost a segment a minute, and several warm ones are parted in the end.
     """
     part, needed = facts.active[place], facts.useless_to_rest
     if needed > _USELESS_MAX:
@@ -354,7 +359,9 @@ def _cuts_parallelism(facts: _Facts, left: SegmentInfo, right: SegmentInfo) -> b
 
 
 def _would_be_split_again(facts: _Facts, left: SegmentInfo, right: SegmentInfo) -> bool:
-    """Whether the consumers' pass or the load's would undo the merge at the next evaluation."""
+    """Tells whether the consumers' or the load's pass would undo the merge at the next
+    evaluation.
+    """
     rates, other = facts.rates(left), facts.rates(right)
     if facts.asked >= facts.count:
         # The pair takes no less than either of it, so the busiest of all need not be another.
@@ -368,7 +375,8 @@ def _would_be_split_again(facts: _Facts, left: SegmentInfo, right: SegmentInfo) 
 
 
 def _surplus(facts: _Facts) -> Decision:
-    """Lowers lazily: only what nobody has needed for long, and never to less than twice the need.
+    """Lowers lazily: only buckets that no consumer has needed for long, and never to less than
+    twice the need.
 
     The factor is the dead band: a consumer more or less does not bring the buckets back.
     """

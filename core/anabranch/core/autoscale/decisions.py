@@ -1,4 +1,4 @@
-"""What an evaluation of a topic's load can come to, each with its reason in words."""
+"""The possible results of an evaluation of a topic's load, each with its reason in words."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Reason(Enum):
 
 @unique
 class Blocked(Enum):
-    """What forbids that something is done that should be."""
+    """The obstacle to a due action."""
 
     UNSPLITTABLE = "unsplittable"  # the range of the segment to split is one hash
     MAX_SEGMENTS = "max_segments"
@@ -62,7 +62,7 @@ class Rebucket(msgspec.Struct, frozen=True):
 
 
 class NoAction(msgspec.Struct, frozen=True):
-    """Leave everything as it is. `blocked`: what stood against the first thing to do, if any."""
+    """Leave everything as it is. `blocked`: the obstacle to the first thing to do, if any."""
 
     blocked: Blocked | None
     why: str
@@ -72,7 +72,7 @@ Decision = Split | Merge | Rebucket | NoAction
 
 
 def describe(decision: Decision) -> str:
-    """Returns what is to be done, in few words, for logs and people."""
+    """Returns the action in few words, for logs and people."""
     match decision:
         case Split(segment_id):
             return f"split {segment_id}"

@@ -25,10 +25,10 @@ def rate_in_words(rate: float) -> str:
 class SegmentLoad(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """`SegmentLoadStats` of one segment: rates per second over the last minute.
 
-    Bytes are those of the messages' values. `modified_ms`: when it was written last, by the log's
-    clock. It is written anew only when a rate has changed much, so a load that reads cold has been
-    cold since then. A byte rate is an estimate where it is the rate of messages, which Kafka tells,
-    times a size that others' messages have: see `SegmentMeter`.
+    Bytes are those of the messages' values. `modified_ms`: the time of its last write, by the log's
+    clock. The controller writes a new one only after a rate has changed much, so a load that reads
+    cold has been cold since then. Some byte rates are estimates: Kafka's rate of messages, times a
+    size that other messages have. See `SegmentMeter`.
     """
 
     msg_rate_in: float
@@ -46,7 +46,7 @@ class SegmentLoad(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
     @property
     def estimated(self) -> tuple[bool, bool]:
-        """Whether the byte rates in and out are estimates."""
+        """Tells whether the byte rates in and out are estimates."""
         return (self.bytes_rate_in_estimated, self.bytes_rate_out_estimated)
 
 
@@ -71,18 +71,22 @@ class LoadRecord(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def estimated(self) -> tuple[bool, bool]:
-        """Whether the byte rates in and out are estimates."""
+        """Tells whether the byte rates in and out are estimates."""
         return (self.bytes_rate_in_estimated, self.bytes_rate_out_estimated)
 
 
 def changed(
     last_written: Rates | None, now: Rates, threshold: float, negligible: Rates = NO_RATES
 ) -> bool:
-    """Whether a load is to be written: a rate came from 0 or went to it, or moved by more than a
-    share of what was written last (PIP-483, "Significant-change threshold"). None: never written.
+    """Tells whether the load needs a write.
+
+    It does if a rate came from 0 or went to it, or changed by more than a share of the last written
+    one (PIP-483, "Significant-change threshold"). `last_written` is None if nothing was written
+    yet.
 
     Rates below `negligible` are all alike. A trickle varies by more than any share from minute to
-    minute; if that were written, a segment with one would never have been cold for long.
+    minute. If each change were written, a segment with a trickle would never have been cold for
+    long.
 
     >>> changed((1000.0, 0.0, 0.0, 0.0), (1250.0, 0.0, 0.0, 0.0), 0.25)
     False
@@ -100,7 +104,9 @@ def changed(
 
 
 def is_cold(rates: Rates, thresholds: Rates) -> bool:
-    """Whether a segment with these rates may be merged: all are below the thresholds for that."""
+    """Tells whether a segment with these rates may be merged: all are below the merge
+    thresholds.
+    """
     return all(map(lt, rates, thresholds))
 
 

@@ -1,14 +1,14 @@
-"""`SegmentMeter`: what one segment's traffic is, from what its topic's controller learns of it.
+"""`SegmentMeter`: one segment's traffic, from the facts that its topic's controller learns.
 
-How many messages came in is what Kafka's offsets say, whoever wrote them. Kafka does not say how
-large they were: that is the size that the SDK's producers report theirs to have; where they report
-nothing, the size of a few messages that were read from Kafka. How many went out is what the SDK's
-consumers report, plus what groups that report nothing have committed, times the same size. Nobody
-can have read more than Kafka has: of what is reported for a subscription no more counts than was
-ever written, and then than has come since.
+Kafka's offsets say the number of messages that came in, from any writer. Kafka does not say their
+size. The SDK's producers report the size of their messages. Without reports, the meter takes the
+size of a few messages that were read from Kafka. The SDK's consumers report the messages that went
+out. The meter adds the commits of groups that report nothing, times the same size. No subscription
+can have read more than Kafka has. So its reports count at most the messages ever written, and later
+those that have come since.
 
 A byte rate is an *estimate* unless reports cover the traffic of the window; nine tenths count as
-all. A message is reported a while after it came, so what came lately need not be covered yet.
+all. A message is reported a while after it came, so the newest messages need no report yet.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _SETTLED: Final = 0.5  # windows for which it is or is not an estimate, before t
 class SegmentMeter:
     """Measures one active segment, since this node controls its topic. Times in seconds.
 
-    `known`: what was written last, by this controller or the one before it. `now`: when the meter
-    begins, which may be a while before its first sample. `lag_s`: how long after a message at most
-    its report comes.
+    `known`: the last written load, by this controller or the one before it. `now`: the meter's
+    start, which may be a while before its first sample. `lag_s`: the longest delay of a message's
+    report.
     """
 
     __slots__ = (
@@ -62,7 +62,7 @@ class SegmentMeter:
         self._lag_s = lag_s
         self._made_at = now
         self.known = known
-        self.sized_at: float | None = None  # when the size was read from Kafka last
+        self.sized_at: float | None = None  # the time of the last size read from Kafka
         self._rates: RollingRates | None = None
         self._total = 0  # Kafka's count at the last sample
         self._in_messages = self._in_bytes = 0.0
@@ -70,7 +70,7 @@ class SegmentMeter:
         self._told_messages = self._told_bytes = 0.0  # in, by producers
         self._told_before = (0.0, 0.0)  # at the last sample
         self._reads: dict[str, tuple[int, int]] = {}  # reported since the last sample, by reader
-        self._unread: dict[str, int] = {}  # how many each of these can still have to read
+        self._unread: dict[str, int] = {}  # the messages that each can still have to read
         self._unsized = 0.0  # came in before a size was known
         self._size: float | None = None
         if known is not None and known.msg_rate_in > 0:
@@ -86,9 +86,10 @@ class SegmentMeter:
         self._told_bytes += size_bytes
 
     def read(self, messages: int, size_bytes: int, reader: str | None = None) -> None:
-        """Consumers have reported so many more; `reader`: of which subscription.
+        """Counts messages that consumers of the subscription `reader` have reported.
 
-        Without a reader it counts as it is; else as far as the next sample bears it out.
+        A report without a reader counts as it is. Others count as far as the next sample confirms
+        them.
         """
         if reader is None:
             self._out_messages += messages
@@ -109,7 +110,7 @@ class SegmentMeter:
         self._size = average_bytes
 
     def lacks_size(self, total: int, now: float) -> bool:
-        """Whether messages came whose size nobody reports, and none were looked at lately."""
+        """Tells whether messages of unreported size came, and none were looked at lately."""
         if not total or (self._rates is not None and total <= self._total):
             return False
         if self._told_size() is not None:
@@ -117,12 +118,12 @@ class SegmentMeter:
         return self.sized_at is None or now - self.sized_at >= self.window_s
 
     def came(self, total: int) -> int:
-        """Returns how many messages came since the last sample, by this count of Kafka's."""
+        """Returns the number of messages since the last sample, by this count of Kafka's."""
         return max(0, total - self._total) if self._rates is not None else 0
 
     def sample(self, now: float, total: int, began: float | None) -> None:
-        """Kafka says that `total` messages were ever written; `began`: when there were none, if
-        that was within the window.
+        """Takes Kafka's count of all messages ever written. `began`: the time at which there were
+        none, if that was within the window.
         """
         new = self.came(total)
         if self._rates is None and began is not None:
@@ -155,7 +156,7 @@ class SegmentMeter:
         self._cover(now)
 
     def _believe(self, total: int) -> None:
-        """Counts what was reported to be read, as far as there is so much."""
+        """Counts the reported reads, as far as there are so many messages."""
         came = self.came(total)
         for reader in self._unread:
             self._unread[reader] += came
@@ -167,7 +168,7 @@ class SegmentMeter:
                 self.read(counted, round(size_bytes * counted / messages))
         self._reads.clear()
         while len(self._unread) > _READERS_MAX:  # subscriptions come and go
-            del self._unread[next(iter(self._unread))]  # which has reported nothing for longest
+            del self._unread[next(iter(self._unread))]  # the one silent for longest
 
     def _told_size(self) -> float | None:
         """Returns what producers have reported lately; None when they have reported nothing."""
@@ -180,9 +181,9 @@ class SegmentMeter:
         return size_bytes / messages if messages > 0 else None
 
     def _then(self, now: float) -> tuple[float, ...] | None:
-        """Returns what the counters would have been a window ago, by what was written last.
+        """Returns the counters of a window ago, as the last written load implies them.
 
-        What is reported has been counted since the meter began, what Kafka tells is now.
+        Reports have been counted since the meter began; Kafka's counts are current.
         """
         known = self.known
         if known is None:
@@ -214,7 +215,7 @@ class SegmentMeter:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing has moved for a window."""
+        """Tells whether nothing has moved for a window."""
         return self._rates is not None and self._rates.is_known and not any(self._rates.rates())
 
     def load(self) -> LoadRecord | None:
@@ -228,11 +229,11 @@ class SegmentMeter:
     def news(
         self, threshold: float, negligible: Rates, cold: Rates = NO_RATES
     ) -> LoadRecord | None:
-        """The load if it is to be written (`changed`): it is then `known`.
+        """The load if it needs a write (`changed`); it is then `known`.
 
-        That it is an estimate, or none, is written alone when it has been so for a while. A record
-        also says since when a segment has been cold, its rates being below `cold`: so there only
-        that it is none any more, which is once at most.
+        A load that becomes an estimate, or stops being one, is also written, but only after a
+        while. A record also says since when a segment has been cold, its rates being below `cold`.
+        So a cold load is only written when it stops being an estimate, which is once at most.
         """
         load = self.load()
         if load is None or self._rates is None:

@@ -1,7 +1,7 @@
-"""When a scalable topic may change its segments by itself: the settings and where they come from.
+"""The settings by which a scalable topic changes its segments by itself, and their sources.
 
 A topic's override goes before its namespace's, that before the broker's settings, field by field
-(PIP-483, "Policy resolution"). What is stored and sent of an override is only what it sets.
+(PIP-483, "Policy resolution"). The log and the API hold only the fields that an override sets.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from anabranch.core.errors import InvalidInputError
 from anabranch.core.quantities import plain_form
 from anabranch.core.topics.segment import BUCKETS_MAX
 
-_NUMBER_MAX: Final = 1e15  # of any field: milliseconds and sums of rates stay exact
-_NEGLIGIBLE: Final = 0.25  # of a merge threshold
+_NUMBER_MAX: Final = 1e15  # for any field: milliseconds and sums of rates stay exact
+_NEGLIGIBLE: Final = 0.25  # a share of a merge threshold
 _WORDS: Final = {bool: "true or false", int: "a whole number", float: "a number"}
 
 
@@ -83,7 +83,7 @@ class AutoScalePolicy(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
         )
 
 
-Override = Mapping[str, bool | int | float]  # by JSON name; what is not set is not there
+Override = Mapping[str, bool | int | float]  # by JSON name, without the unset ones
 
 _BROKER_ONLY: Final = frozenset({"maxEntryBucketsPerSegment", "entryBucketBudget"})
 _KINDS: Final[Mapping[str, type]] = {
@@ -96,7 +96,7 @@ _FIELD_NAMES: Final = frozenset(OVERRIDE_FIELDS)
 
 @unique
 class Level(Enum):
-    """Where a field of an effective policy comes from."""
+    """The source of a field of an effective policy."""
 
     BROKER = "broker"
     NAMESPACE = "namespace"
@@ -106,7 +106,7 @@ class Level(Enum):
 class EffectivePolicy(msgspec.Struct, frozen=True):
     """The policy in force for a topic, and the level that each field, by JSON name, is from.
 
-    `fault`: why it cannot be used, so that nothing is done by itself; "" when it can.
+    `fault`: the reason why it is unusable, so that auto-scaling does nothing; "" if it is usable.
     """
 
     policy: AutoScalePolicy
@@ -190,8 +190,8 @@ def checked_override(given: Mapping[str, object]) -> Override:
     """An override from JSON; a null is the same as leaving the field out.
 
     A duration or a size may be written with its unit: `"mergeWindow": "5m"`, as `quantities` has
-    it. Raises InvalidInputError for unknown fields and values of a wrong kind. Whether the values
-    fit one another shows only when they are resolved.
+    it. Raises InvalidInputError for unknown fields and values of a wrong kind. Conflicts between
+    values show only in the resolved policy.
     """
     found: dict[str, bool | int | float] = {}
     for written, said in given.items():
@@ -234,8 +234,8 @@ def override_flat(override: Override) -> tuple[str, ...]:
 
 
 def is_override_form(flat: tuple[str, ...]) -> bool:
-    """Whether the log takes it: pairs, by name. What the names mean is not asked, so that nodes of
-    two releases come to the same verdict.
+    """Tells whether the log takes it: pairs, by name. The check ignores the names' meaning, so that
+    nodes of two releases reach the same verdict.
     """
     names = flat[::2]
     return len(flat) % 2 == 0 and all(map(lt, names, names[1:]))

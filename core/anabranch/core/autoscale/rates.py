@@ -1,7 +1,7 @@
 """`RollingRates`: rates per second over the last minute, from samples of counters.
 
-Between two samples a counter is taken to have grown evenly, so when they are taken does not matter
-much, and one that rests need not be sampled often. PIP-483, "Source on the owning broker".
+A counter is taken to grow evenly between two samples. So the times of samples do not matter much,
+and a resting counter needs few. PIP-483, "Source on the owning broker".
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Final
 
 Totals = tuple[float, ...]
 
-_PIECES: Final = 64  # of the window: samples that are closer together count as one
+_PIECES: Final = 64  # per window: samples that are closer together count as one
 
 
 class RollingRates:
     """Several counters, sampled together. Times in seconds of one clock that never goes back.
 
-    `began`: when all counters stood at 0, if that is known and within the window: then the rates
-    are over the whole window. `then`: else what they were a window ago, if somebody knows. Without
+    `began`: the time at which all counters stood at 0, if that is known and within the window. The
+    rates are then over the whole window. `then`: the counters of a window ago, if known. Without
     either, rates are over the time since the first sample until that is the window.
     """
 
@@ -36,7 +36,7 @@ class RollingRates:
     ) -> None:
         self.window_s = window_s
         self._raw = tuple(totals)
-        self._rates: Totals | None = None  # by these samples, once asked for
+        self._rates: Totals | None = None  # from these samples, once asked for
         self._samples: deque[tuple[float, Totals]] = deque()
         if began is not None:
             nothing = (0.0,) * len(self._raw)
@@ -48,7 +48,7 @@ class RollingRates:
 
     @property
     def is_known(self) -> bool:
-        """Whether there are rates: one sample alone has none."""
+        """Tells whether there are rates: one sample alone has none."""
         return self._samples[-1][0] > self._samples[0][0]
 
     @property
@@ -101,7 +101,9 @@ class RollingRates:
         return tuple((b - a) / (end - start) for a, b in zip(then, last, strict=True))
 
     def _at(self, time: float) -> Totals:
-        """The counters at a time between the first two samples, of which the first may be older."""
+        """The counters at a time between the first two samples; the first may be older than the
+        window.
+        """
         return _between(self._samples[0], self._samples[1], time)
 
 
@@ -109,7 +111,7 @@ def _between(before: tuple[float, Totals], after: tuple[float, Totals], time: fl
     """The counters at a time between two samples."""
     (t0, first), (t1, second) = before, after
     share = (time - t0) / (t1 - t0) if t1 > t0 else 0.0
-    # Exact where nothing moved: what rests has a rate of 0, not of nearly 0.
+    # Exact where nothing moved: a counter at rest has a rate of 0, not of nearly 0.
     return tuple(a + (b - a) * share for a, b in zip(first, second, strict=True))
 
 

@@ -1,10 +1,11 @@
-"""`AutoScaler`: when a topic's controller evaluates its load, and what is left to do of a decision.
+"""`AutoScaler`: the times at which a topic's controller evaluates its load, and a decision's open
+steps.
 
-No timer and no event of its own: whenever its controller reconciles, it compares what the last
-evaluation saw with how things are. A consumer that came or left, an operation that took over, a
-changed policy: each is seen as a difference and evaluated at once; otherwise the load is looked at
-every `interval_s`, when a cooldown is over, and when the load of every segment has become known,
-for which a look may have waited (PIP-483, "Evaluation triggers").
+It has no timer and no event of its own. At each reconciliation of its controller, it compares the
+state at its last evaluation with the present one. It evaluates at once if a consumer came or left,
+an operation took over, or the policy changed. It looks at the load every `interval_s` and at the
+end of a cooldown. It also looks once the load of every segment is known, because a look may have
+waited for it (PIP-483, "Evaluation triggers").
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ from anabranch.core.topics.topic import ScalableTopic
 _REPEAT_S: Final = 1.0
 _ENDED: Final = ""  # stands for the subscriptions that ended lately; none has this name
 Loads = Mapping[int, SegmentLoad] | None  # by segment id; None: not read yet
-LoadOf = Callable[[str, int], Loads]  # of topic and incarnation
+LoadOf = Callable[[str, int], Loads]  # takes topic and incarnation
 
 
 @unique
 class Trigger(Enum):
-    """What made the controller look."""
+    """The cause of the controller's look."""
 
     TICK = "tick"
     CONSUMERS = "consumers"
@@ -48,9 +49,10 @@ class Trigger(Enum):
 
 
 class AutoScaleSettings(msgspec.Struct, frozen=True):
-    """`policy`: what namespaces and topics override. `interval_s`: between looks at the load.
+    """`policy`: the base that namespaces and topics override. `interval_s`: between looks at the
+    load.
 
-    `is_allowed`: whether anything may be done here, whatever they override.
+    `is_allowed`: True if auto-scaling may act here; no override changes that.
     """
 
     policy: AutoScalePolicy = AutoScalePolicy()
@@ -59,7 +61,7 @@ class AutoScaleSettings(msgspec.Struct, frozen=True):
 
 
 class _Levels(msgspec.Struct, frozen=True):
-    """What the policy in force is made of: the broker's, and what overrides it."""
+    """The parts of the policy in force: the broker's settings and the overrides of them."""
 
     broker: AutoScaleSettings
     namespace: tuple[str, ...]
@@ -67,9 +69,9 @@ class _Levels(msgspec.Struct, frozen=True):
 
 
 class Evaluation(msgspec.Struct, frozen=True):
-    """One look and what came of it; `at_ms` by the log's clock.
+    """One look and its result; `at_ms` by the log's clock.
 
-    `done`: what was decided before and has taken over since.
+    `done`: the earlier decision that has taken over since.
     """
 
     at_ms: int
@@ -79,7 +81,9 @@ class Evaluation(msgspec.Struct, frozen=True):
 
 
 class _Seen(msgspec.Struct, frozen=True):
-    """What the last evaluation was about; of the load, whether that of all segments was known."""
+    """The input of the last evaluation. It says of the load only whether that of all segments was
+    known.
+    """
 
     last: LastActions
     next_segment_id: int  # grows with each operation that begins, be it given up later or not
@@ -89,7 +93,7 @@ class _Seen(msgspec.Struct, frozen=True):
 
 
 class _Rolling(msgspec.Struct, frozen=True):
-    """A Rebucket of several segments: the one that was proposed last, and what was so then."""
+    """A Rebucket of several segments: the last proposed one, and the circumstances at that time."""
 
     action: Rebucket
     segment_id: int
@@ -107,7 +111,7 @@ def demand_in(
 ) -> dict[str, Demand]:
     """The consumers that count: those of a queue share every segment anyway.
 
-    `away`: by subscription, as its controller knows; others know what the log says.
+    `away`: the controller's own counts for subscriptions; for others the log's numbers count.
     """
     return {
         name: Demand(
@@ -145,7 +149,7 @@ def evaluate(
     demand: Mapping[str, Demand],
     now_ms: int,
 ) -> Decision:
-    """Returns what would be done now, from what the log and the load records say."""
+    """Returns the present decision, from the log and the load records."""
     if effective.fault:
         return NoAction(Blocked.INVALID_POLICY, effective.fault)
     if loads is None:
@@ -167,15 +171,16 @@ class AutoScaler:
         self._incarnation = incarnation
         self._seen: _Seen | None = None
         self._next_at = 0.0
-        self._ends_early = False  # whether that is before a tick
+        self._ends_early = False  # True if that is before a tick
         self._acted: tuple[Split | Merge | Rebucket, int] | None = None  # and its clock before it
         self._rolling: _Rolling | None = None
-        self._ended_ms = 0  # when a subscription was found to have ended last, which no log says
+        self._ended_ms = 0  # the last noticed end of a subscription, which no log says
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it must be asked again before the next tick: what was decided is under way, or
-        a cooldown ends; or whether it alone knows of a change that still counts.
+        """Tells whether the controller must ask again before the next tick. It must if a decision
+        is under way, if a cooldown ends, or if this object alone knows of a change that still
+        counts.
         """
         return self._acted is not None or self._ends_early or bool(self._ended_ms)
 
@@ -184,7 +189,7 @@ class AutoScaler:
         self._forget(-1)
 
     def refused(self, now: float) -> None:
-        """Notes that what was decided cannot be asked for: not again before the next tick."""
+        """Notes that the decision cannot be proposed; there is no new one before the next tick."""
         self._acted = self._rolling = None
         self._next_at = now + self.settings.interval_s
 
@@ -313,7 +318,9 @@ class AutoScaler:
 
 
 def _has_made(topic: ScalableTopic, rolling: _Rolling) -> bool:
-    """Whether the step proposed last has taken over, and nothing else: not another's, either."""
+    """Tells whether the step proposed last has taken over, and nothing else: not another's,
+    either.
+    """
     if topic.next_segment_id != rolling.next_segment_id + 1:
         return False
     made = topic.segment(rolling.next_segment_id)

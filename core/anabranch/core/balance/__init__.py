@@ -1,25 +1,26 @@
-"""Balance (PIP-192, "Load Data Models"): loads, who may take a bundle, what to unload and to split.
+"""Balance (PIP-192, "Load Data Models"): loads, the choice of brokers for bundles, unloads and
+splits.
 
-`settings`: all of it that can be set.
-`usage`: how much of a resource is used, and how far loads lie apart.
-`broker_load`: what a broker says of itself, and when.
-`bundle_load`: what a broker does for its bundles, and which of them it reports.
-`reports`: what a broker tells of both, measurement by measurement.
+`settings`: all settings of it.
+`usage`: the use of a resource, and the spread of loads.
+`broker_load`: a broker's report on itself, and its times.
+`bundle_load`: the loads of a broker's bundles, and the choice of those that it reports.
+`reports`: a broker's reports of both, measurement by measurement.
 `policies`: isolation, failure domains, anti-affinity groups.
-`filters`: which brokers may take a bundle.
-`least_usage`: the rule by which one of them is chosen for a free bundle.
-`assigning`: whoever assigns goes by that; of equals it takes one, and says what that rested on.
-`shedding`: which bundles leave overloaded brokers; `offload`: what a pair of brokers exchanges.
-`outlook`: how loads stand, and what the next cycle of that would do.
+`filters`: the brokers that may take a bundle.
+`least_usage`: the rule that chooses one of them for a free bundle.
+`assigning`: the choice by that rule, with a decision among equals, and its grounds.
+`shedding`: the bundles that leave overloaded brokers; `offload`: the exchange between two brokers.
+`outlook`: the state of the loads, and the result of the next cycle.
 `adjusting`: thresholds of both that follow the noise of the load.
-`splitting`: which bundles an owner splits, and where they are cut.
-`history`: what was done, and what came of it.
-`strategies`: what one's own may decide in place of shedding, assigning and splitting.
-`cycle`: when that is decided, and what is kept until the next time.
+`splitting`: the bundles that an owner splits, and their cuts.
+`history`: past actions and their effects.
+`strategies`: operators' functions that decide in place of shedding, assigning and splitting.
+`cycle`: the times of these decisions, and the notes between them.
 `counters`: results and reasons, as metrics show them.
 """
 
-# What code outside of core may import.
+# Code outside of core may import these.
 __all__ = [
     "adjusting",
     "assigning",

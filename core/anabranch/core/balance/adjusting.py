@@ -1,14 +1,14 @@
-"""Thresholds that follow the recorded noise of the load, where that is switched on.
+"""Thresholds that follow the recorded noise of the load, if the settings switch that on.
 
-Every cycle leaves a sample: the loads that it saw, and in how many cycles in a row a reason had
-held that then went away by itself. Of each load an average over about `SPAN` cycles is kept, and
-how far the load lies from that, which is the noise. A move is no noise: after one the averages
-begin anew. By the noise
+Every cycle leaves a sample. It has the loads that the cycle saw. It also has the number of cycles
+in a row for which a reason had held that then went away by itself. For each load the module keeps
+an average over about `SPAN` cycles, and the load's distance from it, which is the noise. A move is
+no noise: after one the averages begin anew. The noise changes three thresholds:
 
-- the target deviation is `SPREADS` times the noise of brokers' loads: a flutter is no imbalance,
-  and loads that stand still may lie closer together;
-- a hit count is one more than the longest row whose reason went away by itself;
-- the limits of a bundle's traffic rise by a tenth of the share by which bundles' traffic flutters.
+- The target deviation is `SPREADS` times the noise of brokers' loads. A flutter is no imbalance,
+  and loads that stand still may lie closer together.
+- A hit count is one more than the longest row whose reason went away by itself.
+- The limits of a bundle's traffic rise by a tenth of the share by which bundles' traffic flutters.
 
 None leaves its setting by more than `adjusted_thresholds_max_factor`. Before `SAMPLES_MIN` samples
 the settings hold as they are.
@@ -25,16 +25,17 @@ import msgspec
 from anabranch.core.balance.settings import BalanceSettings
 
 SPAN: Final = 30
-ROWS_KEPT: Final = 60  # of so many of the newest cycles
+ROWS_KEPT: Final = 60  # from so many of the newest cycles
 SAMPLES_MIN: Final = 10
 SPREADS: Final = 4.0
 LIMITS_RISE: Final = 0.1
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """What the samples of one kind of cycle came to; `rows`: how long reasons had held, 0 for none.
+    """The sums of one kind of cycle's samples. `rows`: the lengths for which reasons had held, 0
+    for none.
 
-    `count`: of samples that tell of the noise, which the first one after a move does not.
+    `count`: the number of samples that tell the noise. The first one after a move does not.
     """
 
     count: int = 0
@@ -61,20 +62,20 @@ class Recorded(msgspec.Struct, frozen=True):
 
     @property
     def noise(self) -> float:
-        """How far loads lie from their averages, in the square mean over all."""
+        """The distance of loads from their averages: the root mean square over all."""
         found = self.variances.values()
         return math.sqrt(math.fsum(found) / len(found)) if found else 0.0
 
     @property
     def share(self) -> float:
-        """How far loads lie from their averages, all together, as a share of these."""
+        """The distance of loads from their averages, all together, as a share of these averages."""
         whole = math.fsum(self.means.values())
         apart = math.fsum(math.sqrt(self.variances[name]) for name in self.means)
         return apart / whole if whole > 0 else 0.0
 
 
 class Thresholds(msgspec.Struct, frozen=True):
-    """The settings with the thresholds that hold; `why`: in words, "" where they are as set."""
+    """The settings with the thresholds that hold; `why`: in words, "" if they are as set."""
 
     settings: BalanceSettings
     why: str = ""

@@ -1,8 +1,8 @@
-"""`LoadChooser`: which broker a unit goes to, by filters and load, and what that rested on.
+"""`LoadChooser`: the broker for a unit, by filters and load, and the grounds of the choice.
 
-Of several brokers that are equally good by the rule (`least_usage`) the one with the fewest units
-is taken, by the log: that is known at once, whereas a load is as old as its last report. A node
-that assigns on a look-up prefers itself where that makes hardly a difference.
+If several brokers are equally good by the rule (`least_usage`), it takes the one with the fewest
+units, by the log. That number is known at once, whereas a load is as old as its last report. A node
+that assigns on a look-up prefers itself if that makes hardly a difference.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OWN_CHOICE: Final = "chosen among those that all filters left"
 
 
 class ChoiceRules(msgspec.Struct, frozen=True):
-    """What a choice follows, besides what is known of each broker."""
+    """The rules of a choice, besides the known facts of each broker."""
 
     settings: BalanceSettings
     load_manager_class: str
@@ -37,10 +37,10 @@ class ChoiceRules(msgspec.Struct, frozen=True):
 
 
 class LoadChooser:
-    """For some choices at one instant.
+    """Makes some choices at one instant.
 
-    `candidate` says what is known of a broker; `at_hand` is the one that is preferred among those
-    that are as good (`choose_broker`), "" for none; `turns` counts this node's choices for
+    `candidate` says the known facts of a broker. `at_hand` is the one that is preferred among
+    equally good ones (`choose_broker`), "" for none. `turns` counts this node's choices for
     namespaces whose bundles brokers take in turn.
     """
 
@@ -62,7 +62,9 @@ class LoadChooser:
     def __call__(
         self, unit: str, counts: Mapping[str, int], excluded: Iterable[str] = ()
     ) -> Chosen:
-        """The broker, "" for none, of those that `counts` has with the number of their units."""
+        """Returns one of the brokers in `counts`, which has the number of their units; ""
+        for none.
+        """
         barred = frozenset(excluded)
         offered = [self._of(broker) for broker in counts if broker not in barred]
         namespace, policies = unit.rpartition("/")[0], self._rules.policies
@@ -88,7 +90,7 @@ class LoadChooser:
     def _as_asked(
         self, unit: str, choice: Choice, offered: Iterable[Candidate], counts: Mapping[str, int]
     ) -> tuple[Choice, str]:
-        """What a strategy of one's own makes of the brokers that were left, and the rule."""
+        """Returns the strategy's choice among the remaining brokers, and the rule."""
         settings, own = self._rules.settings, self._rules.strategies or Strategies()
         left = {broker for broker, _ in choice.considered}
         kept = [each for each in offered if each.broker in left]
@@ -107,7 +109,7 @@ class LoadChooser:
 
 
 def grounds_of(choice: Choice, rule: str) -> Grounds:
-    """What a record says of a choice: the chosen broker first, then the least loaded ones."""
+    """A record's account of a choice: the chosen broker first, then the least loaded ones."""
     loads = [load for _, load in choice.considered if load is not None]
     weighed = [
         Weighed(broker, -1.0 if load is None else load) for broker, load in choice.considered

@@ -1,9 +1,9 @@
-"""`BrokerLoadData`: what a broker says of its load, how it averages, and when it says it.
+"""`BrokerLoadData`: a broker's report on its load, with its averages and the times of reports.
 
-Two loads come of one measurement: `max_resource_usage`, which decides whether a report is due, and
-`weighted_max_ema`, a moving average that all decisions are made by. Both are shares: 1.0 is all of
-a resource. A load that was never measured counts as full, so that a broker that has just started
-is given nothing by a choice of the least loaded.
+One measurement gives two loads. `max_resource_usage` decides whether a report is due.
+`weighted_max_ema` is a moving average that all decisions use. Both are shares: 1.0 is all of a
+resource. A load that was never measured counts as full. So a choice of the least loaded gives
+nothing to a broker that has just started.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from anabranch.core.balance.usage import (
 )
 
 CLEAR_INTERVAL_MS: Final = 10_000
-_CLOCKS_APART_MS: Final = 60_000  # by how much a report may seem to be ahead of its reader
+_CLOCKS_APART_MS: Final = 60_000  # the most that a report may seem to be ahead of its reader
 _MINUTE_MS: Final = 60_000
 
 
 class LoadSample(msgspec.Struct, frozen=True, gc=False):
-    """What was measured of a broker: resources, and rates per second of all its bundles."""
+    """One measurement of a broker: resources, and rates per second of all its bundles."""
 
     cpu: ResourceUsage = NOTHING_USED
     memory: ResourceUsage = NOTHING_USED
@@ -77,7 +77,7 @@ class BrokerLoadData(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ToldLoad(msgspec.Struct, frozen=True):
-    """What a broker has told of itself: its load, and the class of its load manager."""
+    """A broker's report on itself: its load, and the class of its load manager."""
 
     load: BrokerLoadData
     load_manager_class: str
@@ -119,7 +119,9 @@ def _average(before: float, now: float, history: float) -> float:
 
 
 def has_cooled(load: BrokerLoadData, unloaded_ms: int, settings: BalanceSettings) -> bool:
-    """Whether a load follows from what its broker has, which gave a bundle away at that time."""
+    """Tells whether the load reflects the broker's bundles without the one given away at
+    `unloaded_ms`.
+    """
     return load.updated_at_ms - unloaded_ms >= settings.shedding_delay_in_seconds * 1000
 
 
@@ -131,7 +133,9 @@ def report_due(
     *,
     force: bool = False,
 ) -> bool:
-    """Whether a load is to be published: too long after `reported`, or too different from it."""
+    """Tells whether the broker must publish the load: too long after `reported`, or too different
+    from it.
+    """
     waited_ms = now_ms - reported.reported_at_ms
     return (
         force
@@ -155,17 +159,19 @@ def change_percent(before: BrokerLoadData, now: BrokerLoadData) -> float:
 
 
 def clear_due(cleared_at_ms: int, now_ms: int) -> bool:
-    """Whether a load that a bundle's coming or going has made wrong may be cleared again."""
+    """Tells whether the load may be cleared again after a bundle's coming or going made it
+    wrong.
+    """
     return now_ms - cleared_at_ms >= CLEAR_INTERVAL_MS
 
 
 def is_stale(load: BrokerLoadData, settings: BalanceSettings, now_ms: int) -> bool:
-    """Whether it is older than its time to live."""
+    """Tells whether it is older than its time to live."""
     return now_ms - load.updated_at_ms > settings.broker_load_data_ttl_in_seconds * 1000
 
 
 def fault_of(load: BrokerLoadData, now_ms: int) -> str:
-    """Why a load that was read must be ignored; "" when it need not be."""
+    """The reason why readers must ignore a load; "" if there is none."""
     if load.updated_at_ms - now_ms > _CLOCKS_APART_MS:
         return f"it is from {load.updated_at_ms - now_ms} ms ahead: set the broker's clock"
     values = msgspec.structs.astuple(load)

@@ -1,8 +1,8 @@
-"""What a broker does for each of its bundles, and which of them it reports to the leader.
+"""The loads of a broker's bundles, and the choice of those that it reports to the leader.
 
-All loads stay with their broker, which splits by them; of the highest ones the leader is told, for
-those are what it may move. The report begins with the least loaded of them, which is the order in
-which the shedder offers them.
+All loads stay with their broker, which splits by them. The broker tells the leader the highest
+ones, because the leader may move those. The report begins with the least loaded of them, because
+the shedder offers them in this order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ _CACHE_STEP = 100_000
 
 
 class BundleLoad(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """The load of one bundle: messages and bytes a second of its topics, and what it holds."""
+    """The load of one bundle: messages and bytes a second of its topics, and the number of its
+    things.
+    """
 
     msg_rate_in: float = 0.0
     msg_rate_out: float = 0.0
@@ -50,7 +52,7 @@ class BundleLoad(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
     @property
     def is_sound(self) -> bool:
-        """Whether no number of it is negative, endless or none."""
+        """Tells whether all its numbers are finite, not negative and no NaN."""
         return all(map(is_sound, msgspec.structs.astuple(self)))
 
 
@@ -103,7 +105,7 @@ Rank = tuple[int, int, int, int, int]
 
 
 def rank(load: BundleLoad) -> Rank:
-    """What orders bundles by load: in before out before rate, so rounded that a flutter is none.
+    """The order of bundles by load: in before out before rate, so rounded that a flutter is none.
 
     >>> rank(BundleLoad(msg_throughput_in=149e3)) < rank(BundleLoad(msg_throughput_in=150e3))
     True
@@ -118,5 +120,5 @@ def rank(load: BundleLoad) -> Rank:
 
 
 def _rounded(number: float, step: int) -> int:
-    """How many steps that is, a half being one more."""
+    """The number of steps, a half being one more."""
     return math.floor(number / step + 0.5)

@@ -1,4 +1,4 @@
-"""What the balancer counts: results and their reasons, in the spelling that metrics show."""
+"""The balancer's counters: results and their reasons, in the spelling that metrics show."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 @unique
 class BalanceResult(StrEnum):
-    """What became of a round, or of one decision."""
+    """The result of a round, or of one decision."""
 
     SUCCESS = "Success"
     SKIP = "Skip"

@@ -1,9 +1,9 @@
-"""The balancer's cycles: when one is due, what is kept until the next, and what is proposed.
+"""The balancer's cycles: their times, the notes between them, and their proposals.
 
-Every node keeps the same notes, of what it reads in the log: which bundles the balancer has moved,
-and when. So whoever becomes the leader goes on where the last one ended: no bundle moves again
-within its grace period, nothing that is under way is decided anew, and the cycles in which the
-condition held count on. What a leader had not proposed yet when it went is decided afresh.
+Every node keeps the same notes from the log: the bundles that the balancer has moved, and the times
+of the moves. So a new leader goes on where the last one ended. No bundle moves again within its
+grace period, no open move is decided anew, and the count of cycles in which the condition held goes
+on. The new leader decides afresh about anything that the last one had not proposed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ _CAUSES: Final[Mapping[UnloadReason | SplitReason, Cause]] = {
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """What a node knows of the others: their loads and top bundles as reported, who takes bundles.
+    """A node's knowledge of the others: their reported loads and top bundles, and the takers of
+    bundles.
 
     `top` is empty on a node that does not lead.
     """
@@ -75,21 +76,21 @@ class BalanceCycle:
 
     def __init__(self) -> None:
         self.strategies = Strategies()  # the shell knows those that are installed
-        self.turns = count()  # of brokers, for namespaces that are excluded from shedding
+        self.turns = count()  # gives turns to brokers, for namespaces excluded from shedding
         self._hits = 0
         self._split_hits: Hits = {}
-        self._loads = Recorded()  # of brokers, less the mean of all
-        self._traffic = Recorded()  # of this broker's bundles
-        self._leaving: dict[str, str] = {}  # bundles that the balancer moves, and whom they leave
-        self._bundles: dict[str, int] = {}  # when the balancer's move of each was through
+        self._loads = Recorded()  # brokers' loads, less the mean of all
+        self._traffic = Recorded()  # the traffic of this broker's bundles
+        self._leaving: dict[str, str] = {}  # the brokers that moving bundles leave
+        self._bundles: dict[str, int] = {}  # the end of the balancer's move of each
         self._brokers: dict[str, int] = {}
         self._began = 0  # the first log offset whose record was read here
-        self._since: dict[str, float] = {}  # when the interval began that is not over
+        self._since: dict[str, float] = {}  # the start of the present interval
 
     def began(self, state: Replica) -> None:
-        """The state is complete, but the records that led to it were not read here.
+        """The state is complete, but this node did not read the records that led to it.
 
-        What they moved lately, the balancer may have moved.
+        The balancer may have made the recent moves among them.
         """
         self._began = state.next_offset
         self._leaving = {
@@ -97,8 +98,8 @@ class BalanceCycle:
         }
 
     def folded(self, entry: Folded, log_ms: int) -> None:
-        """The next entry of the log was read. `log_ms`: the log's time, by which loads are told;
-        where its clock has fallen back, an entry's own time would seem long ago.
+        """The node has read the next entry of the log. `log_ms`: the log's time, by which loads are
+        told. If the log's clock has fallen back, an entry's own time would seem long ago.
         """
         record = entry.record
         if not isinstance(record, UnitMove) or entry.outcome.verdict is not Verdict.ACCEPTED:
@@ -125,18 +126,22 @@ class BalanceCycle:
             self._brokers[self._leaving.pop(bundle)] = at_ms
 
     def gave_at_ms(self, broker: str) -> int | None:
-        """When the balancer last took a bundle from this broker, as far as that still counts."""
+        """The time at which the balancer last took a bundle from this broker, if that still
+        counts.
+        """
         return self._brokers.get(broker)
 
     def due(self, what: str, interval_s: float, now: float) -> bool:
-        """Whether the interval, which may have changed, is over; if so, the next one begins."""
+        """Tells whether the interval, which may have changed, is over; if so, begins the
+        next one.
+        """
         if now < self._since.setdefault(what, now) + interval_s:
             return False
         self._since[what] = now
         return True
 
     def due_in(self, what: str, interval_s: float, now: float) -> float | None:
-        """Seconds until the interval is over; None where none has begun."""
+        """Seconds until the interval is over; None if none has begun."""
         since = self._since.get(what)
         return None if since is None else max(0.0, since + interval_s - now)
 
@@ -145,14 +150,14 @@ class BalanceCycle:
     def view(
         self, state: StateReader, seen: Seen, settings: BalanceSettings, now_ms: int
     ) -> ClusterView:
-        """What a decision is made of."""
+        """The input of a decision."""
         grace_ms = settings.shedding_grace_period_minutes * 60_000
 
         def owner_of(bundle: str) -> str:
             unit = state.unit(bundle)
             if unit is None or unit.state is not UnitState.OWNED:
                 return ""
-            # Who moved it, this node has not read: for all it knows, the balancer has.
+            # This node has not read the mover's name: the balancer may have moved it.
             unknown = unit.since_offset < self._began
             return "" if unknown and now_ms - unit.since_ms < grace_ms else unit.broker
 
@@ -167,7 +172,7 @@ class BalanceCycle:
         )
 
     def state(self, settings: BalanceSettings, now_ms: int) -> ShedderState:
-        """What is known of earlier cycles, but for what is older than the grace period."""
+        """The notes from earlier cycles, without those older than the grace period."""
         known = ShedderState(self._hits, dict(self._brokers), self._bundles)
         return remembered(known, settings, now_ms)
 
@@ -247,7 +252,7 @@ def _grounds(unload: Unload, rule: str, seen: Seen, settings: BalanceSettings) -
 
 
 def splits(found: SplitRound, state: StateReader, actor: Actor, new_id: NewId) -> list[UnitMove]:
-    """The records that a round of splits asks for; where settings alone say why, the cause does."""
+    """The records that a round of splits asks for. If settings alone say why, the cause does."""
     records = []
     for each in found.decisions:
         unit = state.unit(each.bundle)

@@ -1,9 +1,9 @@
-"""Which brokers may take a bundle: five filters, one after the other.
+"""The brokers that may take a bundle: five filters, one after the other.
 
 Three judge each broker by itself: its class of load manager, its number of topics, the isolation
-policies. Two compare those that are left: by version, by what they have of the bundle's
-anti-affinity group. They come in that order, so that no broker is preferred which may not have the
-bundle: else a group, or a later version, could leave only brokers that a policy bars.
+policies. Two compare the versions of the remaining ones, and their bundles of the anti-affinity
+group. This order keeps a filter from preferring a broker that may not have the bundle. Otherwise a
+group, or a later version, could leave only brokers that a policy bars.
 """
 
 from __future__ import annotations
@@ -36,20 +36,21 @@ class BrokerFilter(StrEnum):
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A broker that could take a bundle; `load` is None where none is known that may be used."""
+    """A broker that could take a bundle; `load` is None if no usable one is known."""
 
     broker: str
     version: str = ""
     load_manager_class: str = ""
     load: BrokerLoadData | None = None
-    persistent: bool = True  # what kinds of topics it serves
+    persistent: bool = True  # the kinds of topics that it serves
     non_persistent: bool = True
 
 
 class Terms(msgspec.Struct, frozen=True):
-    """What candidates for a bundle are judged by.
+    """The terms by which candidates for a bundle are judged.
 
-    `in_group`: how many bundles of the anti-affinity group each broker owns (`owned_in_group`).
+    `in_group`: the number of the anti-affinity group's bundles that each broker owns
+    (`owned_in_group`).
     """
 
     namespace: str
@@ -61,9 +62,9 @@ class Terms(msgspec.Struct, frozen=True):
 
 
 class Filtered(msgspec.Struct, frozen=True):
-    """The candidates that are left, who was removed by which filter, and which filters failed.
+    """The remaining candidates, the removed ones with their filters, and the filters that failed.
 
-    A filter that failed has removed nobody.
+    A filter that failed has removed none.
     """
 
     kept: tuple[Candidate, ...]
@@ -89,7 +90,7 @@ def filtered(candidates: Sequence[Candidate], terms: Terms) -> Filtered:
 
 
 def owned_in_group(state: StateReader, policies: Policies, namespace: str) -> dict[str, int]:
-    """How many bundles of the namespace's anti-affinity group each broker owns."""
+    """The number of the namespace's anti-affinity group's bundles that each broker owns."""
     counts: dict[str, int] = {}
     for each in policies.namespaces_in(policies.group_of(namespace)):
         for _, unit in state.bundles(each):
@@ -130,9 +131,9 @@ def allowed(candidates: Sequence[Candidate], terms: Terms) -> Sequence[Candidate
 
 
 def of_latest_version(candidates: Sequence[Candidate], terms: Terms) -> Sequence[Candidate]:
-    """Those of the highest version, where that is wished for.
+    """Those of the highest version, if the settings wish for that.
 
-    Raises InvalidInputError when a candidate's version is none.
+    Raises InvalidInputError if a candidate's version is invalid.
     """
     if not terms.settings.prefer_later_versions or not candidates:
         return candidates
@@ -185,7 +186,7 @@ VersionKey = tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]
 
 @lru_cache(1_024)
 def _version_key(version: str) -> VersionKey:
-    """What orders versions as semver.org says: a pre-release is below its release.
+    """The order of versions, as semver.org says: a pre-release is below its release.
 
     Builds of one version are alike. Raises InvalidInputError.
 

@@ -1,4 +1,4 @@
-"""What the balancer has done, as the log tells it, and what came of it."""
+"""The balancer's past actions, as the log tells them, and their effects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from anabranch.core.bundles.unit import Move
 from anabranch.core.log.records import AUTOMATIC, Record, UnitMove
 from anabranch.core.log.verdicts import Verdict
 
-_APART_MS: Final = 5_000  # what is logged within so long is of one cycle
+_APART_MS: Final = 5_000  # entries within so long belong to one cycle
 
 
 class LoggedMove(msgspec.Struct, frozen=True):
@@ -23,11 +23,11 @@ class LoggedMove(msgspec.Struct, frozen=True):
 
 
 class AutomaticMove(msgspec.Struct, frozen=True, rename="camel"):
-    """The same with what came of it.
+    """A logged move with its effect.
 
-    `deviation`: of the brokers' loads when it was decided; `predicted`: as it should be after this
-    one; `observed`: as the next cycle that moved anything has found it. None: not known. `rule`: as
-    of `Grounds`.
+    `deviation`: that of the brokers' loads at the decision. `predicted`: the expected one after
+    this move. `observed`: the one that the next cycle with a move found. None: not known. `rule`:
+    the same as that of `Grounds`.
     """
 
     offset: int
@@ -57,10 +57,10 @@ def logged_move(
 
 
 def automatic_moves(logged: Iterable[LoggedMove]) -> list[AutomaticMove]:
-    """What came of each, in their order, which is the log's."""
+    """Each move with its effect, in the log's order."""
     found: list[AutomaticMove] = []
-    observed: float | None = None  # by the cycles after the one that is looked at
-    first: float | None = None  # the deviation that this one has found, as far as it is looked at
+    observed: float | None = None  # the deviation that later cycles found
+    first: float | None = None  # the deviation that this cycle found, as far as read
     later_ms: int | None = None
     for each in reversed(list(logged)):
         record = each.record

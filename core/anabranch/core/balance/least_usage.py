@@ -1,8 +1,8 @@
 """The rule for a free bundle: any of the brokers whose use is clearly below the average (Pulsar's
 "least resource usage with weight").
 
-All of these are equally good. If the least loaded were always taken, every node would send there
-whatever it has to assign, before the next report of that broker's load says otherwise.
+All of these are equally good. Suppose that the least loaded were always taken. Every node would
+then send all its bundles there, until the next report of that broker's load.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ChoiceReason(StrEnum):
 class Choice(msgspec.Struct, frozen=True):
     """A choice with its grounds; `broker` is "" when there is none.
 
-    `considered`: who was left after the filters, with the load, None where that is not known.
+    `considered`: the brokers that the filters left, with their loads; None for an unknown load.
     """
 
     broker: str

@@ -1,9 +1,9 @@
-"""What the more loaded broker of a pair gives to the other, and what it may take back for it.
+"""The bundles that the more loaded broker of a pair gives to the other, and those it takes back.
 
 Half of the difference of their loads should go, as a share of the first one's throughput. Bundles
-are offered as they are reported, the least loaded first, until the next one would be too much; then
-a swap is tried: bundles of the other broker come back for it. A move that would make the deviation
-worse than without it is refused, which throughputs that do not fit the loads can lead to.
+are offered in the order of the report, the least loaded first, until the next one would be too
+much. Then a swap is tried: bundles of the other broker come back for it. Throughputs that do not
+fit the loads can lead to a move that would make the deviation worse; such a move is refused.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _RELIEF: Final = 0.75  # a swap must leave the source with less of its throughpu
 
 
 class ClusterView(msgspec.Struct, frozen=True):
-    """What the leader sees: loads and top bundles as reported, and the brokers that are there.
+    """The leader's view: loads and top bundles as reported, and the brokers that are there.
 
     `owner_of`: the owner of a bundle by the log, "" for one that has none or is on its way.
-    `in_group`: how many bundles of a namespace's anti-affinity group each broker owns.
+    `in_group`: the number of bundles of a namespace's anti-affinity group that each broker owns.
     """
 
     loads: Mapping[str, BrokerLoadData]
@@ -50,8 +50,7 @@ class BundleMove(msgspec.Struct, frozen=True, gc=False):
 class ExchangeStep(msgspec.Struct, frozen=True):
     """A bundle of the source, after those that come back for it.
 
-    `squares`: by how much the sum of the squares of both loads differs then from what it was before
-    the pair's first step.
+    `squares`: the change, since the pair's first step, of the sum of the squares of both loads.
     """
 
     moves: tuple[BundleMove, ...]
@@ -72,7 +71,7 @@ class Stopped(StrEnum):
 
     @property
     def is_missing_report(self) -> bool:
-        """Whether load data was missing, rather than bundles."""
+        """Tells whether load data was missing, rather than bundles."""
         return self is Stopped.NO_REPORT
 
 
@@ -101,9 +100,10 @@ _FIELDS: Final[Mapping[Unmoved, str]] = {
 
 
 class Exchange(msgspec.Struct, frozen=True):
-    """One pair: what it should exchange, in bytes a second, what it does, and why not more.
+    """One pair: its wanted exchange, in bytes a second, its actual one, and the reason why not
+    more.
 
-    `next_bundle`: the one that it stopped at; "" where that is none. `unmoved`: those of the source
+    `next_bundle`: the one that it stopped at; "" if there is none. `unmoved`: those of the source
     that were not offered, up to there.
     """
 
@@ -127,9 +127,9 @@ class Pair(msgspec.Struct, frozen=True):
 
     @property
     def wanted(self) -> float:
-        """How much of the source's throughput should go, in bytes a second.
+        """The part of the source's throughput that should go, in bytes a second.
 
-        Brokers without any load are told apart by their throughput alone.
+        Throughput alone distinguishes brokers without any load.
         """
         load = self.high.weighted_max_ema
         if load == 0:
@@ -146,7 +146,9 @@ class Pair(msgspec.Struct, frozen=True):
         return max(0.0, high - load), low + load
 
     def squares(self, moved: float) -> float:
-        """How the sum of the squares of both loads changes with so many bytes a second moved."""
+        """The change of the sum of the squares of both loads after a move of `moved` bytes a
+        second.
+        """
         if not self.high.msg_throughput:
             return 0.0
         high, low = self.after(moved)
@@ -155,7 +157,7 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 class Permits:
-    """Whether a bundle may go from one broker to another in this call."""
+    """The permission for a bundle to go from one broker to another in this call."""
 
     def __init__(
         self, view: ClusterView, settings: BalanceSettings, recently: Mapping[str, int]
@@ -169,8 +171,8 @@ class Permits:
         self._allowed: dict[tuple[object, str], frozenset[str]] = {}
 
     def refusal(self, bundle: str, source: str, destination: str) -> Unmoved | None:
-        """Why it is not the source's to give, may not be moved now, or not be the destination's;
-        None where it is and may.
+        """The reason why the bundle may not go from the source to the destination now; None if it
+        may.
         """
         namespace = bundle.rpartition("/")[0]
         if namespace in self._excluded:
@@ -185,7 +187,7 @@ class Permits:
         return None if self._view.owner_of(bundle) == source else Unmoved.NOT_OWNED
 
     def _destinations(self, namespace: str) -> frozenset[str] | None:
-        """The brokers that all filters leave; nobody where a filter fails. None: it must stay."""
+        """The brokers that all filters leave; none if a filter fails. None: it must stay."""
         policy = self._policy[namespace]
         group = self._view.policies.group_of(namespace)
         bound = policy is not None or group != ""
@@ -207,14 +209,14 @@ class Permits:
 
 
 def offload(pair: Pair, view: ClusterView, permits: Permits) -> Exchange:
-    """What the pair exchanges."""
+    """The exchange of the pair."""
     offered = _reported(view, pair.source)
     if len(offered) < 2:
         stopped = Stopped.ONE_BUNDLE if offered else Stopped.NO_REPORT
         return Exchange(pair.source, pair.destination, pair.wanted, 0.0, (), stopped)
     coming = iter(_reported(view, pair.destination) if permits.transfers else ())
     wanted, before = pair.wanted, 0.0
-    moved, remaining = 0.0, len(offered)  # what goes, less what comes back
+    moved, remaining = 0.0, len(offered)  # leaving bundles, less returning ones
     steps: list[ExchangeStep] = []
     unmoved: list[tuple[str, Unmoved]] = []
     stopped, next_bundle = Stopped.ALL_SEEN, ""
@@ -258,7 +260,7 @@ def offload(pair: Pair, view: ClusterView, permits: Permits) -> Exchange:
 
 
 def as_asked(pair: Pair, bundles: Iterable[str], view: ClusterView, permits: Permits) -> Exchange:
-    """What the pair exchanges where a strategy of one's own has named the source's bundles."""
+    """The exchange of the pair if a strategy has named the source's bundles."""
     loads = dict(_reported(view, pair.source))
     moved, steps, unmoved = 0.0, list[ExchangeStep](), list[tuple[str, Unmoved]]()
     for bundle in bundles:
@@ -277,22 +279,20 @@ _NOTHING: Final = TopBundlesLoadData()
 
 
 def _reported(view: ClusterView, broker: str) -> tuple[tuple[str, BundleLoad], ...]:
-    """The top bundles of a broker, the least loaded first, each once; none where it has told of
-    none.
-    """
+    """The top bundles of a broker, the least loaded first, each once; none without a report."""
     return tuple(dict(view.top.get(broker, _NOTHING).bundles).items())
 
 
 def _throughput(load: BundleLoad) -> float:
-    """Bytes a second in and out; 0 where that is no number, so that the bundle is left alone."""
+    """Bytes a second in and out; 0 for an unsound load, so that the bundle stays where it is."""
     return load.msg_throughput if load.is_sound else 0.0
 
 
 def _swap(
     pair: Pair, going: float, coming: Iterator[tuple[str, BundleLoad]], permits: Permits
 ) -> list[tuple[str, float]]:
-    """What comes back when `going` leaves in all: so much that the source does not become the less
-    loaded one, and so little that it is relieved. Nothing where there is no such thing.
+    """The bundles that come back when `going` leaves in all; none if none fit. They are so many
+    that the source does not become the less loaded one, and so few that it is relieved.
 
     `coming`: the destination's bundles, each looked at once.
     """
@@ -301,7 +301,7 @@ def _swap(
     back: list[tuple[str, float]] = []
     for bundle, load in coming:
         throughput = load.msg_throughput
-        # First whether it fits: that is found fastest, and lets few through.
+        # The fit comes first: that check is fastest, and lets few through.
         if (
             high + throughput < most
             and low - throughput < most

@@ -1,4 +1,6 @@
-"""How loads stand, and what the next cycle would do: the decision itself, and nothing is noted."""
+"""The state of the loads, and the next cycle's result: the decision itself, without any
+note of it.
+"""
 
 from __future__ import annotations
 
@@ -48,10 +50,10 @@ class NoCycle(StrEnum):
 
 
 class SeenBroker(msgspec.Struct, frozen=True):
-    """A broker, and its load as it was reported, None where there is none, or one that cannot be
-    meant; `ignored`: why it takes no part, "" if it does.
+    """A broker and its reported load, None if that is missing or implausible. `ignored`: the reason
+    why it takes no part, "" if it does.
 
-    `reported`: how many bundles it has told the leader of.
+    `reported`: the number of bundles that it has told the leader about.
     """
 
     broker: str
@@ -61,10 +63,11 @@ class SeenBroker(msgspec.Struct, frozen=True):
 
 
 class Outlook(msgspec.Struct, frozen=True):
-    """What the balancer goes by, and what it would do.
+    """The balancer's input, and its next result.
 
-    `average`, `std`: of the loads that take part; None where none does. `hits`: for how many cycles
-    in a row the condition has held so far. `cycle`: the next one; None where it is prevented.
+    `average`, `std`: those of the loads that take part; None if none does. `hits`: the number of
+    cycles in a row for which the condition has held so far. `cycle`: the next one; None if it is
+    prevented.
     """
 
     brokers: tuple[SeenBroker, ...]

@@ -1,7 +1,7 @@
-"""Where bundles may be: isolation policies, failure domains, anti-affinity groups.
+"""The allowed places of bundles: isolation policies, failure domains, anti-affinity groups.
 
-Patterns (`policies.patterns`) match the whole text: of namespaces, `tenant/namespace`; of brokers,
-the host or `host:port`. Of several policies for a namespace the first by name counts.
+Patterns (`policies.patterns`) match the whole text. That is `tenant/namespace` for namespaces, and
+the host or `host:port` for brokers. If several policies fit a namespace, the first by name counts.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from anabranch.core.policies.policy import PolicyKind
 _REMEMBERED_MAX: Final = 100_000  # names
 
 _Found = TypeVar("_Found")
-NO_DOMAIN: Final = "default"  # of a broker that no failure domain names
+NO_DOMAIN: Final = "default"  # for a broker that no failure domain names
 
 
 @unique
 class Standing(IntEnum):
-    """What a broker is to a policy."""
+    """A broker's standing with a policy."""
 
     PRIMARY = 0
     SECONDARY = 1
@@ -33,7 +33,7 @@ class Standing(IntEnum):
 
 
 class IsolationPolicy(msgspec.Struct, frozen=True, gc=False):
-    """Which brokers may own the bundles of the namespaces that it names.
+    """The brokers that may own the bundles of the namespaces that it names.
 
     Secondary brokers may only while there are fewer than `min_limit` primary ones.
     `usage_threshold`, in percent, is part of a policy's body and decides nothing.
@@ -46,11 +46,11 @@ class IsolationPolicy(msgspec.Struct, frozen=True, gc=False):
     usage_threshold: int = 0
 
     def names(self, namespace: str) -> bool:
-        """Whether the policy is about a namespace."""
+        """Tells whether the policy names the namespace."""
         return _matches(self.namespaces, namespace)
 
     def standing(self, broker: str) -> Standing:
-        """What the broker is to it, by its host or its whole id."""
+        """The broker's standing, by its host or its whole id."""
         host = host_of(broker)
         if not host:
             return Standing.OUT
@@ -61,7 +61,7 @@ class IsolationPolicy(msgspec.Struct, frozen=True, gc=False):
         return Standing.OUT
 
     def standings(self) -> Mapping[str, Standing]:
-        """What each broker is to it, asked by its id, whichever that is."""
+        """The standing of each broker, for any broker id."""
         return _standings(self)
 
 
@@ -83,7 +83,7 @@ class Policies(msgspec.Struct, frozen=True):
     groups: Mapping[str, str] = {}
 
     def by_namespace(self) -> Mapping[str, IsolationPolicy | None]:
-        """The first isolation policy by name that is about a namespace, whichever is asked for."""
+        """The first isolation policy, by name, for any namespace."""
         return _by_namespace(tuple(self.isolation[name] for name in sorted(self.isolation)))
 
     def policy_of(self, namespace: str) -> IsolationPolicy | None:
@@ -95,13 +95,14 @@ class Policies(msgspec.Struct, frozen=True):
         return self.groups.get(namespace, "").strip().casefold()
 
     def binds(self, namespace: str) -> bool:
-        """Whether a policy or a group restricts where the namespace's bundles may be."""
+        """Tells whether a policy or a group restricts the places of the namespace's bundles."""
         return self.policy_of(namespace) is not None or self.group_of(namespace) != ""
 
     def shared(self) -> Mapping[str, bool]:
-        """Whether a broker is for namespaces without a policy: no policy has its host to itself.
+        """Tells whether a broker is for namespaces without a policy: no policy has its host to
+        itself.
 
-        Asked by the broker's id, whichever that is.
+        The mapping takes any broker id.
         """
         return _shared(tuple(policy.primary for policy in self.isolation.values()))
 
@@ -110,7 +111,7 @@ class Policies(msgspec.Struct, frozen=True):
         return (each for each in self.groups if group and self.group_of(each) == group)
 
     def domains_by_broker(self) -> dict[str, str]:
-        """The failure domain of each broker that is in one; of several the first by name."""
+        """The failure domain of each broker that is in one; among several, the first by name."""
         return {
             broker: name
             for name in sorted(self.domains, reverse=True)
@@ -122,7 +123,7 @@ NO_POLICIES: Final = Policies()
 
 
 def host_of(broker: str) -> str:
-    """The host of a broker id; "" when it is none.
+    """The host of a broker id; "" if it is no broker id.
 
     >>> host_of("b1.example:8080"), host_of("b1")
     ('b1.example', '')
@@ -163,7 +164,7 @@ def _matches(patterns: tuple[str, ...], text: str) -> bool:
 
 
 class _Remembered(dict[str, _Found], Generic[_Found]):
-    """What was found of a broker or namespace, looked for once: expressions are slow."""
+    """The result for each broker or namespace, looked up once, because expressions are slow."""
 
     def __init__(self, look: Callable[[str], _Found]) -> None:
         super().__init__()

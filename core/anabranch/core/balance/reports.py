@@ -1,10 +1,10 @@
-"""`BrokerReports`: what a broker tells of its load, measurement by measurement, and when.
+"""`BrokerReports`: a broker's reports of its load, measurement by measurement, and their times.
 
-Its load is told when it has changed much, was not told for long, or is waited for; its top bundles
-when they are others than were told, when one of them has changed as much, or when they were not
-told for long. Both are told again when the leader has taken them away, as it does with what brokers
-without a session have told. A bundle that came, went or was split makes what was measured wrong, so
-the average begins anew after that.
+A broker tells its load if the load has changed much, was not told for long, or is waited for. It
+tells its top bundles if they are others than the told ones, if one of them has changed as much, or
+if they were not told for long. It tells both again after the leader has taken them away. The leader
+does that with the reports of brokers without a session. A bundle that came, went or was split makes
+the measurements wrong, so the average begins anew after that.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Resources(msgspec.Struct, frozen=True):
 
 
 class BrokerReports:
-    """One broker's. `load`: as it was measured last; `reported`: as it was told last. Its owner
+    """One broker's reports. `load`: the last measured one; `reported`: the last told one. Its owner
     sets `settings` anew when they change.
     """
 
@@ -66,7 +66,7 @@ class BrokerReports:
             self._unmeasured.update(parts)
 
     def taken_away(self) -> None:
-        """What was told is known to nobody any more."""
+        """The leader has removed the reports: no node knows them any more."""
         self.reported = FRESH
         self._told_top = TopBundlesLoadData()
 
@@ -77,10 +77,11 @@ class BrokerReports:
         now_ms: int,
         gave_at_ms: int | None = None,
     ) -> BrokerLoadData | None:
-        """Takes a measurement in; returns the load if it is to be told.
+        """Takes a measurement in; returns the load if the broker must tell it.
 
-        `gave_at_ms`: when the balancer last took a bundle from this broker. No cycle decides
-        anything until a load is told that has followed that, so one is, also if it is at rest.
+        `gave_at_ms`: the time at which the balancer last took a bundle from this broker. No cycle
+        decides anything before a load is told that has followed that. So the broker tells one, even
+        at rest.
         """
         if self._is_outdated and clear_due(self._cleared_at_ms, now_ms):
             self._is_outdated = False
@@ -131,7 +132,7 @@ class BrokerReports:
 
 
 def sample_of(resources: Resources, bundles: Mapping[str, BundleLoad]) -> LoadSample:
-    """A measurement: use of resources, and the sums of what all bundles have."""
+    """A measurement: use of resources, and the sums over all bundles."""
     loads = bundles.values()
     return LoadSample(
         cpu=resources.cpu,

@@ -1,7 +1,7 @@
 """`BalanceSettings`: every setting of the balancer, by its name in Pulsar's configuration.
 
-A field's name in a file, or in JSON, is what `NAMES` has; the field is that name without
-`loadBalancer`, in this language's manner.
+`NAMES` has a field's name in a file, or in JSON. The field is that name without `loadBalancer`, in
+this language's manner.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OTHERWISE: Final[Mapping[str, str]] = {  # the names that follow no rule
 
 @unique
 class SplitAlgorithm(StrEnum):
-    """How the boundary of a split is found."""
+    """The way in which a split finds its boundary."""
 
     RANGE = "range_equally_divide"
     TOPIC_COUNT = "topic_count_equally_divide"
@@ -55,7 +55,7 @@ class BalanceSettings(msgspec.Struct, frozen=True, kw_only=True, rename=setting_
     enabled: bool = True
     debug_mode_enabled: bool = False  # more is logged; nothing else changes
 
-    # Load data. What is known of the resources' use is h * the average before + (1 - h) * now.
+    # Load data. The average of the resources' use is h * the average before + (1 - h) * now.
     history_resource_percentage: float = 0.9
     cpu_resource_weight: float = 1.0
     memory_resource_weight: float = 0.0
@@ -88,7 +88,7 @@ class BalanceSettings(msgspec.Struct, frozen=True, kw_only=True, rename=setting_
     max_number_of_broker_shedding_per_cycle: int = 3
     broker_load_target_std: float = 0.25
     transfer_enabled: bool = True
-    load_shedding_strategy: str = ""  # of one's own, by name; "": the built-in one
+    load_shedding_strategy: str = ""  # a strategy's name; "": the built-in rule
 
     # Thresholds of both that follow the noise of the load.
     adjusted_thresholds_enabled: bool = False
@@ -234,7 +234,8 @@ _SYSTEM: Final = re.compile(r"pulsar/system|(?:sla-monitor|pulsar)/.+:\d+")
 
 
 def is_system_namespace(namespace: str) -> bool:
-    """Whether a namespace belongs to the cluster itself, so that its bundles are left alone.
+    """Tells whether a namespace belongs to the cluster itself; the balancer leaves its bundles
+    alone.
 
     >>> is_system_namespace("pulsar/system"), is_system_namespace("public/default")
     (True, False)

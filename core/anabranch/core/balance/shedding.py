@@ -1,12 +1,12 @@
-"""Which bundles leave their brokers: the leader's decision, once in an interval.
+"""The bundles that leave their brokers: the leader's decision, once in an interval.
 
-The most loaded broker is paired with the least loaded one, the second with the second, and so on,
-until the deviation of all loads is at its target or enough brokers were served. `offload` says what
-a pair exchanges. Nothing happens before the condition has held for several calls in a row, nor
-before the loads of brokers that gave something away were measured anew.
+The most loaded broker is paired with the least loaded one, the second with the second, and so on.
+That ends once the deviation of all loads is at its target or enough brokers were served. `offload`
+says a pair's exchange. Nothing happens before the condition has held for several calls in a row.
+Nor does anything happen before the loads of brokers that gave something away were measured anew.
 
-Loads that cannot be used (too old, damaged, of brokers that are not there) take no part, neither in
-the deviation nor in a pair.
+Unusable loads (too old, damaged, of absent brokers) take no part, neither in the deviation nor in a
+pair.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _UNDER_MAX: Final = 0.5
 
 
 class ShedderState(msgspec.Struct, frozen=True):
-    """What is kept from call to call: how often in a row the condition has held.
+    """The notes from call to call: the number of times in a row that the condition has held.
 
-    `unloaded_brokers`, `unloaded_bundles`: when, in milliseconds, each was part of an unload that
-    is through. The caller writes them down, and forgets bundles after the grace period.
+    `unloaded_brokers`, `unloaded_bundles`: the time, in milliseconds, of each one's part in an
+    unload that is through. The caller writes them down, and forgets bundles after the grace period.
     """
 
     hits: int = 0
@@ -50,10 +50,10 @@ class ShedderState(msgspec.Struct, frozen=True):
 
 
 class Unload(msgspec.Struct, frozen=True):
-    """A bundle is to leave its broker for `destination`, or for whom the next look-up finds ("").
+    """A bundle is to leave its broker for `destination`, or for the next look-up's choice ("").
 
-    `std_before`, `std_after`: the deviation before what this one belongs to, a bundle with those
-    that are swapped for it, and as it is expected after that.
+    `std_before`, `std_after`: the deviation before and after this bundle's step, as expected. A
+    step is a bundle with those that are swapped for it.
     """
 
     bundle: str
@@ -93,14 +93,14 @@ _FIELDS: Final[Mapping[RoundEnd, str]] = {
 
 
 class Round(msgspec.Struct, frozen=True):
-    """What one call came to.
+    """The result of one call.
 
-    `average`, `std`: of the loads, None where the call ended before they were known; `std_after`:
-    as expected when all is done. `skipped`: the reason that is counted where nothing is decided.
-    `exchanges`: each pair, and where it stopped. `condition`: why there is something to do, None
-    where there is not. `awaited`: the brokers whose next report the call waited for. `thresholds`:
-    those that held in place of the settings, and why; "" for none. `strategy`: the one of one's own
-    that decided, "" for the built-in one; `fault`: why the one that is set did not.
+    `average`, `std`: those of the loads, None if the call ended before they were known.
+    `std_after`: the expected one after all moves. `skipped`: the reason that is counted if nothing
+    is decided. `exchanges`: each pair, and its stop. `condition`: the reason to act, None if there
+    is none. `awaited`: the brokers whose next report the call waited for. `thresholds`: those that
+    held in place of the settings, and why; "" for none. `strategy`: the strategy that decided, ""
+    for the built-in rule. `fault`: the reason why the set strategy did not decide.
     """
 
     decisions: tuple[Unload, ...]
@@ -119,7 +119,7 @@ class Round(msgspec.Struct, frozen=True):
 
     @property
     def counted(self) -> tuple[BalanceResult, UnloadReason] | None:
-        """What is counted for the call itself; None where its decisions are, once they are done."""
+        """The count for the call itself; None if its decisions count, once they are done."""
         return None if self.skipped is None else (BalanceResult.SKIP, self.skipped)
 
 
@@ -130,7 +130,7 @@ def decide(
     now_ms: int,
     strategies: Strategies | None = None,
 ) -> tuple[ShedderState, Round]:
-    """One call of the transfer shedder. It has an answer to whatever it is given."""
+    """One call of the transfer shedder. It has an answer to any input."""
     available = {each.broker for each in view.candidates}
     loads, stale, _ = usable_loads(view.loads, available, settings, now_ms)
     cooling = {
@@ -157,7 +157,7 @@ def decide(
         return nothing(UnloadReason.NO_LOAD_DATA, RoundEnd.LOAD_MISSING, missing)
     call = _Call(loads, settings)
     own = strategies or Strategies()
-    # Who does not lead is told of no bundles, and only counts how long the condition has held.
+    # A node that does not lead knows no bundles; it only counts how long the condition has held.
     asked = own.wanted(msgspec.structs.replace(view, loads=loads), settings) if view.top else None
     condition = call.condition() if asked is None else next((each.reason for each in asked), None)
     met = condition is not None
@@ -243,7 +243,7 @@ def _spread(loads: Collection[BrokerLoadData]) -> tuple[float, float]:
 
 
 def _by_load(load: BrokerLoadData) -> tuple[float, float]:
-    """What orders brokers: the load, and where that says nothing, the throughput."""
+    """The order of brokers: the load, and among equal loads the throughput."""
     return load.weighted_max_ema, load.msg_throughput_ema
 
 
@@ -261,7 +261,7 @@ class _Call:
 
     @property
     def std(self) -> float:
-        """The deviation of the loads, as it is after what was decided so far."""
+        """The deviation of the loads, after the decisions so far."""
         return math.sqrt(self._variance)
 
     def condition(self) -> UnloadReason | None:
@@ -333,7 +333,9 @@ class _Call:
         self._loads = {**self._loads, **weighed}
 
     def _take(self, exchange: Exchange, reason: UnloadReason) -> None:
-        """Turns a pair's steps into decisions, and the deviation into what is expected then."""
+        """Turns a pair's steps into decisions, and the deviation into the one that is expected
+        then.
+        """
         begun = self._variance
         for step in exchange.steps:
             before = self.std
@@ -345,7 +347,7 @@ class _Call:
         return Unload(move.bundle, move.source, to, reason, before, self.std)
 
     def empty_reason(self) -> UnloadReason:
-        """What is counted for a call that found nothing to move."""
+        """The reason to count for a call that found nothing to move."""
         if any(exchange.stopped.is_missing_report for exchange in self.exchanges):
             return UnloadReason.NO_LOAD_DATA
         return UnloadReason.NO_BUNDLES if self.exchanges else UnloadReason.HIT_COUNT

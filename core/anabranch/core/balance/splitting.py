@@ -1,8 +1,9 @@
-"""Which bundles a broker splits by itself, where a bundle is cut, and which one is the hottest.
+"""The bundles that a broker splits by itself, their cuts, and the hottest bundle.
 
-Each owner looks at its own bundles once in an interval. One that was over a limit in enough cycles
-in a row is cut in two; the rule that was broken is the reason. Where it is cut, an algorithm says:
-in the middle of its range, of its topics, or where their traffic has reached a limit.
+Each owner looks at its own bundles once in an interval. It cuts a bundle in two that was over a
+limit in enough cycles in a row; the broken rule is the reason. An algorithm places the cut: in the
+middle of the bundle's range or of its topics, or at the point where the topics' traffic has reached
+a limit.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class TopicLoad(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_sound(self) -> bool:
-        """Whether neither rate is negative, endless or none."""
+        """Tells whether both rates are finite, not negative and no NaN."""
         return is_sound(self.msg_rate) and is_sound(self.msg_throughput)
 
 
@@ -45,10 +46,10 @@ class BundleSplit(msgspec.Struct, frozen=True):
 
 
 class SplitRound(msgspec.Struct, frozen=True):
-    """What one cycle came to: decisions, and bundles that cannot be split, each with the reason.
+    """The result of one cycle: decisions, and bundles that cannot be split, each with the reason.
 
-    Each of the latter is counted as a failure. `waiting`: bundles over a limit that are left as
-    they are for now, and why. `thresholds`, `strategy`, `fault`: as of `Round`.
+    Each of the latter counts as a failure. `waiting`: bundles over a limit that stay as they are
+    for now, and why. `thresholds`, `strategy`, `fault`: see `Round`.
     """
 
     decisions: tuple[BundleSplit, ...]
@@ -60,11 +61,11 @@ class SplitRound(msgspec.Struct, frozen=True):
 
 
 class OwnerView(msgspec.Struct, frozen=True):
-    """What a broker sees of its own bundles.
+    """A broker's view of its own bundles.
 
-    `loads`: of all bundles that it has measured. `owns`: whether the log names it as owner.
-    `bundle_count`: how many bundles a namespace has, None if that is not known. `splitting`: the
-    bundles that are being split, anybody's. `topics`: those of a bundle.
+    `loads`: those of all bundles that it has measured. `owns`: True if the log names it as owner.
+    `bundle_count`: the number of a namespace's bundles, None if unknown. `splitting`: the bundles
+    that are being split, anybody's. `topics`: those of a bundle.
     """
 
     loads: Mapping[str, BundleLoad]
@@ -74,7 +75,7 @@ class OwnerView(msgspec.Struct, frozen=True):
     topics: Callable[[str], Sequence[TopicLoad]]
 
 
-Hits = Mapping[str, int]  # by bundle: in how many cycles in a row it was over a limit
+Hits = Mapping[str, int]  # by bundle: the cycles in a row in which it was over a limit
 
 
 def decide_splits(
@@ -83,7 +84,7 @@ def decide_splits(
     settings: BalanceSettings,
     strategies: Strategies | None = None,
 ) -> tuple[dict[str, int], SplitRound]:
-    """One cycle. It has an answer to whatever it is given."""
+    """One cycle. It has an answer to any input."""
     own = strategies or Strategies()
     cuts = own.cuts(view.loads, settings)
     counts = {bundle: count for bundle, count in hits.items() if bundle in view.loads}
@@ -92,7 +93,7 @@ def decide_splits(
     failed: list[tuple[str, str]] = []
     waiting: list[tuple[str, str]] = []
     added: dict[str, int] = {}  # splits that this cycle has decided, by namespace
-    for bundle in dict.fromkeys((*(cuts or ()), *view.loads)):  # what was asked for comes first
+    for bundle in dict.fromkeys((*(cuts or ()), *view.loads)):  # requested cuts come first
         load = view.loads[bundle]
         if load.topics < 2 or not view.owns(bundle):
             continue
@@ -165,7 +166,7 @@ class _Blocked:
             self._edges |= {(namespace, "lower", part.lower), (namespace, "upper", part.upper)}
 
     def blocks(self, namespace: str, part: HashRange) -> bool:
-        """Whether one of them begins or ends where this one does."""
+        """Tells whether one of them begins or ends at the same edge as this one."""
         lower, upper = (namespace, "lower", part.lower), (namespace, "upper", part.upper)
         return lower in self._edges or upper in self._edges
 
@@ -173,7 +174,8 @@ class _Blocked:
 def hottest_bundle(bundles: Mapping[str, HashRange], topics: Iterable[TopicLoad]) -> str:
     """The bundle whose topics have the most traffic: bytes a second, then messages; "" for none.
 
-    Of equals the first on the ring. Topics whose rates cannot be meant have none.
+    Among equals it is the first on the ring. Topics with implausible rates count as without
+    traffic.
     """
     order = sorted(bundles.items(), key=lambda each: each[1])
     edges = [part.lower for _, part in order]
@@ -197,7 +199,8 @@ def boundaries(
     settings: BalanceSettings,
     positions: Sequence[int] = (),
 ) -> tuple[int, ...]:
-    """Where an algorithm cuts a bundle, in ascending order; nowhere if it sees no reason to.
+    """The points at which an algorithm cuts a bundle, in ascending order; none if it sees no reason
+    to.
 
     `positions`: for `specified_positions_divide`; those outside the bundle mean nothing to it.
     """
@@ -265,7 +268,7 @@ def flow_or_qps_equally(
 
 
 def _between(before: int, after: int) -> int:
-    """A cut that has both on different sides: what lies at a cut is right of it."""
+    """A cut that has both on different sides; a position at the cut is right of it."""
     return (before + after + 1) // 2
 
 
@@ -274,9 +277,10 @@ def _inside(whole: HashRange, cuts: Iterable[int]) -> tuple[int, ...]:
 
 
 def _boundary(whole: HashRange, topics: Sequence[TopicLoad], settings: BalanceSettings) -> int:
-    """The one cut of an automatic split. Of several the middle one: the next cycles do the rest.
+    """The one cut of an automatic split. Among several it is the middle one: the next cycles do the
+    rest.
 
-    Raises InvalidInputError when there is none.
+    Raises InvalidInputError if there is none.
     """
     algorithm = settings.default_namespace_bundle_split_algorithm
     found = boundaries(algorithm, whole, topics, settings)

@@ -1,9 +1,10 @@
-"""Strategies of one's own: what each is asked, what it may answer, and who decides if it does not.
+"""Strategies: their input, their valid answers, and the decision without a valid answer.
 
-A strategy is a pure function of what it is given: no clock, no I/O, no memory. It is called where
-the node decides, so it must answer within milliseconds. Whatever it answers, the rules around it
-stay: which loads count, hit counts, grace periods, policies, and how much is done in a cycle. One
-that raises, or whose answer makes no sense, is named with the reason, and the built-in one decides.
+A strategy is an operator's own function. It is a pure function of its arguments: no clock, no I/O,
+no memory. The node calls it in the course of its decision, so it must answer within milliseconds.
+The rules around it stay, whatever its answer: the loads that count, hit counts, grace periods,
+policies, and the amount of work in a cycle. If a strategy raises, or its answer makes no sense, the
+node names it with the reason, and the built-in rule decides.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _Answer = TypeVar("_Answer")
 
 @unique
 class StrategyKind(StrEnum):
-    """What a strategy can decide; each is a group of entry points."""
+    """The decision that a strategy can make; each is a group of entry points."""
 
     SHEDDER = "anabranch.shedder"
     ASSIGNMENT = "anabranch.assignment"
@@ -63,9 +64,9 @@ class WantedMove(msgspec.Struct, frozen=True):
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """A bundle is to be cut in two; `boundary`: None for where the algorithm of the settings cuts.
+    """A bundle is to be cut in two at `boundary`; None: the algorithm of the settings cuts it.
 
-    `why` says in words what is too much.
+    `why` says the excess in words.
     """
 
     bundle: str
@@ -85,7 +86,9 @@ Split = Callable[[Mapping[str, BundleLoad], BalanceSettings], Iterable[Cut]]
 
 
 class Strategies:
-    """Those that are there, by kind and name; `faults`: why one was not followed, by both."""
+    """The installed ones, by kind and name; `faults`: the reason why one was not followed,
+    by both.
+    """
 
     def __init__(
         self, found: Mapping[StrategyKind, Mapping[str, Callable[..., Any]]] | None = None
@@ -98,7 +101,7 @@ class Strategies:
         return Strategies(self._found)
 
     def wanted(self, view: ClusterView, settings: BalanceSettings) -> list[WantedMove] | None:
-        """What the shedder asks for; None where the built-in one decides."""
+        """The shedder's wishes; None if the built-in rule decides."""
         reported = reported_by(view.top, view.loads)
 
         def checked(answer: Iterable[WantedMove]) -> list[WantedMove]:
@@ -130,7 +133,7 @@ class Strategies:
         counts: Mapping[str, int],
         settings: BalanceSettings,
     ) -> str | None:
-        """Whom the assignment strategy chooses; None where the built-in one decides."""
+        """The assignment strategy's choice; None if the built-in rule decides."""
         names = {each.broker for each in kept}
         if not names:
             return None
@@ -146,7 +149,7 @@ class Strategies:
     def cuts(
         self, loads: Mapping[str, BundleLoad], settings: BalanceSettings
     ) -> dict[str, Cut] | None:
-        """What the split strategy asks for, by bundle; None where the built-in one decides."""
+        """The split strategy's wishes, by bundle; None if the built-in rule decides."""
 
         def checked(answer: Iterable[Cut]) -> dict[str, Cut]:
             found: dict[str, Cut] = {}
@@ -203,7 +206,7 @@ class Strategies:
 
 
 def reported_by(top: Mapping[str, TopBundlesLoadData], loads: Collection[str]) -> dict[str, str]:
-    """Who has told of each bundle, of the brokers whose loads count."""
+    """The broker that has told of each bundle, among the brokers whose loads count."""
     return {
         bundle: broker
         for broker, report in top.items()

@@ -1,4 +1,4 @@
-"""`ResourceUsage`: how much of a resource is used, and there is; how far loads lie apart."""
+"""`ResourceUsage`: the use of a resource, and its limit; also the spread of loads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ResourceUsage(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def percent(self) -> float:
-        """Returns usage by limit, 100 for all of it and more beyond; 0 where that has no meaning.
+        """Returns usage by limit, 100 for all of it and more beyond; 0 if the limit has no meaning.
 
         >>> ResourceUsage(150.0, 100.0).percent, ResourceUsage(1.0, 0.0).percent
         (150.0, 0.0)
@@ -29,7 +29,7 @@ class ResourceUsage(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_sound(self) -> bool:
-        """Whether both are numbers, and none is negative."""
+        """Tells whether both are numbers, and none is negative."""
         return is_sound(self.usage) and is_sound(self.limit)
 
 
@@ -38,12 +38,12 @@ _NUMBER_MAX: Final = 1e15  # sums and squares of such numbers stay numbers
 
 
 def is_sound(number: float) -> bool:
-    """Whether it can be what somebody measured: no NaN, not endless, not negative."""
+    """Tells whether the number can be a measurement: no NaN, finite, not negative."""
     return 0 <= number <= _NUMBER_MAX
 
 
 def percent_of_change(before: float, now: float) -> float:
-    """By how much a number has changed, in percent of what it was; endless where it was nothing.
+    """The change of a number, in percent of its former value; infinite if that was 0.
 
     >>> percent_of_change(200.0, 150.0), percent_of_change(0.0, 0.0), percent_of_change(0.0, 1.0)
     (25.0, 0.0, inf)

@@ -1,15 +1,15 @@
 """Service units (PIP-192): bundles of a namespace, and the leadership of a cluster.
 
-`unit`: what the log keeps of one.
-`machine`: which moves it makes, from which states, under which guards.
+`unit`: the log's entry for one.
+`machine`: its moves, the states that they start from, and their guards.
 `guards`: the conditions of its moves.
-`evolve`: how records change units.
-`propose`: what a broker would like to happen to them.
-`placement`: which broker a unit should go to.
-`duties`: what the leader looks after.
+`evolve`: the changes of units by records.
+`propose`: a broker's proposals for them.
+`placement`: the choice of a broker for a unit.
+`duties`: the leader's duties.
 """
 
-# What code outside of core may import.
+# Code outside of core may import these.
 __all__ = [
     "propose",
     "unit",

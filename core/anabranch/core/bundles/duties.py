@@ -1,6 +1,6 @@
-"""What the leader looks after: orphans, stuck units, tombstones; each only when it may be due.
+"""The leader's duties: orphans, stuck units, tombstones; each only when it may be due.
 
-Every node keeps these notes, so that whoever becomes the leader can start at once.
+Every node keeps these notes, so that a new leader can start at once.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from anabranch.core.log.replica import Replica
 
 
 class Duties:
-    """When this node has last seen what, on its own clock."""
+    """The times, on this node's own clock, at which the node last saw each thing."""
 
     def __init__(self, settings: NodeSettings) -> None:
         self._settings = settings
         self._in_flight: dict[str, tuple[int, float]] = {}  # unit -> version, since when seen
-        self._orphans_at = math.inf  # when to look for orphans
+        self._orphans_at = math.inf  # the time to look for orphans
         self._monitor_at = math.inf
         self.log_now_ms = 0  # the newest timestamp seen in the log
 

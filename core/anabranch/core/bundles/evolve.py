@@ -1,4 +1,4 @@
-"""How records change service units (PIP-192, "Conflict State Resolution")."""
+"""The changes of service units by records (PIP-192, "Conflict State Resolution")."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _NO_LEADER: Final = Unit(UnitState.INIT, "", "", 0, Move.CREATE, 0, -1, "")
 
 
 def _settled(unit: Unit) -> str:
-    """Returns who has yet to settle: only a unit without a holder has such a source."""
+    """Returns the holder that has yet to settle; only a unit without a holder has such a source."""
     return "" if unit.holder else unit.source
 
 

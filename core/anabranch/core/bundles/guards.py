@@ -16,22 +16,22 @@ UnitGuard = Guard[Unit, UnitMove]
 
 
 def leads(state: StateReader, actor: str, epoch: int) -> bool:
-    """Whether `actor` is the leader and `epoch` its epoch."""
+    """Tells whether `actor` is the leader and `epoch` its epoch."""
     return leader_of(state) == (actor, epoch) and epoch > 0
 
 
 def session_open(state: StateReader, broker: str) -> bool:
-    """Whether the broker has an open session."""
+    """Tells whether the broker has an open session."""
     session = state.session(broker)
     return session is not None and session.open
 
 
 def source_settled(state: StateReader, unit: Unit, evidence: int) -> bool:
-    """Whether a unit without a holder has nobody left who may still act as one.
+    """Tells whether no former holder may still act as the holder of a unit without one.
 
-    `unit.source` names a holder that was overridden. It has seen that by the offset `evidence`,
-    which it has folded up to; by the end of its session; or by opening another one since, because
-    it read that back.
+    `unit.source` names a holder that the leader overrode. The holder has seen that in any of three
+    cases: it has folded the log up to the offset `evidence`; its session has ended; or it has
+    opened another session since, because it read that back.
     """
     if not unit.source or evidence > unit.since_offset:
         return True

@@ -1,9 +1,9 @@
 """The service-unit state machine, defined once, as a table (PIP-192, "Bundle State Lifecycles").
 
-A record names a *move*; an arrow says from which states the move may start, where it leads, which
-guards must hold and whom the unit then names. Everything that affects a transition is in its row:
-the `transitions` machine and its picture, the lookup of the hot path and the Spark replay are all
-made from these.
+A record names a *move*. An arrow says the states that the move may start from, the state it leads
+to, the guards that must hold, and the brokers that the unit then names. Everything that affects a
+transition is in its row. The `transitions` machine and its picture, the lookup of the hot path and
+the Spark replay are all made from these rows.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from anabranch.core.log.state_machine import StateMachine
 
 @unique
 class FieldSource(IntEnum):
-    """Where a field of the next state comes from."""
+    """The source of a field of the next state."""
 
     NOBODY = 0
     KEEP = 1
@@ -42,7 +42,7 @@ class FieldSource(IntEnum):
     ACTOR = 3
     BROKER = 4  # the unit's broker before the move
     UNSETTLED = 5  # the source, where it still marks an overridden holder (FREE, ASSIGNING)
-    HOLDER = 6  # who may act as owner before the move, or else as UNSETTLED
+    HOLDER = 6  # the possible owner before the move, or else as UNSETTLED
 
 
 class UnitArrow(msgspec.Struct, frozen=True):

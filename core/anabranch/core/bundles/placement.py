@@ -1,4 +1,4 @@
-"""Which broker a unit should go to: fewest units first, rendezvous hashing among equals."""
+"""The choice of a broker for a unit: fewest units first, rendezvous hashing among equals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ Chosen = tuple[str, tuple[Grounds, ...]]  # a broker, "" for none, and what the 
 
 
 class Chooser(Protocol):
-    """How a unit's broker is found among those that take units; `counts`: how many each has."""
+    """Chooses a unit's broker among those that take units; `counts` has the number of units of
+    each.
+    """
 
     def __call__(
         self, unit: str, counts: Mapping[str, int], excluded: Iterable[str] = ()
@@ -22,17 +24,17 @@ class Chooser(Protocol):
 
 
 def by_count(unit: str, counts: Mapping[str, int], excluded: Iterable[str] = ()) -> Chosen:
-    """Chooses as `choose_broker`; nobody has said what the brokers' loads are."""
+    """Chooses as `choose_broker`, because the brokers' loads are unknown."""
     return choose_broker(unit, counts, excluded), ()
 
 
 def choose_broker(
     unit: str, counts: Mapping[str, int], excluded: Iterable[str] = (), at_hand: str = ""
 ) -> str:
-    """The candidate with the fewest units; "" when there is none.
+    """The candidate with the fewest units; "" if there is none.
 
-    `at_hand` is the one for which less has to be written and read: it is taken as long as it has
-    hardly more units than the one with the fewest.
+    `at_hand` is the broker that needs fewer writes and reads. It is chosen if it has hardly more
+    units than the candidate with the fewest.
 
     >>> choose_broker("a/b/0x00000000_0xffffffff", {"x:1": 3, "y:1": 2})
     'y:1'

@@ -1,7 +1,7 @@
-"""What a broker would like to happen to service units: pure functions from the state to proposals.
+"""A broker's proposals for service units: pure functions from the state to proposals.
 
-Each returns records to append, or None when there is nothing to propose. Whether they win is up to
-the fold. Operators' requests that cannot be meant seriously are refused at once, with the reason.
+Each returns records to append, or None when there is nothing to propose. The fold decides whether
+they win. Operators' requests that cannot be meant seriously are refused at once, with the reason.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ NewId = Callable[[], str]
 
 
 class Actor(msgspec.Struct, frozen=True):
-    """Who proposes: a broker under its session; `epoch` is not 0 while it leads.
+    """The proposer: a broker under its session; `epoch` is not 0 while it leads.
 
-    `principal`: the role of whoever asked the broker to, "" where it acts by itself; `proxied_by`:
-    that of the proxy that spoke for them, "" where none did.
+    `principal`: the role that asked the broker, "" if the broker acts by itself. `proxied_by`: the
+    role of the proxy that spoke for the principal, "" for none.
     """
 
     broker: str
@@ -102,9 +102,10 @@ def assign(
 
 
 def claim(actor: Actor, unit: Unit, assigned: UnitMove, new_id: NewId) -> UnitMove | None:
-    """What follows a proposal of this actor that gives a free unit to itself: to own it.
+    """Returns the OWN that follows this actor's proposal to assign a free unit to itself.
 
-    None where that one gives it to another, or somebody has yet to see that it lost the unit.
+    Returns None if that proposal gives the unit to another broker, or a former holder has yet to
+    see its loss.
     """
     if assigned.broker != actor.broker or unit.source:
         return None
@@ -121,9 +122,9 @@ def release(
     cause: Cause,
     grounds: tuple[Grounds, ...] = (),
 ) -> UnitMove | None:
-    """An owned unit is given up: to `destination`, or to whom the next lookup chooses ("").
+    """An owned unit is given up: to `destination`, or to the next look-up's choice ("").
 
-    None when the unit is not owned, or owned by the destination already.
+    None if the unit is not owned, or owned by the destination already.
     """
     if unit.state is not UnitState.OWNED or unit.broker == destination:
         return None
@@ -187,7 +188,7 @@ def give_away(
     new_id: NewId,
     choose: Chooser = by_count,
 ) -> Iterator[UnitMove]:
-    """Leadership first, so that somebody looks after the cluster meanwhile; then every unit."""
+    """Leadership first, so that a leader looks after the cluster meanwhile; then every unit."""
     if actor.epoch:
         lead = state.unit(LEADERSHIP)
         yield move(actor, LEADERSHIP, lead, Move.RESIGN, new_id(), Cause.SHUTDOWN)
@@ -204,7 +205,7 @@ def give_away(
 
 
 def nothing_left(state: StateQueries, broker: str) -> bool:
-    """Whether no unit, leadership included, answers to the broker any more."""
+    """Tells whether no unit, leadership included, answers to the broker any more."""
     return all(unit.responsible != broker for _, unit in state.units_of(broker))
 
 
@@ -226,7 +227,7 @@ def orphans(
         for name, unit in state.units_of(broker):
             if unit.responsible != broker or name == LEADERSHIP:
                 continue
-            # To its heir, if it was being handed over: whoever is gone is not in `load`.
+            # To its heir, if it was being handed over: a broker that is gone is not in `load`.
             target, grounds = (unit.broker, ()) if unit.broker in load else choose(name, load)
             if target:
                 load[target] += 1
@@ -245,7 +246,9 @@ def stuck(
     new_id: NewId,
     choose: Chooser = by_count,
 ) -> Iterator[UnitMove]:
-    """Units in flight for longer than `patience_s` are taken from whoever does not move them on."""
+    """Takes units that have been in flight for longer than `patience_s` from brokers that do not
+    move them on.
+    """
     load = dict(counts)
     for name, unit in names:
         if unit.state not in IN_FLIGHT or waited_s(name, unit) < patience_s:

@@ -1,10 +1,10 @@
-"""Service units (PIP-192): what exactly one broker may own, a bundle or cluster leadership.
+"""Service units (PIP-192): a bundle or cluster leadership, which exactly one broker may own.
 
-`machine` says how they move. `broker` and `source` read as follows. OWNED, SPLITTING: the
-owner. RELEASING: the destination, or nobody, and the owner, which serves on until it has logged
-that it stopped. ASSIGNING: the broker that shall own, and a former holder that was overridden and
-may not know it yet (else nobody). There is no "force" bit: what the leader may do beyond an owner
-are moves of their own, guarded by its epoch.
+`machine` says their moves. `broker` and `source` depend on the state. OWNED, SPLITTING: `broker` is
+the owner. RELEASING: `broker` is the destination, or nobody. `source` is the owner, which serves on
+until it has logged that it stopped. ASSIGNING: `broker` is the broker that shall own. `source` is a
+former holder that was overridden and may not know it yet (else nobody). There is no "force" bit:
+the leader's further powers are moves of their own, guarded by its epoch.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _OWNED, _RELEASING, _SPLITTING = UnitState.OWNED, UnitState.RELEASING, UnitState
 
 
 class Unit(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """What the log says of one unit; `since_*` is the log's place of the last accepted move."""
+    """The log's entry for one unit; `since_*` is the log's place of the last accepted move."""
 
     state: UnitState
     broker: str
@@ -70,7 +70,7 @@ class Unit(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     @property
     def holder(self) -> str:
-        """Returns who may act as owner now: nobody while the unit is FREE or ASSIGNING."""
+        """Returns the broker that may act as owner now; "" while the unit is FREE or ASSIGNING."""
         state = self.state
         if state is _OWNED or state is _SPLITTING:
             return self.broker
@@ -78,9 +78,11 @@ class Unit(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     @property
     def responsible(self) -> str:
-        """Whose silence makes this unit an orphan: its holder, or the broker it is assigned to."""
+        """The broker whose silence makes this unit an orphan: its holder, or the broker it is
+        assigned to.
+        """
         return self.broker if self.state is UnitState.ASSIGNING else self.holder
 
 
 IN_FLIGHT: Final = (UnitState.ASSIGNING, UnitState.RELEASING, UnitState.SPLITTING)
-UNSETTLED: Final = (*IN_FLIGHT, UnitState.DELETED)  # what a clean-up may have to look at
+UNSETTLED: Final = (*IN_FLIGHT, UnitState.DELETED)  # a clean-up may have to look at these

@@ -1,10 +1,10 @@
 """The cluster: the settings that all of its nodes share.
 
-`settings`: what the log keeps of them.
-`evolve`: how they come into it.
+`settings`: the log's entry for them.
+`evolve`: the record that brings them into the log.
 """
 
-# What code outside of core may import.
+# Code outside of core may import these.
 __all__ = [
     "settings",
 ]

@@ -1,4 +1,4 @@
-"""How the first record of a log makes a cluster."""
+"""The first record of a log, which makes a cluster."""
 
 from __future__ import annotations
 

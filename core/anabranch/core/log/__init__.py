@@ -1,18 +1,18 @@
-"""The log: its records, what each comes to, and the state that they add up to.
+"""The log: its records, their verdicts, and the state that they add up to.
 
 `records`: proposals, as the log holds them.
-`grounds`: what a choice of the load balancer rested on, as a record says it.
-`verdicts`: what each comes to.
-`conflicts`: which of several records for one entity wins.
-`outcome`: a verdict, and what changes with it.
-`fold`: the function by which a log becomes a state.
-`state`: that state, and what may be asked of it.
+`grounds`: the grounds of a choice of the load balancer, as a record says them.
+`verdicts`: the answers to records.
+`conflicts`: the rule by which one of several records for an entity wins.
+`outcome`: a verdict, and the changes that come with it.
+`fold`: the function that makes a state from a log.
+`state`: that state, and the questions that it answers.
 `replica`: a state with the offset that it stands for.
 `digests`: a hash of it.
-`state_machine`: what the nouns' machines are made of: tables of moves, states and guards.
+`state_machine`: the parts of the nouns' machines: tables of moves, states and guards.
 """
 
-# What code outside of core may import.
+# Code outside of core may import these.
 __all__ = [
     "digests",
     "fold",

@@ -1,7 +1,8 @@
-"""Which of several records for one entity wins (PIP-192, "Conflict State Resolution").
+"""The rule by which one of several records for an entity wins (PIP-192, "Conflict State
+Resolution").
 
-First valid wins: each record proposes the entity's next version, the first one in the log that may
-do so takes it, and whoever proposed the same one reads that his came too late.
+First valid wins. Each record proposes the entity's next version. The first valid record in the log
+takes that version. A later proposer of the same version reads that its record came too late.
 """
 
 from __future__ import annotations
@@ -30,24 +31,25 @@ def unfit_version(current: int, proposed: int, repeated: bool) -> Verdict:
 
 
 def may_propose(state: StateReader, actor: str, session: int) -> bool:
-    """Whether the actor's session is open and the one it names."""
+    """Tells whether the actor's session is open and has the number that the record names."""
     own = state.session(actor)
     return own is not None and own.open and own.version == session
 
 
 def first_version(offset: int) -> int:
-    """Returns the version that a new entity begins with: its place in the log, which is above
-    every version of an earlier one of this name. So no late proposal that was meant for that one
-    fits this one.
+    """Returns the version that a new entity begins with: its place in the log. This version is
+    above every version of an earlier entity of the same name. So no late proposal for the earlier
+    one fits the new one.
 
-    A CREATE proposes version 1, whatever was there before: what is gone leaves no trace to compare
-    with. One that is delivered again after a deletion thus creates again, while its session lasts.
+    A CREATE proposes version 1, whatever was there before, because a deleted entity leaves no trace
+    to compare with. A CREATE that arrives again after a deletion thus creates again, while its
+    session lasts.
     """
     return offset + 1
 
 
 class Versioned(Protocol):
-    """What the log keeps of anything: its version, and the proposal that made it."""
+    """The log's entry for any entity: its version, and the proposal that made it."""
 
     @property
     def version(self) -> int: ...
@@ -69,7 +71,9 @@ def refusal_of_change(
     record: Creation,
     unknown: Verdict,
 ) -> Verdict | None:
-    """Returns why a change is refused; `unknown`: the reason where nothing of the name is there."""
+    """Returns the reason why a change is refused; `unknown`: the reason if nothing of the name is
+    there.
+    """
     if before is not None and before.proposal_id == record.proposal_id:
         return Verdict.REPEATED
     case = cases.get((Existence.ABSENT if before is None else Existence.PRESENT, record.op))

@@ -1,7 +1,7 @@
 """An order-independent, incremental hash of a folded state (docs/architecture.md).
 
-The digest is the sum, modulo 2^128, of one BLAKE2b hash per key. A sum can be updated by what
-changed and added up over parts, so nodes keep it as they go and Spark adds up its partitions'.
+The digest is the sum, modulo 2^128, of one BLAKE2b hash per key. Changes update a sum, and parts
+add up to it. So nodes keep it as they go, and Spark adds up its partitions' sums.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def entity_hash(key: str, entity: Entity) -> int:
-    """Hash of one key and what it holds; fields in their declared order, MessagePack-encoded."""
+    """Hash of one key and its entity; fields in their declared order, MessagePack-encoded."""
     body = _encoder.encode((key, type(entity).__name__, entity))
     return int.from_bytes(blake2b(body, digest_size=16).digest(), "little")
 

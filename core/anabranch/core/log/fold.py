@@ -1,10 +1,10 @@
 """`evolve`: the one rule by which a log becomes a state (PIP-192, "Conflict State Resolution").
 
-First valid wins: a record is accepted when its version is the next one and its move is an arrow of
-the machine whose guards hold. Anything else changes nothing and gets a named reason. The answer
-depends on the state and the record alone: the record's offset and log timestamp are part of it, a
-local clock or setting never is. Each noun has the rules for its own records; who may ask for one is
-asked of all alike.
+First valid wins: the fold accepts a record if its version is the next one, its move is an arrow of
+the machine, and the arrow's guards hold. Any other record changes nothing and gets a named reason.
+The answer depends on the state and the record alone. The record includes its offset and log
+timestamp; a local clock or setting never matters. Each noun has the rules for its own records. The
+check of the caller's right is the same for all of them.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ def evolve(state: StateReader, record: Record, offset: int, timestamp_ms: int) -
 
 
 def _judged(state: StateReader, record: Record, offset: int, timestamp_ms: int) -> Outcome:
-    """Any but a unit's move, as if whoever asked for it might do everything."""
+    """Judges any record but a unit's move, without regard to the asker's rights."""
     if type(record) is ClusterSettings:
         return evolve_cluster(state, record, offset, timestamp_ms)
-    if type(record) is ArchiveChange:  # whoever registers one reads these records alone
+    if type(record) is ArchiveChange:  # an archive's program reads these records alone
         return evolve_archive(state.archive(record.archive), record, offset, timestamp_ms)
     if state.cluster() is None:
         return REJECTED[Verdict.NO_CLUSTER]

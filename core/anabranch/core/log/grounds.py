@@ -1,4 +1,4 @@
-"""`Grounds`: what a choice of the load balancer rested on, as a record of it says."""
+"""`Grounds`: the grounds of a choice of the load balancer, as its record says them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 class Weighed(msgspec.Struct, frozen=True, gc=False):
     """A broker that a choice was made among.
 
-    `load`: its share of use by the load data, 1 for all of it; -1 where there was none.
+    `load`: its share of use by the load data; 1 means all of it, and -1 means no load data.
     `removed_by`: the filter that took it out, "" for a candidate.
     """
 
@@ -20,13 +20,13 @@ class Weighed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Grounds(msgspec.Struct, frozen=True, gc=False):
-    """What a choice of the load balancer rested on: for people and the audit, never for the fold.
+    """The grounds of a choice of the load balancer: for people and the audit, never for the fold.
 
-    `rule`: which one chose (`rule_of`). `brokers`: how many there were to choose from, of which
-    `weighed` names the chosen one and others up to `WEIGHED_MAX`, which the audit sees to.
-    `deviation`: of the loads of all brokers, as it was; `predicted`: as it should be after this
-    move; both -1 where no load counted. `grace_ms`: for how long the balancer shall leave the
-    bundle where it goes now.
+    `rule`: the rule that chose (`rule_of`). `brokers`: the number of brokers to choose from.
+    `weighed`: the chosen one and others, at most `WEIGHED_MAX`, as the audit checks. `deviation`:
+    that of all brokers' loads before the move. `predicted`: the expected deviation after it. Both
+    are -1 if no load counted. `grace_ms`: the time for which the balancer shall leave the bundle at
+    its new place.
     """
 
     rule: str
@@ -38,7 +38,7 @@ class Grounds(msgspec.Struct, frozen=True, gc=False):
 
 
 WEIGHED_MAX: Final = 20
-BUILT_IN: Final = "built-in"  # what decides where no strategy of one's own does
+BUILT_IN: Final = "built-in"  # decides where the operator has no strategy
 _STRATEGY: Final = "strategy "
 
 

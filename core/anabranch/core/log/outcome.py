@@ -1,4 +1,4 @@
-"""What the fold answers to a record."""
+"""The fold's answer to a record."""
 
 from __future__ import annotations
 

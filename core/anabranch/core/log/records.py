@@ -1,12 +1,14 @@
 """Proposals: the newest form of every record that the log can hold.
 
-A proposal changes nothing by itself; `evolve` accepts or rejects it when it is read back. Each
-carries its own id (to be found again when an append's outcome is unknown), the version it would
-make, and the actor with the session it acts under. Type numbers are stored, never reused.
+A proposal changes nothing by itself; `evolve` accepts or rejects it when a node reads it back. Each
+carries its own id, by which its author finds it after an append with an unknown outcome. It carries
+the version that it would make, and the actor with its session. Type numbers are stored, never
+reused.
 
-`principal`: the role of whoever asked the actor for it, "" where it acts by itself. `proxied_by`:
-that of the proxy by which they asked, "" for none. Records that nobody can ask for have neither.
-`limit`: how many there may be, with what it adds, as its node has it; 0: any (`tenants.limits`).
+`principal`: the role that asked the actor for it, "" where the actor acts by itself. `proxied_by`:
+the role of the proxy between them, "" for none. Records that nobody can ask for have neither.
+`limit`: the allowed number of such entities, with the new one, by its node's settings; 0: any
+(`tenants.limits`).
 """
 
 from __future__ import annotations
@@ -81,16 +83,16 @@ class TopicCause(IntEnum):
 
 @unique
 class SessionOp(IntEnum):
-    """What happens to a broker's session."""
+    """The events of a broker's session."""
 
     OPEN = 0
-    CLOSE = 1  # by the broker itself, after it gave everything away
-    EXPIRE = 2  # by the leader, or by anyone when it is the leader that fell silent
+    CLOSE = 1  # the broker itself closes it, after it gave everything away
+    EXPIRE = 2  # the leader expires it, or anyone if the leader fell silent
 
 
 @unique
 class PolicyOp(IntEnum):
-    """What happens to what is there or not, such as a tenant or a permission."""
+    """The operations on an entity that exists or not, such as a tenant or a permission."""
 
     CREATE = 0
     UPDATE = 1
@@ -107,7 +109,7 @@ class UnitMove(msgspec.Struct, frozen=True, gc=False, tag=1):
     `broker`: the destination or new owner, where the arrow takes it from the record, else "".
     `epoch`: the leader's epoch for the leader's moves, else 0.
     `evidence`: for OWN after an OVERRIDE, the next offset that the former holder has reported.
-    `choice`: what the choice of `broker` rested on, one at most.
+    `choice`: the grounds of the choice of `broker`, one at most.
     """
 
     proposal_id: str
@@ -133,10 +135,10 @@ class UnitMove(msgspec.Struct, frozen=True, gc=False, tag=1):
 class SessionChange(msgspec.Struct, frozen=True, gc=False, tag=2):
     """A broker's session begins or ends (type 2).
 
-    A session is what a lease hangs on: once a lease has lapsed, the broker must open another
-    session, and read that back, before it acts again (docs/decisions, "Sessions").
-    `evidence_ms`: for EXPIRE, the log's timestamp of the last heartbeat that was seen.
-    `authorizes`: for OPEN, whether the node asks who may do what; `superusers`: by which roles.
+    A lease hangs on a session. After a lease has lapsed, the broker must open another session, and
+    read that back, before it acts again (docs/decisions, "Sessions"). `evidence_ms`: for EXPIRE,
+    the log's timestamp of the last heartbeat that was seen. `authorizes`: for OPEN, whether the
+    node checks the rights of callers. `superusers`: the superusers by its settings.
     """
 
     proposal_id: str
@@ -226,8 +228,8 @@ class TopicChange(msgspec.Struct, frozen=True, gc=False, tag=6):
     """One move of one scalable topic's layout (type 6).
 
     `topic`: `tenant/namespace/name`. `segments`: CREATE: the first layout; BEGIN: the children.
-    `parents`: BEGIN: what they replace. `end_offsets`: COMMIT: of every partition of every parent,
-    in the order that BEGIN named them; LOST, BEGIN of a RESTORE: all before them is lost.
+    `parents`: BEGIN: the segments that they replace. `end_offsets`: COMMIT: one for every partition
+    of every parent, in BEGIN's order; LOST, BEGIN of a RESTORE: all before them is lost.
     `segment_ids`: PRUNE, CLEAR, LOST. `properties`: CREATE, UPDATE. `auto_scale`: POLICY. `off`:
     BEGIN: brokers that the children shall leave. `topic_ids`: OPEN, COMMIT: Kafka's; "": unknown.
     """
@@ -262,9 +264,9 @@ class SubscriptionChange(msgspec.Struct, frozen=True, gc=False, tag=7):
 
     `incarnation`: the topic's, so that nothing late fits another topic of the same name.
     `kind`: CREATE. `consumer`: JOIN, LEAVE, LAPSED. `instance`: JOIN, LAPSED: its process.
-    `segment_ids`: DRAINED; CREATE, RESET: sealed segments of which nothing is to be read.
-    `positions`: CREATE, RESET: where to begin, if not at the first message; POSITIONS: all of them.
-    `dead_letter`, `deliveries_max`: CREATE, DEAD_LETTER: of a queue. `limit`: CREATE, JOIN.
+    `segment_ids`: DRAINED; CREATE, RESET: sealed segments that need no reading.
+    `positions`: CREATE, RESET: the start, if not the first message; POSITIONS: all of them.
+    `dead_letter`, `deliveries_max`: CREATE, DEAD_LETTER: for a queue. `limit`: CREATE, JOIN.
     """
 
     proposal_id: str
@@ -340,9 +342,9 @@ class PlacementPolicyChange(msgspec.Struct, frozen=True, gc=False, tag=9):
 
 
 class SettingChange(msgspec.Struct, frozen=True, gc=False, tag=10):
-    """A setting is overridden for the whole cluster, otherwise, or no more (type 10).
+    """The cluster's override of a setting begins, changes or ends (type 10).
 
-    `value`: CREATE, UPDATE: as text. `actor`: the broker that somebody asked to.
+    `value`: CREATE, UPDATE: as text. `actor`: the broker that received the request.
     """
 
     proposal_id: str
@@ -400,7 +402,7 @@ Record = (
 )
 
 CLUSTER_KEY: Final = "cluster"
-TENANT_KINDS: Final = ("tenant", "namespace", "topic", "subscription", "permission")  # of keys
+TENANT_KINDS: Final = ("tenant", "namespace", "topic", "subscription", "permission")  # in keys
 
 
 def session_key(broker: str) -> str:

@@ -14,7 +14,7 @@ from anabranch.core.log.state import Change, Entity, IndexedState, StateQueries
 
 
 class Replica(StateQueries, Protocol):
-    """What a node's decisions read: the state and its place in the log."""
+    """The input of a node's decisions: the state and its place in the log."""
 
     @property
     def next_offset(self) -> int:

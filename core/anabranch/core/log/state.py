@@ -1,4 +1,4 @@
-"""The folded state: what a replica keeps by key, and the questions that rules may ask of it."""
+"""The folded state: a replica's entries by key, and the questions that rules may ask of it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Change = tuple[str, Entity | None]  # key and what it holds now; None: gone
 
 
 class StateReader(Protocol):
-    """What guards may read: nothing else can influence a verdict."""
+    """The input of guards: nothing else can influence a verdict."""
 
     def unit(self, name: str) -> Unit | None: ...
     def session(self, broker: str) -> Session | None: ...
@@ -89,16 +89,16 @@ class StateReader(Protocol):
         ...
 
     def permission(self, scope: str, role: str) -> Permission | None:
-        """What is granted to a role on a namespace or a topic, and on that alone."""
+        """The permission of a role on a namespace or a topic, and on that alone."""
         ...
 
     def permissions(self, scope: str) -> Iterable[tuple[str, Permission]]:
-        """Roles, and what is granted to each on a namespace or a topic alone, in order."""
+        """Roles and their actions on a namespace or a topic alone, in order."""
         ...
 
 
 class StateQueries(StateReader, Protocol):
-    """What decisions may read besides: indexes that no verdict depends on."""
+    """Further input of decisions: indexes that no verdict depends on."""
 
     def units_of(self, broker: str) -> Iterable[tuple[str, Unit]]:
         """Units whose broker or source is this one."""
@@ -109,7 +109,7 @@ class StateQueries(StateReader, Protocol):
         ...
 
     def unsettled(self) -> Iterable[tuple[str, Unit]]:
-        """Units in flight or deleted: whatever a clean-up may have to look at."""
+        """Units in flight or deleted, because a clean-up may have to look at them."""
         ...
 
     def sessions(self) -> Iterable[tuple[str, Session]]: ...
@@ -354,7 +354,7 @@ def _named(unit: Unit) -> tuple[str, ...]:
 
 
 def leader_of(state: StateReader) -> tuple[str, int]:
-    """The leader's broker id and epoch; ("", 0) when there is none."""
+    """The leader's broker id and epoch; ("", 0) if there is none."""
     unit = state.unit(LEADERSHIP)
     if unit is None or unit.state is not UnitState.OWNED:
         return "", 0

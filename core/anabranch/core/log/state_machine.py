@@ -1,8 +1,9 @@
-"""A state machine as a table of rows, from which a `transitions` machine is built, and from that
-the lookup table of the hot path and the picture.
+"""A state machine as a table of rows. The rows make a `transitions` machine, and that makes the
+lookup table of the hot path and the picture.
 
-A row says from which states a move may start, where it leads, and which guards must hold. The
-machine has them as the conditions of its transitions, so that driving it asks what the fold asks.
+A row says the states that a move may start from, the state it leads to, and the guards that must
+hold. The machine has the guards as the conditions of its transitions, so that driving it asks the
+same as the fold.
 """
 
 from __future__ import annotations
@@ -60,14 +61,14 @@ class Arrow(msgspec.Struct, frozen=True):
 
 @unique
 class Existence(IntEnum):
-    """The states of what has no others."""
+    """The states of an entity that has no others."""
 
     ABSENT = 0
     PRESENT = 1
 
 
 class Case(msgspec.Struct, Generic[RowT], frozen=True):
-    """What the hot path finds for a state and a move: the row, and its guards in order."""
+    """The row that the hot path finds for a state and a move, with the row's guards in order."""
 
     row: RowT
     checks: tuple[tuple[_Holds, Verdict], ...]
@@ -138,7 +139,7 @@ class StateMachine(Generic[RowT]):
     def step(self, start: IntEnum, move: IntEnum, *asked: Any) -> IntEnum | None:
         """Drives the machine from `start`; None when it has no such arrow, or a guard forbids it.
 
-        `asked`: what the guards are asked with.
+        `asked`: the arguments of the guards.
         """
         if move.name not in self.machine.get_triggers(start.name):
             return None

@@ -1,8 +1,9 @@
-"""What the fold can answer. The numbers are fixed and stored in statistics and reports.
+"""The fold's possible answers. Statistics and reports store their numbers, so the numbers are
+fixed.
 
-Precedence: where several reasons apply, the one named first in `Verdict` is given, so that every
-reader, Python or Spark, gives the same one. The guards of every arrow's row are in this order, and
-NOT_PERMITTED is asked last of all.
+The fold gives one reason. If several apply, it gives the first one in the order of `Verdict`, so
+that every reader, Python or Spark, gives the same one. The guards of every arrow's row are in this
+order. The fold checks NOT_PERMITTED last of all.
 """
 
 from __future__ import annotations
@@ -56,5 +57,5 @@ class Verdict(IntEnum):
     TOO_MANY_OVERRIDES = 39
     UNKNOWN_PERMISSION = 40  # nothing is granted to the role there
     TOO_MANY_PERMISSIONS = 41
-    NOT_PERMITTED = 42  # whoever asked for it may not; of what would be accepted otherwise
+    NOT_PERMITTED = 42  # the caller has no right to it; the record is valid otherwise
     LIMIT_REACHED = 43  # the tenant has as many as it may have

@@ -1,9 +1,9 @@
-"""On which of Kafka's brokers the partitions of new segments lie.
+"""The choice of Kafka brokers for the partitions of new segments.
 
-`room`: what is known of Kafka's brokers, and what is wanted.
-`placer`: which brokers each partition gets.
-`drain`: which brokers get none, and what is to leave them.
+`room`: the known facts of Kafka's brokers, and the load to place.
+`placer`: the brokers of each partition.
+`drain`: the brokers that get none, and the segments that must leave them.
 """
 
-# What code outside of core may import.
+# Code outside of core may import these.
 __all__ = ["drain", "placer", "room"]

@@ -8,7 +8,7 @@ from anabranch.core.log.state import StateReader
 from anabranch.core.placement.room import Copies, KafkaSurvey
 from anabranch.core.policies.policy import PolicyKind
 
-ToLeave = dict[int, dict[int, tuple[int, ...]]]  # by incarnation and segment: which brokers
+ToLeave = dict[int, dict[int, tuple[int, ...]]]  # the brokers, by incarnation and segment
 
 
 def drained_brokers(state: StateReader) -> frozenset[int]:

@@ -1,9 +1,9 @@
 """`Placer`: chooses the brokers of Kafka for new partitions.
 
 Leaders: each partition goes to the broker whose leaders carry least, then the next one with that
-counted. All partitions of one request are expected to carry alike, and for such ones no other way
-is more even, Kafka's own included, which deals them out in turn and looks at no load. Copies: on
-other racks as long as there are some, there on the broker that has the fewest.
+counted. All partitions of one request are expected to carry alike. For such ones no other way is
+more even. Kafka's own way deals them out in turn and looks at no load. Copies: on other racks as
+long as there are some, there on the broker that has the fewest.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from msgspec.structs import replace
 
 from anabranch.core.placement.room import KafkaBroker, Room, sane
 
-Replicas = tuple[int, ...]  # of one partition; the first one leads
-Assignment = tuple[Replicas, ...]  # of one Kafka topic, by partition
+Replicas = tuple[int, ...]  # for one partition; the first one leads
+Assignment = tuple[Replicas, ...]  # for one Kafka topic, by partition
 
 
 def allowed(room: Room, racks: Mapping[int, str], copies: int) -> tuple[KafkaBroker, ...]:
     """The live brokers that may get something new; fewer than `copies` if there are no more.
 
-    `racks`: of those that live now. One that the survey did not see has nothing yet.
+    `racks`: those of the brokers that live now. A broker that the survey did not see has nothing
+    yet.
     """
     known = {each.broker_id: each for each in room.brokers}
     live = [
@@ -39,12 +40,13 @@ def allowed(room: Room, racks: Mapping[int, str], copies: int) -> tuple[KafkaBro
 def assign(
     brokers: Sequence[KafkaBroker], topics: Mapping[str, int], copies: int, expected: float
 ) -> dict[str, Assignment]:
-    """The replicas of every partition of new Kafka topics, given with how many they have.
+    """The replicas of every partition of new Kafka topics. `topics` has the number of partitions of
+    each.
 
-    There are as many brokers as copies, at least. What is cold or unknown may become warm: nothing
-    counts for less than the mean of what is there. Without any load the number of leaders counts.
-    Among equals the order is that of the ids, begun at a place that the topic's name gives, so that
-    topics without load do not all begin on the same broker.
+    There are as many brokers as copies, at least. A cold or unknown topic may become warm, so no
+    partition counts for less than the mean of the existing ones. Without any load the number of
+    leaders counts. Among equals the order is that of the ids, from a start that the topic's name
+    gives. Thus topics without load do not all begin on the same broker.
     """
     total = sum(sane(each.load) for each in brokers)
     leaders = sum(each.leaders for each in brokers)
@@ -94,7 +96,7 @@ def _with_followers(
 
 
 class Placer:
-    """Remembers what it chose until a later survey shows it. To be used by one thread."""
+    """Remembers its choices until a later survey shows them. To be used by one thread."""
 
     def __init__(self) -> None:
         self._number = -1
@@ -103,7 +105,9 @@ class Placer:
     def place(
         self, room: Room, brokers: Sequence[KafkaBroker], topics: Mapping[str, int], copies: int
     ) -> dict[str, Assignment]:
-        """As `assign`, with what was chosen since the survey. `brokers`: those that are allowed."""
+        """Assigns like `assign`, with the choices since the survey. `brokers`: those that are
+        allowed.
+        """
         if room.number != self._number:
             self._number, self._chosen = room.number, []
         after = {each.broker_id: each for each in brokers}

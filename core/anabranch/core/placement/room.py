@@ -1,7 +1,7 @@
-"""`Room`: what is known of Kafka's brokers when the Kafka topics of segments are made.
+"""`Room`: the known facts of Kafka's brokers at the creation of segments' Kafka topics.
 
-Kafka balances by copying data from broker to broker. Nothing is copied here: each split, merge,
-rebucket and relocation makes new Kafka topics anyway, and they are put where there is most room.
+Kafka balances by copying data from broker to broker. Anabranch copies nothing: each split, merge,
+rebucket and relocation makes new Kafka topics anyway, and they go to the brokers with most room.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ _LOAD_MAX: Final = 1e18  # bytes a second; so no sum of many is infinite
 
 
 class Copies(msgspec.Struct, frozen=True, gc=False):
-    """Where Kafka has one partition; `leader` is None while it has none."""
+    """The brokers of one partition; `leader` is None while it has none."""
 
     leader: int | None
     replicas: tuple[int, ...]
 
 
 class KafkaSurvey(msgspec.Struct, frozen=True):
-    """What Kafka says of its brokers and of our segments on them.
+    """Kafka's answer about its brokers and our segments on them.
 
-    `racks`: by live broker; "" for one that names none. `segments`: sealed ones, too.
+    `racks`: those of live brokers; "" for one that names none. `segments`: sealed ones, too.
     """
 
     racks: Mapping[int, str]
     segments: Mapping[Place, tuple[Copies, ...]] = {}
 
     def copies(self, incarnation: int, segment_id: int) -> tuple[Copies, ...]:
-        """Where a segment lies, by partition; empty if Kafka did not say it."""
+        """The copies of a segment, by partition; empty if Kafka did not say them."""
         return self.segments.get((incarnation, segment_id), ())
 
 
 class KafkaBroker(msgspec.Struct, frozen=True, gc=False):
     """One live broker of Kafka.
 
-    `load`: bytes a second, in and out, of the segments' partitions that it leads; `leaders`: how
-    many those are; `replicas`: of how many it has a copy.
+    `load`: bytes a second, in and out, of the segments' partitions that it leads. `leaders`: the
+    number of these partitions. `replicas`: the number of partitions that it has a copy of.
     """
 
     broker_id: int
@@ -56,11 +56,11 @@ class KafkaBroker(msgspec.Struct, frozen=True, gc=False):
 
 
 class Room(msgspec.Struct, frozen=True):
-    """Kafka's brokers as the last survey has them, and what is wanted of new partitions.
+    """Kafka's brokers as the last survey has them, and the demands of new partitions.
 
-    `number`: the survey's; `brokers`: empty before the first one. `drained`: brokers that get
-    nothing new; `off`: those that get nothing of this, if that leaves enough. `expected`: the load
-    of each new partition, 0 if nobody can say.
+    `number`: the survey's. `brokers`: empty before the first one. `drained`: brokers that get
+    nothing new. `off`: those that get nothing of this, if that leaves enough. `expected`: the load
+    of each new partition, 0 if unknown.
     """
 
     number: int = 0
@@ -71,7 +71,7 @@ class Room(msgspec.Struct, frozen=True):
 
 
 def sane(load: float) -> float:
-    """The load, or 0 for what is none.
+    """The load, or 0 for an invalid one.
 
     >>> sane(2.5), sane(float("nan")), sane(-1.0), sane(float("inf"))
     (2.5, 0.0, 0.0, 0.0)
@@ -80,9 +80,9 @@ def sane(load: float) -> float:
 
 
 def brokers_of(survey: KafkaSurvey, bytes_of: BytesOf) -> tuple[KafkaBroker, ...]:
-    """Adds up what each live broker carries, by id. A partition without a leader is nobody's load.
+    """Adds up the load of each live broker, by id. A partition without a leader is nobody's load.
 
-    What is read counts where it is led, as what is written does: consumers read from leaders.
+    Reads count on the leader, as writes do, because consumers read from leaders.
     """
     loads: dict[int, float] = dict.fromkeys(survey.racks, 0.0)
     leaders: Counter[int] = Counter()
@@ -103,7 +103,9 @@ def brokers_of(survey: KafkaSurvey, bytes_of: BytesOf) -> tuple[KafkaBroker, ...
 def relieved(
     brokers: Iterable[KafkaBroker], survey: KafkaSurvey, parents: Iterable[Place], bytes_of: BytesOf
 ) -> tuple[KafkaBroker, ...]:
-    """The brokers once these segments are sealed: what they carry goes to their children."""
+    """The brokers after the sealing of these segments: the segments' load goes to their
+    children.
+    """
     after = {each.broker_id: each for each in brokers}
     for place in parents:
         partitions = survey.segments.get(place, ())
@@ -119,6 +121,6 @@ def relieved(
 def expected_load(
     children: Iterable[SegmentInfo], parents: Iterable[Place], bytes_of: BytesOf
 ) -> float:
-    """What each partition of the children will carry, if they share their parents' load alike."""
+    """The load of each partition of the children, if they share their parents' load alike."""
     partitions = sum(part.buckets for part in children)
     return sane(sum(sane(bytes_of(place)) for place in parents) / max(1, partitions))

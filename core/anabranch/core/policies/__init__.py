@@ -1,13 +1,13 @@
-"""What operators say of where things may be placed: isolation policies, failure domains, brokers of
-Kafka that are drained.
+"""Operators' policies of placement: isolation policies, failure domains, Kafka brokers that are
+drained.
 
-`policy`: what the log keeps of one, and which forms it may have.
-`patterns`: which names a policy's expressions match.
-`machine`: which moves policies make, and under which guards.
-`evolve`: how records change them.
+`policy`: the log's entry for one, and its possible forms.
+`patterns`: the names that a policy's expressions match.
+`machine`: the moves of policies, and their guards.
+`evolve`: the changes of policies by records.
 """
 
-# What code outside of core may import.
+# Code outside of core may import these.
 __all__ = [
     "patterns",
     "policy",

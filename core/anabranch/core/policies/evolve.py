@@ -1,4 +1,4 @@
-"""How records change placement policies."""
+"""The changes of placement policies by records."""
 
 from __future__ import annotations
 

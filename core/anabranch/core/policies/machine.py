@@ -22,7 +22,7 @@ PlacementGuard = Guard[PlacementPolicy | None, PlacementPolicyChange]
 
 
 def is_well_formed(record: PlacementPolicyChange) -> bool:
-    """Whether a policy of this kind may say what the record does, and nothing else."""
+    """Tells whether the record has valid fields for a policy of its kind, and no others."""
     isolation = (record.namespaces, record.primary, record.secondary)
     limits = (record.min_limit, record.usage_threshold)
     if not passes(check_name, record.kind, record.name):

@@ -1,8 +1,9 @@
 """Patterns of isolation policies, which RE2 matches against whole names.
 
-Whoever sets a policy is told what is none of RE2's. The fold does not ask: releases of RE2 differ
-in what they take, and all nodes must agree on what a record did. They have one release of RE2 as a
-rule, which the requirements pin; a pattern that is none to a node's RE2 matches nothing there.
+The node that sets a policy refuses a pattern that is none of RE2's. The fold does not check it,
+because releases of RE2 differ in the patterns they accept, and all nodes must agree on a record's
+effect. Nodes usually have one release of RE2, because the requirements pin it. A pattern that a
+node's RE2 does not accept matches nothing there.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Any, Final
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.expressions import STEPS_MAX, compiled
 
-POLICY_STEPS_MAX: Final = 10_000  # of all patterns of a policy, which a new name is held against
-_compiled = lru_cache(maxsize=300)(compiled)  # as many as a policy has
+POLICY_STEPS_MAX: Final = 10_000  # for all patterns of a policy: a new name is held against all
+_compiled = lru_cache(maxsize=300)(compiled)  # a policy has no more patterns
 
 
 def parse_pattern(text: str) -> Any:
@@ -52,7 +53,7 @@ def check_patterns(patterns: Iterable[str]) -> None:
 
 @lru_cache(maxsize=10_000)
 def matches(text: str, name: str) -> bool:
-    """Whether the expression matches the whole name; one that is none matches nothing."""
+    """Tells whether the expression matches the whole name; an invalid one matches nothing."""
     try:
         return _compiled(text).fullmatch(name) is not None
     except ValueError:

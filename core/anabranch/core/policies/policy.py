@@ -1,4 +1,4 @@
-"""`PlacementPolicy`: what the log keeps of one, and which forms it may have.
+"""`PlacementPolicy`: the log's entry for one, and its possible forms.
 
 Three kinds, each known by kind and name. An *isolation policy* names the brokers that the bundles
 of some namespaces belong to. A *failure domain* is a set of brokers that fail together. A *drained
@@ -28,7 +28,7 @@ _KAFKA_BROKER: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 
 @unique
 class PolicyKind(IntEnum):
-    """What a placement policy is about; the numbers are stored, never reused."""
+    """The subject of a placement policy; the numbers are stored, never reused."""
 
     ISOLATION = 0
     DOMAIN = 1
@@ -36,11 +36,12 @@ class PolicyKind(IntEnum):
 
 
 class PlacementPolicy(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """What operators have said of where things may be placed.
+    """An operator's rule about the placement of things.
 
-    `namespaces`, `primary`, `secondary`: ISOLATION: patterns of namespaces, of the brokers that are
-    theirs, and of those that help out when fewer than `min_limit` of them are there.
-    `usage_threshold`: ISOLATION: percent; kept and shown. `brokers`: DOMAIN: ids, in order.
+    ISOLATION: `namespaces` and `primary` are patterns of namespaces and of the brokers that are
+    theirs. `secondary` has patterns of brokers that help out when fewer than `min_limit` of the
+    primary ones are there. `usage_threshold`: ISOLATION: percent; kept and shown. `brokers`:
+    DOMAIN: ids, in order.
     """
 
     version: int
@@ -133,7 +134,7 @@ def check_group(name: str) -> None:
 
 
 def passes(check: Callable[..., None], *given: object) -> bool:
-    """Whether one of the checks above takes what is given."""
+    """Tells whether one of the checks above accepts its arguments."""
     try:
         check(*given)
     except InvalidInputError:

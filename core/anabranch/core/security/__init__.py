@@ -1,24 +1,25 @@
-"""Who may do what: one pure function, the table that says what each request needs, the grants.
+"""Authorization: one pure function, the table of the rights that each request needs, and the
+grants.
 
-`principal`: who asks, and what a role may be called.
-`actions`: what can be granted, and what a request may need.
-`resources`: what a request is about.
-`grants`: what is known of roles when a request is judged.
+`principal`: the asker, and the valid names of roles.
+`actions`: the actions that can be granted, and the needs of requests.
+`resources`: the subject of a request.
+`grants`: the known grants of roles at a judgement.
 `authorize`: the judgement.
 `judgements`: those that still hold.
-`table`: what each REST route, wire command and command of the command line needs.
-`permission`: what the log keeps of one role's grants on one namespace or topic.
-`machine`: which moves permissions make, and under which guards.
-`evolve`: how records change them, and what goes with a namespace or a topic.
-`changes`: what a change of the log needs of whoever asked for it.
-`acls`: what Kafka must have for the grants to count there as well.
-`kafka_stems`: where names in Kafka begin alike.
-`guesses`: how long whoever guesses waits for an answer.
-`allowances`: how often a role may ask.
-`touched`: whose rights a change may have touched.
+`table`: the needs of each REST route, wire command and command of the command line.
+`permission`: the log's entry for one role's grants on one namespace or topic.
+`machine`: the moves of permissions, and their guards.
+`evolve`: the changes of permissions by records, and those that go with a namespace or a topic.
+`changes`: the right that a change of the log needs from its asker.
+`acls`: the ACLs that Kafka needs for the grants to count there as well.
+`kafka_stems`: common beginnings of names in Kafka.
+`guesses`: the wait of a guesser for an answer.
+`allowances`: a limit on the rate of a role's requests.
+`touched`: the roles whose rights a change may have touched.
 """
 
-# What code outside of core may import.
+# Code outside of core may import these.
 __all__ = [
     "acls",
     "actions",

@@ -1,23 +1,23 @@
-"""Which ACLs Kafka must have, so that a grant is enforced where messages go as well.
+"""The ACLs that Kafka needs, so that a grant is enforced on the path of messages as well.
 
-Messages go from clients straight to Kafka, which knows its own principals and its own rules. What
-a role may do here is told to it as rules for the principal that the role is there:
+Messages go from clients straight to Kafka, which knows its own principals and its own rules. A node
+tells Kafka a role's rights as rules for the role's principal in Kafka:
 
-- `produce`: Write and Describe on the Kafka topics of the segments, and on transactional ids of the
-  topic's stem, for whoever writes with a client of Kafka's own. An idempotent producer needs no
+- `produce`: Write and Describe on the Kafka topics of the segments. Also both on transactional ids
+  of the topic's stem, for producers with a client of Kafka's own. An idempotent producer needs no
   more than Write.
 - `consume`: Read and Describe on the same topics; Read, Describe and DescribeConfigs on the groups
   of the subscriptions, which consumers of queues ask for.
 - A tenant's administrators may both, on all of its namespaces. Superusers have no rules: Kafka has
   superusers of its own.
 
-Where a namespace's or topic's names begin alike and nobody else's do (`kafka_stems`), there is one
-rule on that prefix, and what is made later needs none. Elsewhere each segment and group has a rule
-of its own.
+A namespace or topic may share its names' beginning with no other (`kafka_stems`). It then has one
+rule on that prefix, and later names need none. Otherwise each segment and group has a rule of its
+own.
 
-Whatever allows something beyond those prefixes of ours is taken to be made from grants, and taken
-away if it is not. Rules that deny, rules on all that begins with `topicPrefix`, and principals that
-no role can be, are somebody else's.
+A rule that allows something beyond those prefixes of ours is taken to be made from grants, and is
+removed if it is not. Rules that deny, rules on all that begins with `topicPrefix`, and principals
+that no role can be, are somebody else's.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from anabranch.core.topics.kafka_names import (
 )
 
 _ROLE: Final = "{role}"
-_EVERYBODY: Final = ("*", "ANONYMOUS")  # whom Kafka means by these names, of whatever type
+_EVERYBODY: Final = ("*", "ANONYMOUS")  # Kafka's names for everybody, with any type
 
 
 @unique
 class AclResource(StrEnum):
-    """Kafka's kinds of what rules are about, as far as ours are."""
+    """Kafka's kinds of subjects of rules, as far as ours need them."""
 
     TOPIC = "TOPIC"
     GROUP = "GROUP"
@@ -66,11 +66,11 @@ class Acl(msgspec.Struct, frozen=True, order=True):
     host: str = "*"
 
     def covers(self, name: str) -> bool:
-        """Whether it is about what has this name."""
+        """Tells whether the rule is about the name."""
         return name.startswith(self.name) if self.is_prefix else name == self.name
 
     def __str__(self) -> str:
-        """For people: who may do what.
+        """For people: a principal and its right.
 
         >>> str(Acl("User:ada", AclResource.GROUP, "anabranch.subscription.acme.", True, "READ"))
         'User:ada READ GROUP anabranch.subscription.acme.*'
@@ -81,9 +81,9 @@ class Acl(msgspec.Struct, frozen=True, order=True):
 
 
 class PrincipalMapping(msgspec.Struct, frozen=True):
-    """Which principal of Kafka's a role is: `template`, with the role for `{role}`.
+    """The principal of a role in Kafka: `template`, with the role for `{role}`.
 
-    `without`: roles that have nothing there, whatever is granted to them: proxies, which carry no
+    `without`: roles that have nothing there, whatever their grants: proxies, which carry no
     messages. Raises InvalidInputError.
     """
 
@@ -99,8 +99,8 @@ class PrincipalMapping(msgspec.Struct, frozen=True):
             )
 
     def principal(self, role: str) -> str:
-        """The role's principal. Raises InvalidInputError for one that would be everybody, and for
-        what is no role: to Kafka's clients a text ends at its first zero.
+        """The role's principal. Raises InvalidInputError for one that would be everybody, and for a
+        text that is no role, because a text ends at its first zero for Kafka's clients.
         """
         found = self.template.replace(_ROLE, check_role(role))
         if found.partition(":")[2] in _EVERYBODY:
@@ -111,14 +111,14 @@ class PrincipalMapping(msgspec.Struct, frozen=True):
         return found
 
     def may_be(self, principal: str) -> bool:
-        """Whether some role could be this principal."""
+        """Tells whether some role could be this principal."""
         head, _, tail = self.template.partition(_ROLE)
         fits = principal.startswith(head) and principal.endswith(tail)
         return fits and len(principal) > len(head) + len(tail)
 
 
 class WantedAcls(msgspec.Struct, frozen=True):
-    """What Kafka must have. `unmapped`: roles that have something granted and cannot be told it."""
+    """The ACLs that Kafka needs. `unmapped`: roles that have grants but no principal in Kafka."""
 
     acls: frozenset[Acl]
     unmapped: frozenset[str] = frozenset()
@@ -141,11 +141,11 @@ _HEADS: Final[dict[AclResource, Callable[[str], str]]] = {
     AclResource.GROUP: groups_head,
     AclResource.TRANSACTIONAL_ID: transactions_head,
 }
-_Pattern = tuple[AclResource, str, bool]  # what a rule is about
+_Pattern = tuple[AclResource, str, bool]  # the subject of a rule
 
 
 def wanted_acls(state: StateQueries, stems: KafkaStems, mapping: PrincipalMapping) -> WantedAcls:
-    """What the state's grants come to. `stems`: those of the same state."""
+    """Returns the ACLs for the state's grants. `stems`: those of the same state."""
     return _Wanted(state, stems, mapping).all()
 
 
@@ -156,7 +156,7 @@ class _Wanted:
         self._state = state
         self._stems = stems
         self._mapping = mapping
-        self._patterns: dict[str, tuple[_Pattern, ...]] = {}  # of namespaces and topics
+        self._patterns: dict[str, tuple[_Pattern, ...]] = {}  # by namespace or topic
         self._found: set[Acl] = set()
         self._unmapped: set[str] = set()
 
@@ -229,10 +229,11 @@ def _is_namespace(scope: str) -> bool:
 
 
 class AclDifference(msgspec.Struct, frozen=True):
-    """What is to be done, in this order: take away, add, and take away what that has replaced.
+    """The changes to make, in this order: take away, add, and take away the replaced rules.
 
-    A rule that is replaced by another one for the same things stays until that is there, for who
-    has a right to them must not be without it meanwhile. Nobody has a right to what is `revoked`.
+    Another rule may replace a rule for the same things. The old one stays until the new one is
+    there, because the holder of the right must not be without it meanwhile. The rules of `revoked`
+    have no right behind them.
     """
 
     revoked: tuple[Acl, ...] = ()
@@ -243,7 +244,7 @@ class AclDifference(msgspec.Struct, frozen=True):
         return bool(self.revoked or self.missing or self.replaced)
 
     def about(self, topics: Collection[str]) -> AclDifference:
-        """What of it matters for these Kafka topics, with what replaces it elsewhere."""
+        """The part of it that matters for these Kafka topics, with its replacements elsewhere."""
         revoked = _about(self.revoked, topics)
         replaced = _about(self.replaced, topics)
         missing = {
@@ -256,7 +257,7 @@ class AclDifference(msgspec.Struct, frozen=True):
 def difference(
     wanted: Collection[Acl], found: Iterable[Acl], prefix: str, mapping: PrincipalMapping
 ) -> AclDifference:
-    """From what Kafka has to what it must have; nothing but what is ours is ever taken away."""
+    """The way from Kafka's rules to the wanted ones; only our own are ever taken away."""
     known = frozenset(found)
     surplus = [each for each in known.difference(wanted) if is_ours(each, prefix, mapping)]
     missing = frozenset(wanted) - known
@@ -275,13 +276,13 @@ def difference(
 
 
 def is_ours(acl: Acl, prefix: str, mapping: PrincipalMapping) -> bool:
-    """Whether a rule can only be one that was made from grants, or ought to have been."""
+    """Tells whether a rule can only be one that was made from grants, or ought to have been."""
     head = _HEADS[acl.resource](prefix)
     return acl.name.startswith(head) and acl.name != head and mapping.may_be(acl.principal)
 
 
 def _replaces(new: Acl, old: Acl) -> bool:
-    """Whether a rule is about some of the same names as another one, for the same."""
+    """Tells whether a rule is about some of the same names as another one, for the same right."""
     same = (new.principal, new.resource, new.operation) == (
         old.principal,
         old.resource,

@@ -1,11 +1,11 @@
-"""What can be granted to a role, and what a request may need of whoever asks.
+"""The actions that can be granted to a role, and the needs of requests.
 
-The order is Pulsar's (`AuthorizationProvider`, `PulsarAuthorizationProvider`): a superuser may do
-everything; a tenant's administrators everything within the tenant, but not change the tenant
-itself; everybody else what was granted to their role, on a namespace for all its topics or on one
-topic. Pulsar grants `produce` and `consume`, beside others that have no meaning here. `scale`,
-which there takes a tenant's administrator, and `view`, which there comes with `produce` and
-`consume` alone, are ours.
+The order is Pulsar's (`AuthorizationProvider`, `PulsarAuthorizationProvider`). A superuser may do
+everything. A tenant's administrators may do everything within the tenant, but not change the tenant
+itself. Everybody else may do what was granted to their role, on a namespace for all its topics or
+on one topic. Pulsar grants `produce` and `consume`, beside others that have no meaning here.
+`scale` and `view` are ours. In Pulsar, `scale` takes a tenant's administrator, and `view` comes
+with `produce` and `consume` alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from anabranch.core.errors import InvalidInputError
 
 @unique
 class Action(StrEnum):
-    """What is granted on a namespace or a topic; the words are those of REST and of the log."""
+    """An action granted on a namespace or a topic; the words are those of REST and of the log."""
 
     CONSUME = "consume"  # subscribe, seek, delete a subscription
     PRODUCE = "produce"
@@ -31,7 +31,7 @@ class Action(StrEnum):
 
 @unique
 class Right(IntEnum):
-    """The kinds of what a request may need, each more than the one before."""
+    """The kinds of rights that a request may need, each more than the one before."""
 
     PUBLIC = 0  # nothing, not even to say who one is
     ANYONE = 1  # to have said who one is
@@ -41,7 +41,7 @@ class Right(IntEnum):
 
 
 class Need(msgspec.Struct, frozen=True):
-    """What a request needs. `any_of`: of GRANTED, the actions of which one suffices."""
+    """The need of a request. `any_of`: for GRANTED, the actions of which one suffices."""
 
     right: Right
     any_of: frozenset[Action] = frozenset()

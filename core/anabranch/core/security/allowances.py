@@ -1,8 +1,8 @@
-"""`Allowances`: how often a role may ask: so many times in a second, and as many at once.
+"""`Allowances`: a limit on a role's requests: so many in a second, and as many at once.
 
-Each role has a bucket that holds a second's requests and fills as time passes; of it one number is
-kept, the time at which it is full again. A role that has been silent for so long is as good as one
-that never came, and is forgotten.
+Each role has a bucket that holds a second's requests and fills as time passes. The module keeps one
+number of it, the time at which it is full again. A role that has been silent for so long is as good
+as one that never came, and is forgotten.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ _FULL_S: Final = 1.0  # in which an empty bucket fills
 
 
 class Allowances:
-    """Of all roles. Times are in seconds of any one clock."""
+    """The allowances of all roles. Times are in seconds of any one clock."""
 
     def __init__(self, requests_per_s: int) -> None:
         self._each_s = _FULL_S / requests_per_s
-        self._full_at: OrderedDict[str, float] = OrderedDict()  # who asked longest ago first
+        self._full_at: OrderedDict[str, float] = OrderedDict()  # the longest silent role first
 
     def __len__(self) -> int:
         return len(self._full_at)
@@ -38,8 +38,8 @@ class Allowances:
         return 0.0
 
     def _forget(self, now: float) -> None:
-        """Those whose buckets are full, two of them for one that came; and beyond so many roles,
-        which are more than ask in a second, whoever asked longest ago.
+        """Forgets roles whose buckets are full, two of them for each one that came. Beyond
+        `ROLES_MAX`, which are more roles than ask in a second, it forgets the longest silent ones.
         """
         for _ in range(2):
             role, full_at = next(iter(self._full_at.items()))

@@ -1,11 +1,11 @@
-"""`authorize`: whether somebody may do something. Pure, total, and no by default.
+"""`authorize`: the decision whether a principal may do something. Pure, total, and no by default.
 
-Everybody who judges asks this function: a node that answers a request, the fold that reads a change
-of the log, the audit that reads it again.
+Every judge asks this function: a node that answers a request, the fold that reads a change of the
+log, the audit that reads it again.
 
-What a role has nothing to do with is HIDDEN: to be answered like what does not exist, so that an
-answer tells nobody which tenants, namespaces and topics there are. As that goes by names alone,
-what exists and what does not is hidden alike.
+A resource that a role has nothing to do with is HIDDEN. The answer is then the same as for a
+resource that does not exist, so that no answer reveals the existing tenants, namespaces and topics.
+The check goes by names alone, so existing and missing resources are hidden alike.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from anabranch.core.security.resources import ResourceName
 
 @unique
 class Judgement(IntEnum):
-    """What `authorize` answers."""
+    """The answers of `authorize`."""
 
     ALLOWED = 0
     DENIED = 1  # though the role may know of it
@@ -31,10 +31,10 @@ class Judgement(IntEnum):
 def authorize(
     grants: Grants, principal: Principal, need: Need, resource: ResourceName
 ) -> Judgement:
-    """Whether the principal has what is needed, on this resource.
+    """Tells whether the principal has the needed right on this resource.
 
-    Where a proxy speaks for whom it names, both need the right; what is theirs is told first, as if
-    they had asked themselves. For itself a proxy has none, whatever was granted to its role.
+    If a proxy speaks for a principal, both need the right. The principal's judgement is told first,
+    as if it had asked itself. A proxy has no right for itself, whatever was granted to its role.
     """
     role, speaker, right = principal.role, principal.proxied_by, need.right
     if right is Right.PUBLIC:
@@ -55,7 +55,7 @@ def authorize(
 
 
 def _of_role(grants: Grants, role: str, need: Need, resource: ResourceName) -> Judgement:
-    """Of a role alone, which somebody has."""
+    """Judges a role alone, which somebody has."""
     right = need.right
     if role in grants.superusers:
         return Judgement.ALLOWED
@@ -68,7 +68,7 @@ def _of_role(grants: Grants, role: str, need: Need, resource: ResourceName) -> J
 
 
 def _granted(grants: Grants, role: str, need: Need, resource: ResourceName) -> Judgement:
-    """Of somebody who has no more than what was granted on the namespace or the topic."""
+    """Judges a role that has no more than its grants on the namespace or the topic."""
     known = False
     for scope in (resource.namespace, resource.topic):
         actions = grants.held.granted(scope, role) if scope else ()

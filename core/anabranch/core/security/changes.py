@@ -1,16 +1,16 @@
-"""What a change of the log needs of whoever asked for it, and whether they had it.
+"""The right that a change of the log needs from its asker, and the check of it.
 
-The fold asks this of a record that it would accept otherwise, so the state just before the record
-decides: what is revoked at one offset is refused from the next one on, however early the node that
-proposes had looked. A record without a principal is a node's own.
+The fold checks this for a record that it would accept otherwise, so the state just before the
+record decides. A right revoked at one offset is refused from the next one on, however early the
+proposing node had looked. A record without a principal is a node's own.
 
 Superusers are settings of nodes, which a fold must not read. So each session's first record names
-those that its node goes by, and says whether it asks at all (docs/decisions/0022). That a proxy is
-one, which may speak for others, is the word of the node that believed it; what it may, the log
-tells, and it needs the right as whoever it speaks for does (docs/decisions/0025).
+its node's superusers, and says whether the node checks rights at all (docs/decisions/0022). The
+node's word also decides that a proxy is one and may speak for others. The log tells the proxy's own
+rights, and the proxy needs the right as much as its principal does (docs/decisions/0025).
 
-A change needs the least that any request needs which makes it: what more a request needs (a bundle
-is unloaded by superusers, but a namespace's administrator may delete it) only a node can tell.
+A change needs the least that any request for it needs. A request may need more, which only a node
+can tell: superusers unload a bundle, but a namespace's administrator may delete it.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _OF_TOPICS: Final = {
 
 
 class FoldedGrants(msgspec.Struct, frozen=True):
-    """What a folded state keeps of roles."""
+    """The grants of roles in a folded state."""
 
     state: StateReader
 
@@ -84,7 +84,7 @@ class FoldedGrants(msgspec.Struct, frozen=True):
 
 
 def need_of(record: Record) -> tuple[Need, ResourceName]:
-    """What the change needs of whoever asked for it, and on what."""
+    """Returns the right that the change needs from its asker, and the resource."""
     match record:
         case UnitMove():
             return _of_unit(record)
@@ -95,7 +95,7 @@ def need_of(record: Record) -> tuple[Need, ResourceName]:
         case TopicChange():
             return _OF_TOPICS.get(record.move, SUPERUSER), topic_resource(record.topic)
         case SubscriptionChange():
-            # Who gives back what they have takes nothing from anybody.
+            # A consumer that leaves takes nothing from anybody.
             need = ANYONE if record.op is SubscriptionOp.LEAVE else CONSUMING
             return need, topic_resource(record.topic)
         case PermissionChange():
@@ -103,7 +103,7 @@ def need_of(record: Record) -> tuple[Need, ResourceName]:
         case PlacementPolicyChange() | SettingChange():
             return SUPERUSER, CLUSTER
         case SessionChange() | ClusterSettings() | ArchiveChange():
-            return SUPERUSER, CLUSTER  # nobody can ask a node for it
+            return SUPERUSER, CLUSTER  # a node takes no request for it
 
 
 def _of_unit(record: UnitMove) -> tuple[Need, ResourceName]:
@@ -113,14 +113,14 @@ def _of_unit(record: UnitMove) -> tuple[Need, ResourceName]:
 
 
 def asker_of(record: Record) -> Principal:
-    """Whoever asked for the change, and by which proxy; NOBODY where a node acts by itself."""
+    """Returns the asker of the change, with their proxy, or NOBODY if a node acts by itself."""
     role: str = getattr(record, "principal", "")
     return Principal(role, getattr(record, "proxied_by", "")) if role else NOBODY
 
 
 def is_permitted(state: StateReader, record: Record) -> bool:
-    """Whether whoever asked for the change had what it needs, by the state before it; and so had
-    the proxy, if they asked by one.
+    """Tells whether the asker had the right for the change, by the state before it. If they asked
+    by a proxy, the proxy needs it too.
     """
     asker = asker_of(record)
     if not asker.role:

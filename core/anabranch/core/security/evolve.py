@@ -1,4 +1,4 @@
-"""How records change permissions, and what goes with a namespace or a topic."""
+"""The changes of permissions by records, and those that go with a namespace or a topic."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ def evolve_permission(
 
 
 def revoked_with(state: StateReader, scope: str) -> list[Change]:
-    """What ends with a namespace or a topic: all that was granted on it."""
+    """The permissions that end with a namespace or a topic: all that were granted on it."""
     return [(permission_key(scope, role), None) for role, _ in state.permissions(scope)]

@@ -1,8 +1,8 @@
-"""`Grants`: what is known of roles when a request is judged.
+"""`Grants`: the known grants of roles at a judgement.
 
-Superusers and proxies are settings. A tenant's administrators and what was granted on namespaces
-and topics is kept by the log, and asked of it by name: so a judgement costs the same however many
-grants there are.
+Superusers and proxies are settings. The log keeps a tenant's administrators and the grants on
+namespaces and topics. A judgement looks them up by name, so it costs the same for any number of
+grants.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 
 class HeldGrants(Protocol):
-    """What the log keeps of roles."""
+    """The grants of roles that the log keeps."""
 
     def admins(self, tenant: str) -> Collection[str]:
         """The administrators of a tenant; none of one that is not there."""

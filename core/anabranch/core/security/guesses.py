@@ -1,11 +1,12 @@
-"""`Guesses`: how long whoever guesses has to wait for each "no", by address.
+"""`Guesses`: the wait of a guesser for each "no", by address.
 
-The first few wrong tries of an address cost nothing: people mistype. Each further one is answered
-later, twice as late as the one before, up to a bound below the time-outs of clients, which are to
-hear the reason. Only some may be under way at once, and a try is so for longer than until it is
-answered; the others are turned away without a look at what they show. So an address has so many
-tries in a second, however many connections it makes and leaves. What is right is answered at once:
-it may be of somebody else behind the same address.
+The first few wrong tries of an address cost nothing, because people mistype. Each further one is
+answered twice as late as the one before. The delay has a bound below the time-outs of clients,
+because clients are to hear the reason. Only some tries may be under way at once, and a try is under
+way for longer than its answer takes. The others are turned away without a look at their
+credentials. So an address has only so many tries in a second, however many connections it makes and
+leaves. A right try is answered at once, because it may come from somebody else behind the same
+address.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class _Guesser(msgspec.Struct):
 
 
 class Guesses:
-    """Of all addresses. Times are in seconds of any one clock."""
+    """The guesses of all addresses. Times are in seconds of any one clock."""
 
     def __init__(self) -> None:
         self._guessers: OrderedDict[str, _Guesser] = OrderedDict()  # longest silent first
@@ -40,7 +41,9 @@ class Guesses:
         return len(self._guessers)
 
     def begin(self, address: str, now: float) -> bool:
-        """Whether what it shows is looked at; then `end` is to be called."""
+        """Tells whether to look at the address's credentials; if so, the caller must call `end`
+        later.
+        """
         guesser = self._guessers.get(address)
         if guesser is None:
             while len(self._guessers) >= ADDRESSES_MAX:
@@ -56,8 +59,8 @@ class Guesses:
         return True
 
     def was_wrong(self, address: str, now: float) -> float:
-        """A try that was begun is wrong: for how long it goes on to be under way, whether or not
-        anybody waits for its answer, which is due sooner: see `answer_s`.
+        """A try that was begun is wrong. Returns the seconds for which it goes on to be under way,
+        even if its connection is gone. The answer is due sooner: see `answer_s`.
         """
         guesser = self._guessers.get(address)
         if guesser is None:  # so many others came since

@@ -1,9 +1,9 @@
-"""`Judgements`: what `authorize` has answered, for as long as it cannot answer otherwise.
+"""`Judgements`: the answers of `authorize`, for as long as they cannot change.
 
-An answer follows from the folded state, from settings that do not change, and from what is asked.
-So it holds as long as the state stands at the same offset of the log; with the next record that is
-folded, whatever it changes, all are forgotten. Who asks the same again and again, as who looks up
-topics does, is judged once for each record.
+An answer follows from the folded state, from settings that do not change, and from the question. So
+it holds as long as the state stands at the same offset of the log. The next folded record, whatever
+it changes, removes all answers. A client that asks the same again and again, as look-ups of topics
+do, is judged once for each record.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KEPT_MAX: Final = 4_096
 
 
 class Judgements:
-    """Of a node. `superusers`, `proxies`: the roles that are, by its settings."""
+    """The judgements of a node. `superusers`, `proxies`: those roles by its settings."""
 
     def __init__(self, superusers: frozenset[str], proxies: frozenset[str]) -> None:
         self._superusers = superusers
@@ -37,7 +37,7 @@ class Judgements:
     def of(
         self, state: Replica, principal: Principal, need: Need, resource: ResourceName
     ) -> Judgement:
-        """What `authorize` answers by the state as it is now."""
+        """Returns the answer of `authorize` by the present state."""
         if state is not self._state or state.next_offset != self._offset:
             self._kept.clear()
             self._state, self._offset = state, state.next_offset

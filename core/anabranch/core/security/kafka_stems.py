@@ -1,12 +1,12 @@
-"""`KafkaStems`: where names in Kafka begin alike, so that a rule of Kafka's for one prefix fits.
+"""`KafkaStems`: common beginnings of names in Kafka, so that a Kafka rule for one prefix fits.
 
-A rule on a prefix covers all segments of a topic, or all topics of a namespace, those to come
-included. But `acme/shop` and `acme/shop.eu` begin alike there, as do the topics `orders` and
+A rule on a prefix covers all segments of a topic, or all topics of a namespace, later ones
+included. But `acme/shop` and `acme/shop.eu` begin alike there. So do the topics `orders` and
 `orders.eu`, and a subscription of `orders` whose name is `eu`. So a namespace or topic has a rule
 of its own only while nobody else's name begins with its stem.
 
-Namespaces, topics and subscriptions are counted as the log says, change by change: whether a stem
-is somebody's alone is a look into an ordered list, however many there are.
+Namespaces, topics and subscriptions are counted as the log says, change by change. A look into an
+ordered list, of any length, says whether a stem is somebody's alone.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Ordered:
             del self._stems[bisect_left(self._stems, each)]
 
     def beginning_with(self, start: str) -> int:
-        """How many there are."""
+        """The number of stems that begin so."""
         end = bisect_left(self._stems, start + _BEHIND_ALL)
         return end - bisect_left(self._stems, start)
 
@@ -59,18 +59,20 @@ class _Ordered:
 
 
 class KafkaStems:
-    """Of one state. `prefix` begins the names of all that the cluster has in Kafka."""
+    """The stems of one state. `prefix` begins the names of everything that the cluster has in
+    Kafka.
+    """
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
         self._namespaces: dict[str, set[str]] = {}  # and their topics
-        self._subscriptions: dict[str, set[str]] = {}  # of topics
+        self._subscriptions: dict[str, set[str]] = {}  # by topic
         self._subscribed: Counter[str] = Counter()  # by namespace
         self._granted: dict[str, set[str]] = {}  # roles by namespace or topic
         self._of_namespaces: Counter[str] = Counter()
         self._of_topics = _Ordered()
         self._of_groups = _Ordered()
-        # Of what went with rights on it, which a namespace always has; longest known first.
+        # Stems of gone things with rights on them, as every namespace has; longest known first.
         self._left: dict[str, None] = {}
 
     @classmethod
@@ -96,9 +98,9 @@ class KafkaStems:
     # --- changes ------------------------------------------------------------------------
 
     def apply(self, changes: Iterable[Change]) -> bool:
-        """Takes the changes of a record; whether the rules that are wanted may be others now.
+        """Takes the changes of a record; tells whether the wanted rules may be others now.
 
-        A topic's segments and a subscription's group matter where they are named one by one.
+        A topic's segments and a subscription's group matter if rules name them one by one.
         """
         matters = False
         for key, entity in changes:
@@ -175,7 +177,8 @@ class KafkaStems:
         yield from self._granted
 
     def is_alone(self, scope: str) -> bool:
-        """Whether a rule on its stem covers the segments of this namespace or topic, and no more.
+        """Tells whether a rule on its stem covers the segments of this namespace or topic, and no
+        more.
 
         The same goes for transactional ids.
         """
@@ -193,7 +196,7 @@ class KafkaStems:
         )
 
     def has_groups_alone(self, scope: str) -> bool:
-        """Whether a rule on its stem covers the groups of its subscriptions, and no more."""
+        """Tells whether a rule on its stem covers the groups of its subscriptions, and no more."""
         own = stem(scope)
         if scope in self._namespaces:
             count = self._subscribed[scope]
@@ -204,10 +207,10 @@ class KafkaStems:
         )
 
     def is_apart(self, topic: str) -> bool:
-        """Whether a rule for its namespace covers the topic's segments, and no rule for anything
-        else did before there was this topic: then nothing is to be done before they are made.
+        """Tells whether nothing needs doing before the topic's segments are made. That is so if a
+        rule for its namespace covers them, and no rule for anything else did before this topic.
 
-        Nor may Kafka have one left of what is gone, such as of a topic of this name.
+        Nor may Kafka have a rule left of something gone, such as of a topic of this name.
         """
         home, whole = namespace_of(topic), stem(topic)
         if not self.is_alone(home) or self._of_topics.beginning_with(whole) > 1:

@@ -18,7 +18,9 @@ PermissionGuard = Guard[Permission | None, PermissionChange]
 
 
 def is_on_something(state: StateReader, record: PermissionChange) -> bool:
-    """Whether the topic is there, if it is on one; of the namespace that is known before."""
+    """Tells whether the record's topic, if it names one, is there; the namespace is checked
+    before.
+    """
     topic = scope_resource(record.scope).topic
     return not topic or state.topic(topic) is not None
 

@@ -1,11 +1,10 @@
-"""`Permission`: what the log keeps of what was granted to one role, on one namespace or topic.
+"""`Permission`: the log's entry for one role's grants on one namespace or topic.
 
-Each is an entity of its own: two that are granted at once do not get into each other's way, and one
-is found by its names. With the namespace or topic it goes, so that one that is made anew under the
-same name has none.
+Each is an entity of its own: two grants at the same time do not conflict, and one is found by its
+names. It goes with the namespace or topic, so that a new one of the same name has none.
 
-Which actions there are differs between releases, and verdicts must not. So the log asks only that
-they are words, and a release goes by those that it knows.
+Releases differ in their actions, and verdicts must not. So the log checks only that they are words,
+and a release goes by those that it knows.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ PERMISSIONS_PREFIX: Final = "permission:"
 
 
 class Permission(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """What a role may do; `actions` are words, in order."""
+    """The rights of a role; `actions` are words, in order."""
 
     version: int
     actions: tuple[str, ...]
@@ -32,7 +31,7 @@ class Permission(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 def permission_key(scope: str, role: str) -> str:
-    """Log and store key of what is granted to a role on a scope, `tenant/namespace[/topic]`.
+    """Log and store key of a role's permission on a scope, `tenant/namespace[/topic]`.
 
     No scope holds a colon, but a role may.
 
@@ -43,7 +42,7 @@ def permission_key(scope: str, role: str) -> str:
 
 
 def are_actions(words: Sequence[str]) -> bool:
-    """Whether some release could grant these: words, once each, in order.
+    """Tells whether some release could grant these: words, once each, in order.
 
     >>> are_actions(("consume", "produce")), are_actions(("produce", "consume")), are_actions(())
     (True, False, False)

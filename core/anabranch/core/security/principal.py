@@ -1,7 +1,7 @@
-"""`Principal`: who asks, as far as that was made sure of; and what a role may be called.
+"""`Principal`: the asker, as far as a node made sure of it, and the valid names of roles.
 
-A role is a text that tokens and certificates carry and grants name (Pulsar's "role token"). Nothing
-is read into its characters: no pattern, no prefix with a meaning.
+A role is a text that tokens and certificates carry and grants name (Pulsar's "role token"). Its
+characters have no further meaning: no pattern, no prefix.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]
 
 
 class Principal(msgspec.Struct, frozen=True):
-    """Who asks. `role` is "" for somebody who has not said who they are.
+    """The asker. `role` is "" for a client that has not said its role.
 
-    `proxied_by`: the role of the proxy that speaks for them, "" where nobody does (Pulsar's
-    "original principal" is `role` then). `method`: how it was made sure of, for people to read.
+    `proxied_by`: the role of the proxy that speaks for them, "" if there is none (Pulsar's
+    "original principal" is `role` then). `method`: the way in which the node made sure of it, for
+    people.
     """
 
     role: str
@@ -34,9 +35,10 @@ NOBODY: Final = Principal("")
 
 
 def spoken_for(speaker: Principal, original: str, proxies: Collection[str]) -> Principal | None:
-    """Whoever the speaker asks for, by name; None where it may not.
+    """Returns the principal that the speaker asks for, by name; None if it may not.
 
-    A proxy may, for roles that are none; and who is spoken for already speaks for nobody else.
+    A proxy may ask for roles that are no proxies. A principal that a proxy speaks for cannot speak
+    for others.
     """
     if speaker.proxied_by or speaker.role not in proxies:
         return None
@@ -46,7 +48,7 @@ def spoken_for(speaker: Principal, original: str, proxies: Collection[str]) -> P
 
 
 def is_role(text: str) -> bool:
-    """Whether a role may be called so.
+    """Tells whether the text is a valid name of a role.
 
     >>> is_role("river-ops"), is_role("spiffe://acme/shop"), is_role(""), is_role("a" * 256)
     (True, True, False, False)
@@ -59,7 +61,7 @@ def is_role(text: str) -> bool:
 
 
 def check_role(text: str) -> str:
-    """The role. Raises InvalidInputError for what is none."""
+    """The role. Raises InvalidInputError for a text that is none."""
     if not is_role(text):
         raise InvalidInputError(
             f"role {text[:ROLE_CHARACTERS_MAX]!a} is not valid: give 1 to {ROLE_CHARACTERS_MAX} "

@@ -1,4 +1,4 @@
-"""`ResourceName`: what a request is about, by the names of it and of what it belongs to."""
+"""`ResourceName`: the subject of a request, by its name and those of its parents."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 @unique
 class ResourceLevel(IntEnum):
-    """What holds what: a cluster tenants, a tenant namespaces, a namespace topics."""
+    """The levels of resources: a cluster holds tenants, a tenant namespaces, a namespace topics."""
 
     CLUSTER = 0
     TENANT = 1
@@ -19,10 +19,11 @@ class ResourceLevel(IntEnum):
 
 
 class ResourceName(msgspec.Struct, frozen=True):
-    """A cluster, tenant, namespace or topic; whether there is one of the name does not matter.
+    """A cluster, tenant, namespace or topic, existing or not.
 
-    `namespace` is `tenant/namespace`, `topic` is `tenant/namespace/name` of any domain; what lies
-    below is "". Made by the functions below, which keep them consistent.
+    `namespace` is `tenant/namespace`, `topic` is `tenant/namespace/name` of any domain. The names
+    below the resource's level are "". The functions below make it, because they keep the names
+    consistent.
     """
 
     tenant: str = ""
@@ -31,7 +32,7 @@ class ResourceName(msgspec.Struct, frozen=True):
 
     @property
     def level(self) -> ResourceLevel:
-        """What it is a name of."""
+        """The level that it names."""
         if self.topic:
             return ResourceLevel.TOPIC
         if self.namespace:
@@ -39,7 +40,7 @@ class ResourceName(msgspec.Struct, frozen=True):
         return ResourceLevel.TENANT if self.tenant else ResourceLevel.CLUSTER
 
     def __str__(self) -> str:
-        """For people: as a path, `cluster` where it is none.
+        """For people: its path, or `cluster`.
 
         >>> str(topic_resource("acme/shop/orders")), str(CLUSTER)
         ('acme/shop/orders', 'cluster')
@@ -67,7 +68,7 @@ def topic_resource(topic: str) -> ResourceName:
 
 
 def scope_resource(scope: str) -> ResourceName:
-    """What something can be granted on: a namespace, or a topic where there are more parts.
+    """The resource of a grant: a namespace, or a topic if the scope has more parts.
 
     >>> scope_resource("acme/shop").level.name, scope_resource("acme/shop/orders").level.name
     ('NAMESPACE', 'TOPIC')

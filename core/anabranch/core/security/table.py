@@ -1,14 +1,14 @@
-"""What each way of asking a node for something needs of whoever asks, and on what.
+"""The right that each kind of request to a node needs, and the resource it needs it on.
 
-REST routes by method and path, commands of the binary protocol by name, commands of the command
-line by their words. Tests hold these equal to what nodes, proxies and the command line have, so a
-new one needs a row, and no row is left over. Where Pulsar has the path, the need is Pulsar's, but
-for what `scale` and `view` are there for.
+REST routes are listed by method and path, commands of the binary protocol by name, commands of the
+command line by their words. Tests hold these equal to those of nodes, proxies and the command line.
+So a new one needs a row, and no row is left over. If Pulsar has the path, the need is Pulsar's,
+except for the subjects of `scale` and `view`.
 
 A path's parameters `tenant`, `namespace` and `topic` name the resource, as far down as its level
-says; a command's fields do alike. What a connection has opened itself is its own affair: closing
-it, or telling of it, needs only that the connection is somebody's, for the right was asked for when
-it was opened (and what is revoked is closed).
+says; a command's fields do alike. A connection's own open things are its own affair. Closing or
+reporting one needs only that the connection is somebody's. The right was checked when it was opened
+(and a revoked one is closed).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from anabranch.core.security.resources import (
 
 
 class AccessRule(msgspec.Struct, frozen=True):
-    """What is needed, and of a resource of which level."""
+    """The need of a request, and the level of its resource."""
 
     need: Need
     level: ResourceLevel = ResourceLevel.CLUSTER
@@ -118,7 +118,7 @@ REST: Final[Mapping[str, AccessRule]] = {
     f"GET {_ISOLATION}/{{policy}}": _SUPERUSER,
     f"POST {_ISOLATION}/{{policy}}": _SUPERUSER,
     f"DELETE {_ISOLATION}/{{policy}}": _SUPERUSER,
-    # Tenants. Who administers one is not for its administrators to say.
+    # Tenants. A tenant's administrators do not choose its administrators.
     f"GET {_ADMIN}/tenants": _SUPERUSER,
     f"GET {_TENANT}": _ADMIN_OF_TENANT,
     f"PUT {_TENANT}": AccessRule(SUPERUSER, _T),
@@ -220,14 +220,14 @@ WIRE: Final[Mapping[str, AccessRule]] = {
 }
 
 
-# What of a request or of its answer may need more than the request itself.
+# Parts of a request or of its answer that may need more than the request itself.
 CREATING_TOPICS: Final[Need] = REST[f"PUT {_TOPIC}"].need
 PLACING_BUNDLES: Final[Need] = REST[f"PUT {_NAMESPACE}/{{bundle}}/unload"].need
 SEEING_CONCERNS: Final[Need] = REST[f"GET {_BROKERS}/health"].need
 
 
 def resource_of(rule: AccessRule, names: Mapping[str, str]) -> ResourceName:
-    """What a request is about, by a path's parameters or a command's names, checked before.
+    """The resource of a request, by a path's parameters or a command's names, checked before.
 
     >>> str(resource_of(REST["GET /admin/v2/tenants/{tenant}"], {"tenant": "acme"}))
     'acme'
@@ -252,7 +252,7 @@ _POLICY: Final = "scalableTopicAutoScalePolicy"
 _UNLOAD_BUNDLE: Final = f"PUT {_NAMESPACE}/{{bundle}}/unload"
 _SPLIT_BUNDLE: Final = f"PUT {_NAMESPACE}/{{bundle}}/split"
 _OF_PRODUCERS: Final = (
-    *(_STATUS, f"GET {_BROKERS}"),  # where the binary ports are
+    *(_STATUS, f"GET {_BROKERS}"),  # the places of the binary ports
     *("SCALABLE_TOPIC_LOOKUP", "SCALABLE_TRAFFIC_REPORT"),
 )
 _OF_CONSUMERS: Final = (

@@ -1,4 +1,6 @@
-"""Whose rights a change of the state may have touched: of whom to ask again what goes on by one."""
+"""The roles whose rights a change of the state may have touched; nodes check their open things
+again.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ _TENANTS: Final = "tenant:"
 
 
 def touched_roles(changes: Iterable[Change]) -> dict[str, frozenset[str] | None]:
-    """By tenant, the roles whose rights within it may be others now; None: anybody's.
+    """The roles in each tenant whose rights within it may be others now; None: anybody's.
 
     >>> found = touched_roles([("permission:acme/shop:urn:ada", None), ("tenant:river", None)])
     >>> found["acme"], found["river"]

@@ -1,14 +1,14 @@
-"""Sessions of brokers: leases, signs of life, and who has fallen silent.
+"""Sessions of brokers: leases, signs of life, and the detection of silent brokers.
 
-`session`: what the log keeps of one.
-`machine`: which moves it makes, from which states, under which guards.
-`evolve`: how records change sessions.
-`lease`: when a broker may act, and when it may be given up.
+`session`: the log's entry for one.
+`machine`: its moves, the states that they start from, and their guards.
+`evolve`: the changes of sessions by records.
+`lease`: the times at which a broker may act, and at which it may be given up.
 `membership`: a broker's own part.
-`log_contact`: whether it still has the log.
+`log_contact`: the broker's contact with the log.
 """
 
-# What code outside of core may import.
+# Code outside of core may import these.
 __all__ = [
     "lease",
     "session",

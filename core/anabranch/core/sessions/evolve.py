@@ -1,4 +1,4 @@
-"""How records change sessions."""
+"""The changes of sessions by records."""
 
 from __future__ import annotations
 

@@ -1,25 +1,26 @@
-"""Leases and the observation of silence: when a broker may act, and when it may be given up.
+"""Leases and the observation of silence: a broker's right to act, and the others' right to give it
+up.
 
 A broker's lease lasts until the *send* time of its last acknowledged heartbeat plus the lease time,
-on its own clock. Others call it silent once they have gone without a heartbeat of its session for
-the liveness time-out, on theirs. Three rules make the two sides agree without a common clock:
+on its own clock. Others call it silent after the liveness time-out without a heartbeat of its
+session, on their clocks. Three rules make the two sides agree without a common clock:
 
 * A lease that has lapsed stays lapsed. The broker must open another session in the log, and read
-  that back, before it acts again; an acknowledgement that comes late revives nothing.
+  that back, before it acts again. An acknowledgement that comes late revives nothing.
 * Silence is counted only up to the send time of the newest own heartbeat that the observer has
   read back. Heartbeats have one order in one partition, so by then it has seen every earlier one.
   An observer that was itself cut off, paused or behind has thus observed nothing.
-* A heartbeat that says of itself that its lease has lapsed is no sign of life of its session.
+* A heartbeat that says that its own lease has lapsed is no sign of life of its session.
 
 Acknowledged heartbeats show that a broker reaches their partition, not that it reaches the log's.
-So a broker whose contact with the log is lost (`log_contact`) ends its lease itself, as if it had
-lapsed, and the log must carry its next session: one that can only send heartbeats says so in them,
-is called silent, and loses its units like one that can send nothing. Ending a lease early takes
+So a broker that loses its contact with the log (`log_contact`) ends its lease itself, as if it had
+lapsed. The log must carry its next session. A broker that can only send heartbeats says so in them,
+is called silent, and loses its units like one that can send nothing. An early end of a lease takes
 nothing from the argument below, which bounds from above how long a lease can last.
 
-Suppose that an observer calls session S silent, with its own heartbeat sent at L, and that the last
+Suppose that an observer calls session S silent, with its own heartbeat sent at L. The last
 heartbeat of S that it saw came at or before L minus the time-out. The next one of S was then
-appended after L, so it was acknowledged after the lease that its predecessor gave had lapsed: S is
+appended after L. So it was acknowledged after the lease that its predecessor gave had lapsed: S is
 over on both sides. The gap between lease and time-out absorbs clocks that run at different rates.
 """
 
@@ -55,7 +56,7 @@ class Lease:
         self._until = -math.inf
 
     def holds(self, now: float) -> bool:
-        """Whether the broker may act as an owner at `now`."""
+        """Tells whether the broker may act as an owner at `now`."""
         return now < self._until
 
     def remaining_s(self, now: float) -> float:
@@ -64,11 +65,11 @@ class Lease:
 
 
 class Heartbeat(msgspec.Struct, frozen=True, gc=False):
-    """What a broker says of itself, in the `brokers` topic: lookup data and a sign of life.
+    """A broker's report on itself, in the `brokers` topic: lookup data and a sign of life.
 
-    `sent_at` is meaningful on the sender's clock only; `next_offset` is the first WAL offset that
-    the sender has not folded, `digest` its state's there, in hex. A URL is "" for what the broker
-    does not offer.
+    `sent_at` is meaningful on the sender's clock only. `next_offset` is the first WAL offset that
+    the sender has not folded, `digest` its state's there, in hex. A URL is "" if the broker does
+    not offer it.
     """
 
     broker: str
@@ -94,7 +95,7 @@ class _Seen(msgspec.Struct):
 
 
 class Liveness:
-    """What one broker has observed of all, itself included."""
+    """One broker's observations of all brokers, itself included."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
@@ -137,7 +138,7 @@ class Liveness:
         return max(0.0, self._fresh_until - seen.at)
 
     def is_silent(self, broker: str, session: int) -> bool:
-        """Whether the liveness time-out is over."""
+        """Tells whether the liveness time-out is over."""
         return self.silence_s(broker, session) >= self._timeout_s
 
     def last_heard_ms(self, broker: str) -> int:

@@ -1,21 +1,25 @@
-"""Whether a broker still has the log: what it must have read of it by now, and has not.
+"""A broker's contact with the log: the records that it should have read by now, and has not.
 
-Heartbeats alone prove nothing of that, for they go through another partition. A broker that cannot
-read the log, or append to it, ends its lease by itself once something has been outstanding for a
-lease's length: an own record that was not read back, while no other own record was; or an offset
-that another broker had folded by then. An idle log leaves nothing outstanding.
+Heartbeats alone prove nothing about it, because they go through another partition. A broker may be
+unable to read the log, or to append to it. It ends its lease by itself once something has been
+outstanding for a lease's length. That is an own record that was not read back, while no other own
+record was; or an offset that another broker had folded by then. An idle log leaves nothing
+outstanding.
 
-A single lost append is no loss of the log. What is still needed is proposed again; so that what is
-not needed any more does not count against the broker, it asks: half a lease before it would give
-up, with a record that changes nothing, and again until one is read back. It asks in the same way
-when it has not read its own heartbeats: all that it reads may be cut off, on a log that looks idle.
+A single lost append is no loss of the log. The broker proposes a record again if it still needs it.
+Records that it does not need any more shall not count against it. So it asks half a lease before it
+would give up, with a record that changes nothing, and again until it reads one back. It asks in the
+same way if it has not read its own heartbeats: all that it reads may be cut off, on a log that
+looks idle.
 """
 
 from __future__ import annotations
 
 
 class LogContact:
-    """What is outstanding since when, on this broker's clock, in its present session."""
+    """The outstanding records and their start times, on this broker's clock, in its present
+    session.
+    """
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
@@ -39,7 +43,7 @@ class LogContact:
         self._unread.pop(key, None)
 
     def read_back(self) -> None:
-        """An own record was read: so were all before it, and what was lost is proposed again."""
+        """The broker has read an own record, and so all before it; it proposes lost ones again."""
         self._unread.clear()
 
     def sent_beat(self, now: float) -> None:
@@ -62,14 +66,14 @@ class LogContact:
             self._behind = (self._ahead, now) if self._ahead > own_offset else None
 
     def asks(self, now: float) -> bool:
-        """Whether something should be written for the sake of reading it back."""
+        """Tells whether the broker should write something for the sake of reading it back."""
         oldest = next(iter(self._unread.values()), self._unheard_since)
         if self._unheard_since is not None and oldest is not None:
             oldest = min(oldest, self._unheard_since)
         return oldest is not None and now - oldest >= self._patience_s / 2
 
     def lost(self, now: float) -> bool:
-        """Whether the broker must give up its lease."""
+        """Tells whether the broker must give up its lease."""
         oldest = next(iter(self._unread.values()), now)
         since = min(oldest, self._behind[1]) if self._behind else oldest
         return now - since >= self._patience_s

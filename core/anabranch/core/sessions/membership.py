@@ -17,12 +17,12 @@ _OPENING_MAX: Final = 1_000  # attempts; made at most one a second, lost for goo
 
 @unique
 class SessionOutcome(Enum):
-    """What an accepted session record means to the broker that it names."""
+    """The meaning of an accepted session record for the broker that it names."""
 
     NONE = auto()
     OPENED = auto()  # this process may act
     OVER = auto()  # this process may not act until it has opened another session
-    CLOSED = auto()  # by this process, which has given everything away
+    CLOSED = auto()  # this process closed it, after it gave everything away
     FENCED = auto()  # another process uses the same broker id
 
 
@@ -99,7 +99,7 @@ class ClusterMembership:
             self.lease.end()
             return SessionOutcome.CLOSED if self.leaving else SessionOutcome.OVER
         if sent_at is None:
-            # Of an earlier process, as long as this one has no session of its own.
+            # From an earlier process, as long as this one has no session of its own.
             return SessionOutcome.FENCED if self.session else SessionOutcome.NONE
         self.session = record.version
         self.lease.begin(sent_at)
@@ -143,5 +143,5 @@ class ClusterMembership:
             self.lease.renew(beat.sent_at, now)
 
     def is_own(self, beat: Heartbeat) -> bool:
-        """Whether this process sent the heartbeat, in its present session."""
+        """Tells whether this process sent the heartbeat, in its present session."""
         return beat.broker == self._settings.broker and 0 < beat.session == self.session

@@ -1,4 +1,4 @@
-"""`Session`: what the log keeps of one broker; `machine` says how a session begins and ends."""
+"""`Session`: the log's entry for one broker; `machine` says how a session begins and ends."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class SessionState(IntEnum):
 class Session(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The last word on a broker's session; while open, `version` is the session's number.
 
-    `authorizes`: whether its node asks who may do what, and is held to it; `superusers`: the roles
-    that may do everything by that node's settings.
+    `authorizes`: True if its node checks the rights of callers, and is held to it. `superusers`:
+    the roles that may do everything by that node's settings.
     """
 
     version: int
@@ -33,5 +33,5 @@ class Session(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     @property
     def state(self) -> SessionState:
-        """OPEN or OVER: what is stored is no NONE."""
+        """OPEN or OVER; a stored session is never NONE."""
         return SessionState.OPEN if self.open else SessionState.OVER

@@ -1,11 +1,11 @@
 """Settings that the whole cluster overrides while it runs.
 
-`override`: what the log keeps of one, and which forms it may have.
-`machine`: which moves overrides make, and under which guards.
-`evolve`: how records change them.
+`override`: the log's entry for one, and its possible forms.
+`machine`: the moves of overrides, and their guards.
+`evolve`: the changes of overrides by records.
 """
 
-# What code outside of core may import.
+# Code outside of core may import these.
 __all__ = [
     "override",
 ]

@@ -1,4 +1,4 @@
-"""How records change overrides of settings."""
+"""The changes of overrides of settings by records."""
 
 from __future__ import annotations
 

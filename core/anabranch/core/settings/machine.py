@@ -1,7 +1,7 @@
 """The machine of setting overrides, as a table; docs/state-machine.md explains it.
 
-No guard asks whether a setting is known, nor whether its value can be used: that differs between
-releases, and the verdict must not.
+No guard checks that a setting is known, or that its value can be used. Releases differ in that, and
+the verdict must not.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ OverrideGuard = Guard[SettingOverride | None, SettingChange]
 
 
 def is_sound(record: SettingChange) -> bool:
-    """Whether the name could be one of a setting, and the value is a text that can be kept."""
+    """Tells whether a setting could have the name, and the value is a text that the log can
+    keep.
+    """
     if record.op is PolicyOp.DELETE and record.value:
         return False
     return is_setting_name(record.name) and not value_fault(record.value)

@@ -1,8 +1,8 @@
-"""`SettingOverride`: what the log keeps of a setting that the whole cluster overrides.
+"""`SettingOverride`: the log's entry for a setting that the whole cluster overrides.
 
-Which settings there are, and which values they take, is no matter of the log: releases differ in
-that. So a name is any that could be one, a value is text, and a node that does not know the name,
-or cannot use the value, keeps both and goes by what it has instead.
+The log does not know the existing settings and their valid values, because releases differ in them.
+So a name is any that could be one, and a value is text. A node that does not know the name, or
+cannot use the value, keeps both and uses its own setting instead.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-OVERRIDES_MAX: Final = 1_000  # of a cluster: more than any release has settings
+OVERRIDES_MAX: Final = 1_000  # in a cluster: more than any release has settings
 VALUE_CHARACTERS_MAX: Final = 4_096
 _NAME: Final = re.compile(r"[a-z][A-Za-z0-9]{0,127}")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
@@ -20,10 +20,10 @@ OVERRIDES_PREFIX: Final = "setting:"
 
 
 class SettingOverride(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """What a setting is for all nodes, whatever their own files say.
+    """The value of a setting for all nodes, whatever their own files say.
 
-    `value`: as text. `before`: the override that this one replaced, at most one; none where it was
-    overridden by nothing. `broker`: the one that was asked to. `since_ms`: the log's timestamp.
+    `value`: as text. `before`: the override that this one replaced, at most one; none if there was
+    no override. `broker`: the one that received the request. `since_ms`: the log's timestamp.
     """
 
     version: int
@@ -40,7 +40,7 @@ def override_key(name: str) -> str:
 
 
 def is_setting_name(name: str) -> bool:
-    """Whether a setting of some release could have this name.
+    """Tells whether a setting of some release could have this name.
 
     >>> is_setting_name("lookupTimeoutMillis"), is_setting_name("look/up"), is_setting_name("")
     (True, False, False)
@@ -49,7 +49,7 @@ def is_setting_name(name: str) -> bool:
 
 
 def value_fault(value: str) -> str:
-    """What keeps a text from being a value, in words; "" for nothing.
+    """The reason, in words, why a text is no value; "" if it is one.
 
     >>> value_fault("30"), value_fault("")
     ('', '')

@@ -1,23 +1,23 @@
-"""Subscriptions of scalable topics (PIP-468): who is registered, and who reads what.
+"""Subscriptions of scalable topics (PIP-468): their registered consumers, and the buckets of each.
 
-`subscription`: what the log keeps of one.
-`machine`: which moves it makes, from which states, under which guards.
-`evolve`: how records change subscriptions.
+`subscription`: the log's entry for one.
+`machine`: its moves, the states that they start from, and their guards.
+`evolve`: the changes of subscriptions by records.
 `propose`: proposals for its next version.
-`admission`: who is let in.
-`assignor`: who gets which buckets, as a function of the layout and the consumers.
-`target_assignment`: who shall have which, by who is there or away.
-`handover`: when a bucket changes hands.
-`coordinator`: the consumers that are there, and what each holds now.
+`admission`: the admission of consumers.
+`assignor`: the target of buckets, as a function of the layout and the consumers.
+`target_assignment`: that target, with regard to the absent consumers.
+`handover`: the time at which a bucket changes hands.
+`coordinator`: the present consumers, and the buckets that each holds now.
 `instances`: the processes that serve under names.
-`marks`: whose a position is that Kafka has.
-`known_positions`: which position counts, and what others have made of one.
-`draining`: which segments it is through with.
-`unserved`: a watchdog for what nobody serves.
-`timing`: how patient all that is.
+`marks`: the owner of a position that Kafka has.
+`known_positions`: the position that counts, and foreign changes of one.
+`draining`: the segments that it has finished.
+`unserved`: a watchdog for buckets that no consumer serves.
+`timing`: the time limits of all that.
 """
 
-# What code outside of core may import.
+# Code outside of core may import these.
 __all__ = [
     "admission",
     "coordinator",

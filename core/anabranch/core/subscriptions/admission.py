@@ -1,7 +1,7 @@
-"""`admit`: what becomes of a consumer's wish to be served, by what the log and its controller know.
+"""`admit`: the next step of a consumer's admission, by the log and its controller's knowledge.
 
-Whoever asks takes one step at a time and asks again, until the consumer is let in or refused: what
-was folded meanwhile counts.
+The caller takes one step at a time and asks again, until the consumer is let in or refused, because
+newly folded records count.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from anabranch.core.tenants.limits import has_room
 
 
 class SubscribeRequest(msgspec.Struct, frozen=True):
-    """What a consumer subscribes with; `topic` is `tenant/namespace/name`."""
+    """A consumer's request to subscribe; `topic` is `tenant/namespace/name`."""
 
     topic: str
     subscription: str
@@ -31,7 +31,7 @@ class SubscribeRequest(msgspec.Struct, frozen=True):
 
 @unique
 class AdmissionStep(Enum):
-    """What is to be done next for a consumer; from DELETED on they refuse it."""
+    """The next step for a consumer; the steps from DELETED on refuse it."""
 
     CREATE = "propose the subscription"
     JOIN = "propose the consumer's registration"
@@ -53,7 +53,7 @@ def admit(
 ) -> AdmissionStep:
     """The next step towards a session.
 
-    `consumers_max`: of a queue, whose consumers the log does not count; 0 for any number.
+    `consumers_max`: for a queue, whose consumers the log does not count; 0 for any number.
     """
     if wish.begun_at and not _lasts(wish, known):
         return AdmissionStep.DELETED if known is None else AdmissionStep.REPLACED
@@ -81,18 +81,19 @@ def admit(
 
 
 def is_same_life(wish: SubscribeRequest, known: Subscription) -> bool:
-    """Whether what a consumer says that it holds and has drained is of this subscription.
+    """Tells whether the consumer's told holdings and drained buckets are of this subscription.
 
-    What was put somewhere else has yet to be given all of it, and what a consumer holds from before
-    it serves until it hears of that.
+    A subscription that was put somewhere else has yet to give out all its buckets. A consumer
+    serves its earlier holdings until it hears of that.
     """
     return wish.begun_at == known.created_offset
 
 
 def _is_fenced(wish: SubscribeRequest, known: Subscription, rival: int | None) -> bool:
-    """Whether it was subscribed before, and another process is by now: the newer one has the name.
+    """Tells whether it was subscribed before and another process is by now; the newer one has the
+    name.
 
-    Else two processes of a name would take it from each other for ever.
+    Otherwise two processes of a name would take it from each other for ever.
     """
     if not wish.begun_at:
         return False
@@ -101,10 +102,10 @@ def _is_fenced(wish: SubscribeRequest, known: Subscription, rival: int | None) -
 
 
 def _lasts(wish: SubscribeRequest, known: Subscription | None) -> bool:
-    """Whether what the consumer was subscribed to is there.
+    """Tells whether the consumer's earlier subscription is there.
 
-    A subscription that was put somewhere else knows its ordered consumers yet. A queue's read on in
-    the former group: they are to begin anew.
+    A subscription that was put somewhere else still knows its ordered consumers. A queue's
+    consumers read on in the former group, so they must begin anew.
     """
     if known is None:
         return False

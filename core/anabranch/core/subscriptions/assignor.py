@@ -1,9 +1,9 @@
-"""Which consumer shall have which buckets: one pure function, `target` (PIP-468 and PIP-486).
+"""The target of buckets for each consumer: one pure function, `target` (PIP-468 and PIP-486).
 
-While everybody is there the target depends on the layout and the folded subscription alone, so
-every controller of a topic comes to the same one. Who is absent keeps what is left of what it had
-(`target_assignment.Absence`) and is dealt nothing new. When a bucket may be given out is another
-matter: `handover`.
+While all consumers are there, the target depends on the layout and the folded subscription alone.
+So every controller of a topic reaches the same one. An absent consumer keeps the rest of its share
+(`target_assignment.Absence`) and is dealt nothing new. `handover` decides the time at which a
+bucket may be given out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from anabranch.core.topics.segment import SegmentInfo
 
 Buckets = tuple[int, ...]
 Shares = Mapping[int, Buckets]  # segment id to buckets
-Kept = Set[tuple[int, int]] | None  # segment ids and buckets; None: whatever it is dealt
+Kept = Set[tuple[int, int]] | None  # segment ids and buckets; None: all that it is dealt
 
 
 def assignable(layout: SegmentLayout, drained: Iterable[int]) -> list[SegmentInfo]:
@@ -51,18 +51,20 @@ def target(
     draining: frozenset[int] = frozenset(),
     absent: Mapping[str, Kept] | None = None,
 ) -> dict[str, Shares]:
-    """Returns what each registered consumer shall have; every name of the subscription is a key.
+    """Returns the share that each registered consumer shall have; every name of the subscription is
+    a key.
 
-    Each of the `absent` gets of its share only what it keeps, and the rest goes to those who are
-    there, bucket by bucket to who has fewest. Whoever keeps nothing is not counted at all.
+    Each of the `absent` gets of its share only the part that it keeps. The rest goes to the present
+    ones, bucket by bucket to the one with the fewest. An absent consumer that keeps nothing is not
+    counted at all.
 
     The buckets of `draining` segments, which are among the `drainable`, are dealt out to as many
-    consumers as can have one (PIP-486, use case 1), whatever else those have.
+    consumers as can have one (PIP-486, use case 1). Their other buckets do not count.
 
-    Segments go round-robin, by range, to consumers by name. When there are more consumers than
-    segments, those left over are dealt out one by one over the segments that have more buckets than
-    owners, and the owners of a segment share its buckets in runs; whoever is left over then stays
-    idle.
+    Segments go round-robin, by range, to consumers by name. If there are more consumers than
+    segments, the others are dealt out one by one over the segments that have more buckets than
+    owners. The owners of a segment share its buckets in runs; a consumer that is still without a
+    bucket stays idle.
     """
     keeps = dict(absent or {})
     parts = assignable(layout, subscription.drained)
@@ -85,7 +87,9 @@ def target(
 def taken_over(
     shares: Mapping[str, Shares], name: str, buckets: Set[tuple[int, int]]
 ) -> dict[str, Shares]:
-    """Returns the shares with these buckets given to that consumer, whoever had them."""
+    """Returns the shares with these buckets given to that consumer, instead of their
+    earlier one.
+    """
     found: dict[str, Shares] = {}
     for each, share in shares.items():
         mine = {(segment_id, b) for segment_id, bs in share.items() for b in bs}
@@ -117,7 +121,7 @@ def _dealt(
 def _cut(
     shares: dict[str, dict[int, Buckets]], name: str, kept: Set[tuple[int, int]]
 ) -> tuple[Set[tuple[int, int]], list[tuple[int, int]]]:
-    """Leaves in a share only what is kept; returns that, and what was taken out."""
+    """Leaves in a share only the kept part; returns that, and the removed part."""
     due = [(segment_id, b) for segment_id, buckets in shares[name].items() for b in buckets]
     still = kept & set(due)
     shares[name] = _by_segment(still)
@@ -143,7 +147,7 @@ def _by_segment(buckets: Iterable[tuple[int, int]]) -> dict[int, Buckets]:
 
 
 def _fan_out(part: SegmentInfo, names: list[str], shares: dict[str, dict[int, Buckets]]) -> None:
-    """Deals a segment out to as many as can share it, from the consumer on who has it anyway."""
+    """Deals a segment out to as many as can share it, from its present consumer on."""
     having = [name for name in names if shares[name].pop(part.segment_id, None) is not None]
     first = names.index(having[0])
     for place, run in enumerate(_runs(part.buckets, min(len(names), part.buckets))):

@@ -1,10 +1,11 @@
-"""`SubscriptionCoordinator`: the consumers of one subscription, and who holds which buckets now.
+"""`SubscriptionCoordinator`: the consumers of one subscription, and the buckets that each holds
+now.
 
-The log says who is registered and what is drained; `target_assignment` says who shall have what,
-and `handover` when a bucket may change hands. What only the controller knows is kept here, in
-memory: connections, the grace of those who are away, and what each consumer may still be serving.
-That a session has lapsed is logged, so that the next controller, which cannot know, waits for
-nobody who was dead before.
+The log says the registered consumers and the drained segments. `target_assignment` says the target,
+and `handover` the time at which a bucket may change hands. This module keeps the controller's own
+knowledge in memory: connections, the grace of absent consumers, and the buckets that each may still
+be serving. The log says that a session has lapsed. So the next controller, which cannot know it
+otherwise, waits for no consumer that was dead before.
 
 A consumer is a *name*; a process that serves under it is an *instance*. A new instance of a name
 gets the name's share once its predecessor has ended, has left, or has lapsed.
@@ -29,10 +30,10 @@ from anabranch.core.topics.layout import SegmentLayout
 
 
 class ConsumerAssignment(msgspec.Struct, frozen=True):
-    """What a consumer may serve from now on: everything else it must give up.
+    """The buckets that a consumer may serve from now on; it must give up everything else.
 
     `sequence`: ascends with every assignment of one connection. `shares`: segment id and buckets.
-    `commits_again`: whether the consumer is to commit all that it holds once more.
+    `commits_again`: True if the consumer is to commit all that it holds once more.
     """
 
     epoch: int
@@ -44,8 +45,9 @@ class ConsumerAssignment(msgspec.Struct, frozen=True):
 class SubscriptionCoordinator:
     """The consumers of one subscription. Its controller calls it from one task only.
 
-    `inherited`: another controller may have had consumers. `before`: of the former life, when the
-    subscription begins anew: it knows who served nothing, and who may serve though replaced.
+    `inherited`: another controller may have had consumers. `before`: the coordinator of the former
+    life, if the subscription begins anew. It knows the instances that served nothing, and the
+    replaced ones that may still serve.
     """
 
     def __init__(self, timing: Timing, inherited: bool = True, before: Self | None = None) -> None:
@@ -65,7 +67,9 @@ class SubscriptionCoordinator:
     # --- questions ----------------------------------------------------------------------
 
     def is_of(self, subscription: Subscription) -> bool:
-        """Whether what is known here is of this subscription, not of a former one of its name."""
+        """Tells whether this coordinator is of this subscription, not of a former one of
+        its name.
+        """
         before = self._subscription
         return before is None or before.created_offset == subscription.created_offset
 
@@ -75,10 +79,11 @@ class SubscriptionCoordinator:
         return None if found is None or found.number == instance else found.connection
 
     def is_lapsing(self, name: str, instance: int) -> bool:
-        """Whether another instance than this one, connected or not, may be serving under the name.
+        """Tells whether another instance than this one, connected or not, may be serving under the
+        name.
 
-        Until it has lapsed the name is not registered for this one: a controller that takes over
-        knows of the registered instance only.
+        Until it has lapsed the name is not registered for this one, because a controller that takes
+        over knows the registered instance only.
         """
         found = self._current.get(name)
         if found is None or found.number == instance:
@@ -108,7 +113,7 @@ class SubscriptionCoordinator:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is known here that the log does not say."""
+        """Tells whether the log says everything that is known here."""
         return not self._current and not self._former
 
     # --- inputs -------------------------------------------------------------------------
@@ -157,11 +162,11 @@ class SubscriptionCoordinator:
         *,
         anew: bool = False,
     ) -> bool:
-        """A consumer has subscribed, for the first time or again, with what it still holds.
+        """A consumer has subscribed, for the first time or again, with its remaining holdings.
 
-        `anew`: it holds that for a former life, and until it reports: then it has heard of it.
-        False when the instance is not the registered one, or will not be: the log is to say that it
-        has ended. A queue's consumers are not registered.
+        `anew`: it holds them for a former life until it reports, because then it has heard of the
+        new one. Returns False if the instance is not the registered one, or will not be, because
+        the log is to say that it has ended. A queue's consumers are not registered.
         """
         if self._is_queue:
             before = self._current.get(name)
@@ -174,7 +179,7 @@ class SubscriptionCoordinator:
             return False
         known.connection, known.opened_at, known.has_hung_up = connection, now, False
         others = [each.holdings for each in self._current.values() if each is not known]
-        # What it holds for a former life it may be working on, also where that was pruned.
+        # It may be working on its holdings of a former life, even on pruned ones.
         held = set(holdings) if anew else self.target.existing(holdings)
         known.holdings = {b for b in held if not any(b in (each or ()) for each in others)}
         known.leaving = set(known.holdings) if anew else set()
@@ -213,9 +218,10 @@ class SubscriptionCoordinator:
     def closed(self, name: str, connection: int, now: float, *, hung_up: bool = False) -> None:
         """A consumer's connection has ended; it keeps its share for the grace.
 
-        `hung_up`: as the end of its process ends one. Only who comes under its name relies on it.
-        A queue's consumer has no share. But Kafka keeps messages for it even when it is dead: until
-        that is over nothing counts as drained without it, whatever it reported before.
+        `hung_up`: the connection ended as the end of a process ends one. Only a successor under the
+        same name relies on it. A queue's consumer has no share, but Kafka keeps messages for it
+        even if it is dead. Until that is over nothing counts as drained without it, whatever it
+        reported before.
         """
         known = self._current.get(name)
         if known is None or known.connection != connection:
@@ -232,9 +238,10 @@ class SubscriptionCoordinator:
     def left(self, name: str, *, keeps_share: bool = False) -> None:
         """A consumer has said that it serves nothing any more.
 
-        `keeps_share`: the name will come back, and has its share until its grace is over. Else it
-        is given nothing while its registration lasts, which nobody else would get in time. What
-        a queue's consumer had is anybody's: of what it had not called drained, others must see it.
+        `keeps_share`: the name will come back, and has its share until its grace is over. Otherwise
+        it is given nothing while its registration lasts, because no other would get the buckets in
+        time. The messages of a queue's consumer are anybody's. The others must see those that it
+        had not called drained.
         """
         known = self._current.get(name)
         if known is not None and self._is_queue:
@@ -248,13 +255,13 @@ class SubscriptionCoordinator:
             self._stale = True
 
     def commit_again(self) -> None:
-        """What Kafka has of the group is wrong: whoever is connected commits it once more."""
+        """Kafka's positions of the group are wrong: every connected consumer commits once more."""
         for each in self._current.values():
             each.commits_again = each.connection is not None
             self._stale = self._stale or each.commits_again
 
     def silent(self, now: float) -> list[int]:
-        """Connections whose consumers have not reported for the session time: to be closed."""
+        """Connections to close: their consumers have not reported for the session time."""
         limit = now - self._timing.session_timeout_s
         return [
             each.connection
@@ -282,10 +289,11 @@ class SubscriptionCoordinator:
     # --- outputs ------------------------------------------------------------------------
 
     def drained_segments(self) -> tuple[int, ...]:
-        """Sealed segments of which every bucket was reported drained, and that are not logged so.
+        """Sealed segments whose every bucket was reported drained, and that are not logged so.
 
-        Of a stream, each bucket by whoever serves it; of a queue by all who are connected, and by
-        none while one may be missing, vanished or a former controller's, that has messages yet.
+        For a stream, the server of each bucket reports it. For a queue, all connected consumers
+        report it. For a queue nothing counts while a consumer with messages may be missing:
+        vanished, or a former controller's.
         """
         layout, subscription = self._layout, self._subscription
         if layout is None or subscription is None:
@@ -342,7 +350,9 @@ class SubscriptionCoordinator:
         return self._send(layout.epoch, shares)
 
     def withheld(self) -> Counter[int]:
-        """Counts by segment the buckets that are somebody's but may still be served by another."""
+        """Counts by segment the buckets that one consumer shall have but another may still be
+        serving.
+        """
         held = self._held()
         return Counter(
             segment_id
@@ -365,7 +375,7 @@ class SubscriptionCoordinator:
             self.target.absence.gone(name, frozenset(known.holdings or ()) - known.fresh, now)
 
     def _retire(self, name: str) -> None:
-        """The name is no instance's any more; what the last one may serve lapses with time."""
+        """The name belongs to no instance any more; the last one's holdings lapse with time."""
         known = self._current.pop(name, None)
         if known is not None and not known.is_over:
             self._former.append(known)
@@ -378,8 +388,8 @@ class SubscriptionCoordinator:
         self._former = left
         if self._is_queue:
             if self._inherited_at <= gone:
-                self._inherited_at = -math.inf  # nobody of that time has any messages
-            # Nothing is registered: who is silent is simply not there.
+                self._inherited_at = -math.inf  # no consumer of that time has any messages
+            # Nothing is registered: a silent consumer is simply not there.
             for name in [n for n, each in self._current.items() if each.heard_at < gone]:
                 del self._current[name]
         for name, each in self._current.items():

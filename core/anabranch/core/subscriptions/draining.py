@@ -1,9 +1,9 @@
-"""Which segments a subscription is through with.
+"""The segments that a subscription has finished.
 
-Whoever serves a bucket says when it is drained, and the coordinator adds that up. The positions say
-it as well: what a subscription that nobody consumes has committed, up to the end of a sealed
-segment, it will not read again; what a queue has acknowledged Kafka gives to nobody, consumed or
-not; and what retention has removed nobody can read.
+The server of a bucket says that it is drained, and the coordinator adds that up. The positions say
+it as well, in three cases. A subscription without consumers will not read a sealed segment again
+that it has committed up to the end. Kafka gives no consumer the messages that a queue has
+acknowledged, consumed or not. No subscription can read messages that retention has removed.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from anabranch.core.topics.layout import SegmentLayout
 
 
 def unread(end: int, *passed: int) -> int:
-    """Returns how much is left to read of a bucket that ends at `end`, exclusive.
+    """Returns the number of messages left to read in a bucket that ends at `end`, exclusive.
 
-    A subscription need not read what lies before any of `passed`: what its group has committed,
-    where a record of the log has put it, the first offset that Kafka still has.
+    A subscription need not read before any of `passed`: its group's committed offset, its position
+    in a record of the log, and the first offset that Kafka still has.
     """
     return max(0, end - max(passed))
 

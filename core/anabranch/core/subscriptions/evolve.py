@@ -1,4 +1,4 @@
-"""How records change subscriptions."""
+"""The changes of subscriptions by records."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _changed(before: Subscription, record: SubscriptionChange, offset: int) -> S
     match record.op:
         case SubscriptionOp.CREATE | SubscriptionOp.RESET:
             begun = replace(before, created_offset=offset, positions=record.positions, drained=())
-            # Kafka keeps no mark with a share group's position: what is late goes to the former.
+            # Kafka keeps no mark with a share group's position: late ones go to the former.
             if record.op is SubscriptionOp.RESET and before.kind is not SubscriptionKind.QUEUE:
                 begun = replace(begun, first_offset=before.group_offset)
             return begun.with_drained(record.segment_ids)

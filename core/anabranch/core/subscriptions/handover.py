@@ -1,9 +1,11 @@
-"""When a bucket changes hands: once nobody else may be serving it (PIP-486, "blocked-hash").
+"""The time at which a bucket changes hands: no other consumer may be serving it (PIP-486,
+"blocked-hash").
 
-Its former holder has said that it released it, after what was in flight was settled, or has lapsed.
-A consumer stops by itself when the controller has not answered it for the session time, counted
-from when it asked; the controller counts the same time from when it last heard of it, which is
-later, with a margin for clocks that run at different rates (PIP-468, "Consumer Session Lifecycle").
+Its former holder has said that it released it, after its messages in flight were settled, or has
+lapsed. A consumer stops by itself if the controller has not answered it for the session time,
+counted from its request. The controller counts the same time from the last report that it heard.
+That report came later, so the controller waits longer. A margin allows for clocks that run at
+different rates (PIP-468, "Consumer Session Lifecycle").
 """
 
 from __future__ import annotations
@@ -18,11 +20,12 @@ Granted = tuple[tuple[int, Buckets], ...]  # segment ids and buckets
 
 
 class BucketsInUse:
-    """What may be served now, by anybody: one look at all instances for many buckets.
+    """The buckets that consumers may be serving now: one look at all instances for many buckets.
 
-    Where a subscription begins anew, it may call drained what somebody works on, or go back to what
-    is above that. So nothing above or below what is left of a former life is given to anybody else,
-    a former holder of it included. A segment that was pruned may have been above any other one.
+    A subscription that begins anew may call a segment drained that a consumer works on, or go back
+    to a segment above that. So nothing above or below the holdings of a former life is given to
+    others, a former holder of it included. A segment that was pruned may have been above any other
+    one.
     """
 
     def __init__(self, instances: Iterable[Instance], layout: SegmentLayout | None = None) -> None:
@@ -30,7 +33,7 @@ class BucketsInUse:
         self._unknown: list[Instance] = []
         self._layout = layout
         self._left: list[tuple[Instance, set[int]]] = []  # segments of a former life
-        self._beside: dict[int, list[Instance]] = {}  # who has left what is above or below
+        self._beside: dict[int, list[Instance]] = {}  # instances with holdings above or below
         for each in instances:
             if each.holdings is None:
                 self._unknown.append(each)
@@ -40,7 +43,7 @@ class BucketsInUse:
                 self._left.append((each, {segment_id for segment_id, _ in each.leaving}))
 
     def allows(self, bucket: Bucket, asker: Instance | None) -> bool:
-        """Whether the asker may serve the bucket: it does already, or nobody else may."""
+        """Tells whether the asker may serve the bucket: it does already, or no other may."""
         is_its = asker is not None and bucket in (asker.holdings or ())
         if asker is not None and is_its and bucket not in asker.leaving:
             return True

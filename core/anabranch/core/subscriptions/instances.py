@@ -1,4 +1,4 @@
-"""What a controller knows of the processes that serve under consumers' names (`coordinator`)."""
+"""A controller's knowledge of the processes that serve under consumers' names (`coordinator`)."""
 
 from __future__ import annotations
 
@@ -32,28 +32,30 @@ class Instance:
         self.connection: int | None = None
         self.heard_at = now
         self.holdings: set[Bucket] | None = set() if known else None  # None: could be anything
-        self.leaving: set[Bucket] = set()  # of the holdings: until it has heard that it begins anew
-        self.fresh: set[Bucket] = set()  # of the holdings: granted since it was heard last
+        self.leaving: set[Bucket] = set()  # holdings until it has heard that it begins anew
+        self.fresh: set[Bucket] = set()  # holdings granted since it was heard last
         self.drained: set[Bucket] = set()
-        self.opened_at: float | None = None  # when it was connected last, here
+        self.opened_at: float | None = None  # the time of its last connection, here
         self.has_hung_up = False  # its process ended: nothing else ends a connection so
         self.is_ending = False  # the log is to say that it has ended: it must be registered anew
         self.sequence = 0
-        self.commits_again = False  # what it holds, once it is told
+        self.commits_again = False  # its holdings, once it is told
         self.sent: tuple[int, tuple[tuple[int, Buckets], ...]] | None = None
 
     @property
     def is_idle(self) -> bool:
-        """Whether it serves nothing for certain."""
+        """Tells whether it certainly serves nothing."""
         return self.holdings is not None and not self.holdings
 
     @property
     def is_over(self) -> bool:
-        """Whether another process may serve under its name."""
+        """Tells whether another process may serve under its name."""
         return self.is_idle or self.has_hung_up
 
     def confirmed(self) -> set[Bucket]:
-        """Returns what it was granted since it was heard last and still has, as it is heard now."""
+        """Returns the buckets granted since its last report that it still has at the
+        present one.
+        """
         shares = self.sent[1] if self.sent is not None else ()
         fresh, self.fresh = self.fresh, set()
         if not fresh:
@@ -61,12 +63,12 @@ class Instance:
         return fresh & {(segment_id, b) for segment_id, buckets in shares for b in buckets}
 
     def has_ended(self, limit: float) -> bool:
-        """Whether it is certain that it serves nothing, and not known to the log."""
+        """Tells whether it certainly serves nothing, which the log does not know yet."""
         silent = self.connection is None and self.heard_at < limit
         return silent and self.is_idle and self.number != NOBODY
 
     def begun(self) -> bool:
-        """Notes that it knows what it has now; returns whether it held more before."""
+        """Notes that it knows its present holdings; returns True if it held more before."""
         left, self.leaving = self.leaving, set()
         self.holdings = (self.holdings or set()) - left
         return bool(left)

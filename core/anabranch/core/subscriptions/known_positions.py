@@ -1,10 +1,10 @@
-"""`KnownPositions`: where a subscription goes on, as its controller knows it beside the log.
+"""`KnownPositions`: the points at which a subscription goes on, as its controller knows them.
 
-Kafka lets anybody put the positions of a group somewhere else, or delete them, while nobody is a
-member of it; and nobody is. So a position counts by its mark (`marks`), and where Kafka has none of
-this mark, what counts is the log's, or what is newer: what Kafka had when the controller looked
-last, and what consumers said when they came, or let go of a bucket. None of that is ever beyond
-what was committed, so that nothing is passed over whichever is taken.
+Kafka lets anybody move or delete the positions of a group that has no members, and a subscription's
+group never has any. So a position counts by its mark (`marks`). If Kafka has none of this mark, the
+log's position counts, or a newer one. Newer ones are Kafka's at the controller's last look, and
+those that consumers told as they came or let go of a bucket. None of these is ever beyond the
+committed one, so that no choice passes over a message.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from anabranch.core.subscriptions.subscription import Subscription
 
 @unique
 class PositionFinding(Enum):
-    """What is wrong with a position that Kafka has; all but the first are somebody else's doing."""
+    """The fault of a position that Kafka has; all but the first are somebody else's doing."""
 
     UNSAID = "Kafka has not been told yet, or has forgotten it"
     OVERWRITTEN = "something else was committed"
@@ -28,7 +28,7 @@ class PositionFinding(Enum):
 
 
 class KnownPositions:
-    """Of one life of one subscription: until it is put somewhere else."""
+    """The positions of one life of one subscription: until it is put somewhere else."""
 
     __slots__ = ("_at", "_mark", "_seen", "_told", "created_offset")
 
@@ -37,7 +37,7 @@ class KnownPositions:
         self._mark = mark_of(created_offset)
         self._at: dict[Bucket, int] = {}
         self._seen: set[Bucket] = set()  # those that Kafka has had
-        self._told: set[Bucket] = set()  # by consumers, since a look was begun
+        self._told: set[Bucket] = set()  # told by consumers since a look was begun
 
     @property
     def at(self) -> Mapping[Bucket, int]:
@@ -45,7 +45,7 @@ class KnownPositions:
         return self._at
 
     def told(self, at: Mapping[Bucket, int]) -> None:
-        """A consumer has committed so far; what is read of Kafka just now may be older."""
+        """A consumer has committed so far; a read from Kafka just now may be older."""
         self._at.update(at)
         self._seen.update(at)
         self._told.update(at)
@@ -60,7 +60,7 @@ class KnownPositions:
         buckets: Iterable[Bucket],
         found: Mapping[Bucket, CommittedPosition],
     ) -> dict[Bucket, PositionFinding]:
-        """Takes in what Kafka has of those buckets; returns where that is not what it should be."""
+        """Takes in Kafka's positions of those buckets; returns the wrong ones."""
         noted = {each.segment_id: each.offsets for each in known.positions}
         wrong: dict[Bucket, PositionFinding] = {}
         buckets = set(buckets)

@@ -1,6 +1,6 @@
 """The machine of a subscription, as a table; docs/state-machine.md explains it.
 
-Where there is a topic, its incarnation is the record's: `evolve` has looked before.
+If there is a topic, its incarnation is the record's: `evolve` has checked that before.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def _serves(state: StateReader, before: _Before, record: SubscriptionChange) -> 
 
 
 def _positions_fit(state: StateReader, before: _Before, record: SubscriptionChange) -> bool:
-    """Whether they are of segments that the topic has, children that take messages included."""
+    """Tells whether they are of segments that the topic has, children that take messages
+    included.
+    """
     topic = _topic(state, record)
     parts = {part.segment_id: part for part in topic.segments}
     if topic.state is TopicState.SEALING:
@@ -74,7 +76,7 @@ def _positions_fit(state: StateReader, before: _Before, record: SubscriptionChan
 
 
 def _drained(before: _Before, record: SubscriptionChange) -> set[int]:
-    """Returns what is drained before the record: nothing where the subscription begins (anew)."""
+    """Returns the drained segments before the record; none if the subscription begins (anew)."""
     begins = record.op in (SubscriptionOp.CREATE, SubscriptionOp.RESET)
     return set() if before is None or begins else set(before.drained)
 

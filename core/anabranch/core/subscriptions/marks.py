@@ -1,9 +1,9 @@
-"""Whose a position is that Kafka has of a subscription's group: each says so in its metadata.
+"""The owner of a position that Kafka has of a subscription's group: each says so in its metadata.
 
-A group keeps its name when its subscription is put somewhere else, and Kafka lets anybody commit to
-a group without members. So whoever commits for a subscription writes with the offset which life of
-the subscription that is for: the log offset that created it, or reset it last. What says something
-else, or nothing, is a late commit from before a reset, or a stranger's, and is not believed.
+A group keeps its name after its subscription is put somewhere else, and Kafka lets anybody commit
+to a group without members. So a commit for a subscription also names the life of the subscription:
+the log offset that created it, or reset it last. A commit with another mark, or none, is a late one
+from before a reset, or a stranger's, and is not believed.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ _KEPT: Final = " kept"
 
 
 class CommittedPosition(NamedTuple):
-    """What Kafka has of one partition for a group; `mark`: its metadata."""
+    """Kafka's position of a group in one partition; `mark`: its metadata."""
 
     offset: int
     mark: str = ""
 
 
 def mark_of(created_offset: int) -> str:
-    """What a consumer writes with its positions.
+    """The mark that a consumer writes with its positions.
 
     >>> mark_of(57)
     'anabranch 57'
@@ -31,9 +31,9 @@ def mark_of(created_offset: int) -> str:
 
 
 def kept_mark(created_offset: int) -> str:
-    """What a controller writes with a position that is in the log: for others to see.
+    """The mark that a controller writes with a position from the log, for others to see.
 
-    No consumer begins at it, so one that comes late does no harm that lasts.
+    No consumer begins at it, so a late one does no lasting harm.
 
     >>> kept_mark(57)
     'anabranch 57 kept'

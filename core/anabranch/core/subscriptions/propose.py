@@ -1,4 +1,6 @@
-"""Proposals on subscriptions, for the next version of each: how, and what the log must hear."""
+"""Proposals on subscriptions, for the next version of each, and the facts that the log must
+hear.
+"""
 
 from __future__ import annotations
 

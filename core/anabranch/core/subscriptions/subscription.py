@@ -1,9 +1,9 @@
-"""`Subscription`: what the log keeps of one subscription of a scalable topic (PIP-468).
+"""`Subscription`: the log's entry for one subscription of a scalable topic (PIP-468).
 
 The registrations are a durable session each: they outlive connections, processes and controllers.
-Whether a consumer is connected, and which buckets it holds, only its controller knows
-(`coordinator`). Which sealed segments are drained is logged too, so that the assignment of a new
-controller is that of the old one and the audit can prove the order of draining.
+Only the controller knows the connected consumers and the buckets that each holds (`coordinator`).
+The log also has the drained sealed segments. So the assignment of a new controller is that of the
+old one, and the audit can prove the order of draining.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Final
 
 import msgspec
 
-# How often a queue's message may be given to the application: Kafka discards one after 10, and one
+# The most deliveries of a queue's message to the application: Kafka discards one after 10, and one
 # of those is needed to put it aside.
 DELIVERIES_MAX: Final = 9
 DELIVERIES: Final = 5  # Kafka's own limit, unless somebody says otherwise
-# Of how many pruned segments a checkpoint subscription keeps the ends: an old checkpoint is judged
-# by them.
+# The number of pruned segments whose ends a checkpoint subscription keeps: an old checkpoint is
+# judged by them.
 PRUNED_MAX: Final = 128
 
 
 @unique
 class SubscriptionKind(IntEnum):
-    """How a subscription is consumed; the numbers are stored, never reused."""
+    """The way in which a subscription is consumed; the numbers are stored, never reused."""
 
     STREAM = 0  # ordered, cumulative acknowledgement, positions kept in Kafka
     QUEUE = 1  # unordered, individual acknowledgement: a Kafka share group
@@ -34,16 +34,16 @@ class SubscriptionKind(IntEnum):
 
 @unique
 class SubscriptionOp(IntEnum):
-    """What happens to a subscription; the numbers are stored, never reused."""
+    """The operations on a subscription; the numbers are stored, never reused."""
 
     CREATE = 0
     DELETE = 1
     JOIN = 2  # a consumer registers, or another process takes its name over
-    LEAVE = 3  # by itself, or because its session is over
+    LEAVE = 3  # it leaves by itself, or because its session is over
     DRAINED = 4  # sealed segments are consumed to their ends
     RESET = 5  # it begins anew; a queue does with another Kafka group
-    POSITIONS = 6  # how far it has read is written down, where Kafka may forget it
-    DEAD_LETTER = 7  # where a queue puts what it could not process, and after how many tries
+    POSITIONS = 6  # the log keeps its progress, because Kafka may forget it
+    DEAD_LETTER = 7  # the topic for a queue's failed messages, and the number of tries
     LAPSED = 8  # the process of a consumer's name has certainly ended; the name stays registered
 
 
@@ -51,23 +51,23 @@ NOBODY: Final = 0  # the number of no process: the one that was registered has c
 
 
 class SegmentPositions(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Names, of one segment, the offset of the next message in each bucket; 0: the first one."""
+    """The offset of the next message in each bucket of one segment; 0: the first one."""
 
     segment_id: int
     offsets: tuple[int, ...]
 
 
 class Subscription(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """What the log says of one subscription.
+    """The log's entry for one subscription.
 
-    `created_offset`: the log offset that created it, or reset it last, which what it commits names.
-    `consumers`: names with a session, sorted; `instances`: for each, the number of the process that
-    serves under it, or NOBODY. `drained`: ids of sealed segments that are still in the layout.
-    `positions`: where it goes on in buckets of which its Kafka group knows no position, or none any
-    more; of a CHECKPOINT also the ends of the last segments that were pruned.
-    `dead_letter`: of a queue: the scalable topic, `tenant/namespace/name`, that takes what was
-    delivered `deliveries_max` times in vain; "" and 0 where there is none.
-    `first_offset`: where it was reset and kept its Kafka group, the log offset that created it.
+    `created_offset`: the log offset that created it, or reset it last; its commits name this
+    offset. `consumers`: names with a session, sorted. `instances`: for each, the number of the
+    process that serves under it, or NOBODY. `drained`: ids of sealed segments that are still in the
+    layout. `positions`: the points at which it goes on in buckets whose position its Kafka group
+    does not know, or no more. For a CHECKPOINT it also has the ends of the last pruned segments.
+    `dead_letter`: for a queue: the scalable topic, `tenant/namespace/name`, that takes messages
+    delivered `deliveries_max` times in vain; "" and 0 for none. `first_offset`: after a reset that
+    kept its Kafka group, the log offset that created that group.
     """
 
     version: int
@@ -90,7 +90,9 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return self.first_offset or self.created_offset
 
     def position(self, segment_id: int, bucket: int) -> int:
-        """Returns where it goes on in a bucket of which its Kafka group knows no position."""
+        """Returns the point at which it goes on in a bucket whose position its Kafka group does not
+        know.
+        """
         return next((p.offsets[bucket] for p in self.positions if p.segment_id == segment_id), 0)
 
     def instance_of(self, consumer: str) -> int | None:
@@ -100,7 +102,7 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return self.instances[self.consumers.index(consumer)]
 
     def knows(self, consumer: str, instance: int) -> bool:
-        """Whether the name is registered, and no other process than this one under it."""
+        """Tells whether the name is registered, and no other process than this one under it."""
         return self.instance_of(consumer) in (instance, NOBODY)
 
     def with_consumer(self, consumer: str, instance: int) -> Subscription:
@@ -114,7 +116,9 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return self._with({name: number for name, number in registered if name != consumer})
 
     def with_drained(self, segment_ids: Collection[int]) -> Subscription:
-        """Returns it with these segments drained too, of which it needs no positions any more."""
+        """Returns it with these segments drained too, and without their positions, which it needs
+        no more.
+        """
         drained = tuple(sorted({*self.drained, *segment_ids}))
         left = tuple(each for each in self.positions if each.segment_id not in drained)
         return msgspec.structs.replace(self, drained=drained, positions=left)
@@ -144,7 +148,7 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 def dead_letter_topic(topic: str, subscription: str) -> str:
-    """Returns where a queue's dead letters go unless somebody says otherwise; Pulsar's convention.
+    """Returns the default topic of a queue's dead letters; Pulsar's convention.
 
     >>> dead_letter_topic("public/default/orders", "billing")
     'public/default/orders-billing-DLQ'

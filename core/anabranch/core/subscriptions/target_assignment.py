@@ -1,6 +1,6 @@
-"""Who shall have which buckets of one subscription: what `assignor` deals, by who is there or away.
+"""The target of one subscription's buckets: the deal of `assignor`, with regard to the absent.
 
-The target is KIP-848's: what each consumer shall have in the end. `handover` says when it may.
+The target is KIP-848's: the final share of each consumer. `handover` says when it may have it.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from anabranch.core.topics.layout import SegmentLayout
 
 
 class Absence:
-    """Who of a subscription's consumers is away since when, and what waits for each.
+    """The absent consumers of a subscription, since when, and the buckets that wait for each.
 
     A consumer is away from its registration until it subscribes. One that went away keeps the
     buckets that it served, for its grace, so that a restart moves nothing (PIP-468, "Consumer
-    Session Lifecycle"). It is dealt nothing new: what it did not serve when it went would wait for
-    somebody who may be dead, and for the next dead one after that. So what it keeps only ever
-    shrinks. Those whom a former controller knew keep what they are dealt at first, which is what
-    they were dealt there; but nothing if the log has it that they had ended.
+    Session Lifecycle"). It is dealt nothing new, because such a bucket would wait for a consumer
+    that may be dead, and for the next dead one after that. So its share only ever shrinks.
+    Consumers that a former controller knew keep their first deal here, which is what they were
+    dealt there. They keep nothing if the log says that they had ended.
     """
 
     def __init__(self) -> None:
-        self.kept: dict[str, Kept] = {}  # by name: of its share, what waits for it; None: all
+        self.kept: dict[str, Kept] = {}  # by name: the waiting part of its share; None: all
         self._since: dict[str, float] = {}
 
     def gone(self, name: str, kept: Kept, now: float) -> None:
-        """Notes that the consumer is away from now on, and what it keeps."""
+        """Notes that the consumer is away from now on, and the buckets it keeps."""
         self.kept[name], self._since[name] = kept, now
 
     def registered(self, name: str, kept: Kept, now: float) -> None:
-        """Notes that a process of the name is registered; what waits for the name still does."""
+        """Notes that a process of the name is registered; the name's waiting buckets still wait."""
         self.kept.setdefault(name, kept)
         self._since[name] = now
 
@@ -55,20 +55,20 @@ class Absence:
         self._since.pop(name, None)
 
     def dealt(self, wanted: Mapping[str, Shares]) -> None:
-        """Lets the absent keep no longer what was dealt to somebody else."""
-        for name in self.kept:  # which is dealt no more than it keeps
+        """Takes from the absent the buckets that were dealt to others."""
+        for name in self.kept:  # such a name is dealt no more than it keeps
             due: set[Bucket] = {(s, b) for s, each in wanted.get(name, {}).items() for b in each}
             self.kept[name] = due
 
     def since_before(self, limit: float) -> list[str]:
-        """Returns the names of those who have been away since before that time."""
+        """Returns the names of consumers that have been away since before that time."""
         return [name for name, since in self._since.items() if since < limit]
 
 
 class ParallelDrain:
-    """Which of a subscription's sealed segments several consumers drain at once (PIP-486, use case
-    1). `after_s`: how long after its seal a segment that is not drained counts as one with a
-    backlog; None: never. Readers that keep up are through with it before that.
+    """The sealed segments of a subscription that several consumers drain at once (PIP-486, use case
+    1). `after_s`: the time after its seal at which an undrained segment counts as one with a
+    backlog; None: never. Readers that keep up finish it before that.
     """
 
     def __init__(self, after_s: float | None) -> None:
@@ -81,14 +81,14 @@ class ParallelDrain:
         """The layout or the subscription may have changed."""
         if self._after_s is None:
             return
-        # What a former controller may have dealt out stays so.
+        # The buckets that a former controller may have dealt out stay so.
         new = now if self._has_looked else -math.inf
         self._has_looked = True
         found = drainable(layout, subscription)
         self._since = {each: self._since.get(each, new) for each in found}
 
     def look(self, now: float) -> bool:
-        """Whether there is another set of them now."""
+        """Tells whether there is another set of them now."""
         after_s = math.inf if self._after_s is None else self._after_s
         late = frozenset(e for e, since in self._since.items() if now - since >= after_s)
         before, self.draining = self.draining, late
@@ -102,10 +102,10 @@ class TargetAssignment:
         self.absence = Absence()
         self.unserved = UnservedBuckets(timing)
         self.backlog = ParallelDrain(timing.drain_after_s)
-        self._eldest = ""  # who of them has been there for longest
-        self._hurried: frozenset[Bucket] = frozenset()  # what goes to that one
+        self._eldest = ""  # the consumer that has been there for longest
+        self._hurried: frozenset[Bucket] = frozenset()  # the buckets that go to that one
         self.moved: Counter[int] = Counter()  # by segment: granted to another than before
-        self._owners: dict[Bucket, str] = {}  # to whom each was granted last
+        self._owners: dict[Bucket, str] = {}  # the last consumer that each was granted to
         self._layout: SegmentLayout | None = None
         self._subscription: Subscription | None = None
 
@@ -117,7 +117,7 @@ class TargetAssignment:
             del self.moved[segment_id]
 
     def wanted(self) -> dict[str, Shares]:
-        """Returns who shall have what in the end; what is withheld included."""
+        """Returns the final share of each; withheld buckets included."""
         if self._layout is None or self._subscription is None:
             return {}
         draining, absent = self.backlog.draining, self.absence.kept
@@ -125,7 +125,9 @@ class TargetAssignment:
         return taken_over(wanted, self._eldest, self._hurried) if self._hurried else wanted
 
     def hurry(self, there: Mapping[str, Instance], held: BucketsInUse) -> None:
-        """Gives what is urgent, and nobody may be serving, to the eldest of those who are there."""
+        """Gives the urgent buckets that no consumer may be serving to the eldest of the present
+        ones.
+        """
         self._hurried = frozenset()
         if there and self.unserved.urgent:
             self._eldest = min(there, key=lambda name: (there[name].opened_at or 0.0, name))
@@ -140,14 +142,14 @@ class TargetAssignment:
         return self.unserved.hurries(now) or grown
 
     def granted(self, name: str, buckets: Iterable[Bucket]) -> None:
-        """Notes that these buckets go to that consumer, who did not have them."""
+        """Notes that these buckets go to that consumer, which did not have them."""
         for bucket in buckets:
             if self._owners.get(bucket, name) != name:
                 self.moved[bucket[0]] += 1
             self._owners[bucket] = name
 
     def served(self, buckets: set[Bucket], is_anybody_there: bool, now: float) -> None:
-        """Notes that these buckets, and no others, are served by those who are there."""
+        """Notes that the present consumers serve these buckets, and no others."""
         if self._layout is None or self._subscription is None or not is_anybody_there:
             self.unserved.nobody()
             return

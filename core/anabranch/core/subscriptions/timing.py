@@ -1,4 +1,4 @@
-"""How patient a controller is with the consumers of a subscription."""
+"""A controller's time limits for the consumers of a subscription."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Timing(msgspec.Struct, frozen=True):
 
     @property
     def unserved_s(self) -> float:
-        """Bounds how long nobody serves a bucket while a consumer of the subscription lives.
+        """Bounds the time without a server for a bucket while a consumer of the subscription lives.
 
-        Whoever had it is missed after a lapse, and keeps it for the grace. The next one may have
-        lapsed, too, unnoticed so far, and the one after that is served for certain only when it is
-        heard again. One that lives and works on what it was given has no bound: that is told.
+        The bucket's holder is missed after a lapse, and keeps it for the grace. The next one may
+        have lapsed, too, unnoticed so far. The one after that is served for certain only once it is
+        heard again. A consumer that lives and works on its buckets has no bound: that is told.
         """
         return self.urgent_s + 2 * self.lapse_s
 
@@ -45,9 +45,10 @@ class Timing(msgspec.Struct, frozen=True):
 
     @property
     def queue_gone_s(self) -> float:
-        """Silence after which what a queue's consumer had was certainly given to another one.
+        """Silence after which the messages of a queue's consumer were certainly given to another
+        one.
 
-        It has stopped by then, and the lock that Kafka gave it (30 s by default) has ended so long
-        ago that whoever is there has been given the messages, or has said that none came.
+        The consumer has stopped by then, and its lock from Kafka (30 s by default) ended long ago.
+        Since then the present consumers have been given the messages, or have said that none came.
         """
         return max(self.grace_s, self.lapse_s)

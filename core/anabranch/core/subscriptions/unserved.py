@@ -1,11 +1,12 @@
-"""`UnservedBuckets`: a watchdog for buckets that nobody who is there may serve.
+"""`UnservedBuckets`: a watchdog for buckets that no present consumer may serve.
 
-Whatever crashes, a bucket must not wait for longer than `Timing.unserved_s` while a consumer of the
-subscription is there to serve it. Where one does, a rule is broken, or a consumer does not settle
-what it has of it: somebody must look. The watch is kept by whoever assigns, from what it assigns.
+A bucket must never wait for longer than `Timing.unserved_s` while a consumer of the subscription is
+there to serve it. If one does, a rule is broken, or a consumer does not settle its messages of it:
+somebody must look. The assigner keeps the watch, from its own assignments.
 
-Consumers that die just as they are given a bucket add a lapse each to its wait. So one that has
-waited for longer than one loss explains is *urgent*, and goes to who has been there for longest.
+Consumers that die just as they are given a bucket add a lapse each to its wait. So a bucket that
+has waited for longer than one loss explains is *urgent*, and goes to the consumer that has been
+there for longest.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ class UnservedBuckets:
         self._told: set[Bucket] = set()
 
     def look(self, assignable: Iterable[Bucket], served: Set[Bucket], now: float) -> None:
-        """Compares what may be served with what is served now."""
+        """Compares the buckets that may be served with those that are served now."""
         self._since = {b: self._since.get(b, now) for b in assignable if b not in served}
         self._told &= self._since.keys()
 
     def served(self, buckets: Iterable[Bucket]) -> None:
-        """Ends the wait of these: somebody who is there was heard with them."""
+        """Ends the wait of these, because a present consumer was heard with them."""
         for bucket in buckets:
             self._since.pop(bucket, None)
         self.urgent = self.urgent & self._since.keys()
 
     def nobody(self) -> None:
-        """Forgets all waits: no consumer is there, so nobody is to blame."""
+        """Forgets all waits: no consumer is there, so none is to blame."""
         self._since.clear()
         self._told.clear()
 

@@ -1,13 +1,13 @@
 """Tenants and their namespaces.
 
-`tenant`: what the log keeps of both.
-`machine`: which moves they make, and under which guards.
-`limits`: how many things a tenant may have.
-`evolve`: how records change them.
-`propose`: how they are proposed.
+`tenant`: the log's entries for both.
+`machine`: their moves, and the guards of these.
+`limits`: the limits on a tenant's things.
+`evolve`: the changes of both by records.
+`propose`: the proposals for both.
 """
 
-# What code outside of core may import.
+# Code outside of core may import these.
 __all__ = [
     "limits",
     "propose",

@@ -1,4 +1,4 @@
-"""How records change tenants and namespaces."""
+"""The changes of tenants and namespaces by records."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How many things a tenant may have; names and meanings are Pulsar's.
+"""The limits on the number of a tenant's things; names and meanings are Pulsar's.
 
-The fold judges, so that no two nodes can pass a limit together. Settings of nodes it must not read:
-so a record that adds one carries the limit that its node goes by, and a namespace's own goes first.
+The fold judges, so that no two nodes can pass a limit together. It must not read settings of nodes.
+So a record that adds one carries the limit of its node, and a namespace's own limit goes first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class TenantLimit(IntEnum):
     MAX_TOPICS_PER_NAMESPACE = 0
     MAX_SUBSCRIPTIONS_PER_TOPIC = 1
     MAX_CONSUMERS_PER_SUBSCRIPTION = 2
-    MAX_NAMESPACES_PER_TENANT = 3  # of the cluster alone
+    MAX_NAMESPACES_PER_TENANT = 3  # only the cluster has it
 
 
 OF_NAMESPACES: Final = tuple(TenantLimit)[: TenantLimit.MAX_NAMESPACES_PER_TENANT]
@@ -30,7 +30,7 @@ _UNSET: Final = -1
 
 
 def own_limit(limits: tuple[int, ...], what: TenantLimit) -> int | None:
-    """What a namespace says itself; None where the cluster's counts.
+    """The namespace's own limit; None if the cluster's counts.
 
     >>> own_limit((), OF_NAMESPACES[0]), own_limit((0, 5, -1), OF_NAMESPACES[1])
     (None, 5)
@@ -39,7 +39,7 @@ def own_limit(limits: tuple[int, ...], what: TenantLimit) -> int | None:
 
 
 def with_limit(limits: tuple[int, ...], what: TenantLimit, own: int | None) -> tuple[int, ...]:
-    """What a namespace says, with one of it changed.
+    """The namespace's own limits, with one of them changed.
 
     >>> with_limit((), OF_NAMESPACES[1], 5), with_limit((-1, 5, -1), OF_NAMESPACES[1], None)
     ((-1, 5, -1), ())
@@ -50,7 +50,7 @@ def with_limit(limits: tuple[int, ...], what: TenantLimit, own: int | None) -> t
 
 
 def are_limits(limits: tuple[int, ...]) -> bool:
-    """Whether a namespace can have these."""
+    """Tells whether a namespace can have these."""
     return not limits or (
         len(limits) == len(OF_NAMESPACES)
         and all(_UNSET <= each <= LIMIT_MAX for each in limits)
@@ -66,5 +66,5 @@ def limit_in_force(state: StateReader, namespace: str, what: TenantLimit, cluste
 
 
 def has_room(limit: int, present: Iterable[object]) -> bool:
-    """Whether one more may come to what is there."""
+    """Tells whether one more may join the present ones."""
     return limit <= 0 or sum(1 for _ in islice(present, limit)) < limit

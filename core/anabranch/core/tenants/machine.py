@@ -28,7 +28,7 @@ def _unused(state: StateReader, info: NamespaceInfo | None, record: NamespaceCha
 
 
 def _busy(state: StateReader, unit: Unit) -> bool:
-    """Whether somebody may act as the unit's owner, or is about to."""
+    """Tells whether somebody may act as the unit's owner, or is about to."""
     idle = unit.state in (UnitState.FREE, UnitState.DELETED)
     return not idle or not source_settled(state, unit, evidence=0)
 

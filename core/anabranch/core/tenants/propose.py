@@ -17,7 +17,9 @@ def namespace_change(
     proposal_id: str,
     **fields: Any,
 ) -> NamespaceChange:
-    """An operator's change. UPDATE says all that can be changed: `fields`, and else what it was."""
+    """An operator's change. UPDATE says all that can be changed: `fields`, and the former values of
+    the others.
+    """
     if before is not None and op is PolicyOp.UPDATE:
         said = ("auto_scale", "anti_affinity", "limits")
         fields = {each: getattr(before, each) for each in said} | fields

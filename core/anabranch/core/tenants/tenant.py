@@ -1,4 +1,4 @@
-"""`Tenant` and `NamespaceInfo`: what the log keeps of both; `machine` says how they change."""
+"""`Tenant` and `NamespaceInfo`: the log's entries for both; `machine` says how they change."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Tenant(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class NamespaceInfo(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A namespace; `bundles` is the count at its creation, its units say how it is now.
+    """A namespace; `bundles` is the count at its creation, its units say its present bundles.
 
-    `auto_scale`: what it overrides of its topics' auto-scale policy: name, value, name, value.
-    `anti_affinity`: the group of namespaces whose bundles keep apart, "" for none.
-    `limits`: its own, by `limits.TenantLimit`; none for the cluster's.
+    `auto_scale`: its overrides of its topics' auto-scale policy: name, value, name, value.
+    `anti_affinity`: the group of namespaces whose bundles keep apart, "" for none. `limits`: its
+    own, by `limits.TenantLimit`; none for the cluster's.
     """
 
     version: int

@@ -1,15 +1,15 @@
 """Topic lists: names of topics, assembled and sent within bounded memory (PIP-442).
 
 `sorted_names`: names in order, in shared pieces, and their hash.
-`topic_list`: the names that somebody follows, and what changed in them.
+`topic_list`: the names that a watcher follows, and their changes.
 `pattern_text`: patterns as parts of larger ones.
-`selection`: which topics are meant: a pattern of names, properties.
-`matching`: how much of a node's time that may take.
-`semaphore`: who gets permits, and when.
-`errors`: why somebody does not.
+`selection`: the choice of topics: a pattern of names, properties.
+`matching`: the limit on a node's time for that choice.
+`semaphore`: the order and the times of permits.
+`errors`: the reasons of refusals.
 """
 
-# What code outside of core may import.
+# Code outside of core may import these.
 __all__ = [
     "errors",
     "matching",

@@ -1,10 +1,10 @@
-"""How much of a node's time patterns may take: `Effort` of one, `MatchingRound` of all.
+"""The limit on a node's time for patterns: `Effort` for one, `MatchingRound` for all.
 
-What changes is held against each selection that somebody follows, in rounds. As long as a round
-has time left, nobody is asked what they take. Beyond it a selection goes on only if it is cheap,
-and is given up where it is *dear*: it has taken longer for each topic, all in all, than any pattern
-that people write. So a round takes no longer than `ROUND_S` and what is cheap, whatever strangers
-ask for, and who waits for the next one waits for two at most.
+A node holds changes against each selection that somebody follows, in rounds. While a round has time
+left, every selection goes on, at any cost. After that a selection goes on only if it is cheap. A
+*dear* one is given up: it has taken longer for each topic, all in all, than any pattern that people
+write. So a round takes at most `ROUND_S` plus the time of cheap ones, whatever strangers ask for. A
+watcher that waits for the next round waits for two at most.
 
 Times are those of the processor: a node that stands still makes nothing dear.
 """
@@ -14,13 +14,13 @@ from __future__ import annotations
 from typing import Final
 
 ROUND_S: Final = 1.0
-DEAR_S: Final = 0.000_05  # for a topic; what people write takes a tenth of that
+DEAR_S: Final = 0.000_05  # for a topic; people's patterns take a tenth of that
 SLACK_S: Final = 0.005  # that a few topics may take besides: a measurement is never exact
-_TOPICS_MAX: Final = 10_000  # what was before counts less and less
+_TOPICS_MAX: Final = 10_000  # older efforts count less and less
 
 
 class Effort:
-    """What one selection has taken so far, of the topics that were held against it lately."""
+    """The time that one selection has taken, and the topics that it was lately held against."""
 
     __slots__ = ("spent_s", "topics")
 
@@ -35,7 +35,7 @@ class Effort:
 
     @property
     def is_dear(self) -> bool:
-        """Whether others need not wait for it."""
+        """Tells whether others need not wait for it."""
         return self.spent_s > SLACK_S + self.topics * DEAR_S
 
     def add(self, topics: int, spent_s: float) -> None:
@@ -48,13 +48,13 @@ class Effort:
 
 
 class MatchingRound:
-    """One time that each selection is held against what has changed."""
+    """One round, in which each selection is held against the changes."""
 
     def __init__(self) -> None:
         self._left_s = ROUND_S
 
     def goes_on(self, effort: Effort, topics: int, spent_s: float) -> bool:
-        """Whether the selection of this effort, to which this is added, is to be kept."""
+        """Adds the time to the selection's effort; tells whether to keep the selection."""
         effort.add(topics, spent_s)
         self._left_s -= spent_s
         return self._left_s > 0 or not effort.is_dear

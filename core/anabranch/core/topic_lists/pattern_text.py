@@ -1,4 +1,4 @@
-"""What can be said of a pattern of names without RE2, which clients do not have."""
+"""Checks of a pattern of names without RE2, which clients do not have."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ class PatternError(InvalidInputError):
 
 
 def grouped(text: str) -> str:
-    r"""A pattern as a group of a larger one, where it means what it means alone.
+    r"""A pattern as a group of a larger one, with the same meaning as alone.
 
-    Raises PatternError for one that would not end where its group does. What it says of the
-    beginning and the end of the text is left out: the whole text is matched anyway.
+    Raises PatternError for one that would not end where its group does. The anchors of its
+    beginning and end are left out, because the whole text is matched anyway.
 
     >>> grouped("^orders-.*$"), grouped(r"[)]|cost\$")
     ('(?:orders-.*)', '(?:[)]|cost\\$)')
@@ -38,7 +38,7 @@ def grouped(text: str) -> str:
 
 
 def _end_of_sign(text: str, at: int) -> int:
-    """Where what begins with a backslash or a [ is over."""
+    """The end of a sign that begins with a backslash or a [."""
     if text[at] == "[":
         return _end_of_class(text, at)
     if text.startswith("\\Q", at):

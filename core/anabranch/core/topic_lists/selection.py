@@ -1,6 +1,6 @@
-"""Which topics of a namespace are meant: those whose name has a pattern, or with some properties.
+"""The choice of a namespace's topics: a pattern of their names, or some of their properties.
 
-Patterns come from strangers, so that the size of a pattern's program is bounded, and its text's.
+Patterns come from strangers, so the size of a pattern's program and of its text is bounded.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _DOMAINS: Final = ("non-persistent", "persistent", "topic")
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """What is asked for. Equal ones have equal lists."""
+    """The criteria of a request. Equal ones have equal lists."""
 
-    pattern: str = ""  # "": of any name
+    pattern: str = ""  # "": any name
     properties: tuple[tuple[str, str], ...] = ()  # name and value, by name; all must hold
 
     @property
     def is_all(self) -> bool:
-        """Whether it leaves nothing out."""
+        """Tells whether it leaves nothing out."""
         return not self.pattern and not self.properties
 
     @property
     def length(self) -> int:
-        """Characters of what is said, however few topics are meant."""
+        """Its characters, which do not depend on the number of topics."""
         return len(self.pattern) + sum(len(k) + len(v) for k, v in self.properties)
 
 
@@ -87,11 +87,11 @@ class Selector:
 
     @property
     def needs_properties(self) -> bool:
-        """Whether a name alone does not say."""
+        """Tells whether the decision needs more than a name."""
         return bool(self._properties)
 
     def takes(self, name: str, properties: tuple[str, ...] = ()) -> bool:
-        """Whether it means the topic `tenant/namespace/name` with these properties."""
+        """Tells whether it selects the topic `tenant/namespace/name` with these properties."""
         if self._pattern is not None and self._pattern.fullmatch(name) is None:
             return False
         if not self._properties:

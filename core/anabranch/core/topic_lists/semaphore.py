@@ -1,24 +1,24 @@
-"""`Semaphore`: who gets permits, and when (PIP-442, "AsyncSemaphore").
+"""`Semaphore`: the order and the times of permits (PIP-442, "AsyncSemaphore").
 
-Permits are numbers, most often bytes. Requests are served strictly in the order in which they came:
-each goes through the queue, also when permits are free, and a small one behind a large one waits.
-Events go in as calls, with the time in ns on any clock that does not run backwards; what came of
-them comes out as effects, in the order in which it happened. Each request ends exactly once: in one
+Permits are numbers, most often bytes. Requests are served strictly in the order of their arrival:
+each goes through the queue, even if permits are free, and a small one behind a large one waits.
+Events go in as calls, with the time in ns on any clock that does not run backwards. Their results
+come out as effects, in the order in which they happened. Each request ends exactly once: in one
 `PermitGranted`, in one `PermitRefused`, or by `withdraw` of its caller.
 
-Each event costs the same however many wait, but for what it serves or refuses. That is so because
-the head of the queue is always the oldest request, and all have the same time-out: nobody else can
-be due before it.
+Each event costs the same however many wait, except for the requests that it serves or refuses. The
+reason is that the head of the queue is always the oldest request, and all have the same time-out:
+no other can be due before it.
 
 Limits may change at any time, by `configure`:
 
 - Held permits stay held. If they are more than the new maximum, nothing is given until enough of
-  them are back; who wants fewer than before gets that at once, as ever.
+  them are back. A request for fewer than its old permit holds is still served at once.
 - Waiting requests keep their places. One that asks for more than the new maximum could never be
   served, and is refused like a new one. A shorter queue refuses new requests only.
-- A new time-out counts for those that wait, too, from their own request on.
-- Without a maximum all that wait is granted. What is held then is remembered, though
-  `acquired` reads 0, and counts when there is a maximum again.
+- A new time-out counts for waiting requests, too, from their own request on.
+- Without a maximum all waiting requests are granted. Their permits are remembered, though
+  `acquired` reads 0, and count when there is a maximum again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import msgspec
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.topic_lists.errors import InvalidPermitsError
 
-LARGEST: Final = (1 << 63) - 1  # what is available without a maximum; the latency of a time-out
+LARGEST: Final = (1 << 63) - 1  # the number available without a maximum; the latency of a time-out
 
 CancelFlag = Callable[[], bool]  # must neither raise nor use the semaphore
 
@@ -74,12 +74,12 @@ class SemaphoreLimits(msgspec.Struct, frozen=True):
 
     @property
     def is_bounded(self) -> bool:
-        """Whether there is a maximum at all."""
+        """Tells whether there is a maximum at all."""
         return self.permits_max > 0
 
 
 class Permit:
-    """What one request was given. Only its semaphore changes it."""
+    """The permits that one request was given. Only its semaphore changes it."""
 
     __slots__ = ("_held", "_semaphore")
 
@@ -89,12 +89,12 @@ class Permit:
 
     @property
     def permits(self) -> int:
-        """How many it still holds; 0 once it was released, or updated to another one."""
+        """The number it still holds; 0 after its release, or its update to another one."""
         return self._held
 
 
 class PermitGranted(msgspec.Struct, frozen=True):
-    """A request has its permits. `queued_ns`: how long it waited; None if it never queued."""
+    """A request has its permits. `queued_ns`: the time that it waited; None if it never queued."""
 
     request: int
     permit: Permit
@@ -102,12 +102,12 @@ class PermitGranted(msgspec.Struct, frozen=True):
 
     @property
     def latencies_ns(self) -> tuple[int, ...]:
-        """What is told of it to whoever measures."""
+        """The latencies to report to measurements."""
         return () if self.queued_ns is None else (self.queued_ns,)
 
 
 class PermitRefused(msgspec.Struct, frozen=True):
-    """A request gets nothing, and what it wanted to update is as it was."""
+    """A request gets nothing, and the permit that it wanted to update is unchanged."""
 
     request: int
     reason: Refusal
@@ -116,7 +116,9 @@ class PermitRefused(msgspec.Struct, frozen=True):
 
     @property
     def latencies_ns(self) -> tuple[int, ...]:
-        """What is told of it to whoever measures: of a time-out only, after the largest number."""
+        """The latencies to report to measurements: for a time-out only, after the largest
+        number.
+        """
         return (LARGEST, self.queued_ns) if self.reason is Refusal.TIMED_OUT else ()
 
 
@@ -132,7 +134,7 @@ class _Request(msgspec.Struct, frozen=True):
 
     @property
     def needed(self) -> int:
-        """How many are wanted besides what the old permit holds at this moment."""
+        """The number wanted besides the permits that the old permit holds at this moment."""
         return self.permits - (self.old.permits if self.old is not None else 0)
 
 
@@ -177,7 +179,9 @@ class Semaphore:
 
     @property
     def due_ns(self) -> int | None:
-        """When the next time-out is over: then call `time_out`. None while nobody waits."""
+        """The time of the next time-out; `time_out` must be called then. None while no request
+        waits.
+        """
         if not self._queue:
             return None
         return next(iter(self._queue.values())).asked_ns + self._limits.timeout_ns
@@ -187,7 +191,7 @@ class Semaphore:
     def acquire(
         self, request: int, permits: int, now_ns: int, is_cancelled: CancelFlag = _never
     ) -> list[Effect]:
-        """Somebody asks for permits."""
+        """A caller asks for permits."""
         return self._ask(_Request(request, permits, None, now_ns, is_cancelled), now_ns)
 
     def update(
@@ -198,7 +202,7 @@ class Semaphore:
         now_ns: int,
         is_cancelled: CancelFlag = _never,
     ) -> list[Effect]:
-        """Somebody wants another number of permits than those that `permit` holds.
+        """A caller wants another number of permits than those that `permit` holds.
 
         Fewer are given at once, more when the difference is there. `permit` is empty from then on,
         and untouched until then. Raises InvalidPermitsError for a permit of something else.
@@ -212,7 +216,9 @@ class Semaphore:
         return [granted, *self.look(now_ns)] if is_surplus else [granted]
 
     def release(self, permit: Permit, now_ns: int) -> list[Effect]:
-        """What the permit still holds comes back. Raises InvalidPermitsError for a strange one."""
+        """Takes back the permits that are still held. Raises InvalidPermitsError for a
+        strange one.
+        """
         self._check(permit)
         self._held -= permit._held
         permit._held = 0
@@ -225,7 +231,7 @@ class Semaphore:
         return self.look(now_ns)
 
     def time_out(self, now_ns: int) -> list[Effect]:
-        """Time has passed: who has waited for too long goes."""
+        """Time has passed: refuses the requests that have waited for too long."""
         effects: list[Effect] = []
         while (due_ns := self.due_ns) is not None and due_ns <= now_ns:
             _, request = self._queue.popitem(last=False)
@@ -251,7 +257,7 @@ class Semaphore:
         return effects
 
     def configure(self, limits: SemaphoreLimits, now_ns: int) -> list[Effect]:
-        """Other limits from now on; the module's docstring says what becomes of whom."""
+        """Sets other limits from now on; the module's docstring says the effects."""
         self._limits = limits
         if not limits.is_bounded:
             waiting = self._take_all()
@@ -263,7 +269,7 @@ class Semaphore:
         return [*effects, *self.look(now_ns), *self.time_out(now_ns)]
 
     def close(self, now_ns: int) -> list[Effect]:
-        """Nothing is given any more; who waits is told so. Permits may still come back."""
+        """Gives no more permits, and refuses the waiting requests. Permits may still come back."""
         self._closed = True
         return [_refused(each, Refusal.CLOSED, now_ns) for each in self._take_all()]
 

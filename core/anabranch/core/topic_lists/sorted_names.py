@@ -1,7 +1,7 @@
 """Names in order, in pieces that are shared and never changed, and the hash that clients compare.
 
-100,000 names are one object of bytes for each thousand of them: a tenth of what as many strings
-take. A change makes one piece anew; whoever still reads the pieces of before has them whole.
+One object of bytes holds a thousand names: 100,000 names take a tenth of the memory of as many
+strings. A change makes one piece anew; a reader of the earlier pieces still has them whole.
 """
 
 from __future__ import annotations
@@ -67,17 +67,17 @@ class SortedNames:
         return tuple(self._pieces)
 
     def add(self, name: str) -> bool:
-        """Whether it was not there."""
+        """Adds the name; tells whether it is new."""
         return self._change(name.encode(), present=True)
 
     def discard(self, name: str) -> bool:
-        """Whether it was there."""
+        """Removes the name; tells whether it was there."""
         return self._change(name.encode(), present=False)
 
     def pieces_after(self, name: str, count: int) -> tuple[bytes, ...]:
         """The first `count` names behind this one, which need not be there; "": from the first.
 
-        What is whole among these pieces is shared.
+        Whole pieces among them are shared.
         """
         low = name.encode()
         found: list[bytes] = []

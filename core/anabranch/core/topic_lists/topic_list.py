@@ -1,8 +1,8 @@
-"""`TopicList`: the names that somebody follows, and what has changed in them.
+"""`TopicList`: the names that a watcher follows, and their changes.
 
 Each change is a *generation*. A watcher remembers the generation that it was told last, and nothing
-else: what it has to be told next follows from the journal of changes, of which the last
-`JOURNAL_MAX` are kept. Many who are at the same generation are told the same object.
+else. The journal of changes, with its last `JOURNAL_MAX` entries, gives the next difference for it.
+Watchers at the same generation are told the same object.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import msgspec
 from anabranch.core.topic_lists.sorted_names import SortedNames, pieces_hash
 
 JOURNAL_MAX: Final = 10_000
-_DIFFERENCES_MAX: Final = 64  # of watchers at so many generations; others are made anew each time
+_DIFFERENCES_MAX: Final = 64  # for watchers at so many generations; others are made anew each time
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """What leads from one generation to a later one; `topics_hash`: of the list that results."""
+    """The step from one generation to a later one; `topics_hash`: that of the resulting list."""
 
     generation: int
     added: tuple[str, ...]
@@ -30,7 +30,7 @@ class Difference(msgspec.Struct, frozen=True):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the names are the same: what came has gone again."""
+        """Tells whether the names are the same: added names have gone again."""
         return not self.added and not self.removed
 
 
@@ -52,7 +52,7 @@ class TopicList:
         return self._hash
 
     def note(self, name: str, present: bool) -> bool:
-        """The name is there, or is not; whether that is new."""
+        """The name is there, or is not; tells whether that is new."""
         if not (self.names.add(name) if present else self.names.discard(name)):
             return False
         self.generation += 1
@@ -62,9 +62,9 @@ class TopicList:
         return True
 
     def since(self, generation: int) -> Difference | None:
-        """What has changed since that generation; None if the journal does not reach back to it.
+        """The changes since that generation; None if the journal does not reach back to it.
 
-        Who applies it to the list of that generation, what was removed first, has this one.
+        A watcher applies it to its list of that generation, removals first, and then has this list.
         """
         steps = self.generation - generation
         if not 0 <= steps <= len(self._journal):
@@ -77,7 +77,7 @@ class TopicList:
         return known
 
     def _made(self, steps: int) -> Difference:
-        # Of a name whose first and last step are opposite, nothing is left.
+        # A name whose first and last step are opposite leaves no change.
         firsts: dict[str, bool] = {}
         lasts: dict[str, bool] = {}
         for name, present in islice(reversed(self._journal), steps):  # the newest comes first

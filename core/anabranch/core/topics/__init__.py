@@ -1,21 +1,21 @@
 """Scalable topics (PIP-468): their segments, and how they split and merge.
 
-`topic`: what the log keeps of one.
+`topic`: the log's entry for one.
 `segment`: one of its segments.
 `layout`: the DAG of its segments.
-`machine`: which moves it makes, from which states, under which guards.
+`machine`: its moves, the states that they start from, and their guards.
 `guards`: the conditions of its moves.
-`evolve`: how records change topics.
+`evolve`: the changes of topics by records.
 `propose`: proposals for its next version.
-`controller`: what its controller does, and when.
-`tasks`: what is to be done in Kafka between two records.
-`findings`: what somebody else has made of a segment's Kafka topic.
-`retention`: what is kept, and for how long.
-`kafka_names`: Kafka's names for what belongs to it.
+`controller`: the actions of its controller, and their times.
+`tasks`: the work in Kafka between two records.
+`findings`: foreign changes of a segment's Kafka topic.
+`retention`: the things to keep, and for how long.
+`kafka_names`: Kafka's names for everything that belongs to it.
 `entries`: the hashes that an entry holds.
 """
 
-# What code outside of core may import.
+# Code outside of core may import these.
 __all__ = [
     "controller",
     "entries",

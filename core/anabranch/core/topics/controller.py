@@ -1,7 +1,7 @@
-"""`TopicController`: what the owner of a topic's bundle does for it, without its shell.
+"""`TopicController`: the duties of the owner of a topic's bundle, without its shell.
 
 Inputs in, effects out; no clock, thread or socket. Everything comes from reconciling the folded
-topic with what is being done, so a controller that takes over goes on where the last one stopped
+topic with the running work. So a controller that takes over goes on from the last one's stop
 (docs/topics.md; PIP-468, "ScalableTopicController").
 """
 
@@ -50,12 +50,12 @@ from anabranch.core.topics.topic import Operation, ScalableTopic, TopicMove, Top
 
 
 class ControllerSettings(msgspec.Struct, frozen=True):
-    """What a controller must know; durations in seconds."""
+    """The settings of a controller; durations in seconds."""
 
     timing: Timing = Timing()
     auto_scale: AutoScaleSettings = AutoScaleSettings()
-    retention_s: float = 604_800.0  # of a sealed segment that everybody has drained
-    doubt_s: float = 130.0  # for which one is kept in any case: producers settle from it
+    retention_s: float = 604_800.0  # for a sealed segment that everybody has drained
+    doubt_s: float = 130.0  # the time one is kept in any case: producers settle from it
     retry_s: float = 1.0
     retry_s_max: float = 30.0
     sealing_retry_s_max: float = 5.0  # producers hold the segment's messages meanwhile
@@ -63,7 +63,7 @@ class ControllerSettings(msgspec.Struct, frozen=True):
 
     @property
     def sealed_s(self) -> float:
-        """How long a sealed segment is kept at least."""
+        """The least time for which a sealed segment is kept."""
         return max(self.retention_s, self.doubt_s)
 
 
@@ -95,13 +95,13 @@ class CloseConsumer(msgspec.Struct, frozen=True):
 
 
 class Evaluated(msgspec.Struct, frozen=True):
-    """The topic's load was looked at; what is to be done is proposed besides."""
+    """The topic's load was looked at; the controller proposes the resulting action besides."""
 
     evaluation: Evaluation
 
 
 class Unserved(msgspec.Struct, frozen=True):
-    """These buckets have been nobody's for longer than they may: somebody must look."""
+    """These buckets have been without a consumer for longer than they may: somebody must look."""
 
     subscription: str
     buckets: tuple[Bucket, ...]
@@ -132,12 +132,12 @@ class TopicController:
         self.name = name
         self.state = state
         self.coordinators: dict[str, SubscriptionCoordinator] = {}
-        self._inherits = True  # what is found now may have been another controller's
+        self._inherits = True  # the first findings may have been another controller's
         self.running: Task | None = None
         self.last_failure = ""  # why the last operation was given up, or does not get on
         self.scaler = AutoScaler(name, settings.auto_scale, load)
-        self._fits = fits  # whether clients can be told a layout of these segments
-        self._to_leave = to_leave  # of an incarnation: segments on drained brokers of Kafka
+        self._fits = fits  # tells whether clients can be told a layout of these segments
+        self._to_leave = to_leave  # by incarnation: segments on drained brokers of Kafka
         self._leave_at = 0.0
         self._settings = settings
         self._actor = actor
@@ -146,9 +146,9 @@ class TopicController:
         self._proposed: dict[str, tuple[int, float]] = {}  # key: version, when to repeat
         self._failures = 0
         self._retry_at = 0.0
-        self._failed_version = 0  # of the topic, for which the pause is meant
+        self._failed_version = 0  # the topic's version for which the pause is meant
         self._preparing: tuple[int, float] = (0, 0.0)  # version, since when
-        self._layout: tuple[int, int, SegmentLayout] | None = None  # of incarnation and version
+        self._layout: tuple[int, int, SegmentLayout] | None = None  # with incarnation and version
 
     def configure(self, auto_scale: AutoScaleSettings) -> None:
         """Auto-scaling goes by these settings from now on, and looks anew when it is asked next."""
@@ -157,7 +157,8 @@ class TopicController:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it may be forgotten: nothing runs or waits, no consumer is connected or awaited.
+        """Tells whether it may be forgotten: nothing runs or waits, no consumer is connected or
+        awaited.
 
         Nothing was just proposed either: another controller would propose it again at once.
         """
@@ -167,7 +168,7 @@ class TopicController:
 
     @property
     def due_ms(self) -> float | None:
-        """When it has something to do though nothing is logged, on the log's clock; None: never."""
+        """The log's time of its next duty, even if nothing is logged; None: never."""
         topic = self.state.topic(self.name)
         if topic is None:
             return None
@@ -187,7 +188,7 @@ class TopicController:
         known = {topic_key(self.name): topic.version} | {
             subscription_key(self.name, name): each.version for name, each in subscriptions.items()
         }
-        self._proposed = {  # what is on its way to the log
+        self._proposed = {  # proposals on their way to the log
             key: (version, repeat_at)
             for key, (version, repeat_at) in self._proposed.items()
             if now < repeat_at and version > known.get(key, version)
@@ -261,7 +262,9 @@ class TopicController:
     def closed(
         self, subscription: str, consumer: str, connection: int, now: float, *, hung_up: bool
     ) -> None:
-        """A consumer's connection has ended without a word; as `SubscriptionCoordinator.closed`."""
+        """A consumer's connection has ended without a word; see
+        `SubscriptionCoordinator.closed`.
+        """
         if (coordinator := self.coordinators.get(subscription)) is not None:
             coordinator.closed(consumer, connection, now, hung_up=hung_up)
 

@@ -1,9 +1,10 @@
-"""The hashes that an entry holds: what a relay must know to forward it as it is (PIP-486).
+"""The hashes that an entry holds: a relay must know them to forward it as it is (PIP-486).
 
-An entry is what is stored as one: a message, or a batch of one bucket's messages. Its *effective*
+An entry is stored as one unit: a message, or a batch of one bucket's messages. Its *effective*
 bounds are the smallest and largest hash of its messages, both inclusive, tighter than those of its
-bucket; so whoever copies it to a topic with another layout can tell whether it still belongs to one
-bucket there, or must be taken apart. They travel as headers, in the clear beside encrypted bodies.
+bucket. A relay may copy it to a topic with another layout. The bounds tell the relay whether it
+still belongs to one bucket there, or must be taken apart. The bounds travel as headers, in the
+clear beside encrypted bodies.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ BOUNDS_HEADERS: Final = (SEGMENT_MIN, SEGMENT_MAX, ENTRY_MIN, ENTRY_MAX)
 class EntryBounds(msgspec.Struct, frozen=True):
     """Smallest and largest of both halves of the messages' hashes, 0 to 65535, inclusive.
 
-    `segment_*`: of the half that chooses the segment; `entry_*`: of the one for the bucket.
+    `segment_*`: the bounds of the half that chooses the segment; `entry_*`: those of the bucket's
+    half.
     """
 
     segment_min: int
@@ -96,5 +98,5 @@ def bounds_in(headers: Headers | None) -> EntryBounds | None:
 
 
 def _number(text: bytes | None) -> int:
-    """-1 for what is none, or has more digits than any bound."""
+    """-1 for a text that is no number, or has more digits than any bound."""
     return int(text) if text is not None and text.isdigit() and len(text) <= _DIGITS_MAX else -1

@@ -1,4 +1,4 @@
-"""How records change scalable topics."""
+"""The changes of scalable topics by records."""
 
 from __future__ import annotations
 
@@ -145,8 +145,8 @@ def _moved(
 def _identified(
     parts: tuple[SegmentInfo, ...], topic_ids: tuple[str, ...]
 ) -> tuple[SegmentInfo, ...]:
-    """Returns the segments with the ids of their Kafka topics; as they are where those are not
-    told.
+    """Returns the segments with the ids of their Kafka topics; returns them unchanged if the ids
+    are not told.
     """
     if len(topic_ids) != len(parts):
         return parts
@@ -154,7 +154,7 @@ def _identified(
 
 
 def _lost(topic: ScalableTopic, gone: tuple[int, ...]) -> Iterator[SegmentInfo]:
-    """Returns its segments, of which those that are gone end where they began."""
+    """Returns the topic's segments; the lost ones end at their begin."""
     for part in topic.segments:
         lost = part.segment_id in gone
         yield replace(part, end_offsets=(0,) * part.buckets) if lost else part
@@ -188,7 +188,7 @@ def _at_rest(topic: ScalableTopic, **changes: Any) -> ScalableTopic:
 
 
 def _pruned(state: StateReader, topic: ScalableTopic, record: TopicChange) -> list[Change]:
-    """Takes pruned segments out of what subscriptions, all of them, have drained."""
+    """Removes pruned segments from the drained ones of all subscriptions."""
     ids = set(record.segment_ids)
     gone = [
         SegmentPositions(part.segment_id, part.end_offsets)

@@ -1,4 +1,4 @@
-"""What somebody else has made of a segment's Kafka topic: the rule by which it is told. Pure.
+"""Foreign changes of a segment's Kafka topic: the rule by which they are told. Pure.
 
 A segment belongs to its controller. Tools that restore settings, cleaners, and people at a prompt
 do not know that.
@@ -14,7 +14,7 @@ import msgspec
 
 @unique
 class SegmentFinding(Enum):
-    """What is not as its controller left it."""
+    """A difference from the state in which its controller left it."""
 
     MISSING = "missing"  # Kafka has no such topic
     OTHER_TOPIC = "other_topic"  # it was deleted, and made anew under its name
@@ -28,7 +28,7 @@ Findings = Mapping[SegmentFinding, str]  # with what to tell
 
 
 class KafkaTopic(msgspec.Struct, frozen=True):
-    """What Kafka says of one topic. `topic_id`: as Kafka's tools write it."""
+    """Kafka's answer about one topic. `topic_id`: in the form of Kafka's tools."""
 
     topic_id: str
     partitions: int
@@ -36,8 +36,8 @@ class KafkaTopic(msgspec.Struct, frozen=True):
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """What a segment's topic should be. `seal`: settings that a sealed segment has, and no other
-    one. `topic_id`: that it had; "" where that is not known. `ends`: of one that is sealed.
+    """The expected state of a segment's topic. `seal`: settings that only a sealed segment has.
+    `topic_id`: the id that it had; "" if unknown. `ends`: those of a sealed one.
     """
 
     partitions: int
@@ -49,13 +49,13 @@ class Expected(msgspec.Struct, frozen=True):
 
     @property
     def loss(self) -> str:
-        """What is lost with its topic."""
+        """The loss that comes with the loss of its topic."""
         most = f", {sum(self.ends)} messages at most," if self.ends else ""
         return f"what it held{most} is lost"
 
 
 def findings(expected: Expected, found: KafkaTopic | None) -> dict[SegmentFinding, str]:
-    """What is to be told of a topic; None: Kafka has none of that name.
+    """The findings on a topic; None: Kafka has none of that name.
 
     >>> limit = {"max.message.bytes": "78"}
     >>> right = Expected(4, True, limit, {"cleanup.policy": "delete"})
@@ -90,7 +90,8 @@ def findings(expected: Expected, found: KafkaTopic | None) -> dict[SegmentFindin
 
 
 def strays_told(ends: Sequence[int], strays: Mapping[int, Sequence[int]]) -> str:
-    """What to tell of messages behind logged ends: by partition, their offsets, ascending.
+    """The text about messages behind logged ends; `strays` has their offsets by partition,
+    ascending.
 
     >>> strays_told((5, 7), {1: (7, 9)})
     '2 messages behind its logged ends, which nobody reads: partition 1 (ends at 7): offsets 7 to 9'

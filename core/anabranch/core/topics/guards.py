@@ -21,14 +21,14 @@ TopicGuard = Guard[ScalableTopic, TopicChange]
 def controller_of(state: StateReader, topic: str) -> tuple[str, str]:
     """The bundle that a topic's name falls into, and the broker that may act for it ("": nobody).
 
-    ("", "") when the namespace does not exist.
+    ("", "") if the namespace does not exist.
     """
     found = state.bundle_at(namespace_of(topic), topic_hash(full_name(topic)))
     return (found[0], found[1].holder) if found is not None else ("", "")
 
 
 def _sound(parts: Iterable[SegmentInfo], first_id: int) -> bool:
-    """Whether these are new segments with the ids from `first_id` on, in order."""
+    """Tells whether these are new segments with the ids from `first_id` on, in order."""
     return all(
         part.segment_id == first_id + place
         and 1 <= part.buckets <= BUCKETS_MAX
@@ -112,7 +112,7 @@ def _as_it_was(state: StateReader, topic: ScalableTopic, record: TopicChange) ->
     return len(parts) == 1 and ends == [record.end_offsets] and any(record.end_offsets)
 
 
-CONTROLLER: Final = Guard[Any, Any](  # of subscriptions' records too
+CONTROLLER: Final = Guard[Any, Any](  # guards subscriptions' records too
     "the actor holds the bundle of the topic's name",
     lambda s, t, r: controller_of(s, r.topic)[1] == r.actor,
     Verdict.NOT_CONTROLLER,

@@ -1,8 +1,9 @@
-"""Kafka's names for what belongs to a scalable topic: its segments and its subscriptions' groups.
+"""Kafka's names for everything that belongs to a scalable topic: segments and subscriptions'
+groups.
 
-Kafka takes letters, digits and `._-`, 249 in all; what else a name holds becomes `_` and what is
-too long is cut. The offset in the log at the end keeps every name the only one of its kind: no two
-topics or subscriptions, of the same name or not, were created at the same offset.
+Kafka takes letters, digits and `._-`, 249 in all. Any other character of a name becomes `_`, and
+the excess of a long name is cut. The offset in the log at the end keeps every name the only one of
+its kind: no two topics or subscriptions, of the same name or not, were created at the same offset.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from anabranch.core.topics.segment import SegmentInfo, parse_descriptor
 # A time-stamp further in the future than this is refused by every segment that takes messages.
 FUTURE_MS_MAX: Final = 3_600_000
 _LENGTH_MAX: Final = 249
-# What stands behind a topic's name at most: `.0000-7fff-` and two numbers of 18 and 19 digits.
+# The longest end behind a topic's name: `.0000-7fff-` and two numbers of 18 and 19 digits.
 _TAIL_MAX: Final = 49
 _REFUSED = re.compile(r"[^a-zA-Z0-9._-]")
 
@@ -51,24 +52,24 @@ def kafka_group(prefix: str, topic: str, subscription: str, group_offset: int) -
 
 
 def segments_head(prefix: str) -> str:
-    """What the Kafka topics of all segments begin with."""
+    """The beginning of the Kafka topics of all segments."""
     return f"{prefix}segment."
 
 
 def groups_head(prefix: str) -> str:
-    """What the groups of all subscriptions begin with."""
+    """The beginning of the groups of all subscriptions."""
     return f"{prefix}subscription."
 
 
 def transactions_head(prefix: str) -> str:
-    """What transactional ids begin with by which clients of Kafka's own may write to segments."""
+    """The beginning of transactional ids by which clients of Kafka's own may write to segments."""
     return f"{prefix}transaction."
 
 
 def stem(name: str) -> str:
-    """What follows the head in every name of what belongs to a namespace, topic or subscription.
+    """The part after the head, in every Kafka name of a namespace, topic or subscription.
 
-    Others' may begin so as well: a slash becomes the dot that a name may hold.
+    Others' names may begin so as well: a slash becomes the dot that a name may hold.
 
     >>> stem("public/default"), stem("public/default/orders"), stem("public/default.orders/eu")
     ('public.default.', 'public.default.orders.', 'public.default.orders.eu.')
@@ -77,12 +78,14 @@ def stem(name: str) -> str:
 
 
 def is_whole(head: str, name_stem: str) -> bool:
-    """Whether a stem stands in every name that it begins, however long that is; else it is cut."""
+    """Tells whether a stem stands whole in every name that it begins, whatever the name's length;
+    otherwise it is cut.
+    """
     return len(head) + len(name_stem) + _TAIL_MAX <= _LENGTH_MAX
 
 
 def ends_like_a_segment(name_stem: str) -> bool:
-    """Whether the stem could be the beginning of a Kafka topic of one segment of another topic.
+    """Tells whether the stem could begin the name of another topic's segment in Kafka.
 
     >>> ends_like_a_segment("acme.shop.orders.0000-ffff-0."), ends_like_a_segment("acme.shop.")
     (True, False)

@@ -1,7 +1,7 @@
 """`SegmentLayout`: the DAG of a scalable topic's segments at one epoch (PIP-468).
 
-Immutable: every operation returns another layout. An operation here is the whole of it at once;
-the log takes it in steps (`topic`), of which the last one makes the layout that stands here.
+Immutable: every operation returns another layout. An operation here is the whole of it at once. The
+log takes it in steps (`topic`), and the last step makes the layout of this module.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ def initial_segments(
 
 
 class Merges(msgspec.Struct, frozen=True):
-    """Which merges are above each segment of a DAG, so that each counts once.
+    """The merges above each segment of a DAG, so that each counts once.
 
-    To work them out for a whole DAG takes longer than all else that a decision about it does, so
-    what is known of a layout is handed on to the next one.
+    Computing them for a whole DAG takes longer than the rest of a decision about it. So a layout
+    hands its known merges on to the next one.
 
-    `masks`: by segment, the merges above it and itself, as a set of bits; none: 0. `next_bit`:
-    the one of the next merge.
+    `masks`: the merges above each segment and itself, as a set of bits; none: 0. `next_bit`: the
+    one of the next merge.
     """
 
     masks: Mapping[int, int] = {}
@@ -66,8 +66,8 @@ class Merges(msgspec.Struct, frozen=True):
         return self.masks.get(segment_id, 0).bit_count()
 
     def with_segments(self, parts: Iterable[SegmentInfo]) -> Merges:
-        """Of the same DAG and these new segments, given in the order of their ids: so parents,
-        which have lower ones, come before their children.
+        """The merges of the same DAG with these new segments. The segments come in the order of
+        their ids, so parents, which have lower ones, come before their children.
         """
         masks = dict(self.masks)
         bit = self.next_bit
@@ -145,9 +145,10 @@ class SegmentLayout:
         return _reached(self.segments, segment_id, attrgetter("parent_ids"))
 
     def lineage(self, segment_id: int) -> tuple[SegmentInfo, ...]:
-        """The segment with all that it descends from and all that descend from it.
+        """The segment with its ancestors and its descendants.
 
-        By id, so that parents come before their children. Raises UnknownSegmentError.
+        They are in the order of their ids, so that parents come before their children. Raises
+        UnknownSegmentError.
         """
         self.segment(segment_id)
         return tuple(self.segments[each] for each in lineage_of(self.segments, segment_id))
@@ -164,7 +165,7 @@ class SegmentLayout:
         return Merges().with_segments(map(self.segments.__getitem__, sorted(self.segments)))
 
     def following(self, before: SegmentLayout) -> Self:
-        """Returns this layout with what an earlier one of the same topic has worked out."""
+        """Returns this layout with the results of an earlier one of the same topic."""
         known = vars(before).get("_merges")
         ids, earlier = list(self.segments), list(before.segments)
         if known is not None and ids[: len(earlier)] == earlier:  # so nothing was pruned
@@ -355,7 +356,7 @@ def _reached(
 def uncovered(hash16: int | None, active: Iterable[SegmentInfo]) -> UncoveredHashError:
     """Makes the error for a position of the ring that none of these segments covers.
 
-    None: that of a message without a key, which any segment would cover.
+    None: the position of a message without a key, which any segment would cover.
     """
     if hash16 is None:
         return UncoveredHashError("No segment takes a message without a key: none is active")

@@ -1,7 +1,8 @@
 """The machine of a scalable topic's layout, defined once, as a table (PIP-468; docs/topics.md).
 
-Of the same kind as the service units' (`bundles.machine`): a record names a *move*, an arrow says
-from which states it may start, where it leads and which guards must hold.
+It is of the same kind as the service units' (`bundles.machine`). A record names a *move*. An arrow
+says the states that the move may start from, the state that it leads to, and the guards that must
+hold.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ LAYOUTS: Final = StateMachine(
         Arrow(_M.UPDATE, _OPEN, None, (CONTROLLER,)),
         Arrow(_M.POLICY, _OPEN, None, (CONTROLLER,)),
         Arrow(_M.LOST, _OPEN, None, (CONTROLLER, LOST_AS_IT_WAS)),
-        # Not while SEALING: what has begun to be sealed is always committed first.
+        # Not while SEALING: a seal that has begun is always committed first.
         Arrow(_M.DELETE, (_S.CREATING, _S.STABLE, _S.PREPARING), _S.DELETING, (CONTROLLER,)),
         Arrow(_M.REMOVE, (_S.DELETING,), _S.INIT, (CONTROLLER,)),
     ),

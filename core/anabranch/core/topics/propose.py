@@ -39,9 +39,9 @@ def action_change(
     proposal_id: str,
     buckets_max: int,
 ) -> TopicChange:
-    """The BEGIN of what was decided; of a Rebucket, for its first segment.
+    """The BEGIN of a decision; for a Rebucket, that of its first segment.
 
-    Raises InvalidInputError when the layout does not allow it.
+    Raises InvalidInputError if the layout does not allow it.
     """
     layout = topic.layout
     match action:

@@ -1,9 +1,9 @@
-"""Rules of what is kept, and for how long: positions, messages, subscriptions.
+"""Rules of retention and its times: positions, messages, subscriptions.
 
-Two words say how long messages are kept. What every subscription has read (all, where there is
-none) is kept for the *read* time, counted from when it was written; what one has yet to read for
-the *unread* time, which is no less, or for ever. Kafka itself sees to the second; the first is a
-decision of the topic's controller, which knows how far each subscription has read.
+Two words say how long messages are kept. Messages that every subscription has read (all, if there
+is none) are kept for the *read* time, counted from their writing. Messages that one has yet to read
+are kept for the *unread* time, which is no less, or for ever. Kafka itself sees to the second. The
+first is a decision of the topic's controller, which knows each subscription's progress.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from anabranch.core.topics.segment import SegmentInfo
 
 _Place = TypeVar("_Place", bound=Hashable)
 
-_WARNED: Final = 0.25  # of its time, before which a subscription is said to expire soon
-_TOLD: Final = 0.1  # of its time, after which the log is told that a queue is in use
+_WARNED: Final = 0.25  # share of its time before its end in which a subscription expires soon
+_TOLD: Final = 0.1  # share of its time after which the log is told that a queue is in use
 
 
 class Retention(msgspec.Struct, frozen=True):
-    """What an operator decides. Durations in seconds; infinite: for ever.
+    """An operator's settings. Durations in seconds; infinite: for ever.
 
-    `expiry_s`: how long a subscription that nobody uses is kept.
+    `expiry_s`: the time for which an unused subscription is kept.
     """
 
     read_s: float = 604_800.0
@@ -42,9 +42,9 @@ class Retention(msgspec.Struct, frozen=True):
 def written_down(
     known: Subscription, parts: Iterable[SegmentInfo], at: Mapping[Bucket, int]
 ) -> tuple[SegmentPositions, ...]:
-    """The positions that the log should have, where a subscription goes on at `at`.
+    """The positions that the log should have for a subscription that goes on at `at`.
 
-    What is drained needs none, nor does a segment of which nothing was read.
+    A drained segment needs none, nor does a segment that is unread.
     """
     found = []
     for part in parts:
@@ -63,11 +63,12 @@ def trims(
     old: Mapping[_Place, int],
     positions: Iterable[Mapping[_Place, int]],
 ) -> dict[_Place, int]:
-    """Up to where each bucket may be deleted now, exclusive, where that is anything at all.
+    """The offsets up to which each bucket may be deleted now, exclusive, for buckets with a
+    deletion.
 
-    `begins`: what is there yet; `old`: the first offset that is too young to be deleted;
-    `positions`: of every subscription, its next message in each bucket. One that a subscription
-    says nothing of is left alone.
+    `begins`: the first offsets that still exist; `old`: the first offset that is too young to be
+    deleted; `positions`: for every subscription, its next message in each bucket. A bucket stays as
+    it is if a subscription has no position in it.
 
     >>> trims({"a": 2, "b": 0, "c": 0}, {"a": 9, "b": 9, "c": 9}, [{"a": 7, "b": 0}])
     {'a': 7}
@@ -82,9 +83,10 @@ def trims(
 
 
 class Expiring(msgspec.Struct, frozen=True):
-    """`left_s`: until a subscription is deleted if nobody uses it; `soon`: that is to be told.
+    """`left_s`: the seconds until an unused subscription is deleted. `soon`: True if a warning is
+    due.
 
-    `untold`: the log is to be told if it is in use: a queue's consumers are in no record.
+    `untold`: the log must hear whether it is in use, because no record has a queue's consumers.
     """
 
     left_s: float
@@ -93,9 +95,9 @@ class Expiring(msgspec.Struct, frozen=True):
 
 
 def expiring(known: Subscription, log_ms: int, expiry_s: float) -> Expiring | None:
-    """Returns when a subscription expires that nobody uses; None: it does not.
+    """Returns the expiry of an unused subscription; None: it does not expire.
 
-    Consumers that come or leave, and positions that move, are written down with their time.
+    The log has the time of consumers that come or leave, and of positions that move.
     """
     if math.isinf(expiry_s):
         return None

@@ -13,15 +13,17 @@ from anabranch.core.errors import InvalidInputError
 from anabranch.core.hashing import RING16
 
 RING16_END: Final = RING16 - 1
-SEGMENTS_MAX: Final = RING16  # of one layout: a segment holds at least one hash
-BUCKETS_MAX: Final = 1024  # of one segment (PIP-486, N_max)
+SEGMENTS_MAX: Final = RING16  # in one layout: a segment holds at least one hash
+BUCKETS_MAX: Final = 1024  # in one segment (PIP-486, N_max)
 
 _DESCRIPTOR = re.compile(r"([0-9a-f]{4})-([0-9a-f]{4})-(0|[1-9]\d{0,17})", re.ASCII)
 
 
 @unique
 class SegmentState(IntEnum):
-    """Whether a segment takes messages; the numbers are stored and sent, never reused."""
+    """The state of a segment: ACTIVE ones take messages; the numbers are stored and sent, never
+    reused.
+    """
 
     ACTIVE = 0
     SEALED = 1
@@ -30,10 +32,10 @@ class SegmentState(IntEnum):
 class SegmentInfo(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """One segment: `start` to `end` of the 16-bit ring, both inclusive.
 
-    `buckets`: how many entry buckets of equal width, which are the partitions of its Kafka topic.
-    `sealed_at_epoch`, `sealed_at_ms`: 0 while it is ACTIVE. `end_offsets`: once it is SEALED, the
-    first offset that each partition will never have. `topic_id`: of its Kafka topic; "" where Kafka
-    did not tell.
+    `buckets`: the number of entry buckets of equal width, which are the partitions of its Kafka
+    topic. `sealed_at_epoch`, `sealed_at_ms`: 0 while it is ACTIVE. `end_offsets`: once it is
+    SEALED, the first offset that each partition will never have. `topic_id`: that of its Kafka
+    topic; "" if Kafka did not tell it.
     """
 
     segment_id: int
@@ -68,7 +70,7 @@ class SegmentInfo(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return self.start <= hash16 <= self.end
 
     def is_adjacent(self, other: SegmentInfo) -> bool:
-        """Whether one ends where the other begins."""
+        """Tells whether one ends just before the other begins."""
         return self.end + 1 == other.start or other.end + 1 == self.start
 
 
@@ -92,7 +94,7 @@ def parse_descriptor(text: str) -> tuple[int, int, int]:
 
 
 def tile(parts: Iterable[SegmentInfo], start: int = 0, end: int = RING16_END) -> bool:
-    """Whether the segments, in any order, cover `start` to `end` exactly once."""
+    """Tells whether the segments, in any order, cover `start` to `end` exactly once."""
     edge = start
     for part in sorted(parts, key=lambda part: part.start):
         if part.start != edge or part.end < part.start:

@@ -1,9 +1,9 @@
-"""What must be done in Kafka between two records of a topic, and what is logged afterwards.
+"""The work in Kafka between two records of a topic, and the record that follows it.
 
-A step is chosen by the last logged one alone. Carried out late or twice, even by a controller that
-is none any more, it harms nothing: Kafka's names belong to one incarnation, a segment is sealed
-only after SEALING was logged, which is always completed, and deleted only when the log has taken it
-out of the layout for good (docs/topics.md).
+The last logged step alone chooses the next one. A late or repeated step harms nothing, even by a
+controller that is none any more. Kafka's names belong to one incarnation. A segment is sealed only
+after SEALING was logged, which is always completed. A segment is deleted only after the log has
+taken it out of the layout for good (docs/topics.md).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from anabranch.core.topics.topic import ScalableTopic, TopicMove, TopicState
 
 
 class MakeSegments(msgspec.Struct, frozen=True):
-    """Make the Kafka topics of these segments. What is there already is left as it is.
+    """Make the Kafka topics of these segments. Existing ones stay as they are.
 
-    Nothing is committed for the subscriptions' groups: one without an offset begins at 0, and a
-    first commit that came late would take a consumer's own back. `off`: brokers of Kafka that they
-    shall not lie on, if enough others are there.
+    Nothing is committed for the subscriptions' groups. A group without an offset begins at 0, and a
+    late first commit would take a consumer's own back. `off`: brokers of Kafka that they shall not
+    lie on, if enough others are there.
     """
 
     topic: str
@@ -35,8 +35,8 @@ class MakeSegments(msgspec.Struct, frozen=True):
 
 
 class SealSegments(msgspec.Struct, frozen=True):
-    """Make Kafka refuse every append to these segments; the answer is their end offsets, by
-    segment and partition, in order. `children`: of which it is to be told which topics they have.
+    """Make Kafka refuse every append to these segments. The answer is their end offsets, by segment
+    and partition, in order. `children`: the segments whose topic ids the answer shall also tell.
     """
 
     topic: str
@@ -46,20 +46,20 @@ class SealSegments(msgspec.Struct, frozen=True):
 
 
 class DeleteSegments(msgspec.Struct, frozen=True):
-    """Delete the Kafka topics of these segments; what is gone already is as good."""
+    """Delete the Kafka topics of these segments; one that is gone already counts as deleted."""
 
     topic: str
     incarnation: int
     segments: tuple[SegmentInfo, ...]
-    subscriptions: tuple[tuple[str, int], ...] = ()  # whose groups go too: names, created offsets
+    subscriptions: tuple[tuple[str, int], ...] = ()  # their groups go too: names, created offsets
 
 
 Task = MakeSegments | SealSegments | DeleteSegments
 
 
 class TaskDone(msgspec.Struct, frozen=True):
-    """A task was carried out; `end_offsets` is SealSegments' answer. `topic_ids`: by which Kafka
-    knows the topics of new segments, where it tells.
+    """A task was carried out; `end_offsets` is SealSegments' answer. `topic_ids`: Kafka's ids of
+    the topics of new segments, if it tells them.
     """
 
     end_offsets: tuple[int, ...] = ()
@@ -130,7 +130,7 @@ def prunable(
 ) -> tuple[int, ...]:
     """Sealed segments that nobody needs any more: drained by all, kept for their time, no parents.
 
-    That time is at least as long as producers may take to settle what is in doubt (`kept_s`).
+    That time is at least the time in which producers settle doubtful messages (`kept_s`).
     """
     if topic.state is not TopicState.STABLE:
         return ()

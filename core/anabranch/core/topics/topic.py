@@ -1,12 +1,12 @@
 """Scalable topics (PIP-468; docs/topics.md); `machine` says how they move.
 
-Each accepted record is a version, and those that change the layout (`LAYOUT_MOVES`) are an epoch of
-it, as PIP-468 counts.
+Each accepted record is a version. Records that change the layout (`LAYOUT_MOVES`) are also an epoch
+of it, in PIP-468's count.
 
-Split, merge, rebucket, relocate and restore are one protocol: BEGIN names the children, whose Kafka
-topics are then made; SEALING is the point of no return, after which the parents are sealed in
-Kafka; COMMIT carries their end offsets and makes the new layout. Whoever controls the topic goes on
-from the last record.
+Split, merge, rebucket, relocate and restore are one protocol. BEGIN names the children, whose Kafka
+topics are then made. SEALING is the point of no return, after which the parents are sealed in
+Kafka. COMMIT carries their end offsets and makes the new layout. The topic's controller, old or
+new, goes on from the last record.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ class TopicMove(IntEnum):
     UPDATE = 8  # properties
     DELETE = 9
     REMOVE = 10
-    POLICY = 11  # when it may change its segments by itself
-    LOST = 12  # a sealed segment's Kafka topic is gone: nobody waits for what it held
+    POLICY = 11  # the rules by which it changes its segments by itself
+    LOST = 12  # a sealed segment's Kafka topic is gone: nobody waits for its messages
 
 
-# What changes the segments of the layout. All else is of the protocol or of the topic's settings.
+# Moves that change the layout's segments. Others are of the protocol or of the topic's settings.
 LAYOUT_MOVES: Final = frozenset((TopicMove.COMMIT, TopicMove.PRUNE, TopicMove.LOST))
 
 
 @unique
 class Operation(IntEnum):
-    """What is done to segments; the numbers are stored, never reused."""
+    """The operations on segments; the numbers are stored, never reused."""
 
     NONE = 0
     SPLIT = 1
@@ -72,16 +72,16 @@ _OPEN: Final = (TopicState.STABLE, TopicState.PREPARING, TopicState.SEALING)
 
 
 class ScalableTopic(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """What the log says of one scalable topic.
+    """The log's entry for one scalable topic.
 
-    `version` counts as every entity's does; `opened` is the version that stands for epoch 0 (0
-    before it opens), moved on by whatever leaves the layout as it is. `incarnation`: the log
-    offset that created it, which names its Kafka topics, so that a topic deleted and created again
-    never meets what is left of the former. `children`: of the operation under way, to be active
-    with its COMMIT. `garbage`: no longer in the layout, but in Kafka. `properties`: name, value,
-    name, value. `auto_scale`: what it overrides of the auto-scale policy, likewise. `split_ms`,
-    `merge_ms`, `rebucket_ms`: when the last one of each took over. `off`: brokers of Kafka that the
-    children shall not lie on.
+    `version` counts as every entity's does. `opened` is the version that stands for epoch 0 (0
+    before it opens); each record that leaves the layout as it is moves it on. `incarnation`: the
+    log offset that created it, which names its Kafka topics. A topic deleted and created again thus
+    never meets the remains of the former. `children`: those of the operation under way, to be
+    active with its COMMIT. `garbage`: no longer in the layout, but in Kafka. `properties`: name,
+    value, name, value. `auto_scale`: its overrides of the auto-scale policy, likewise. `split_ms`,
+    `merge_ms`, `rebucket_ms`: the time at which the last one of each took over. `off`: brokers of
+    Kafka that the children shall not lie on.
     """
 
     state: TopicState
@@ -113,7 +113,7 @@ class ScalableTopic(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     @property
     def is_open(self) -> bool:
-        """Whether clients may use it."""
+        """Tells whether clients may use it."""
         return self.state in _OPEN
 
     @property
@@ -129,7 +129,7 @@ class ScalableTopic(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     @property
     def is_restless(self) -> bool:
-        """Whether its controller has something to do for it by itself."""
+        """Tells whether its controller has something to do for it by itself."""
         return self.state is not TopicState.STABLE or bool(self.garbage)
 
 
@@ -139,5 +139,5 @@ def properties_dict(flat: tuple[str, ...]) -> dict[str, str]:
 
 
 def properties_flat(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """Properties as they are stored, by name."""
+    """Properties in their stored form, by name."""
     return tuple(part for name in sorted(properties) for part in (name, properties[name]))
