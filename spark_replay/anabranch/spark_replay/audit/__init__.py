@@ -5,4 +5,5 @@
 `job`, `replay`: the fold as one Spark job; one part of it.
 `tally`, `verdict`: what a check has found, in a part and in all.
 `statistics`, `role_history`: what happened, which is no violation.
+`summary`: the result for programs; `table`: for terminals; `page`, `charts`: for eyes.
 """

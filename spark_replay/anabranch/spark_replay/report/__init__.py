@@ -1,1 +1,1 @@
-"""The audit's result for readers: JSON for programs, a table for terminals, a page for eyes."""
+"""The frame of every report: its page, its charts over time, and where it is written."""
