@@ -1,8 +1,9 @@
-"""What Kafka has of many topics: their ids, partitions, and chosen settings of each.
+"""Kafka's facts about many topics: their ids, partitions, and chosen settings of each.
 
-librdkafka 2.16 has a call for all settings of a topic alone, some 30, each with its synonyms: that
-takes four times as long. Kafka itself tells of those that are asked for (DescribeConfigs of version
-4), and topics' ids with their partitions (Metadata of version 12, KIP-516); both are in Kafka 3.1.
+librdkafka 2.16 has a call only for all settings of a topic, some 30, each with its synonyms, and
+that takes four times as long. Kafka itself tells only the settings that are asked for
+(DescribeConfigs of version 4), and topics' ids with their partitions (Metadata of version 12,
+KIP-516). Both are in Kafka 3.1.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ _UNKNOWN: Final = 3
 
 
 class TopicDescriber:
-    """Asks over connections of its own, and keeps them. To be used by one thread at a time.
+    """Asks over connections of its own, and keeps them. Use it from one thread at a time.
 
-    `brokers`: any of them will do. `kafka`: what `can_ask` takes.
+    `brokers` may be any of them. `kafka` has properties that `can_ask` accepts.
     """
 
     def __init__(
@@ -51,9 +52,10 @@ class TopicDescriber:
     def described(
         self, topics: Sequence[str], settings: Collection[str]
     ) -> dict[str, KafkaTopic | None]:
-        """What Kafka has; None for what it does not have. Of what it does not say, nothing is told.
+        """Returns Kafka's facts of each topic, None for a topic that it does not have. Topics
+        without an answer are left out.
 
-        Blocks. Raises OSError or KafkaProtocolError when no broker tells.
+        Blocks. Raises OSError or KafkaProtocolError if no broker answers.
         """
         asked = metadata_request(topics)
         there = self._asked(METADATA, METADATA_VERSION, asked, read_metadata).topics
@@ -75,20 +77,22 @@ class TopicDescriber:
     def _asked(
         self, question: int, version: int, body: bytes, read: Callable[[ResponseReader], _T]
     ) -> _T:
-        """What the first broker tells that answers; it is the next one that is asked."""
+        """Returns the answer of the first broker that gives one. The next question goes to that
+        broker first.
+        """
         return self._brokers.ask_any(self._in_turn(), question, version, body, read)
 
     def _in_turn(self) -> Iterator[Address]:
-        """Each broker once; whoever is passed over comes last from now on."""
+        """Yields each broker once. A broker that is passed over comes last from now on."""
         for _ in range(len(self._addresses)):
             yield self._addresses[0]
             self._addresses.append(self._addresses.pop(0))
 
 
 class BrokerViews:
-    """What each broker of Kafka has read of topics by now, each at a time of its own.
+    """The topics as each broker of Kafka has read them by now. Brokers read at different times.
 
-    An answer lacks the topics that the broker does not tell of. Connections are kept; to be used by
+    An answer lacks the topics that the broker does not tell of. It keeps connections. Use it from
     one thread at a time. Blocks. Raises OSError or KafkaProtocolError.
     """
 
@@ -98,13 +102,13 @@ class BrokerViews:
     def settings(
         self, broker: Address, topics: Sequence[str], names: Collection[str]
     ) -> dict[str, dict[str, str]]:
-        """These settings of each topic."""
+        """Returns these settings of each topic."""
         question, version = _DESCRIBE_CONFIGS, _DESCRIBE_CONFIGS_VERSION
         told = _settings(self._brokers.ask(broker, question, version, _chosen(topics, names)))
         return {topic: each for topic, each in told.items() if isinstance(each, dict)}
 
     def epochs(self, broker: Address, topics: Sequence[str]) -> dict[tuple[str, int], int]:
-        """The epochs under which the partitions of each topic are led."""
+        """Returns the leader epochs of the partitions of each topic."""
         question = metadata_request(topics)
         told = read_metadata(self._brokers.ask(broker, METADATA, METADATA_VERSION, question))
         return {
@@ -126,19 +130,19 @@ def _chosen(topics: Iterable[str], settings: Iterable[str]) -> bytes:
 
 
 def _settings(reader: ResponseReader) -> dict[str, dict[str, str] | int]:
-    """Of each topic the settings, or Kafka's error."""
+    """Returns the settings of each topic, or Kafka's error."""
     reader.skip(4)  # throttle time
     found: dict[str, dict[str, str] | int] = {}
     for _ in range(reader.count()):
         (error,) = reader.unpack(">h")
-        reader.text()  # what is wrong
+        reader.text()  # the text of the error
         reader.skip(1)  # the kind
         name = reader.text()
         entries: dict[str, str] = {}
         for _ in range(reader.count()):
             key = reader.text()
             entries[key] = reader.text()
-            reader.skip(3)  # whether it is read-only, where it comes from, whether it is a secret
+            reader.skip(3)  # flags: read-only, its source, secret
             if reader.count():
                 raise KafkaProtocolError("Kafka told synonyms that it was not asked for")
             reader.skip(1)  # its type
