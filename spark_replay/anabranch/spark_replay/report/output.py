@@ -1,4 +1,4 @@
-"""Where a report goes: a table or JSON on standard output, JSON in a file, a page."""
+"""The outputs of a report: a table or JSON on standard output, JSON in a file, a page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 class Reported(Protocol):
-    """What was found, for programs."""
+    """The result, for programs."""
 
     def json(self) -> str: ...
 
@@ -22,7 +22,7 @@ def write(
     json_path: str,
     html_path: Path | None,
 ) -> None:
-    """`json_path`: "-" for JSON in place of the table, "" for none."""
+    """Writes the report. `json_path` is "-" for JSON in place of the table, "" for none."""
     if json_path == "-":
         _print(found.json() + "\n")
     else:
@@ -36,6 +36,8 @@ def write(
 
 
 def _print(text: str) -> None:
-    """Nobody needs to read it to the end (`| head`): files and the status tell all the same."""
+    """Writes to standard output. A reader may end early (`| head`), because files and the status
+    tell all the same.
+    """
     with contextlib.suppress(BrokenPipeError):
         sys.stdout.write(text)
