@@ -41,7 +41,7 @@ from anabranch.core.errors import InvalidInputError
 T = TypeVar("T")
 
 NODES: Final = "http://127.0.0.1:8080"
-# A node gives up before: what it has begun, it answers itself.
+# A node gives up before that, and answers for its own begun operations.
 TIMEOUT_S: Final = 60.0
 _UNAUTHORIZED: Final = 401
 STALE_HEADER: Final = "X-Anabranch-Stale"
@@ -207,7 +207,7 @@ class AsyncAdmin(_Resources[Awaitable]):
         self._timeout_s = timeout_s
         self._verify = self._context()
         self._client = httpx.AsyncClient(verify=self._verify, timeout=timeout_s)
-        self._former: list[httpx.AsyncClient] = []  # of files of before; requests may be under way
+        self._former: list[httpx.AsyncClient] = []  # with former files; requests may be under way
 
     async def send(self, call: Call[T]) -> T:
         """Sends one call and returns its decoded answer. Raises AdminError."""

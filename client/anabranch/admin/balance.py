@@ -54,7 +54,7 @@ class UnloadStats(Answer, frozen=True):
 
     bundle: str
     source: str
-    destination: str  # empty: whoever the next look-up finds
+    destination: str  # empty: the broker that the next look-up finds
     reason: str
     deviation: float
     predicted: float
@@ -73,7 +73,7 @@ class CycleStats(Answer, frozen=True):
     deviation: float | None
     predicted: float | None
     awaited: list[str]  # brokers whose next report it waits for
-    thresholds: str  # that hold in place of the settings, and why; empty for none
+    thresholds: str  # those in place of the settings, with the reason; empty for none
     strategy: str  # your own one that decided; empty for the built-in one
     fault: str  # why the strategy that is set did not decide; empty if it did
     exchanges: list[ExchangeStats]

@@ -21,7 +21,7 @@ class BundleOwnership(Answer, frozen=True):
     state: str  # FREE, ASSIGNING, OWNED, RELEASING or SPLITTING
     broker: str  # the owner; while it moves, the next one; else empty
     source: str  # while it moves, the broker that gives it up; else empty
-    version: int  # how many moves the log has accepted for it
+    version: int  # the number of moves that the log has accepted for it
     since_millis: int
     since_offset: int
 

@@ -39,7 +39,7 @@ from anabranch.core.errors import InvalidInputError
 from anabranch.core.subscriptions.subscription import DELIVERIES
 from anabranch.core.topics.segment import parse_descriptor
 
-Place = datetime | Literal["earliest", "latest"]  # of messages, by their time
+Place = datetime | Literal["earliest", "latest"]  # the first messages by time
 
 _SCHEME: Final = "segment://"
 _LAYOUT: Final = msgspec.json.Decoder(Layout).decode

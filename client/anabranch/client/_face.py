@@ -99,7 +99,7 @@ class LoopThread:
             raise ClosedError("the client was closed: make another one") from None
         finally:
             if outcome is not None:
-                outcome.cancel()  # Ctrl-C came, if it is not done: nobody waits for it any more
+                outcome.cancel()  # it is not done after Ctrl-C, and has no waiter any more
 
 
 class Face(Generic[PartT_co]):

@@ -128,7 +128,7 @@ class Connection(asyncio.Protocol):
         self._drained.set()
         self._alarm: asyncio.TimerHandle | None = None
         self._frame_alarm: asyncio.TimerHandle | None = None
-        self._frames = 0  # that were there whole
+        self._frames = 0  # those that were there whole
         self._stalled: asyncio.TimerHandle | None = None
 
     # --- for users ----------------------------------------------------------------------

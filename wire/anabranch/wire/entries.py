@@ -21,7 +21,7 @@ ENTRIES_MAX: Final = 10_000  # segments, for example
 _OTHERS_MAX: Final = 256  # fields that are no lists: each comes once
 _LONG_BYTES: Final = 1_024  # larger entries are looked into
 _ENTRY_FIELDS_MAX: Final = 16
-_OTHERS_BYTES_MAX: Final = 1 << 16  # names, above all: of whatever length they are looked at
+_OTHERS_BYTES_MAX: Final = 1 << 16  # names, above all; they are read at any length
 _FIELDS: Final = f"more than {_OTHERS_MAX} fields, or {_OTHERS_BYTES_MAX} bytes, that are no lists"
 
 
@@ -64,7 +64,7 @@ _OF_COMMAND: Final = 1_536
 _OF_BYTE: Final = 2
 _OF_LISTED_BYTE: Final = 13  # it may be a number, in an array that has just doubled
 _OF_ENTRY: Final = 160
-_OF_BYTE_BESIDE: Final = 24  # that is of no field, or of one that comes again
+_OF_BYTE_BESIDE: Final = 24  # a byte of no field, or of a repeated one
 _HEAD_BYTES: Final = 16  # around the message of a command
 
 _VARINT, _LENGTH = 0, 2  # wire types

@@ -49,7 +49,7 @@ from anabranch.client._consumer.assignment import (
 KEEP_ALIVES: Final = 6  # reports in the time of a session, so that several may get lost
 # No commit begins near the end of a session: the rest of it, and the time until the controller
 # gives the bucket to another (`LAPSE_MARGIN`), is for the commit itself and for clocks that differ.
-COMMIT_MARGIN: Final = 0.2  # of the session, and
+COMMIT_MARGIN: Final = 0.2  # a part of the session, and
 COMMIT_ROUNDING_S: Final = 1.0  # librdkafka looks only so often whether its patience is over
 TRANSACTION_S: Final = 5.0  # most transactions are over sooner, and nobody need hear of them
 
@@ -71,7 +71,7 @@ class ConsumerCore:
         self.assignment: Assignment | None = None
         self.needs_subscribe = True
         self.subscribed = False
-        self.dead_letters_waiting = 0  # that could not be put aside; of a queue
+        self.dead_letters_waiting = 0  # a queue's, that could not be put aside
         # Somebody else keeps the session, and takes this back, with a word, when that fails: until
         # then no time for it need be waited for here.
         self.is_kept = False
@@ -83,14 +83,14 @@ class ConsumerCore:
         self._losses: dict[SegmentBucket, Holding] = {}
         self._numbers = itertools.count(1) if numbers is None else numbers
         self._keep_alives = keep_alives
-        self._attempt: tuple[int, float] | None = None  # of the subscribe under way: number, time
+        self._attempt: tuple[int, float] | None = None  # number and time of the subscribe under way
         self._attempt_released: tuple[Holding, ...] = ()
         self._early: list[Assignment] = []  # seen before the answer, which had come before them
         self._report: tuple[AssignmentReport, float] | None = None
-        self._granted: set[SegmentBucket] = set()  # by any assignment since that report
+        self._granted: set[SegmentBucket] = set()  # the grants of all assignments since that report
         self._answered_at = -math.inf  # send time of the last that was answered
         self._sent_at = -math.inf
-        self._told_waiting = 0  # of dead letters
+        self._told_waiting = 0  # the last reported number of dead letters
         self._closing = False
 
     # The session.
@@ -100,7 +100,7 @@ class ConsumerCore:
         self._lapse_if_due(now)
         held = tuple(h for h in self._holdings.values() if h.is_held)
         for holding in held:
-            holding.drain_told = holding.drained  # by this order
+            holding.drain_told = holding.drained  # this order tells it
         self._attempt_released = tuple(h for h in self._holdings.values() if not h.is_held)
         self._attempt = (next(self._numbers), now)
         self._report, self._early = None, []
@@ -358,7 +358,7 @@ class ConsumerCore:
     def _apply(self, assignment: Assignment, now: float) -> None:
         before, self.assignment = self.assignment, assignment
         if before is not None and _origin(before) != _origin(assignment):
-            for holding in list(self._all()):  # of another topic or subscription of that name
+            for holding in list(self._all()):  # they are of a former topic or subscription
                 self._lose(holding, Loss.ANEW)
             self._report = None  # its answer speaks of the former one's buckets
         granted = {} if self._closing else assignment.places()

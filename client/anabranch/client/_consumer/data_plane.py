@@ -274,7 +274,7 @@ class DataPlane:
         return dict(self._numbers)
 
     def _reassign(self, ended: list[TopicPartition], begun: list[TopicPartition]) -> None:
-        if ended:  # first: what was ended may have been begun again
+        if ended:  # first, because it may have begun again
             self._consumer.incremental_unassign(ended)
         if begun:
             self._consumer.incremental_assign(begun)

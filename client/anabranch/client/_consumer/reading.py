@@ -142,7 +142,7 @@ class Reading:
             if (source := sources.get(partition_of(message))) is not None
             and (message.offset() or 0) < source.holding.limit
         ]
-        # Up to what is there to be acknowledged; that nothing follows is told by `reached`.
+        # The ends of messages to acknowledge. `reached` tells that nothing follows.
         numbers = {holding.partition: number for number, holding in beyond.items()}
         for message in kept:
             cut = numbers.get(partition_of(message))

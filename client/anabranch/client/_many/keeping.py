@@ -26,7 +26,7 @@ from anabranch.wire.logging import get_logger
 
 # Reports in the time of a session: for all that are kept, and (OWN) of one that is not.
 KEEP_ALIVES: Final = 4
-_PATIENCE: Final = 0.5  # of a session, with an answer: a node that is slow may get slower by more
+_PATIENCE: Final = 0.5  # of a session, for an answer: more questions make a slow node slower
 OWN_KEEP_ALIVES: Final = 1.25
 _TOGETHER_MAX: Final = 500
 _LOOK_S: Final = 0.5

@@ -185,7 +185,7 @@ class Dispatcher:
         self.under_way.count -= 1
         self.under_way.bytes -= len(message.value or b"")
         self.callbacks.failed(message, error)
-        if not self._tells_soon:  # not at once: whoever sent it is not back yet
+        if not self._tells_soon:  # not at once, because the sender's call is not over yet
             self._tells_soon = True
             self._loop.call_soon(self._finish)
 

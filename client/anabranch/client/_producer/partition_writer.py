@@ -43,7 +43,7 @@ class PartitionWriter:
     limits: BatchLimits = _NO_LIMITS
     where: str = field(default="", init=False)
     open: bool = True
-    lost: str = ""  # Kafka does not have the segment's topic: what to tell of that
+    lost: str = ""  # the text to tell if Kafka does not have the segment's topic
     copies: int = 0  # copies of the partition; 0: not known, so perhaps several
     producer: ProducerId | None = None  # None: it needs one
     former: ProducerId | None = None  # the one before, which it may not have again

@@ -239,7 +239,7 @@ class Producer(Closing):
         while not self._has_room():
             self._check_usable()
             changed.clear()
-            await changed.wait()  # bounded: what is under way ends with the delivery time-out
+            await changed.wait()  # bounded: messages under way have a delivery time-out
         self._check_usable()
 
     async def flush(self, timeout_s: float | None = None) -> None:

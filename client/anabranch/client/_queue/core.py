@@ -20,7 +20,7 @@ class QueueCore:
     """
 
     def __init__(self, session: ConsumerCore) -> None:
-        self.group_id = ""  # that it reads in, from its first assignment on
+        self.group_id = ""  # the group that it reads in, from its first assignment on
         self.quiet = QuietClock(math.inf)
         self._session = session
 

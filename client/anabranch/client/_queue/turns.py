@@ -82,7 +82,7 @@ class Turns:
     def __init__(self, hold_s: float, pace: Pace, now: float) -> None:
         self.pace = pace
         self.unsent = False  # answers were given since the last poll
-        self.untaken = False  # nobody came for the last delivery
+        self.untaken = False  # True: the last delivery was not taken
         self._hold_s = hold_s
         self._idle_since = now
         self._records = pace.records  # the number that it has joined for

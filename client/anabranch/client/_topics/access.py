@@ -20,7 +20,7 @@ from anabranch.wire.client import ClientConnection, connect
 from anabranch.wire.errors import AuthenticationError as RefusedAuthenticationError
 from anabranch.wire.logging import get_logger
 
-# The client takes a refusal to hold for so long: of the same text, or of a function, unasked.
+# A refusal holds for so long: that of the same text, or that of a function, unasked.
 _REFUSED_S: Final = 10.0
 _REFUSED_ASKED_S: Final = 2.0
 _GOODBYE_S_MAX: Final = 1.0

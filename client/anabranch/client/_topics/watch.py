@@ -74,7 +74,7 @@ class LayoutWatch(Closing):
         self._last_node = ""
         self._answered = False
         self._unknown_since = math.inf
-        self._told_incarnation = 0  # of the layout that the session's node told last
+        self._told_incarnation = 0  # that of the node's last layout in this session
         self._task: asyncio.Task[None] | None = None
 
     @property

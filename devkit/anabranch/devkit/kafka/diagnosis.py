@@ -5,7 +5,7 @@ from typing import Final
 
 from anabranch.core.errors import AnabranchError
 
-# Said after our own lock refuses, or Kafka complains: of a Kafka that we did not start.
+# Our own lock refuses, or Kafka complains about another one that we did not start.
 ANOTHER_KAFKA: Final = (
     "Another Kafka runs on this data directory: stop it, or name another directory."
 )

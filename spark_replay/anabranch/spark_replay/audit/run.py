@@ -71,7 +71,7 @@ class AuditOptions(msgspec.Struct, frozen=True):
     passed_over: frozenset[int] = frozenset()  # offsets that only claim to be a newer release's
     # Returns the fault of a setting's value, by the release that asks.
     setting_fault: SettingFault | None = None
-    parts: int = 0  # 0: as many as the size and the machine ask for
+    parts: int = 0  # 0: by the size and the machine
     scratch_dir: Path | None = None
     who: str = ""  # the role whose history is told
     spark: SparkSettings = SparkSettings()

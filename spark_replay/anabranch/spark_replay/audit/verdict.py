@@ -88,7 +88,7 @@ class Context(msgspec.Struct, frozen=True):
     stuck_after_ms: int
     orphaned_after_ms: int
     to_end: bool = True  # else the log goes on behind a gap, and nothing is said of its end
-    strange_beats: int = 0  # that cannot be read: a newer release's, or a stranger's
+    strange_beats: int = 0  # unreadable ones: a newer release's, or a stranger's
     # Asks Kafka about what the log leaves of topics; None: Kafka is not asked.
     segment_ends: Callable[[TopicsLeft], SegmentEnds] | None = None
     segment_edges: Callable[[TopicsLeft], Edges] | None = None

@@ -181,7 +181,7 @@ class PolicyReplay:
             return
         instant = Instant(now_ms)
         self._counts["worked_out"] += 1
-        # Checked by `Instant` itself: what it cannot do raises.
+        # `Instant` checks itself, and raises for an operation that it does not have.
         found = decide(
             self.layout, self.load, self._demand, self._policy, cast(int, instant), self.last
         )

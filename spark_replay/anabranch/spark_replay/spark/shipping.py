@@ -127,7 +127,7 @@ def _add_compiled(packed: zipfile.ZipFile, path: Path, name: str) -> None:
                 invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
             )
         except py_compile.PyCompileError:
-            return  # a template, or for another Python: nobody imports it
+            return  # a template, or for another Python, and so never imported
         packed.write(compiled.name, cache_from_source(name))
 
 

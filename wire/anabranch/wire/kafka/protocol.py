@@ -22,7 +22,7 @@ from anabranch.wire.varint import varint
 Address = tuple[str, int]
 Partition = tuple[str, int]  # Kafka topic and number
 
-NO_TAGS: Final = b"\0"  # that a "flexible" request has, after each of its structures
+NO_TAGS: Final = b"\0"  # a "flexible" request has them after each of its structures
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 HANDSHAKE: Final = 17
 HANDSHAKE_VERSION: Final = 1  # its header and answer have no tags

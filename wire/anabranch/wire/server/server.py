@@ -371,7 +371,7 @@ class WireServer:
         admission: Admission | None = None,
     ) -> None:
         self.open_session = open_session
-        self.admission = admission  # None: nobody has to say who they are
+        self.admission = admission  # None: clients need no identity
         self.version = version
         self.limits = limits
         self.gate = Gate(limits.account, limits.exempt)
