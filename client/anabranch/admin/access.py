@@ -75,8 +75,8 @@ class ShownIdentity:
 
 
 def identity_of(nodes: tuple[str, ...], credentials: Credentials | None) -> ShownIdentity:
-    """Checks the type of `credentials`, and warns where they go unencrypted. Raises
-    InvalidInputError.
+    """Checks the type of `credentials`, and warns where they go unencrypted.
+    Raises InvalidInputError.
     """
     if not isinstance(credentials, Credentials | None):
         raise InvalidInputError(
@@ -88,8 +88,8 @@ def identity_of(nodes: tuple[str, ...], credentials: Credentials | None) -> Show
 
 
 def files_of(nodes: tuple[str, ...], tls: Tls | None) -> TlsFiles | None:
-    """Returns the TLS files for those nodes, None where no node has TLS. Raises
-    InvalidInputError.
+    """Returns the TLS files for those nodes, None where no node has TLS.
+    Raises InvalidInputError.
     """
     if not isinstance(tls, Tls | None):
         raise InvalidInputError(f"tls= is a Tls, not a {type(tls).__name__}")

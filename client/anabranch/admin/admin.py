@@ -135,8 +135,8 @@ class Admin(_Resources[Blocking]):
         """The node of the last answer: it has seen what it changed, others may not have yet."""
 
     def send(self, call: Call[T]) -> T:
-        """Sends one call and returns its decoded answer. The groups of operations call it. Raises
-        AdminError.
+        """Sends one call and returns its decoded answer. The groups of operations call it.
+        Raises AdminError.
         """
         self._home.check_process()
         self._home.opened(self)
@@ -150,8 +150,8 @@ class Admin(_Resources[Blocking]):
         return self._result(call, response)
 
     def _asked(self, node: str, call: Call[Any]) -> httpx.Response:
-        """Returns the answer of that node or of one that it redirects to. It tries twice where the
-        credentials are renewable.
+        """Returns the answer of that node or of one that it redirects to.
+        It tries twice where the credentials are renewable.
         """
         shown = self._identity.show()
         response = self._followed(node, call, shown)
@@ -222,8 +222,8 @@ class AsyncAdmin(_Resources[Awaitable]):
         return self._result(call, response)
 
     async def _asked(self, node: str, call: Call[Any]) -> httpx.Response:
-        """Returns the answer of that node or of one that it redirects to. It tries twice where the
-        credentials are renewable.
+        """Returns the answer of that node or of one that it redirects to.
+        It tries twice where the credentials are renewable.
         """
         shown = await self._identity.show_async()
         response = await self._followed(node, call, shown)
@@ -332,8 +332,8 @@ def _is_unsent(error: Exception, node: str) -> bool:
 
 
 def _failure(error: Exception, node: str) -> AdminError:
-    """Returns the error for a request without an answer. A node may have sent that request on to
-    one that is gone.
+    """Returns the error for a request without an answer.
+    A node may have sent that request on to one that is gone.
     """
     asked = _asked(error, node)
     if asked != node:

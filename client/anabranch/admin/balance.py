@@ -48,8 +48,8 @@ class ExchangeStats(Answer, frozen=True):
 
 
 class UnloadStats(Answer, frozen=True):
-    """A bundle that would be moved. `deviation` is that of the loads before the move, `predicted`
-    after it.
+    """A bundle that would be moved.
+    `deviation` is that of the loads before the move, `predicted` after it.
     """
 
     bundle: str
@@ -122,8 +122,8 @@ _HISTORY: Final = msgspec.json.Decoder(BalanceHistoryStats).decode
 
 
 class BalanceQuestions(Resource[TransportT]):
-    """Questions to the load balancer. The leader answers for the outlook, any node for
-    the history.
+    """Questions to the load balancer.
+    The leader answers for the outlook, any node for the history.
     """
 
     @RestMethod

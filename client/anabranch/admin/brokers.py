@@ -120,8 +120,8 @@ class Brokers(Resource[TransportT]):
 
     @RestMethod
     def get_active_brokers(self, cluster: str = "") -> Call[list[str]]:
-        """Returns the ids (host:port) of the brokers that serve now. A node refuses a `cluster`
-        that is not its own.
+        """Returns the ids (host:port) of the brokers that serve now.
+        A node refuses a `cluster` that is not its own.
         """
         return Call("GET", _brokers(*filter(None, (cluster,))), NAMES)
 
@@ -178,8 +178,8 @@ class Brokers(Resource[TransportT]):
 
     @RestMethod
     def update_dynamic_configuration(self, name: str, value: str) -> Call[None]:
-        """Overrides a setting for all nodes. Raises PreconditionError for a value that cannot be
-        used.
+        """Overrides a setting for all nodes.
+        Raises PreconditionError for a value that cannot be used.
         """
         return Call("POST", _brokers("configuration", _setting(name), value), nothing)
 

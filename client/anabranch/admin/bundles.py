@@ -63,8 +63,8 @@ class Bundles(Resource[TransportT]):
     def get_topic_hash_positions(
         self, namespace: str, bundle: str, topics: Sequence[str]
     ) -> Call[TopicHashPositions]:
-        """Returns the ring positions of those topics that fall into the bundle. A broker must own
-        it.
+        """Returns the ring positions of those topics that fall into the bundle.
+        A broker must own it.
         """
         query: dict[str, str | list[str]] = {"topics": list(topics)}
         return Call("GET", home(namespace, bundle, "topicHashPositions"), _HASHES, query)

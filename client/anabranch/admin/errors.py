@@ -12,8 +12,8 @@ class AdminError(AnabranchError):
 
 
 class RefusedError(AdminError):
-    """A node refused, and did nothing. `reason` is the node's sentence, with the remedy; `status`
-    is the HTTP status.
+    """A node refused, and did nothing.
+    `reason` is the node's sentence, with the remedy; `status` is the HTTP status.
     """
 
     def __init__(self, status: int, reason: str) -> None:
@@ -73,8 +73,8 @@ class CredentialsError(AdminError):
 
 
 class ForkedError(AdminError):
-    """The object belongs to another process, from which this one was forked. Make a new
-    one here.
+    """The object belongs to another process, from which this one was forked.
+    Make a new one here.
     """
 
 

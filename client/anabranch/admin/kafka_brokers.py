@@ -36,8 +36,8 @@ class KafkaPlane(Resource[TransportT]):
 
     @RestMethod
     def drain_kafka_broker(self, broker_id: int) -> Call[None]:
-        """Keeps new segments off this broker of Kafka. Active ones leave it, one after
-        the other.
+        """Keeps new segments off this broker of Kafka.
+        Active ones leave it, one after the other.
         """
         return Call("PUT", _kafka("brokers", broker_id, "drain"), nothing)
 

@@ -78,8 +78,8 @@ class Namespaces(Resource[TransportT]):
 
     @RestMethod
     def create_namespace(self, namespace: str, num_bundles: int | None = None) -> Call[None]:
-        """Creates a namespace with `num_bundles` bundles of equal size. None takes the number from
-        the nodes' settings.
+        """Creates a namespace with `num_bundles` bundles of equal size.
+        None takes the number from the nodes' settings.
         """
         body: dict[str, Any] = (
             {} if num_bundles is None else {"bundles": {"numBundles": num_bundles}}
@@ -88,8 +88,8 @@ class Namespaces(Resource[TransportT]):
 
     @RestMethod
     def delete_namespace(self, namespace: str) -> Call[None]:
-        """Unloads a namespace's bundles and deletes it. A node refuses while it has scalable
-        topics.
+        """Unloads a namespace's bundles and deletes it.
+        A node refuses while it has scalable topics.
         """
         return Call("DELETE", home(namespace), nothing)
 
@@ -131,8 +131,8 @@ class Namespaces(Resource[TransportT]):
     def grant_permission_on_namespace(
         self, namespace: str, role: str, actions: Sequence[str]
     ) -> Call[None]:
-        """Grants a role these actions on all topics of a namespace. It replaces the role's former
-        grant there.
+        """Grants a role these actions on all topics of a namespace.
+        It replaces the role's former grant there.
         """
         return Call("POST", home(namespace, "permissions", role), nothing, body=list(actions))
 

@@ -26,8 +26,8 @@ class FailoverPolicy(Answer, frozen=True, rename=None):
 
 
 class IsolationData(Answer, frozen=True, rename=None):
-    """The brokers that the bundles of some namespaces belong to. All fields are patterns of whole
-    names.
+    """The brokers that the bundles of some namespaces belong to.
+    All fields are patterns of whole names.
     """
 
     namespaces: list[str]
@@ -67,8 +67,8 @@ def _domains(cluster: str, *more: str) -> str:
 
 
 class Placements(Resource[TransportT]):
-    """Operations on isolation policies and failure domains. `tenants.get_clusters` returns the
-    cluster's name.
+    """Operations on isolation policies and failure domains.
+    `tenants.get_clusters` returns the cluster's name.
     """
 
     @RestMethod

@@ -70,8 +70,8 @@ class ScalableTopics(Resource[TransportT]):
     def create_scalable_topic(
         self, topic: str, num_segments: int = 1, properties: Mapping[str, str] | None = None
     ) -> Call[None]:
-        """Creates a topic with `num_segments` equal parts of the ring. It returns when the topic is
-        ready.
+        """Creates a topic with `num_segments` equal parts of the ring.
+        It returns when the topic is ready.
         """
         query = {"numInitialSegments": str(num_segments)}
         body = dict(properties) if properties else None
@@ -111,8 +111,8 @@ class ScalableTopics(Resource[TransportT]):
 
     @RestMethod
     def restore_segment(self, topic: str, segment_id: int) -> Call[None]:
-        """Lets the topic go on without a segment whose Kafka topic is gone. The messages in that
-        segment are lost.
+        """Lets the topic go on without a segment whose Kafka topic is gone.
+        The messages in that segment are lost.
         """
         return Call("POST", _topic(topic, "segments", segment_id, "restore"), nothing)
 
@@ -126,15 +126,15 @@ class ScalableTopics(Resource[TransportT]):
 
     @RestMethod
     def split_segment(self, topic: str, segment_id: int) -> Call[None]:
-        """Divides an active segment at its midpoint. It returns when the children have
-        taken over.
+        """Divides an active segment at its midpoint.
+        It returns when the children have taken over.
         """
         return Call("POST", _topic(topic, "split", segment_id), nothing)
 
     @RestMethod
     def merge_segments(self, topic: str, segment_id1: int, segment_id2: int) -> Call[None]:
-        """Merges two active neighbours into one segment. It returns when that one has
-        taken over.
+        """Merges two active neighbours into one segment.
+        It returns when that one has taken over.
         """
         return Call("POST", _topic(topic, "merge", segment_id1, segment_id2), nothing)
 
@@ -229,15 +229,15 @@ class ScalableTopics(Resource[TransportT]):
 
     @RestMethod
     def seek_subscription(self, topic: str, subscription: str, to: Place) -> Call[None]:
-        """Moves a subscription to the messages of the time `to` or later. Its consumers subscribe
-        again.
+        """Moves a subscription to the messages of the time `to` or later.
+        Its consumers subscribe again.
         """
         return Call("POST", _subscription(topic, subscription, "seek"), nothing, _place(to))
 
     @RestMethod
     def skip_all(self, topic: str, subscription: str) -> Call[None]:
-        """Moves a subscription behind all messages that are in the topic now. Its consumers
-        subscribe again.
+        """Moves a subscription behind all messages that are in the topic now.
+        Its consumers subscribe again.
         """
         return Call("POST", _subscription(topic, subscription, "skip-all"), nothing)
 

@@ -58,8 +58,8 @@ class Tenants(Resource[TransportT]):
 
     @RestMethod
     def get_cluster(self, cluster: str) -> Call[ClusterData]:
-        """Returns the addresses of that cluster. Raises NotFoundError for any but the
-        node's own.
+        """Returns the addresses of that cluster.
+        Raises NotFoundError for any but the node's own.
         """
         return Call("GET", path("admin", "v2", "clusters", cluster), _CLUSTER)
 

@@ -39,8 +39,8 @@ class Closing(ABC):
         self._home = Home(self, what, HOME_ERRORS, asyncio._get_running_loop())
 
     async def _close_elsewhere(self) -> None:
-        """Ends it from another loop: on its own loop if that still exists. It returns within
-        seconds in any case.
+        """Ends it from another loop: on its own loop if that still exists.
+        It returns within seconds in any case.
         """
         loop = self._home.loop
         try:
@@ -74,8 +74,8 @@ class Receiving(Closing, Generic[MessageT]):
 
     @abstractmethod
     async def receive(self, timeout_s: float | None = None) -> MessageT:
-        """Returns the next message. Raises DeadlineError after `timeout_s` seconds, or
-        ClosedError.
+        """Returns the next message.
+        Raises DeadlineError after `timeout_s` seconds, or ClosedError.
         """
 
     def __aiter__(self) -> Self:
@@ -89,8 +89,8 @@ class Receiving(Closing, Generic[MessageT]):
 
 
 class Tasks:
-    """The tasks of one owner, on one event loop. It passes an error that ends a task to
-    `on_failure`.
+    """The tasks of one owner, on one event loop.
+    It passes an error that ends a task to `on_failure`.
     """
 
     def __init__(self, on_failure: Callable[[BaseException], None]) -> None:

@@ -340,7 +340,7 @@ class Client(Closing):
         """Closes all that it made. A producer first delivers its messages, until their deadline at
         most.
 
-        It raises the first error of that, and logs the others. A cancelled `close` abandons the
+        It raises the first error, and logs the others. A cancelled `close` abandons the
         rest. On another event loop than its own it acts as `abandon`, and takes 5 s at most.
         """
         if self._home.is_elsewhere:

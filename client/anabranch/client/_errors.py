@@ -56,8 +56,8 @@ class ClosedError(ClientError):
 
 
 class ForkedError(ClientError):
-    """The object belongs to another process, from which this one was forked. Make a new
-    one here.
+    """The object belongs to another process, from which this one was forked.
+    Make a new one here.
     """
 
 
@@ -82,8 +82,8 @@ class SerializationError(ClientError, ValueError):
 
 
 class EncryptionError(SerializationError):
-    """A producer's `encrypt` failed, or did not return bytes. Nothing was sent, and the cause is
-    attached.
+    """A producer's `encrypt` failed, or did not return bytes.
+    Nothing was sent, and the cause is attached.
     """
 
 
@@ -126,8 +126,8 @@ class BucketLostError(ClientError):
 
 
 class SessionLapsedError(ClientError):
-    """No controller answered for a session. Messages that were not committed are
-    delivered again.
+    """No controller answered for a session.
+    Messages that were not committed are delivered again.
     """
 
 
@@ -136,8 +136,8 @@ class KafkaReadError(ClientError):
 
 
 class PositionGoneError(ClientError):
-    """Kafka no longer has, or does not have yet, a checkpoint's position in the bucket. The message
-    has Kafka's range.
+    """Kafka no longer has, or does not have yet, a checkpoint's position in the bucket.
+    The message has Kafka's range.
     """
 
 

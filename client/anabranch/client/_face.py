@@ -24,8 +24,8 @@ _STOP_S_MAX: Final = 10.0
 
 
 class LoopThread:
-    """Runs functions on its loop for other threads. Its thread is a daemon, so it ends with the
-    process at the latest.
+    """Runs functions on its loop for other threads.
+    Its thread is a daemon, so it ends with the process at the latest.
     """
 
     def __init__(self, what: str) -> None:
@@ -41,8 +41,8 @@ class LoopThread:
             runner.get_loop().run_forever()  # at its end the runner cancels what is left
 
     def call(self, function: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-        """Calls the function on the loop's thread and returns the result. Raises the errors of
-        `wait`.
+        """Calls the function on the loop's thread and returns the result.
+        Raises the errors of `wait`.
         """
 
         async def on_loop() -> T:
@@ -103,8 +103,8 @@ class LoopThread:
 
 
 class Face(Generic[PartT_co]):
-    """One of the SDK's objects, with methods that wait. It closes the object when used as a context
-    manager.
+    """One of the SDK's objects, with methods that wait.
+    It closes the object when used as a context manager.
     """
 
     def __init__(self, part: PartT_co, thread: LoopThread) -> None:

@@ -60,8 +60,8 @@ def _check_whole(name: str, given: Any, least: int, most: int) -> None:
 
 
 def start_milliseconds(name: str, given: Any) -> int:
-    """Returns a `Start` in the protocol's form: milliseconds since 1970, EARLIEST or LATEST. Raises
-    InvalidInputError.
+    """Returns a `Start` in the protocol's form: milliseconds since 1970, EARLIEST or LATEST.
+    Raises InvalidInputError.
     """
     if given in ("earliest", "latest"):
         return EARLIEST if given == "earliest" else LATEST
@@ -101,10 +101,10 @@ class SettingsBase(msgspec.Struct, frozen=True, kw_only=True):
 class ProducerSettings(SettingsBase, frozen=True, kw_only=True):
     """The settings of a producer. Raises InvalidInputError.
 
-    `linger_ms` is the time that a batch waits for more messages. `buffer_messages_max` and
+    `linger_ms` is the milliseconds that a batch waits for more messages. `buffer_messages_max` and
     `buffer_bytes_max` bound the messages that are under way or held, by number and by bytes of
     values. `delivery_timeout_s` is the time from the sending of a message until it is given up.
-    Time in which Kafka throttles the client by a quota does not count, up to four times as much.
+    Time in which Kafka throttles the client by a quota does not count, up to four times that.
 
     Serializers are those of confluent-kafka, or any callable of (object, SerializationContext).
     `encrypt` takes a serialized value and returns the bytes to store in its place. Each message is

@@ -118,8 +118,8 @@ class Producer(Face[producer.Producer]):
     stats = calls(producer.Producer.stats)
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Flushes and ends the producer. It gives up messages that are not delivered within
-        `timeout_s` seconds.
+        """Flushes and ends the producer.
+        It gives up messages that are not delivered within `timeout_s` seconds.
         """
         if not self._thread.is_over:
             self._thread.wait(self._part.close, timeout_s)
@@ -164,8 +164,8 @@ class TopicListWatch(Face[list_watch.TopicListWatch]):
 
 
 class _Consumer(Face[ConsumerT], Generic[ConsumerT, MessageT]):
-    """The common part of all kinds of consumers. It is an iterator of messages, which ends at
-    `close`.
+    """The common part of all kinds of consumers.
+    It is an iterator of messages, which ends at `close`.
     """
 
     @property
@@ -182,8 +182,8 @@ class _Consumer(Face[ConsumerT], Generic[ConsumerT, MessageT]):
         return self._part.is_closed
 
     def close(self, *, keep_share: bool = False) -> None:
-        """Closes the consumer as the asynchronous one does. It does nothing once the client is
-        closed.
+        """Closes the consumer as the asynchronous one does.
+        It does nothing once the client is closed.
         """
         if not self._thread.is_over:
             self._thread.wait(self._part.close, keep_share=keep_share)

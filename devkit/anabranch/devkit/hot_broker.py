@@ -71,8 +71,8 @@ class HotBrokerError(AnabranchError):
 
 
 class SeenLoads(msgspec.Struct, frozen=True):
-    """Loads and their deviation by the log's time. `oldest_ms` is the time of the oldest
-    measurement.
+    """Loads and their deviation by the log's time.
+    `oldest_ms` is the time of the oldest measurement.
     """
 
     at_ms: int

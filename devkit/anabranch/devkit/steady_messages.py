@@ -69,8 +69,8 @@ class MessageLedger:
 
 
 class SteadyMessages:
-    """The messages of one topic, with a producer and an ordered consumer. Times are
-    `time.perf_counter`'s.
+    """The messages of one topic, with a producer and an ordered consumer.
+    Times are `time.perf_counter`'s.
     """
 
     def __init__(

@@ -65,8 +65,8 @@ def sha256_of(path: Path) -> str:
 
 
 def verify(folder: Path, artifacts: Iterable[Artifact]) -> None:
-    """Checks that every artifact is in the folder, byte for byte. Raises
-    `ChecksumMismatchError`.
+    """Checks that every artifact is in the folder, byte for byte.
+    Raises `ChecksumMismatchError`.
     """
     for artifact in artifacts:
         path = folder / artifact.file_name

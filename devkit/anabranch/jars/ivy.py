@@ -81,8 +81,8 @@ def run(
     expected: int | None = None,
     pattern: str = "[artifact]-[revision].[ext]",
 ) -> tuple[int, list[str]]:
-    """Runs Ivy once. Returns its exit status and its output. `expected` is for the
-    progress only.
+    """Runs Ivy once. Returns its exit status and its output.
+    `expected` is for the progress only.
     """
     ivy_jar = next(pyspark_jars().glob("ivy-*.jar"), None)
     if ivy_jar is None:

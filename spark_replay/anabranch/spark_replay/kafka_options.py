@@ -26,8 +26,8 @@ _SCRAM: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 
 def spark_options(bootstrap_servers: str, properties: Mapping[str, str]) -> dict[str, str]:
-    """Returns the options of Spark's Kafka source. Raises InvalidInputError for a property that it
-    cannot express.
+    """Returns the options of Spark's Kafka source.
+    Raises InvalidInputError for a property that it cannot express.
     """
     options = {"kafka.bootstrap.servers": bootstrap_servers}
     options |= {f"kafka.{name}": value for name, value in java_properties(properties).items()}
@@ -35,8 +35,8 @@ def spark_options(bootstrap_servers: str, properties: Mapping[str, str]) -> dict
 
 
 def java_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Translates librdkafka's security properties to the Java client's. Raises
-    InvalidInputError.
+    """Translates librdkafka's security properties to the Java client's.
+    Raises InvalidInputError.
     """
     given = dict(properties)
     java = {name: given.pop(name) for name in list(given) if name in _SAME}

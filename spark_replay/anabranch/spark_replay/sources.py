@@ -78,8 +78,8 @@ class KafkaSource(msgspec.Struct, frozen=True):
     names: Topics
 
     def extent(self, topic: str) -> Extent:
-        """Returns the first offset and the end of a topic's only partition. Raises
-        AnabranchError.
+        """Returns the first offset and the end of a topic's only partition.
+        Raises AnabranchError.
         """
         consumer = self.connection.consumer(isolation_level=self._isolation(topic))
         try:

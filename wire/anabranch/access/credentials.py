@@ -119,8 +119,8 @@ class Credentials(ABC):
             raise CredentialsError(f"{error}{where}") from None
 
     def _had(self) -> Any:
-        """Returns the content of the file or the result of the function. Raises
-        CredentialsError.
+        """Returns the content of the file or the result of the function.
+        Raises CredentialsError.
         """
         source = self._source
         if isinstance(source, Path):
@@ -177,8 +177,8 @@ class Token(Credentials):
 
 
 class Basic(Credentials):
-    """A user with a password: itself, the file that has it, or a function. Raises
-    InvalidInputError.
+    """A user with a password: itself, the file that has it, or a function.
+    Raises InvalidInputError.
     """
 
     method = "basic"

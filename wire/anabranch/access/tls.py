@@ -110,8 +110,8 @@ def _trusting(file: Path | str) -> ssl.SSLContext:
 
 
 def reason_of(error: ssl.SSLError, host: str) -> str:
-    """Returns the reason why TLS with that host failed, with a remedy. `error` is from a
-    hand-shake.
+    """Returns the reason why TLS with that host failed, with a remedy.
+    `error` is from a hand-shake.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
         why = error.verify_message

@@ -76,8 +76,8 @@ class ClientConnection(Connection):
         return PlacedReads(self)
 
     def room(self) -> memoryview:
-        """Returns the place for the next bytes. Those of a large command go to their
-        final place.
+        """Returns the place for the next bytes.
+        Those of a large command go to their final place.
         """
         most = max(self.piece_bytes_max, self._decoder.skipped_bytes)
         self._into = self._decoder.room or self._scratch[:most]

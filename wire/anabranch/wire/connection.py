@@ -155,8 +155,8 @@ class Connection(asyncio.Protocol):
         return self._drained.is_set()
 
     def send_frame(self, *parts: bytes | memoryview) -> None:
-        """Sends the result of `encode_frame`, in one part or several. It does nothing once the
-        connection is over.
+        """Sends the result of `encode_frame`, in one part or several.
+        It does nothing once the connection is over.
         """
         if not self.is_open or self._transport is None:
             return
@@ -202,8 +202,8 @@ class Connection(asyncio.Protocol):
         self._transport.close()
 
     def abort(self, why: str) -> None:
-        """Ends the connection at once, also one that is closing. Bytes that were not taken yet are
-        lost.
+        """Ends the connection at once, also one that is closing.
+        Bytes that were not taken yet are lost.
         """
         if self._transport is None:
             return
@@ -218,8 +218,8 @@ class Connection(asyncio.Protocol):
         raise NotImplementedError
 
     def next_command(self) -> bytes | bytearray | None:
-        """Returns the next whole command that has arrived. None means to wait for more, or for
-        `go_on`.
+        """Returns the next whole command that has arrived.
+        None means to wait for more, or for `go_on`.
         """
         return self._decoder.next_command()
 

@@ -42,8 +42,8 @@ _scratch: Final = _Scratch()
 
 
 def scratch() -> memoryview:
-    """Returns a buffer for the reads of a connection of this thread. The next read
-    overwrites it.
+    """Returns a buffer for the reads of a connection of this thread.
+    The next read overwrites it.
     """
     return _scratch.view
 

@@ -105,8 +105,8 @@ class SubscribeOrder(msgspec.Struct, frozen=True):
 
 
 class AssignmentReport(msgspec.Struct, frozen=True):
-    """The content of the next report. An empty one keeps the session. `committed` has the ends of
-    released buckets.
+    """The content of the next report. An empty one keeps the session.
+    `committed` has the ends of released buckets.
     """
 
     number: int
@@ -209,8 +209,8 @@ class Holding:
 
     @property
     def to_commit(self) -> bool:
-        """True if a commit is due. A commit after the release would undo those of other
-        consumers.
+        """True if a commit is due.
+        A commit after the release would undo those of other consumers.
         """
         return self.uncommitted or (self.commits_again and self.acknowledged is not None)
 
@@ -284,8 +284,8 @@ class Holding:
         return now - self.held_back[1]
 
     def acknowledge(self, end: int) -> bool:
-        """Notes that the application has done with everything below `end`. Returns False if the
-        bucket is lost.
+        """Notes that the application has done with everything below `end`.
+        Returns False if the bucket is lost.
         """
         if not self.is_held or self.acknowledged is None or self.delivered is None:
             return self.is_committed(end)
@@ -296,8 +296,8 @@ class Holding:
         return True
 
     def commit(self, end: int) -> bool:
-        """Notes that everything below `end` is committed. Returns False if the bucket is
-        not held.
+        """Notes that everything below `end` is committed.
+        Returns False if the bucket is not held.
         """
         if not self.is_held or self.acknowledged is None or self.committed is None:
             return False

@@ -176,16 +176,16 @@ class CheckpointConsumer(OrderedConsumer):
         return list(dict.fromkeys([*beyond, *self.take_lost()]))
 
     def _stored_up_to(self, place: SegmentBucket) -> int:
-        """Returns the end of what is surely stored. Messages below the first position were stored
-        before.
+        """Returns the end of what is surely stored.
+        Messages below the first position were stored before.
         """
         had = self._had.get(place)
         begun = None if had is None else had.committed
         return max(self._saved.get(place, 0), begun or 0)
 
     def _look(self) -> None:
-        """Notes its present and former buckets. It forgets all of a topic that was
-        created again.
+        """Notes its present and former buckets.
+        It forgets all of a topic that was created again.
         """
         assignment = self._core.assignment
         if assignment is not None and assignment.incarnation != self._incarnation:
@@ -202,8 +202,8 @@ class CheckpointConsumer(OrderedConsumer):
         self._forget_removed(layout)
 
     def _forget_removed(self, layout: TopicLayout) -> None:
-        """Drops segments that have left the layout. Ids ascend, so a newer one may be
-        yet to come.
+        """Drops segments that have left the layout.
+        Ids ascend, so a newer one may be yet to come.
         """
         if layout.incarnation != self._incarnation:
             return
@@ -212,8 +212,8 @@ class CheckpointConsumer(OrderedConsumer):
         self._had = {p: h for p, h in self._had.items() if p.segment_id not in gone}
 
     def without_removed(self, checkpoint: Checkpoint) -> Checkpoint:
-        """Returns the checkpoint without segments that have left the layout. Their consumers have
-        read them to the end.
+        """Returns the checkpoint without segments that have left the layout.
+        Their consumers have read them to the end.
         """
         layout = self._watch.layout
         if layout.incarnation != checkpoint.incarnation:
@@ -243,8 +243,8 @@ class CheckpointConsumer(OrderedConsumer):
         }
 
     async def _start_of(self, fetch: Fetch, first: int, end: int) -> int:
-        """Returns the offset to start at, within Kafka's range. Raises PositionGoneError and the
-        errors of `position_of`.
+        """Returns the offset to start at, within Kafka's range.
+        Raises PositionGoneError and the errors of `position_of`.
         """
         place = fetch.place
         if self._first is not None:
@@ -358,8 +358,8 @@ class CheckpointConsumer(OrderedConsumer):
         return min(commit_at, self._marks_at)
 
     async def _tell(self, group: Offsets, marks: dict[Partition, int]) -> None:
-        """Commits the marks to Kafka. Nothing waits for it. Marks that Kafka does not take go with
-        the next ones.
+        """Commits the marks to Kafka. Nothing waits for it.
+        Marks that Kafka does not take go with the next ones.
         """
         pause_s = self._settings.commit_interval_s
         untold = marks
@@ -383,8 +383,8 @@ class CheckpointConsumer(OrderedConsumer):
 
 
 def _removed(segment_ids: Iterable[int], layout: TopicLayout) -> set[int]:
-    """Returns the segments that have left the layout. Ids ascend, so a newer one may be yet to
-    come.
+    """Returns the segments that have left the layout.
+    Ids ascend, so a newer one may be yet to come.
     """
     newest = max(layout.segments, default=0)
     return {each for each in segment_ids if each not in layout.segments and each <= newest}

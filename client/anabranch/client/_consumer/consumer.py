@@ -158,8 +158,8 @@ class Consumer(Receiving[MessageT]):
         """Listens to the watch, from `start` to `close`."""
 
     async def _subscribe(self, timeout_s: float) -> None:
-        """Subscribes and prepares. After an error of `ConsumerSession.start` or `_prepare` it has
-        closed everything.
+        """Subscribes and prepares.
+        After an error of `ConsumerSession.start` or `_prepare` it has closed everything.
         """
         try:
             await self._session.start(timeout_s)

@@ -136,8 +136,8 @@ class DataPlane:
         self._wake.set()
 
     def take(self) -> Read | None:
-        """Returns the next read. None means that there is nothing, and that `on_read` will be
-        called.
+        """Returns the next read.
+        None means that there is nothing, and that `on_read` will be called.
         """
         with self._lock:
             if not self._reads:
@@ -268,8 +268,8 @@ class DataPlane:
             self._asked = None
 
     def _new_table(self) -> dict[Partition, int]:
-        """Returns a table for changes from now on. Batches that were handed over keep the former
-        one.
+        """Returns a table for changes from now on.
+        Batches that were handed over keep the former one.
         """
         return dict(self._numbers)
 
@@ -383,8 +383,8 @@ class DataPlane:
                     self._went_wrong(message, error)
 
     def _reached_end(self, partition: Partition, offset: int) -> None:
-        """Notes the end of a bucket. Nearly always there was nothing between the reads and this
-        offset.
+        """Notes the end of a bucket.
+        Nearly always there was nothing between the reads and this offset.
         """
         if partition in self._numbers and offset > self._position[partition]:
             self._position[partition] = offset

@@ -125,8 +125,8 @@ class GroupOffsets:
 def ranges_by(
     client: Consumer, partitions: Collection[Partition], timeout_s: float
 ) -> Answers[tuple[int, int]]:
-    """Returns the result of `GroupOffsets.ranges` for any group, through that client. Waits for the
-    answers.
+    """Returns the result of `GroupOffsets.ranges` for any group, through that client.
+    Waits for the answers.
     """
 
     def listed(which: int) -> Answers[int]:

@@ -103,8 +103,8 @@ class Message:
 
     @property
     def event_time_ms(self) -> int | None:
-        """The producer's event time, or the time of sending: milliseconds since 1970, UTC. None if
-        Kafka has none.
+        """The producer's event time, or the time of sending: milliseconds since 1970, UTC.
+        None if Kafka has none.
         """
         kind, time_ms = self._raw.timestamp()
         return None if kind == TIMESTAMP_NOT_AVAILABLE else int(time_ms)

@@ -218,8 +218,8 @@ class Reading:
         self._former.append(closing)
 
     async def _begin(self, plane: Plane, fetches: list[Fetch]) -> None:
-        """Finds the offsets and starts the fetches. A segment that Kafka lacks does not hold up the
-        others.
+        """Finds the offsets and starts the fetches.
+        A segment that Kafka lacks does not hold up the others.
         """
         pause_s = _RETRY_S
         while fetches := [f for f in fetches if f.number in self._core.fetches]:

@@ -42,8 +42,8 @@ class Read(msgspec.Struct, frozen=True):
 
 
 def size_of(messages: list[Message], turn: int) -> int:
-    """Returns the bytes of their values. In a large batch a sample stands for all, another one each
-    turn.
+    """Returns the bytes of their values.
+    In a large batch a sample stands for all, another one each turn.
     """
     step = -(-len(messages) // _WEIGHED)
     return sum(map(len, _some(messages, turn, step))) * step
@@ -122,16 +122,16 @@ class ReadTrouble:
 
     @property
     def last(self) -> str:
-        """Returns Kafka's last refusal and missing topics, for the end of a message. It is "" if
-        all is well.
+        """Returns Kafka's last refusal and missing topics, for the end of a message.
+        It is "" if all is well.
         """
         said = f"; Kafka said last: {self._said}" if self._said else ""
         missing = ", ".join(sorted(self._missing))
         return f"{said}; Kafka has no topic {missing}, a segment of this one" if missing else said
 
     def missed(self, kafka_topic: str) -> None:
-        """Notes that Kafka does not know a segment's topic. This does not hold up other
-        segments.
+        """Notes that Kafka does not know a segment's topic.
+        This does not hold up other segments.
         """
         now = self._clock()
         since = self._missing.setdefault(kafka_topic, now)
@@ -165,8 +165,8 @@ class ReadTrouble:
             )
 
     def heard(self, error: KafkaError) -> None:
-        """Notes an error that a consumer passed to `error_cb`. All pass but those of a client that
-        is locked out.
+        """Notes an error that a consumer passed to `error_cb`.
+        All pass but those of a client that is locked out.
         """
         why = locked_out(error)
         if why:

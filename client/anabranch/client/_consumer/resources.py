@@ -70,8 +70,8 @@ class ConsumerResources:
         skips_gone: bool,
         partitions: int,
     ) -> Plane:
-        """Returns a reader, which has `partitions` partitions at first. The other arguments are
-        those of `DataPlane`.
+        """Returns a reader, which has `partitions` partitions at first.
+        The other arguments are those of `DataPlane`.
         """
         del partitions
         return DataPlane(kafka, settings, on_read, trouble, skips_gone=skips_gone)

@@ -84,9 +84,7 @@ class OrderedConsumer(Consumer[Message]):
         return self
 
     async def receive(self, timeout_s: float | None = None) -> Message:
-        """Returns the next message. Raises DeadlineError, ClosedError, or the consumer's
-        failure.
-        """
+        """Returns the next message. Raises DeadlineError, ClosedError, or its own failure."""
         while True:
             if self._given % _TURN == 0:
                 await asyncio.sleep(0)
@@ -362,7 +360,7 @@ class StreamConsumer(OrderedConsumer):
     def acknowledge_all(self) -> None:
         """Notes that all received messages have been processed.
 
-        Raises BucketLostError, once, if a bucket was taken away before. The rest counts.
+        Raises BucketLostError, once, if a bucket was lost before. The rest is acknowledged.
         """
         self._home.check()
         raise_lost(self.note_all_acknowledged())

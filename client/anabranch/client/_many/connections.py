@@ -50,8 +50,8 @@ class _Shared:
 
 
 class Line:
-    """The part of a connection for one watch or session. It has the part of `ClientConnection` that
-    these need.
+    """The part of a connection for one watch or session.
+    It has the part of `ClientConnection` that these need.
     """
 
     def __init__(self, shared: _Shared, connection: NodeConnection, on_push: Push) -> None:
@@ -81,8 +81,8 @@ class Line:
             self._connection.send(message)
 
     async def request(self, message: Message, timeout_s: float) -> BaseCommand:
-        """Sends a request in its turn and returns the answer. `timeout_s` counts from
-        the sending.
+        """Sends a request in its turn and returns the answer.
+        `timeout_s` counts from the sending.
         """
         self._route(message)
         async with self._shared.turn:

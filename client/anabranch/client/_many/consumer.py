@@ -150,8 +150,8 @@ class TopicsConsumer(Receiving[MessageT], Generic[ConsumerT, MessageT, SettingsT
         return self._is_closing and (self._closing is None or self._closing.done())
 
     async def close(self, *, keep_share: bool = False) -> None:
-        """Leaves all subscriptions, as each kind of consumer describes. `Consumer.close` describes
-        `keep_share`.
+        """Leaves all subscriptions, as each kind of consumer describes.
+        `Consumer.close` describes `keep_share`.
         """
         if self._home.is_elsewhere:
             await self._close_elsewhere()

@@ -45,8 +45,8 @@ class _Kept(msgspec.Struct, eq=False):
 
 
 class SessionKeeper:
-    """The keeper of one consumer over many topics. It is used on one event loop, from the first
-    `kept` until `close`.
+    """The keeper of one consumer over many topics.
+    It is used on one event loop, from the first `kept` until `close`.
     """
 
     def __init__(self, now: Callable[[], float] = clock.now) -> None:

@@ -96,8 +96,8 @@ class _Admin:
 
 
 class _Question(msgspec.Struct, eq=False):
-    """A question for the committed offsets of one group. The answer None means that Kafka does not
-    tell them so.
+    """A question for the committed offsets of one group.
+    The answer None means that Kafka does not tell them so.
     """
 
     group: str
@@ -201,8 +201,8 @@ class OffsetsClient:
         self._threads = ThreadPoolExecutor(_CONSUMERS_MAX, "anabranch-offsets")
 
     def of_group(self, kafka: Mapping[str, Any], session_s: float, mark: str) -> SharedOffsets:
-        """Returns the offsets of the group in `kafka`. The other properties are the same for all
-        topics.
+        """Returns the offsets of the group in `kafka`.
+        The other properties are the same for all topics.
         """
         self._kafka = {name: value for name, value in kafka.items() if name != "group.id"}
         if self._together is None:
@@ -246,8 +246,8 @@ class OffsetsClient:
     async def ranges(
         self, partitions: list[Partition], kafka: Mapping[str, Any]
     ) -> Answers[tuple[int, int]]:
-        """Returns the result of `GroupOffsets.ranges`. `kafka` has the properties of any of the
-        groups.
+        """Returns the result of `GroupOffsets.ranges`.
+        `kafka` has the properties of any of the groups.
         """
         if self._asking is None:
             self._asking = Consumer({**CONSUMER, **kafka}, logger=LIBRDKAFKA_LOG)

@@ -40,8 +40,8 @@ class OrderedTopicsConsumer(TopicsConsumer[OrderedT, Message, ConsumerSettings])
         self._given: dict[str, None] = {}  # topics with messages that were given out
 
     async def receive(self, timeout_s: float | None = None) -> Message:
-        """Returns the next message. Raises DeadlineError after `timeout_s` seconds, or
-        ClosedError.
+        """Returns the next message.
+        Raises DeadlineError after `timeout_s` seconds, or ClosedError.
         """
         self._received += 1
         if self._received % _TURN == 0:
@@ -51,8 +51,8 @@ class OrderedTopicsConsumer(TopicsConsumer[OrderedT, Message, ConsumerSettings])
     async def receive_many(
         self, messages_max: int = _MESSAGES_MAX, timeout_s: float | None = None
     ) -> Batch:
-        """Returns the messages that are there, of any topics, from one to `messages_max`. Raises
-        the errors of `receive`.
+        """Returns the messages that are there, of any topics, from one to `messages_max`.
+        Raises the errors of `receive`.
         """
         if messages_max < 1:
             raise InvalidInputError(f"messages_max must be at least 1: {messages_max}")

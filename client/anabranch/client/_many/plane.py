@@ -98,8 +98,8 @@ class Lane:
                 self.plane.by_topic.pop(partition[0], None)
 
     def take(self) -> Read | None:
-        """Returns the next read. None means that there is nothing, and that `on_read` will be
-        called.
+        """Returns the next read.
+        None means that there is nothing, and that `on_read` will be called.
         """
         return self.plane.take_of(self)
 
@@ -161,8 +161,8 @@ class SharedPlane(DataPlane):
         self.owners.pop(number, None)
 
     def take_of(self, lane: Lane) -> Read | None:
-        """Returns the next read of a lane. None means that there is nothing, and that the lane will
-        be told.
+        """Returns the next read of a lane.
+        None means that there is nothing, and that the lane will be told.
         """
         with self._lock:
             if not lane.reads:

@@ -40,20 +40,20 @@ class QueueTopicsConsumer(TopicsConsumer[QueueConsumer, QueueMessage, QueueSetti
         self._wanted = 0  # calls that wait
 
     async def receive(self, timeout_s: float | None = None) -> QueueMessage:
-        """Returns the next message. Raises DeadlineError after `timeout_s` seconds, or
-        ClosedError.
+        """Returns the next message.
+        Raises DeadlineError after `timeout_s` seconds, or ClosedError.
         """
         return (await self._next(1, timeout_s))[0]
 
     async def receive_many(self, timeout_s: float | None = None) -> QueueBatch:
-        """Returns the rest of the delivery of the topic whose turn it is. Raises the errors of
-        `receive`.
+        """Returns the rest of the delivery of the topic whose turn it is.
+        Raises the errors of `receive`.
         """
         return await self._next(self._settings.messages_max, timeout_s)
 
     def acknowledge(self, message: QueueMessage) -> bool:
-        """Notes that the message has been processed. Returns False if it is too late, and the
-        message is delivered again.
+        """Notes that the message has been processed.
+        Returns False if it is too late, and the message is delivered again.
         """
         self._home.check()
         kept = message.delivery.acknowledge(message.index, ACCEPT)
@@ -61,8 +61,8 @@ class QueueTopicsConsumer(TopicsConsumer[QueueConsumer, QueueMessage, QueueSetti
         return kept
 
     def acknowledge_all(self) -> bool:
-        """Notes that every received and unsettled message has been processed. Returns False if that
-        is too late for one.
+        """Notes that every received and unsettled message has been processed.
+        Returns False if that is too late for one.
         """
         self._home.check()
         given, self._given = self._given, {}

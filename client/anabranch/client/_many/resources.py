@@ -47,8 +47,8 @@ class ManyTopicsParts:
 
 
 class SharedResources(ConsumerResources):
-    """One topic's view of the shared parts. `is_late` is True if the topic was not there
-    at first.
+    """One topic's view of the shared parts.
+    `is_late` is True if the topic was not there at first.
     """
 
     keep_alives = OWN_KEEP_ALIVES

@@ -26,8 +26,8 @@ class TopicTurns:
         self._ready.setdefault(topic, self._quantum)
 
     def next(self) -> tuple[str, int]:
-        """Returns the topic whose turn it is, and the messages that it may give. There
-        must be one.
+        """Returns the topic whose turn it is, and the messages that it may give.
+        There must be one.
         """
         return next(iter(self._ready.items()))
 

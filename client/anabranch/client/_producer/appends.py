@@ -48,8 +48,8 @@ class Told(Protocol):
 
 
 class Appends:
-    """The batches of one sender. `linger_s` is the time in seconds that a batch waits for more
-    messages.
+    """The batches of one sender.
+    `linger_s` is the time in seconds that a batch waits for more messages.
     """
 
     def __init__(

@@ -221,8 +221,8 @@ class Dispatcher:
         self._finish()
 
     async def _ask(self, writer: PartitionWriter) -> bool:
-        """Returns True if Kafka holds the messages in doubt. Raises DeadlineError,
-        UnknownOutcomeError.
+        """Returns True if Kafka holds the messages in doubt.
+        Raises DeadlineError, UnknownOutcomeError.
         """
         end = settlement.sealed_end(writer, self.router.layout)
         topic, bucket = writer.segment.kafka_topic, writer.bucket
@@ -310,8 +310,8 @@ class Dispatcher:
 
 
 def _limits(layout: TopicLayout, settings: ProducerSettings) -> BatchLimits:
-    """Returns the limits of a batch. Kafka would refuse one beyond the topic's limit as if the
-    segment were sealed.
+    """Returns the limits of a batch.
+    Kafka would refuse one beyond the topic's limit as if the segment were sealed.
     """
     most = min(layout.max_message_bytes or _BATCH_BYTES_MAX, _BATCH_BYTES_MAX)
     # Each encrypted message is a batch by itself (`messages`).

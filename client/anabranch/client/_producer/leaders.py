@@ -62,8 +62,8 @@ class Leaders:
         self._asking: asyncio.Task[None] | None = None
 
     def of(self, topic: str, partition: int) -> Led | None:
-        """Returns the leader of a partition. None means that Kafka has not told yet, and is being
-        asked.
+        """Returns the leader of a partition.
+        None means that Kafka has not told yet, and is being asked.
         """
         found = self._led.get(topic, {}).get(partition)
         if found is None and topic not in self.refused:

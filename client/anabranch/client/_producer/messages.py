@@ -259,8 +259,8 @@ def _stamped(
 
 
 class Callbacks:
-    """The callbacks for messages to `topic`, a URL. `tell` calls them, outside of a poll, in which
-    nothing may be sent.
+    """The callbacks for messages to `topic`, a URL.
+    `tell` calls them, outside of a poll, in which nothing may be sent.
     """
 
     def __init__(self, topic: str, now: Callable[[], float] = clock.now) -> None:

@@ -148,16 +148,16 @@ class PartitionWriter:
         return batch
 
     def unanswered(self, in_doubt: bool) -> None:
-        """Notes that the batch must be tried again. `in_doubt` is True if Kafka may have
-        stored it.
+        """Notes that the batch must be tried again.
+        `in_doubt` is True if Kafka may have stored it.
         """
         self.on_its_way = False
         if self.trying is not None:
             self.trying.in_doubt |= in_doubt
 
     def estranged(self) -> None:
-        """Notes that Kafka has forgotten the producer id. The tried batch becomes a new one under
-        the next id.
+        """Notes that Kafka has forgotten the producer id.
+        The tried batch becomes a new one under the next id.
         """
         batch, self.trying, self.on_its_way = self.trying, None, False
         self.forget_id()
@@ -260,8 +260,8 @@ class PartitionWriter:
         return Step.RESOLVE if part.info.end_offsets else Step.NOTHING
 
     def resolved(self, is_stored: bool) -> list[PendingMessage]:
-        """Notes that the sealed segment has the refused messages, or none. Returns those that it
-        has.
+        """Notes that the sealed segment has the refused messages, or none.
+        Returns those that it has.
         """
         there = self.refused if is_stored else []
         if is_stored:

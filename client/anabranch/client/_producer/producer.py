@@ -46,8 +46,8 @@ _logger = get_logger(__name__)
 
 
 class Producer(Closing):
-    """Sends messages to a scalable topic. `Client.create_producer` makes it, and it is used on the
-    client's event loop. The client closes it, or the end of its own `async with` block.
+    """Sends messages to a scalable topic, each key in order. `Client.create_producer` makes it, and
+    it is used on the client's event loop. The client closes it, or its own `async with` block does.
 
     A message's key decides its segment and bucket. Messages without a key go round. Keys and values
     are bytes (or bytearray, memoryview) or str, unless serializers are set. `event_time_ms`
@@ -192,8 +192,8 @@ class Producer(Closing):
         return count
 
     def _send_chunk(self, chunk: list[tuple[Any, Any]]) -> int:
-        """Sends until the buffer is full of bytes. Returns the number of messages, which is at
-        least one.
+        """Sends until the buffer is full of bytes.
+        Returns the number of messages, which is at least one.
         """
         is_raw, known = self._raw, self._dispatcher.router.known
         route = self._routes.get if is_raw else _no_route

@@ -72,8 +72,8 @@ class Router(Generic[WriterT]):
             self.leaving.sort(key=_age)
 
     def reopen(self, writer: WriterT) -> list[PendingMessage]:
-        """Lets a writer go on that closed for no reason. Returns its held messages, to be sent
-        again.
+        """Lets a writer go on that closed for no reason.
+        Returns its held messages, to be sent again.
         """
         writer.open = True
         self.leaving.remove(writer)
@@ -90,8 +90,8 @@ class Router(Generic[WriterT]):
         return self._emptied(writer)
 
     def known(self, key: bytes) -> WriterT | None:
-        """Returns the writer that takes a message now, if that is easily found. None means: ask
-        `route`.
+        """Returns the writer that takes a message now, if that is easily found.
+        None means: ask `route`.
         """
         if not self._table and not self._lay_table():
             return None
@@ -174,8 +174,8 @@ class Router(Generic[WriterT]):
         return writer
 
     def _next_in_rotation(self) -> WriterT:
-        """Returns the next writer for messages without a key. They go round over all segments, and
-        over the buckets of each.
+        """Returns the next writer for messages without a key.
+        They go round over all segments, and over the buckets of each.
         """
         for _ in range(2):
             for _ in range(len(self._rotation)):
@@ -190,8 +190,8 @@ class Router(Generic[WriterT]):
         return taking[-1]
 
     def _targets(self) -> list[WriterT]:
-        """Returns the buckets that may take a message. Those of a child are among them once its
-        parents take none.
+        """Returns the buckets that may take a message.
+        Those of a child are among them once its parents take none.
         """
         layout = self.layout
         places = [

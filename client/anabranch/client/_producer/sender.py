@@ -149,8 +149,8 @@ class Sender(Generic[WriterT]):
         self._effects.failed(message, error)
 
     def refused(self, writer: WriterT, now: float) -> None:
-        """Notes that Kafka refused the batch as a sealed partition does. The writer begins to
-        leave.
+        """Notes that Kafka refused the batch as a sealed partition does.
+        The writer begins to leave.
         """
         writer.unanswered(in_doubt=False)
         self._reclaim(writer)
@@ -250,8 +250,8 @@ class Sender(Generic[WriterT]):
             self._fail_all(writer.fail_refused(), error)
 
     def give_up(self, writer: WriterT, why: str, error: ClientError) -> None:
-        """Gives up all that the writer has under way, with `error`. Messages in doubt get an error
-        of their own.
+        """Gives up all that the writer has under way, with `error`.
+        Messages in doubt get an error of their own.
         """
         if writer.trying is not None:
             self._fail_tried(writer, why, error)

@@ -17,8 +17,8 @@ _SPANS_MAX: Final = 100
 
 
 class Throttled:
-    """The throttling of one producer, since a quota covers all its clients of Kafka. Times are of
-    one clock.
+    """The throttling of one producer, since a quota covers all its clients of Kafka.
+    Times are of one clock.
     """
 
     def __init__(self) -> None:

@@ -77,8 +77,8 @@ class QueueConsumer(Consumer[QueueMessage]):
         )
 
     async def start(self) -> Self:
-        """Subscribes. Raises the errors of `ConsumerSession.start` and `ShareGroup`, and
-        InvalidInputError.
+        """Subscribes.
+        Raises the errors of `ConsumerSession.start` and `ShareGroup`, and InvalidInputError.
         """
         await self._subscribe(self._settings.subscribe_timeout_s)
         self._watch.listeners.append(self._layout_changed)
@@ -102,8 +102,8 @@ class QueueConsumer(Consumer[QueueMessage]):
         return self._wrapped(self._sources, delivery, self._order[self._given - 1])
 
     async def receive_many(self, timeout_s: float | None = None) -> QueueBatch:
-        """Returns the rest of the present delivery, at least one message. Raises the errors of
-        `receive`.
+        """Returns the rest of the present delivery, at least one message.
+        Raises the errors of `receive`.
         """
         delivery = await self._next(timeout_s)
         first, self._given = self._given, len(self._order)
@@ -112,8 +112,8 @@ class QueueConsumer(Consumer[QueueMessage]):
         return QueueBatch(delivery, self._order[first:], wrapped, plain)
 
     def acknowledge(self, message: QueueMessage) -> bool:
-        """Notes that the message has been processed. Returns False if it is too late, and the
-        message is delivered again.
+        """Notes that the message has been processed.
+        Returns False if it is too late, and the message is delivered again.
         """
         self._home.check()
         return message.delivery.acknowledge(message.index, ACCEPT)
@@ -278,8 +278,8 @@ class QueueConsumer(Consumer[QueueMessage]):
             self._order = [index for index in self._order if counts[index] <= limit]
 
     def _within_ends(self, delivery: Delivery) -> Sequence[int]:
-        """Returns the indices of messages to give out. It rejects those behind a segment's logged
-        end.
+        """Returns the indices of messages to give out.
+        It rejects those behind a segment's logged end.
         """
         every = range(len(delivery.messages))
         ends = self._queue.ends()
@@ -302,8 +302,8 @@ class QueueConsumer(Consumer[QueueMessage]):
         return [index for index in every if index not in left_out] if left_out else every
 
     def _count(self, delivery: Delivery, segments: Mapping[str, int]) -> None:
-        """Counts the messages for the load of the segments. The sizes are roughly those of the
-        delivery.
+        """Counts the messages for the load of the segments.
+        The sizes are roughly those of the delivery.
         """
         total = sum(delivery.counts.values())
         for topic, count in delivery.counts.items():

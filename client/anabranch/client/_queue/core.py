@@ -15,8 +15,8 @@ from anabranch.client._topics.layout import TopicLayout
 
 
 class QueueCore:
-    """The decisions of one consumer of a queue. Call `begin` once the duration of Kafka's lock is
-    known.
+    """The decisions of one consumer of a queue.
+    Call `begin` once the duration of Kafka's lock is known.
     """
 
     def __init__(self, session: ConsumerCore) -> None:

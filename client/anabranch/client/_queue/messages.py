@@ -78,8 +78,8 @@ class Delivery:
             return True
 
     def delay(self, index: int, due: float) -> bool:
-        """Has a message released at that time, by `time.monotonic`. Returns False as `acknowledge`
-        does.
+        """Has a message released at that time, by `time.monotonic`.
+        Returns False as `acknowledge` does.
         """
         with self._lock:
             if self._over:
@@ -90,8 +90,8 @@ class Delivery:
             return True
 
     def hold(self, index: int) -> bool:
-        """Keeps a message until `acknowledge_held`. Returns False if it is over, or held
-        already.
+        """Keeps a message until `acknowledge_held`.
+        Returns False if it is over, or held already.
         """
         with self._lock:
             if self._over or self._answers[index] == HELD:

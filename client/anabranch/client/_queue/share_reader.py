@@ -398,8 +398,8 @@ class ShareReaders:
             yield
 
     async def close(self, current: Delivery | None) -> bool:
-        """Settles and leaves with each member. Messages with a later release are
-        released at once.
+        """Settles and leaves with each member.
+        Messages with a later release are released at once.
         """
         self._is_closing = True
         return all(await asyncio.gather(*(each.close(current) for each in self._members)))

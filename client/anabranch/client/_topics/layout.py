@@ -110,8 +110,8 @@ class TopicLayout(msgspec.Struct, frozen=True, eq=False, dict=True):
         return self.incarnation, self.version
 
     def is_newer_than(self, other: TopicLayout | None) -> bool:
-        """Returns True if it says more than `other`. With an equal version only a
-        deletion is more.
+        """Returns True if it says more than `other`.
+        With an equal version only a deletion is more.
         """
         if other is None:
             return True
@@ -133,8 +133,8 @@ class TopicLayout(msgspec.Struct, frozen=True, eq=False, dict=True):
         return [part.info.start for part in self.active]
 
     def active_at(self, hash16: int) -> Segment:
-        """Returns the active segment at a position of the 16-bit ring. Raises
-        UncoveredHashError.
+        """Returns the active segment at a position of the 16-bit ring.
+        Raises UncoveredHashError.
         """
         place = bisect_right(self._starts, hash16) - 1
         if place < 0 or hash16 > self.active[place].info.end:
@@ -165,8 +165,8 @@ class TopicLayout(msgspec.Struct, frozen=True, eq=False, dict=True):
         return not part.info.is_active
 
     def is_leaving(self, segment_id: int) -> bool:
-        """Returns True if the segment is sealed or certain to be. Its buckets may still take
-        appends.
+        """Returns True if the segment is sealed or certain to be.
+        Its buckets may still take appends.
         """
         return self.is_sealed(segment_id) or (self.sealing and segment_id in self.parents_under_way)
 

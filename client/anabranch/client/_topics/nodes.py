@@ -57,8 +57,8 @@ class NodeConnection(Protocol):
 
 
 class Connect(Protocol):
-    """Makes a connection and does its handshake. Raises ConnectError, AuthenticationError,
-    CredentialsError.
+    """Makes a connection and does its handshake.
+    Raises ConnectError, AuthenticationError, CredentialsError.
     """
 
     async def __call__(

@@ -136,8 +136,8 @@ class Taken:
         self._fetches.pop(fetch, None)
 
     def took(self, ends: Mapping[int, int], messages: int, size_bytes: int) -> None:
-        """Counts a batch by the end of each fetch's part. Offsets have gaps, so they only give each
-        part's share.
+        """Counts a batch by the end of each fetch's part.
+        Offsets have gaps, so they only give each part's share.
         """
         grown: dict[int, int] = {}
         for fetch, end in ends.items():

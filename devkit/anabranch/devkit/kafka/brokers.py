@@ -74,8 +74,8 @@ class KafkaBrokers:
         return self.brokers[broker_id - 1]
 
     def start(self) -> None:
-        """Starts all at once. Raises the errors of `EmbeddedKafka.start`, and leaves none running
-        then.
+        """Starts all at once.
+        Raises the errors of `EmbeddedKafka.start`, and leaves none running then.
         """
         try:
             with ThreadPoolExecutor(len(self.brokers)) as pool:

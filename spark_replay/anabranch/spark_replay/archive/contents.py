@@ -85,8 +85,8 @@ def listed_files(folder: Folder) -> list[ListedFile]:
 
 
 def _lists(folder: Folder) -> list[str]:
-    """Returns the names of the sink's lists. A list with all those before it comes behind its
-    batch's own.
+    """Returns the names of the sink's lists.
+    A list with all those before it comes behind its batch's own.
     """
     return sorted(name for name in folder.names(METADATA_LOG) if _numbers([name]))
 

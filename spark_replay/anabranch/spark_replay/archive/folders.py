@@ -74,8 +74,8 @@ def folder_at(place: Place, spark: SparkSession) -> Folder:
 
 
 def local_folder(place: Place) -> LocalFolder | None:
-    """Returns the folder if it is one of this machine, None if not. Raises FolderError for a
-    `file:` URL with a host.
+    """Returns the folder if it is one of this machine, None if not.
+    Raises FolderError for a `file:` URL with a host.
     """
     if isinstance(place, Path) or not _URL.match(place):
         return LocalFolder(Path(place))

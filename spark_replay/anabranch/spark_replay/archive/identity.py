@@ -35,8 +35,8 @@ def new_identity(folder: Folder, log_id: str, first_offset: int) -> ArchiveIdent
 
 
 def read_identity(folder: Folder) -> ArchiveIdentity | None:
-    """Returns the folder's identity, None if it has none yet. Raises AuditError if it is
-    damaged.
+    """Returns the folder's identity, None if it has none yet.
+    Raises AuditError if it is damaged.
     """
     try:
         found = msgspec.json.decode(folder.read(IDENTITY), type=ArchiveIdentity)

@@ -58,8 +58,8 @@ def archive_extent(archive: DataFrame | None) -> Extent | None:
 
 
 def sound_files(spark: SparkSession, folder: Folder) -> list[ListedFile]:
-    """Returns the archive's files. Raises AuditError if a file or a list is missing or
-    cut short.
+    """Returns the archive's files.
+    Raises AuditError if a file or a list is missing or cut short.
     """
     names = folder.names()
     if METADATA_LOG not in names:

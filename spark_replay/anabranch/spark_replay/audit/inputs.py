@@ -176,8 +176,8 @@ def _times(
     archived: Extent | None,
     wal: Extent,
 ) -> tuple[int, int]:
-    """Returns the log's first and last timestamp, roughly. They decide the width of the plots'
-    bins.
+    """Returns the log's first and last timestamp, roughly.
+    They decide the width of the plots' bins.
     """
     found: list[int] = []
     if archive is not None and archived is not None:

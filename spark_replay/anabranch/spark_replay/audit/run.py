@@ -78,8 +78,8 @@ class AuditOptions(msgspec.Struct, frozen=True):
 
 
 def run_audit(options: AuditOptions) -> int:
-    """Audits and reports. Returns 0 (sound), 1 (violations), 2 (could not run) or 3 (no violations,
-    but a gap).
+    """Audits and reports.
+    Returns 0 (sound), 1 (violations), 2 (could not run) or 3 (no violations, but a gap).
     """
     try:
         find_java()
@@ -111,8 +111,8 @@ def run_audit(options: AuditOptions) -> int:
 
 
 def audit(spark: SparkSession, options: AuditOptions) -> Summary:
-    """Returns the audit's result. Raises AnabranchError if it cannot be made, or if nothing is
-    replayed.
+    """Returns the audit's result.
+    Raises AnabranchError if it cannot be made, or if nothing is replayed.
     """
     started = time.monotonic()
     kafka = _source(options)

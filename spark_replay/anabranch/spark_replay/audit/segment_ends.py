@@ -203,8 +203,8 @@ class _Asker:
     def offsets(
         self, wanted: dict[_Place, list[TopicPartition]], timestamp_ms: int
     ) -> dict[_Place, tuple[int, ...]]:
-        """Returns the EARLIEST or LATEST offset of every partition. It leaves out a segment whose
-        topic is gone by now.
+        """Returns the EARLIEST or LATEST offset of every partition.
+        It leaves out a segment whose topic is gone by now.
         """
         left = [(part.topic, part.partition) for parts in wanted.values() for part in parts]
         found: dict[tuple[str, int], int] = {}
@@ -259,8 +259,8 @@ class _Asker:
         }
 
     def _with_messages(self, begins: Mapping[Place, int]) -> set[Place]:
-        """Returns the partitions that have a message at the offset or later. It reads one message
-        of each.
+        """Returns the partitions that have a message at the offset or later.
+        It reads one message of each.
         """
         found: set[Place] = set()
         reader = self._connection.consumer(**ASKING, enable_partition_eof=True)

@@ -84,8 +84,8 @@ class OwnershipSpan(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SegmentSpan(msgspec.Struct, frozen=True, array_like=True):
-    """A segment took messages of the hashes `start` to `end`, inclusive. `OwnershipSpan` explains
-    the times.
+    """A segment took messages of the hashes `start` to `end`, inclusive.
+    `OwnershipSpan` explains the times.
     """
 
     segment_id: int

@@ -24,8 +24,8 @@ _EVEN: Final = Spread()
 
 
 class BacktestPlan(msgspec.Struct, frozen=True):
-    """The data for every task. `mean_rate` is the mean to which each topic is scaled, 0 for a
-    scaling by `factor`.
+    """The data for every task.
+    `mean_rate` is the mean to which each topic is scaled, 0 for a scaling by `factor`.
     """
 
     policies: Mapping[str, AutoScalePolicy]

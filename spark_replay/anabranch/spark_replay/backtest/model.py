@@ -236,8 +236,8 @@ class PolicyReplay:
             self._blocked[self._decision.blocked.value] += steps
 
     def _prune(self, now_ms: int) -> bool:
-        """Removes sealed segments whose time is over, with their parents. Returns True if any have
-        gone.
+        """Removes sealed segments whose time is over, with their parents.
+        Returns True if any have gone.
         """
         kept_since = now_ms - self._sealed_ms
         if not self._sealed or self._sealed[0] > kept_since:
@@ -314,8 +314,8 @@ class PolicyReplay:
             self._sealed.append(now_ms)
 
     def _enter(self, step: int) -> None:
-        """Begins a layout at a step. Each new segment has its first record at the end of
-        that step.
+        """Begins a layout at a step.
+        Each new segment has its first record at the end of that step.
         """
         self._since = step
         self._parts = {

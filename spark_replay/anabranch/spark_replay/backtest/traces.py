@@ -37,8 +37,8 @@ class TraceDefaults(msgspec.Struct, frozen=True):
 
 
 def read_traces(spark: SparkSession, paths: Sequence[Path], assumed: TraceDefaults) -> DataFrame:
-    """Returns all files' rows, with the names above and times as `time_ms`. Raises
-    InvalidInputError.
+    """Returns all files' rows, with the names above and times as `time_ms`.
+    Raises InvalidInputError.
     """
     found: DataFrame | None = None
     for path in paths:

@@ -132,8 +132,8 @@ def lines(
     width: float = WIDTH,
     level: float = 0.0,
 ) -> str:
-    """Draws values over time, constant within each bin. `level` is one to compare them with, 0 for
-    none.
+    """Draws values over time, constant within each bin.
+    `level` is one to compare them with, 0 for none.
     """
     highest = max((max(values, default=0.0) for values in series.values()), default=0.0)
     top = _nice_ceiling(max(highest, level))

@@ -160,8 +160,8 @@ def _plots(summary: Summary) -> Iterator[str]:
 
 
 def _marks(expired: Sequence[tuple[int, str]], bins: Bins) -> list[Mark]:
-    """Marks each session that was ended. If they are too many to tell apart, neighbours share a
-    mark.
+    """Marks each session that was ended.
+    If they are too many to tell apart, neighbours share a mark.
     """
     if len(expired) <= _MARKS_MAX:
         return [Mark(at_ms, f"the session of {broker} was ended") for at_ms, broker in expired]

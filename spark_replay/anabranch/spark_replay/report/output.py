@@ -36,8 +36,8 @@ def write(
 
 
 def _print(text: str) -> None:
-    """Writes to standard output. A reader may end early (`| head`), because files and the status
-    tell all the same.
+    """Writes to standard output.
+    A reader may end early (`| head`), because files and the status tell all the same.
     """
     with contextlib.suppress(BrokenPipeError):
         sys.stdout.write(text)

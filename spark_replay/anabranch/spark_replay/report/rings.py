@@ -1,5 +1,5 @@
-"""A topic's segments over time. Each is a rectangle, whose width is its life and whose height is
-its range.
+"""A topic's segments over time.
+Each is a rectangle, whose width is its life and whose height is its range.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _NAMED: Final = (26, 13)  # a rectangle of this size in pixels has room for the 
 
 
 def ring(spans: Sequence[SegmentSpan], bins: Bins, marks: Sequence[Mark] = ()) -> str:
-    """Draws segments. Time goes to the right, the ring of hashes downwards; a split cuts, a merge
-    joins.
+    """Draws segments.
+    Time goes to the right, the ring of hashes downwards; a split cuts, a merge joins.
     """
     plot_width, plot_height = WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
     scale = plot_width / (bins.end_ms - bins.start_ms)

@@ -9,8 +9,8 @@ from anabranch.spark_replay.report.summary import Latency, Log, Summary, clock, 
 
 
 def table(summary: Summary) -> str:
-    """Returns every check with its result and its violations, and the figures. It ends with a
-    newline.
+    """Returns every check with its result and its violations, and the figures.
+    It ends with a newline.
     """
     parts = (*_head(summary), "", *_checks(summary), "", *_figures(summary), *_of_role(summary))
     return "\n".join([*parts, ""])

@@ -58,8 +58,8 @@ def reach_master(settings: SparkSettings) -> str:
 def cluster_conf(
     settings: SparkSettings, address: str, connectors: Sequence[Path], home: Path, *, tasks: bool
 ) -> dict[str, str]:
-    """Returns Spark's configuration of the executors. `tasks` is True if some of them
-    run Python.
+    """Returns Spark's configuration of the executors.
+    `tasks` is True if some of them run Python.
     """
     conf = {
         "spark.driver.host": settings.driver_host or address,

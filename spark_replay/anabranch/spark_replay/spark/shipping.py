@@ -50,8 +50,8 @@ _Files = Iterable[tuple[Path, str]]  # the path of each, and its name in the arc
 
 
 def pack_packages(cache_dir: Path | None = None) -> Path:
-    """Returns the archive of others' packages. It makes one if the cache has none of these
-    versions.
+    """Returns the archive of others' packages.
+    It makes one if the cache has none of these versions.
     """
     found = [distribution(name) for name in TASK_PACKAGES]
     folder = (cache_dir or default_cache_dir()) / "spark-packages"

@@ -77,8 +77,8 @@ class TopicDescriber:
     def _asked(
         self, question: int, version: int, body: bytes, read: Callable[[ResponseReader], _T]
     ) -> _T:
-        """Returns the answer of the first broker that gives one. The next question goes to that
-        broker first.
+        """Returns the answer of the first broker that gives one.
+        The next question goes to that broker first.
         """
         return self._brokers.ask_any(self._in_turn(), question, version, body, read)
 

@@ -68,8 +68,8 @@ class LinkSecurity:
         self._lock = threading.Lock()
 
     async def context(self) -> ssl.SSLContext | None:
-        """Returns the TLS context, made once, because that reads files. None means no TLS. Raises
-        OSError.
+        """Returns the TLS context, made once, because that reads files. None means no TLS.
+        Raises OSError.
         """
         if self._context is None and speaks_tls(self.kafka):
             await asyncio.to_thread(self._make)
@@ -113,8 +113,8 @@ class KafkaLink:
         self._is_closed = False
 
     async def connect(self, timeout_s: float) -> None:
-        """Connects by a question about nothing. It raises nothing, because the next
-        question will.
+        """Connects by a question about nothing.
+        It raises nothing, because the next question will.
         """
         with contextlib.suppress(OSError, KafkaProtocolError):
             await self.send(METADATA, METADATA_VERSION, metadata_request(()), timeout_s)
@@ -397,8 +397,8 @@ class KafkaLinks:
         read: Callable[[ResponseReader], _T],
         timeout_s: float,
     ) -> _T:
-        """Returns the first answer that `read` decodes. A broker that is passed over comes last
-        from now on.
+        """Returns the first answer that `read` decodes.
+        A broker that is passed over comes last from now on.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s

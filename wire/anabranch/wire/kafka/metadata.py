@@ -43,8 +43,8 @@ class KafkaMetadata(NamedTuple):
 
 
 def metadata_request(topics: Iterable[str]) -> bytes:
-    """Returns the body that asks for these topics, and creates none of them. Without topics it asks
-    for brokers.
+    """Returns the body that asks for these topics, and creates none of them.
+    Without topics it asks for brokers.
     """
     named = [_NO_ID + text(topic) + NO_TAGS for topic in topics]
     return array(named) + b"\0\0" + NO_TAGS

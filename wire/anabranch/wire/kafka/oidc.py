@@ -36,8 +36,8 @@ class TokenError(WireError):
 
 
 def token(kafka: Mapping[str, Any]) -> str:
-    """Returns a token, kept or new. Blocks. Raises TokenError, and OSError if the caller may ask
-    again.
+    """Returns a token, kept or new. Blocks.
+    Raises TokenError, and OSError if the caller may ask again.
     """
     key = _key(kafka)
     kept, until = _kept.get(key, ("", 0.0))

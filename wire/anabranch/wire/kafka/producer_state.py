@@ -138,8 +138,8 @@ class PartitionProducers(NamedTuple):
 def describe(
     connection: BrokerConnection, topic: str, partitions: Sequence[int]
 ) -> list[PartitionProducers]:
-    """Asks DescribeProducers, version 0. Raises KafkaProtocolError unless the answer has each
-    partition once.
+    """Asks DescribeProducers, version 0.
+    Raises KafkaProtocolError unless the answer has each partition once.
     """
     numbers = varint(len(partitions) + 1) + struct.pack(f">{len(partitions)}i", *partitions)
     topics = b"\x02" + text(topic) + numbers

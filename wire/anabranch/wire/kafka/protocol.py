@@ -238,8 +238,8 @@ def authenticate_request(words: bytes) -> bytes:
 
 
 def read_authenticated(reader: ResponseReader) -> Authenticated:
-    """Decodes Kafka's answer to these words. Raises SaslError, with Kafka's reason, if
-    it refuses.
+    """Decodes Kafka's answer to these words.
+    Raises SaslError, with Kafka's reason, if it refuses.
     """
     (error,) = reader.unpack(">h")
     why = reader.text()
@@ -291,8 +291,8 @@ def ssl_context(kafka: Mapping[str, Any]) -> ssl.SSLContext:
 
 
 def _file(kafka: Mapping[str, Any], what: str, files: ExitStack) -> str | None:
-    """Returns the file of a certificate or a key. Text goes into a file of its own, because TLS
-    reads only files.
+    """Returns the file of a certificate or a key.
+    Text goes into a file of its own, because TLS reads only files.
     """
     text = kafka.get(f"{what}.pem")
     if text is None:

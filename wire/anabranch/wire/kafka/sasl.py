@@ -95,8 +95,8 @@ def conversation(kafka: Mapping[str, Any], nonce: Callable[[], str] = secrets.to
 
 
 def said(talk: Talk, answer: bytes | None = None) -> bytes | None:
-    """Returns the next words of the talk, the first ones without an answer. Returns None at its
-    end. Raises SaslError.
+    """Returns the next words of the talk, the first ones without an answer.
+    Returns None at its end. Raises SaslError.
     """
     try:
         return next(talk) if answer is None else talk.send(answer)

@@ -131,8 +131,8 @@ class AsyncDualMemoryLimiter:
         return self._sides[limit_type]
 
     def configure(self, limits: DualMemoryLimits) -> None:
-        """Sets other limits from now on. `core.topic_lists.semaphore` describes the effect on
-        waiting requests.
+        """Sets other limits from now on.
+        `core.topic_lists.semaphore` describes the effect on waiting requests.
         """
         for limit_type, side in self._sides.items():
             side.configure(limits.of(limit_type))
@@ -238,8 +238,8 @@ async def send_within(
 async def write_within(
     limiter: AsyncDualMemoryLimiter, connection: Connection, size: int, frame: Callable[[], bytes]
 ) -> bool:
-    """Sends a frame that `frame` encodes, once direct memory of `size` bytes is there. Returns as
-    `send_within` does.
+    """Sends a frame that `frame` encodes, once direct memory of `size` bytes is there.
+    Returns as `send_within` does.
     """
 
     def is_gone() -> bool:

@@ -118,8 +118,8 @@ class AsyncSemaphore:
         return await self._ended(number, effects)
 
     def release(self, permit: Permit) -> None:
-        """Gives back all that the permit still holds. Raises InvalidPermitsError for a
-        strange one.
+        """Gives back all that the permit still holds.
+        Raises InvalidPermitsError for a strange one.
         """
         self._carry_out(self._core.release(permit, self._now_ns()))
 

@@ -141,8 +141,8 @@ class SharedPayload:
 
     @asynccontextmanager
     async def used(self) -> AsyncIterator[bytes]:
-        """Returns the bytes, within a context that lasts until they are sent. Raises
-        PermitAcquireError.
+        """Returns the bytes, within a context that lasts until they are sent.
+        Raises PermitAcquireError.
         """
         self._users += 1
         try:

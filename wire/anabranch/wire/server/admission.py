@@ -44,13 +44,13 @@ class Admission(Protocol):
     """Admits clients."""
 
     async def admit(self, connect: CommandConnect, visitor: Visitor) -> AdmittedPeer:
-        """Returns the principal of its CONNECT. Raises RefusedError, with the text for
-        the client.
+        """Returns the principal of its CONNECT.
+        Raises RefusedError, with the text for the client.
         """
         ...
 
     async def admit_again(self, shown: AuthData, visitor: Visitor) -> AdmittedPeer:
-        """Returns the principal of new credentials, which must be the former one. Raises
-        RefusedError.
+        """Returns the principal of new credentials, which must be the former one.
+        Raises RefusedError.
         """
         ...

@@ -80,8 +80,8 @@ class Gate:
             guest.turn_away(found.refusal, self.words(found.refusal))
 
     def greeted(self, guest: Guest, role: str) -> bool:
-        """Notes that a client has shaken hands as this role. Returns True if it stays, and turns it
-        away if not.
+        """Notes that a client has shaken hands as this role.
+        Returns True if it stays, and turns it away if not.
         """
         refusal = self.account.greet(guest, role)
         if refusal is None:
@@ -117,8 +117,8 @@ class Gate:
         self._touched.add(guest)
 
     def note(self, refusal: PortRefusal, guest: Guest, reason: str) -> None:
-        """Counts a refusal. It logs one of each kind in a while, because floods would
-        fill the log.
+        """Counts a refusal.
+        It logs one of each kind in a while, because floods would fill the log.
         """
         self.counts[refusal] += 1
         if self._logged.due(refusal, self._loop.time()):

@@ -16,8 +16,8 @@ from anabranch.spark_replay.audit.tally import CheckTally
 def check_orphans(
     unfinished: Unfinished, last_beats_ms: Mapping[str, int], log_end_ms: int, patience_ms: int
 ) -> CheckTally:
-    """Checks the end of the log. `last_beats_ms` has the log's time of each broker's newest
-    heartbeat.
+    """Checks the end of the log.
+    `last_beats_ms` has the log's time of each broker's newest heartbeat.
     """
     tally = CheckTally(examined=unfinished.units)
     for unit in sorted(unfinished.orphaned, key=lambda unit: unit.since_offset):

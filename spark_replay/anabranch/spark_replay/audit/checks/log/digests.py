@@ -35,8 +35,8 @@ def digests_at(changes: Iterable[tuple[int, str]], offsets: Iterable[int]) -> di
 def check_digests(
     claims: Iterable[Claim], folded: Mapping[int, str], first_offset: int, next_offset: int
 ) -> CheckTally:
-    """Checks the claims. One from before `first_offset` cannot be judged, and one from beyond the
-    log is false.
+    """Checks the claims.
+    One from before `first_offset` cannot be judged, and one from beyond the log is false.
     """
     tally = CheckTally()
     for claim in sorted(claims, key=lambda claim: (claim.next_offset, claim.who)):

@@ -27,8 +27,8 @@ def check_offsets(
     next_offset: int,
     disagreements: Iterable[tuple[int, int]] = (),
 ) -> CheckTally:
-    """Checks the offsets. `disagreements` are stretches, both ends inclusive, in which archive and
-    WAL differ.
+    """Checks the offsets.
+    `disagreements` are stretches, both ends inclusive, in which archive and WAL differ.
     """
     tally = CheckTally(examined=max(0, next_offset - first_offset))
     expected = first_offset

@@ -62,8 +62,8 @@ def _difference(key: str, found: Entity | None, folded: Entity | None) -> str:
 
 
 def _short(value: object) -> str:
-    """Shortens a value. A topic may have thousands of segments, and a few of them show
-    the fault.
+    """Shortens a value.
+    A topic may have thousands of segments, and a few of them show the fault.
     """
     text = repr(value)
     return text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}..."

@@ -42,8 +42,8 @@ class Edges(msgspec.Struct, frozen=True):
 
 
 def check_order(left: TopicsLeft, edges: Edges, tolerance_ms: int) -> tuple[CheckTally, int]:
-    """Compares the pairs that can prove anything. Returns the tally, and the number of
-    other pairs.
+    """Compares the pairs that can prove anything.
+    Returns the tally, and the number of other pairs.
     """
     tally = CheckTally()
     unjudged = 0
