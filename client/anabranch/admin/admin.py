@@ -132,7 +132,7 @@ class Admin(_Resources[Blocking]):
         self._verify = self._context()
         self._client = httpx.Client(verify=self._verify, timeout=timeout_s)
         self.answered_by = self._nodes[0]
-        """The node of the last answer: it has seen what it changed, others may not have yet."""
+        """The node of the last answer. It has read its own changes; others may not have yet."""
 
     def send(self, call: Call[T]) -> T:
         """Sends one call and returns its decoded answer. The groups of operations call it.
@@ -271,7 +271,7 @@ class AsyncAdmin(_Resources[Awaitable]):
 
 
 def addresses(nodes: str) -> tuple[str, ...]:
-    """The nodes named by `http://host:port[,...]`, whose scheme may be left out.
+    """Returns the nodes named by `http://host:port[,...]`. The scheme may be left out.
 
     >>> addresses("http://a:8080,b:8080/")
     ('http://a:8080', 'http://b:8080')
@@ -292,7 +292,7 @@ def addresses(nodes: str) -> tuple[str, ...]:
 
 
 def _request(client: httpx.Client | httpx.AsyncClient, node: str, call: Call[Any]) -> httpx.Request:
-    """The call as a request to that node."""
+    """Returns the call as a request to that node."""
     body = None if call.body is None else msgspec.json.encode(call.body)
     return client.build_request(
         call.verb,
@@ -304,7 +304,7 @@ def _request(client: httpx.Client | httpx.AsyncClient, node: str, call: Call[Any
 
 
 def _node_of(url: httpx.URL) -> str:
-    """The node's part of an address."""
+    """Returns the node's part of an address."""
     return f"{url.scheme}://{url.netloc.decode()}"
 
 

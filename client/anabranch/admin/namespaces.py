@@ -55,7 +55,7 @@ _POLICIES: Final = msgspec.json.Decoder(Policies).decode
 
 
 def home(namespace: str, *more: str | int) -> str:
-    """The path of a namespace, or of something in it. Raises InvalidInputError."""
+    """Returns the path of a namespace, or of something in it. Raises InvalidInputError."""
     return path("admin", "v2", "namespaces", *names.parse_namespace(namespace).split("/"), *more)
 
 
@@ -95,7 +95,7 @@ class Namespaces(Resource[TransportT]):
 
     @RestMethod
     def unload(self, namespace: str) -> Call[None]:
-        """Takes every bundle from its owner; the next look-ups assign them."""
+        """Takes every bundle from its owner. The next look-ups assign them."""
         return Call("PUT", home(namespace, "unload"), nothing)
 
     @RestMethod

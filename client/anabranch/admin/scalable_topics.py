@@ -327,7 +327,7 @@ class ScalableTopics(Resource[TransportT]):
 
 
 def _topic(topic: str, *more: str | int) -> str:
-    """The path of a topic, or of something of it. Raises InvalidInputError."""
+    """Returns the path of a topic, or of something of it. Raises InvalidInputError."""
     return path("admin", "v2", "scalable", *names.parse_scalable_topic(topic).split("/"), *more)
 
 

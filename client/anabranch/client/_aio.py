@@ -22,7 +22,7 @@ _logger = get_logger(__name__)
 
 
 class Closing(ABC):
-    """Use as an asynchronous context manager, or call `close`."""
+    """An object to close. Use it as an asynchronous context manager, or call `close`."""
 
     _home: Home
 

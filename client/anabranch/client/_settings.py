@@ -263,7 +263,7 @@ class ConsumerSettings(ReceivingSettings, frozen=True, kw_only=True):
 
     @property
     def settle_s(self) -> float:
-        """`settle_timeout_s`; infinite without one."""
+        """`settle_timeout_s`, infinite without one."""
         return math.inf if self.settle_timeout_s is None else self.settle_timeout_s
 
 

@@ -100,9 +100,9 @@ def dev(
     is killed, is started again: after some seconds, so that the others take over first, and later
     each time that it ends soon.
 
-    With --secure the ports of nodes and of Kafka are with TLS, and they ask who comes and may do
-    what. Authority, certificates, secret and tokens are made in the folder `security` of
-    --data-dir; `anabranch dev-role` makes more of them.
+    With --secure the ports of nodes and of Kafka have TLS, and check identities and rights.
+    Authority, certificates, secret and tokens are made in the folder `security` of --data-dir.
+    `anabranch dev-role` makes more of them.
     """
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _interrupt)

@@ -150,7 +150,7 @@ class DevSecurity:
         return self._admin.kafka_properties(self._authority)
 
     def let_nodes_in(self, bootstrap_servers: str, topic_prefix: str) -> None:
-        """Gives the nodes their rights on such a Kafka, which has started; no more than they need.
+        """Gives the nodes only the rights that they need on such a Kafka, which has started.
 
         Raises KafkaRefusedError, KafkaUnreachableError.
         """

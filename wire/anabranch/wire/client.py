@@ -54,7 +54,7 @@ def _ignore(_command: BaseCommand) -> None:
 
 
 class ClientConnection(Connection):
-    """A connection to a node; `connect` makes it."""
+    """A connection to a node. `connect` makes it."""
 
     piece_bytes_max = SCRATCH_BYTES  # the most that is read at once, except of a large command
 

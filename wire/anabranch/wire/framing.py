@@ -49,7 +49,7 @@ class FrameDecoder:
         self._skipped = 0  # bytes that are still to come and nobody wants
 
     def feed(self, data: bytes) -> None:
-        """Takes the next bytes; call `next_command` until it returns None before feeding more."""
+        """Takes the next bytes. Call `next_command` until it returns None before you feed more."""
         if self._large is not None:
             missing = len(self._large) - self._filled
             taken = data[:missing]

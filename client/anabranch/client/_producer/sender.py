@@ -206,7 +206,7 @@ class Sender(Generic[WriterT]):
             self.send_on(messages)
 
     def gone(self) -> TopicNotFoundError:
-        """The error for a message to a topic that was deleted."""
+        """Returns the error for a message to a topic that was deleted."""
         return TopicNotFoundError(
             f"topic://{self.router.layout.topic} was deleted: create it, or send elsewhere"
         )
