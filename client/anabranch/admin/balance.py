@@ -19,7 +19,7 @@ class BrokerLoadStats(Answer, frozen=True):
     bundles: int | None
     topics: int | None
     updated_millis: int | None
-    reported_bundles: int  # the ones that the leader was told of
+    reported_bundles: int  # the number that the leader was told of
     ignored: str  # why this load takes no part; empty if it does
 
 

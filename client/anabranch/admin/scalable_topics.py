@@ -103,9 +103,7 @@ class ScalableTopics(Resource[TransportT]):
 
     @RestMethod
     def abort_transaction(self, topic: str, segment_id: int, producer_id: int) -> Call[None]:
-        """Ends the open transaction of a Kafka producer in a sealed segment, and fences that
-        producer.
-        """
+        """Ends a producer's open transaction in a sealed segment, and keeps that producer out."""
         where = _topic(topic, "segments", segment_id, "abort-transaction", producer_id)
         return Call("POST", where, nothing)
 

@@ -136,9 +136,7 @@ class KafkaReadError(ClientError):
 
 
 class PositionGoneError(ClientError):
-    """Kafka no longer has, or does not have yet, a checkpoint's position in the bucket.
-    The message has Kafka's range.
-    """
+    """A checkpoint's position is outside of Kafka's range of the bucket. The message has both."""
 
 
 HOME_ERRORS: Final = HomeErrors(ForkedError, WrongLoopError)
