@@ -1,4 +1,4 @@
-"""How requests reach nodes: by TLS or not, and as whom; both faces of administration use it."""
+"""TLS and identity of requests to nodes, for both faces of administration."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _logger = logging.getLogger("anabranch.admin")
 
 
 class ShownIdentity:
-    """What requests show of who asks: a function's word is kept until it is refused."""
+    """Shows nodes who asks. It keeps what a function returned until a node refuses it."""
 
     def __init__(self, credentials: Credentials | None) -> None:
         self._credentials = credentials
@@ -32,16 +32,18 @@ class ShownIdentity:
 
     @property
     def is_renewable(self) -> bool:
-        """Whether it may be another one once it was refused."""
+        """True where the next `show` may differ after a refusal."""
         return self._credentials is not None and self._credentials.is_renewable
 
     @property
     def remedy(self) -> str:
-        """What to do where it is refused."""
+        """The advice for a user whose request a node refused (401)."""
         return NOTHING_SHOWN if self._credentials is None else self._credentials.renewal
 
     def show(self, refused: bytes = b"") -> bytes:
-        """What is to be shown now, other than that if there is. Raises CredentialsError."""
+        """Returns the credentials to send now, b"" for none. It asks again for those that are
+        `refused`. Raises CredentialsError.
+        """
         if self._credentials is None:
             return b""
         if not self._is_kept(self._credentials, refused):
@@ -52,7 +54,7 @@ class ShownIdentity:
         return self._known
 
     async def show_async(self, refused: bytes = b"") -> bytes:
-        """The same; of several at a time one asks."""
+        """`show` as a coroutine. Only one of several callers at a time asks for new credentials."""
         if self._credentials is None:
             return b""
         async with self._asking:
@@ -64,7 +66,7 @@ class ShownIdentity:
             return self._known
 
     def put_on(self, request: httpx.Request, shown: bytes) -> None:
-        """Has the request show it."""
+        """Adds the header with `shown` to the request."""
         if self._credentials is not None:
             request.headers["Authorization"] = self._credentials.header(shown)
 
@@ -73,7 +75,9 @@ class ShownIdentity:
 
 
 def identity_of(nodes: tuple[str, ...], credentials: Credentials | None) -> ShownIdentity:
-    """Of who asks those nodes. Raises InvalidInputError."""
+    """Checks the type of `credentials`, and warns where they go unencrypted.
+    Raises InvalidInputError.
+    """
     if not isinstance(credentials, Credentials | None):
         raise InvalidInputError(
             f"credentials= is a Token or Basic, not a {type(credentials).__name__}"
@@ -84,7 +88,9 @@ def identity_of(nodes: tuple[str, ...], credentials: Credentials | None) -> Show
 
 
 def files_of(nodes: tuple[str, ...], tls: Tls | None) -> TlsFiles | None:
-    """The TLS to those nodes; None where none has it. Raises InvalidInputError."""
+    """Returns the TLS files for those nodes, None where no node has TLS.
+    Raises InvalidInputError.
+    """
     if not isinstance(tls, Tls | None):
         raise InvalidInputError(f"tls= is a Tls, not a {type(tls).__name__}")
     plain = [node for node in nodes if node.startswith("http:")]
@@ -99,7 +105,7 @@ def files_of(nodes: tuple[str, ...], tls: Tls | None) -> TlsFiles | None:
 class Follower:
     """Follows one request from node to node. Raises UnreachableError.
 
-    httpx would not show the next node who asks: to it that is another site.
+    httpx drops the credentials at each redirect, because another node is another site to it.
     """
 
     def __init__(self, request: httpx.Request, identity: ShownIdentity, shown: bytes) -> None:
@@ -110,13 +116,13 @@ class Follower:
 
     @property
     def answer(self) -> httpx.Response:
-        """The last one's."""
+        """The last response. Raises UnreachableError before the first one."""
         if self._response is None:
             raise UnreachableError("nothing was asked: ask first")
         return self._response
 
     def requests(self) -> Iterator[httpx.Request]:
-        """Each one that is to be sent; `take` its answer before the next one."""
+        """Yields each request to send. The caller must `take` its answer before the next one."""
         for _ in range(_REDIRECTS_MAX):
             request, self._request = self._request, None
             if request is None:
@@ -126,7 +132,7 @@ class Follower:
         raise UnreachableError("nodes send the request to one another; try again in a moment")
 
     def take(self, response: httpx.Response) -> None:
-        """The answer to the last one."""
+        """Keeps the answer to the last request, and follows it where it is a redirect."""
         self._response = response
         following = response.next_request
         if following is None:
@@ -141,7 +147,7 @@ class Follower:
 
 
 def tls_reason(error: BaseException, host: str) -> str | None:
-    """Why there is no TLS with that host; None if it is not for that."""
+    """Returns the reason of a failed TLS handshake with that host, None for another error."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLError):

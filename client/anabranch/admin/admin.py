@@ -41,7 +41,7 @@ from anabranch.core.errors import InvalidInputError
 T = TypeVar("T")
 
 NODES: Final = "http://127.0.0.1:8080"
-# A node gives up before: what it has begun, it answers itself.
+# A node gives up before that, and answers for its own begun operations.
 TIMEOUT_S: Final = 60.0
 _UNAUTHORIZED: Final = 401
 STALE_HEADER: Final = "X-Anabranch-Stale"
@@ -55,7 +55,7 @@ def _warn_stale() -> None:
 
 
 class _Resources(Generic[TransportT]):
-    """What both faces have: the groups of operations, and how an answer is taken."""
+    """The groups of operations and the reading of answers, for both faces."""
 
     def __init__(
         self,
@@ -82,16 +82,16 @@ class _Resources(Generic[TransportT]):
         self.balance: BalanceQuestions[TransportT] = BalanceQuestions(transport)
 
     def _context(self) -> ssl.SSLContext | bool:
-        """What verifies nodes, for the next connection."""
+        """Returns the TLS context for the next connection, True where no node has TLS."""
         return True if self._files is None else self._files.context()
 
     def _must_be_unsent(self, error: Exception, node: str) -> None:
-        """Returns where the next node may be asked. Raises AdminError."""
+        """Returns if the next node may be asked, because nothing was sent. Raises AdminError."""
         if node == self._nodes[-1] or not _is_unsent(error, node):
             raise _failure(error, node) from error
 
     def _result(self, call: Call[T], response: httpx.Response) -> T:
-        """What was answered. Raises AdminError."""
+        """Returns the decoded answer. Raises AdminError."""
         if STALE_HEADER in response.headers:  # the node could not reach the log
             self._on_stale()
         if not response.is_success:
@@ -106,15 +106,16 @@ class _Resources(Generic[TransportT]):
 
 
 class Admin(_Resources[Blocking]):
-    """Asks the nodes `http://host:port[,...]`: the first that is there; any will do.
+    """Administers a cluster through the nodes `http://host:port[,...]`. Any node will do: it asks
+    the first one that answers, and follows a node that sends the request on.
 
-    A node that sends a request on to another one is followed. Those of `https://` are reached by
-    TLS; `tls` says whom to trust, if not the system's authorities, and has a certificate of one's
-    own. `credentials`, a `Token` or `Basic`, show nodes who asks. `on_stale` is called where an
-    answer may be out of date, because its node cannot reach the log; else a warning is logged.
+    `https://` means TLS. `tls` names the authorities to trust, if not the system's, and the
+    client's own certificate. `credentials` (a `Token` or `Basic`) show nodes who asks. `timeout_s`
+    is in seconds. It calls `on_stale` for an answer that may be out of date, because the node
+    cannot reach the log. The default logs a warning.
 
-    Methods raise AdminError, or InvalidInputError where a name cannot be meant. One thread at a
-    time.
+    Methods raise AdminError, or InvalidInputError for a malformed name before they send anything.
+    Use it from one thread at a time.
     """
 
     def __init__(
@@ -131,10 +132,12 @@ class Admin(_Resources[Blocking]):
         self._verify = self._context()
         self._client = httpx.Client(verify=self._verify, timeout=timeout_s)
         self.answered_by = self._nodes[0]
-        """The node of the last answer: it has seen what it changed, others may not have yet."""
+        """The node of the last answer. It has read its own changes; others may not have yet."""
 
     def send(self, call: Call[T]) -> T:
-        """Sends one call, which `anabranch.admin` has a method for. Raises AdminError."""
+        """Sends one call and returns its decoded answer. The groups of operations call it.
+        Raises AdminError.
+        """
         self._home.check_process()
         self._home.opened(self)
         for node in self._nodes:
@@ -147,7 +150,9 @@ class Admin(_Resources[Blocking]):
         return self._result(call, response)
 
     def _asked(self, node: str, call: Call[Any]) -> httpx.Response:
-        """What that node answers, or one that it sends to."""
+        """Returns the answer of that node or of one that it redirects to.
+        It tries twice where the credentials are renewable.
+        """
         shown = self._identity.show()
         response = self._followed(node, call, shown)
         if response.status_code == _UNAUTHORIZED and self._identity.is_renewable:
@@ -164,7 +169,7 @@ class Admin(_Resources[Blocking]):
         return following.answer
 
     def _http(self) -> httpx.Client:
-        """Makes connections with what the files of TLS hold by now."""
+        """Returns a client with what the TLS files hold by now."""
         verify = self._context()
         if verify is not self._verify:
             self._client.close()
@@ -173,7 +178,7 @@ class Admin(_Resources[Blocking]):
         return self._client
 
     def close(self) -> None:
-        """Closes connections."""
+        """Closes the connections."""
         self._home.check_process()
         self._client.close()
         self._home.closed()
@@ -187,7 +192,7 @@ class Admin(_Resources[Blocking]):
 
 
 class AsyncAdmin(_Resources[Awaitable]):
-    """`Admin` with coroutines; as many at a time as you like, in one event loop."""
+    """`Admin` with coroutines. Any number of them may run at a time, in one event loop."""
 
     def __init__(
         self,
@@ -202,10 +207,10 @@ class AsyncAdmin(_Resources[Awaitable]):
         self._timeout_s = timeout_s
         self._verify = self._context()
         self._client = httpx.AsyncClient(verify=self._verify, timeout=timeout_s)
-        self._former: list[httpx.AsyncClient] = []  # of files of before; requests may be under way
+        self._former: list[httpx.AsyncClient] = []  # with former files; requests may be under way
 
     async def send(self, call: Call[T]) -> T:
-        """Sends one call. Raises AdminError."""
+        """Sends one call and returns its decoded answer. Raises AdminError."""
         self._home.check()
         self._home.opened(self)
         for node in self._nodes:
@@ -217,7 +222,9 @@ class AsyncAdmin(_Resources[Awaitable]):
         return self._result(call, response)
 
     async def _asked(self, node: str, call: Call[Any]) -> httpx.Response:
-        """What that node answers, or one that it sends to."""
+        """Returns the answer of that node or of one that it redirects to.
+        It tries twice where the credentials are renewable.
+        """
         shown = await self._identity.show_async()
         response = await self._followed(node, call, shown)
         if response.status_code == _UNAUTHORIZED and self._identity.is_renewable:
@@ -234,7 +241,9 @@ class AsyncAdmin(_Resources[Awaitable]):
         return following.answer
 
     def _http(self) -> httpx.AsyncClient:
-        """Makes connections with what the files of TLS hold by now."""
+        """Returns a client with what the TLS files hold by now. It keeps the former one for
+        requests that are under way.
+        """
         verify = self._context()
         if verify is not self._verify:
             self._former.append(self._client)
@@ -243,7 +252,7 @@ class AsyncAdmin(_Resources[Awaitable]):
         return self._client
 
     async def close(self) -> None:
-        """Closes connections; on another event loop than their own, it leaves them to that one."""
+        """Closes the connections. From another event loop it has their own loop close them."""
         clients, loop = (self._client, *self._former), self._home.loop
         if not self._home.is_elsewhere:
             for client in clients:
@@ -262,7 +271,7 @@ class AsyncAdmin(_Resources[Awaitable]):
 
 
 def addresses(nodes: str) -> tuple[str, ...]:
-    """The nodes named by `http://host:port[,...]`, whose scheme may be left out.
+    """Returns the nodes named by `http://host:port[,...]`. The scheme may be left out.
 
     >>> addresses("http://a:8080,b:8080/")
     ('http://a:8080', 'http://b:8080')
@@ -283,7 +292,7 @@ def addresses(nodes: str) -> tuple[str, ...]:
 
 
 def _request(client: httpx.Client | httpx.AsyncClient, node: str, call: Call[Any]) -> httpx.Request:
-    """The call as a request to that node."""
+    """Returns the call as a request to that node."""
     body = None if call.body is None else msgspec.json.encode(call.body)
     return client.build_request(
         call.verb,
@@ -295,7 +304,7 @@ def _request(client: httpx.Client | httpx.AsyncClient, node: str, call: Call[Any
 
 
 def _node_of(url: httpx.URL) -> str:
-    """The node's part of an address."""
+    """Returns the node's part of an address."""
     return f"{url.scheme}://{url.netloc.decode()}"
 
 
@@ -315,13 +324,17 @@ def _refused(response: httpx.Response, remedy: str) -> AdminError:
 
 
 def _is_unsent(error: Exception, node: str) -> bool:
-    """Whether nothing reached the node that was asked first, so that another may be asked."""
+    """Returns True if nothing reached the node that was asked first, so that another may
+    be asked.
+    """
     is_connect = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
     return is_connect and _asked(error, node) == node
 
 
 def _failure(error: Exception, node: str) -> AdminError:
-    """What to say where no answer came; a request may have been sent on to a node that is gone."""
+    """Returns the error for a request without an answer.
+    A node may have sent that request on to one that is gone.
+    """
     asked = _asked(error, node)
     if asked != node:
         return UnreachableError(
@@ -350,7 +363,7 @@ def _failure(error: Exception, node: str) -> AdminError:
 
 
 def _port_meant(asked: str) -> str:
-    """What to say of an address without a port, where a node's was hardly meant."""
+    """Returns a hint for an address without a port, "" for one with a port."""
     url = urlsplit(asked)
     if url.port is not None:
         return ""
@@ -360,7 +373,9 @@ def _port_meant(asked: str) -> str:
 
 
 def _asked(error: Exception, node: str) -> str:
-    """Who did not answer: that node, as it was given, or the one that it sent on to."""
+    """Returns the node that did not answer: `node` as it was given, or the one that it
+    sent on to.
+    """
     try:
         asked = _node_of(error.request.url)  # type: ignore[attr-defined]
     except (AttributeError, RuntimeError):

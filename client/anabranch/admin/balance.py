@@ -1,4 +1,4 @@
-"""The load balancer: how things stand, what it would do, and what it has done."""
+"""The load balancer: the loads of brokers, its next cycle, and its past moves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from anabranch.admin.calls import Answer, Call, Resource, RestMethod, TransportT
 
 
 class BrokerLoadStats(Answer, frozen=True):
-    """A broker's load as it was reported; None where nothing was."""
+    """A broker's load as it was reported. None means that the broker reported nothing."""
 
     broker_id: str
     load: float | None  # the average that decisions are made by; 1 is all of a resource
@@ -19,21 +19,23 @@ class BrokerLoadStats(Answer, frozen=True):
     bundles: int | None
     topics: int | None
     updated_millis: int | None
-    reported_bundles: int  # of which the leader was told
+    reported_bundles: int  # the number that the leader was told of
     ignored: str  # why this load takes no part; empty if it does
 
 
 class UnmovedBundle(Answer, frozen=True):
-    """A bundle that was reported, and is not offered."""
+    """A bundle that was reported but is not offered to another broker."""
 
     bundle: str
     reason: str
     why: str
-    setting: str  # by which it could be otherwise; empty for none
+    setting: str  # the one that could change this; empty for none
 
 
 class ExchangeStats(Answer, frozen=True):
-    """Two brokers, the more loaded one first, and what they would exchange, in bytes a second."""
+    """Two brokers, the more loaded one first, and the load that they would exchange, in bytes a
+    second.
+    """
 
     source: str
     destination: str
@@ -46,11 +48,13 @@ class ExchangeStats(Answer, frozen=True):
 
 
 class UnloadStats(Answer, frozen=True):
-    """A bundle that would be moved; `deviation`, `predicted`: of the loads, before and after."""
+    """A bundle that would be moved.
+    `deviation` is that of the loads before the move, `predicted` after it.
+    """
 
     bundle: str
     source: str
-    destination: str  # empty: whoever the next look-up finds
+    destination: str  # empty: the broker that the next look-up finds
     reason: str
     deviation: float
     predicted: float
@@ -61,23 +65,23 @@ class CycleStats(Answer, frozen=True):
 
     ended: str  # why it does no more
     why: str
-    setting: str  # by which it could be otherwise; empty for none
+    setting: str  # the one that could change this; empty for none
     condition: str | None  # why there is something to do
-    counted: str | None  # as what metrics count it if it moves nothing
+    counted: str | None  # the name in the metrics if it moves nothing
     hits: int  # cycles in a row with a condition, after this one
     average: float | None
     deviation: float | None
     predicted: float | None
     awaited: list[str]  # brokers whose next report it waits for
-    thresholds: str  # that hold in place of the settings, and why; empty for none
-    strategy: str  # of your own, that decided; empty for the built-in one
+    thresholds: str  # those in place of the settings, with the reason; empty for none
+    strategy: str  # your own one that decided; empty for the built-in one
     fault: str  # why the strategy that is set did not decide; empty if it did
     exchanges: list[ExchangeStats]
     unloads: list[UnloadStats]
 
 
 class BalanceOutlook(Answer, frozen=True):
-    """How things stand with the brokers' loads, and what the leader would do."""
+    """The brokers' loads, and the leader's next cycle."""
 
     leader: str
     at_millis: int
@@ -100,16 +104,16 @@ class AutomaticMoveStats(Answer, frozen=True):
     bundle: str
     to: str  # the next owner, empty for whoever a look-up finds; or the parts
     reason: str
-    deviation: float | None  # of the loads, when it was decided
-    predicted: float | None  # as it should be after this one
+    deviation: float | None  # that of the loads at the decision
+    predicted: float | None  # the deviation expected after this move
     rule: str  # with the strategy and the thresholds, where these are not the built-in or set ones
-    observed: float | None  # as the next cycle that moved anything has found it
+    observed: float | None  # the deviation that the next cycle with a move has found
 
 
 class BalanceHistoryStats(Answer, frozen=True):
-    """The newest of them that a node has read, the oldest first."""
+    """The newest automatic moves that a node has read, the oldest of them first."""
 
-    since_offset: int  # of what is before it in the log nothing is known there
+    since_offset: int  # the node knows nothing from before it in the log
     moves: list[AutomaticMoveStats]
 
 
@@ -118,16 +122,20 @@ _HISTORY: Final = msgspec.json.Decoder(BalanceHistoryStats).decode
 
 
 class BalanceQuestions(Resource[TransportT]):
-    """Questions to the load balancer. The leader answers them, and any node what was done."""
+    """Questions to the load balancer.
+    The leader answers for the outlook, any node for the history.
+    """
 
     @RestMethod
     def get_outlook(self) -> Call[BalanceOutlook]:
-        """Brokers' loads, their deviation, and what the next cycle would do."""
+        """Returns the brokers' loads, their deviation, and what the next cycle would do."""
         return Call("GET", path("admin", "v2", "balance"), _OUTLOOK)
 
     @RestMethod
     def get_history(self, limit: int = 100) -> Call[BalanceHistoryStats]:
-        """What was moved and split, and what came of it, as the node that is asked has read it."""
+        """Returns the newest automatic moves and splits with their results, as the asked node has
+        read them. `limit` bounds their number.
+        """
         return Call(
             "GET", path("admin", "v2", "balance", "history"), _HISTORY, {"limit": str(limit)}
         )

@@ -1,4 +1,4 @@
-"""Brokers, and how the node that is asked is doing."""
+"""Brokers, and the state of the node that is asked."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LeaderBroker(Answer, frozen=True):
 
 
 class BrokerAddresses(Answer, frozen=True):
-    """Where a broker is; empty: nowhere, by that port."""
+    """The addresses of a broker. An empty one means that the broker does not have that port."""
 
     broker_id: str
     web_service_url: str
@@ -40,7 +40,7 @@ class BrokerAddresses(Answer, frozen=True):
 
 
 class NamespaceOwnershipStatus(Answer, frozen=True, rename=None):
-    """What Pulsar says of a bundle that a broker owns."""
+    """The status of a bundle that a broker owns, in the form of Pulsar's interface."""
 
     broker_assignment: str
     is_controlled: bool
@@ -48,7 +48,9 @@ class NamespaceOwnershipStatus(Answer, frozen=True, rename=None):
 
 
 class MoveNow(Answer, frozen=True):
-    """A move of a state machine as things are: possible, by some brokers, or forbidden."""
+    """A move of a state machine at this moment: brokers that may propose it, or the guard that
+    forbids it.
+    """
 
     move: str
     end: str  # the state it leads to; empty where it is not possible
@@ -57,7 +59,7 @@ class MoveNow(Answer, frozen=True):
 
 
 class Explanation(Answer, frozen=True):
-    """What may become of a bundle, of the leadership or of a scalable topic now."""
+    """The moves that a bundle, the leadership or a scalable topic may make now."""
 
     name: str
     state: str  # INIT: it is not there
@@ -66,29 +68,29 @@ class Explanation(Answer, frozen=True):
 
 
 class NodeStatus(Answer, frozen=True):
-    """How the node that was asked is doing."""
+    """The state of the node that was asked."""
 
     broker_id: str
     cluster_name: str
-    service_url: str  # where clients connect to
+    service_url: str  # the address for clients
     version: str
     mode: str  # joining, serving, safe, draining or stopped
-    leader: str  # as this node sees it; empty when there is none
+    leader: str  # the one that this node knows; empty when there is none
     next_offset: int
     digest: str
     horizon: int
     lease_millis: int
-    concerns: list[str]  # what people should look at, though it serves; told to superusers
-    service_url_tls: str = ""  # where they do with TLS; empty: nowhere
+    concerns: list[str]  # matters to look at although it serves; told to superusers
+    service_url_tls: str = ""  # the same with TLS; empty for none
 
 
 class SettingOverrideData(Answer, frozen=True):
-    """A setting that the cluster overrides, and what the node that was asked makes of it."""
+    """A setting that the cluster overrides, and its effect on the node that was asked."""
 
     value: str
     before: str | None  # the override that this one replaced
     since_ms: int
-    broker: str  # which was asked to
+    broker: str  # the one that was asked to
     ignored: str  # why it does not count there; empty: it does
 
 
@@ -118,83 +120,85 @@ class Brokers(Resource[TransportT]):
 
     @RestMethod
     def get_active_brokers(self, cluster: str = "") -> Call[list[str]]:
-        """Ids, host:port, of the brokers that serve now.
-
-        `cluster`: refused if it is not the node's.
+        """Returns the ids (host:port) of the brokers that serve now.
+        A node refuses a `cluster` that is not its own.
         """
         return Call("GET", _brokers(*filter(None, (cluster,))), NAMES)
 
     @RestMethod
     def get_leader_broker(self) -> Call[LeaderBroker]:
-        """The broker that leads. NotFoundError while there is none."""
+        """Returns the broker that leads. Raises NotFoundError while there is none."""
         return Call("GET", _brokers("leaderBroker"), _LEADER)
 
     @RestMethod
     def list_addresses(self) -> Call[list[BrokerAddresses]]:
-        """Where each broker that serves now is, by each of its ports."""
+        """Returns the addresses of each broker that serves now."""
         return Call("GET", _brokers("addresses"), _ADDRESSES)
 
     @RestMethod
     def get_owned_namespaces(
         self, cluster: str, broker: str
     ) -> Call[dict[str, NamespaceOwnershipStatus]]:
-        """The bundles, tenant/namespace/range, that a broker owns."""
+        """Returns the bundles that a broker owns, by tenant/namespace/range."""
         return Call("GET", _brokers(cluster, names.broker_id(broker), "ownedNamespaces"), _OWNED)
 
     @RestMethod
     def explain(self, name: str) -> Call[Explanation]:
-        """What may become of `leadership`, tenant/namespace/range, or a scalable topic now.
-
-        NotFoundError where there is no such namespace.
+        """Returns the moves that `leadership`, a bundle (tenant/namespace/range) or a scalable
+        topic may make now. Raises NotFoundError where there is no such namespace.
         """
         return Call("GET", _brokers("explain"), _EXPLANATION, query={"name": name})
 
     @RestMethod
     def get_status(self) -> Call[NodeStatus]:
-        """Mode, lease and place in the log of the node that is asked."""
+        """Returns the mode, the lease and the place in the log of the node that is asked."""
         return Call("GET", _brokers("status"), _STATUS)
 
     @RestMethod
     def get_runtime_configurations(self) -> Call[dict[str, str]]:
-        """The settings that the node that is asked runs with, as text."""
+        """Returns the settings of the node that is asked, as text by name."""
         return Call("GET", _brokers("configuration", "runtime"), STRINGS)
 
     @RestMethod
     def get_dynamic_configuration_names(self) -> Call[list[str]]:
-        """Settings that the cluster may override while its nodes run."""
+        """Returns the names of the settings that the cluster may override while its nodes run."""
         return Call("GET", _brokers("configuration"), NAMES)
 
     @RestMethod
     def get_all_dynamic_configurations(self) -> Call[dict[str, str]]:
-        """The settings that are overridden, and their values."""
+        """Returns the values of the settings that are overridden, by name."""
         return Call("GET", _brokers("configuration", "values"), STRINGS)
 
     @RestMethod
     def get_setting_overrides(self) -> Call[dict[str, SettingOverrideData]]:
-        """The same with what was before, since when, and by whom."""
+        """Returns the overrides by name, with the former value, the time and the broker of the
+        change.
+        """
         return Call("GET", _brokers("configuration", "overrides"), _OVERRIDES)
 
     @RestMethod
     def update_dynamic_configuration(self, name: str, value: str) -> Call[None]:
-        """Overrides a setting for all nodes. PreconditionError for what cannot be used."""
+        """Overrides a setting for all nodes.
+        Raises PreconditionError for a value that cannot be used.
+        """
         return Call("POST", _brokers("configuration", _setting(name), value), nothing)
 
     @RestMethod
     def delete_dynamic_configuration(self, name: str) -> Call[None]:
-        """Lets every node go by its own setting again."""
+        """Removes an override, so that every node goes by its own setting again."""
         return Call("DELETE", _brokers("configuration", _setting(name)), nothing)
 
     @RestMethod
     def get_version(self) -> Call[str]:
-        """The version of the node that is asked."""
+        """Returns the version of the node that is asked."""
         return Call("GET", _brokers("version"), bytes.decode)
 
     @RestMethod
     def health_check(self) -> Call[str]:
-        """`ok` while the node may own bundles. UnavailableError while it may not."""
+        """Returns `ok` while the node may own bundles. Raises UnavailableError while it may not."""
         return Call("GET", _brokers("health"), bytes.decode)
 
     @RestMethod
     def ready_check(self) -> Call[str]:
-        """`ok` once the node serves. UnavailableError before."""
+        """Returns `ok` once the node serves. Raises UnavailableError before."""
         return Call("GET", _brokers("ready"), bytes.decode)

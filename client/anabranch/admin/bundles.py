@@ -15,13 +15,13 @@ _POSITIONS: Final = "specified_positions_divide"
 
 
 class BundleOwnership(Answer, frozen=True):
-    """One bundle and what the log says of it."""
+    """One bundle and its state on the log."""
 
     bundle: str
     state: str  # FREE, ASSIGNING, OWNED, RELEASING or SPLITTING
     broker: str  # the owner; while it moves, the next one; else empty
     source: str  # while it moves, the broker that gives it up; else empty
-    version: int  # how many moves the log has accepted for it
+    version: int  # the number of moves that the log has accepted for it
     since_millis: int
     since_offset: int
 
@@ -51,19 +51,21 @@ class Bundles(Resource[TransportT]):
 
     @RestMethod
     def get_bundles(self, namespace: str) -> Call[BundlesData]:
-        """The ends of a namespace's bundles."""
+        """Returns the ends of a namespace's bundles."""
         return Call("GET", home(namespace, "bundles"), _BUNDLES)
 
     @RestMethod
     def get_ownership(self, namespace: str) -> Call[NamespaceOwnership]:
-        """Every bundle with its owner and state."""
+        """Returns every bundle of a namespace with its owner and state."""
         return Call("GET", home(namespace, "bundles", "ownership"), _OWNERSHIP)
 
     @RestMethod
     def get_topic_hash_positions(
         self, namespace: str, bundle: str, topics: Sequence[str]
     ) -> Call[TopicHashPositions]:
-        """Where those topics lie that fall into the bundle, which somebody must own."""
+        """Returns the ring positions of those topics that fall into the bundle.
+        A broker must own it.
+        """
         query: dict[str, str | list[str]] = {"topics": list(topics)}
         return Call("GET", home(namespace, bundle, "topicHashPositions"), _HASHES, query)
 
@@ -71,9 +73,9 @@ class Bundles(Resource[TransportT]):
     def unload_bundle(
         self, namespace: str, bundle: str, destination_broker: str = ""
     ) -> Call[None]:
-        """Takes a bundle from its owner; nothing where nobody owns it.
+        """Takes a bundle from its owner. It does nothing where nobody owns the bundle.
 
-        `destination_broker` (host:port) shall own it next, if given.
+        `destination_broker` (host:port), if given, owns it next.
         """
         query: dict[str, str | list[str]] = {}
         if destination_broker:
@@ -84,7 +86,7 @@ class Bundles(Resource[TransportT]):
     def unload_topic(self, topic: str, destination_broker: str = "") -> Call[None]:
         """Takes the bundle of a topic, `[domain://]tenant/namespace/name`, from its owner.
 
-        `destination_broker` (host:port) shall own it next, if given.
+        `destination_broker` (host:port), if given, owns it next.
         """
         name, _ = names.parse_topic(topic)
         domain, _, rest = name.partition("://")
@@ -105,8 +107,10 @@ class Bundles(Resource[TransportT]):
         algorithm: str = "",
         unload: bool = False,
     ) -> Call[None]:
-        """Divides a bundle in halves, at `positions`, or as the algorithm does; `unload`s the parts
-        too. `bundle` may be LARGEST (by topics) or HOT (by traffic).
+        """Divides a bundle in halves, at `positions`, or by `algorithm`. `unload` takes the parts
+        from their owner too.
+
+        `bundle` may be LARGEST (by topics) or HOT (by traffic).
         """
         query: dict[str, str | list[str]] = {"unload": "true"} if unload else {}
         body = None
@@ -121,9 +125,9 @@ class Bundles(Resource[TransportT]):
     def clear_bundle_backlog(
         self, namespace: str, bundle: str, subscription: str = ""
     ) -> Call[None]:
-        """Skips all there is, in every scalable topic of the bundle, for every stream.
+        """Skips all messages for every stream subscription, in every scalable topic of the bundle.
 
-        `subscription`: only for those of this name.
+        `subscription`, if given, limits this to the subscriptions of that name.
         """
         parts = (names.subscription(subscription),) if subscription else ()
         return Call("POST", home(namespace, bundle, "clearBacklog", *parts), nothing)

@@ -1,6 +1,6 @@
-"""One definition of each operation: what is asked, and how its answer is read.
+"""One definition of each operation: its request, and the decoder of its answer.
 
-It is a method that returns a `Call` and does no I/O; `RestMethod` has that sent.
+An operation is a method that returns a `Call` and does no I/O. `RestMethod` sends that call.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ class Call(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True, rename="camel"):
-    """What nodes answer, by field. Fields that a newer node has besides are left out."""
+    """An answer of a node, by field. Decoding leaves out fields that only a newer node knows."""
 
 
 def path(*parts: str | int) -> str:
-    """A path of the interface, each part quoted. Raises InvalidInputError for what can be no part.
+    """Returns a path of the interface with each part quoted. Raises InvalidInputError for text that
+    can be no part.
 
     >>> path("admin", "v2", "tenants", "a b")
     '/admin/v2/tenants/a%20b'
@@ -55,7 +56,7 @@ def _quoted(part: str) -> str:
 
 
 def nothing(_body: bytes) -> None:
-    """Reads the answer of a change."""
+    """Decodes the answer of a change, which has no content."""
 
 
 NAMES: Final = msgspec.json.Decoder(list[str]).decode
@@ -65,13 +66,13 @@ STRINGS: Final = msgspec.json.Decoder(dict[str, str]).decode
 
 
 class Blocking(Protocol):
-    """Sends calls and waits for their answers: `Admin`."""
+    """Sends calls and waits for their answers, as `Admin` does."""
 
     def send(self, call: Call[T]) -> T: ...
 
 
 class Awaitable(Protocol):
-    """The same for coroutines: `AsyncAdmin`."""
+    """Sends calls from coroutines, as `AsyncAdmin` does."""
 
     async def send(self, call: Call[T]) -> T: ...
 
@@ -80,17 +81,17 @@ TransportT = TypeVar("TransportT", Blocking, Awaitable)
 
 
 class Resource(Generic[TransportT]):
-    """Operations on one kind of thing, by whoever sends their calls."""
+    """A group of operations on one kind of thing, with the transport that sends their calls."""
 
     def __init__(self, transport: TransportT) -> None:
         self.transport: TransportT = transport
 
 
 class RestMethod(Generic[P, T]):
-    """Makes of a method that returns a call one that sends it, with the same parameters.
+    """Turns a method that returns a call into one that sends it, with the same parameters.
 
-    With an `Admin` it returns the call's answer, with an `AsyncAdmin` a coroutine
-    of it. It raises AdminError, and InvalidInputError before anything is sent.
+    An `Admin`'s method returns the call's answer, an `AsyncAdmin`'s a coroutine of it. It raises
+    AdminError, and InvalidInputError before it sends anything.
     """
 
     def __init__(self, call: Callable[Concatenate[Any, P], Call[T]]) -> None:
@@ -118,7 +119,9 @@ class RestMethod(Generic[P, T]):
 
 
 def _as_called(call: Callable[..., Call[Any]]) -> inspect.Signature:
-    """What `help` shows: no `self`, and the answer as the result."""
+    """Returns the signature that `help` shows: without `self`, and with the answer as
+    the result.
+    """
     _, *parameters = inspect.signature(call).parameters.values()
     answer = str(call.__annotations__["return"]).removeprefix("Call[").removesuffix("]")
     return inspect.Signature(parameters, return_annotation=answer)

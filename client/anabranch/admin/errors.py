@@ -1,4 +1,4 @@
-"""What a call can end in, other than its answer."""
+"""The errors of administration calls."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from anabranch.core.errors import AnabranchError
 
 
 class AdminError(AnabranchError):
-    """Root of the family."""
+    """The base class of all errors of administration."""
 
 
 class RefusedError(AdminError):
-    """A node refused, and nothing was done; `reason` is its own sentence, with the remedy."""
+    """A node refused, and did nothing.
+    `reason` is the node's sentence, with the remedy; `status` is the HTTP status.
+    """
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -21,15 +23,15 @@ class RefusedError(AdminError):
 
 
 class InvalidRequestError(RefusedError):
-    """The request is not of the form that the node takes (400, 405, 413, 415, 431)."""
+    """The request does not have the form that the node takes (400, 405, 413, 415, 431)."""
 
 
 class ForbiddenError(RefusedError):
-    """Whoever asks has no right to this (403)."""
+    """The role that asks has no right to this (403)."""
 
 
 class AuthenticationError(ForbiddenError):
-    """The node does not take who asks for who they say, or they do not say (401)."""
+    """The request shows no credentials, or the node does not accept those that it shows (401)."""
 
 
 class NotFoundError(RefusedError):
@@ -37,47 +39,51 @@ class NotFoundError(RefusedError):
 
 
 class ConflictError(RefusedError):
-    """The state forbids it: it exists already, is in use, or is being changed (409)."""
+    """The state forbids it: the thing exists already, is in use, or is being changed (409)."""
 
 
 class PreconditionError(RefusedError):
-    """The request cannot be meant: a malformed name, no such bundle, a sealed segment (412)."""
+    """The request makes no sense: a malformed name, no such bundle, a sealed segment (412)."""
 
 
 class NodeFailedError(RefusedError):
-    """Kafka refused what the request needs, and the change is undone; or a fault (500)."""
+    """Kafka refused a step, and the node undid the change; or the node has a fault (500)."""
 
 
 class UnavailableError(RefusedError):
-    """The node has no hold on the log now (503): try again, or ask another one."""
+    """The node has no hold on the log now (503). Try again, or ask another node."""
 
 
 class UnknownOutcomeError(AdminError, TimeoutError):
-    """It was begun and is not known to be done; look before trying again."""
+    """The operation began, and its end is not known. Look at the state before you try again."""
 
 
 class UnreachableError(AdminError):
-    """What was asked does not answer, or is no node."""
+    """The address does not answer, or is not a node's."""
 
 
 class TlsError(UnreachableError):
-    """What was asked is not who it should be by its certificate, or does not take one's own."""
+    """The certificate of the node does not fit its address, or the node rejects the client's own
+    certificate.
+    """
 
 
 class CredentialsError(AdminError):
-    """What is to be shown cannot be had: its file cannot be read, or its function failed."""
+    """The credentials cannot be read from their file, or their function failed."""
 
 
 class ForkedError(AdminError):
-    """It was made in another process, from which this one was forked: make one here."""
+    """The object belongs to another process, from which this one was forked.
+    Make a new one here.
+    """
 
 
 class WrongLoopError(AdminError):
-    """It was used on another event loop before: make one in each `asyncio.run`."""
+    """The object belongs to another event loop. Make one in each `asyncio.run`."""
 
 
 class NoNodeError(UnreachableError):
-    """No node answers at any address given; nothing was sent."""
+    """No node answers at any of the addresses. Nothing was sent."""
 
 
 _KINDS: Final[dict[int, type[RefusedError]]] = {
@@ -93,7 +99,7 @@ _TIMED_OUT: Final = 504
 
 
 def refusal(status: int, reason: str) -> AdminError:
-    """The error that an answer stands for.
+    """Returns the error for an answer's HTTP status.
 
     >>> refusal(404, "Tenant acme does not exist")
     NotFoundError('Tenant acme does not exist')

@@ -1,4 +1,4 @@
-"""Kafka's brokers: what lies there, and draining them."""
+"""Kafka's brokers: the segments on each, and draining."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from anabranch.admin.calls import Answer, Call, Resource, RestMethod, TransportT
 
 
 class KafkaBrokerStats(Answer, frozen=True):
-    """One broker of Kafka, and what it has of the cluster's segments; counts are of partitions."""
+    """One broker of Kafka and its share of the cluster's segments. Counts are of partitions."""
 
     broker_id: int
     rack: str  # empty for none
     live: bool
     drained: bool  # nothing new is placed there
     bytes_per_second: float  # in and out, of the active segments that it leads
-    active_leaders: int  # of segments that take messages
+    active_leaders: int  # partitions of segments that take messages
     active_replicas: int
-    sealed_leaders: int  # of those that are only read
+    sealed_leaders: int  # partitions of segments that are only read
     sealed_replicas: int
 
 
@@ -31,17 +31,19 @@ class KafkaPlane(Resource[TransportT]):
 
     @RestMethod
     def list_kafka_brokers(self) -> Call[list[KafkaBrokerStats]]:
-        """All that live, have a copy of something, or are drained, by id."""
+        """Returns, by id, all brokers that live, have a copy of something, or are drained."""
         return Call("GET", _kafka("brokers"), _BROKERS)
 
     @RestMethod
     def drain_kafka_broker(self, broker_id: int) -> Call[None]:
-        """Places nothing there any more; active segments leave it, one after the other."""
+        """Keeps new segments off this broker of Kafka.
+        Active ones leave it, one after the other.
+        """
         return Call("PUT", _kafka("brokers", broker_id, "drain"), nothing)
 
     @RestMethod
     def undrain_kafka_broker(self, broker_id: int) -> Call[None]:
-        """Lets segments be placed there again."""
+        """Lets segments be placed on this broker of Kafka again."""
         return Call("DELETE", _kafka("brokers", broker_id, "drain"), nothing)
 
 

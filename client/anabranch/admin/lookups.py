@@ -1,4 +1,4 @@
-"""Look-ups: who serves a topic."""
+"""Look-ups of the brokers that serve topics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from anabranch.core import names
 
 
 class LookupData(Answer, frozen=True):
-    """Where the owner of a topic's bundle answers; None for what it does not offer."""
+    """The addresses of the owner of a topic's bundle, None for a port that the owner
+    does not have.
+    """
 
     broker_url: str | None
     broker_url_tls: str | None
@@ -34,13 +36,15 @@ class Lookups(Resource[TransportT]):
 
     @RestMethod
     def lookup_topic(self, topic: str) -> Call[LookupData]:
-        """Where the topic's owner is; waits while its bundle moves, assigns it if nobody has it.
+        """Returns the addresses of the topic's owner. The node waits while the bundle moves, and
+        assigns a bundle that nobody owns.
 
-        A topic is [domain://]tenant/namespace/name. It need not exist: its bundle has an owner.
+        A topic is [domain://]tenant/namespace/name. It need not exist, because its bundle has an
+        owner.
         """
         return Call("GET", _path(topic), _LOOKUP)
 
     @RestMethod
     def get_bundle_range(self, topic: str) -> Call[str]:
-        """The range of the bundle that the topic's name falls into."""
+        """Returns the range of the bundle that the topic's name falls into."""
         return Call("GET", _path(topic, "bundle"), bytes.decode)

@@ -1,4 +1,4 @@
-"""Where bundles may be: isolation policies and failure domains of a cluster."""
+"""The places that bundles may have: isolation policies and failure domains of a cluster."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ from anabranch.core import names
 
 
 class FailoverParameters(Answer, frozen=True, rename=None):
-    """When other brokers than the primary ones help out."""
+    """The condition under which secondary brokers may take bundles."""
 
     min_limit: int  # while fewer primary ones than this are there
     usage_threshold: int  # percent; kept, and decides nothing
 
 
 class FailoverPolicy(Answer, frozen=True, rename=None):
-    """What is done when primary brokers are missing."""
+    """The rule for missing primary brokers."""
 
     policy_type: str
     parameters: FailoverParameters
 
 
 class IsolationData(Answer, frozen=True, rename=None):
-    """Which brokers the bundles of some namespaces belong to; all are patterns of whole names."""
+    """The brokers that the bundles of some namespaces belong to.
+    All fields are patterns of whole names.
+    """
 
     namespaces: list[str]
     primary: list[str]
@@ -35,7 +37,7 @@ class IsolationData(Answer, frozen=True, rename=None):
 
 
 class BrokerIsolationData(Answer, frozen=True):
-    """What one isolation policy says of one broker."""
+    """The part of one isolation policy that concerns one broker."""
 
     broker_name: str
     policy_name: str
@@ -65,18 +67,18 @@ def _domains(cluster: str, *more: str) -> str:
 
 
 class Placements(Resource[TransportT]):
-    """Operations on isolation policies and failure domains. `tenants.get_clusters` has the
-    cluster's name.
+    """Operations on isolation policies and failure domains.
+    `tenants.get_clusters` returns the cluster's name.
     """
 
     @RestMethod
     def get_isolation_policies(self, cluster: str) -> Call[dict[str, IsolationData]]:
-        """All isolation policies, by name."""
+        """Returns all isolation policies, by name."""
         return Call("GET", _policies(cluster), _POLICIES)
 
     @RestMethod
     def get_isolation_policy(self, cluster: str, policy_name: str) -> Call[IsolationData]:
-        """One isolation policy."""
+        """Returns one isolation policy."""
         return Call("GET", _policies(cluster, policy_name), _POLICY)
 
     @RestMethod
@@ -91,10 +93,11 @@ class Placements(Resource[TransportT]):
         min_limit: int = 0,
         usage_threshold: int = 100,
     ) -> Call[None]:
-        """Creates an isolation policy, or replaces what it says; bundles are not moved by that.
+        """Creates or replaces an isolation policy. This moves no bundle.
 
-        `namespaces`: patterns; `primary`, `secondary`: patterns of brokers' hosts or ids. Brokers
-        of the second kind may be chosen while fewer than `min_limit` of the first are there.
+        `namespaces` are patterns of names, `primary` and `secondary` patterns of brokers' hosts or
+        ids. The balancer may choose a secondary broker while fewer than `min_limit` primary ones
+        are there.
         """
         body: dict[str, Any] = {
             "namespaces": list(namespaces),
@@ -114,30 +117,30 @@ class Placements(Resource[TransportT]):
 
     @RestMethod
     def get_isolated_brokers(self, cluster: str) -> Call[list[BrokerIsolationData]]:
-        """What the policies say of the brokers that serve now."""
+        """Returns the policies of each broker that serves now."""
         return Call("GET", _policies(cluster, "brokers"), _BROKERS)
 
     @RestMethod
     def get_isolated_broker(self, cluster: str, broker: str) -> Call[list[BrokerIsolationData]]:
-        """What the policies say of one broker, serving or not."""
+        """Returns the policies of one broker, serving or not."""
         return Call("GET", _policies(cluster, "brokers", names.broker_id(broker)), _BROKERS)
 
     @RestMethod
     def get_failure_domains(self, cluster: str) -> Call[dict[str, FailureDomainData]]:
-        """All failure domains, by name."""
+        """Returns all failure domains, by name."""
         return Call("GET", _domains(cluster), _DOMAINS)
 
     @RestMethod
     def get_failure_domain(self, cluster: str, domain: str) -> Call[FailureDomainData]:
-        """One failure domain."""
+        """Returns one failure domain."""
         return Call("GET", _domains(cluster, domain), _DOMAIN)
 
     @RestMethod
     def set_failure_domain(self, cluster: str, domain: str, brokers: Sequence[str]) -> Call[None]:
-        """Creates a failure domain, or replaces its brokers; each is in one domain at most."""
+        """Creates a failure domain, or replaces its brokers. A broker is in one domain at most."""
         return Call("POST", _domains(cluster, domain), nothing, body={"brokers": list(brokers)})
 
     @RestMethod
     def delete_failure_domain(self, cluster: str, domain: str) -> Call[None]:
-        """Deletes a failure domain; its brokers stay."""
+        """Deletes a failure domain. Its brokers stay."""
         return Call("DELETE", _domains(cluster, domain), nothing)

@@ -1,4 +1,4 @@
-"""What nodes answer about scalable topics, and overrides of the auto-scale policy."""
+"""Answers of nodes about scalable topics, and overrides of the auto-scale policy."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ SubscriptionType = Literal["STREAM", "QUEUE", "CHECKPOINT"]
 
 
 class AutoScaleOverride(TypedDict, total=False):
-    """Fields that are overridden, by the names of the interface; docs/autoscale.md explains them.
+    """The overridden fields, by their names in the interface. docs/autoscale.md explains them.
 
-    What is left out is decided by the level above: the namespace's override, then the settings.
+    The level above decides a field that is left out: the namespace's override, then the settings.
     """
 
     enabled: bool
@@ -41,12 +41,12 @@ _OVERRIDE: Final = msgspec.json.Decoder(AutoScaleOverride)
 
 
 def override(body: bytes) -> AutoScaleOverride:
-    """Reads an override; an answer without a body says that there is none."""
+    """Decodes an override. An answer without a body means that there is none."""
     return _OVERRIDE.decode(body) if body else AutoScaleOverride()
 
 
 class HashRange(Answer, frozen=True):
-    """Part of the 16-bit ring; both ends belong to it."""
+    """A part of the 16-bit ring, both ends included."""
 
     start: int
     end: int
@@ -65,7 +65,7 @@ class Segment(Answer, frozen=True):
     created_at_ms: int
     sealed_at_ms: int  # -1 while it is active
     entry_bucket_splits: list[int]  # first hash of every entry bucket but the first
-    end_offsets: list[int]  # of a sealed one: where each Kafka partition ends
+    end_offsets: list[int]  # the end of each Kafka partition of a sealed segment
     sealed: bool
     active: bool
     root: bool
@@ -74,13 +74,13 @@ class Segment(Answer, frozen=True):
 
 
 class Layout(Answer, frozen=True, omit_defaults=True):
-    """The DAG of a topic's segments, which PIP-468 calls its metadata."""
+    """The DAG of a topic's segments. PIP-468 calls it the topic's metadata."""
 
     epoch: int
     next_segment_id: int
     segments: dict[int, Segment]
     properties: dict[str, str]
-    auto_scale_policy: AutoScaleOverride | None = None  # what the topic overrides, if anything
+    auto_scale_policy: AutoScaleOverride | None = None  # the topic's overrides, if it has any
 
 
 class LoadStats(Answer, frozen=True):
@@ -91,7 +91,7 @@ class LoadStats(Answer, frozen=True):
     msg_rate_out: float
     bytes_rate_out: float
     modified_ms: int
-    estimated: list[str]  # which of the byte rates are estimates
+    estimated: list[str]  # the byte rates that are estimates
 
 
 class OpenTransaction(Answer, frozen=True):
@@ -119,13 +119,13 @@ class SegmentStats(Answer, frozen=True, kw_only=True):
     entry_buckets: int  # partitions of that topic
     kafka_leaders: list[int | None]  # brokers of Kafka; empty: not known, or there is one
     kafka_replicas: list[int]
-    findings: list[str]  # what somebody else has made of its Kafka topic
+    findings: list[str]  # changes that somebody else has made to its Kafka topic
     load: LoadStats | None  # None before it had any
     open_transactions: list[OpenTransaction] = []
 
 
 class SegmentDetail(SegmentStats, frozen=True, kw_only=True):
-    """One segment's statistics by themselves."""
+    """The statistics of one segment by itself."""
 
     segment_id: int
     parent_ids: list[int]
@@ -152,12 +152,14 @@ class SubscriptionStats(Answer, frozen=True):
     backlog_unknown: str
     drained_segments: list[int]
     group_id: str
-    dead_letter_topic: str = ""  # of a queue, for what nobody could process
-    max_deliveries: int = 0  # after so many
+    dead_letter_topic: str = ""  # a queue's place for messages that nobody could process
+    max_deliveries: int = 0  # a message goes there after so many
 
 
 class DeadLetterPolicy(Answer, frozen=True):
-    """Where a queue subscription puts what nobody could process, and after how many tries."""
+    """The dead-letter topic of a queue subscription, and the number of deliveries before a message
+    goes there.
+    """
 
     dead_letter_topic: str
     max_deliveries: int
@@ -171,7 +173,7 @@ class PolicyField(Answer, frozen=True):
 
 
 class Decision(Answer, frozen=True):
-    """What came of one look at the load."""
+    """The result of one look at the load."""
 
     at_ms: int
     trigger: str | None  # tick, consumers, operation or policy; None: the look of this request
@@ -181,7 +183,7 @@ class Decision(Answer, frozen=True):
 
 
 class AutoScaleStats(Answer, frozen=True):
-    """The policy in force and what was decided by it."""
+    """The policy in force, and the decisions by it."""
 
     policy: dict[str, PolicyField]
     fault: str  # why the policy cannot be used; empty when it can
@@ -190,7 +192,7 @@ class AutoScaleStats(Answer, frozen=True):
 
 
 class TopicStats(Answer, frozen=True):
-    """What there is of a topic, as its controller knows it."""
+    """The state of a topic, as its controller knows it."""
 
     epoch: int
     total_segments: int

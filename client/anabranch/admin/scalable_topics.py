@@ -1,4 +1,5 @@
-"""Scalable topics, their subscriptions and segments: PIP-468's client interface, and our own.
+"""Scalable topics, their subscriptions and segments: PIP-468's client interface, and additions to
+it.
 
 A topic is [topic://]tenant/namespace/name, a segment segment://tenant/namespace/name/descriptor.
 """
@@ -38,7 +39,7 @@ from anabranch.core.errors import InvalidInputError
 from anabranch.core.subscriptions.subscription import DELIVERIES
 from anabranch.core.topics.segment import parse_descriptor
 
-Place = datetime | Literal["earliest", "latest"]  # of messages, by their time
+Place = datetime | Literal["earliest", "latest"]  # the first messages by time
 
 _SCHEME: Final = "segment://"
 _LAYOUT: Final = msgspec.json.Decoder(Layout).decode
@@ -57,7 +58,9 @@ class ScalableTopics(Resource[TransportT]):
     def list_scalable_topics(
         self, namespace: str, properties: Mapping[str, str] | None = None
     ) -> Call[list[str]]:
-        """Full names of a namespace's scalable topics, or of those with all these properties."""
+        """Returns the full names of a namespace's scalable topics, only those with all of
+        `properties` if given.
+        """
         home = names.parse_namespace(namespace).split("/")
         wanted = [f"{name}={value}" for name, value in (properties or {}).items()]
         query = {"property": wanted} if wanted else {}
@@ -67,63 +70,75 @@ class ScalableTopics(Resource[TransportT]):
     def create_scalable_topic(
         self, topic: str, num_segments: int = 1, properties: Mapping[str, str] | None = None
     ) -> Call[None]:
-        """Creates a topic whose segments have equal parts of the ring; returns when it is ready."""
+        """Creates a topic with `num_segments` equal parts of the ring.
+        It returns when the topic is ready.
+        """
         query = {"numInitialSegments": str(num_segments)}
         body = dict(properties) if properties else None
         return Call("PUT", _topic(topic), nothing, query, body)
 
     @RestMethod
     def get_metadata(self, topic: str) -> Call[Layout]:
-        """The DAG of the topic's segments."""
+        """Returns the DAG of the topic's segments."""
         return Call("GET", _topic(topic), _LAYOUT)
 
     @RestMethod
     def get_stats(self, topic: str) -> Call[TopicStats]:
-        """Segments with their load, subscriptions with consumers and backlogs, and auto-scaling."""
+        """Returns segments with their load, subscriptions with consumers and backlogs, and the
+        auto-scaling.
+        """
         return Call("GET", _topic(topic, "stats"), _STATS)
 
     @RestMethod
     def get_segment_stats(self, topic: str, segment_id: int) -> Call[SegmentDetail]:
-        """The same of one segment."""
+        """Returns the statistics of one segment."""
         return Call("GET", _topic(topic, "segments", segment_id, "stats"), _SEGMENT)
 
     @RestMethod
     def get_lineage(self, topic: str, segment_id: int) -> Call[list[Segment]]:
-        """The segment with all that it descends from and all that descend from it, by id."""
+        """Returns the segment with all that it descends from and all that descend from
+        it, by id.
+        """
         return Call("GET", _topic(topic, "segments", segment_id, "lineage"), _LINEAGE)
 
     @RestMethod
     def abort_transaction(self, topic: str, segment_id: int, producer_id: int) -> Call[None]:
-        """Ends what a producer of Kafka has open in a sealed segment; the producer is kept out."""
+        """Ends a producer's open transaction in a sealed segment, and keeps that producer out."""
         where = _topic(topic, "segments", segment_id, "abort-transaction", producer_id)
         return Call("POST", where, nothing)
 
     @RestMethod
     def restore_segment(self, topic: str, segment_id: int) -> Call[None]:
-        """Goes on without a segment whose Kafka topic is gone; what it held is lost."""
+        """Lets the topic go on without a segment whose Kafka topic is gone.
+        The messages in that segment are lost.
+        """
         return Call("POST", _topic(topic, "segments", segment_id, "restore"), nothing)
 
     @RestMethod
     def delete_scalable_topic(self, topic: str, *, force: bool = False) -> Call[None]:
         """Deletes a topic with its subscriptions, segments and messages.
 
-        `force`: also if it has consumers, which end.
+        `force` deletes it also if it has consumers, and ends them.
         """
         return Call("DELETE", _topic(topic), nothing, {"force": "true"} if force else {})
 
     @RestMethod
     def split_segment(self, topic: str, segment_id: int) -> Call[None]:
-        """Divides an active segment at its midpoint; returns when the children have taken over."""
+        """Divides an active segment at its midpoint.
+        It returns when the children have taken over.
+        """
         return Call("POST", _topic(topic, "split", segment_id), nothing)
 
     @RestMethod
     def merge_segments(self, topic: str, segment_id1: int, segment_id2: int) -> Call[None]:
-        """Makes one segment of two active neighbours; returns when it has taken over."""
+        """Merges two active neighbours into one segment.
+        It returns when that one has taken over.
+        """
         return Call("POST", _topic(topic, "merge", segment_id1, segment_id2), nothing)
 
     @RestMethod
     def rebucket_segment(self, topic: str, segment_id: int, bucket_count: int) -> Call[None]:
-        """Replaces an active segment by one of the same range with that many entry buckets."""
+        """Replaces an active segment by one of the same range with `bucket_count` entry buckets."""
         query = {"bucketCount": str(bucket_count)}
         return Call("POST", _topic(topic, "rebucket", segment_id), nothing, query)
 
@@ -131,54 +146,55 @@ class ScalableTopics(Resource[TransportT]):
     def relocate_segment(self, topic: str, segment_id: int, off: Sequence[int] = ()) -> Call[None]:
         """Replaces an active segment by one of the same range on other brokers of Kafka.
 
-        `off`: ids of those that it shall leave; else those that lead it, if others are there.
+        `off` has the ids of the brokers that it leaves. Without any it leaves its leaders, if there
+        are other brokers.
         """
         query = {"off": [str(each) for each in off]} if off else {}
         return Call("POST", _topic(topic, "relocate", segment_id), nothing, query)
 
     @RestMethod
     def get_properties(self, topic: str) -> Call[dict[str, str]]:
-        """The topic's properties."""
+        """Returns the topic's properties."""
         return Call("GET", _topic(topic, "properties"), STRINGS)
 
     @RestMethod
     def update_properties(self, topic: str, properties: Mapping[str, str]) -> Call[None]:
-        """Sets these properties; the others stay."""
+        """Sets these properties. The others stay."""
         return Call("PUT", _topic(topic, "properties"), nothing, body=dict(properties))
 
     @RestMethod
     def remove_property(self, topic: str, key: str) -> Call[None]:
-        """Removes one property; nothing if it is not there."""
+        """Removes one property. It does nothing if the property is not there."""
         return Call("DELETE", _topic(topic, "properties"), nothing, {"key": key})
 
     @RestMethod
     def get_auto_scale_policy(self, topic: str) -> Call[AutoScaleOverride]:
-        """What the topic overrides of its namespace's policy; empty when that is nothing."""
+        """Returns the fields that the topic overrides of its namespace's policy, empty for none."""
         return Call("GET", _topic(topic, "autoScalePolicy"), override)
 
     @RestMethod
     def set_auto_scale_policy(self, topic: str, policy: AutoScaleOverride) -> Call[None]:
-        """Replaces what the topic overrides, as a whole."""
+        """Replaces the topic's override as a whole."""
         return Call("POST", _topic(topic, "autoScalePolicy"), nothing, body=policy)
 
     @RestMethod
     def remove_auto_scale_policy(self, topic: str) -> Call[None]:
-        """Lets the namespace's policy apply to the topic again."""
+        """Removes the topic's override, so that the namespace's policy applies again."""
         return Call("DELETE", _topic(topic, "autoScalePolicy"), nothing)
 
     @RestMethod
     def get_permissions(self, topic: str) -> Call[dict[str, list[str]]]:
-        """What each role may do on a topic, by what is granted on it or on its namespace."""
+        """Returns the actions of each role on a topic, by grants on it or on its namespace."""
         return Call("GET", _topic(topic, "permissions"), PERMISSIONS)
 
     @RestMethod
     def grant_permission(self, topic: str, role: str, actions: Sequence[str]) -> Call[None]:
-        """Lets a role do this on a topic, besides what it may do on the namespace."""
+        """Grants a role these actions on a topic, besides its grants on the namespace."""
         return Call("POST", _topic(topic, "permissions", role), nothing, body=list(actions))
 
     @RestMethod
     def revoke_permissions(self, topic: str, role: str) -> Call[None]:
-        """Takes away what is granted to a role on a topic, not what is on its namespace."""
+        """Revokes the grants to a role on a topic, but not those on its namespace."""
         return Call("DELETE", _topic(topic, "permissions", role), nothing)
 
     # --- subscriptions ------------------------------------------------------------------------
@@ -191,9 +207,9 @@ class ScalableTopics(Resource[TransportT]):
         kind: SubscriptionType = "STREAM",
         start: Place = "earliest",
     ) -> Call[None]:
-        """Creates a subscription that begins at the messages of that time or later.
+        """Creates a subscription that begins with the messages of the time `start` or later.
 
-        One that is there is left as it is, whatever its kind and its place.
+        A subscription that exists stays unchanged, also if its kind or its place differs.
         """
         query = {"type": kind, **_place(start)}
         return Call("PUT", _subscription(topic, subscription), nothing, query)
@@ -204,26 +220,30 @@ class ScalableTopics(Resource[TransportT]):
     ) -> Call[None]:
         """Deletes a subscription with its positions.
 
-        `force`: also if it has consumers, which end.
+        `force` deletes it also if it has consumers, and ends them.
         """
         query = {"force": "true"} if force else {}
         return Call("DELETE", _subscription(topic, subscription), nothing, query)
 
     @RestMethod
     def seek_subscription(self, topic: str, subscription: str, to: Place) -> Call[None]:
-        """Goes on with the messages of that time or later; its consumers subscribe again."""
+        """Moves a subscription to the messages of the time `to` or later.
+        Its consumers subscribe again.
+        """
         return Call("POST", _subscription(topic, subscription, "seek"), nothing, _place(to))
 
     @RestMethod
     def skip_all(self, topic: str, subscription: str) -> Call[None]:
-        """Leaves out all that is in the topic now; its consumers subscribe again."""
+        """Moves a subscription behind all messages that are in the topic now.
+        Its consumers subscribe again.
+        """
         return Call("POST", _subscription(topic, subscription, "skip-all"), nothing)
 
     @RestMethod
     def get_dead_letter_policy(
         self, topic: str, subscription: str
     ) -> Call[DeadLetterPolicy | None]:
-        """Where a queue subscription puts what nobody could process; None: nowhere."""
+        """Returns the dead-letter policy of a queue subscription, None if it has none."""
         return Call("GET", _subscription(topic, subscription, "deadLetterPolicy"), _dead_letters)
 
     @RestMethod
@@ -234,9 +254,9 @@ class ScalableTopics(Resource[TransportT]):
         max_deliveries: int = DELIVERIES,
         dead_letter_topic: str = "",
     ) -> Call[None]:
-        """Lets a queue subscription put aside what was delivered so often in vain.
+        """Lets a queue subscription put a message aside after `max_deliveries` failed deliveries.
 
-        Without a topic it is `{topic}-{subscription}-DLQ`; one that is not there is made.
+        The default topic is `{topic}-{subscription}-DLQ`. A topic that does not exist is created.
         """
         body = {"maxDeliveries": max_deliveries, "deadLetterTopic": dead_letter_topic}
         return Call(
@@ -245,7 +265,7 @@ class ScalableTopics(Resource[TransportT]):
 
     @RestMethod
     def remove_dead_letter_policy(self, topic: str, subscription: str) -> Call[None]:
-        """Puts nothing aside any more: Kafka discards what was given out ten times in vain."""
+        """Ends the putting aside. Kafka then discards a message after ten failed deliveries."""
         return Call("DELETE", _subscription(topic, subscription, "deadLetterPolicy"), nothing)
 
     # --- single segments -----------------------------------------------------------------------
@@ -254,7 +274,7 @@ class ScalableTopics(Resource[TransportT]):
 
     @RestMethod
     def create_segment(self, segment_topic: str, subscriptions: Sequence[str] = ()) -> Call[None]:
-        """Checks that the segment is there, with these subscriptions."""
+        """Checks that the segment exists, with these subscriptions."""
         return Call("PUT", _segment(segment_topic), nothing, body=list(subscriptions) or None)
 
     @RestMethod
@@ -264,43 +284,48 @@ class ScalableTopics(Resource[TransportT]):
 
     @RestMethod
     def delete_segment(self, segment_topic: str, *, force: bool = False) -> Call[None]:
-        """Deletes a sealed segment that all subscriptions have read; nothing if it is gone.
+        """Deletes a sealed segment that all subscriptions have read. It does nothing if the segment
+        is gone.
 
-        `force` changes nothing: what is needed stays.
+        `force` has no effect: a segment that is needed stays.
         """
         return Call("DELETE", _segment(segment_topic), nothing, {"force": "true"} if force else {})
 
     @RestMethod
     def create_segment_subscription(self, segment_topic: str, subscription: str) -> Call[None]:
-        """Checks that the subscription is there."""
+        """Checks that the subscription exists."""
         return Call("PUT", _of_segment(segment_topic, subscription), nothing)
 
     @RestMethod
     def delete_segment_subscription(self, segment_topic: str, subscription: str) -> Call[None]:
-        """Checks that the subscription is not there."""
+        """Checks that the subscription does not exist."""
         return Call("DELETE", _of_segment(segment_topic, subscription), nothing)
 
     @RestMethod
     def get_segment_backlog(self, segment_topic: str, subscription: str) -> Call[int]:
-        """Records of the segment that the subscription has not acknowledged."""
+        """Returns the number of records in the segment that the subscription has not
+        acknowledged.
+        """
         return Call("GET", _of_segment(segment_topic, subscription, "backlog"), NUMBER)
 
     @RestMethod
     def seek_segment_subscription(
         self, segment_topic: str, subscription: str, timestamp: int
     ) -> Call[None]:
-        """Refused: one segment alone would be read out of the order of the DAG. Milliseconds."""
+        """Always refused, because one segment alone would be read out of the DAG's order.
+        `timestamp` is in milliseconds.
+        """
         query = {"timestamp": str(timestamp)}
         return Call("POST", _of_segment(segment_topic, subscription, "seek"), nothing, query)
 
     @RestMethod
     def skip_all_of_segment(self, segment_topic: str, subscription: str) -> Call[None]:
-        """Checks that nothing is left to read."""
+        """Checks that the subscription has nothing left to read in the segment."""
         return Call("POST", _of_segment(segment_topic, subscription, "skip-all"), nothing)
 
 
 def _topic(topic: str, *more: str | int) -> str:
-    """The path of a topic, or of something of it. Raises InvalidInputError."""
+    """Returns the path of a topic, or of something of it. Raises InvalidInputError."""
     return path("admin", "v2", "scalable", *names.parse_scalable_topic(topic).split("/"), *more)
 
 

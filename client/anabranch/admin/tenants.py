@@ -1,4 +1,4 @@
-"""Tenants: `/admin/v2/tenants`, and the clusters they may be allowed to use."""
+"""Tenants, `/admin/v2/tenants`, and the clusters that they may use."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TenantInfo(Answer, frozen=True):
 
 
 class ClusterData(Answer, frozen=True):
-    """Addresses of a cluster: for administration, and for clients."""
+    """The addresses of a cluster, for administration and for clients."""
 
     service_url: str
     broker_service_url: str
@@ -53,29 +53,31 @@ class Tenants(Resource[TransportT]):
 
     @RestMethod
     def get_clusters(self) -> Call[list[str]]:
-        """Name of the one cluster that the node belongs to."""
+        """Returns the name of the one cluster that the node belongs to."""
         return Call("GET", path("admin", "v2", "clusters"), NAMES)
 
     @RestMethod
     def get_cluster(self, cluster: str) -> Call[ClusterData]:
-        """Where that cluster answers. NotFoundError for any but the node's own."""
+        """Returns the addresses of that cluster.
+        Raises NotFoundError for any but the node's own.
+        """
         return Call("GET", path("admin", "v2", "clusters", cluster), _CLUSTER)
 
     @RestMethod
     def get_tenants(self) -> Call[list[str]]:
-        """Names of all tenants."""
+        """Returns the names of all tenants."""
         return Call("GET", path("admin", "v2", "tenants"), NAMES)
 
     @RestMethod
     def get_tenant_info(self, tenant: str) -> Call[TenantInfo]:
-        """A tenant's roles and clusters."""
+        """Returns a tenant's roles and clusters."""
         return Call("GET", _tenant(tenant), _INFO)
 
     @RestMethod
     def create_tenant(
         self, tenant: str, allowed_clusters: Sequence[str], admin_roles: Sequence[str] = ()
     ) -> Call[None]:
-        """Creates a tenant that may use those clusters: `get_clusters` has their names."""
+        """Creates a tenant that may use those clusters. `get_clusters` returns their names."""
         body = _info(admin_roles, allowed_clusters)
         return Call("PUT", _tenant(tenant), nothing, body=body)
 
@@ -89,5 +91,5 @@ class Tenants(Resource[TransportT]):
 
     @RestMethod
     def delete_tenant(self, tenant: str) -> Call[None]:
-        """Deletes a tenant that has no namespaces left."""
+        """Deletes a tenant. A node refuses while it has namespaces."""
         return Call("DELETE", _tenant(tenant), nothing)

@@ -1,4 +1,4 @@
-"""What the SDK adds to asyncio: `Closing`, `Receiving`, `Tasks`, `on_thread` and `rest`."""
+"""Additions of the SDK to asyncio: `Closing`, `Receiving`, `Tasks`, `on_thread` and `rest`."""
 
 from __future__ import annotations
 
@@ -22,24 +22,26 @@ _logger = get_logger(__name__)
 
 
 class Closing(ABC):
-    """Use as an asynchronous context manager, or call `close`."""
+    """An object to close. Use it as an asynchronous context manager, or call `close`."""
 
     _home: Home
 
     @abstractmethod
     async def close(self) -> None:
-        """Ends it; calling it again ends nothing more."""
+        """Ends it. A second call does nothing more."""
 
     async def _end_without_loop(self) -> None:
-        """Ends its threads and clients of Kafka where its event loop is over."""
+        """Ends its threads and its clients of Kafka after its event loop is over."""
         self._home.closed()
 
     def _lives_here(self, what: str) -> None:
-        """It is made on this event loop, and is of use on no other one."""
+        """Binds it to the running event loop, because it is of no use on another one."""
         self._home = Home(self, what, HOME_ERRORS, asyncio._get_running_loop())
 
     async def _close_elsewhere(self) -> None:
-        """Ends it from another loop: on its own if that is there yet, and soon in any case."""
+        """Ends it from another loop: on its own loop if that still exists.
+        It returns within seconds in any case.
+        """
         loop = self._home.loop
         try:
             async with asyncio.timeout(_ELSEWHERE_S_MAX):
@@ -55,8 +57,8 @@ class Closing(ABC):
             _logger.warning("client.not_closed_well", why=why)
 
     async def abandon(self) -> None:
-        """Ends it after an error: waits for nothing that may never come, and raises nothing of its
-        own that would hide the error.
+        """Ends it after an error. It does not wait for an event that may never come, and raises no
+        error that would hide the first one.
         """
         await self.close()
 
@@ -68,11 +70,13 @@ class Closing(ABC):
 
 
 class Receiving(Closing, Generic[MessageT]):
-    """Use `async for` as well, which ends when it is closed."""
+    """Messages to receive. It is an asynchronous iterator too, which ends at `close`."""
 
     @abstractmethod
     async def receive(self, timeout_s: float | None = None) -> MessageT:
-        """The next message. Raises DeadlineError, ClosedError."""
+        """Returns the next message.
+        Raises DeadlineError after `timeout_s` seconds, or ClosedError.
+        """
 
     def __aiter__(self) -> Self:
         return self
@@ -85,21 +89,23 @@ class Receiving(Closing, Generic[MessageT]):
 
 
 class Tasks:
-    """Of one owner, on one event loop. `on_failure` is told of the error that ends one."""
+    """The tasks of one owner, on one event loop.
+    It passes an error that ends a task to `on_failure`.
+    """
 
     def __init__(self, on_failure: Callable[[BaseException], None]) -> None:
         self._on_failure = on_failure
         self._running: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Runs it beside everything else; nobody has to wait for it."""
+        """Starts a task. Its caller need not await it."""
         task = asyncio.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._done)
         return task
 
     async def cancel(self) -> None:
-        """Ends all of them."""
+        """Cancels all tasks, and waits for their end."""
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
@@ -112,7 +118,7 @@ class Tasks:
 
 
 def call_on(loop: asyncio.AbstractEventLoop, what: Callable[..., None], *args: object) -> None:
-    """Has the loop call it, from a thread; once it is over nobody waits for that."""
+    """Has the loop call `what`, from another thread. It does nothing once the loop is over."""
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(what, *args)
 
@@ -122,7 +128,9 @@ _T = TypeVar("_T")
 
 
 async def on_thread(function: Callable[_P, _T], *args: _P.args, **named: _P.kwargs) -> _T:
-    """What the call returns or raises; cancelling gives up the wait for it, not the call."""
+    """Calls the function on a thread of its own, and returns or raises its outcome. Cancelling
+    gives up the wait, but not the call.
+    """
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[_T] = loop.create_future()
 
@@ -148,6 +156,8 @@ async def on_thread(function: Callable[_P, _T], *args: _P.args, **named: _P.kwar
 
 
 async def rest(failures: int, least_s: float, most_s: float) -> None:
-    """Sleeps after so many failures in a row: twice as long for each, and never as others do."""
+    """Sleeps after `failures` failures in a row, twice as long for each, from `least_s` to `most_s`
+    seconds. A random factor keeps clients from waking together.
+    """
     pause_s = min(most_s, least_s * 2 ** min(failures, 10))
     await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))

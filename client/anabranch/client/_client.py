@@ -1,4 +1,4 @@
-"""`Client`: the way into a cluster; makes producers and consumers."""
+"""`Client`, the way into a cluster. It makes producers and consumers."""
 
 from __future__ import annotations
 
@@ -59,16 +59,16 @@ _logger = get_logger(__name__)
 
 
 class Client(Closing):
-    """A cluster, named by the URL of one or several of its nodes.
+    """A cluster, named by the URL of one or several of its nodes. It makes producers and consumers.
 
-    A URL of `pulsar+ssl://` is for nodes' ports with TLS; `tls` says whom to trust there, if not
-    the system's authorities, and has a certificate of one's own. `credentials`, a `Token` or
-    `Basic`, show nodes who it is. Kafka is another matter: `kafka` has librdkafka's security
-    properties, when it asks for some; its address comes from the nodes.
+    A URL of `pulsar+ssl://` names nodes' ports with TLS. `tls` names the authorities to trust, if
+    not the system's, and the client's own certificate. `credentials` (a `Token` or `Basic`) show
+    nodes who the client is. `kafka` has librdkafka's security properties, for a Kafka that asks for
+    some. The nodes tell the address of Kafka.
 
-    Use as an asynchronous context manager, on one event loop: it closes, or after an error
-    abandons, what it made. Nothing is connected before the first producer or consumer is made.
-    Raises InvalidInputError.
+    Use it as an asynchronous context manager, on one event loop. It closes the producers and
+    consumers that it made, or abandons them after an error. It connects to nothing before the first
+    of them. Raises InvalidInputError.
     """
 
     def __init__(
@@ -85,13 +85,14 @@ class Client(Closing):
         self.nodes = Nodes(url, connecting)
         self.kafka = _checked(kafka)
         self._kafka_links: dict[str, KafkaLinks] = {}  # by bootstrap servers
-        self._parts: list[Any] = []  # what has an async close()
+        self._parts: list[Any] = []  # each has an async close()
         self._starts: set[asyncio.Timeout] = set()  # under way; closing the client ends them
         self._closed = False
         self._traffic = TrafficReporter(connecting=connecting)
 
     async def watch(self, topic: str, timeout_s: float = 10.0) -> LayoutWatch:
-        """A watch of a topic's layout that knows the first one.
+        """Returns a watch of a topic's layout, which knows the first layout already. It waits
+        `timeout_s` seconds for that at most.
 
         Raises InvalidInputError, TopicNotFoundError, NodesUnreachableError, AuthenticationError,
         RefusedByNodeError, ClosedError.
@@ -103,7 +104,8 @@ class Client(Closing):
         return watch
 
     async def watch_topics(self, topics: TopicSelection, timeout_s: float = 10.0) -> TopicListWatch:
-        """A watch of which topics there are, which knows the first list.
+        """Returns a watch of the topics of a selection, which knows the first list already. It
+        waits `timeout_s` seconds for that at most.
 
         Raises NodesUnreachableError, AuthenticationError, RefusedByNodeError, DeadlineError,
         ClosedError.
@@ -119,7 +121,8 @@ class Client(Closing):
         settings: ProducerSettings | None = None,
         **changes: Unpack[ProducerOptions],
     ) -> Producer:
-        """A producer of `topic://tenant/namespace/name`; `changes` are fields of the settings.
+        """Returns a producer of `topic://tenant/namespace/name`. `changes` are fields of the
+        settings, by name.
 
         Raises InvalidInputError, TopicNotFoundError, NodesUnreachableError, AuthenticationError,
         RefusedByNodeError, ClosedError.
@@ -128,9 +131,9 @@ class Client(Closing):
         return await self._started(topic, lambda w: Producer(w, self._links(w), made))
 
     def _links(self, watch: LayoutWatch) -> KafkaLinks:
-        """The connections to the topic's Kafka, which all producers share.
+        """Returns the connections to the topic's Kafka, which all producers share.
 
-        Raises InvalidInputError where they cannot speak as Kafka's properties ask.
+        Raises InvalidInputError if they do not support Kafka's properties of this client.
         """
         servers = watch.layout.bootstrap_servers
         if servers not in self._kafka_links:
@@ -147,12 +150,14 @@ class Client(Closing):
         settings: ConsumerSettings | None = None,
         **changes: Unpack[ConsumerOptions],
     ) -> StreamConsumer:
-        """An ordered consumer; the subscription is made, at the beginning, if it is not there.
+        """Returns an ordered consumer. A subscription that does not exist is created, and begins at
+        `start` of the settings.
 
-        Without a name the consumer gets one of its own; a name keeps its share of the topic over a
-        restart. `changes` are fields of the settings. Raises InvalidInputError, ConsumerBusyError,
-        SubscriptionError, TopicNotFoundError, NodesUnreachableError, AuthenticationError,
-        RefusedByNodeError, ClosedError.
+        A consumer without `consumer_name` gets a new name. A name of the caller's keeps its share
+        of the topic over a restart. `changes` are fields of the settings, by name.
+
+        Raises InvalidInputError, ConsumerBusyError, SubscriptionError, TopicNotFoundError,
+        NodesUnreachableError, AuthenticationError, RefusedByNodeError, ClosedError.
         """
         made = ConsumerSettings.of(settings, changes)
         return await self._subscribed(
@@ -170,7 +175,7 @@ class Client(Closing):
         position_of: PositionOf | None = None,
         **changes: Unpack[ConsumerOptions],
     ) -> CheckpointConsumer:
-        """An ordered consumer whose positions the caller keeps; else as `subscribe`."""
+        """Returns an ordered consumer whose positions the caller keeps. See `subscribe`."""
         made = ConsumerSettings.of(settings, changes)
         return await self._subscribed(
             topic,
@@ -187,7 +192,7 @@ class Client(Closing):
         settings: QueueSettings | None = None,
         **changes: Unpack[QueueOptions],
     ) -> QueueConsumer:
-        """An unordered consumer; messages are acknowledged one by one. Else as `subscribe`."""
+        """Returns an unordered consumer, which acknowledges single messages. See `subscribe`."""
         made = QueueSettings.of(settings, changes)
         return await self._subscribed(
             topic, subscription, consumer_name, lambda member: QueueConsumer(member, made)
@@ -201,11 +206,14 @@ class Client(Closing):
         settings: ConsumerSettings | None = None,
         **changes: Unpack[ConsumerOptions],
     ) -> StreamTopicsConsumer:
-        """An ordered consumer of all topics of a selection, those that are yet to come included.
+        """Returns an ordered consumer of all topics of a selection, including topics that are
+        created later.
 
-        `start` is for topics that are there now; those that come later begin at the earliest.
+        `start` is for topics that exist now. Later ones begin at their earliest message. A topic
+        that cannot be subscribed to is logged and tried again.
+
         Raises InvalidInputError, NodesUnreachableError, AuthenticationError, RefusedByNodeError,
-        DeadlineError, ClosedError; a topic that cannot be subscribed to is logged and tried again.
+        DeadlineError, ClosedError.
         """
         made = ConsumerSettings.of(settings, changes)
         who = self._selected(topics, subscription, consumer_name)
@@ -224,7 +232,7 @@ class Client(Closing):
         position_of: TopicsPositionOf | None = None,
         **changes: Unpack[ConsumerOptions],
     ) -> CheckpointTopicsConsumer:
-        """As `subscribe_topics`, and the caller keeps the positions of all topics."""
+        """Returns a consumer of `subscribe_topics` whose positions the caller keeps."""
         made = ConsumerSettings.of(settings, changes)
         who = self._selected(topics, subscription, consumer_name)
         consumer = CheckpointTopicsConsumer(who, made, checkpoint, position_of)
@@ -239,7 +247,7 @@ class Client(Closing):
         settings: QueueSettings | None = None,
         **changes: Unpack[QueueOptions],
     ) -> QueueTopicsConsumer:
-        """As `subscribe_topics`, unordered; messages are acknowledged one by one."""
+        """Returns an unordered consumer of all topics of a selection. See `subscribe_topics`."""
         made = QueueSettings.of(settings, changes)
         who = self._selected(topics, subscription, consumer_name)
         consumer = QueueTopicsConsumer(who, made)
@@ -264,10 +272,12 @@ class Client(Closing):
         value_deserializer: Deserializer | None = None,
         decrypt: Callable[[bytes], bytes] | None = None,
     ) -> list[Message]:
-        """Messages of a topic, in the order of their event times; no subscription is made.
+        """Returns up to `messages_max` messages of a topic, in the order of their event times. It
+        creates no subscription.
 
-        `start`: the earliest ones, the latest ones, or those of a time and later. Raises as
-        `create_producer`, and KafkaReadError, DeadlineError.
+        `start` selects the earliest messages, the latest ones, or those of a time and later. Raises
+        the errors of `create_producer`, KafkaReadError, and DeadlineError after `timeout_s`
+        seconds.
         """
         peeking.check_count(messages_max)
         start_ms = start_milliseconds("start", start)
@@ -305,9 +315,7 @@ class Client(Closing):
         return part
 
     async def _start(self, part: Any, *args: Any) -> None:
-        """Starts and adopts it; when its start fails, is cancelled, or ended by the end of the
-        client, nothing of it is left.
-        """
+        """Starts and adopts the part, or abandons it if its start fails or is ended."""
         self.adopt(part)
         try:
             async with asyncio.timeout(None) as start:
@@ -319,20 +327,21 @@ class Client(Closing):
             self._check_open()
         except BaseException as error:
             await _abandon(part)
-            if isinstance(error, TimeoutError):  # by `_end_starts`, or of its own
+            if isinstance(error, TimeoutError):  # from `_end_starts`, or the part's own
                 self._check_open()
             raise
 
     def adopt(self, part: Any) -> None:
-        """Closes it when the client closes, the newest first."""
+        """Has the client close the part when it closes, the newest part first."""
         self._parts = [each for each in self._parts if not getattr(each, "is_closed", False)]
         self._parts.append(part)
 
     async def close(self) -> None:
-        """Closes what it made, producers after their messages are delivered (or their deadline).
+        """Closes all that it made. A producer first delivers its messages, until their deadline at
+        most.
 
-        Raises the first error of that, and logs the others. When cancelled it abandons the rest.
-        On another event loop than its own it is over in 5 s, as `abandon`.
+        It raises the first error, and logs the others. A cancelled `close` abandons the
+        rest. On another event loop than its own it acts as `abandon`, and takes 5 s at most.
         """
         if self._home.is_elsewhere:
             await self._close_elsewhere()
@@ -362,7 +371,7 @@ class Client(Closing):
             raise failures[0]
 
     async def abandon(self) -> None:
-        """Closes all at once; producers wait for a moment only. For the end after an error."""
+        """Closes all parts at once, after an error. Producers wait only for a moment."""
         if self._home.is_elsewhere:
             await self._close_elsewhere()
             return
@@ -389,7 +398,7 @@ class Client(Closing):
             self._kafka_links.popitem()[1].close()
 
     def _end_starts(self) -> None:
-        """Nothing is made from now on, and what is being made is not."""
+        """Forbids new parts, and ends the starts that are under way."""
         self._closed = True
         for start in self._starts:
             start.reschedule(0.0)  # long ago
@@ -413,7 +422,7 @@ def _log_failures(outcomes: Iterable[BaseException | None]) -> None:
 
 
 def _checked(kafka: Any) -> dict[str, Any]:
-    """Kafka's properties, of which librdkafka thinks that they fit. Raises InvalidInputError."""
+    """Returns Kafka's properties after librdkafka has accepted them. Raises InvalidInputError."""
     if kafka is not None and not isinstance(kafka, Mapping):
         raise InvalidInputError(f"kafka= is a mapping of properties, not a {type(kafka).__name__}")
     given = dict(kafka or {})

@@ -1,4 +1,4 @@
-"""What can go wrong in the SDK; each message names the thing and the remedy."""
+"""Errors of the SDK. Each message names the thing and the remedy."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ from anabranch.core.errors import AnabranchError, InvalidInputError
 
 
 class ClientError(AnabranchError):
-    """Root of the family."""
+    """The base class of all errors of the SDK."""
 
 
 class NodesUnreachableError(ClientError):
-    """No node of the client's URL answered; the message says of each address what happened."""
+    """No node of the client's URL answered. The message has the failure of each address."""
 
 
 class TlsError(NodesUnreachableError):
-    """None of the client's nodes is who it should be by its certificate, or takes the client's."""
+    """No node of the client's URL has a certificate that fits its address, or accepts the client's
+    own.
+    """
 
 
 class CredentialsError(NodesUnreachableError):
-    """What is to be shown cannot be had: its file cannot be read, or its function failed."""
+    """The credentials cannot be read from their file, or their function failed."""
 
 
 class AuthenticationError(ClientError):
-    """A node does not take who the client says it is; the message has the reason and a remedy.
+    """A node does not accept the client's credentials. The message has the reason and a remedy.
 
-    `may_pass`: whether the client may yet show another token, from a file or a function.
+    `may_pass` is True if the client may get another token later, from a file or a function.
     """
 
     def __init__(self, message: str, *, may_pass: bool = False) -> None:
@@ -36,15 +38,17 @@ class AuthenticationError(ClientError):
 
 
 class RefusedByNodeError(ClientError):
-    """A node understood the request and refused it for a reason that has no error of its own."""
+    """A node understood the request, and refused it for a reason that has no error class of its
+    own.
+    """
 
 
 class ForbiddenError(RefusedByNodeError):
-    """Whoever the client is has no right to this; the message says which one it needs."""
+    """The client's role has no right to this. The message names the right that it needs."""
 
 
 class TopicNotFoundError(ClientError):
-    """There is no such scalable topic, or it has been deleted."""
+    """The scalable topic does not exist, or was deleted."""
 
 
 class ClosedError(ClientError):
@@ -52,51 +56,55 @@ class ClosedError(ClientError):
 
 
 class ForkedError(ClientError):
-    """It was made in another process, from which this one was forked: make one here."""
+    """The object belongs to another process, from which this one was forked.
+    Make a new one here.
+    """
 
 
 class WrongLoopError(ClientError):
-    """It was made on another event loop: make one in each `asyncio.run`."""
+    """The object belongs to another event loop. Make one in each `asyncio.run`."""
 
 
 class DeadlineError(ClientError, TimeoutError):
-    """What was waited for did not happen in time; the message says what is known about it."""
+    """An awaited event did not happen in time. The message has what is known about it."""
 
 
 class BufferFullError(ClientError, BufferError):
-    """`send_nowait` met a full buffer: wait for `room()`, or use `send`, which waits."""
+    """`send_nowait` met a full buffer. Wait for `room()`, or use `send`, which waits."""
 
 
 class MessageTooLargeError(ClientError, InvalidInputError):
-    """A message that the topic's Kafka would refuse; it was not sent."""
+    """The topic's Kafka would refuse the message, so it was not sent."""
 
 
 class SerializationError(ClientError, ValueError):
-    """A key's or value's serializer refused it; nothing was sent. The cause is attached."""
+    """The serializer of a key or value failed. Nothing was sent, and the cause is attached."""
 
 
 class EncryptionError(SerializationError):
-    """A producer's `encrypt` failed, or gave no bytes; nothing was sent. The cause is attached."""
+    """A producer's `encrypt` failed, or did not return bytes.
+    Nothing was sent, and the cause is attached.
+    """
 
 
 class DeliveryError(ClientError):
-    """A message was not delivered, and will not be."""
+    """The message was not delivered, and will not be."""
 
 
 class SegmentMissingError(DeliveryError):
-    """Kafka does not have the topic of the message's segment: somebody has deleted it."""
+    """The Kafka topic of the message's segment is gone, because somebody has deleted it."""
 
 
 class UnknownOutcomeError(DeliveryError):
-    """Whether Kafka has the message cannot be told any more. It is not sent again."""
+    """It is unknown for good if Kafka has the message. The producer does not send it again."""
 
 
 class ConsumerBusyError(ClientError):
-    """The subscription has as many consumers as it may have."""
+    """The subscription has its maximal number of consumers."""
 
 
 class ConsumerFencedError(ClientError):
-    """Another process has taken this consumer's name over: each needs a name of its own."""
+    """Another process has taken over this consumer's name. Give each process a name of its own."""
 
 
 class SubscriptionError(ClientError):
@@ -104,27 +112,31 @@ class SubscriptionError(ClientError):
 
 
 class DeserializationError(ClientError, ValueError):
-    """A key's or value's deserializer refused it. The message can be acknowledged all the same."""
+    """The deserializer of a key or value failed. The message can be acknowledged all the same."""
 
 
 class DecryptionError(DeserializationError):
-    """A consumer's `decrypt` failed, or gave no bytes. The message can be acknowledged."""
+    """A consumer's `decrypt` failed, or did not return bytes. The message can be acknowledged."""
 
 
 class BucketLostError(ClientError):
-    """What is acknowledged was taken from this consumer before; the message says why, and which."""
+    """The consumer lost the bucket of an acknowledged message before. The message of the error
+    names the bucket and the reason.
+    """
 
 
 class SessionLapsedError(ClientError):
-    """No controller answered for a session; what was not committed is delivered again."""
+    """No controller answered for a session.
+    Messages that were not committed are delivered again.
+    """
 
 
 class KafkaReadError(ClientError):
-    """Kafka refuses this consumer for good: the message says what it refuses."""
+    """Kafka refuses this consumer for good. The message has Kafka's reason."""
 
 
 class PositionGoneError(ClientError):
-    """A checkpoint's position is not in what Kafka has of the bucket; the message has the range."""
+    """A checkpoint's position is outside of Kafka's range of the bucket. The message has both."""
 
 
 HOME_ERRORS: Final = HomeErrors(ForkedError, WrongLoopError)

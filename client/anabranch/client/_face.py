@@ -1,4 +1,4 @@
-"""`LoopThread`, an event loop for threads that wait, and `Face`, what these see of an object."""
+"""`LoopThread`, an event loop for threads that wait, and `Face`, their view of an object."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ _STOP_S_MAX: Final = 10.0
 
 
 class LoopThread:
-    """Runs functions on its loop for other threads; a daemon: it ends with the process at last."""
+    """Runs functions on its loop for other threads.
+    Its thread is a daemon, so it ends with the process at the latest.
+    """
 
     def __init__(self, what: str) -> None:
         self.home: Final = Home(self, what, HOME_ERRORS)
@@ -39,7 +41,9 @@ class LoopThread:
             runner.get_loop().run_forever()  # at its end the runner cancels what is left
 
     def call(self, function: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-        """What the function returns on the loop's thread. Raises as `wait`."""
+        """Calls the function on the loop's thread and returns the result.
+        Raises the errors of `wait`.
+        """
 
         async def on_loop() -> T:
             return function(*args, **named)
@@ -49,9 +53,10 @@ class LoopThread:
     def wait(
         self, function: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **named: P.kwargs
     ) -> T:
-        """What the coroutine function returns in the end; it is cancelled when nobody waits.
+        """Runs the coroutine function on the loop and returns the result. It cancels the coroutine
+        when the caller stops waiting.
 
-        Raises what it raises, ClosedError, and InvalidInputError on the loop's own thread.
+        Raises the coroutine's errors, ClosedError, and InvalidInputError on the loop's own thread.
         """
 
         async def on_loop() -> T:
@@ -61,7 +66,7 @@ class LoopThread:
 
     def check_elsewhere(self) -> None:
         """Raises InvalidInputError on the loop's own thread, which would wait for itself, and
-        ForkedError where there is no such thread.
+        ForkedError in a forked process, which has no such thread.
         """
         self.home.check_process()
         if threading.current_thread() is self._thread:
@@ -71,7 +76,7 @@ class LoopThread:
             )
 
     def stop(self) -> None:
-        """Ends the loop, and the calls that other threads wait for; again it does nothing."""
+        """Ends the loop and the calls that other threads wait for. A second call does nothing."""
         if self.home.is_forked:
             return
         self.check_elsewhere()
@@ -94,18 +99,20 @@ class LoopThread:
             raise ClosedError("the client was closed: make another one") from None
         finally:
             if outcome is not None:
-                outcome.cancel()  # Ctrl-C came, if it is not done: nobody waits for it any more
+                outcome.cancel()  # it is not done after Ctrl-C, and has no waiter any more
 
 
 class Face(Generic[PartT_co]):
-    """One of the SDK's objects, whose methods wait. Closes it when used as a context manager."""
+    """One of the SDK's objects, with methods that wait.
+    It closes the object when used as a context manager.
+    """
 
     def __init__(self, part: PartT_co, thread: LoopThread) -> None:
         self._part = part
         self._thread = thread
 
     def close(self) -> None:
-        """As the object's own; once the client is closed it does nothing."""
+        """Closes the object. It does nothing once the client is closed."""
         if not self._thread.is_over:
             self._thread.wait(self._part.close)
 
@@ -121,7 +128,7 @@ class Face(Generic[PartT_co]):
 def calls(
     method: Callable[Concatenate[PartT_co, P], T],
 ) -> Callable[Concatenate[Face[PartT_co], P], T]:
-    """The method of the face that calls that of the object."""
+    """Makes a method of the face that calls that of the object."""
 
     @functools.wraps(method)
     def call(face: Face[PartT_co], /, *args: P.args, **named: P.kwargs) -> T:
@@ -133,7 +140,7 @@ def calls(
 def waits(
     method: Callable[Concatenate[PartT_co, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Face[PartT_co], P], T]:
-    """The method of the face that waits for that of the object."""
+    """Makes a method of the face that waits for that of the object."""
 
     @functools.wraps(method)
     def wait(face: Face[PartT_co], /, *args: P.args, **named: P.kwargs) -> T:
@@ -146,7 +153,9 @@ def makes(
     method: Callable[Concatenate[PartT_co, P], Coroutine[Any, Any, MadeT]],
     kind: Callable[[MadeT, LoopThread], FaceT],
 ) -> Callable[Concatenate[Face[PartT_co], P], FaceT]:
-    """The same for a method that makes an object, whose face this one returns."""
+    """Makes a method of the face that waits for a new object, and returns the face of
+    that object.
+    """
 
     @functools.wraps(method)
     def make(face: Face[PartT_co], /, *args: P.args, **named: P.kwargs) -> FaceT:

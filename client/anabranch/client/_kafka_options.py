@@ -14,8 +14,8 @@ LIBRDKAFKA_LOG.addFilter(
     LibrdkafkaLogFilter()
 )  # else thousands of lines a minute while Kafka is away
 
-# By default 300 s, and for so long a consumer once read nothing after Kafka's brokers came back:
-# whom to ask, the next look tells. It is well below how long a bucket may be unserved.
+# The default is 300 s, and a consumer once read nothing for so long after Kafka's brokers came
+# back: only the next look tells the leader. 20 s is well below the time a bucket may be unserved.
 _LEADERS: Final[Mapping[str, Any]] = {"topic.metadata.refresh.interval.ms": 20_000}
 _ASKING: Final[Mapping[str, Any]] = {
     "socket.nagle.disable": True,
@@ -45,6 +45,6 @@ SHARE_CONSUMER: Final[Mapping[str, Any]] = {
     "statistics.interval.ms": 500,
     "log_level": 3,  # errors; one warns that this is a preview
 }
-# Of clients that only ask and change. Unless they keep a connection to every broker of Kafka, a
+# For clients that only ask and change. Unless they keep a connection to every broker of Kafka, a
 # question to one that is away keeps two threads busy with waking each other (0021).
 ADMIN: Final[Mapping[str, Any]] = {**_ASKING, "enable.sparse.connections": False}

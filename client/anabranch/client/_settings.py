@@ -1,8 +1,7 @@
-"""The settings of producers and consumers. What they may not be is refused when they are made.
+"""The settings of producers and consumers. They check themselves when they are made.
 
-Each can be given as one object, or by name to the call that makes a producer or consumer. For type
-checkers the names are written down a second time (`...Options`), since nothing derives them from a
-class; a test holds both equal.
+A caller passes one settings object, or fields by name. Type checkers need the fields a second time
+(`...Options`), because they cannot derive them from a class. A test holds both equal.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from anabranch.core.errors import InvalidInputError
 from anabranch.core.subscriptions.subscription import DELIVERIES, DELIVERIES_MAX
 
 Start = Literal["earliest", "latest"] | datetime | int
-Deserializer = Callable[[Any, Any], Any]  # of bytes, and the context that confluent-kafka makes
+Deserializer = Callable[[Any, Any], Any]  # takes bytes, and the context of confluent-kafka
 
 EARLIEST: Final = -2  # in the place of a time, as in Kafka's protocol and ours
 LATEST: Final = -1
@@ -61,7 +60,9 @@ def _check_whole(name: str, given: Any, least: int, most: int) -> None:
 
 
 def start_milliseconds(name: str, given: Any) -> int:
-    """A `Start` as the protocol has it."""
+    """Returns a `Start` in the protocol's form: milliseconds since 1970, EARLIEST or LATEST.
+    Raises InvalidInputError.
+    """
     if given in ("earliest", "latest"):
         return EARLIEST if given == "earliest" else LATEST
     if isinstance(given, datetime) and given.tzinfo is not None:
@@ -81,11 +82,11 @@ def _check_callable(name: str, given: Any, takes: str) -> None:
 
 
 class SettingsBase(msgspec.Struct, frozen=True, kw_only=True):
-    """What producers and consumers are made with; raises InvalidInputError."""
+    """The base class of the settings of producers and consumers. Raises InvalidInputError."""
 
     @classmethod
     def of(cls, base: Self | None, changes: Mapping[str, object]) -> Self:
-        """The settings given, or the defaults, with changes. Raises InvalidInputError."""
+        """Returns `base`, or the defaults, with changes. Raises InvalidInputError."""
         if base is not None and not isinstance(base, cls):
             raise InvalidInputError(f"settings must be {cls.__name__}: {type(base).__name__}")
         unknown = sorted(set(changes) - set(cls.__struct_fields__))
@@ -98,15 +99,17 @@ class SettingsBase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProducerSettings(SettingsBase, frozen=True, kw_only=True):
-    """How a producer works; raises InvalidInputError.
+    """The settings of a producer. Raises InvalidInputError.
 
-    `linger_ms`: how long a batch waits for company. `buffer_messages_max`, `buffer_bytes_max`: what
-    may be under way or held, of values. `delivery_timeout_s`: how long a message may take from its
-    sending, before it is given up; time in which Kafka throttles the client by a quota does not
-    count, up to four times as much. Serializers are those of confluent-kafka, or any callable of
-    (object, SerializationContext). `encrypt`: a callable of a serialized value that gives the bytes
-    to be stored in its place; each message is then a batch of its own. `stamp_bounds`: messages
-    have the bounds of their key's hashes as headers, as those that are encrypted always have.
+    `linger_ms` is the milliseconds that a batch waits for more messages. `buffer_messages_max` and
+    `buffer_bytes_max` bound the messages that are under way or held, by number and by bytes of
+    values. `delivery_timeout_s` is the time from the sending of a message until it is given up.
+    Time in which Kafka throttles the client by a quota does not count, up to four times that.
+
+    Serializers are those of confluent-kafka, or any callable of (object, SerializationContext).
+    `encrypt` takes a serialized value and returns the bytes to store in its place. Each message is
+    then a batch of its own. `stamp_bounds` stores the bounds of the key's hashes as headers of each
+    message. Encrypted messages always have these headers.
     """
 
     linger_ms: float = 5.0
@@ -137,7 +140,7 @@ class ProducerSettings(SettingsBase, frozen=True, kw_only=True):
 
     @property
     def stamps(self) -> bool:
-        """Whether messages have the bounds of their hashes as headers."""
+        """True if messages have the bounds of their hashes as headers."""
         return self.stamp_bounds or self.encrypt is not None
 
 
@@ -156,12 +159,12 @@ class ProducerOptions(TypedDict, total=False):
 
 
 class ReadSettings(msgspec.Struct, frozen=True):
-    """How much is read ahead, and how patient a fetch is; raises InvalidInputError.
+    """The size of the read-ahead, and the patience of a fetch. Raises InvalidInputError.
 
-    `bytes_max`: of values that one consumer reads ahead, about: a quarter each for librdkafka's
-    queue, for a fetch under way (from each Kafka broker), for what was read and not taken yet, and
-    for the batch that goes to it. What the application has taken is its own. A message that is
-    larger than that is read all the same.
+    `bytes_max` is roughly the bytes of values that one consumer reads ahead. Four parts have a
+    quarter each: librdkafka's queue, a fetch under way (from each Kafka broker), messages read and
+    not taken yet, and the next batch. Batches that the application has taken do not count. A larger
+    message is read all the same. `fetch_wait_ms` is in milliseconds.
     """
 
     bytes_max: int = 64 * 1024 * 1024
@@ -179,7 +182,7 @@ class ReadSettings(msgspec.Struct, frozen=True):
         return max(1_024, self.bytes_max // 4)
 
     def kafka(self) -> dict[str, Any]:
-        """What librdkafka is to keep to."""
+        """The properties of librdkafka for these bounds."""
         fetch = min(50 * 1024 * 1024, self.quarter_bytes)
         return {
             "queued.min.messages": self.queued_messages_min,
@@ -192,13 +195,16 @@ class ReadSettings(msgspec.Struct, frozen=True):
 
 
 class ReceivingSettings(SettingsBase, frozen=True, kw_only=True):
-    """What all kinds of consumers have.
+    """The settings that all kinds of consumers share.
 
     Deserializers are those of confluent-kafka, or any callable of (bytes, SerializationContext).
-    `decrypt`: undoes what the producers' `encrypt` does, before the value's deserializer.
-    `subscribe_timeout_s`: longer than a former process of the same name may still be serving.
-    `start`: where the subscription begins if it is not there yet: "earliest", "latest", or at the
-    messages of a time and later, a `datetime` with a time zone or milliseconds since 1970.
+    `decrypt` undoes the producers' `encrypt`, before the value's deserializer runs.
+    `subscribe_timeout_s` should exceed the time that a former process of the same name may still
+    serve.
+
+    `start` is the place where a new subscription begins. It is "earliest", "latest", or a time, and
+    then the first messages of that time or later. A time is a `datetime` with a time zone, or
+    milliseconds since 1970.
     """
 
     start: Start = "earliest"
@@ -216,7 +222,7 @@ class ReceivingSettings(SettingsBase, frozen=True, kw_only=True):
 
     @property
     def start_ms(self) -> int:
-        """`start` as the protocol has it."""
+        """`start` in the protocol's form."""
         return start_milliseconds("start", self.start)
 
 
@@ -231,13 +237,15 @@ class ReceivingOptions(TypedDict, total=False):
 
 
 class ConsumerSettings(ReceivingSettings, frozen=True, kw_only=True):
-    """How a stream or checkpoint consumer works; raises InvalidInputError.
+    """The settings of a stream or checkpoint consumer. Raises InvalidInputError.
 
-    `settle_timeout_s`: how long a bucket that another consumer is to have waits for the messages
-    that the application was given and has not acknowledged; then they are revoked, and delivered
-    again, there. Without it the bucket waits as long as the session lasts.
-    `commit_again_s`: how often what is committed is committed once more; Kafka forgets what nobody
-    has committed for `offsets.retention.minutes`, 7 days by default, however much it is in use.
+    A bucket that goes to another consumer waits `settle_timeout_s` seconds for messages that the
+    application has not acknowledged. Then they are revoked, and delivered again there. Without a
+    time-out the bucket waits until the session ends.
+
+    `commit_interval_s` is the time between commits. `commit_again_s` is the interval of repeating a
+    commit that is unchanged. Kafka forgets positions that nobody has committed for
+    `offsets.retention.minutes` (7 days by default), even if they are in use.
     """
 
     commit_interval_s: float = 0.1
@@ -255,7 +263,7 @@ class ConsumerSettings(ReceivingSettings, frozen=True, kw_only=True):
 
     @property
     def settle_s(self) -> float:
-        """`settle_timeout_s`; infinite without one."""
+        """`settle_timeout_s`, infinite without one."""
         return math.inf if self.settle_timeout_s is None else self.settle_timeout_s
 
 
@@ -269,10 +277,10 @@ class ConsumerOptions(ReceivingOptions, total=False):
 
 
 class DeadLetterPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a queue subscription puts what could not be processed; raises InvalidInputError.
+    """The rule for messages that a queue subscription could not process. Raises InvalidInputError.
 
-    `deliveries_max`: how often a message is given to the application before it goes there.
-    `topic`: a scalable topic, which is made if it is not there; without one it is
+    `deliveries_max` is the number of deliveries before a message goes to the dead-letter topic.
+    `topic` is a scalable topic, and is created if it does not exist. The default is
     `{topic}-{subscription}-DLQ`, in the same namespace.
     """
 
@@ -288,12 +296,15 @@ class DeadLetterPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueSettings(ReceivingSettings, frozen=True, kw_only=True):
-    """How a queue consumer works; raises InvalidInputError.
+    """The settings of a queue consumer. Raises InvalidInputError.
 
-    `messages_max`: of one delivery, about; all of one must be settled before the next comes.
-    `lock_s`: the group's `share.record.lock.duration.ms`, for where Kafka does not tell it; what is
-    not settled by then is given out again, and `drain.LOCKS` times as long without a message
-    lets a sealed segment be drained. `dead_letter`: the subscription gets it, and keeps it.
+    `messages_max` is roughly the size of one delivery. All messages of one delivery must be settled
+    before the next one comes.
+
+    `lock_s` is the group's `share.record.lock.duration.ms` in seconds, for a Kafka that does not
+    tell it. Messages that are not settled by then are delivered again. A sealed segment without a
+    message for `drain.LOCKS` times as long counts as drained. `dead_letter` becomes the policy of
+    the subscription, which keeps it.
     """
 
     messages_max: int = 2_000

@@ -1,7 +1,8 @@
-"""Whether Kafka can keep the state of share groups, which queues are; and why not, in its words.
+"""Tells if Kafka can keep the state of share groups, which queues are, and why not in Kafka's
+words.
 
-It does so in a topic of its own. Where it cannot make that, members are let in and given nothing,
-and nobody is told why.
+Kafka keeps that state in a topic of its own. If it cannot create this topic, it lets members in,
+gives them nothing, and tells nobody the reason.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ _NOT_TOLD: Final = 3  # copies: Kafka's default
 _UNFIT: Final = (KafkaError.INVALID_REPLICATION_FACTOR, KafkaError.POLICY_VIOLATION)
 _LOOK_S: Final = 0.2
 SURE_S: Final = 8.0  # a busy Kafka makes it in one or two
-_ASK_S: Final = 1.0  # of one answer
+_ASK_S: Final = 1.0  # for one answer
 
 
 def await_state(admin: AdminClient, patience_s: float) -> str:
-    """Returns once Kafka has the topic, which the first member of a group makes it make: "", or
-    why it has none: after eight seconds if Kafka can tell, else after all of its time. What it does
-    not show is not called missing, and what it does not tell is not waited for.
+    """Waits until Kafka has the topic, which it creates for the first member of a group.
 
-    Blocks, for some seconds longer at most.
+    Returns "" then, else the reason why Kafka has none. It returns a reason that Kafka can tell
+    after eight seconds, and NOT_BEGUN after `patience_s` seconds. It returns "" also if Kafka does
+    not answer. Blocks for some seconds longer at most.
     """
     began, why = time.monotonic(), ""
     try:
@@ -44,14 +45,14 @@ def await_state(admin: AdminClient, patience_s: float) -> str:
                     return why
             time.sleep(_LOOK_S)
     except KafkaException:
-        pass  # whoever reads will tell
+        pass  # the consumer's reads report it
     return ""
 
 
 def why_unfit(admin: AdminClient) -> str:
-    """Why Kafka has no such topic; "" where it has one.
+    """Returns the reason why Kafka has no such topic, "" if it has one.
 
-    Blocks, for some seconds at most. Raises KafkaException where no broker answers.
+    Blocks for some seconds at most. Raises KafkaException if no broker answers.
     """
     if not _is_missing(admin):
         return ""
@@ -73,7 +74,9 @@ def _is_missing(admin: AdminClient) -> bool:
 
 
 def _copies(admin: AdminClient, broker: str) -> int:
-    """By that broker's settings; by default, where it does not tell."""
+    """Returns the replication factor in that broker's settings, Kafka's default if it does not
+    answer.
+    """
     asked = ConfigResource(ConfigResource.Type.BROKER, broker)
     try:
         found = admin.describe_configs([asked], request_timeout=_ASK_S)[asked].result(_ASK_S)
@@ -83,7 +86,9 @@ def _copies(admin: AdminClient, broker: str) -> int:
 
 
 def _refusal(admin: AdminClient, copies: int, brokers: int) -> str:
-    """What Kafka says to such a topic, without making it; else what the numbers say."""
+    """Returns Kafka's reason against such a topic without creating it, else one from the number of
+    brokers, else "".
+    """
     asked = NewTopic(STATE_TOPIC, num_partitions=1, replication_factor=copies)
     try:
         made = admin.create_topics([asked], validate_only=True, request_timeout=_ASK_S)

@@ -1,4 +1,4 @@
-"""The SDK without asyncio, for scripts: each object of it under its own name, with calls that wait.
+"""The SDK without asyncio, for scripts. Each object has the same name here, and its calls wait.
 
     with Client("pulsar://127.0.0.1:6650") as client:
         producer = client.create_producer("topic://public/default/orders")
@@ -7,12 +7,12 @@
             ...
 
 Methods have the arguments and results of the asynchronous ones; a test holds them equal. The event
-loop runs on a thread of its own, so the objects may be used by several threads; each call costs two
-changes of thread. To send or receive much use `send_many` and `receive_many`.
+loop runs on a thread of its own, so several threads may use the objects. Each call costs two
+changes of thread. Use `send_many` and `receive_many` for many messages.
 
-What is called back, such as `on_delivery`, is called on that thread, where nothing may wait for the
-loop: there the objects refuse every call. A call that Ctrl-C interrupts is cancelled. Closing the
-client ends the calls of other threads with ClosedError.
+Callbacks such as `on_delivery` run on that thread, where nothing may wait for the loop. The objects
+refuse every call there. Ctrl-C cancels the call that it interrupts. Closing the client ends the
+calls of other threads with ClosedError.
 """
 
 from __future__ import annotations
@@ -80,14 +80,14 @@ MessageT = TypeVar("MessageT")
 
 
 class Producer(Face[producer.Producer]):
-    """Sends messages to a scalable topic, each key in order; made by `Client.create_producer`.
+    """Sends messages to a scalable topic, each key in order. `Client.create_producer` makes it.
 
-    What `send_many` is given is iterated on the loop's thread, where `on_delivery` is called too.
+    The loop's thread iterates the argument of `send_many`, and calls `on_delivery`.
     """
 
     @property
     def settings(self) -> ProducerSettings:
-        """What it was made with."""
+        """The settings that it was made with."""
         return self._part.settings
 
     @property
@@ -102,7 +102,7 @@ class Producer(Face[producer.Producer]):
 
     @property
     def under_way(self) -> int:
-        """How many messages are not settled yet."""
+        """The number of messages that are not settled yet."""
         return self._part.under_way
 
     @property
@@ -118,13 +118,15 @@ class Producer(Face[producer.Producer]):
     stats = calls(producer.Producer.stats)
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Flushes and ends the producer; what cannot be delivered in time is given up."""
+        """Flushes and ends the producer.
+        It gives up messages that are not delivered within `timeout_s` seconds.
+        """
         if not self._thread.is_over:
             self._thread.wait(self._part.close, timeout_s)
 
 
 class LayoutWatch(Face[layout_watch.LayoutWatch]):
-    """Knows the newest layout of one topic; made by `Client.watch`."""
+    """Knows the newest layout of one topic. `Client.watch` makes it."""
 
     @property
     def topic(self) -> str:
@@ -138,16 +140,16 @@ class LayoutWatch(Face[layout_watch.LayoutWatch]):
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing is watched any more."""
+        """True once it watches nothing any more."""
         return self._part.is_closed
 
 
 class TopicListWatch(Face[list_watch.TopicListWatch]):
-    """Knows which topics of a selection there are; made by `Client.watch_topics`."""
+    """Knows the topics of a selection. `Client.watch_topics` makes it."""
 
     @property
     def selection(self) -> TopicSelection:
-        """Of which topics."""
+        """The selection of topics."""
         return self._part.selection
 
     @property
@@ -157,12 +159,14 @@ class TopicListWatch(Face[list_watch.TopicListWatch]):
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing is watched any more."""
+        """True once it watches nothing any more."""
         return self._part.is_closed
 
 
 class _Consumer(Face[ConsumerT], Generic[ConsumerT, MessageT]):
-    """What all kinds of consumers have in common. Iterating gives messages until it is closed."""
+    """The common part of all kinds of consumers.
+    It is an iterator of messages, which ends at `close`.
+    """
 
     @property
     def subscription(self) -> str:
@@ -174,16 +178,20 @@ class _Consumer(Face[ConsumerT], Generic[ConsumerT, MessageT]):
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing of it is left to be closed."""
+        """True once nothing of it is left to close."""
         return self._part.is_closed
 
     def close(self, *, keep_share: bool = False) -> None:
-        """As that of the asynchronous one; once the client is closed it does nothing."""
+        """Closes the consumer as the asynchronous one does.
+        It does nothing once the client is closed.
+        """
         if not self._thread.is_over:
             self._thread.wait(self._part.close, keep_share=keep_share)
 
     def receive(self, timeout_s: float | None = None) -> MessageT:
-        """The next message. Raises DeadlineError, ClosedError, or why the consumer failed."""
+        """Returns the next message. Raises DeadlineError after `timeout_s` seconds, ClosedError, or
+        the error of a failed consumer.
+        """
         found: MessageT = self._thread.wait(self._part.receive, timeout_s)
         return found
 
@@ -198,7 +206,7 @@ class _Consumer(Face[ConsumerT], Generic[ConsumerT, MessageT]):
 
 
 class _TopicConsumer(_Consumer[SingleT, MessageT]):
-    """Of one topic."""
+    """A consumer of one topic."""
 
     @property
     def topic(self) -> str:
@@ -207,37 +215,37 @@ class _TopicConsumer(_Consumer[SingleT, MessageT]):
 
 
 class _TopicsConsumer(_Consumer[ManyT, MessageT]):
-    """Of many topics."""
+    """A consumer of many topics."""
 
     @property
     def selection(self) -> TopicSelection:
-        """Which topics are consumed."""
+        """The selection of topics that it consumes."""
         return self._part.selection
 
     @property
     def topics(self) -> list[str]:
-        """The topics that are being consumed, sorted: `tenant/namespace/name`."""
+        """The topics that it consumes now, sorted: `tenant/namespace/name`."""
         return self._thread.call(lambda: self._part.topics)
 
     @property
     def failing(self) -> dict[str, str]:
-        """Topics that could not be subscribed to or failed, and why; they are tried again."""
+        """Topics whose subscription failed, with the reason. The consumer tries them again."""
         return self._thread.call(lambda: self._part.failing)
 
 
 class _OrderedConsumer(_TopicConsumer[OrderedT, Message]):
-    """What stream and checkpoint consumers have in common."""
+    """The common part of stream and checkpoint consumers."""
 
     @property
     def buckets(self) -> list[tuple[int, int]]:
-        """What it has been given: segment ids with buckets, sorted."""
+        """The buckets that it was given: segment ids with bucket numbers, sorted."""
         return self._thread.call(lambda: self._part.buckets)
 
     receive_many = waits(OrderedConsumer.receive_many)
 
 
 class StreamConsumer(_OrderedConsumer[stream.StreamConsumer]):
-    """Receives each bucket's messages in order; made by `Client.subscribe`."""
+    """Receives each bucket's messages in order. `Client.subscribe` makes it."""
 
     acknowledge = calls(stream.StreamConsumer.acknowledge)
     acknowledge_all = calls(stream.StreamConsumer.acknowledge_all)
@@ -246,8 +254,7 @@ class StreamConsumer(_OrderedConsumer[stream.StreamConsumer]):
 
 class CheckpointConsumer(_OrderedConsumer[checkpoints.CheckpointConsumer]):
     """Receives each bucket's messages in order, from the caller's positions.
-
-    Made by `Client.subscribe_checkpoint`.
+    `Client.subscribe_checkpoint` makes it.
     """
 
     checkpoint = calls(checkpoints.CheckpointConsumer.checkpoint)
@@ -255,7 +262,7 @@ class CheckpointConsumer(_OrderedConsumer[checkpoints.CheckpointConsumer]):
 
 
 class QueueConsumer(_TopicConsumer[queue.QueueConsumer, QueueMessage]):
-    """Receives single messages, each to be settled; made by `Client.subscribe_queue`."""
+    """Receives single messages, and the caller settles each. `Client.subscribe_queue` makes it."""
 
     @property
     def segments(self) -> list[int]:
@@ -270,17 +277,17 @@ class QueueConsumer(_TopicConsumer[queue.QueueConsumer, QueueMessage]):
 
     @property
     def dead_letter(self) -> DeadLetterPolicy | None:
-        """What the subscription has; None for no dead letters."""
+        """The subscription's dead-letter policy, None for none."""
         return self._part.dead_letter
 
     @property
     def dead_letters_waiting(self) -> int:
-        """As that of the asynchronous one."""
+        """The number of its messages that could not be put aside so far. It goes on trying."""
         return self._part.dead_letters_waiting
 
 
 class StreamTopicsConsumer(_TopicsConsumer[many.StreamTopicsConsumer, Message]):
-    """A stream consumer over many topics; made by `Client.subscribe_topics`."""
+    """A stream consumer over many topics. `Client.subscribe_topics` makes it."""
 
     receive_many = waits(many.StreamTopicsConsumer.receive_many)
     acknowledge = calls(many.StreamTopicsConsumer.acknowledge)
@@ -289,7 +296,7 @@ class StreamTopicsConsumer(_TopicsConsumer[many.StreamTopicsConsumer, Message]):
 
 
 class CheckpointTopicsConsumer(_TopicsConsumer[many.CheckpointTopicsConsumer, Message]):
-    """One that leaves positions to the caller; made by `Client.subscribe_checkpoint_topics`."""
+    """A checkpoint consumer over many topics. `Client.subscribe_checkpoint_topics` makes it."""
 
     receive_many = waits(many.CheckpointTopicsConsumer.receive_many)
     checkpoint = calls(many.CheckpointTopicsConsumer.checkpoint)
@@ -297,7 +304,7 @@ class CheckpointTopicsConsumer(_TopicsConsumer[many.CheckpointTopicsConsumer, Me
 
 
 class QueueTopicsConsumer(_TopicsConsumer[many_queue.QueueTopicsConsumer, QueueMessage]):
-    """A queue consumer over many topics; made by `Client.subscribe_queue_topics`."""
+    """A queue consumer over many topics. `Client.subscribe_queue_topics` makes it."""
 
     receive_many = waits(many_queue.QueueTopicsConsumer.receive_many)
     acknowledge = calls(many_queue.QueueTopicsConsumer.acknowledge)
@@ -307,9 +314,9 @@ class QueueTopicsConsumer(_TopicsConsumer[many_queue.QueueTopicsConsumer, QueueM
 
 
 class Client(Face[client.Client]):
-    """A cluster, named by the URL of one or several of its nodes; as `anabranch.client.Client`.
+    """A cluster, named by the URL of one or several of its nodes, as `anabranch.client.Client` is.
 
-    Closing it closes what it made as well, and ends its thread.
+    Closing it closes all objects that it made, and ends its thread.
     """
 
     def __init__(
@@ -344,9 +351,10 @@ class Client(Face[client.Client]):
         position_of: PositionOf | None = None,
         **changes: Unpack[ConsumerOptions],
     ) -> CheckpointConsumer:
-        """An ordered consumer whose positions the caller keeps; else as `subscribe`.
+        """Returns an ordered consumer whose positions the caller keeps. The rest is the same as for
+        `subscribe`.
 
-        `position_of` is a plain function here, and is called on a thread where it may wait.
+        `position_of` is a plain function here. It runs on a thread where it may wait.
         """
         part = self._thread.wait(
             self._part.subscribe_checkpoint,
@@ -371,7 +379,11 @@ class Client(Face[client.Client]):
         position_of: TopicsPositionOf | None = None,
         **changes: Unpack[ConsumerOptions],
     ) -> CheckpointTopicsConsumer:
-        """As `subscribe_topics`, and the caller keeps the positions; `position_of` as there."""
+        """Returns a consumer as `subscribe_topics` does, for which the caller keeps the positions
+        of all topics.
+
+        `position_of` is a plain function here. It runs on a thread where it may wait.
+        """
         part = self._thread.wait(
             self._part.subscribe_checkpoint_topics,
             topics,
@@ -385,7 +397,7 @@ class Client(Face[client.Client]):
         return CheckpointTopicsConsumer(part, self._thread)
 
     def close(self) -> None:
-        """Closes what it made, and ends its thread; again it does nothing."""
+        """Closes all objects that it made, and ends its thread. A second call does nothing."""
         try:
             super().close()
         finally:
@@ -405,7 +417,7 @@ def connect(
     credentials: Credentials | None = None,
     kafka: Mapping[str, Any] | None = None,
 ) -> Client:
-    """A `Client` of that URL. Raises InvalidInputError."""
+    """Returns a `Client` of that URL. Raises InvalidInputError."""
     return Client(url, tls=tls, credentials=credentials, kafka=kafka)
 
 

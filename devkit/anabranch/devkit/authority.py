@@ -1,6 +1,7 @@
 """The authority of `anabranch dev --secure`, and the certificates that it signs.
 
-It is made once, and kept: whoever trusts it goes on to. What is secret only its owner can read.
+It is made once, and kept, so that a client's trust in it lasts. Only its owner can read the
+secrets.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _Key = ec.EllipticCurvePrivateKey
 
 
 class DevAuthority:
-    """The authority in a folder, made where it is not there. Raises InvalidInputError."""
+    """The authority in a folder, made if it is not there. Raises InvalidInputError."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "authority.pem"
@@ -45,9 +46,9 @@ class DevAuthority:
     def issue(
         self, name: str, days: int, usages: Sequence[ObjectIdentifier]
     ) -> tuple[bytes, bytes]:
-        """A certificate for that common name, and its key, as PEM.
+        """Returns a certificate for that common name, and its key, as PEM.
 
-        One that a server may use is for this machine.
+        A certificate for servers is for this machine.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
@@ -109,7 +110,7 @@ class DevAuthority:
 
 
 def write_whole(file: Path, content: bytes, mode: int = 0o600) -> None:
-    """Writes it beside, and puts it there at once; what was there before is gone."""
+    """Writes the file beside its place, and moves it there at once. It replaces a former file."""
     beside = file.with_name(f"{file.name}.new")
     beside.unlink(missing_ok=True)
     with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as stream:

@@ -1,7 +1,9 @@
-"""What cause and effect say of a key's order: acknowledged before another was sent comes first.
+"""The order of a key's messages by cause and effect: acknowledged before another was sent comes
+first.
 
-Judges histories only: it knows when each message was sent and acknowledged, by whomever, and in
-which order a key's messages were found. Messages that were under way together may come either way.
+It judges histories only: the times at which each message was sent and acknowledged, by any sender,
+and the order in which a key's messages were found. Messages that were under way together may come
+either way.
 """
 
 from __future__ import annotations
@@ -16,9 +18,9 @@ MessageT = TypeVar("MessageT", bound=Hashable)
 
 
 class Span(msgspec.Struct, frozen=True):
-    """From the sending of a message to its acknowledgement, on one clock for all senders.
+    """The time from the sending of a message to its acknowledgement, on one clock for all senders.
 
-    `acked` is infinite for a message of which nobody was told that it is stored.
+    `acked` is infinite for a message without an acknowledgement.
     """
 
     sent: float
@@ -35,10 +37,11 @@ class CausalityViolation(msgspec.Struct, Generic[MessageT], frozen=True):
 def turned_round(
     found: Iterable[MessageT], spans: Mapping[MessageT, Span]
 ) -> list[CausalityViolation[MessageT]]:
-    """What is wrong with the order in which the messages of one key were found.
+    """Returns the faults in the order in which the messages of one key were found.
 
-    One entry for each message that came too early, with the first acknowledged one it came before.
-    What comes again counts where it came first. Raises KeyError for what was never sent.
+    Each message that came too early has one entry, with the first acknowledged message that it came
+    before. A repeated message counts at its first place. Raises KeyError for a message that was
+    never sent.
 
     >>> spans = {"a": Span(0, 1), "b": Span(2, 3), "c": Span(2.5, 4)}
     >>> turned_round("acba", spans), turned_round("cab", spans)

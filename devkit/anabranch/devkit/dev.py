@@ -26,7 +26,7 @@ from anabranch.devkit.nodes import (
     stop_all,
 )
 
-if TYPE_CHECKING:  # what it is made with takes a while to be imported
+if TYPE_CHECKING:  # its imports take a while
     from anabranch.devkit.security import DevSecurity
 
 _WATCH_SECONDS: Final = 0.5
@@ -100,9 +100,9 @@ def dev(
     is killed, is started again: after some seconds, so that the others take over first, and later
     each time that it ends soon.
 
-    With --secure the ports of nodes and of Kafka are with TLS, and they ask who comes and may do
-    what. Authority, certificates, secret and tokens are made in the folder `security` of
-    --data-dir; `anabranch dev-role` makes more of them.
+    With --secure the ports of nodes and of Kafka have TLS, and check identities and rights.
+    Authority, certificates, secret and tokens are made in the folder `security` of --data-dir.
+    `anabranch dev-role` makes more of them.
     """
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _interrupt)
@@ -141,11 +141,11 @@ def dev(
     help="That of the `dev --secure`.",
 )
 def dev_role(role: str, data_dir: Path) -> None:
-    """Make what somebody needs to be a role of `anabranch dev --secure`, for 30 days.
+    """Make the files for a role of `anabranch dev --secure`, for 30 days.
 
-    A token for the nodes and a certificate for Kafka, in the folder `security/roles` of --data-dir,
-    and a file that has a shell's commands show them. A role that is made may do what was granted
-    to it, before or after. Made again, it gets new ones.
+    They are a token for the nodes and a certificate for Kafka, in the folder `security/roles` of
+    --data-dir. A third file has a shell's commands show them. The role may do what was granted to
+    it, before or after. A second call makes new files.
     """
     from anabranch.devkit.security import make_role
 
@@ -160,9 +160,10 @@ def _secured(data_dir: Path) -> DevSecurity:
 
 
 def keep_private(data_dir: Path) -> None:
-    """Makes what this process and its children write the owner's alone, and what is there already.
+    """Gives only the owner access to the files of this process and its children, and to those that
+    are already there.
 
-    The folder itself is left as it is if there is one: it may be of more than a cluster.
+    It does not change a present folder itself, which may be of more than a cluster.
     """
     os.umask(0o077)
     data_dir.mkdir(parents=True, exist_ok=True)
@@ -172,7 +173,7 @@ def keep_private(data_dir: Path) -> None:
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    """Breaks off whatever is going on, once; nothing disturbs the stop that follows."""
+    """Breaks off the present work, once. Nothing disturbs the stop that follows."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
@@ -245,7 +246,7 @@ def _say_ready(
 def _say_how(
     child: NodeProcess, kafka: EmbeddedKafka, data_dir: Path, secured: DevSecurity
 ) -> None:
-    """How a shell becomes the superuser's, and somebody else's."""
+    """Prints the commands by which a shell becomes the superuser's, and somebody else's."""
     exports = secured.write_exports(child.url, kafka.bootstrap_servers)
     folder = shlex.quote(str(secured.folder))
     click.echo(
@@ -264,7 +265,7 @@ def _whereabouts(child: NodeProcess) -> str:
 
 
 class Restarts:
-    """Decides when a node starts again that has ended. Times in seconds.
+    """Decides when an ended node starts again. Times are in seconds.
 
     Its pauses double as long as a node ends soon after each start.
     """
@@ -274,7 +275,7 @@ class Restarts:
         self._pause_s: dict[str, float] = {}
 
     def ended(self, name: str, ran_s: float, now_s: float, *, alone: bool) -> float:
-        """Notes that a node has ended; returns the pause before it is to be started again."""
+        """Notes that a node has ended. Returns the pause before its next start."""
         first_s = ALONE_S if alone else BESIDE_OTHERS_S
         again_s = 2 * self._pause_s.get(name, 0.0) if ran_s < _SETTLED_S else 0.0
         pause_s = min(max(first_s, again_s), _PAUSE_S_MAX)
@@ -283,11 +284,11 @@ class Restarts:
         return pause_s
 
     def waits(self, name: str) -> bool:
-        """Whether it has ended and is to be started again."""
+        """Returns True if it has ended and is to be started again."""
         return name in self._due_s
 
     def take(self, now_s: float) -> list[str]:
-        """Names of those that are to be started now, once."""
+        """Returns the names of the nodes to start now, each once."""
         due = [name for name, at_s in self._due_s.items() if at_s <= now_s]
         for name in due:
             del self._due_s[name]
@@ -295,7 +296,7 @@ class Restarts:
 
 
 def _watch(children: list[NodeProcess], kafka: EmbeddedKafka) -> None:
-    """Starts nodes again that end, and says so; does not return."""
+    """Starts nodes again that end, and tells so. It does not return."""
     restarts = Restarts()
     began_s = {child.name: time.monotonic() for child in children}
     coming: list[NodeProcess] = []

@@ -1,8 +1,8 @@
 """A broker that look-ups make hot: for the demo, tests and figures, on nodes of one machine.
 
-Messages never pass through a node, so what makes one hot is that much is asked of it. Each bundle
-of a namespace has a topic, and a client that looks that one up again and again at the broker that
-has the bundle. When the bundle moves, so does its client, and the load with it.
+Messages never pass through a node, so only many requests make a node hot. Each bundle of a
+namespace has a topic, and a client that looks up this topic again and again. It asks the broker
+that has the bundle. A bundle's move takes its client, and the load, along.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from anabranch.core.ring import HashRange, even_ranges, topic_hash
 from anabranch.devkit.nodes import NodeProcess
 
 HOT_BUNDLES: Final = 8
-TARGET: Final = 0.2  # of the deviation of the brokers' loads
+TARGET: Final = 0.2  # the target deviation of the brokers' loads
 # Seconds in place of minutes. Nodes of one machine share its network: that makes none of them hot.
 SETTINGS: Final = (
     "loadBalancerBandwidthInResourceWeight=0",
@@ -67,11 +67,13 @@ _ANSWER_S_MAX: Final = 60.0
 
 
 class HotBrokerError(AnabranchError):
-    """The nodes did not come to what the scene begins with."""
+    """The nodes did not reach the state that the scene begins with."""
 
 
 class SeenLoads(msgspec.Struct, frozen=True):
-    """Loads and their deviation by the log's time; `oldest_ms`: when the oldest was measured."""
+    """Loads and their deviation by the log's time.
+    `oldest_ms` is the time of the oldest measurement.
+    """
 
     at_ms: int
     deviation: float
@@ -79,16 +81,16 @@ class SeenLoads(msgspec.Struct, frozen=True):
     oldest_ms: int
 
     def text(self) -> str:
-        """The loads in words, the highest first."""
+        """Returns the loads in words, the highest first."""
         found = sorted(self.loads.items(), key=lambda each: -each[1])
         told = ", ".join(f"{broker} {load:.2f}" for broker, load in found)
         return f"loads {told}; deviation {self.deviation:.2f}"
 
 
 class HotBroker:
-    """A namespace that `hot` has all bundles of, and one that the other nodes share.
+    """A namespace whose bundles are all on `hot`, and one that the other nodes share.
 
-    The other one is there so that they have messages, too: a broker without any would be given
+    The other one gives those nodes messages, too, because a broker without any would be given
     bundles for that alone.
     """
 
@@ -114,7 +116,7 @@ class HotBroker:
 
     @property
     def all_topics(self) -> list[str]:
-        """One for each bundle of both namespaces."""
+        """Returns one topic for each bundle of both namespaces."""
         return [*self.topics.values(), *self.quiet_topics.values()]
 
     async def close(self) -> None:
@@ -122,7 +124,7 @@ class HotBroker:
         await self._http.aclose()
 
     async def create(self) -> None:
-        """Makes namespaces and topics, and moves each bundle to where it is to begin."""
+        """Makes namespaces and topics, and moves each bundle to its first broker."""
         for home, topics in ((self.home, self.topics), (self._quiet_home, self.quiet_topics)):
             await self._ask(
                 "PUT", f"/admin/v2/namespaces/{home}", {"bundles": {"numBundles": len(topics)}}
@@ -146,7 +148,7 @@ class HotBroker:
             await asyncio.sleep(_POLL_S)
 
     async def owners(self, home: str) -> dict[str, str]:
-        """The owner of each bundle, "" for one that is on its way."""
+        """Returns the owner of each bundle, "" for one that is on its way."""
         found = await self._ask("GET", f"/admin/v2/namespaces/{home}/bundles/ownership")
         return {
             each["bundle"]: each["broker"] if each["state"] == "OWNED" else ""
@@ -154,12 +156,14 @@ class HotBroker:
         }
 
     async def held(self) -> int:
-        """How many bundles of its namespace the hot broker has, or has not passed on yet."""
+        """Returns the number of bundles of its namespace that the hot broker has, or has not passed
+        on yet.
+        """
         owners = (await self.owners(self.home)).values()
         return sum(each in ("", self.hot.broker_id) for each in owners)
 
     async def seen(self) -> SeenLoads:
-        """The brokers' loads as the leader has them."""
+        """Returns the brokers' loads, as the leader has them."""
         found = await self._ask("GET", "/admin/v2/balance")
         known = [each for each in found["brokers"] if each["load"] is not None]
         return SeenLoads(
@@ -170,7 +174,9 @@ class HotBroker:
         )
 
     def is_hot(self, seen: SeenLoads) -> bool:
-        """Whether it has so much more to do than the others that there is a reason to act."""
+        """Returns True if it has so much more load than the others that there is a
+        reason to act.
+        """
         here = seen.loads.get(self.hot.broker_id, 0.0)
         return seen.deviation > TARGET and here == max(seen.loads.values())
 
@@ -182,10 +188,11 @@ class HotBroker:
 
 
 class BusyLookups:
-    """A client for each topic, which asks the broker that has it; `run` until it is cancelled.
+    """A client for each topic, which asks the broker that has it. `run` lasts until it is
+    cancelled.
 
-    What a client asks at once is answered at best in a time that all clients learn together. It
-    pauses for some times as long: so about as many of them keep a broker busy on every machine.
+    All clients together learn the best time of an answer to one round of look-ups. A client pauses
+    for some times as long, so that about as many of them keep a broker busy on every machine.
     """
 
     def __init__(self, nodes: Sequence[NodeProcess], topics: Sequence[str]) -> None:
@@ -196,7 +203,7 @@ class BusyLookups:
         self._best_s = float("inf")
 
     async def run(self) -> None:
-        """Asks from the first node on; each answer names the broker to ask next."""
+        """Asks from the first node on. Each answer names the broker to ask next."""
         async with asyncio.TaskGroup() as group:
             for topic in self._topics:
                 group.create_task(self._keep_asking(topic))
@@ -206,12 +213,12 @@ class BusyLookups:
         url = next(iter(self._ports))
         while True:
             pipe = await _Pipe.open(self._ports[url])
-            # A node ends connections that nobody used for a while: what was asked is asked anew.
+            # A node ends connections that nobody used for a while. The look-ups are then repeated.
             with contextlib.closing(pipe), contextlib.suppress(ConnectionError, EOFError):
                 url = await self._ask_until_it_moves(pipe, request, url)
 
     async def _ask_until_it_moves(self, pipe: _Pipe, request: bytes, url: str) -> str:
-        """Where the topic's bundle is then."""
+        """Asks until the topic's bundle moves, and returns its new place."""
         while True:
             began = time.monotonic()
             owner = url
@@ -239,7 +246,7 @@ class _Pipe:
         return cls(*await asyncio.open_connection("127.0.0.1", port))
 
     async def ask(self, request: bytes, times: int) -> list[tuple[int, bytes]]:
-        """Status and body of each answer."""
+        """Returns status and body of each answer."""
         self._writer.write(request * times)
         return [await self._answer() for _ in range(times)]
 
@@ -255,14 +262,14 @@ class _Pipe:
 def moves_by_itself(
     bootstrap_servers: str, topic_prefix: str, since_ms: int
 ) -> list[AutomaticMove]:
-    """What the balancer has decided since then, with its reasons, from the log."""
+    """Returns the balancer's decisions since then, with its reasons, from the log."""
     named = {"bootstrapServers": bootstrap_servers, "topicPrefix": topic_prefix}
     moves = moves_of(lines(load_settings(None, {}, named), None, follow=False))
     return [each for each in moves if each.timestamp_ms >= since_ms]
 
 
 def _topic_of(home: str, part: HashRange) -> str:
-    """A scalable topic, `tenant/namespace/name`, that falls into a bundle."""
+    """Returns a scalable topic, `tenant/namespace/name`, that falls into a bundle."""
     namespace = names.namespace(*home.split("/"))
     return next(
         f"{namespace}/at-{number}"

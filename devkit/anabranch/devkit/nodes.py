@@ -1,6 +1,6 @@
 """Nodes as child processes, for `dev`, the demo and tests.
 
-A node that is started here ends when this process is gone, however that one ended: it holds the
+A node that is started here ends when this process is gone, even if that was killed. It holds the
 reading end of a pipe whose other end only we have, and `--end-with-parent` makes it watch that.
 """
 
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from anabranch.broker.settings.environment import ENVIRONMENT_PREFIX
 from anabranch.core.errors import AnabranchError
 
-if TYPE_CHECKING:  # what it is made with takes a while to be imported
+if TYPE_CHECKING:  # its imports take a while
     from anabranch.devkit.security import DevSecurity
 
 HOST: Final = "127.0.0.1"
@@ -31,8 +31,8 @@ ON_ONE_MACHINE: Final = (
     "replicationFactor=1",
     "minInsyncReplicas=1",
 )
-# How a node is let in by its Kafka is told here, as that one's address is. What the environment
-# says is of another one, such as in the shell of somebody whom `dev --secure` has made.
+# A node gets its credentials for Kafka from here, like Kafka's address. Those of the environment
+# are for another Kafka, for example in the shell of a role that `dev --secure` has made.
 _OF_A_KAFKA: Final = frozenset(
     ENVIRONMENT_PREFIX + name for name in ("kafkaPropertiesFile", "KAFKA_PROPERTIES_FILE")
 )
@@ -48,7 +48,7 @@ class ChildError(AnabranchError):
 
 
 class NodeAddress(Protocol):
-    """A node as those know it who only ask it."""
+    """The addresses of a node, for its clients."""
 
     @property
     def name(self) -> str: ...
@@ -57,9 +57,9 @@ class NodeAddress(Protocol):
 
 
 class NodeProcess:
-    """One `anabranch node` on this machine. Starts and stops any number of times.
+    """One `anabranch node` on this machine. It starts and stops any number of times.
 
-    With `secured` its ports are those with TLS, and it asks who comes.
+    With `secured` its ports are those with TLS, and it asks for identities.
     """
 
     def __init__(
@@ -91,12 +91,12 @@ class NodeProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process id while it runs."""
+        """The process id while it runs, else None."""
         return self._process.pid if self._process and self.is_running else None
 
     @property
     def is_running(self) -> bool:
-        """Whether the process is there."""
+        """True while the process is there."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
@@ -114,7 +114,7 @@ class NodeProcess:
             )
 
     def is_ready(self) -> bool:
-        """Whether it serves. Raises ChildError when it has ended."""
+        """Returns True if it serves. Raises ChildError if it has ended."""
         if not self.is_running:
             raise ChildError(f"{self.name} ended while it was starting:\n{self.last_words()}")
         try:
@@ -123,7 +123,7 @@ class NodeProcess:
             return False
 
     def service_url(self) -> str:
-        """Where clients connect to, as the node says; it must be ready. Raises ChildError."""
+        """Returns the node's own URL for clients. It must be ready. Raises ChildError."""
         try:
             _, body = self._get("/admin/v2/brokers/status")
             field = "serviceUrl" if self._secured is None else "serviceUrlTls"
@@ -137,11 +137,11 @@ class NodeProcess:
         self.wait(_STOP_SECONDS_MAX)
 
     def terminate(self) -> None:
-        """Asks it to hand everything over and end; returns at once."""
+        """Asks it to hand everything over and end. Returns at once."""
         self._end(signal.SIGTERM)
 
     def wait(self, seconds_max: float) -> bool:
-        """Whether it ended in that time."""
+        """Returns True if it ends in that time."""
         if self._process is None:
             return True
         try:
@@ -155,11 +155,11 @@ class NodeProcess:
 
     @property
     def exit_status(self) -> int | None:
-        """Its status once it has ended; negative: the signal that ended it."""
+        """Returns its status once it has ended. A negative one is the signal that ended it."""
         return self._process.poll() if self._process else None
 
     def last_words(self) -> str:
-        """The end of its log."""
+        """Returns the end of its log."""
         with contextlib.suppress(OSError), self.log_file.open("rb") as file:
             file.seek(max(0, self.log_file.stat().st_size - _LAST_WORDS_BYTES))
             return file.read().decode(errors="replace").strip()
@@ -186,13 +186,13 @@ class NodeProcess:
 
 
 def _ports(http_port: int, service_port: int, *, is_tls: bool) -> tuple[str, ...]:
-    """The settings of a node's ports."""
+    """Returns the settings of a node's ports."""
     tls, none = ("Tls", ("webServicePort=", "brokerServicePort=")) if is_tls else ("", ())
     return *none, f"webServicePort{tls}={http_port}", f"brokerServicePort{tls}={service_port}"
 
 
 def await_ready(nodes: Sequence[NodeProcess], seconds_max: float = _START_SECONDS_MAX) -> None:
-    """Returns when all serve. Raises ChildError."""
+    """Returns when all nodes serve. Raises ChildError."""
     deadline = time.monotonic() + seconds_max
     waiting = list(nodes)
     while waiting:
@@ -207,7 +207,7 @@ def await_ready(nodes: Sequence[NodeProcess], seconds_max: float = _START_SECOND
 
 
 def stop_all(nodes: Sequence[NodeProcess], seconds_max: float = _STOP_SECONDS_MAX) -> None:
-    """Stops all gracefully and at once, by force what is left after that time."""
+    """Stops all nodes gracefully and at once. It kills the rest after that time."""
     for node in nodes:
         node.terminate()
     deadline = time.monotonic() + seconds_max

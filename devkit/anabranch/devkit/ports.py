@@ -1,4 +1,4 @@
-"""Choosing free ports for servers that want to be told theirs."""
+"""Chooses free ports for servers that need to be told theirs."""
 
 import random
 import socket
@@ -15,9 +15,9 @@ _given: dict[int, None] = {}  # the latest ones, which may be listened on only l
 
 
 def is_free(host: str, port: int) -> bool:
-    """Whether a server could listen there now."""
+    """Returns True if a server could listen there now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As servers do: connections of a former one that linger are no obstacle.
+        # Servers set it too: lingering connections of a former one are no obstacle.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
@@ -27,8 +27,8 @@ def is_free(host: str, port: int) -> bool:
 
 
 def free_port(host: str) -> int:
-    """A port that nobody listens on at this moment, and that was not given out lately."""
-    # From the system's generator: who seeds the common one, as tests do, would else make all
+    """Returns a port that nobody listens on now, and that was not returned lately."""
+    # The system's generator, because a seed of the common one, as in tests, would make all
     # processes choose the same ports.
     source = random.SystemRandom()
     for _ in range(_ATTEMPTS_MAX):

@@ -1,10 +1,10 @@
-"""What `anabranch dev --secure` makes: an authority, certificates, a secret, tokens.
+"""The files of `anabranch dev --secure`: an authority, certificates, a secret, tokens.
 
-All of it is in one folder, which a later run goes on with: whoever trusts its authority goes on to.
-The certificates and the tokens of the superuser and of the nodes are made anew each time. To nodes
-a role shows its token, to Kafka a certificate, whose common name is the role: so Kafka takes any
-role that was made here, without being told of it, and what it may do there its ACLs say. What is
-secret only its owner can read.
+All are in one folder, which a later run goes on with, so that a client's trust in its authority
+lasts. The certificates and the tokens of the superuser and of the nodes are made again each time. A
+role shows its token to nodes, and a certificate to Kafka, whose common name is the role. So Kafka
+accepts any role that was made here, without being told of it, and its ACLs tell the role's rights.
+Only its owner can read the secrets.
 
 Tried and dropped: the token for Kafka as well (OAUTHBEARER). Python's client of Kafka (2.16) waits
 a whole second for its first token whenever a client is made, and there is one for each segment.
@@ -28,8 +28,8 @@ from anabranch.devkit.kafka.node_rights import allow_node
 from anabranch.devkit.kafka.settings import Differences
 
 ADMIN: Final = "admin"  # the superuser, of Kafka too
-NODE: Final = "node"  # who asks a node for somebody else, and Kafka for itself
-_KAFKA: Final = "kafka"  # who Kafka is to itself
+NODE: Final = "node"  # the role of nodes: it asks nodes for others, and Kafka for itself
+_KAFKA: Final = "kafka"  # the role of Kafka itself
 _SECRET_BYTES: Final = 64
 _CERTIFICATE_DAYS: Final = 365
 _ROLE_DAYS: Final = 30
@@ -37,17 +37,17 @@ _ROLE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # a file's name, 
 
 
 class DevRole:
-    """Files by which somebody is that role: a token for nodes, a certificate for Kafka."""
+    """The files of a role: a token for nodes, a certificate for Kafka."""
 
     def __init__(self, folder: Path, role: str) -> None:
         self.name = role
         self.token_file = folder / f"{role}.token"
-        self.kafka_file = folder / f"{role}.properties"  # of librdkafka
+        self.kafka_file = folder / f"{role}.properties"  # librdkafka's
         self._certificate_file = folder / f"{role}-kafka.pem"
         self._key_file = folder / f"{role}-kafka.key"
 
     def make(self, authority: DevAuthority, secret: bytes) -> None:
-        """Makes all of them anew."""
+        """Makes all of them again."""
         now = int(time.time())
         claims = {"sub": self.name, "iat": now, "exp": now + _ROLE_DAYS * 86_400}
         write_whole(self.token_file, jwt.encode(claims, secret, "HS256").encode())
@@ -59,7 +59,7 @@ class DevRole:
         write_whole(self.kafka_file, "".join(lines).encode())
 
     def kafka_properties(self, authority: DevAuthority) -> dict[str, str]:
-        """What librdkafka needs to be let in by Kafka."""
+        """Returns librdkafka's properties with which Kafka accepts the role."""
         return {
             "security.protocol": "SSL",
             "ssl.ca.location": str(authority.file),
@@ -69,7 +69,7 @@ class DevRole:
 
     @property
     def exports(self) -> str:
-        """Lines by which commands of a shell are that role."""
+        """Returns lines with which commands of a shell have that role."""
         return _exports(
             {
                 "ANABRANCH_TOKEN_FILE": str(self.token_file),
@@ -79,8 +79,7 @@ class DevRole:
 
 
 class DevSecurity:
-    """The folder with what a secured cluster on this machine needs, made where it is not there.
-
+    """The folder with the files of a secured cluster on this machine, made if it is not there.
     Raises InvalidInputError.
     """
 
@@ -103,7 +102,7 @@ class DevSecurity:
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """Of each node, but for its ports and its Kafka."""
+        """Returns the settings of each node, except its ports and its Kafka."""
         return (
             f"tlsCertificateFilePath={self._certificate_file}",
             f"tlsKeyFilePath={self._key_file}",
@@ -120,14 +119,16 @@ class DevSecurity:
 
     @property
     def kafka_settings(self) -> tuple[str, ...]:
-        """Of each node, with a Kafka that differs by `kafka`."""
+        """Returns the settings of each node with a Kafka that differs by `kafka`."""
         return ("kafkaAclsEnabled=true", f"kafkaPropertiesFile={self._node.kafka_file}")
 
     @property
     def kafka(self) -> Differences:
-        """A Kafka that takes whom the authority has signed for, and lets nobody do anything.
+        """Returns the settings of a Kafka that accepts certificates of the authority, and lets
+        nobody do anything.
 
-        Its controller's port is one like any other: whoever reached that could make ACLs.
+        Its controller's port is guarded like any other, because anybody with access to it could
+        make ACLs.
         """
         server = {
             "listener.security.protocol.map": "BROKER:SSL,CONTROLLER:SSL",
@@ -145,11 +146,11 @@ class DevSecurity:
 
     @property
     def kafka_properties(self) -> dict[str, str]:
-        """By which the superuser is let in by Kafka."""
+        """Returns the properties with which Kafka accepts the superuser."""
         return self._admin.kafka_properties(self._authority)
 
     def let_nodes_in(self, bootstrap_servers: str, topic_prefix: str) -> None:
-        """Gives the nodes their rights on such a Kafka, which has started; no more than they need.
+        """Gives the nodes only the rights that they need on such a Kafka, which has started.
 
         Raises KafkaRefusedError, KafkaUnreachableError.
         """
@@ -157,16 +158,18 @@ class DevSecurity:
 
     @property
     def context(self) -> ssl.SSLContext:
-        """The TLS of who asks such a node."""
+        """Returns the TLS of a client of such a node."""
         return ssl.create_default_context(cafile=str(self.authority_file))
 
     @property
     def authorization(self) -> str:
-        """The header Authorization of the superuser."""
+        """Returns the header Authorization of the superuser."""
         return f"Bearer {self.token_file.read_text()}"
 
     def write_exports(self, url: str, bootstrap_servers: str) -> str:
-        """The lines by which commands of a shell ask that node; they are in a file as well."""
+        """Returns the lines with which commands of a shell ask that node, and writes them to a file
+        as well.
+        """
         named = {
             "ANABRANCH_URL": url,
             "ANABRANCH_BOOTSTRAP_SERVERS": bootstrap_servers,
@@ -177,7 +180,7 @@ class DevSecurity:
         return lines
 
     def _issue(self) -> None:
-        """The certificates of the nodes and of Kafka, who are all on this machine."""
+        """Issues the certificates of the nodes and of Kafka, which are all on this machine."""
         certificate, key = self._authority.issue("node", _CERTIFICATE_DAYS, [OF_SERVER])
         write_whole(self._key_file, key)
         write_whole(self._certificate_file, certificate, 0o644)
@@ -187,9 +190,9 @@ class DevSecurity:
 
 
 def make_role(folder: Path, role: str) -> Path:
-    """Makes what somebody needs to be that role, anew if it is there; a file for the shell.
+    """Makes the files of that role, or makes them again. Returns a file for the shell.
 
-    `folder`: that of a DevSecurity. Raises InvalidInputError.
+    `folder` is that of a DevSecurity. Raises InvalidInputError.
     """
     if not _ROLE.fullmatch(role) or role in (ADMIN, NODE, _KAFKA):
         raise InvalidInputError(

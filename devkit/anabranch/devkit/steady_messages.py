@@ -1,4 +1,4 @@
-"""`SteadyMessages`: numbered messages of a topic at an even pace, and how long each took."""
+"""`SteadyMessages`: numbered messages of a topic at an even pace, with the time that each took."""
 
 from __future__ import annotations
 
@@ -9,37 +9,39 @@ from typing import Final
 
 from anabranch.client import Client, DeliveryResult, Producer, StreamConsumer
 
-_KEYS: Final = ("north", "east", "south", "west")  # of the messages, in turn
+_KEYS: Final = ("north", "east", "south", "west")  # the messages' keys, in turn
 _SUBSCRIPTION: Final = "steady"
 _WRONG_SHOWN: Final = 5
 
 
 class MessageLedger:
-    """What was sent and what came, by number; all times are of one clock, in seconds."""
+    """The sent and received messages, by number. All times are of one clock, in seconds."""
 
     def __init__(self) -> None:
-        self.due: list[float] = []  # when each message was to be sent
+        self.due: list[float] = []  # the due time of each message
         self.failed: list[str] = []
         self._received: dict[int, float] = {}
         self._orders: dict[str, list[int]] = defaultdict(list)
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything that was sent has come, or will not."""
+        """True if every sent message has come, or will not."""
         return len(self._received) + len(self.failed) >= len(self.due)
 
     @property
     def has_caught_up(self) -> bool:
-        """Whether some were sent, and nothing is under way right now."""
+        """True if some were sent, and nothing is under way right now."""
         return bool(self.due) and self.is_complete
 
     def take(self, key: str, number: int, now: float) -> None:
-        """A message has come."""
+        """Notes that a message has come."""
         self._received.setdefault(number, now)
         self._orders[key].append(number)
 
     def wrong(self) -> list[str]:
-        """What was refused, is lost, came again, or came out of its key's order; some of it."""
+        """Returns some of the faults: messages refused, lost, repeated, or out of their key's
+        order.
+        """
         found = list(self.failed)
         for place, key in enumerate(_KEYS):
             order, want = self._orders[key], list(range(place, len(self.due), len(_KEYS)))
@@ -56,7 +58,9 @@ class MessageLedger:
         return found[:_WRONG_SHOWN]
 
     def late_ms(self, low: float, high: float) -> list[float]:
-        """From when each was due to its receipt, of those that were due in that time."""
+        """Returns the milliseconds from due time to receipt, for messages that were due in that
+        time.
+        """
         return [
             1000 * (self._received[number] - due)
             for number, due in enumerate(self.due)
@@ -65,7 +69,9 @@ class MessageLedger:
 
 
 class SteadyMessages:
-    """Of one topic, with a producer and an ordered consumer. Times are `time.perf_counter`'s."""
+    """The messages of one topic, with a producer and an ordered consumer.
+    Times are `time.perf_counter`'s.
+    """
 
     def __init__(
         self, topic: str, period_s: float, producer: Producer, consumer: StreamConsumer

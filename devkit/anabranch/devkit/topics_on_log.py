@@ -1,8 +1,8 @@
-"""Topics that only the log knows: as many as a figure or a test wants, without Kafka making any.
+"""Topics that only the log knows: any number for a figure or a test, without Kafka making any.
 
-Making 100,000 Kafka topics would measure Kafka. So the log is given the records that a node would
-have proposed, by the very rules that nodes fold it with, while there is no node to act on them.
-Who wants to read and write them, too, has Kafka make theirs, many by one request.
+Making 100,000 Kafka topics would measure Kafka. So this module appends the records that a node
+would have proposed. It applies the same rules as the nodes' fold, while there is no node to act on
+them. Kafka can make the topics of those to read and write, many by one request.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ _MAKE_S: Final = 300.0
 def append_topics(
     connection: KafkaConnection, prefix: str, broker: str, names: Sequence[str], segments: int
 ) -> list[SegmentTopic]:
-    """Each of `names` is created and opened, by the session of a broker that is not running now.
+    """Appends the creation and opening of each of `names`, by the session of a broker that is not
+    running now.
 
-    That broker must own the bundles that they fall into. Raises RuntimeError when a record would
-    be rejected, or was not appended. Returns the Kafka topics that they need.
+    That broker must own the bundles that they fall into. Raises RuntimeError if a record would be
+    rejected, or was not appended. Returns the Kafka topics that they need.
     """
     wal = Topics(prefix).wal
     replica = _folded(connection, wal)
@@ -65,10 +66,10 @@ def append_topics(
 
 
 def make_kafka_topics(connection: KafkaConnection, topics: Sequence[SegmentTopic]) -> None:
-    """Kafka makes them, and serves each of them when this returns.
+    """Has Kafka make them, and returns when it serves each of them.
 
-    That they exist is written down at once; until a broker has made the logs of thousands, which it
-    does one after another, it does little else.
+    Kafka writes down at once that they exist. A broker then makes the logs of thousands, one after
+    another, and does little else until that is done.
     """
     admin = SegmentAdmin(connection, SegmentSettings())
     try:
@@ -94,7 +95,7 @@ def _folded(connection: KafkaConnection, wal: str) -> MemoryReplica:
 def _records(
     replica: MemoryReplica, broker: str, names: Sequence[str], segments: int
 ) -> Iterator[TopicChange]:
-    """The records, each as the fold of those before it makes it valid."""
+    """Yields the records, each valid by the fold of those before it."""
     session = replica.session(broker)
     if session is None or not session.open:
         raise RuntimeError(f"{broker} has no session")

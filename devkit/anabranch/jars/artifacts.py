@@ -1,4 +1,4 @@
-"""The jars we run on, as the committed checksum files list them.
+"""The jars that we run on, by the committed checksum files.
 
 One line per jar: `sha256 organisation:name:version`. The lists are complete, so fetching resolves
 nothing.
@@ -39,18 +39,18 @@ class Artifact:
 
 
 def checksum_file(jar_set: JarSet) -> Path:
-    """Where the committed list of a set is."""
+    """Returns the committed list of a set."""
     return _CHECKSUMS / f"{jar_set}.txt"
 
 
 def committed(jar_set: JarSet) -> list[Artifact]:
-    """The artifacts of a set, in the order of its file."""
+    """Returns the artifacts of a set, in the order of its file."""
     lines = checksum_file(jar_set).read_text(encoding="ascii").splitlines()
     return [parse_line(line) for line in lines if line and not line.startswith("#")]
 
 
 def parse_line(line: str) -> Artifact:
-    """One line of a checksum file."""
+    """Parses one line of a checksum file."""
     match = _LINE.fullmatch(line)
     if match is None:
         raise ValueError(f"not a line of a checksum file: {line!r}")
@@ -59,13 +59,15 @@ def parse_line(line: str) -> Artifact:
 
 
 def sha256_of(path: Path) -> str:
-    """The digest of a file, in hexadecimal."""
+    """Returns the digest of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def verify(folder: Path, artifacts: Iterable[Artifact]) -> None:
-    """Every artifact is in the folder, byte for byte, or `ChecksumMismatchError`."""
+    """Checks that every artifact is in the folder, byte for byte.
+    Raises `ChecksumMismatchError`.
+    """
     for artifact in artifacts:
         path = folder / artifact.file_name
         actual = sha256_of(path) if path.is_file() else "no such file"

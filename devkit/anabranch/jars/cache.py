@@ -2,9 +2,9 @@
 
 They are fetched once, and verified against the committed checksums on every use.
 
-A set of jars has a folder of its own, named after the digest of its checksum file, so another
-version never meets an older one's jars. The folder is filled elsewhere and renamed into place:
-who sees it sees it whole. A lock file makes concurrent callers wait for the one that fetches.
+A set of jars has a folder of its own, named after the digest of its checksum file. So another
+version never meets an older one's jars. The folder is filled elsewhere and renamed into place, so
+that nobody sees a part of it. A lock file makes concurrent callers wait for the one that fetches.
 """
 
 import fcntl
@@ -32,7 +32,7 @@ Fetch = Callable[[Sequence[Artifact], Path], None]
 
 
 def default_cache_dir() -> Path:
-    """`anabranch` in XDG_CACHE_HOME, or in ~/.cache."""
+    """Returns `anabranch` in XDG_CACHE_HOME, or in ~/.cache."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "anabranch"
 
@@ -44,11 +44,11 @@ def resolve(
     artifacts: Sequence[Artifact] | None = None,
     fetch: Fetch = ivy.fetch,
 ) -> list[Path]:
-    """The jars of a set, all of them verified; fetches what is not in the cache.
+    """Returns the jars of a set, all of them verified. It fetches the missing ones.
 
     Blocks while another process fetches into the same cache. Raises `JarsUnavailableError`,
-    `ChecksumMismatchError` or `JavaUnavailableError`; a later call starts clean, or goes on where
-    an interrupted download stopped. Tests give artifacts and fetch.
+    `ChecksumMismatchError` or `JavaUnavailableError`. A later call starts clean, or goes on with an
+    interrupted download. Tests give artifacts and fetch.
     """
     wanted = committed(jar_set) if artifacts is None else artifacts
     folder = _folder(jar_set, wanted, cache_dir)
@@ -56,7 +56,7 @@ def resolve(
     try:
         if not _is_sound(folder, wanted):
             with _locked(cache):
-                # Whoever held the lock before may have fetched them.
+                # The former holder of the lock may have fetched them.
                 if not _is_sound(folder, wanted):
                     _fill(folder, jar_set, wanted, fetch)
     except OSError as error:
@@ -73,9 +73,9 @@ def find(
     cache_dir: Path | None = None,
     artifacts: Sequence[Artifact] | None = None,
 ) -> list[Path] | None:
-    """The jars of a set, all of them verified; None if they are not there.
+    """Returns the jars of a set, all of them verified, None if they are not there.
 
-    Fetches nothing, and makes nothing.
+    It fetches nothing, and makes nothing.
     """
     wanted = committed(jar_set) if artifacts is None else artifacts
     folder = _folder(jar_set, wanted, cache_dir)

@@ -1,4 +1,4 @@
-"""What can be wrong with Java or the jars; every message names the remedy."""
+"""Errors of Java or the jars. Every message names the remedy."""
 
 from anabranch.core.errors import AnabranchError
 

@@ -1,7 +1,7 @@
-"""Running the Ivy that ships inside PySpark.
+"""Runs the Ivy that ships inside PySpark.
 
-It knows the public Maven repository and its layout, so no address is written down here, and
-nothing beyond Python packages and Java is needed.
+It knows the public Maven repository and its layout, so no address is written down here, and nothing
+beyond Python packages and Java is needed.
 """
 
 import os
@@ -27,7 +27,7 @@ _ATTEMPT_SECONDS_MAX: Final = 900.0
 
 
 def pyspark_jars() -> Path:
-    """The folder of jars inside the installed PySpark, found without importing it."""
+    """Returns the folder of jars inside the installed PySpark, found without importing it."""
     spec = find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
         raise JarsUnavailableError(
@@ -38,9 +38,9 @@ def pyspark_jars() -> Path:
 
 
 def fetch(artifacts: Sequence[Artifact], folder: Path) -> None:
-    """Put every artifact into the folder, unverified, reporting progress on standard error.
+    """Puts every artifact into the folder, unverified, and reports progress on standard error.
 
-    What an earlier, interrupted call left in the folder's `ivy` directory is not fetched again.
+    It does not fetch again what an earlier, interrupted call left in the folder's `ivy` directory.
     """
     descriptor = module_descriptor(
         (a.organisation, a.name, a.version, 'transitive="false"') for a in artifacts
@@ -61,7 +61,7 @@ def fetch(artifacts: Sequence[Artifact], folder: Path) -> None:
 
 
 def module_descriptor(dependencies: Iterable[tuple[str, str, str, str]]) -> str:
-    """An Ivy file that asks for (organisation, name, version, further attributes)."""
+    """Returns an Ivy file that asks for (organisation, name, version, further attributes)."""
     lines = [
         f"<dependency org={quoteattr(org)} name={quoteattr(name)} rev={quoteattr(rev)} {more}/>"
         for org, name, rev, more in dependencies
@@ -81,7 +81,9 @@ def run(
     expected: int | None = None,
     pattern: str = "[artifact]-[revision].[ext]",
 ) -> tuple[int, list[str]]:
-    """Run Ivy once; answers its exit status and its output. `expected` is for the progress only."""
+    """Runs Ivy once. Returns its exit status and its output.
+    `expected` is for the progress only.
+    """
     ivy_jar = next(pyspark_jars().glob("ivy-*.jar"), None)
     if ivy_jar is None:
         raise JarsUnavailableError(
@@ -129,7 +131,9 @@ def _report(line: str) -> None:
 
 
 def _complaint(said: Sequence[str]) -> str:
-    """What Ivy says about the first failure, in one line; its output ends with a long report."""
+    """Returns Ivy's words about the first failure, in one line, because its output ends with a long
+    report.
+    """
     telling = ("not found", "Exception", "error", "FAILED")
     lines = [line.strip(" \t:") for line in said if any(word in line for word in telling)]
     return "; ".join(lines[:3]) + "." if lines else "Ivy gave no reason."

@@ -1,6 +1,6 @@
-"""Finding the Java runtime that Kafka and Spark need, before any dependency is installed.
+"""Finds the Java runtime that Kafka and Spark need, before any dependency is installed.
 
-Run as a module it says on standard error what is missing, with exit status 1, or says nothing.
+Run as a module, it tells on standard error what is missing, with exit status 1, or prints nothing.
 """
 
 import os
@@ -23,9 +23,9 @@ _REMEDY = (
 
 
 def find_java() -> Path:
-    """The java command to run: that of JAVA_HOME if it is set, else the first on the PATH.
+    """Returns the java command to run: that of JAVA_HOME if it is set, else the first on the PATH.
 
-    Raises `JavaUnavailableError` when there is none or when it is older than `JAVA_VERSION_MIN`.
+    Raises `JavaUnavailableError` if there is none, or if it is older than `JAVA_VERSION_MIN`.
     """
     path, origin = _locate()
     try:
@@ -69,7 +69,7 @@ def _locate() -> tuple[Path, str]:
 
 
 def main() -> int:
-    """Check, and say what is missing."""
+    """Checks, and tells what is missing."""
     try:
         find_java()
     except JavaUnavailableError as error:

@@ -1,6 +1,6 @@
-"""Writes the checksum files anew, from the artifacts we name and all they depend on.
+"""Writes the checksum files again, from the artifacts that we name and all that they depend on.
 
-For maintainers, after a change of version: `make checksums`, then read the difference.
+It is for maintainers, after a change of version: `make checksums`, then read the difference.
 """
 
 import sys
@@ -31,7 +31,7 @@ _ROOTS: Final[dict[JarSet, tuple[tuple[str, str, str], ...]]] = {
     ),
     "tools": (("org.apache.kafka", "kafka-tools", "4.3.1"),),
 }
-# What the tools need that is used here, Kafka's own jars have.
+# Kafka's own jars have all that the used tools need.
 _CONFIGURATIONS: Final[dict[JarSet, str]] = {"tools": "master"}
 # Unlike for fetching, descriptors are read here.
 _SETTINGS: Final = """<ivysettings><settings defaultResolver="public"/>
@@ -41,7 +41,9 @@ _PATTERN: Final = "[organisation]@@[artifact]@@[revision].[ext]"
 
 
 def resolved(jar_set: JarSet) -> list[Artifact]:
-    """What the set consists of, less what PySpark brings along when Spark is to run it."""
+    """Returns the artifacts of the set, without those that PySpark brings along if Spark is to run
+    it.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         settings = folder / "settings.xml"
@@ -66,7 +68,7 @@ def _artifact(path: Path) -> Artifact:
 
 
 def main() -> None:
-    """Write every checksum file."""
+    """Writes every checksum file."""
     for jar_set in (*JAR_SETS, *TEST_SETS):
         artifacts = resolved(jar_set)
         lines = [f"{artifact.sha256} {artifact}\n" for artifact in artifacts]

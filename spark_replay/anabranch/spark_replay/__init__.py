@@ -1,6 +1,6 @@
 """Archive, audit and back-test: the log, and loads of the past, replayed by Spark.
 
-The log as Parquet is the `archive`; replayed and judged it is the `audit`, and `report` shows what
-was found. What other auto-scale policies would have done is in `backtest`. What of Kafka and of
-archives is read is in `sources`, and sessions of Spark are in `spark`.
+`archive` has the log as Parquet. `audit` replays and judges it, and `report` shows the result.
+`backtest` tries other auto-scale policies on past loads. `sources` reads Kafka and archives, and
+`spark` has sessions of Spark.
 """

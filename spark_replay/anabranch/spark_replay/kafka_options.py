@@ -1,7 +1,7 @@
 """Translates librdkafka's security properties for Spark's client of Kafka.
 
-Properties files of Anabranch hold librdkafka's names; Spark's connector takes the Java client's,
-each after `kafka.`. Most are the same; those that differ are translated here.
+Properties files of Anabranch hold librdkafka's names. Spark's connector takes the Java client's,
+each after `kafka.`. Most names are the same, and this module translates the others.
 """
 
 from __future__ import annotations
@@ -26,14 +26,18 @@ _SCRAM: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 
 def spark_options(bootstrap_servers: str, properties: Mapping[str, str]) -> dict[str, str]:
-    """Options of Spark's Kafka source. Raises InvalidInputError for what it cannot express."""
+    """Returns the options of Spark's Kafka source.
+    Raises InvalidInputError for a property that it cannot express.
+    """
     options = {"kafka.bootstrap.servers": bootstrap_servers}
     options |= {f"kafka.{name}": value for name, value in java_properties(properties).items()}
     return options
 
 
 def java_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Librdkafka's security properties in the Java client's words. Raises InvalidInputError."""
+    """Translates librdkafka's security properties to the Java client's.
+    Raises InvalidInputError.
+    """
     given = dict(properties)
     java = {name: given.pop(name) for name in list(given) if name in _SAME}
     if java.get("ssl.endpoint.identification.algorithm") == "none":
@@ -46,7 +50,7 @@ def java_properties(properties: Mapping[str, str]) -> dict[str, str]:
         java["sasl.jaas.config"] = _login(mechanism, username, password)
     authority = given.pop("ssl.ca.location", "") or ""
     if authority:
-        # As text: a cluster's workers need not have the file.
+        # The text itself, because a cluster's workers may lack the file.
         certificates = _text("ssl.ca.location", authority)
         java |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": certificates}
     certificate, key = given.pop("ssl.certificate.location", ""), given.pop("ssl.key.location", "")

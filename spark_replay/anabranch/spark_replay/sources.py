@@ -1,7 +1,8 @@
-"""What the audit reads of Kafka: the WAL, the snapshot, the heartbeats.
+"""The audit's reads of Kafka: the WAL, the snapshot, the heartbeats.
 
-All through Spark. Where the topics begin and end is asked of Kafka first, in an order that makes
-the pieces fit: heartbeats and snapshot speak of the log before the end that is asked for last.
+Spark does all of them. First Kafka is asked for the begin and end of the topics, in an order that
+makes the pieces fit: heartbeats and snapshot speak of the log before the end that is asked for
+last.
 """
 
 from __future__ import annotations
@@ -40,29 +41,29 @@ _SNAPSHOT_ATTEMPTS_MAX: Final = 5
 
 
 class AuditError(AnabranchError):
-    """The audit or the archive cannot run; the message says what to do."""
+    """The audit or the archive cannot run. The message has the remedy."""
 
 
 class Extent(msgspec.Struct, frozen=True):
-    """Where a topic begins and ends."""
+    """The begin of a topic and its end."""
 
     first_offset: int
     next_offset: int
 
 
 class StampedHeartbeat(msgspec.Struct, frozen=True):
-    """A heartbeat and the log's time of it."""
+    """A heartbeat and its time in the log."""
 
     beat: Heartbeat
     log_ms: int
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """The newest value of every key, and the horizon they stand for."""
+    """The newest value of every key, and their horizon."""
 
     rows: DataFrame | None  # key, value
     horizon: Horizon | None
-    kept: DataFrame | None = None  # what the topic held, on this machine's disk
+    kept: DataFrame | None = None  # the topic's content, on this machine's disk
 
     def forget(self) -> None:
         """Frees the disk."""
@@ -71,13 +72,15 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class KafkaSource(msgspec.Struct, frozen=True):
-    """One cluster's topics, and how to reach them from here and from Spark."""
+    """One cluster's topics, and the ways to them from here and from Spark."""
 
     connection: KafkaConnection
     names: Topics
 
     def extent(self, topic: str) -> Extent:
-        """First offset and end of a topic's only partition. Raises AnabranchError."""
+        """Returns the first offset and the end of a topic's only partition.
+        Raises AnabranchError.
+        """
         consumer = self.connection.consumer(isolation_level=self._isolation(topic))
         try:
             found = consumer.list_topics(topic, timeout=_DEADLINE_S).topics[topic]
@@ -93,11 +96,13 @@ class KafkaSource(msgspec.Struct, frozen=True):
             consumer.close()
 
     def _isolation(self, topic: str) -> str:
-        """Nodes fold whatever is in the log, also what a stranger writes in a transaction."""
+        """Returns the isolation level of a topic. Nodes fold all records of the log, even a
+        stranger's in a transaction.
+        """
         return "read_uncommitted" if topic == self.names.wal else "read_committed"
 
     def options(self) -> dict[str, str]:
-        """Returns how Spark's connector gets to Kafka."""
+        """Returns the options for Spark's connector."""
         return spark_options(self.connection.bootstrap_servers, self.connection.security)
 
     def reader(
@@ -109,7 +114,7 @@ class KafkaSource(msgspec.Struct, frozen=True):
         *,
         headers: bool = False,
     ) -> DataFrame:
-        """Spark's batch reader of a stretch of a topic."""
+        """Returns Spark's batch reader of a stretch of a topic."""
         return (
             spark.read.format("kafka")
             .options(**self.options())
@@ -130,7 +135,7 @@ class KafkaSource(msgspec.Struct, frozen=True):
 
 
 def log_columns(kafka: DataFrame) -> DataFrame:
-    """A reader's rows as the archive holds them; without headers, no schema is named."""
+    """Returns a reader's rows in the archive's columns. Rows without headers name no schema."""
     # One header is ours; looking for it by place is compiled code, a filter would not be.
     places = [F.get("headers", F.lit(place)) for place in range(HEADERS_MAX)]
     schemas = [F.when(header["key"] == SCHEMA_HEADER, header["value"]) for header in places]
@@ -148,10 +153,10 @@ def log_columns(kafka: DataFrame) -> DataFrame:
 
 
 def read_snapshot(spark: SparkSession, kafka: KafkaSource, tasks: int) -> Snapshot:
-    """Everything that is committed in the snapshot topic, with the newest horizon.
+    """Returns all committed rows of the snapshot topic, with the newest horizon.
 
-    Compaction may drop an older value while it is read, when a newer one is past the end that was
-    asked for; so it is read again until nothing has been added meanwhile.
+    Compaction may drop an older value during the read, when a newer one is past the end that was
+    asked for. So it reads again until nothing has been added meanwhile.
     """
     extent = kafka.extent(kafka.names.snapshot)
     for attempt in range(1, _SNAPSHOT_ATTEMPTS_MAX + 1):
@@ -178,7 +183,9 @@ def read_snapshot(spark: SparkSession, kafka: KafkaSource, tasks: int) -> Snapsh
 
 
 def read_beats(spark: SparkSession, kafka: KafkaSource) -> tuple[list[StampedHeartbeat], int]:
-    """Every heartbeat that is still in its topic, in its order, and how many cannot be read."""
+    """Returns every heartbeat that is still in its topic, in order, and the number of unreadable
+    ones.
+    """
     extent = kafka.extent(kafka.names.brokers)
     rows = (
         kafka.reader(spark, kafka.names.brokers, extent, 1)
@@ -200,7 +207,7 @@ def read_beats(spark: SparkSession, kafka: KafkaSource) -> tuple[list[StampedHea
 
 
 def scope_column(key: Column) -> Column:
-    """`records.scope_of`, as Spark computes it."""
+    """Computes `records.scope_of` in Spark."""
     text = key.cast("string")
 
     def head(start: int) -> Column:
@@ -229,10 +236,11 @@ def partition_tokens(spark: SparkSession, parts: int) -> list[int]:
 
 
 def divided(rows: DataFrame, tokens: Sequence[int]) -> DataFrame:
-    """Rows (kind, offset, key and more) by part: a scope's in one, the cluster's in each.
+    """Divides rows (kind, offset, key and more) by part: a scope's go to one part, the cluster's to
+    each.
 
-    Part n is partition n, in the order of the column `rank`, which holds offset, kind and whether
-    the row is the cluster's: each column less is a good part of a row's way to Python.
+    Part n is partition n, in the order of the column `rank`. That column holds offset, kind and a
+    flag for the cluster's rows, because each column costs much on a row's way to Python.
     """
     parts = len(tokens)
     every = F.array(*[F.lit(token) for token in tokens])

@@ -1,8 +1,8 @@
-"""How whoever asks nodes shows who they are, and makes sure of whom they ask; of both protocols.
+"""The identity that a client shows to nodes, and its check of theirs, for both protocols.
 
-Nothing here connects to anything: a `Credentials` says what is to be shown each time, `TlsFiles`
-makes the TLS of a client. What is secret is in no `repr`, no message and no log. `home` tells where
-a client was made, and that it is of use nowhere else.
+Nothing here connects to anything. A `Credentials` tells what to show each time, and `TlsFiles`
+makes the TLS of a client. Secrets are in no `repr`, no message and no log. `home` knows the process
+and loop in which a client was made, because it is of no use elsewhere.
 """
 
 from anabranch.access.credentials import Basic, Credentials, Token, TokenSource

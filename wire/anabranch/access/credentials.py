@@ -1,9 +1,9 @@
-"""What a client shows of who it is: a token, or a user with a password.
+"""The credentials of a client: a token, or a user with a password.
 
-It may be given as it is, as the file that has it, or as a function that returns it, so that one
-which expires can be renewed. A file is read, and a function called, each time that it is to be
-shown on a new connection or after a challenge; over HTTP a file for each request, and a function
-again once what it returned before was refused.
+A caller gives the secret itself, the file that has it, or a function that returns it. So a secret
+that expires can be renewed. The file is read, or the function called, for each new
+connection and after each challenge. HTTP reads a file for each request, and calls a function again
+once a node refuses its former result.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ TokenSource = str | Path | Callable[[], str | Awaitable[str]]
 
 SHOWN_BYTES_MAX: Final = 16_384  # nodes look at no more
 NOTHING_SHOWN: Final = "Show who you are: by a token, a user and password, or a client certificate"
-_TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")  # of RFC 6750
+_TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")  # RFC 6750
 
 
 class Credentials(ABC):
-    """Says what is to be shown. `method`: Pulsar's name of how."""
+    """A secret to show. `method` is Pulsar's name of its kind."""
 
     method: ClassVar[str]
-    scheme: ClassVar[str]  # of the header Authorization
+    scheme: ClassVar[str]  # in the header Authorization
 
     def __init__(self, source: TokenSource, what: str) -> None:
         if not isinstance(source, str | Path) and not callable(source):
@@ -45,17 +45,17 @@ class Credentials(ABC):
 
     @property
     def is_renewable(self) -> bool:
-        """Whether it may be another one the next time."""
+        """True if the next `show` may return another secret."""
         return not isinstance(self._source, str)
 
     @property
     def is_asked_for(self) -> bool:
-        """Whether a function makes it, which may take long: not to be called for each request."""
+        """True if a function makes it. That may take long, so do not call it for each request."""
         return not isinstance(self._source, str | Path)
 
     @property
     def renewal(self) -> str:
-        """What to do about one that is refused."""
+        """The advice for a refused secret."""
         if isinstance(self._source, Path):
             return f"Put another {self._what} into {self._source}"
         if isinstance(self._source, str):
@@ -63,7 +63,7 @@ class Credentials(ABC):
         return f"Have the function that makes the {self._what} return another one"
 
     async def show(self) -> bytes:
-        """What is to be shown now. Raises CredentialsError."""
+        """Returns the secret to show now. Raises CredentialsError."""
         if isinstance(self._source, str):
             return self._form(self._source)
         if inspect.iscoroutinefunction(self._source):
@@ -74,7 +74,9 @@ class Credentials(ABC):
         return self._told(found)
 
     def show_waiting(self) -> bytes:
-        """The same for who waits, who can have no coroutine function. Raises CredentialsError."""
+        """Returns the secret to show now, and waits for it. A coroutine function cannot be waited
+        for. Raises CredentialsError.
+        """
         found = self._had()
         if inspect.isawaitable(found):
             if inspect.iscoroutine(found):
@@ -85,7 +87,7 @@ class Credentials(ABC):
         return self._told(found)
 
     def header(self, shown: bytes) -> str:
-        """The header Authorization that shows it."""
+        """Returns the header Authorization that shows it."""
         return f"{self.scheme} {self._in_header(shown)}"
 
     def __repr__(self) -> str:
@@ -94,15 +96,15 @@ class Credentials(ABC):
 
     @abstractmethod
     def _form(self, secret: str) -> bytes:
-        """The secret as it is shown."""
+        """Returns the secret in the form that is shown."""
 
     @abstractmethod
     def _in_header(self, shown: bytes) -> str:
-        """What is shown as text for a header."""
+        """Returns the shown bytes as text for a header."""
 
     @abstractmethod
     def _checked(self, secret: str) -> str:
-        """The secret if it can be one. Raises InvalidInputError."""
+        """Returns the secret if its form is right. Raises InvalidInputError."""
 
     def _told(self, found: object) -> bytes:
         if not isinstance(found, str):
@@ -117,7 +119,9 @@ class Credentials(ABC):
             raise CredentialsError(f"{error}{where}") from None
 
     def _had(self) -> Any:
-        """What the file holds or the function returns. Raises CredentialsError."""
+        """Returns the content of the file or the result of the function.
+        Raises CredentialsError.
+        """
         source = self._source
         if isinstance(source, Path):
             return _read(source, self._what)
@@ -142,8 +146,7 @@ class Credentials(ABC):
 
 
 class Token(Credentials):
-    """A token: itself, the file that has it, or a function, coroutine functions included.
-
+    """A token: itself, the file that has it, or a function, which may be a coroutine function.
     Raises InvalidInputError.
     """
 
@@ -175,7 +178,6 @@ class Token(Credentials):
 
 class Basic(Credentials):
     """A user with a password: itself, the file that has it, or a function.
-
     Raises InvalidInputError.
     """
 

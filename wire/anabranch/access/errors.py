@@ -1,4 +1,4 @@
-"""What can go wrong before anything is shown; each message names the thing and the remedy."""
+"""The errors before anything is shown. Each message names the thing and the remedy."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from anabranch.core.errors import AnabranchError
 
 
 class CredentialsError(AnabranchError):
-    """What is to be shown cannot be had: its file cannot be read, or whoever makes it failed."""
+    """The credentials cannot be had: their file cannot be read, or their function failed."""

@@ -1,8 +1,9 @@
-"""`Home`: the process and the event loop in which something was made; nowhere else is it of use.
+"""`Home`: the process and the event loop in which an object was made, and outside of which it is of
+no use.
 
-A fork copies memory and sockets, and no thread. So whoever waits in the child for a thread waits
-for ever, and so does whoever frees a client of Kafka there. What the child has of its parent is
-therefore refused, and kept for ever.
+A fork copies memory and sockets, and no thread. In the child, waiting for a thread never ends, and
+so does freeing a client of Kafka. So a child's use of its parent's objects is refused, and it keeps
+them for ever.
 """
 
 from __future__ import annotations
@@ -21,14 +22,16 @@ _OURS: Final = ("anabranch.access", "anabranch.admin", "anabranch.client")
 
 
 class HomeErrors(NamedTuple):
-    """What is raised elsewhere."""
+    """The errors to raise elsewhere."""
 
     forked: type[AnabranchError]
     other_loop: type[AnabranchError]
 
 
 class Home:
-    """Where `owner` was made. `what` it is begins a sentence; `loop` is its, or its first use's."""
+    """The place in which `owner` was made. A sentence about it begins with `what`. `loop` is its
+    own one, or that of its first use.
+    """
 
     def __init__(
         self,
@@ -72,27 +75,27 @@ class Home:
 
     @property
     def is_forked(self) -> bool:
-        """Whether this is a child that was forked later."""
+        """True in a child that was forked later."""
         return os.getpid() != self._pid
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether this is another event loop, or none. Raises ForkedError."""
+        """True on another event loop, or on none. Raises ForkedError."""
         self.check_process()
         return self.loop not in (None, asyncio._get_running_loop())
 
     def opened(self, owner: object) -> None:
-        """From now on a ResourceWarning tells if `owner` is left without having been closed."""
+        """Has a ResourceWarning tell if `owner` is left without having been closed."""
         if self._unclosed is None:
             self._unclosed = weakref.finalize(owner, _warn, self._what, *self._made_at)
 
     def closed(self) -> None:
-        """It was."""
+        """Notes that the owner was closed."""
         if self._unclosed is not None:
             self._unclosed.detach()
 
     def forked(self) -> None:
-        """This is the child."""
+        """Notes that this is the child."""
         self.closed()
         owner = self._owner()
         if owner is not None:
@@ -119,7 +122,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def _caller() -> tuple[str, int]:
-    """File and line of whoever calls the SDK."""
+    """Returns file and line of the caller of the SDK."""
     frame = sys._getframe()
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_OURS):
         frame = frame.f_back

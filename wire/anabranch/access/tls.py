@@ -1,8 +1,7 @@
-"""The TLS of a client: whom it trusts, and the certificate that it shows, if any.
+"""The TLS of a client: the authorities that it trusts, and the certificate that it shows, if any.
 
-TLS 1.2 and 1.3. A server's certificate has to be signed by an authority that is trusted, and to be
-for the host that was asked for. Files are looked at again for each connection: one made after they
-have changed is made with what they hold by then.
+TLS 1.2 and 1.3. A trusted authority must have signed a server's certificate for the host that was
+asked for. A look at the files precedes each connection, so that it uses their present content.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ _logger = logging.getLogger("anabranch.access")
 
 
 class Tls(msgspec.Struct, frozen=True, kw_only=True):
-    """How a client reaches ports with TLS.
+    """The way of a client to ports with TLS.
 
-    `ca_file`: certificates of the authorities that are trusted; without it those of the system.
-    `certificate_file` and `key_file`: what it shows of itself, where servers ask. All are PEM.
-    Raises InvalidInputError where one of these two is missing.
+    `ca_file` has certificates of the trusted authorities. Without it the client trusts those of the
+    system. `certificate_file` and `key_file` are its own certificate, for servers that ask for one.
+    All are PEM. Raises InvalidInputError if one of these two is missing.
     """
 
     ca_file: Path | str | None = None
@@ -40,27 +39,28 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """All that are given."""
+        """All files that are given."""
         given = (self.ca_file, self.certificate_file, self.key_file)
         return tuple(Path(file) for file in given if file is not None)
 
 
 class TlsFiles:
-    """The TLS that a `Tls` describes, from what its files hold now. Raises InvalidInputError.
+    """The TLS that a `Tls` describes, from the present content of its files. Raises
+    InvalidInputError.
 
-    To be used by one thread at a time.
+    Use it from one thread at a time.
     """
 
     def __init__(self, tls: Tls) -> None:
         self.tls = tls
         self._seen = _digest(tls.files)
         self._context = client_context(tls)
-        self._is_behind = False  # what was seen last could not be used
+        self._is_behind = False  # True: the last seen files could not be used
 
     def context(self) -> ssl.SSLContext:
-        """For the next connection: another one after a file has changed.
+        """Returns the context for the next connection: a new one after a file has changed.
 
-        Files that are of no use, as when one of two is not written yet, change nothing.
+        Files that are of no use, for example if one of two is not written yet, change nothing.
         """
         found = _digest(self.tls.files)
         is_news = found != self._seen
@@ -77,7 +77,7 @@ class TlsFiles:
 
 
 def client_context(tls: Tls) -> ssl.SSLContext:
-    """The TLS of a client. Raises InvalidInputError."""
+    """Returns the TLS of a client. Raises InvalidInputError."""
     context = ssl.create_default_context() if tls.ca_file is None else _trusting(tls.ca_file)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = not tls.dangerously_accept_any_host_name
@@ -95,7 +95,7 @@ def client_context(tls: Tls) -> ssl.SSLContext:
 
 
 def _trusting(file: Path | str) -> ssl.SSLContext:
-    """One that trusts those authorities alone. Raises InvalidInputError."""
+    """Returns a context that trusts those authorities alone. Raises InvalidInputError."""
     authorities = _read(file, "authorities")
     why = "none is in it"
     if authorities.strip():  # to OpenSSL nothing at all would mean those of the system
@@ -110,7 +110,9 @@ def _trusting(file: Path | str) -> ssl.SSLContext:
 
 
 def reason_of(error: ssl.SSLError, host: str) -> str:
-    """Why there is no TLS with that host, with what to do. `error` is of a hand-shake."""
+    """Returns the reason why TLS with that host failed, with a remedy.
+    `error` is from a hand-shake.
+    """
     if isinstance(error, ssl.SSLCertVerificationError):
         why = error.verify_message
         if error.verify_code in _OF_NAMES:
@@ -145,7 +147,7 @@ def _read(file: Path | str, what: str) -> str:
 
 
 def _digest(files: tuple[Path, ...]) -> bytes:
-    """Of the contents: times and numbers of files say nothing where links are turned."""
+    """Returns a digest of the contents. Times and inodes tell nothing if somebody turns links."""
     digest = hashlib.sha256()
     for file in files:
         try:

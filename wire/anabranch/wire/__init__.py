@@ -1,6 +1,6 @@
 """The binary protocol between clients and nodes: messages, frames, connections (docs/wire.md).
 
-Here is what both sides share, and the client's side. The node's is in `server`, what lists of
-topics may take of memory in `memory`, and the part of Kafka's own protocol that librdkafka has no
-call for in `kafka`.
+This package has the parts of both sides, and the client's side. The node's side is in `server`, the
+memory for lists of topics in `memory`. `kafka` has the part of Kafka's own protocol that librdkafka
+has no call for.
 """

@@ -1,4 +1,4 @@
-"""The client's side of a connection: handshake, requests and their answers, what is pushed."""
+"""The client's side of a connection: handshake, requests and their answers, pushed commands."""
 
 from __future__ import annotations
 
@@ -50,39 +50,41 @@ Push = Callable[[BaseCommand], None]
 
 
 def _ignore(_command: BaseCommand) -> None:
-    """For connections that ask for nothing that is pushed."""
+    """Ignores pushed commands, for connections that ask for none."""
 
 
 class ClientConnection(Connection):
-    """A connection to a node; `connect` makes it."""
+    """A connection to a node. `connect` makes it."""
 
-    piece_bytes_max = SCRATCH_BYTES  # that are read at once, but of a large command
+    piece_bytes_max = SCRATCH_BYTES  # the most that is read at once, except of a large command
 
     def __init__(self, on_push: Push = _ignore, limits: ConnectionLimits = DEFAULT_LIMITS) -> None:
         super().__init__(limits, limits.list_bytes_max, reserves=True)
-        self.server: CommandConnected = CommandConnected()  # what the node said of itself
+        self.server: CommandConnected = CommandConnected()  # the node's words of itself
         self.welcomed: asyncio.Future[None] = self._loop.create_future()
-        self.credentials: Credentials | None = None  # what is shown when the node asks anew
-        self.loss: Exception | None = None  # what ended it, if it was an error
+        self.credentials: Credentials | None = None  # shown when the node asks again
+        self.loss: Exception | None = None  # the error that ended it, if one did
         self._showing: asyncio.Task[None] | None = None
         self._on_push = on_push
         self._waiting: dict[int, asyncio.Future[BaseCommand]] = {}
         self._ids = itertools.count(1)
         self._scratch = scratch()
-        self._into = self._scratch  # what is being read
+        self._into = self._scratch  # the place for the present read
 
     def reads(self) -> asyncio.BaseProtocol:
-        """What the event loop gives to it that comes."""
+        """Returns the protocol that takes received bytes from the event loop."""
         return PlacedReads(self)
 
     def room(self) -> memoryview:
-        """Where the next bytes go: those of a large command to their place."""
+        """Returns the place for the next bytes.
+        Those of a large command go to their final place.
+        """
         most = max(self.piece_bytes_max, self._decoder.skipped_bytes)
         self._into = self._decoder.room or self._scratch[:most]
         return self._into
 
     def came(self, count: int) -> None:
-        """So many are there."""
+        """Notes that so many bytes are there."""
         into, self._into = self._into, self._scratch
         if into.obj is self._scratch.obj:
             self.data_received(bytes(into[:count]))
@@ -91,9 +93,10 @@ class ClientConnection(Connection):
             self.data_received(b"")
 
     async def request(self, message: Message, timeout_s: float) -> BaseCommand:
-        """The node's answer; sets the message's request_id.
+        """Sends a request and returns the node's answer. It sets the message's request_id.
 
-        Raises RefusedError when the answer is an error, RequestTimeoutError, ConnectionLostError.
+        Raises RefusedError if the answer is an error, RequestTimeoutError after `timeout_s`
+        seconds, ConnectionLostError.
         """
         if not self.is_open:
             raise ConnectionLostError(f"the connection to {self.address} is over: {self._reason}")
@@ -118,7 +121,7 @@ class ClientConnection(Connection):
         finally:
             self._waiting.pop(number, None)
             if answer.done() and not answer.cancelled():
-                answer.exception()  # who gave up in this very moment has not looked at it
+                answer.exception()  # a caller that gave up in this moment has not looked at it
             del answer  # or it, its error and this frame were a circle
         _raise_error(command)
         return command
@@ -143,10 +146,12 @@ class ClientConnection(Connection):
             self._on_push(command)
 
     def abort(self, why: str) -> None:
-        """As that of `Connection`, by a reset: any other end is taken for that of this process."""
+        """Ends it by a reset, because the other side takes any other end for that of
+        this process.
+        """
         held = self._transport.get_extra_info("socket") if self._transport is not None else None
         if held is not None and held.fileno() >= 0:
-            # By one of its own, for that which uvloop hands out sets nothing.
+            # The socket that uvloop hands out sets nothing, so this is one of its own.
             with socket.socket(fileno=os.dup(held.fileno())) as same:
                 same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
         super().abort(why)
@@ -166,7 +171,7 @@ class ClientConnection(Connection):
             self.welcomed.set_exception(error)
 
     def cut(self) -> None:
-        """Lets the other side know of the end where the event loop is over, which would else."""
+        """Tells the other side of the end after the event loop is over."""
         shut_down(self._transport)
 
     def _welcome(self, command: BaseCommand) -> None:
@@ -191,7 +196,9 @@ class ClientConnection(Connection):
         self.close(f"it did not answer CONNECT with CONNECTED: {why}")
 
     def _challenged(self) -> None:
-        """What was shown is over. A certificate can be shown anew by another connection only."""
+        """Shows the credentials again, because the former ones are over. Only another connection
+        can show a certificate again.
+        """
         if self.credentials is None:
             self.abort("what it has shown has expired, and it has nothing to show anew")
         elif self._showing is None or self._showing.done():
@@ -227,7 +234,7 @@ async def connect(
     tls: TlsFiles | None = None,
     credentials: Credentials | None = None,
 ) -> ClientConnection:
-    """A connection on which the handshake is done; as `join`."""
+    """Returns a connection after its handshake. Raises the errors of `join`."""
     hello = CommandConnect(
         client_version=client_version,
         protocol_version=PROTOCOL_VERSION,
@@ -251,12 +258,12 @@ async def join(
     tls: TlsFiles | None = None,
     credentials: Credentials | None = None,
 ) -> _ConnectionT:
-    """The connection that `make` makes, once the node has answered `hello`.
+    """Returns the connection of `make`, once the node has answered `hello`.
 
-    Without `tls` it is not encrypted. `credentials` are shown in `hello`, and when the node asks
-    anew; when it refuses what is out of date by then, at once what they are now. Raises
-    ConnectError (TlsError for who is not who they should be), AuthenticationError, and
-    CredentialsError where there is nothing to be shown.
+    Without `tls` it is not encrypted. It shows `credentials` in `hello`, and when the node asks
+    again. If the node refuses outdated ones, it shows the present ones at once. Raises ConnectError
+    (TlsError for a wrong certificate), AuthenticationError, and CredentialsError if there is
+    nothing to show.
     """
     shown = await _show(credentials, hello, f"{host}:{port}", timeout_s)
     try:
@@ -272,7 +279,7 @@ async def join(
 async def _show(
     credentials: Credentials | None, hello: CommandConnect, where: str, timeout_s: float
 ) -> bytes:
-    """What `hello` shows from now on. Raises CredentialsError."""
+    """Puts the present credentials into `hello`, and returns them. Raises CredentialsError."""
     if credentials is None:
         return b""
     try:
@@ -297,7 +304,7 @@ async def _joined(
     tls: TlsFiles | None,
     credentials: Credentials | None,
 ) -> _ConnectionT:
-    """One try of `join`."""
+    """Tries once to join."""
     loop = asyncio.get_running_loop()
     where = f"{host}:{port}"
     connection: _ConnectionT | None = None
@@ -336,9 +343,9 @@ async def _joined(
     except ConnectionLostError as error:
         raise _no_node(where, host, error, connection, tls) from None
     finally:
-        for each in made:  # whoever is cancelled as the welcome comes would never close it
+        for each in made:  # a caller that is cancelled at the welcome would never close it
             if each is not welcome:
-                each.welcomed.cancel()  # nobody waits for it, so no error is to be put there
+                each.welcomed.cancel()  # an error there would stay unseen
                 each.abort("the handshake was given up")
     return welcome
 
@@ -350,11 +357,11 @@ def _no_node(
     connection: ClientConnection | None,
     tls: TlsFiles | None,
 ) -> ConnectError:
-    """Why a connection that came about is of no use."""
+    """Returns the reason why an opened connection is of no use."""
     loss = connection.loss if connection is not None else None
     if isinstance(loss, ssl.SSLError):
         return TlsError(f"{where} cannot be reached by TLS: {reason_of(loss, host)}")
-    if tls is not None:  # by TLS 1.3 a client is through before its certificate is looked at
+    if tls is not None:  # a client of TLS 1.3 is through before a look at its certificate
         return ConnectError(
             f"{where} does not go on after the hand-shake of TLS: {error}. Is it a node's "
             "brokerServicePortTls, and if it asks for a certificate, is one shown that it trusts?"
@@ -367,7 +374,7 @@ def _no_node(
 
 
 def _raise_error(command: BaseCommand) -> None:
-    """Raises RefusedError when the answer, of whichever type, says that it is an error."""
+    """Raises RefusedError if the answer, of any type, is an error."""
     payload = commands.payload_of(command)
     fields = payload.DESCRIPTOR.fields_by_name if payload is not None else {}
     if "error" in fields and payload.HasField("error"):

@@ -1,4 +1,4 @@
-"""The clock that leases, silence and consumers' sessions are measured on, by both sides."""
+"""The clock for leases, silence and consumers' sessions, on both sides."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Commands: into their envelope, out of bytes, their names and request ids.
 
-Every type has the number of its field in BaseCommand, so that one table, made from the descriptor,
-serves all of them.
+Each type has the number of its field in BaseCommand, so one table, made from the descriptor, serves
+all of them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ _NUMBERS: Final = {
 
 
 def envelope(message: Message) -> BaseCommand:
-    """The command that carries the message, one of the .proto file's Command... messages."""
+    """Returns the command that carries the message, one of the .proto file's Command...
+    messages.
+    """
     number = number_of(message)
     command = empty(number)
     getattr(command, _PAYLOADS[number]).CopyFrom(message)
@@ -44,21 +46,21 @@ def envelope(message: Message) -> BaseCommand:
 
 
 def number_of(message: Message) -> int:
-    """The number of the command that carries the message."""
+    """Returns the number of the command that carries the message."""
     return _NUMBERS[message.DESCRIPTOR.full_name]
 
 
 def empty(type_number: int) -> BaseCommand:
-    """The command of that type with nothing set in what it carries."""
+    """Returns the command of that type with nothing set in its message."""
     command = BaseCommand(type=name_of(type_number))
     getattr(command, _PAYLOADS[type_number]).SetInParent()
     return command
 
 
 def parse(data: bytes | bytearray) -> BaseCommand:
-    """The command in a frame; its type and fields may be foreign. Raises FrameError.
+    """Returns the command in a frame. Its type and fields may be foreign. Raises FrameError.
 
-    What `lacking` says is missing may not be relied on.
+    Do not rely on the fields that `lacking` names.
     """
     command = BaseCommand()
     try:
@@ -71,7 +73,7 @@ def parse(data: bytes | bytearray) -> BaseCommand:
 
 
 def type_of(command: BaseCommand) -> int:
-    """The type's number, one of BaseCommand's or not; 0 for none."""
+    """Returns the type's number, which BaseCommand may not know, 0 for none."""
     if command.HasField("type"):
         return command.type
     # A value that the enumeration does not have is kept among the unknown fields.
@@ -83,18 +85,18 @@ def type_of(command: BaseCommand) -> int:
 
 
 def name_of(type_number: int) -> str:
-    """The type's name, for people."""
+    """Returns the type's name, for people."""
     return _NAMES.get(type_number, f"command {type_number}")
 
 
 def payload_of(command: BaseCommand) -> Any:
-    """The message that the command carries; None when it has none that is known here."""
+    """Returns the message that the command carries, None if it has none that is known here."""
     name: Any = _PAYLOADS.get(type_of(command))
     return getattr(command, name) if name is not None and command.HasField(name) else None
 
 
 def request_id_of(command: BaseCommand) -> int:
-    """The id by which the sender knows its request; NO_REQUEST when there is none to be found."""
+    """Returns the id by which the sender knows its request, NO_REQUEST if there is none."""
     payload = payload_of(command)
     if payload is None or "request_id" not in payload.DESCRIPTOR.fields_by_name:
         return NO_REQUEST
@@ -102,7 +104,7 @@ def request_id_of(command: BaseCommand) -> int:
 
 
 def is_sound(command: BaseCommand) -> bool:
-    """Whether nothing is lacking, and all text is UTF-8."""
+    """Returns True if nothing is lacking, and all text is UTF-8."""
     name: Any = _PAYLOADS.get(command.type)
     if name is None or not command.HasField(name) or not command.IsInitialized():
         return False
@@ -110,9 +112,10 @@ def is_sound(command: BaseCommand) -> bool:
 
 
 def lacking(command: BaseCommand) -> str:
-    """What the command must have and has not (or with a value that is not known here); "" if none.
+    """Returns the name of a required field that is missing, or has a value that is not known here;
+    "" for none.
 
-    Of what others lack that stand in it, the first is named: there may be thousands.
+    It names only the first one in nested messages, because there may be thousands.
 
     >>> lacking(BaseCommand(type=BaseCommand.LOOKUP))
     'lookupTopic'
@@ -155,9 +158,9 @@ _TEXTS: Final[dict[int, Any]] = {
 
 
 def garbled(command: BaseCommand) -> str:
-    """The first field whose text is not UTF-8, which the parser lets pass; "" if all are.
+    """Returns the first field whose text is not UTF-8, which the parser lets pass; "" for none.
 
-    Of a field that comes again and again, more than are looked at are nothing that anybody serves.
+    It looks at a limited number of values of a repeated field. A command with more is never served.
     """
     payload = payload_of(command)
     return _garbled(payload, _TEXTS[type_of(command)]) if payload is not None else ""
@@ -166,7 +169,7 @@ def garbled(command: BaseCommand) -> str:
 def _garbled(message: Any, texts: Any) -> str:
     own, inner = texts
     for name in own:
-        if isinstance(getattr(message, name), bytes):  # as the parser leaves it then
+        if isinstance(getattr(message, name), bytes):  # the parser leaves bytes then
             return str(name)
     for name, is_repeated, its in inner:
         held = getattr(message, name) if is_repeated else (getattr(message, name),)

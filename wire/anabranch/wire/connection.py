@@ -1,29 +1,30 @@
 """One connection of the binary protocol, as either side sees it.
 
-How it is used:
+Its use:
 
-- A node calls `server.serve(open_session, host=..., port=...)`. For each client that has said
-  CONNECT, `open_session(peer)` returns the session's routes: command type -> coroutine function
-  that takes the BaseCommand. Commands are begun in the order in which they came and run side by
-  side (at most `ConnectionLimits.requests_max` of a connection; then nothing more is read from it),
-  so what must keep the order happens before a route's first `await`. A route answers with
-  `peer.send(...)`; a RefusedError that it raises becomes the CommandError for its request.
-  `peer.closed` is done once the client is gone; routes that still run are cancelled then.
+- A node calls `server.serve(open_session, host=..., port=...)`. `open_session(peer)` returns the
+  routes of each client that has said CONNECT: command type -> coroutine function that takes the
+  BaseCommand. Commands begin in the order in which they came and run side by side, so order matters
+  only before a route's first `await`. At most `ConnectionLimits.requests_max` of a connection run;
+  then nothing more is read from it. A route answers with `peer.send(...)`. A RefusedError that it
+  raises becomes the CommandError for its request. `peer.closed` is done once the client is gone;
+  routes that still run are cancelled then.
 - A client calls `await client.connect(host, port, on_push=...)`, then
   `await connection.request(pb.CommandLookupTopic(topic=...), timeout_s)`. The connection chooses
-  the request id. What no request asked for goes to `on_push`, in order.
+  the request id. Commands that no request asked for go to `on_push`, in order.
 - Both sides send messages bare, like `pb.CommandSuccess(request_id=7)`; the envelope comes by
   itself.
 
-`send` never waits. What the other side has not taken yet is kept, up to `unsent_bytes_max` of the
-`ConnectionLimits`; only for who has taken nearly all before, a frame may be larger. A side that
-takes next to nothing in `unread_s_max`, or that lets more than that pile up, is disconnected. Who
-has much to send, or only wants to send the newest, awaits `drained()` first. Who must know when
-what was sent is out of memory awaits `taken()` afterwards.
+`send` never waits. The connection keeps the bytes that the other side has not taken yet, up to
+`unsent_bytes_max` of the `ConnectionLimits`. A frame may be larger only for a side that had taken
+nearly all before. A side that takes next to nothing in `unread_s_max`, or lets more than that pile
+up, is disconnected. A sender of much, or of only the newest, awaits `drained()` first. `taken()`
+tells afterwards that the sent bytes are out of memory.
 
-How far the other side is, is known to the byte: what was written, less what the transport still
-has. `_look` compares that with whatever is waited for, and places the transport's low-water mark so
-that `resume_writing` comes at the next place of interest; it comes for that only.
+The progress of the other side is known to the byte: the written bytes, less those that the
+transport still has. `_look` compares that with everything that is waited for. It places the
+transport's low-water mark so that `resume_writing` comes at the next place of interest, and only
+for that.
 """
 
 from __future__ import annotations
@@ -65,10 +66,10 @@ _EVENTS: Final = {
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True):
-    """What a connection may use up; times in seconds."""
+    """The resources that a connection may use up. Times are in seconds."""
 
-    frame_bytes_max: int = FRAME_BYTES_MAX  # that is sent, of any but a list
-    list_bytes_max: int = LIST_FRAME_BYTES_MAX  # of one that a node sends and a client accepts
+    frame_bytes_max: int = FRAME_BYTES_MAX  # for sent frames, except lists
+    list_bytes_max: int = LIST_FRAME_BYTES_MAX  # for lists that a node sends and a client accepts
     received_frame_bytes_max: int = FRAME_BYTES_MAX
     unsent_bytes_max: int = 2 * FRAME_BYTES_MAX
     unread_s_max: float = 10.0
@@ -76,7 +77,7 @@ class ConnectionLimits(msgspec.Struct, frozen=True):
     handshake_s_max: float = 10.0
     requests_max: int = 1_000  # under way at once
     frame_s_max: float = 30.0  # from its first byte to its last
-    # Of a node.
+    # For nodes only.
     idle_s_max: float = 0.0  # nothing asked, and nothing watched; 0: for ever
     account: AccountLimits = AccountLimits()
     exempt: tuple[str, ...] = ()  # networks to which no limit of an address applies
@@ -86,14 +87,16 @@ DEFAULT_LIMITS: Final = ConnectionLimits()
 
 
 class _Mark(NamedTuple):
-    """A place in what is written, and who waits until the other side has taken it."""
+    """A place in the written bytes, with the future of those who wait until the other side has
+    taken it.
+    """
 
     position: int
     taken: asyncio.Future[bool]
 
 
 class Connection(asyncio.Protocol):
-    """What both sides have in common: frames in and out, keep-alive, one end with one reason."""
+    """The common part of both sides: frames in and out, keep-alive, one end with one reason."""
 
     def __init__(
         self,
@@ -105,7 +108,7 @@ class Connection(asyncio.Protocol):
         self.limits = limits
         self.address = "?"  # host:port of the other side
         self.host = "?"
-        self.is_open = False  # whether sending makes sense: from its beginning until it is to end
+        self.is_open = False  # True while sending makes sense: from its beginning to its end
         self._loop = asyncio.get_running_loop()
         # Says why it ended. Wait with asyncio.wait, or shield it: it is everybody's.
         self.closed: asyncio.Future[str] = self._loop.create_future()
@@ -120,20 +123,20 @@ class Connection(asyncio.Protocol):
         self._holds: set[object] = set()  # why it reads nothing more for now
         self._written = 0  # bytes, since the beginning
         self._marks: deque[_Mark] = deque()
-        self._water_marks = (_LOW_WATER_BYTES, _HIGH_WATER_BYTES)  # as the transport has them
+        self._water_marks = (_LOW_WATER_BYTES, _HIGH_WATER_BYTES)  # those of the transport
         self._drained = asyncio.Event()
         self._drained.set()
         self._alarm: asyncio.TimerHandle | None = None
         self._frame_alarm: asyncio.TimerHandle | None = None
-        self._frames = 0  # that were there whole
+        self._frames = 0  # those that were there whole
         self._stalled: asyncio.TimerHandle | None = None
 
     # --- for users ----------------------------------------------------------------------
 
     def send(self, message: Message) -> None:
-        """Sends one Command... message; does nothing once the connection is over.
+        """Sends one Command... message. It does nothing once the connection is over.
 
-        Raises FrameError when the message is larger than a frame may be.
+        Raises FrameError if the message is larger than a frame may be.
         """
         self.send_command(commands.envelope(message))
 
@@ -148,16 +151,18 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_drained(self) -> bool:
-        """Whether the other side has taken nearly all that was sent, or is gone."""
+        """Returns True once the other side has taken nearly all that was sent, or is gone."""
         return self._drained.is_set()
 
     def send_frame(self, *parts: bytes | memoryview) -> None:
-        """Sends what `encode_frame` made, in one part or several; nothing once it is over."""
+        """Sends the result of `encode_frame`, in one part or several.
+        It does nothing once the connection is over.
+        """
         if not self.is_open or self._transport is None:
             return
         size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
         unsent = self._transport.get_write_buffer_size()
-        # What alone is larger may be sent to who has nothing much left to take.
+        # A larger frame may be sent alone to a side that has not much left to take.
         if unsent > _LOW_WATER_BYTES and unsent + size > self.limits.unsent_bytes_max:
             self._does_not_read()
             return
@@ -167,15 +172,16 @@ class Connection(asyncio.Protocol):
         else:
             self._transport.writelines(parts)  # uvloop keeps them as they are, without a copy
         if unsent + size <= _LOW_WATER_BYTES and self._stalled is None and not self._marks:
-            self.looked(unsent + size)  # nobody waits for anything: all is as it was
+            self.looked(unsent + size)  # no one waits for anything: nothing has changed
         else:
             self._look()
 
     def taken(self) -> asyncio.Future[bool]:
-        """Is done when all that was sent up to now has left this process: True.
+        """Returns a future that is True when all that was sent until now has left this process.
 
-        False: the connection is gone, and what was left of it with it. A side that takes too little
-        of it in `unread_s_max` is disconnected. Shield it: who waits may be cancelled, it goes on.
+        False means that the connection is gone, with the rest of it. A side that takes too little
+        of it in `unread_s_max` is disconnected. Shield the future, because it goes on for others
+        when a waiter is cancelled.
         """
         future: asyncio.Future[bool] = self._loop.create_future()
         if self._transport is None or not self._transport.get_write_buffer_size():
@@ -186,7 +192,7 @@ class Connection(asyncio.Protocol):
         return future
 
     def close(self, why: str) -> None:
-        """Ends the connection once what was sent is out, in any case after a while."""
+        """Ends the connection once all sent bytes are out, in any case after a while."""
         if not self.is_open or self._transport is None:
             return
         self._ends_by(why)
@@ -196,7 +202,9 @@ class Connection(asyncio.Protocol):
         self._transport.close()
 
     def abort(self, why: str) -> None:
-        """Ends the connection at once, also one that is closing; what was not taken yet is lost."""
+        """Ends the connection at once, also one that is closing.
+        Bytes that were not taken yet are lost.
+        """
         if self._transport is None:
             return
         if self.is_open:
@@ -210,25 +218,27 @@ class Connection(asyncio.Protocol):
         raise NotImplementedError
 
     def next_command(self) -> bytes | bytearray | None:
-        """The next whole command of what has arrived; None to wait for more, or for `go_on`."""
+        """Returns the next whole command that has arrived.
+        None means to wait for more, or for `go_on`.
+        """
         return self._decoder.next_command()
 
     def arrived(self, data: bytes | bytearray) -> None:
-        """Takes a whole command as it came. May raise FrameError."""
+        """Takes a whole command in its bytes. May raise FrameError."""
         command = commands.parse(data)
-        kind = command.type  # where it is unknown, that of CONNECT
+        kind = command.type  # CONNECT's if it is unknown
         if kind == _PING_TYPE:
             if self.pinged():
                 self.send_command(_PONG)
-        elif kind != _PONG_TYPE:  # of that, that something came is what counts
+        elif kind != _PONG_TYPE:  # the coming of a PONG is all that counts
             self.received(command)
 
     def pinged(self) -> bool:
-        """Whether a PING that has come is to be answered."""
+        """Returns True if a PING that has come is to be answered."""
         return True
 
     def ended(self, reason: str) -> None:
-        """Takes leave; called once, when the connection is gone."""
+        """Takes leave. It is called once, when the connection is gone."""
 
     def give_up(self, refusal: PortRefusal, reason: str) -> None:
         """Ends the connection because the other side does not do its part."""
@@ -236,10 +246,10 @@ class Connection(asyncio.Protocol):
         self.abort(reason)
 
     def looked(self, unsent: int) -> None:
-        """Takes note that at most so many bytes are not taken yet; fewer may be soon."""
+        """Notes that at most so many bytes are not taken yet. Fewer may be soon."""
 
     def hold(self, why: object = None) -> None:
-        """Takes no more commands until `go_on` for the same reason, whatever else goes on."""
+        """Takes no more commands until `go_on` for the same reason."""
         if self._transport is not None:
             is_first = not self._holds
             self._holds.add(why)
@@ -247,7 +257,7 @@ class Connection(asyncio.Protocol):
                 self._transport.pause_reading()
 
     def go_on(self, why: object = None) -> None:
-        """Takes commands again, those that had arrived before first; if nothing else holds it."""
+        """Takes commands again unless something else holds it, first those that had arrived."""
         if why not in self._holds or self._transport is None:
             return
         self._holds.remove(why)
@@ -309,7 +319,7 @@ class Connection(asyncio.Protocol):
         self.is_open = False
 
     def _look(self) -> None:
-        """Looks how far the other side is, and when to look again."""
+        """Looks at the progress of the other side, and plans the next look."""
         if self._transport is None:
             return
         unsent = self._transport.get_write_buffer_size()
@@ -328,7 +338,7 @@ class Connection(asyncio.Protocol):
         self.looked(unsent)
 
     def _watch_reader(self, unsent: int) -> None:
-        """Sees to it that the other side takes what somebody waits for, if not all at once."""
+        """Disconnects a side that takes too little of the awaited bytes in time."""
         if self._stalled is None:
             taken = self._written - unsent
             due = min(self._written, taken + _TAKEN_BYTES_MIN)
@@ -346,7 +356,9 @@ class Connection(asyncio.Protocol):
             self._look()
 
     def _wake_at(self, transport: asyncio.Transport) -> None:
-        """Places the mark at which `resume_writing` comes: the next that anybody waits for."""
+        """Places the mark at which `resume_writing` comes: the next place that anybody
+        waits for.
+        """
         due = [] if self._drained.is_set() else [_LOW_WATER_BYTES]
         if self._marks:
             due.append(self._written - self._marks[0].position)
@@ -375,7 +387,7 @@ class Connection(asyncio.Protocol):
             )
 
     def _watch_frame(self) -> None:
-        """Sees to it that a frame that has begun comes to its end."""
+        """Disconnects a side that does not finish a frame in time."""
         if self._frame_alarm is None and self._decoder.unfinished_bytes and not self._holds:
             self._frame_alarm = self._loop.call_later(
                 self.limits.frame_s_max, self._frame_due, self._frames

@@ -1,8 +1,8 @@
-"""How much a client's command may list, and what it takes of memory once it is parsed.
+"""Bounds the entries that a client's command may list, and the memory of the parsed command.
 
 A parsed entry takes up to 70 times its bytes, and the event loop stands still meanwhile. So the
-entries of a long command are counted in its bytes before anything is made of them. A short one, as
-nearly all are, has no room for too many.
+entries of a long command are counted in its bytes before it is parsed. A short command, like nearly
+all, has no room for too many.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.errors import ExcessError, FrameError
 from anabranch.wire.varint import nested
 
-SHORT_BYTES: Final = 4_096  # of a command whose entries are not counted
-ENTRIES_MAX: Final = 10_000  # of segments, for example
+SHORT_BYTES: Final = 4_096  # the entries of a command up to this size are not counted
+ENTRIES_MAX: Final = 10_000  # segments, for example
 _OTHERS_MAX: Final = 256  # fields that are no lists: each comes once
-_LONG_BYTES: Final = 1_024  # of an entry that is looked into
+_LONG_BYTES: Final = 1_024  # larger entries are looked into
 _ENTRY_FIELDS_MAX: Final = 16
-_OTHERS_BYTES_MAX: Final = 1 << 16  # names, above all: of whatever length they are looked at
+_OTHERS_BYTES_MAX: Final = 1 << 16  # names, above all; they are read at any length
 _FIELDS: Final = f"more than {_OTHERS_MAX} fields, or {_OTHERS_BYTES_MAX} bytes, that are no lists"
 
 
 class Most(NamedTuple):
-    """What one field of a command may list. `size`: the bytes of all entries, but for long texts;
-    there a byte may be a number.
+    """The bounds of one list in a command. `size` bounds the bytes of all entries, each of which
+    may be a number. Long entries without numbers do not count.
     """
 
     entries: int
@@ -49,12 +49,12 @@ LISTS: Final[Mapping[int, Mapping[str, Most]]] = {
     BaseCommand.SCALABLE_TRAFFIC_REPORT: {"segments": Most(ENTRIES_MAX, 1 << 20)},
 }
 
-_BUCKET_BYTES: Final = 2  # as numbers below 1,024 take
+_BUCKET_BYTES: Final = 2  # for numbers below 1,024
 _HOLDING_BYTES: Final = 12  # around the buckets of one segment
 
 
 def can_be_named(segments: int, buckets: int) -> bool:
-    """Whether one list of a command has room for so many."""
+    """Returns True if one list of a command has room for so many."""
     size = _HOLDING_BYTES * segments + _BUCKET_BYTES * buckets
     return segments <= _BUCKETS.entries and size <= _BUCKETS.size
 
@@ -62,10 +62,10 @@ def can_be_named(segments: int, buckets: int) -> bool:
 # Bytes of memory, each a little more than `python -m bench parsed` measures.
 _OF_COMMAND: Final = 1_536
 _OF_BYTE: Final = 2
-_OF_LISTED_BYTE: Final = 13  # which may be a number, in an array that has just doubled
+_OF_LISTED_BYTE: Final = 13  # it may be a number, in an array that has just doubled
 _OF_ENTRY: Final = 160
-_OF_BYTE_BESIDE: Final = 24  # that is of no field, or of one that comes again
-_HEAD_BYTES: Final = 16  # of a command, around its message
+_OF_BYTE_BESIDE: Final = 24  # a byte of no field, or of a repeated one
+_HEAD_BYTES: Final = 16  # around the message of a command
 
 _VARINT, _LENGTH = 0, 2  # wire types
 _FIXED: Final = {1: 8, 3: 0, 4: 0, 5: 4}  # their bytes; the fields of a group count one by one
@@ -110,7 +110,7 @@ _OF_NODES: Final = {
 
 
 def check(data: bytes | bytearray) -> None:
-    """Looks at a client's command up to the first thing that is too much.
+    """Looks at a client's command up to the first excess.
 
     Raises ExcessError for that, and FrameError for bytes that are no command.
     """
@@ -135,7 +135,7 @@ def check(data: bytes | bytearray) -> None:
 
 
 def _too_much(data: bytes | bytearray, start: int, end: int, message: int) -> tuple[str, int]:
-    """What is too much in a message, "" if nothing, and where its lists begin."""
+    """Returns the excess in a message, "" for none, and the place at which its lists begin."""
     if message in _OF_NODES:
         return f"more than {SHORT_BYTES} bytes, and only nodes send so much of it", start
     lists, listed, others = _LISTS.get(message, {}), 0, [_OTHERS_MAX, _OTHERS_BYTES_MAX]
@@ -165,9 +165,10 @@ def _too_much(data: bytes | bytearray, start: int, end: int, message: int) -> tu
 def _fields(
     data: bytes | bytearray, position: int, end: int
 ) -> Iterator[tuple[int, int, int, int]]:
-    """Of each field its tag, where it begins, and from where to where its value is.
+    """Yields the tag of each field, its begin, and the begin and end of its value.
 
-    Raises FrameError. A plain loop, with the short cases first: it runs for each entry.
+    Raises FrameError. It is a plain loop with the short cases first, because it runs for each
+    entry.
     """
     try:
         while position < end:
@@ -199,7 +200,7 @@ def _fields(
 
 
 def _varint(data: bytes | bytearray, position: int) -> tuple[int, int]:
-    """The number there, and where the next one is. Raises IndexError for none."""
+    """Returns the number at that position, and the next position. Raises IndexError for none."""
     number = 0
     for shift in range(0, 70, 7):
         byte = data[position]
@@ -211,9 +212,11 @@ def _varint(data: bytes | bytearray, position: int) -> tuple[int, int]:
 
 
 def memory_of(command: BaseCommand, size: int) -> int:
-    """Bytes that a command of that size takes at most, if nodes serve it and `check` lets it pass.
+    """Returns the most bytes that a command of that size takes, if nodes serve it and `check` lets
+    it pass.
 
-    Its fields may be fewer than came: the parser keeps also those that another takes the place of.
+    The command may have fewer fields than came: the parser also keeps those that another one
+    replaces.
     """
     message = commands.payload_of(command)
     own: int = message.ByteSize()

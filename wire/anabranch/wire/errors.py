@@ -1,4 +1,4 @@
-"""What can go wrong between a client and a node; each message names the thing and the remedy."""
+"""The errors between a client and a node. Each message names the thing and the remedy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from anabranch.wire.anabranch_pb2 import ServerError
 
 
 class WireError(AnabranchError):
-    """Root of the errors of the binary protocol."""
+    """The base class of all errors of the binary protocol."""
 
 
 class FrameError(WireError):
@@ -15,13 +15,13 @@ class FrameError(WireError):
 
 
 class FrameSizeError(FrameError):
-    """A frame that says it is larger than what is taken."""
+    """A frame that claims to be larger than the receiver takes."""
 
 
 class ExcessError(WireError):
-    """A client's command with more in it than is taken, which is why it was not parsed.
+    """A client's command was not parsed, because it has more in it than a node takes.
 
-    `head`: as much of it as says which request that is.
+    `head` is the part of it that tells its request.
     """
 
     def __init__(self, reason: str, head: bytes) -> None:
@@ -30,16 +30,18 @@ class ExcessError(WireError):
 
 
 class ConnectError(WireError):
-    """No connection came about: nobody answers there, or what answers speaks something else."""
+    """No connection came about: no answer came, or the other side speaks something else."""
 
 
 class TlsError(ConnectError):
-    """No TLS with that server: it is not who it should be, or asks for another certificate."""
+    """TLS with that server failed: its certificate is wrong, or it asks for another one of the
+    client.
+    """
 
 
 class TurnedAwayError(ConnectError):
-    """The node is there, and takes no connection of whoever asks just now: there are too many, or
-    it cannot tell yet who they are. `code`: the node's own.
+    """The node takes no connection of this client just now: it has too many, or cannot check the
+    client's identity yet. `code` is the node's own.
     """
 
     def __init__(self, code: ServerError, reason: str) -> None:
@@ -48,21 +50,21 @@ class TurnedAwayError(ConnectError):
 
 
 class AuthenticationError(WireError):
-    """The node does not take what was shown of who asks, or that nothing was."""
+    """The node does not accept the client's credentials, or asks for some."""
 
 
 class ConnectionLostError(WireError):
-    """The connection ended; whether a request under way was carried out is not known."""
+    """The connection ended. It is not known if a request under way was carried out."""
 
 
 class RequestTimeoutError(WireError):
-    """No answer in time; whether the request was carried out is not known."""
+    """No answer came in time. It is not known if the request was carried out."""
 
 
 class RefusedError(WireError):
-    """The node's own answer is that it does not do this.
+    """The node answered that it does not do this.
 
-    Raised by a client's request; a node's handler raises it to give that answer.
+    A client's request raises it. A node's handler raises it to give that answer.
     """
 
     def __init__(self, code: ServerError, reason: str) -> None:

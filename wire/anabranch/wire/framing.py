@@ -1,7 +1,7 @@
 """Frames: four bytes of total size, four bytes of command size, the command; big endian.
 
-The total counts everything after itself. Some foreign commands carry a payload behind the command;
-it is skipped, so that their refusal does not cost the connection.
+The total counts everything after itself. Some foreign commands carry a payload behind the command.
+The decoder skips it, so that their refusal does not cost the connection.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from anabranch.wire.errors import FrameError, FrameSizeError
 
 FRAME_BYTES_MAX: Final = 5 * 1024 * 1024  # after the first four bytes
 _LARGE_BYTES: Final = 64 * 1024  # not copied twice
-LIST_FRAME_BYTES_MAX: Final = 64 * 1024 * 1024  # of a list of topics, which only nodes send
+LIST_FRAME_BYTES_MAX: Final = 64 * 1024 * 1024  # for a list of topics, which only nodes send
 _SIZE: Final = struct.Struct(">I")
 _SIZES: Final = struct.Struct(">II")
 _NO_ROOM: Final = memoryview(b"")
 
 
 def encode_frame(command: bytes | bytearray, frame_bytes_max: int = FRAME_BYTES_MAX) -> bytes:
-    """The command as a frame. Raises FrameError when it is larger than a frame may be."""
+    """Returns the command as a frame. Raises FrameError if it is larger than a frame may be."""
     total = _SIZE.size + len(command)
     if total > frame_bytes_max:
         raise FrameError(f"a command of {len(command)} bytes: a frame holds {frame_bytes_max}")
@@ -28,27 +28,28 @@ def encode_frame(command: bytes | bytearray, frame_bytes_max: int = FRAME_BYTES_
 
 
 class FrameDecoder:
-    """Cuts a stream of bytes into commands, however the stream arrives.
+    """Cuts a stream of bytes into commands, for any division of the stream.
 
     It keeps no more than one unfinished frame and the last chunk that was fed. After a FrameError
     the stream has lost its place, and nothing more can be read from it.
 
-    `reserves`: what a large command needs is taken when it begins, by what its head says, so that
-    it is copied once at most, and never moved as it grows. Only for streams of who may be believed.
+    With `reserves` it takes the memory of a large command when that begins, by the size in its
+    head. So the command is copied once at most, and never moved as it grows. Use that only for
+    streams of a side that can be trusted.
     """
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX, *, reserves: bool = False) -> None:
-        self.frame_bytes_max = frame_bytes_max  # of the frames that begin from now on
+        self.frame_bytes_max = frame_bytes_max  # for frames that begin from now on
         self._reserves = reserves
         self._large: bytearray | None = None  # a command, of which `_filled` bytes have come
         self._filled = 0
-        # What was fed last, as it came, where nothing was left of what came before.
+        # The last chunk that was fed, unchanged if nothing was left of the one before.
         self._buffer: bytes | bytearray = b""
-        self._position = 0  # of the first byte that was not returned yet
+        self._position = 0  # the first byte that was not returned yet
         self._skipped = 0  # bytes that are still to come and nobody wants
 
     def feed(self, data: bytes) -> None:
-        """Takes the next bytes; call `next_command` until it returns None before feeding more."""
+        """Takes the next bytes. Call `next_command` until it returns None before you feed more."""
         if self._large is not None:
             missing = len(self._large) - self._filled
             taken = data[:missing]
@@ -70,9 +71,10 @@ class FrameDecoder:
         self._buffer += data
 
     def begun(self, count: int) -> tuple[int, bytes] | None:
-        """The total of the frame that has begun, and the first `count` bytes of its command.
+        """Returns the total of the frame that has begun, and the first `count` bytes of its
+        command.
 
-        None while they are not there.
+        Returns None while they are not there.
         """
         start = self._position + _SIZES.size
         if len(self._buffer) < start + count:
@@ -81,12 +83,14 @@ class FrameDecoder:
         return total, bytes(self._buffer[start : start + count])
 
     def beginning(self, count: int) -> bytes:
-        """At most the first `count` bytes of the command that has begun, as far as they came."""
+        """Returns the first bytes of the command that has begun, as far as they came, `count` at
+        most.
+        """
         start = self._position + _SIZES.size
         return bytes(self._buffer[start : start + count])
 
     def skip(self) -> None:
-        """Leaves out the frame that has begun, whether or not all of it is there."""
+        """Skips the frame that has begun, complete or not."""
         (total,) = _SIZE.unpack_from(self._buffer, self._position)
         end = self._position + _SIZE.size + total
         self._skipped = max(0, end - len(self._buffer))
@@ -95,25 +99,25 @@ class FrameDecoder:
 
     @property
     def skipped_bytes(self) -> int:
-        """How many are still to come that are left out."""
+        """The number of bytes to skip that are still to come."""
         return self._skipped
 
     @property
     def unfinished_bytes(self) -> int:
-        """Of what was fed, how much was not returned yet."""
+        """The number of fed bytes that were not returned yet."""
         return self._filled + len(self._buffer) - self._position
 
     @property
     def room(self) -> memoryview:
-        """Where the next bytes of a large command belong; empty if none has begun."""
+        """The place for the next bytes of a large command, empty if none has begun."""
         return memoryview(self._large)[self._filled :] if self._large is not None else _NO_ROOM
 
     def fed(self, count: int) -> None:
-        """So many bytes were written to `room`, instead of being fed."""
+        """Notes that so many bytes were written to `room`, instead of being fed."""
         self._filled += count
 
     def next_command(self) -> bytes | bytearray | None:
-        """The next whole command; None when more bytes are needed. Raises FrameError."""
+        """Returns the next whole command, None if it needs more bytes. Raises FrameError."""
         if self._large is not None:
             return self._whole_large()
         buffer, position = self._buffer, self._position
@@ -139,7 +143,7 @@ class FrameDecoder:
         return self._returned(command)
 
     def end(self) -> None:
-        """The stream is over. Raises FrameError when it ends within a frame."""
+        """Notes that the stream is over. Raises FrameError if it ends within a frame."""
         left = self.unfinished_bytes
         if left:
             raise FrameError(f"the stream ends within a frame, after {left} bytes of it")
@@ -149,19 +153,19 @@ class FrameDecoder:
         return command
 
     def _let_go(self) -> None:
-        """Keeps nothing of what was returned, once it was all."""
+        """Drops the buffer once all of it was returned."""
         if self._position == len(self._buffer):
             self._buffer, self._position = b"", 0
 
     def _reserve(self, total: int, size: int) -> None:
-        """Takes the memory of a command that has begun, and puts there what has come of it."""
+        """Takes the memory of a command that has begun, and puts the present bytes of it there."""
         with memoryview(self._buffer) as view:
             come = view[self._position + _SIZES.size :]
             self._large = bytearray(size)
             self._large[: len(come)] = come
             self._filled = len(come)
             come.release()
-        self._skipped = total - _SIZE.size - size  # what stands behind it
+        self._skipped = total - _SIZE.size - size  # the payload behind it
         self._buffer, self._position = b"", 0
 
     def _whole_large(self) -> bytearray | None:
@@ -172,7 +176,7 @@ class FrameDecoder:
         return large
 
     def _check_total(self, left: int) -> None:
-        """Of a frame of which no more than its total may be there. Raises FrameError."""
+        """Checks the size of a frame of which only the total may be there. Raises FrameError."""
         if left >= _SIZE.size:
             (total,) = _SIZE.unpack_from(self._buffer, self._position)
             if not _SIZE.size <= total <= self.frame_bytes_max:

@@ -1,8 +1,9 @@
-"""How what is part of the SDK logs: through Python's `logging`, which its application configures.
+"""The log of modules that are part of the SDK: Python's `logging`, which the application
+configures.
 
-An event has a name and fields. Both are in the line, `watch.lost topic=a/b/c node=127.0.0.1:6650`,
-and in the record's attributes `event` and `fields`, for handlers that write something else, as a
-node's does. Nothing is printed unless the application says so.
+An event has a name and fields. Both are in the line, `watch.lost topic=a/b/c node=127.0.0.1:6650`.
+They are in the record's attributes `event` and `fields`, too, for handlers such as a node's that
+write something else. Nothing is printed unless the application asks for it.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ import json
 import logging
 from typing import Final
 
-ROOT: Final = "anabranch"  # of all loggers' names
+ROOT: Final = "anabranch"  # the root of all loggers' names
 logging.getLogger(ROOT).addHandler(logging.NullHandler())  # else warnings go to standard error
 
 
 class EventLog:
-    """Logs events; all of them carry the fields that were bound."""
+    """Logs events. All of them carry the bound fields."""
 
     __slots__ = ("_fields", "_logger")
 
@@ -25,7 +26,7 @@ class EventLog:
         self._fields = fields
 
     def bind(self, **fields: object) -> EventLog:
-        """The same with more fields."""
+        """Returns a log with more fields."""
         return EventLog(self._logger, {**self._fields, **fields})
 
     def debug(self, event: str, **fields: object) -> None:
@@ -52,12 +53,12 @@ class EventLog:
 
 
 def get_logger(name: str) -> EventLog:
-    """The log of a module, by its `__name__`."""
+    """Returns the log of a module, by its `__name__`."""
     return EventLog(logging.getLogger(name), {})
 
 
 def plain(value: object) -> str:
-    """A field's value as one word of a line: in quotes where it would not be one.
+    """Returns a field's value as one word of a line: in quotes if it would not be one.
 
     >>> plain(5), plain("two words"), plain("")
     ('5', '"two words"', '""')

@@ -1,10 +1,9 @@
-"""`PlacedReads`: has the event loop read what a connection is sent right to where it belongs.
-`SharedReads`: spares what comes by TLS a block of memory at each read.
+"""`PlacedReads`: has the event loop read a connection's bytes right into their final place.
+`SharedReads`: saves a block of memory at each read of TLS.
 
-What is missing of a large command goes to the memory that is reserved for it; all else through a
-buffer that the connections of one event loop share, in pieces of a size that the connection says.
-So a long list is in memory once, and of one that nobody has asked to be read there is no more than
-a piece.
+The missing part of a large command goes to the memory that is reserved for it. All else goes
+through a buffer that the connections of one event loop share, in pieces of a size that the
+connection chooses. So a long list is in memory once, and only a piece of an unread list is.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ SCRATCH_BYTES: Final = 256 * 1024
 
 
 class Placing(Protocol):
-    """A connection that says where what it reads belongs."""
+    """A connection that tells the place of its next bytes."""
 
     def room(self) -> memoryview:
-        """Where the next bytes go; not empty."""
+        """Returns the place for the next bytes. It is not empty."""
 
     def came(self, count: int) -> None:
-        """So many are there."""
+        """Notes that so many bytes are there."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
     def connection_lost(self, exc: Exception | None) -> None: ...
@@ -33,7 +32,7 @@ class Placing(Protocol):
 
 
 class _Scratch(threading.local):
-    """One for each thread, that is, for each event loop."""
+    """The buffer of each thread, that is, of each event loop."""
 
     def __init__(self) -> None:
         self.view = memoryview(bytearray(SCRATCH_BYTES))
@@ -43,12 +42,14 @@ _scratch: Final = _Scratch()
 
 
 def scratch() -> memoryview:
-    """What a connection of this thread may read into; whoever reads next overwrites it."""
+    """Returns a buffer for the reads of a connection of this thread.
+    The next read overwrites it.
+    """
     return _scratch.view
 
 
 class _InPlaceOf(asyncio.BufferedProtocol):
-    """Stands before a protocol, which is told all but what is read."""
+    """Stands before a protocol, and passes it all calls but the reads."""
 
     def __init__(self, behind: Placing | asyncio.Protocol) -> None:
         self._behind = behind
@@ -86,8 +87,8 @@ class PlacedReads(_InPlaceOf):
 class SharedReads(_InPlaceOf):
     """The protocol that a transport with TLS has instead of one that takes bytes.
 
-    For one of those it makes room for 256 KiB at each read, though a request has some hundred
-    bytes: where large blocks are mapped, and unmapped at once, that costs twice what TLS does.
+    For one of those the transport makes room of 256 KiB at each read, though a request has some
+    hundred bytes. If large blocks are mapped and unmapped at once, that costs twice as much as TLS.
     """
 
     def __init__(self, protocol: asyncio.Protocol) -> None:

@@ -9,7 +9,7 @@ import socket
 
 
 def shut_down(transport: asyncio.BaseTransport | None) -> None:
-    """Lets the other side know of the end where the event loop is over, which would else."""
+    """Tells the other side of the end after the event loop is over."""
     held = transport.get_extra_info("socket") if transport is not None else None
     with contextlib.suppress(OSError):  # it has ended
         if held is not None:

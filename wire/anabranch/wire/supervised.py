@@ -1,4 +1,4 @@
-"""Tasks that nobody waits for: their faults are told, and what should go on goes on."""
+"""Tasks without a waiter: their faults are logged, and endless work begins again."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _logger = get_logger(__name__)
 
 
 def supervised(work: Coroutine[Any, Any, _T], name: str) -> asyncio.Task[_T]:
-    """A task whose fault is logged, whoever looks at it."""
+    """Returns a task whose fault is logged, even if nobody looks at it."""
     task = asyncio.create_task(work, name=name)
     task.add_done_callback(_look_at)
     return task
 
 
 def kept_going(run: Callable[[], Coroutine[Any, Any, None]], name: str) -> asyncio.Task[None]:
-    """A task for what never ends: after a fault, which is logged, it begins anew."""
+    """Returns a task for endless work: after a fault, which is logged, it begins again."""
 
     async def again() -> None:
         while True:

@@ -1,4 +1,4 @@
-"""Numbers of seven bits a byte, the lowest first: as Protobuf and Kafka write lengths."""
+"""Numbers of seven bits a byte, the lowest first, in the form of Protobuf's and Kafka's lengths."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _LENGTH_DELIMITED: Final = 2
 
 
 def varint(number: int) -> bytes:
-    """A number that is not negative.
+    """Encodes a number that is not negative.
 
     >>> varint(300).hex()
     'ac02'
@@ -22,10 +22,10 @@ def varint(number: int) -> bytes:
 
 
 def nested(field: int, message: bytes) -> bytes:
-    """A serialized message as that field of another one."""
+    """Encodes a serialized message as that field of another one."""
     return before_nested(field, len(message)) + message
 
 
 def before_nested(field: int, size: int) -> bytes:
-    """What stands before a message of that size there."""
+    """Returns the bytes before a nested message of that size."""
     return varint(field << 3 | _LENGTH_DELIMITED) + varint(size)

@@ -1,1 +1,3 @@
-"""What all consumers share, and those that read buckets in order: stream and checkpoint ones."""
+"""The base of all consumers, and those that read buckets in order: stream and checkpoint
+consumers.
+"""

@@ -1,6 +1,6 @@
-"""What a consumer is granted (`Assignment`), and `Holding`, the life of one bucket in its hands.
+"""`Assignment`, the grants to a consumer, and `Holding`, the life of one bucket in its hands.
 
-Only values, and pure decisions: no I/O, no clock.
+The module holds values and pure decisions: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 
 from anabranch.client._settings import DeadLetterPolicy
 
-Partition = tuple[str, int]  # of Kafka: topic and number
+Partition = tuple[str, int]  # Kafka's topic and number
 
 
 class SegmentBucket(NamedTuple):
@@ -26,11 +26,11 @@ class SegmentBucket(NamedTuple):
 
 
 class AssignedSegment(msgspec.Struct, frozen=True):
-    """A segment of an assignment, with the buckets of it that are granted.
+    """A segment of an assignment, with its granted buckets.
 
     `end_offsets` has one exclusive end per bucket of the whole segment once it is sealed, and is
-    empty before. `start_offsets` has one per granted bucket, for which the group may know no
-    position; it is empty where all are 0.
+    empty before. `start_offsets` has one offset per granted bucket, for buckets without a position
+    in the group. It is empty if all are 0.
     """
 
     segment_id: int
@@ -40,17 +40,17 @@ class AssignedSegment(msgspec.Struct, frozen=True):
     start_offsets: tuple[int, ...] = ()
 
     def start_of(self, bucket: int) -> int:
-        """Where to begin in a granted bucket of which the group knows no position."""
+        """Returns the offset to begin at in a granted bucket without a position in the group."""
         return self.start_offsets[self.buckets.index(bucket)] if self.start_offsets else 0
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """What the controller grants to one consumer. Sequences of one session ascend.
+    """The controller's grants to one consumer. Sequences of one session ascend.
 
-    `begun_at`: the log offset that made the subscription, or put it somewhere else last. `pruned`:
-    for a checkpoint consumer, by id, the exclusive ends of the last segments that the subscription
-    had drained before the layout let go of them. `commits_again`: somebody else has changed what
-    the group had committed.
+    `begun_at` is the log offset of the record that created the subscription, or moved it last.
+    `pruned` is for a checkpoint consumer: the exclusive ends, by id, of the last segments that were
+    drained before they left the layout. `commits_again` is True if somebody else has changed the
+    group's committed offsets.
     """
 
     sequence: int
@@ -66,16 +66,16 @@ class Assignment(msgspec.Struct, frozen=True):
     commits_again: bool = False
 
     def places(self) -> dict[SegmentBucket, AssignedSegment]:
-        """The granted buckets."""
+        """The granted buckets, with their segments."""
         return {SegmentBucket(s.segment_id, b): s for s in self.segments for b in s.buckets}
 
 
 class Fetch(msgspec.Struct, frozen=True):
-    """An order to read one bucket; each has a number of its own, so that what was read for an
-    earlier order is never taken for this one's.
+    """An order to read one bucket. Each has a number of its own, so that reads for an earlier order
+    never count for this one.
 
-    `start` is the offset to start at; without one it is the committed offset of the group, or the
-    caller's position in a checkpoint consumer; where there is none either, `otherwise`.
+    `start` is the offset to start at. None means the group's committed offset, or the caller's
+    position in a checkpoint consumer, or else `otherwise`.
     """
 
     number: int
@@ -90,10 +90,11 @@ class Fetch(msgspec.Struct, frozen=True):
 
 
 class SubscribeOrder(msgspec.Struct, frozen=True):
-    """What the next Subscribe says. `number` names the attempt; only the last one counts.
+    """The content of the next Subscribe. `number` names the attempt, and only the last attempt
+    counts.
 
-    `begun_at`: of the subscription that holdings and drained speak of; 0 when there are none.
-    `committed`: how far holdings are, where that is known.
+    `begun_at` names the subscription of `holdings` and `drained`, and is 0 without these.
+    `committed` has the committed ends of holdings, as far as they are known.
     """
 
     number: int
@@ -104,7 +105,9 @@ class SubscribeOrder(msgspec.Struct, frozen=True):
 
 
 class AssignmentReport(msgspec.Struct, frozen=True):
-    """What the next report says; empty, it keeps the session. `committed`: of what is released."""
+    """The content of the next report. An empty one keeps the session.
+    `committed` has the ends of released buckets.
+    """
 
     number: int
     released: tuple[SegmentBucket, ...]
@@ -114,7 +117,7 @@ class AssignmentReport(msgspec.Struct, frozen=True):
 
 
 class Phase(enum.Enum):
-    """The life of a holding, in this order; steps may be left out, and SETTLING may be undone."""
+    """The life of a holding, in this order. It may skip steps, and may go back from SETTLING."""
 
     SERVING = "SERVING"
     SETTLING = "SETTLING"
@@ -123,7 +126,9 @@ class Phase(enum.Enum):
 
 
 class Loss(enum.Enum):
-    """Why a bucket is given up or lost, and the remedy where messages come again for it."""
+    """The reason why a bucket is given up or lost, with the remedy if its messages are delivered
+    again.
+    """
 
     NOT_HELD = "this consumer does not have it; acknowledge only what it has received"
     SETTLE_TIMEOUT = (
@@ -147,15 +152,16 @@ class Loss(enum.Enum):
 class Holding:
     """A bucket from its grant until it is released or lost. Offsets are exclusive ends.
 
-    Its methods say what happened to it; whether the session lasts is `ConsumerCore`'s to know.
+    Its methods take events of the bucket. `ConsumerCore` knows if the session lasts.
 
-    `delivered` is what the application has been given, `acknowledged` what it has done with, and
-    `committed` what will not be delivered again; all are None until the position is known.
-    Below `reached` Kafka has nothing that was not delivered. `commits_again`: what is committed is
-    to be committed once more, or that is under way. `loss`: why it is given up or was lost.
-    `listeners` are called in the very step that releases or loses it, before anybody hears of that.
-    `held_back`: where the first open transaction begins that nothing is read beyond, and since when
-    that is so.
+    `delivered` is the end of the application's messages. `acknowledged` is the end of those that it
+    has done with, and `committed` of those that are never delivered again. All three are None until
+    the position is known. Below `reached` Kafka has no undelivered message.
+
+    `commits_again` is True while the committed end is to be committed once more. `loss` is the
+    reason of giving it up or losing it. It calls `listeners` in the step that releases or loses it,
+    before anybody hears of that. `held_back` is the start of the first open transaction that stops
+    the reading, and the time since which it does.
     """
 
     place: SegmentBucket
@@ -180,91 +186,94 @@ class Holding:
 
     @property
     def is_held(self) -> bool:
-        """Whether the controller must count on this consumer for the bucket."""
+        """True while the controller must count on this consumer for the bucket."""
         return self.phase in (Phase.SERVING, Phase.SETTLING)
 
     @property
     def in_flight(self) -> bool:
-        """Whether something was delivered that is not acknowledged."""
+        """True if a delivered message is not acknowledged."""
         if self.delivered is None or self.acknowledged is None:
             return False
         return self.acknowledged < self.delivered
 
     def is_committed(self, end: int) -> bool:
-        """Whether nothing below `end` will be delivered again."""
+        """Returns True if nothing below `end` will be delivered again."""
         return self.committed is not None and end <= self.committed
 
     @property
     def uncommitted(self) -> bool:
-        """Whether something is acknowledged that is not committed."""
+        """True if an acknowledged message is not committed."""
         if self.acknowledged is None or self.committed is None:
             return False
         return self.committed < self.acknowledged
 
     @property
     def to_commit(self) -> bool:
-        """Whether a commit is to be made; one that came after its release would undo others'."""
+        """True if a commit is due.
+        A commit after the release would undo those of other consumers.
+        """
         return self.uncommitted or (self.commits_again and self.acknowledged is not None)
 
     @property
     def drained(self) -> bool:
-        """Whether the segment is sealed and nothing of the bucket will be delivered again."""
+        """True if the segment is sealed and nothing of the bucket will be delivered again."""
         if self.end_offset is None or self.committed is None or self.in_flight:
             return False  # an end may be before what is worked on, where Kafka lost the segment
         return self.committed >= self.end_offset
 
     @property
     def at_end(self) -> bool:
-        """Whether the segment is sealed and the application has done with all of the bucket."""
+        """True if the segment is sealed and the application has done with all of the bucket."""
         if self.end_offset is None or self.acknowledged is None:
             return False
         return self.acknowledged >= self.end_offset
 
     @property
     def drain_untold(self) -> bool:
-        """Whether the controller is to be told that it is drained."""
+        """True if the controller does not know yet that the bucket is drained."""
         return self.is_held and self.drained and not self.drain_told
 
     def settled(self, now: float) -> bool:
-        """Whether it is to be given up and nothing is waited for but a commit."""
+        """Returns True if it is to be given up and waits only for a commit."""
         return self.phase is Phase.SETTLING and (not self.in_flight or now >= self.settle_by)
 
     def commit_urgent(self, now: float) -> bool:
-        """Whether somebody waits for a commit."""
+        """Returns True if somebody waits for a commit."""
         return self.is_held and self.to_commit and (self.settled(now) or self.at_end)
 
     @property
     def limit(self) -> float:
-        """No message at or behind it is delivered: it is not the segment's."""
+        """The end of deliveries: messages from here on are not the segment's."""
         return math.inf if self.end_offset is None else self.end_offset
 
     def begin(self, offset: int) -> None:
-        """Reading starts there, for the first time: everything below is committed."""
+        """Notes that reading starts there for the first time. Everything below is committed."""
         if self.delivered is None:
             self.delivered = self.acknowledged = self.committed = offset
             self._skip_removed()
 
     def forget_position(self) -> None:
-        """Nothing is known of how far it is."""
+        """Forgets the position, because it is not known any more."""
         self.delivered = self.acknowledged = self.committed = None
         self.drain_told = self.commits_again = False
 
     def deliver(self, end: int) -> None:
-        """The application was given everything below `end`."""
+        """Notes that the application was given everything below `end`."""
         if self.delivered is not None and end > self.delivered:
             self.delivered = end
 
     def reach(self, offset: int) -> None:
-        """Below it Kafka has nothing that was not delivered."""
+        """Notes that Kafka has no undelivered message below `offset`."""
         if self.end_offset is not None:
             offset = min(offset, self.end_offset)
         self.reached = max(self.reached, offset)
         self._skip_removed()
 
     def held_back_s(self, stable_end: int, now: float) -> float:
-        """For how long an open transaction has been all that keeps the sealed end from being read.
+        """Returns the seconds for which only an open transaction has kept the sealed end from being
+        read.
 
-        Kafka gives out nothing from `stable_end` on, where the first one begins.
+        Kafka returns nothing from `stable_end` on. The first open transaction begins there.
         """
         end, read = self.end_offset, self.delivered
         if end is None or read is None or not stable_end <= read < end:
@@ -275,7 +284,9 @@ class Holding:
         return now - self.held_back[1]
 
     def acknowledge(self, end: int) -> bool:
-        """The application has done with everything below `end`; False if it is lost."""
+        """Notes that the application has done with everything below `end`.
+        Returns False if the bucket is lost.
+        """
         if not self.is_held or self.acknowledged is None or self.delivered is None:
             return self.is_committed(end)
         self.acknowledged = max(self.acknowledged, min(end, self.delivered))
@@ -285,7 +296,9 @@ class Holding:
         return True
 
     def commit(self, end: int) -> bool:
-        """Everything below `end` is committed; False if it is not held."""
+        """Notes that everything below `end` is committed.
+        Returns False if the bucket is not held.
+        """
         if not self.is_held or self.acknowledged is None or self.committed is None:
             return False
         self.committed = max(self.committed, min(end, self.acknowledged))
@@ -293,11 +306,11 @@ class Holding:
         return True
 
     def serve(self, fetch: Fetch | None) -> None:
-        """It is read again, or for the first time; None: there is nothing to read."""
+        """Has it read again, or for the first time. None means that there is nothing to read."""
         self.phase, self.settle_by, self.fetch = Phase.SERVING, math.inf, fetch
 
     def settle(self, by: float, loss: Loss) -> None:
-        """It is to be given up once what was delivered is acknowledged, or by then."""
+        """Begins to give it up: once all deliveries are acknowledged, or at the time `by`."""
         self.phase, self.settle_by, self.loss = Phase.SETTLING, min(self.settle_by, by), loss
 
     def release_if_settled(self, now: float) -> None:
@@ -305,8 +318,10 @@ class Holding:
             self._end(Phase.RELEASED)
 
     def end_where_it_began(self) -> None:
-        """Nothing of it is delivered any more: it is empty, or lost with its Kafka topic, which
-        takes no commit. Somebody may work on what was delivered.
+        """Ends deliveries at once: the bucket is empty, or was lost with its Kafka topic, which
+        takes no commit.
+
+        The application may still work on delivered messages.
         """
         self.serve(None)
         self.begin(0)
@@ -315,11 +330,13 @@ class Holding:
 
     @property
     def is_cut_short(self) -> bool:
-        """Whether more of it was delivered than it holds by now: its Kafka topic was lost."""
+        """Returns True if more was delivered than it holds now, because its Kafka topic
+        was lost.
+        """
         return self.end_offset == 0 and bool(self.delivered)
 
     def lose(self, loss: Loss) -> None:
-        """It is another's, or may be soon."""
+        """Notes that another consumer has it, or may soon."""
         if self.is_held:
             self.loss = loss
         self._end(Phase.LOST)
@@ -336,5 +353,5 @@ class Holding:
 
 
 def committed_of(holdings: Iterable[Holding]) -> dict[SegmentBucket, int]:
-    """How far each is, where that is known."""
+    """Returns the committed end of each holding that has one."""
     return {each.place: each.committed for each in holdings if each.committed is not None}

@@ -1,8 +1,8 @@
 """`CheckpointConsumer`: ordered, with the positions in the caller's own hands.
 
-For connectors, which store what they read and how far they have read in one place, together.
-What is saved is committed to Kafka, too, but nobody begins there: it tells the nodes what is left
-to read, so that nothing of that is deleted, and what is not.
+It is for connectors, which store messages and positions together in one place. It commits saved
+positions to Kafka too, but nobody begins there. They tell the nodes which messages are still unread
+and must not be deleted.
 """
 
 from __future__ import annotations
@@ -33,20 +33,22 @@ _PRUNED: Final = "it is in the layout no more; begin without the checkpoint to p
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """How far a consumer has read: by segment and bucket, the offset of the next message.
+    """The progress of a consumer: the offset of the next message, by segment and bucket.
 
-    `incarnation` is that of the topic: one that was deleted and made again has other messages.
+    `incarnation` is that of the topic. A topic that was deleted and created again has other
+    messages.
     """
 
     incarnation: int
     positions: dict[int, dict[int, int]] = {}
 
     def position(self, segment_id: int, bucket: int) -> int | None:
-        """The offset of the next message of a bucket; None if nothing is known of it."""
+        """Returns the offset of the next message of a bucket, None if it is not known."""
         return self.positions.get(segment_id, {}).get(bucket)
 
     def over(self, before: Checkpoint) -> Checkpoint:
-        """This one, with what `before` has of the same topic and this one does not name.
+        """Returns this one, with the positions of `before` for buckets that it does not name.
+        Positions of another topic are left out.
 
         >>> Checkpoint(7, {0: {1: 9}}).over(Checkpoint(7, {0: {0: 4, 1: 5}})).positions
         {0: {0: 4, 1: 9}}
@@ -59,7 +61,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
         return Checkpoint(self.incarnation, positions)
 
     def to_json(self) -> bytes:
-        """Written down.
+        """Encodes it.
 
         >>> Checkpoint(7, {3: {0: 15}}).to_json()
         b'{"incarnation":7,"positions":{"3":{"0":15}}}'
@@ -68,7 +70,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_json(cls, data: bytes | str) -> Self:
-        """Read back. Raises InvalidInputError."""
+        """Decodes it. Raises InvalidInputError."""
         try:
             return msgspec.json.decode(data, type=cls)
         except msgspec.MsgspecError as error:
@@ -78,16 +80,19 @@ class Checkpoint(msgspec.Struct, frozen=True):
 class CheckpointConsumer(OrderedConsumer):
     """Receives each bucket's messages in order, from the position that the caller gives.
 
-    A bucket starts at what `position_of(segment_id, bucket)` says; where that is not given, or
-    says None, at what this consumer has saved of it, or began with in `checkpoint`; else at its
-    beginning. In a group, `position_of` reads what the others have saved. The caller stores
-    `checkpoint()` now and then, with what it made of the messages, over what is stored of the same
-    buckets, and then calls `saved` with it: only that lets a bucket go to another consumer (unless
-    `settle_timeout_s` is set), and lets the children of a sealed segment begin.
+    A bucket starts at the offset that `position_of(segment_id, bucket)` returns. Without that
+    function, or if it returns None, the bucket starts at this consumer's saved position, or at that
+    of `checkpoint`. Otherwise it starts at its beginning. In a group, `position_of` reads what the
+    other consumers have saved.
+
+    The caller stores `checkpoint()` now and then, together with its results, over what is stored of
+    the same buckets. Then it calls `saved` with that checkpoint. Only this lets a bucket go to
+    another consumer (unless `settle_timeout_s` is set), and lets the children of a sealed segment
+    begin.
     """
 
     _kind = ScalableConsumerType.CHECKPOINT
-    _skips_gone = False  # nobody may take the gap for read
+    _skips_gone = False  # a gap must not count as read
 
     def __init__(
         self,
@@ -103,23 +108,25 @@ class CheckpointConsumer(OrderedConsumer):
         self._first = checkpoint
         self._position_of = position_of
         given = {} if checkpoint is None else checkpoint.positions
-        # Where to begin, by all that this consumer knows.
+        # The known places to begin at.
         self._saved = {
             SegmentBucket(s, b): end for s, buckets in given.items() for b, end in buckets.items()
         }
-        self._incarnation = None if checkpoint is None else checkpoint.incarnation  # of the above
+        self._incarnation = None if checkpoint is None else checkpoint.incarnation  # for `_saved`
         # The last one of each place, also when it is over.
         self._had: dict[SegmentBucket, Holding] = {}
         self._marks: dict[Partition, int] = {}  # saved, and Kafka is to be told
         self._marks_at = 0.0
         self._newest = math.inf  # the newest segment of when it began
-        self._resumes: bool | None = None  # whether somebody had read before; None: not asked yet
+        self._resumes: bool | None = None  # True if somebody had read before; None: not asked yet
 
     def checkpoint(self) -> Checkpoint:
-        """How far each bucket is that this consumer has, and each that it has read to the end.
+        """Returns the positions of this consumer's buckets, and of buckets that it has read to the
+        end.
 
-        One that went to another consumer is not named: what is stored of it is that one's. Without
-        `position_of`, what the consumer began with stands for buckets that it did not have yet.
+        It does not name a bucket that went to another consumer, because the stored position is that
+        consumer's. Without `position_of` it repeats the first checkpoint for buckets that it has
+        not had yet.
         """
         self._home.check()
         self._look()
@@ -135,16 +142,19 @@ class CheckpointConsumer(OrderedConsumer):
         return Checkpoint(self._incarnation or 0, positions)
 
     def saved(self, checkpoint: Checkpoint) -> None:
-        """This checkpoint, with what came before it, is stored where a crash does not reach.
+        """Notes that the caller has stored this checkpoint, and all before it, where a crash does
+        not reach.
 
-        Raises BucketLostError, once, if something is delivered again that was delivered here: what
-        was not saved of a bucket when it was taken away. The rest counts as saved all the same.
+        Raises BucketLostError, once, if messages are delivered again that were delivered here:
+        those not saved when their bucket was taken away. The rest counts as saved all the same.
         """
         self._home.check()
         raise_lost(self.note_saved(checkpoint))
 
     def note_saved(self, checkpoint: Checkpoint) -> list[Lost]:
-        """The same; returns what is delivered again. Raises ClientError for another topic's."""
+        """Does the work of `saved`, and returns the buckets that are delivered again. Raises
+        ClientError for a checkpoint of another topic.
+        """
         self._check_incarnation(checkpoint)
         self._look()
         now = self._now()
@@ -153,7 +163,7 @@ class CheckpointConsumer(OrderedConsumer):
             for bucket, offset in buckets.items():
                 place = SegmentBucket(segment_id, bucket)
                 holding = self._core.holdings.get(place)
-                # Of one that is released another consumer may have saved more.
+                # Another consumer may have saved more of a released bucket.
                 mine = holding if holding is not None and holding.is_held else None
                 if mine is not None and self._core.acknowledge(mine, offset, now):
                     self._core.on_committed(mine, offset, now)
@@ -166,13 +176,17 @@ class CheckpointConsumer(OrderedConsumer):
         return list(dict.fromkeys([*beyond, *self.take_lost()]))
 
     def _stored_up_to(self, place: SegmentBucket) -> int:
-        """Of what this consumer knows to be stored; what it began at was stored before."""
+        """Returns the end of what is surely stored.
+        Messages below the first position were stored before.
+        """
         had = self._had.get(place)
         begun = None if had is None else had.committed
         return max(self._saved.get(place, 0), begun or 0)
 
     def _look(self) -> None:
-        """Notes what it has, and what it had; of a topic that was made again nothing is known."""
+        """Notes its present and former buckets.
+        It forgets all of a topic that was created again.
+        """
         assignment = self._core.assignment
         if assignment is not None and assignment.incarnation != self._incarnation:
             self._saved, self._had = {}, {}
@@ -188,7 +202,9 @@ class CheckpointConsumer(OrderedConsumer):
         self._forget_removed(layout)
 
     def _forget_removed(self, layout: TopicLayout) -> None:
-        """Drops what the layout has no more. Ids ascend: a newer one may be yet to come."""
+        """Drops segments that have left the layout.
+        Ids ascend, so a newer one may be yet to come.
+        """
         if layout.incarnation != self._incarnation:
             return
         gone = _removed({place.segment_id for place in (*self._saved, *self._had)}, layout)
@@ -196,7 +212,9 @@ class CheckpointConsumer(OrderedConsumer):
         self._had = {p: h for p, h in self._had.items() if p.segment_id not in gone}
 
     def without_removed(self, checkpoint: Checkpoint) -> Checkpoint:
-        """Without what the layout has no more, all of which was read by who was given it."""
+        """Returns the checkpoint without segments that have left the layout.
+        Their consumers have read them to the end.
+        """
         layout = self._watch.layout
         if layout.incarnation != checkpoint.incarnation:
             return checkpoint
@@ -225,7 +243,9 @@ class CheckpointConsumer(OrderedConsumer):
         }
 
     async def _start_of(self, fetch: Fetch, first: int, end: int) -> int:
-        """Where to start, of what Kafka has. Raises PositionGoneError and what the caller does."""
+        """Returns the offset to start at, within Kafka's range.
+        Raises PositionGoneError and the errors of `position_of`.
+        """
         place = fetch.place
         if self._first is not None:
             self._check_incarnation(self._first)
@@ -244,9 +264,9 @@ class CheckpointConsumer(OrderedConsumer):
         return position
 
     async def _resume(self) -> bool:
-        """Whether somebody had read before, by what is known of segments that are gone.
+        """Returns True if the caller had read before, by positions of segments that are gone.
 
-        Raises PositionGoneError for one that was not read to its end.
+        Raises PositionGoneError for a gone segment that was not read to its end.
         """
         assignment, position_of = self._core.assignment, self._position_of
         pruned, epoch = (
@@ -261,7 +281,7 @@ class CheckpointConsumer(OrderedConsumer):
             if layout.incarnation == self._incarnation and layout.epoch <= epoch:
                 gone |= _removed(self._first.positions, layout)  # all that the assignment can tell
             named = {each: self._first.positions[each] for each in gone}
-        if position_of is not None:  # which counts for more
+        if position_of is not None:  # its positions count for more
             for segment_id, ends in pruned.items():
                 found = {b: await position_of(segment_id, b) for b in range(len(ends))}
                 known = {b: at for b, at in found.items() if at is not None}
@@ -295,7 +315,7 @@ class CheckpointConsumer(OrderedConsumer):
                 )
 
     def _must_not_be_lost(self, place: SegmentBucket, position: int) -> None:
-        """Of a bucket that ends at 0."""
+        """Raises PositionGoneError if a bucket that ends at 0 was read further."""
         if position:
             raise PositionGoneError(
                 f"bucket {place.bucket} of segment {place.segment_id} of {self.topic} was read up "
@@ -303,7 +323,9 @@ class CheckpointConsumer(OrderedConsumer):
             )
 
     async def _follows(self, segment_id: int) -> bool:
-        """Whether it is read after something that this consumer, or one before it, has read."""
+        """Returns True if a parent of the segment was read, by this consumer or by one
+        before it.
+        """
         if self._resumes or segment_id > self._newest:
             return True
         segments, position_of = self._watch.layout.segments, self._position_of
@@ -336,7 +358,9 @@ class CheckpointConsumer(OrderedConsumer):
         return min(commit_at, self._marks_at)
 
     async def _tell(self, group: Offsets, marks: dict[Partition, int]) -> None:
-        """Nothing waits for it; what Kafka does not take now it is told with the next ones."""
+        """Commits the marks to Kafka. Nothing waits for it.
+        Marks that Kafka does not take go with the next ones.
+        """
         pause_s = self._settings.commit_interval_s
         untold = marks
         try:
@@ -359,6 +383,8 @@ class CheckpointConsumer(OrderedConsumer):
 
 
 def _removed(segment_ids: Iterable[int], layout: TopicLayout) -> set[int]:
-    """Those that the layout has no more. Ids ascend: a newer one may be yet to come."""
+    """Returns the segments that have left the layout.
+    Ids ascend, so a newer one may be yet to come.
+    """
     newest = max(layout.segments, default=0)
     return {each for each in segment_ids if each not in layout.segments and each <= newest}

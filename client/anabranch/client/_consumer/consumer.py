@@ -1,4 +1,4 @@
-"""`Consumer`: what ordered and queue consumers have in common: a session, tasks, and failures."""
+"""`Consumer`: the common part of ordered and queue consumers: a session, tasks, and failures."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ LEAVE_S_MAX: Final = 5.0
 
 
 class Membership(msgspec.Struct, frozen=True):
-    """Which consumer of which subscription; and its ways to the nodes and, `kafka`, to Kafka.
+    """Names one consumer of a subscription, and its ways to the nodes and (`kafka`) to Kafka.
 
-    Without a name it is one that no other consumer has. `produce` makes a producer of a topic.
-    `on_readable` is called whenever there may be something to take, or a failure to be seen.
+    An empty name becomes a new one. `produce` makes a producer of a topic. The consumer calls
+    `on_readable` whenever there may be a message to take or a failure to see.
     """
 
     nodes: Nodes
@@ -50,7 +50,7 @@ class Membership(msgspec.Struct, frozen=True):
 
 
 class _Signal(asyncio.Event):
-    """An event that tells a listener, too."""
+    """An event that also tells a listener."""
 
     def __init__(self, listener: Callable[[], None] | None) -> None:
         super().__init__()
@@ -65,8 +65,7 @@ class _Signal(asyncio.Event):
 class Consumer(Receiving[MessageT]):
     """One consumer of a subscription, on one event loop.
 
-    Whatever happens sets `_poke`, for the task that drives, and `_readable`, for whoever waits in a
-    call.
+    Every event sets `_poke`, for the task that drives, and `_readable`, for callers that wait.
     """
 
     _kind: ScalableConsumerType
@@ -105,7 +104,7 @@ class Consumer(Receiving[MessageT]):
         self._readable = _Signal(membership.on_readable)
         self._failure: BaseException | None = None
         self._is_committing = False
-        self._keeps_share = False  # as it is closed
+        self._keeps_share = False  # set by `close`
         self._leaving: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._logger = get_logger(__name__).bind(
@@ -113,11 +112,12 @@ class Consumer(Receiving[MessageT]):
         )
 
     async def close(self, *, keep_share: bool = False) -> None:
-        """Leaves the subscription, as each kind of consumer says; later calls wait for the same.
+        """Leaves the subscription, as each kind of consumer describes. Later calls wait for the
+        same end.
 
-        `keep_share`: for the grace nobody gets its share but who comes under its name.
-        It goes on when a caller is cancelled: half closed, the consumer would keep its share and
-        do nothing with it.
+        With `keep_share` only a consumer of the same name may have its share during the grace. A
+        cancelled call does not stop the closing: half closed, the consumer would keep its share and
+        read nothing.
         """
         if self._home.is_elsewhere:
             await self._close_elsewhere()
@@ -131,32 +131,36 @@ class Consumer(Receiving[MessageT]):
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing of it is left to be closed."""
+        """True once nothing of it is left to close."""
         return self._is_closing and (self._closing is None or self._closing.done())
 
     @abstractmethod
     async def start(self) -> Self:
-        """Subscribes. Raises what `ConsumerSession.start` raises, ConsumerBusyError for one."""
+        """Subscribes. Raises the errors of `ConsumerSession.start`, such as ConsumerBusyError."""
 
     @abstractmethod
     async def _close(self) -> None:
-        """Ends everything that the consumer has."""
+        """Ends all parts of the consumer."""
 
     @abstractmethod
     async def receive(self, timeout_s: float | None = None) -> MessageT:
-        """The next message. Raises DeadlineError, ClosedError, or why the consumer failed."""
+        """Returns the next message. Raises DeadlineError after `timeout_s` seconds, ClosedError, or
+        the error of a failed consumer.
+        """
 
     @property
     @abstractmethod
     def _read_failure(self) -> BaseException | None:
-        """Why nothing can be read any more."""
+        """Returns the reason why nothing can be read any more, None if reading goes on."""
 
     @abstractmethod
     def _layout_changed(self, layout: TopicLayout) -> None:
-        """A listener of the watch, from `start` to `close`."""
+        """Listens to the watch, from `start` to `close`."""
 
     async def _subscribe(self, timeout_s: float) -> None:
-        """Raises what `ConsumerSession.start` and `_prepare` do, and has closed everything then."""
+        """Subscribes and prepares.
+        After an error of `ConsumerSession.start` or `_prepare` it has closed everything.
+        """
         try:
             await self._session.start(timeout_s)
             await self._prepare(timeout_s)
@@ -167,10 +171,10 @@ class Consumer(Receiving[MessageT]):
             raise
 
     async def _prepare(self, timeout_s: float) -> None:
-        """What is to be done once the subscription is known, before anything is read."""
+        """Prepares the reading, once the subscription is known."""
 
     async def _leave(self) -> None:
-        """Says goodbye, unless a failure has seen to that."""
+        """Says goodbye, unless a failure has made that needless."""
         if self._leaving is not None:
             await self._leaving
         await self._session.close(LEAVE_S_MAX, keeps_share=self._keeps_share)

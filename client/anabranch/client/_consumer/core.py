@@ -1,29 +1,29 @@
-"""Which buckets a consumer serves, and what it must tell whom: pure decisions, no I/O, no clock.
+"""A consumer's decisions about its buckets and its reports: no I/O, no clock.
 
-`ConsumerCore` is driven by its shell (the session with the controller, and the data plane that
-reads Kafka) or by a simulation. Inputs are calls that say what happened, with the time where it
-matters: seconds of one clock that never goes back. Outputs are state to be reconciled with, never
-events: `fetches` (what is to be read now), `commits()` (what is to be committed), `report_due()`
-and `needs_subscribe` (what the controller is to be told), `wake_at()` (when time alone changes
-something).
+A shell drives `ConsumerCore`: the session with the controller and the data plane that reads Kafka,
+or a simulation. Inputs are calls that tell an event, with its time if that matters. Times are
+seconds of one clock that never goes back. Outputs are state to reconcile with, never events:
+`fetches` are the buckets to read now, `commits()` the offsets to commit. `report_due()` and
+`needs_subscribe` ask to talk to the controller. `wake_at()` is the next change by time alone.
 
-The rules, and why no two consumers ever serve one bucket:
+These rules keep two consumers from ever serving one bucket:
 
-* A bucket is served from the moment an assignment of the controller grants it until a later one
-  does not, or until the session lapses. Nothing of it is delivered from that moment on.
-* A bucket taken away is *settling*: what was delivered may still be acknowledged, until all of it
-  is or `settle_s` is over (infinite: no end). Once what is acknowledged is committed too, it is
-  *released*: only then may the controller grant it to another.
-* Whoever works on what was delivered is told in the step that releases or loses a bucket
-  (`Holding.listeners`), so before the controller can hear of the release, and by `is_held`.
-* A release is final. An assignment that lists a released bucket before the release was answered
-  may be older or younger than the release; it is not believed, the consumer subscribes again,
-  though a later one may have taken the bucket away: that grant would be released by nobody.
-* A Subscribe says all that is held. Whatever else the controller counted on, it may grant anew.
-* The session lapses when the *send* time of the last answered subscribe or report is older than the
-  time-out that came with the assignment. Then nothing is served, committed or reported any more
-  until a new subscribe, which holds nothing, is answered. The controller waits longer than that
-  before it gives the buckets of a silent consumer away.
+* A consumer serves a bucket from the assignment that grants it until a later one does not, or until
+  the session lapses. It delivers nothing of the bucket from that moment on.
+* A bucket that is taken away is *settling*: the application may still acknowledge its messages,
+  until all are acknowledged or `settle_s` is over (infinite: no end). Once all acknowledgements are
+  committed, it is *released*. Only then may the controller grant it to another consumer.
+* The application hears of a release or loss in the step that makes it (`Holding.listeners`,
+  `is_held`). So it hears of a release before the controller can.
+* A release is final. An assignment that lists a released bucket before the release was answered may
+  be older or younger than the release. The consumer does not believe it and subscribes again, since
+  nobody would release that grant if a later assignment has taken the bucket away.
+* A Subscribe names all that is held. The controller may grant anew everything else that it counted
+  on.
+* The session lapses at the time-out of the assignment, counted from the *send* time of the last
+  answered subscribe or report. Then the consumer serves, commits and reports nothing until a new
+  subscribe, which holds nothing, is answered. The controller waits longer than that before it gives
+  the buckets of a silent consumer away.
 * A bucket of a sealed segment is *drained* once all up to its sealed end is committed.
 """
 
@@ -47,18 +47,18 @@ from anabranch.client._consumer.assignment import (
 )
 
 KEEP_ALIVES: Final = 6  # reports in the time of a session, so that several may get lost
-# Before the end of a session no commit is begun: what is left, and the time until the controller
+# No commit begins near the end of a session: the rest of it, and the time until the controller
 # gives the bucket to another (`LAPSE_MARGIN`), is for the commit itself and for clocks that differ.
-COMMIT_MARGIN: Final = 0.2  # of the session, and
+COMMIT_MARGIN: Final = 0.2  # a part of the session, and
 COMMIT_ROUNDING_S: Final = 1.0  # librdkafka looks only so often whether its patience is over
 TRANSACTION_S: Final = 5.0  # most transactions are over sooner, and nobody need hear of them
 
 
 class ConsumerCore:
-    """The decisions of one consumer of one subscription; see the module for the rules.
+    """The decisions of one consumer of one subscription. The module has the rules.
 
-    `numbers`: of fetches; consumers that share a data plane share these. `keep_alives`: how often a
-    report falls due in the time of a session.
+    `numbers` are for fetches, and consumers that share a data plane share them. `keep_alives` is
+    the number of reports in the time of a session.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class ConsumerCore:
         self.assignment: Assignment | None = None
         self.needs_subscribe = True
         self.subscribed = False
-        self.dead_letters_waiting = 0  # that could not be put aside; of a queue
+        self.dead_letters_waiting = 0  # a queue's, that could not be put aside
         # Somebody else keeps the session, and takes this back, with a word, when that fails: until
         # then no time for it need be waited for here.
         self.is_kept = False
@@ -83,24 +83,24 @@ class ConsumerCore:
         self._losses: dict[SegmentBucket, Holding] = {}
         self._numbers = itertools.count(1) if numbers is None else numbers
         self._keep_alives = keep_alives
-        self._attempt: tuple[int, float] | None = None  # of the subscribe under way: number, time
+        self._attempt: tuple[int, float] | None = None  # number and time of the subscribe under way
         self._attempt_released: tuple[Holding, ...] = ()
         self._early: list[Assignment] = []  # seen before the answer, which had come before them
         self._report: tuple[AssignmentReport, float] | None = None
-        self._granted: set[SegmentBucket] = set()  # by any assignment since that report
+        self._granted: set[SegmentBucket] = set()  # the grants of all assignments since that report
         self._answered_at = -math.inf  # send time of the last that was answered
         self._sent_at = -math.inf
-        self._told_waiting = 0  # of dead letters
+        self._told_waiting = 0  # the last reported number of dead letters
         self._closing = False
 
     # The session.
 
     def begin_subscribe(self, now: float) -> SubscribeOrder:
-        """A Subscribe is being sent, over whatever connection: earlier questions are void."""
+        """Notes that a Subscribe is being sent, and returns it. Earlier questions are void."""
         self._lapse_if_due(now)
         held = tuple(h for h in self._holdings.values() if h.is_held)
         for holding in held:
-            holding.drain_told = holding.drained  # by this order
+            holding.drain_told = holding.drained  # this order tells it
         self._attempt_released = tuple(h for h in self._holdings.values() if not h.is_held)
         self._attempt = (next(self._numbers), now)
         self._report, self._early = None, []
@@ -115,7 +115,7 @@ class ConsumerCore:
         )
 
     def on_subscribed(self, number: int, assignment: Assignment, now: float) -> bool:
-        """The Subscribe of that number was answered. False: it is void, subscribe again."""
+        """Takes the answer to that Subscribe. Returns False if the consumer must try again."""
         self._lapse_if_due(now)
         if self._attempt is None or self._attempt[0] != number:
             return False
@@ -135,11 +135,11 @@ class ConsumerCore:
         return True
 
     def on_assignment(self, assignment: Assignment, now: float) -> None:
-        """The controller pushed an assignment over the connection of the last Subscribe.
+        """Takes an assignment that the controller pushed over the connection of the last Subscribe.
 
-        Those that are seen before the answer to that Subscribe count as soon as the answer is: all
-        may come in one piece, and nobody says them again. Each of them counts: a bucket that one
-        grants and the next takes away is the controller's again only once it is released.
+        Assignments before the answer to that Subscribe count as soon as the answer does. All of
+        them may come in one piece, and nobody repeats them. Each counts: a bucket that one grants
+        and the next takes away goes back to the controller only by a release.
         """
         self._lapse_if_due(now)
         if self.subscribed:
@@ -149,14 +149,14 @@ class ConsumerCore:
             self._early.append(assignment)
 
     def on_disconnected(self) -> None:
-        """The connection is gone or not trusted any more. What is held goes on being served."""
+        """Notes that the connection is gone or not trusted. The consumer goes on serving."""
         self._attempt = self._report = None
         self._early = []
         self.subscribed = self.is_kept = False
         self.needs_subscribe = True
 
     def begin_report(self, now: float) -> AssignmentReport | None:
-        """A report is being sent; None while not subscribed or while one is under way."""
+        """Notes that a report is being sent, and returns it. Returns None if none may be."""
         self._lapse_if_due(now)
         if not self.subscribed or self._report is not None:
             return None
@@ -173,7 +173,7 @@ class ConsumerCore:
         return report
 
     def on_reported(self, number: int, now: float) -> None:
-        """The report of that number was answered with success."""
+        """Notes that the report of that number succeeded."""
         self._lapse_if_due(now)
         if self._report is None or self._report[0].number != number:
             return
@@ -183,61 +183,61 @@ class ConsumerCore:
         for place in report.released:
             self._forget(self._holdings[place])
             if place in self._granted and not self._closing:
-                self.needs_subscribe = True  # whether that grant is older than the release: unknown
+                self.needs_subscribe = True  # that grant may be older or younger than the release
         for place in self._holdings.keys() & report.drained:
             self._holdings[place].drain_told = True
 
     def on_report_unheard(self, number: int) -> None:
-        """The report of that number was not counted: another one is due at once."""
+        """Notes that the report of that number did not count. Another one is due at once."""
         if self._report is not None and self._report[0].number == number:
             self._report, self._sent_at = None, -math.inf
 
     # The data.
 
     def on_position(self, fetch: int, offset: int) -> None:
-        """The fetch starts at that offset: everything below it is committed."""
+        """Notes that the fetch starts at that offset. Everything below it is committed."""
         holding = self._fetches.get(fetch)
         if holding is not None:
             holding.begin(offset)
 
     def on_undrained(self, holding: Holding) -> None:
-        """More came of a bucket that was at its end: its position is not known any more."""
+        """Forgets the position of a bucket that got more messages at its end."""
         reported = () if self._report is None else self._report[0].drained
         if holding.drain_told or holding.place in reported:
             self.needs_subscribe = True  # only that takes back what was reported
         holding.forget_position()
 
     def may_deliver(self, fetch: int, now: float) -> Holding | None:
-        """The holding that what was read for a fetch may be delivered for, at this instant."""
+        """Returns the holding for which messages of a fetch may be delivered now, None for none."""
         self._lapse_if_due(now)
         holding = self._fetches.get(fetch)
         return None if holding is None or holding.delivered is None else holding
 
     def on_reached(self, fetch: int, offset: int) -> None:
-        """Below `offset` Kafka has nothing that was not delivered.
+        """Notes that Kafka has no undelivered message below `offset`.
 
-        So messages that its retention removed, and ends of transactions, which are nobody's to
-        acknowledge, keep no bucket from being drained: once nothing is in flight they count as
-        acknowledged.
+        Removed messages and the ends of transactions cannot be acknowledged. They count as
+        acknowledged once nothing is in flight, so that they keep no bucket from being drained.
         """
         holding = self._fetches.get(fetch)
         if holding is not None:
             holding.reach(offset)
 
     def waits_for_transaction(self, fetch: int, stable_end: int, now: float) -> float | None:
-        """For how long the fetch has waited for a transaction, once that is worth telling.
+        """Returns the seconds for which the fetch has waited for a transaction, None if that is not
+        worth telling.
 
-        `stable_end`: Kafka gives out what is below; an open transaction begins there if the sealed
-        end of the bucket lies beyond.
+        Kafka returns only what is below `stable_end`. An open transaction begins there if the
+        sealed end of the bucket lies beyond.
         """
         holding = self._fetches.get(fetch)
         waited_s = 0.0 if holding is None else holding.held_back_s(stable_end, now)
         return waited_s if waited_s >= TRANSACTION_S else None
 
     def acknowledge(self, holding: Holding, end: int, now: float) -> bool:
-        """The application has done with everything below `end`.
+        """Notes that the application has done with everything below `end`.
 
-        False if the bucket was taken away before: it will be delivered again, by whoever holds it.
+        Returns False if the bucket was lost before. Its messages are delivered again.
         """
         self._lapse_if_due(now)
         if not holding.acknowledge(end):
@@ -248,22 +248,22 @@ class ConsumerCore:
         return True
 
     def take_losses(self) -> list[Holding]:
-        """What was taken away before all that was delivered of it was acknowledged; each once."""
+        """Returns the buckets that were taken away with unacknowledged messages, each once."""
         found, self._losses = self._losses, {}
         return list(found.values())
 
     def is_held(self, holding: Holding, now: float) -> bool:
-        """Whether nobody else may have it at this instant; it may be asked on any thread."""
+        """Returns True if no other consumer may have the bucket now. Any thread may ask."""
         return holding.is_held and self.is_alive(now)
 
     def commit_again(self) -> None:
-        """All that is acknowledged is to be committed once more; none is released before it is."""
+        """Has all acknowledged offsets committed once more. No bucket is released before that."""
         for holding in self._all():
             if holding.is_held and holding.acknowledged is not None:
                 holding.commits_again = True
 
     def commits(self, now: float) -> list[tuple[Holding, int]]:
-        """What is to be committed now."""
+        """Returns the offsets to commit now."""
         self._lapse_if_due(now)
         return [
             (h, h.acknowledged)
@@ -272,19 +272,16 @@ class ConsumerCore:
         ]
 
     def commits_until(self) -> float:
-        """When the last commit may be begun that is over before anybody else has the bucket."""
+        """Returns the last time to begin a commit that ends before the bucket can move."""
         session_s = 0.0 if self.assignment is None else self.assignment.session_timeout_s
         return self._lapses_at() - COMMIT_MARGIN * session_s - COMMIT_ROUNDING_S
 
     def commit_urgent(self, now: float, holdings: Iterable[Holding] | None = None) -> bool:
-        """Whether somebody waits for a commit of one of these, or of any holding.
-
-        That is so of a bucket that is settled, and of one at its sealed end.
-        """
+        """Returns True if somebody waits for a commit: for a settled bucket, or one at its end."""
         return any(h.commit_urgent(now) for h in (self._all() if holdings is None else holdings))
 
     def on_committed(self, holding: Holding, end: int, now: float) -> None:
-        """Everything below `end` is committed."""
+        """Notes that everything below `end` is committed."""
         self._lapse_if_due(now)
         if holding.commit(end):
             self._release_if_settled(holding, now)
@@ -293,29 +290,29 @@ class ConsumerCore:
 
     @property
     def fetches(self) -> Mapping[int, Holding]:
-        """What is to be read now, by number of the fetch (`holding.fetch`)."""
+        """The holdings to read now, by number of the fetch (`holding.fetch`)."""
         return self._fetches
 
     @property
     def holdings(self) -> Mapping[SegmentBucket, Holding]:
-        """What is held, and what is released and not yet known to be."""
+        """The held buckets, and the released ones until the controller has confirmed that."""
         return self._holdings
 
     def report_due(self, now: float) -> bool:
-        """Whether something is to be told, or it is time to keep the session."""
+        """Returns True if there are news to report, or if it is time to keep the session."""
         if not self.subscribed or self._report is not None:
             return False
         return now >= self._keep_alive_at() or self.has_news
 
     @property
     def has_news(self) -> bool:
-        """Whether a report would say more than that the consumer is there."""
+        """True if a report would contain more than that the consumer is there."""
         if self.dead_letters_waiting != self._told_waiting:
             return True
         return any(h.phase is Phase.RELEASED or h.drain_untold for h in self._all())
 
     def wake_at(self) -> float:
-        """The next time at which `tick` or `report_due` may have something new."""
+        """Returns the next time at which `tick` or `report_due` may have something new."""
         times = [h.settle_by for h in self._all() if h.phase is Phase.SETTLING]
         if not self.is_kept:
             times.append(self._lapses_at())
@@ -324,7 +321,7 @@ class ConsumerCore:
         return min(times, default=math.inf)
 
     def tick(self, now: float) -> bool:
-        """Time has passed. Returns whether the session lapsed just now."""
+        """Notes that time has passed. Returns True if the session lapsed just now."""
         if self._lapse_if_due(now):
             return True
         for holding in list(self._all()):
@@ -332,11 +329,11 @@ class ConsumerCore:
         return False
 
     def is_alive(self, now: float) -> bool:
-        """Whether the session lasts: the controller answered recently enough."""
+        """Returns True while the session lasts: the controller answered recently enough."""
         return now <= self._lapses_at() and self.assignment is not None
 
     def close(self, now: float, loss: Loss = Loss.CLOSED) -> None:
-        """Stop serving for good: release everything once what is acknowledged is committed."""
+        """Stops serving for good. It releases each bucket once its commits are done."""
         self._closing = True
         for holding in list(self._all()):
             if holding.is_held:
@@ -344,13 +341,13 @@ class ConsumerCore:
         self.tick(now)
 
     def give_up(self, loss: Loss) -> None:
-        """Stop serving for good, and do nothing more for what is held."""
+        """Stops serving for good, and does nothing more for held buckets."""
         self._closing = True
         self._lose_all(loss)
 
     @property
     def holds_nothing(self) -> bool:
-        """Whether nothing is held any more."""
+        """True once nothing is held any more."""
         return not any(h.is_held for h in self._all())
 
     # The rules.
@@ -361,7 +358,7 @@ class ConsumerCore:
     def _apply(self, assignment: Assignment, now: float) -> None:
         before, self.assignment = self.assignment, assignment
         if before is not None and _origin(before) != _origin(assignment):
-            for holding in list(self._all()):  # of another topic or subscription of that name
+            for holding in list(self._all()):  # they are of a former topic or subscription
                 self._lose(holding, Loss.ANEW)
             self._report = None  # its answer speaks of the former one's buckets
         granted = {} if self._closing else assignment.places()
@@ -382,7 +379,7 @@ class ConsumerCore:
             if known is None:
                 known = self._holdings[place] = Holding(place, segment.kafka_topic, end)
             known.end_offset = end
-            if end == 0:  # whether Kafka still has its topic or not
+            if end == 0:  # Kafka may have its topic or not
                 self._unfetch(known)
                 known.end_where_it_began()
             elif known.fetch is None:
@@ -445,5 +442,5 @@ class ConsumerCore:
 
 
 def _origin(assignment: Assignment) -> tuple[int, int]:
-    """Differs once either was deleted and made again, or the subscription put somewhere else."""
+    """Returns a value that differs once the topic or subscription is new, or has moved."""
     return assignment.incarnation, assignment.begun_at

@@ -1,22 +1,24 @@
-"""`DataPlane`: reads buckets from Kafka on a thread of its own, which alone changes what is read.
+"""`DataPlane`: reads buckets from Kafka on a thread of its own. Only this thread changes the set of
+buckets.
 
-What is read is handed to the event loop in batches; when too much of it lies there, polling stops,
-and librdkafka, whose queue is bounded too, stops fetching. Both are bounded by bytes.
+It hands reads to the event loop in batches. If too much waits there, polling stops, and librdkafka,
+whose queue is bounded too, stops fetching. Both are bounded by bytes.
 
-Three settings decide how fast it is. With its default queue librdkafka reads a fifth of what it
-can; with the default `fetch.queue.backoff.ms` it rests for a second whenever the queue was full.
-And a fetch that waits for news at the broker keeps everything behind it on the connection waiting,
-the first fetch of a newly assigned partition and metadata included: `fetch.wait.max.ms` is what a
-hand-over costs, so it is small. Metadata of a topic that librdkafka has never seen is only asked
-for once a second: `warm` asks before it is needed.
+Three settings decide the speed. With its default queue librdkafka reads a fifth of what it can.
+With the default `fetch.queue.backoff.ms` it rests for a second whenever the queue was full. A fetch
+that waits for news at the broker holds up all behind it on the connection: metadata and the first
+fetch of a new partition too. So a hand-over costs `fetch.wait.max.ms`, and this is small.
+librdkafka asks for the metadata of a new topic only once a second, so `warm` asks before it is
+needed.
 
-librdkafka says of what comes next in a bucket, but is not in Kafka, nothing but an error, and reads
-that bucket no more. It is then begun again at the first message that is left, or, for whoever keeps
-positions of his own, it is the end of reading: he would not learn of the gap in another way.
+If Kafka does not have the next message of a bucket, librdkafka returns an error and reads that
+bucket no more. The plane then begins again at the first message that is left. For a caller who
+keeps his own positions it ends the reading instead, because he would not learn of the gap in
+another way.
 
-Not every offset is a message: the end of a transaction has one, and so has what one did that was
-given up. librdkafka passes over them; when it is at the end of a bucket it says at which offset
-that is, once for each. What lies between is told as `Read.reached`, behind what was read before.
+Not every offset is a message: ends of transactions and messages of aborted ones have offsets too.
+librdkafka passes over them, and tells once the offset at which it is at the end of a bucket. The
+plane passes that on as `Read.reached`, behind the reads before it.
 """
 
 from __future__ import annotations
@@ -53,20 +55,20 @@ _logger = get_logger(__name__)
 
 _ASK_S_MAX: Final = 3.0
 _CLOSE_S_MAX: Final = 5.0
-_IDLE_S: Final = 0.004  # how long an order may wait for the polling thread
+_IDLE_S: Final = 0.004  # the longest wait of an order for the polling thread
 _PARKED_S: Final = 0.1
-_LOOK_S: Final = 2.0  # how often a topic is looked for
+_LOOK_S: Final = 2.0  # the interval of looking for a topic
 
 
 class _Warming(msgspec.Struct, frozen=True):
-    """An order to the polling thread: have the metadata of these topics."""
+    """An order to the polling thread to get the metadata of these topics."""
 
     topics: list[str]
     done: asyncio.Future[None]
 
 
 def _finish(done: asyncio.Future[None], failure: BaseException | None) -> None:
-    if done.done():  # nobody waits any more
+    if done.done():  # the caller has stopped waiting
         return
     if failure is None:
         done.set_result(None)
@@ -75,11 +77,11 @@ def _finish(done: asyncio.Future[None], failure: BaseException | None) -> None:
 
 
 class DataPlane:
-    """Reads what `start` names until `stop`; made and used on one event loop.
+    """Reads buckets from `start` until `stop`. Make it and use it on one event loop.
 
-    `kafka`: bootstrap servers, security and group. `on_read` is called on the loop when something
-    came after `take` had found nothing. `skips_gone`: whether messages that Kafka has no more, and
-    that come next, are passed over; else that is a failure.
+    `kafka` has bootstrap servers, security and group. It calls `on_read` on the loop for new reads
+    after `take` had found nothing. With `skips_gone` it passes over next messages that Kafka no
+    longer has. Else they are a failure.
     """
 
     def __init__(
@@ -103,7 +105,7 @@ class DataPlane:
         self._reads: collections.deque[Read] = collections.deque()
         self._buffered = 0
         self._buffered_bytes = 0
-        self._lock = threading.Lock()  # of the three above, and of _told
+        self._lock = threading.Lock()  # for the three above, and for _told
         self._told = False
         self._wake = threading.Event()
         self._stopped = False
@@ -114,7 +116,7 @@ class DataPlane:
         self._places: dict[int, Partition] = {}  # the same the other way round
         self._position: dict[Partition, int] = {}
         self._asked: list[TopicPartition] | None = None  # all that is read, once it is asked for
-        self._unlooked: list[Partition] = []  # of which it is looked whether they are there
+        self._unlooked: list[Partition] = []  # still to be looked for
         self._turn = 0
         self._missing: dict[str, None] = {}  # the next to be asked for first
         self._look_at = 0.0
@@ -125,17 +127,19 @@ class DataPlane:
     # On the event loop.
 
     def start(self, fetch: Fetch, offset: int) -> None:
-        """Read a bucket from an offset on."""
+        """Starts to read a bucket from an offset on."""
         self._orders.append((fetch, offset))
         self._wake.set()
 
     def stop(self, number: int) -> None:
-        """Read it no more; what was read may still be taken."""
+        """Stops to read a bucket. Its earlier reads may still be taken."""
         self._orders.append(number)
         self._wake.set()
 
     def take(self) -> Read | None:
-        """What comes next; None if there is nothing, and then `on_read` will be called."""
+        """Returns the next read.
+        None means that there is nothing, and that `on_read` will be called.
+        """
         with self._lock:
             if not self._reads:
                 self._told = False
@@ -151,8 +155,8 @@ class DataPlane:
     async def warm(self, topics: Iterable[str]) -> None:
         """Has librdkafka ask for the topics' metadata, if it was not asked for them before.
 
-        Raises KafkaException, also for a topic that Kafka does not know, or not yet, and when the
-        plane is closed.
+        Raises KafkaException, also for a topic that Kafka does not know (yet), and if the plane is
+        closed.
         """
         wanted = [topic for topic in topics if topic not in self._warm]
         if wanted:
@@ -164,7 +168,7 @@ class DataPlane:
             await warming.done
 
     async def close(self) -> None:
-        """Ends the thread and the consumer; what was read and not taken is dropped."""
+        """Ends the thread and the consumer. It drops reads that were not taken."""
         self._stopped = True
         self._wake.set()
         # librdkafka may wait for ever when closed at the moment at which an offset is out of range.
@@ -190,9 +194,9 @@ class DataPlane:
             self._refuse_orders()
 
     def _refuse_orders(self) -> None:
-        """Nobody obeys any more: whoever waits is told."""
+        """Fails the orders that wait, because no thread obeys them any more."""
         over = KafkaException(KafkaError(KafkaError._DESTROY, "reading has ended"))
-        with contextlib.suppress(IndexError):  # by now there are none: two may be at this
+        with contextlib.suppress(IndexError):  # two threads may empty it at once
             while True:
                 order = self._orders.popleft()
                 if isinstance(order, _Warming):
@@ -204,7 +208,7 @@ class DataPlane:
             self._obey()
             try:
                 if not self._numbers:
-                    self._hand_over(consumer.consume(1, 0))  # what goes wrong is told like messages
+                    self._hand_over(consumer.consume(1, 0))  # errors come like messages
                 if not self._numbers or self._is_full():
                     self._wake.wait(_PARKED_S)
                     self._wake.clear()
@@ -265,11 +269,13 @@ class DataPlane:
             self._asked = None
 
     def _new_table(self) -> dict[Partition, int]:
-        """What changes from now on; batches that were handed over keep the table of their time."""
+        """Returns a table for changes from now on.
+        Batches that were handed over keep the former one.
+        """
         return dict(self._numbers)
 
     def _reassign(self, ended: list[TopicPartition], begun: list[TopicPartition]) -> None:
-        if ended:  # first: what was ended may have been begun again
+        if ended:  # first, because it may have begun again
             self._consumer.incremental_unassign(ended)
         if begun:
             self._consumer.incremental_assign(begun)
@@ -295,10 +301,10 @@ class DataPlane:
             raise KafkaException(error)
 
     def _look_for_missing(self) -> None:
-        """Tells of topics that are not there: that is the trouble of one segment each.
+        """Tells of topics that are missing, each of which troubles one segment only.
 
-        librdkafka says nothing of one that was deleted: it waits for it. So one topic after the
-        other is asked for while nothing comes, and in turn one of those that were missing.
+        librdkafka tells nothing of a deleted topic and waits for it. So the plane asks for one
+        topic after the other while nothing comes, and in turn for one of those that were missing.
         """
         missing = [next(iter(self._missing))] if self._missing else []
         for topic in dict.fromkeys([*missing, self._next_topic()]):
@@ -315,7 +321,7 @@ class DataPlane:
                 self._trouble_of(topic).found(topic)
 
     def _next_topic(self) -> str:
-        """One of those that are read, each in turn, without going through all of them."""
+        """Returns the next of the read topics, in turn, without going through all of them."""
         while True:
             if not self._unlooked:
                 self._unlooked = list(self._numbers)
@@ -332,11 +338,13 @@ class DataPlane:
         self._trouble_of(partition[0]).note(error)
 
     def _trouble_of(self, _kafka_topic: str) -> ReadTrouble:
-        """Whom to tell what is wrong with one topic alone; "" is none."""
+        """Returns the listener for the trouble of one topic. "" is none."""
         return self._trouble
 
     def _begin_again(self, partition: Partition) -> None:
-        """What comes next is not in Kafka: its retention has removed it, or Kafka has lost it."""
+        """Goes on behind a gap in Kafka: its retention has removed the next message, or Kafka has
+        lost it.
+        """
         position = first = self._position[partition]
         if not self._skips_gone:
             self._trouble_of(partition[0]).fail(
@@ -344,7 +352,7 @@ class DataPlane:
                 f"{partition[1]} of {partition[0]}: it was removed before it was read"
             )
             return
-        # When Kafka does not answer it comes here once more.
+        # It comes here once more if Kafka does not answer.
         with contextlib.suppress(KafkaException):
             asked = [TopicPartition(*partition, OFFSET_BEGINNING)]
             answer = self._consumer.offsets_for_times(asked, timeout=_ASK_S_MAX)[0]
@@ -376,7 +384,9 @@ class DataPlane:
                     self._went_wrong(message, error)
 
     def _reached_end(self, partition: Partition, offset: int) -> None:
-        """There was nothing between what was read and this offset; nearly always that is so."""
+        """Notes the end of a bucket.
+        Nearly always there was nothing between the reads and this offset.
+        """
         if partition in self._numbers and offset > self._position[partition]:
             self._position[partition] = offset
             self._queue(Read([], {}, self._numbers, 0, {self._numbers[partition]: offset}))
@@ -405,10 +415,11 @@ class DataPlane:
             call_on(self._loop, self._on_read)
 
     def _ends(self, messages: list[Message]) -> dict[int, int] | None:
-        """The ends of a large batch by the consumer's positions, which costs nothing per message.
+        """Returns the ends of a large batch by the consumer's positions, which costs nothing per
+        message.
 
-        None when the batch is small, or when the positions do not add up to its messages: offsets
-        are missing in Kafka, or messages of a former assignment are among them.
+        Returns None if the batch is small, or if the positions do not add up to its messages. Then
+        offsets are missing in Kafka, or messages of a former assignment are among them.
         """
         if len(messages) < 4 * len(self._numbers):
             return None

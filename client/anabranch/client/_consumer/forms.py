@@ -1,4 +1,4 @@
-"""What a consumer and its controller tell each other, as the wire has it."""
+"""Converts between a consumer's values and the wire's forms for talks with its controller."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NOTHING: Final[Mapping[SegmentBucket, int]] = {}
 
 
 def assignment_of(proto: ScalableConsumerAssignment) -> Assignment:
-    """What a controller's assignment says."""
+    """Decodes a controller's assignment."""
     return Assignment(
         sequence=proto.sequence,
         incarnation=proto.incarnation,
@@ -44,7 +44,7 @@ def assignment_of(proto: ScalableConsumerAssignment) -> Assignment:
 
 
 def policy_form(policy: DeadLetterPolicy | None) -> PolicyForm | None:
-    """The same as the wire has it."""
+    """Encodes a dead-letter policy, None for none."""
     if policy is None:
         return None
     return PolicyForm(topic=policy.topic or None, deliveries_max=policy.deliveries_max)
@@ -53,7 +53,7 @@ def policy_form(policy: DeadLetterPolicy | None) -> PolicyForm | None:
 def by_segment(
     places: Iterable[SegmentBucket], committed: Mapping[SegmentBucket, int] = _NOTHING
 ) -> list[SegmentBuckets]:
-    """These, and how far each is committed, where something is known of that."""
+    """Encodes buckets, with the committed offset of each that has one."""
     found: dict[int, SegmentBuckets] = {}
     for place in places:
         form = found.setdefault(place.segment_id, SegmentBuckets(segment_id=place.segment_id))

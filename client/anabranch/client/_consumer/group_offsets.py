@@ -1,14 +1,16 @@
-"""`GroupOffsets`: what a group has committed, and what Kafka has of a bucket; reads no messages.
+"""`GroupOffsets`: the committed offsets of a group, and Kafka's ranges of buckets. It reads no
+messages.
 
-A client and a thread of its own: it waits for Kafka, which must not keep the polling thread, and a
-commit that waits does not end while another thread polls the same client (librdkafka 2.16).
+It has a client and a thread of its own. It waits for Kafka, which must not hold up the polling
+thread. A commit that waits does not end while another thread polls the same client (librdkafka
+2.16).
 
-A commit that comes late overwrites its successor's. So one is not begun when its consumer's session
-is nearly over, however long it lay in the queue of the thread; and librdkafka's patience, with a
-group's coordinator that is not there (`session.timeout.ms`) and with an answer, is a small part of
-the session, however short that is. It looks once a second whether its patience with the coordinator
-is over. `ConsumerCore.commits_until` leaves so much time that a commit that was begun is over a
-tenth of a session before the bucket can have another consumer.
+A late commit would overwrite its successor's. So a commit does not begin when the consumer's
+session is nearly over, even after a long wait in the queue of the thread. librdkafka's patience is
+a small part of the session, with a missing group coordinator (`session.timeout.ms`) and with an
+answer. It checks once a second if its patience with the coordinator is over.
+`ConsumerCore.commits_until` leaves enough time: a commit ends a tenth of a session before another
+consumer can have the bucket.
 """
 
 from __future__ import annotations
@@ -38,21 +40,23 @@ _PATIENCE: Final = 0.15  # with the coordinator, and with an answer, in session 
 
 
 class Answers(NamedTuple, Generic[_T]):
-    """What Kafka answers for each partition: what was asked for, or why it refuses that."""
+    """Kafka's answer for each partition: the value found, or the error of a refusal."""
 
     found: dict[Partition, _T]
     refused: dict[Partition, KafkaError]
 
 
 def patience_s(session_s: float) -> float:
-    """How long a commit may wait, once for the group's coordinator and once for its answer."""
+    """Returns the seconds that a commit may wait, once for the group's coordinator and once for its
+    answer.
+    """
     return _PATIENCE * session_s
 
 
 class GroupOffsets:
-    """Made and used on one event loop. `session_s`: how long the consumer's session lasts.
+    """Make it and use it on one event loop. `session_s` is the length of the consumer's session.
 
-    `mark`: what is committed says whose it is, and what says something else is not believed
+    Each commit carries `mark`. Offsets with another mark are not believed
     (`anabranch.core.subscriptions.marks`).
     """
 
@@ -76,15 +80,15 @@ class GroupOffsets:
         self._thread = ThreadPoolExecutor(1, "anabranch-offsets")
 
     async def committed(self, partitions: Iterable[Partition]) -> Answers[int]:
-        """The group's committed offsets, where there is one of this mark. Raises KafkaException."""
+        """Returns the group's committed offsets of this mark. Raises KafkaException."""
         asked = [TopicPartition(*partition) for partition in partitions]
         told = await self._ask(lambda: self._client.committed(asked, timeout=_ASK_S_MAX))
         return known_of(told, self._mark)
 
     async def ranges(self, partitions: Iterable[Partition]) -> Answers[tuple[int, int]]:
-        """The first offset that Kafka still has, and the end, exclusive, of what it gives out.
+        """Returns the first offset that Kafka still has, and the exclusive end of what it returns.
 
-        That is where the first open transaction begins, if there is one. Raises KafkaException.
+        That end is the start of the first open transaction, if there is one. Raises KafkaException.
         """
         asked = list(partitions)
         if not asked:
@@ -92,9 +96,10 @@ class GroupOffsets:
         return await self._ask(lambda: ranges_by(self._client, asked, _ASK_S_MAX))
 
     async def commit(self, offsets: Mapping[Partition, int], until: float) -> Answers[int]:
-        """Commits them. What could not be begun by then is neither found nor refused.
+        """Commits the offsets. A commit that could not begin before `until` is neither found nor
+        refused.
 
-        Raises KafkaException; some of it may be committed then.
+        Raises KafkaException after which some of them may be committed.
         """
 
         async def commit(some: Mapping[Partition, int]) -> Answers[int]:
@@ -109,7 +114,7 @@ class GroupOffsets:
         return await committed_apart(offsets, commit)
 
     def close(self) -> None:
-        """Waits for what is under way."""
+        """Waits for questions that are under way."""
         self._thread.shutdown(wait=True)
         self._client.close()
 
@@ -120,7 +125,9 @@ class GroupOffsets:
 def ranges_by(
     client: Consumer, partitions: Collection[Partition], timeout_s: float
 ) -> Answers[tuple[int, int]]:
-    """As `GroupOffsets.ranges`, asked by that client, of any group; waits for the answers."""
+    """Returns the result of `GroupOffsets.ranges` for any group, through that client.
+    Waits for the answers.
+    """
 
     def listed(which: int) -> Answers[int]:
         # One request to each broker, unlike asking for watermarks, which takes a partition a time.
@@ -135,7 +142,7 @@ def ranges_by(
 
 
 def answers_of(told: Iterable[TopicPartition]) -> Answers[int]:
-    """What Kafka has answered for each."""
+    """Sorts Kafka's answers into values and refusals."""
     answers: Answers[int] = Answers({}, {})
     for each in told:
         if each.error is not None:
@@ -146,14 +153,14 @@ def answers_of(told: Iterable[TopicPartition]) -> Answers[int]:
 
 
 def known_of(told: Iterable[TopicPartition], mark: str) -> Answers[int]:
-    """The same, without the partitions of which nothing is committed with that mark."""
+    """Sorts Kafka's answers, without partitions that have no commit with that mark."""
     told = list(told)
     believed = [each for each in told if each.error is not None or each.metadata == mark]
     return answers_of(believed)
 
 
 def marked(offsets: Mapping[Partition, int], mark: str) -> list[TopicPartition]:
-    """What is committed, as librdkafka takes it."""
+    """Returns the offsets in librdkafka's form, each with the mark."""
     return [TopicPartition(*place, at, metadata=mark) for place, at in offsets.items()]
 
 
@@ -161,10 +168,10 @@ async def committed_apart(
     offsets: Mapping[Partition, int],
     commit: Callable[[Mapping[Partition, int]], Awaitable[Answers[int]]],
 ) -> Answers[int]:
-    """Commits all together; each topic by itself where Kafka lacks the topic of one.
+    """Commits all together, or each topic by itself if Kafka lacks the topic of one.
 
-    librdkafka (2.16) says then that Kafka lacks one, and not which: the others are committed.
-    Raises KafkaException for what is the trouble of all.
+    librdkafka (2.16) does not tell which topic Kafka lacks. The others are committed. Raises
+    KafkaException for trouble of all.
     """
     try:
         return await commit(offsets)

@@ -1,6 +1,6 @@
-"""How an application learns that what it works on is not its consumer's any more.
+"""Tells an application that its consumer has lost the bucket of received messages.
 
-Acknowledging raises BucketLostError, `while_held` cancels, and `is_revoked` tells whoever asks.
+Acknowledging raises BucketLostError, `while_held` cancels, and `is_revoked` answers questions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from anabranch.client._errors import BucketLostError
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """A bucket of a topic that was taken away before all received of it was acknowledged."""
+    """A bucket of a topic that was taken away before all its received messages were
+    acknowledged.
+    """
 
     topic: str
     place: SegmentBucket
@@ -26,7 +28,7 @@ class Lost(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, topic: str, holding: Holding) -> Self:
-        # What is held yet, and is not ours by the clock, is about to be found lapsed.
+        # A bucket that is still held, and not ours by the clock, is about to be found lapsed.
         return cls(topic, holding.place, Loss.LAPSED if holding.is_held else holding.loss)
 
 
@@ -45,7 +47,7 @@ def raise_lost(lost: Sequence[Lost]) -> None:
 
 @contextlib.asynccontextmanager
 async def while_held(received: Message | Batch) -> AsyncIterator[None]:
-    """Cancels its body when something of this is taken away, and raises BucketLostError then."""
+    """Cancels its body if a bucket of `received` is taken away, and raises BucketLostError then."""
     parts = parts_of(received)
 
     def lost() -> list[Lost]:

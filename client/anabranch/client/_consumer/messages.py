@@ -1,6 +1,6 @@
-"""`Message` and `Batch`: what a consumer receives, made of librdkafka's when it is looked at.
+"""`Message` and `Batch`: received messages, made from librdkafka's on access.
 
-Wrapping every message would cost as much as reading it, so a batch keeps what librdkafka gave.
+Wrapping every message would cost as much as reading it, so a batch keeps librdkafka's objects.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ Headers = list[tuple[str, bytes | None]]
 
 
 def _value_reader(settings: ReceivingSettings) -> Deserializer | None:
-    """What reads values: they are decrypted first; what is no value is none to `decrypt`."""
+    """Returns the reader of values: it decrypts them first, but leaves out a message without a
+    value.
+    """
     deserializer = settings.value_deserializer
     decrypt: Any = settings.decrypt
     if decrypt is None:
@@ -43,9 +45,9 @@ def _value_reader(settings: ReceivingSettings) -> Deserializer | None:
 
 
 class Source:
-    """Where the messages of one holding come from and how their bytes are read.
+    """The origin of the messages of one holding, with the readers of their bytes.
 
-    `is_held`: whether the holding is its consumer's at this instant, asked on any thread.
+    `is_held` returns True while the consumer has the holding. Any thread may call it.
     """
 
     __slots__ = ("_is_held", "holding", "key_deserializer", "number", "topic", "value_deserializer")
@@ -66,12 +68,14 @@ class Source:
         self.value_deserializer = _value_reader(settings)
 
     def is_revoked(self, end: int) -> bool:
-        """Whether it was taken away before everything below `end` was acknowledged for good."""
+        """Returns True if it was taken away before everything below `end` was acknowledged for
+        good.
+        """
         return not self.holding.is_committed(end) and not self._is_held(self.holding)
 
 
 class Message:
-    """One message. Key and value are deserialized when they are asked for."""
+    """One message. It deserializes key and value on access."""
 
     __slots__ = ("_raw", "source")
 
@@ -81,12 +85,12 @@ class Message:
 
     @property
     def key(self) -> Any:
-        """Bytes, or what the key's deserializer makes of them. Raises DeserializationError."""
+        """The key's bytes, or the result of the key's deserializer. Raises DeserializationError."""
         return self._read(self._raw.key(), self.source.key_deserializer, MessageField.KEY)
 
     @property
     def value(self) -> Any:
-        """Bytes, or what the value's deserializer makes of them.
+        """The value's bytes, or the result of the value's deserializer.
 
         Raises DeserializationError, DecryptionError.
         """
@@ -94,12 +98,14 @@ class Message:
 
     @property
     def headers(self) -> Headers:
-        """Names and values, in the order in which they were sent; a name may come twice."""
+        """Names and values, in the order of the producer. A name may come twice."""
         return list(cast(Headers, self._raw.headers() or ()))
 
     @property
     def event_time_ms(self) -> int | None:
-        """What the producer gave, or when it sent: milliseconds since 1970, UTC."""
+        """The producer's event time, or the time of sending: milliseconds since 1970, UTC.
+        None if Kafka has none.
+        """
         kind, time_ms = self._raw.timestamp()
         return None if kind == TIMESTAMP_NOT_AVAILABLE else int(time_ms)
 
@@ -119,21 +125,21 @@ class Message:
 
     @property
     def offset(self) -> int:
-        """The place in its bucket."""
+        """The offset of the message in its bucket."""
         return self._raw.offset() or 0
 
     @property
     def is_revoked(self) -> bool:
-        """Whether it was taken from its consumer before it was acknowledged.
+        """True if the message was taken from its consumer before it was acknowledged.
 
         Another consumer may have it by now or soon. Any thread may ask, also while the event loop
-        is kept from running.
+        is blocked.
         """
         return self.source.is_revoked(self.offset + 1)
 
     @property
     def raw(self) -> KafkaMessage:
-        """The message as librdkafka gave it."""
+        """The message as librdkafka returned it."""
         return self._raw
 
     def __repr__(self) -> str:
@@ -157,9 +163,9 @@ class Message:
 
 
 class Batch(Sequence[Message]):
-    """Messages in the order of each bucket; `Message` objects are made on access.
+    """Messages in the order of each bucket. It makes `Message` objects on access.
 
-    `values` and `raw` cost least for whoever wants nothing else of them.
+    `values` and `raw` cost least if you need nothing else.
     """
 
     __slots__ = ("_sources", "ends", "raw")
@@ -172,7 +178,7 @@ class Batch(Sequence[Message]):
     ) -> None:
         self.raw = raw
         self._sources = sources
-        self.ends = ends  # by fetch number, the exclusive end of what is in here
+        self.ends = ends  # the exclusive end of what is in here, by fetch number
 
     def __len__(self) -> int:
         return len(self.raw)
@@ -191,7 +197,7 @@ class Batch(Sequence[Message]):
 
     @property
     def is_revoked(self) -> bool:
-        """Whether some of it was taken from its consumer before it was acknowledged."""
+        """True if a message of it was taken from its consumer before it was acknowledged."""
         return any(source.is_revoked(end) for source, end in self.parts())
 
     def values(self) -> list[Any]:
@@ -202,17 +208,17 @@ class Batch(Sequence[Message]):
         return [message.value for message in self]
 
     def source_of(self, message: KafkaMessage) -> Source:
-        """Where one of its messages comes from."""
+        """Returns the source of one of its messages."""
         return self._sources[partition_of(message)]
 
     def parts(self) -> list[tuple[Source, int]]:
-        """Where its messages come from, each with the exclusive end of what is in here."""
+        """Returns the sources of its messages, each with the exclusive end of its messages here."""
         ends = self.ends
         return [(s, ends[s.number]) for s in self._sources.values() if s.number in ends]
 
     @staticmethod
     def joined(parts: Sequence[Batch]) -> Batch:
-        """One of several, of consumers whose fetches have numbers of one count."""
+        """Returns one batch of several, whose fetches have numbers of one count."""
         if len(parts) == 1:
             return parts[0]
         raw = [message for part in parts for message in part.raw]
@@ -224,7 +230,7 @@ class Batch(Sequence[Message]):
         return Batch(raw, sources, ends)
 
     def only(self, numbers: set[int]) -> Batch:
-        """What is of these fetches."""
+        """Returns the messages of these fetches."""
         return self._of([m for m in self.raw if self.source_of(m).number in numbers])
 
     def _of(self, raw: list[KafkaMessage]) -> Batch:
@@ -239,7 +245,7 @@ class Batch(Sequence[Message]):
 
 
 def parts_of(received: Message | Batch) -> list[tuple[Source, int]]:
-    """What stands for all of it: where it comes from, with the exclusive end of each part."""
+    """Returns the sources of what was received, each with the exclusive end of its part."""
     if isinstance(received, Message):
         return [(received.source, received.offset + 1)]
     return received.parts()

@@ -1,7 +1,7 @@
 """`peek`: a look at a topic's messages that leaves no trace: no subscription, no Kafka group.
 
-Each bucket is read from where it is asked for, at most as many messages as are wanted in all, and
-what was read is put in the order of event times, as far as each bucket's own order allows.
+It reads each bucket from the place asked for, at most as many messages as are wanted in all. It
+returns them by event time, as far as each bucket's own order allows.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ async def peek(
     start_ms: int,
     timeout_s: float,
 ) -> list[Message]:
-    """Messages of all segments, sealed ones included; fewer where there are no more.
+    """Returns messages of all segments, including sealed ones, `messages_max` at most.
 
-    `start_ms`: as `start_milliseconds` has it. Raises KafkaReadError for what Kafka refuses, and
-    DeadlineError.
+    `start_ms` has the form of `start_milliseconds`. Raises KafkaReadError if Kafka refuses, and
+    DeadlineError after `timeout_s` seconds.
     """
     places = {
         (part.kafka_topic, bucket): SegmentBucket(part.segment_id, bucket)
@@ -112,7 +112,7 @@ class _Look:
             self._client.close()
 
     def end(self) -> None:
-        """Nobody waits any more: the thread ends after the question that is under way."""
+        """Ends the thread after the question that is under way, because nobody waits any more."""
         self._deadline = -math.inf
 
     def _spans(self, start_ms: int) -> _Spans:
@@ -162,7 +162,9 @@ class _Look:
         return found
 
     def _note(self, error: KafkaError | None) -> None:
-        """Raises KafkaReadError for what no other try mends, DeadlineError when the time is up."""
+        """Raises KafkaReadError for an error that no other try mends, and DeadlineError if the time
+        is up.
+        """
         for why in filter(None, map(locked_out, self._heard)):
             raise KafkaReadError(why)
         self._heard.clear()
@@ -178,7 +180,7 @@ class _Look:
 
 
 def merged(found: Mapping[Partition, Sequence[KafkaMessage]]) -> list[KafkaMessage]:
-    """By event time, but for those of a bucket that are out of its order."""
+    """Returns the messages by event time, but each bucket's in its own order."""
     order = (_timed(number, messages) for number, messages in enumerate(found.values()))
     return [message for _, _, _, message in heapq.merge(*order, key=lambda each: each[:3])]
 
@@ -186,7 +188,7 @@ def merged(found: Mapping[Partition, Sequence[KafkaMessage]]) -> list[KafkaMessa
 def _timed(
     number: int, messages: Sequence[KafkaMessage]
 ) -> Iterator[tuple[int, int, int, KafkaMessage]]:
-    """With the newest time of the bucket so far, which never falls."""
+    """Yields each message with the newest time of the bucket so far, which never falls."""
     newest = 0
     for message in messages:
         newest = max(newest, message.timestamp()[1])

@@ -1,4 +1,4 @@
-"""`Reading`: what a consumer reads from Kafka, kept equal to what `ConsumerCore` says."""
+"""`Reading`: keeps a consumer's reads from Kafka equal to the fetches of `ConsumerCore`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from anabranch.core.subscriptions.marks import mark_of
 from anabranch.wire.logging import get_logger
 from anabranch.wire.supervised import supervised
 
-LOOK_S: Final = 2.0  # how often is asked why a sealed bucket does not come to its end
+LOOK_S: Final = 2.0  # the interval of asking why a sealed bucket does not come to its end
 _WAITS_AGAIN_S: Final = 60.0  # so often is told that one waits for a transaction
 _RETRY_S: Final = 0.2
 _logger = get_logger(__name__)
@@ -35,11 +35,12 @@ Positions = Callable[[Offsets, list[Fetch]], Awaitable[dict[int, int]]]
 
 
 class Reading:
-    """Starts and stops fetches. `positions` finds out where to start; it may raise KafkaException.
+    """Starts and stops fetches. `positions` finds the offsets to start at, and may raise
+    KafkaException.
 
-    `on_read` is called when there is something to take, `on_change` when the core knows more, or
-    `trouble` has a failure. `is_held` as in `Source`, `skips_gone` as in `DataPlane`, `on_taken` as
-    in `Taken`.
+    It calls `on_read` if there is something to take. It calls `on_change` if the core has learned
+    something, or if `trouble` has a failure. `is_held` is that of `Source`, `skips_gone` that of
+    `DataPlane`, `on_taken` that of `Taken`.
     """
 
     def __init__(
@@ -75,13 +76,13 @@ class Reading:
         self._on_change = on_change
         self._begun_at = 0
         self._started: set[int] = set()  # fetches that are started or being started
-        self._sources: dict[int, Source] = {}  # of those that are started
+        self._sources: dict[int, Source] = {}  # the sources of the started fetches
         self._look_at: dict[int, float] = {}
         self._waits = LogRateLimit(_WAITS_AGAIN_S)
         self._former: list[asyncio.Task[None]] = []  # clients of a former life that are closing
 
     def reconcile(self, now: float) -> None:
-        """Reads what is to be read, and nothing else."""
+        """Starts and stops fetches, so that it reads exactly the core's buckets."""
         plane = self._made_plane()
         if plane is None:
             return
@@ -104,14 +105,14 @@ class Reading:
             self._look_for_obstacles(self.offsets, now)
 
     def look_at(self, now: float) -> float:
-        """When `reconcile` has something to look at that nothing else tells of."""
+        """Returns the time of the next look of `reconcile` that no event announces."""
         fetches = self._core.fetches.values()
         return now + LOOK_S if any(h.end_offset is not None for h in fetches) else math.inf
 
     def take(self) -> Batch | None:
-        """The next batch, once all of the one before was delivered.
+        """Returns the next batch, once all of the one before was delivered.
 
-        Of what is not read any more there is nothing in it.
+        It has nothing of buckets that are not read any more.
         """
         read = self._next_read()
         if read is None:
@@ -141,7 +142,7 @@ class Reading:
             if (source := sources.get(partition_of(message))) is not None
             and (message.offset() or 0) < source.holding.limit
         ]
-        # Up to what is there to be acknowledged; that nothing follows is told by `reached`.
+        # The ends of messages to acknowledge. `reached` tells that nothing follows.
         numbers = {holding.partition: number for number, holding in beyond.items()}
         for message in kept:
             cut = numbers.get(partition_of(message))
@@ -150,7 +151,7 @@ class Reading:
         return Batch(kept, sources, ends)
 
     def _next_read(self) -> Read | None:
-        """The next one that has messages."""
+        """Returns the next read that has messages."""
         while self.plane is not None and (read := self.plane.take()) is not None:
             if not read.reached:
                 return read
@@ -160,17 +161,19 @@ class Reading:
         return None
 
     def warm(self, layout: TopicLayout) -> None:
-        """Children are granted as soon as their parents are drained: know their Kafka topics."""
+        """Asks Kafka for the topics of children, which are granted as soon as their parents are
+        drained.
+        """
         if self.plane is not None and layout.sealing:
             topics = [part.kafka_topic for part in layout.children]
             self._tasks.spawn(self._warm_topics(self.plane, topics))
 
     async def close(self) -> None:
-        """Ends all reading; once the tasks are cancelled."""
+        """Ends all reading, after the tasks are cancelled."""
         await asyncio.gather(_closed(self.plane, self.offsets), *self._former)
 
     async def drop(self) -> None:
-        """The same where the event loop is over."""
+        """Ends all reading after the event loop is over."""
         await _closed(self.plane, self.offsets)
 
     def _made_plane(self) -> Plane | None:
@@ -199,10 +202,10 @@ class Reading:
         return self.plane
 
     def _leave_group(self) -> None:
-        """The subscription was put elsewhere, or made again: what it commits has another mark now.
+        """Leaves the group, because the subscription was moved or created again, and commits have
+        another mark now.
 
-        The core has let go of everything; what is committed for the former one any more is not
-        believed.
+        The core has let go of everything. Later commits for the former one are not believed.
         """
         former, self.plane, self.offsets = (self.plane, self.offsets), None, None
         self._started.clear()
@@ -215,7 +218,9 @@ class Reading:
         self._former.append(closing)
 
     async def _begin(self, plane: Plane, fetches: list[Fetch]) -> None:
-        """Finds out where to start, and starts; a segment that Kafka lacks keeps none waiting."""
+        """Finds the offsets and starts the fetches.
+        A segment that Kafka lacks does not hold up the others.
+        """
         pause_s = _RETRY_S
         while fetches := [f for f in fetches if f.number in self._core.fetches]:
             try:
@@ -244,7 +249,7 @@ class Reading:
                 pause_s = min(2 * pause_s, LOOK_S)
 
     async def _known(self, plane: Plane, topics: set[str]) -> set[str]:
-        """Those that Kafka has. Raises KafkaException."""
+        """Returns the topics that Kafka has. Raises KafkaException."""
         known = set()
         for topic in sorted(topics):
             try:
@@ -253,12 +258,12 @@ class Reading:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise
                 self.trouble.missed(topic)
-            else:  # which is no sign that Kafka has it now: it is asked once
+            else:  # no sign that Kafka has it now: it is asked once
                 known.add(topic)
         return known
 
     def refused(self, partitions: Mapping[Partition, KafkaError], doing: str) -> None:
-        """Kafka does not do so for these partitions alone."""
+        """Notes that Kafka refuses these partitions only."""
         for topic, error in {topic: error for (topic, _), error in partitions.items()}.items():
             if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 self.trouble.missed(topic)
@@ -277,8 +282,8 @@ class Reading:
         plane.start(fetch, start)
 
     def _look_for_obstacles(self, offsets: Offsets, now: float) -> None:
-        """Asks why nothing happens on sealed buckets: Kafka's retention took it, or a transaction
-        is open.
+        """Asks why a sealed bucket gets nothing: Kafka's retention removed it, or a transaction is
+        open.
         """
         for number, holding in self._core.fetches.items():
             if number not in self._sources or holding.end_offset is None or holding.drained:
@@ -306,7 +311,7 @@ class Reading:
             self._warn("consumer.waits_for_transaction", holding, end=end, waited_s=waited)
 
     def _warn(self, event: str, holding: Holding, **more: object) -> None:
-        """Of a bucket, and where its consumer stands."""
+        """Warns about a bucket, with the position of its consumer."""
         _logger.warning(
             event,
             topic=self._watch.topic,

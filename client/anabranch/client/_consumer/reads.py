@@ -1,4 +1,4 @@
-"""What a consumer reads ahead (`Read`), and what Kafka refuses it meanwhile (`ReadTrouble`)."""
+"""`Read`, messages that a consumer reads ahead, and `ReadTrouble`, Kafka's refusals meanwhile."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ _WEIGHED: Final = 500  # messages of a batch whose sizes stand for all of it
 
 
 class Read(msgspec.Struct, frozen=True):
-    """Messages in the order in which they were read; of several partitions, mixed.
+    """Messages in the order in which they were read, of several partitions mixed.
 
-    `ends`: by fetch number, the exclusive end of what is in here. `fetches`: whose is whose.
-    `size_bytes`: of the values, about. `reached`: by fetch number, the offset below which there is
-    no message but those of the reads before this one; only in one without messages.
+    `ends` has the exclusive end of each fetch's messages here, by fetch number. `fetches` has the
+    fetch number of each partition. `size_bytes` is roughly the bytes of the values. `reached` is
+    set only in a read without messages. It has the offset below which the reads before this one
+    have all messages, by fetch number.
     """
 
     messages: list[Message]
@@ -36,18 +37,20 @@ class Read(msgspec.Struct, frozen=True):
 
     @property
     def weight(self) -> int:
-        """Its messages, for how many may lie here; without any it is one all the same."""
+        """The number of its messages for the bound of waiting ones, at least 1."""
         return len(self.messages) or 1
 
 
 def size_of(messages: list[Message], turn: int) -> int:
-    """The bytes of their values. Of many messages some stand for all: other ones each turn."""
+    """Returns the bytes of their values.
+    In a large batch a sample stands for all, another one each turn.
+    """
     step = -(-len(messages) // _WEIGHED)
     return sum(map(len, _some(messages, turn, step))) * step
 
 
 def topics_of(messages: list[Message], turn: int) -> dict[str, int]:
-    """How many are of which topic, in the same way."""
+    """Returns the number of messages of each topic, by the same sample."""
     step = -(-len(messages) // _WEIGHED)
     counts = collections.Counter(map(Message.topic, _some(messages, turn, step)))
     return {topic or "": count * step for topic, count in counts.items()}
@@ -75,21 +78,21 @@ _FOR_GOOD: Final = _LOCKED_OUT | {
 
 
 def is_for_good(error: KafkaError) -> bool:
-    """Whether trying again does not help."""
+    """Returns True if another try does not help."""
     return error.code() in _FOR_GOOD
 
 
 _NEW_S: Final = 5.0  # a new topic may be unknown to a broker for a moment
 _GONE_S: Final = 30.0  # no topic takes so long to be known to all brokers
-AGAIN_S: Final = 10.0  # what goes on is told of so often: clients try again many times a second
+AGAIN_S: Final = 10.0  # the interval of repeats: clients try again many times a second
 _DISTRUST: Final = "certificate verify failed"  # one code is for all that goes wrong with TLS
 
 
 def locked_out(error: KafkaError) -> str:
-    """What to tell when Kafka does not let this client in, or it does not trust Kafka; "" for any
-    other error.
+    """Returns the text for a Kafka that rejects this client, or that this client does not trust.
+    Returns "" for any other error.
 
-    Kafka's client says so to its `error_cb` alone, and goes on trying.
+    Kafka's client passes such an error only to its `error_cb`, and goes on trying.
     """
     if error.code() == KafkaError._SSL and _DISTRUST in error.str():
         why, wrong = "This client does not trust Kafka", "ssl.ca.location"
@@ -104,7 +107,7 @@ def locked_out(error: KafkaError) -> str:
 
 
 class ReadTrouble:
-    """Made on the event loop and told from any thread; `on_failure` is called on the loop."""
+    """Make it on the event loop, and tell it from any thread. It calls `on_failure` on the loop."""
 
     def __init__(
         self, on_failure: Callable[[], None], clock: Callable[[], float] = time.monotonic
@@ -113,39 +116,43 @@ class ReadTrouble:
         self._said = ""
         self._clock = clock
         self._logged = LogRateLimit(AGAIN_S)
-        self._missing: dict[str, float] = {}  # by Kafka topic, since when
+        self._missing: dict[str, float] = {}  # the time since which each Kafka topic is missing
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
 
     @property
     def last(self) -> str:
-        """What Kafka refused or lacks, for the end of a message; "" when all is well."""
+        """Returns Kafka's last refusal and missing topics, for the end of a message.
+        It is "" if all is well.
+        """
         said = f"; Kafka said last: {self._said}" if self._said else ""
         missing = ", ".join(sorted(self._missing))
         return f"{said}; Kafka has no topic {missing}, a segment of this one" if missing else said
 
     def missed(self, kafka_topic: str) -> None:
-        """Kafka does not know the topic of a segment, which keeps no other segment waiting."""
+        """Notes that Kafka does not know a segment's topic.
+        This does not hold up other segments.
+        """
         now = self._clock()
         since = self._missing.setdefault(kafka_topic, now)
         if now - since >= _NEW_S and self._logged.due(("missing", kafka_topic), now):
             _logger.warning("consumer.topic_missing", kafka_topic=kafka_topic)
 
     def found(self, kafka_topic: str) -> None:
-        """Kafka knows it."""
+        """Notes that Kafka knows the topic."""
         self._missing.pop(kafka_topic, None)
 
     def is_gone(self, kafka_topic: str) -> bool:
-        """Whether it has been missing for so long that it is no new one."""
+        """Returns True if the topic has been missing for too long to be a new one."""
         now = self._clock()
         return now - self._missing.get(kafka_topic, now) >= _GONE_S
 
     def well(self) -> None:
-        """Kafka did what it was asked for."""
+        """Notes that Kafka did what it was asked for."""
         self._said = ""
 
     def note(self, error: KafkaError | None, doing: str = "to read") -> None:
-        """Kafka said so; most errors pass."""
+        """Notes an error of Kafka. Most errors pass."""
         if error is None:
             return
         self._said = error.str()
@@ -158,18 +165,20 @@ class ReadTrouble:
             )
 
     def heard(self, error: KafkaError) -> None:
-        """What a consumer says of itself (`error_cb`); all of it passes but that it stays out."""
+        """Notes an error that a consumer passed to `error_cb`.
+        All pass but those of a client that is locked out.
+        """
         why = locked_out(error)
         if why:
             self._said = error.str()
             self.fail(why)
 
     def fault(self, error: Exception) -> None:
-        """The thread ends by this."""
+        """Notes the error that ends the thread."""
         self.fail(f"reading from Kafka ended by a fault: {error!r}")
 
     def fail(self, why: str) -> None:
-        """Nothing can be read any more; the first reason is kept."""
+        """Notes that nothing can be read any more. It keeps the first reason."""
         if self.failure is None:
             self.failure = KafkaReadError(why)
         call_on(self._loop, self._on_failure)

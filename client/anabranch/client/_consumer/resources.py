@@ -1,4 +1,4 @@
-"""`ConsumerResources`: what a consumer is made of that it may share with those of other topics."""
+"""`ConsumerResources`: the parts of a consumer that it may share with those of other topics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from anabranch.client._topics.nodes import NodeConnection
 
 
 class Plane(Protocol):
-    """What reads a consumer's buckets; as `DataPlane` says."""
+    """The interface to the reader of a consumer's buckets. `DataPlane` describes it."""
 
     def start(self, fetch: Fetch, offset: int) -> None: ...
     def stop(self, number: int) -> None: ...
@@ -27,7 +27,7 @@ class Plane(Protocol):
 
 
 class Offsets(Protocol):
-    """What knows and commits a group's offsets; as `GroupOffsets` says."""
+    """The interface to a group's offsets. `GroupOffsets` describes it."""
 
     async def committed(self, partitions: Iterable[Partition]) -> Answers[int]: ...
     async def ranges(self, partitions: Iterable[Partition]) -> Answers[tuple[int, int]]: ...
@@ -36,13 +36,13 @@ class Offsets(Protocol):
 
 
 class ConsumerResources:
-    """Those of a consumer that shares nothing."""
+    """The parts of a consumer that shares nothing."""
 
     keep_alives: float = KEEP_ALIVES
     look_s: float = 0.5  # between two looks at whether the event loop runs
 
     def numbers(self) -> Iterator[int] | None:
-        """Of fetches; None for numbers of its own."""
+        """Returns the numbers for fetches, None for numbers of its own."""
         return None
 
     def kept(
@@ -52,8 +52,11 @@ class ConsumerResources:
         _core: ConsumerCore,
         _poke: Callable[[], None],
     ) -> AbstractContextManager[None]:
-        """Keeps the session of a subscribed consumer meanwhile, where it need not do so itself;
-        `poke` tells it to look whether it has to, after all, and is called at the end, too.
+        """Keeps the session of a subscribed consumer within the context, if somebody does so for
+        it.
+
+        `poke` tells the consumer to look if it must keep the session itself. It is called at the
+        end, too.
         """
         return contextlib.nullcontext()
 
@@ -67,12 +70,14 @@ class ConsumerResources:
         skips_gone: bool,
         partitions: int,
     ) -> Plane:
-        """What reads, so many partitions at first; the others are those of `DataPlane`."""
+        """Returns a reader, which has `partitions` partitions at first.
+        The other arguments are those of `DataPlane`.
+        """
         del partitions
         return DataPlane(kafka, settings, on_read, trouble, skips_gone=skips_gone)
 
     def offsets(self, kafka: Mapping[str, Any], session_s: float, mark: str) -> Offsets:
-        """What commits; the arguments are those of `GroupOffsets`."""
+        """Returns the committer. The arguments are those of `GroupOffsets`."""
         return GroupOffsets(kafka, session_s, mark)
 
 

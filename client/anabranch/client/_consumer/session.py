@@ -1,11 +1,13 @@
-"""`ConsumerSession`: a consumer's talk with its controller; what is said, `ConsumerCore` decides.
+"""`ConsumerSession`: a consumer's talk with its controller. `ConsumerCore` decides its content.
 
-The session has a connection of its own, so that its end is the consumer's and nobody else's. It is
-made to the node that was named last as the controller; when that one is not there or is it no more,
-any node is asked who is. Every connection begins with a Subscribe that says what is held and
-drained. After that reports go out one at a time: each is answered, or the connection is given up.
-So does the goodbye: a consumer that closes while there is no connection makes one for it, since its
-share would stay with it for the grace period.
+The session has a connection of its own, so that its end is the consumer's and nobody else's. It
+connects to the node that was named last as the controller. If that node is not there, or is the
+controller no more, it asks any node for the controller.
+
+Every connection begins with a Subscribe that names the held and drained buckets. Then reports go
+out one at a time. Each is answered, or the session gives up the connection. So does the goodbye. A
+consumer that closes without a connection makes one for it, since its share would stay with it for
+the grace period.
 """
 
 from __future__ import annotations
@@ -72,22 +74,22 @@ _logger = get_logger(__name__)
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Who consumes what. `instance` tells this consumer from all others of the name, for ever."""
+    """Names a consumer. `instance` distinguishes it from all others of the name, for ever."""
 
     topic: str  # tenant/namespace/name
     subscription: str
     consumer_name: str
     instance: int
     kind: ScalableConsumerType
-    start_ms: int = EARLIEST  # of a subscription that is not there yet
+    start_ms: int = EARLIEST  # for a subscription that is not there yet
     dead_letter: DeadLetterPolicy | None = None
 
 
 class ConsumerSession:
-    """Keeps a `ConsumerCore` subscribed from `start` until `close`; on one event loop.
+    """Keeps a `ConsumerCore` subscribed from `start` until `close`, on one event loop.
 
-    `on_change` is called after everything that the controller said. `failure` is set, and
-    `on_change` called, when the controller refuses the consumer for good.
+    It calls `on_change` after every message of the controller. It sets `failure`, and calls
+    `on_change`, if the controller refuses the consumer for good.
     """
 
     def __init__(
@@ -118,7 +120,7 @@ class ConsumerSession:
         self._ready = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._leaving = False
-        self._keeps_share = False  # as it leaves
+        self._keeps_share = False  # set by `close`
         self._left = False  # and a controller has heard it
         self._fenced = ""  # why it is to leave: another process has its name
         self._connection: NodeConnection | None = None
@@ -129,8 +131,8 @@ class ConsumerSession:
         """Returns once subscribed.
 
         Raises ConsumerBusyError, SubscriptionError, TopicNotFoundError, AuthenticationError,
-        RefusedByNodeError or InvalidInputError when refused, NodesUnreachableError when nobody
-        answers in time.
+        RefusedByNodeError or InvalidInputError for a refusal, NodesUnreachableError if nobody
+        answers within `timeout_s` seconds.
         """
         self._task = asyncio.create_task(
             self._run(), name=f"session {self._identity.consumer_name}"
@@ -148,20 +150,22 @@ class ConsumerSession:
             raise self.failure
 
     def poke(self) -> None:
-        """There may be something to report."""
+        """Tells the session that there may be something to report."""
         self._poke.set()
 
     def stop(self) -> None:
-        """Say nothing any more, not even goodbye: the controller waits for the session to lapse."""
+        """Ends the talk without a goodbye, so that the controller waits for the session
+        to lapse.
+        """
         if self._task is not None:
             self._task.cancel()
         if self._connection is not None:
             self._drop(self._connection)
 
     async def close(self, timeout_s: float, *, keeps_share: bool = False) -> None:
-        """Leave for good; whatever the controller says, it is over after that time.
+        """Leaves for good, within `timeout_s` seconds even if the controller does not agree.
 
-        `keeps_share`: a process of the name will come back for it.
+        With `keeps_share` a process of the same name will come back for the share.
         """
         task = self._task
         if task is None or self._leaving:
@@ -236,14 +240,14 @@ class ConsumerSession:
         self.failure = failure
         self._logger.warning("consumer.refused", why=str(failure))
         if isinstance(failure, ConsumerFencedError):
-            self._core.give_up(Loss.FENCED)  # what it held is another's by now
+            self._core.give_up(Loss.FENCED)  # another process has its buckets by now
         self._ready.set()
         self._on_change()
 
     def _failure_of(self, error: Exception) -> ClientError | None:
-        """What ends the consumer; None where another try may do better."""
+        """Returns the error that ends the consumer, None if another try may do better."""
         if isinstance(error, AuthenticationError):
-            # What comes from a file or function may be late: not a reason to end what is running.
+            # A file or function may be late with a new token: no reason to end a running session.
             return None if error.may_pass and self._ready.is_set() else error
         if not isinstance(error, RefusedError) or error.code in _PASSING:
             return None
@@ -252,7 +256,7 @@ class ConsumerSession:
         return _ERRORS.get(error.code, RefusedByNodeError)(error.reason)
 
     async def _session(self) -> bool:
-        """One connection, from its Subscribe to its end. True if it was subscribed."""
+        """Runs one connection, from its Subscribe to its end. Returns True if it was subscribed."""
         connection = await self._find()
         # Left open by a cancellation, for the one who closes to say goodbye on.
         self._connection = connection
@@ -272,7 +276,7 @@ class ConsumerSession:
         connection.abort(over)
 
     async def _find(self) -> NodeConnection:
-        """A connection to the controller, as far as anybody knows who that is."""
+        """Returns a connection to the controller, as far as anybody knows the controller."""
         url = self._watch.controller_url or self._watch.layout.controller_url
         if not url or url == self._tried:
             url = await self._ask_for_controller()
@@ -337,7 +341,7 @@ class ConsumerSession:
             await self._talk(connection)
 
     def _look(self) -> None:
-        """Time matters again: the session is not kept by somebody else any more."""
+        """Looks at the time again, because nobody else keeps the session any more."""
         self._poke.set()
         self._on_change()
 
@@ -345,7 +349,7 @@ class ConsumerSession:
         while not self._core.needs_subscribe and connection.is_open:
             if self._leaving or (self._fenced and self._core.holds_nothing):
                 if self._core.has_news:
-                    await self._report(connection)  # whoever comes next goes on there
+                    await self._report(connection)  # the next consumer goes on there
                 await self._say_goodbye(connection, _ANSWER_S_MAX)
                 return
             self._poke.clear()
@@ -398,7 +402,7 @@ class ConsumerSession:
 
 
 def warn_if_blocked(logger: EventLog, late_s: float, session_s: float) -> None:
-    """Warns: whoever keeps the event loop from running keeps sessions from being kept."""
+    """Warns of a blocked event loop, because it keeps sessions from being kept."""
     if late_s > session_s / 3:
         logger.warning(
             "consumer.loop_blocked",

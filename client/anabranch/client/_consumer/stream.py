@@ -1,10 +1,8 @@
-"""`StreamConsumer`, whose positions are kept in Kafka, and `OrderedConsumer`, what it has in common
-with checkpoint consumers.
+"""`StreamConsumer`, with positions in Kafka, and `OrderedConsumer`, the base of ordered consumers.
 
-One task drives: it compares what `ConsumerCore` says with what is being read and committed, and
-acts on the difference, after everything that happened and whenever time alone changes something.
-The application takes batches on the same event loop; nothing is taken, acknowledged or committed
-without asking the core at that very moment.
+One task drives. It compares the state of `ConsumerCore` with the reads and commits, and acts on the
+difference, after every event and at every change by time alone. The application takes batches on
+the same event loop. Each taking, acknowledgement and commit asks the core at that very moment.
 """
 
 from __future__ import annotations
@@ -43,9 +41,9 @@ _TURN: Final = 200
 
 
 class OrderedConsumer(Consumer[Message]):
-    """One consumer of an ordered subscription; made by `Client`, used on its event loop.
+    """One consumer of an ordered subscription, on one event loop. `Client` makes it.
 
-    Use as an asynchronous context manager, or call `close`.
+    Use it as an asynchronous context manager, or call `close`.
     """
 
     _skips_gone: bool
@@ -71,22 +69,22 @@ class OrderedConsumer(Consumer[Message]):
             on_taken=functools.partial(self._watch.traffic.read, self.subscription),
         )
         self._commit_at = 0.0
-        self._commits_rest = False  # nobody looks whether one is due until something is there
+        self._commits_rest = False  # True: no look if one is due until something is there
         self._commit_again_at = self._now() + settings.commit_again_s
         self._current: Batch | None = None  # taken and not given out whole
-        self._given = 0  # of it
+        self._given = 0  # the part of it that was given out
 
     # For the application.
 
     async def start(self) -> Self:
-        """Subscribes. Raises what `ConsumerSession.start` raises, ConsumerBusyError for one."""
+        """Subscribes. Raises the errors of `ConsumerSession.start`, such as ConsumerBusyError."""
         await self._subscribe(self._settings.subscribe_timeout_s)
         self._tasks.spawn(self._drive())
         self._watch.listeners.append(self._layout_changed)
         return self
 
     async def receive(self, timeout_s: float | None = None) -> Message:
-        """The next message. Raises DeadlineError, ClosedError, or why the consumer failed."""
+        """Returns the next message. Raises DeadlineError, ClosedError, or its own failure."""
         while True:
             if self._given % _TURN == 0:
                 await asyncio.sleep(0)
@@ -104,7 +102,7 @@ class OrderedConsumer(Consumer[Message]):
     async def receive_many(
         self, messages_max: int = _MESSAGES_MAX, timeout_s: float | None = None
     ) -> Batch:
-        """As many as are there, at least one. Raises as `receive`."""
+        """Returns the messages that are there, at least one. Raises the errors of `receive`."""
         if messages_max < 1:
             raise InvalidInputError(f"messages_max must be at least 1: {messages_max}")
         while True:
@@ -114,7 +112,7 @@ class OrderedConsumer(Consumer[Message]):
                 return given
 
     def poll(self, messages_max: int) -> Batch | None:
-        """What is there, without waiting; None if nothing is. Raises as `receive`."""
+        """Returns the messages that are there, or None. Raises the errors of `receive`."""
         while (batch := self._taken()) is not None:
             given = self._deliver(batch, messages_max)
             if given:
@@ -122,7 +120,7 @@ class OrderedConsumer(Consumer[Message]):
         return None
 
     def _deliver(self, batch: Batch, messages_max: int) -> Batch:
-        """The next ones of the current batch that are still ours to give; maybe none."""
+        """Returns the next messages of the current batch that may still be delivered."""
         if self._given or len(batch) > messages_max:
             batch = batch[self._given : self._given + messages_max]
         self._given += len(batch)
@@ -137,32 +135,34 @@ class OrderedConsumer(Consumer[Message]):
         return batch
 
     def while_held(self, received: Message | Batch) -> AbstractAsyncContextManager[None]:
-        """For `async with`: what stands there is cancelled when the received is taken away.
+        """Returns a context for `async with`, whose body is cancelled if a bucket of `received` is
+        taken away.
 
-        That is told before another consumer can have it; BucketLostError is raised in its place.
+        That happens before another consumer can have the bucket. It raises BucketLostError in place
+        of the cancellation.
         """
         self._home.check()
         return held.while_held(received)
 
     def take_lost(self) -> list[Lost]:
-        """What was taken away before all received of it was acknowledged; each is told once."""
+        """Returns the buckets that were taken away with unacknowledged messages, each once."""
         return [Lost.of(self.topic, holding) for holding in self._core.take_losses()]
 
     @property
     def in_flight(self) -> bool:
-        """Whether something was given out that can be, and is not, acknowledged."""
+        """True if a received message can be acknowledged and is not."""
         return any(h.is_held and h.in_flight for h in self._core.holdings.values())
 
     @property
     def buckets(self) -> list[tuple[int, int]]:
-        """Segment and bucket of everything that is being served, sorted."""
+        """Segment ids with bucket numbers of everything that it serves, sorted."""
         return sorted(h.place for h in list(self._core.fetches.values()))  # maybe on another thread
 
     async def _close(self) -> None:
-        """Commits what is acknowledged and leaves: another consumer gets the share at once.
+        """Commits all acknowledgements and leaves. Another consumer gets the share at once.
 
-        Raises DeadlineError when Kafka took not all commits: the share then stays this consumer's
-        until its session is over, and what was not committed is delivered again.
+        Raises DeadlineError if Kafka took not all commits. Then the share stays this consumer's
+        until its session is over, and uncommitted messages are delivered again.
         """
         self._core.close(self._now())
         self._changed()
@@ -187,7 +187,7 @@ class OrderedConsumer(Consumer[Message]):
         await self._reading.drop()
 
     async def _settle_and_leave(self) -> bool:
-        """Whether everything that was acknowledged is committed."""
+        """Returns True if everything that was acknowledged is committed."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_S_MAX):
                 while not self._core.holds_nothing and self._failure is None:
@@ -199,11 +199,11 @@ class OrderedConsumer(Consumer[Message]):
         await self._leave()
         return left
 
-    # What kinds of consumers differ in.
+    # The differences between kinds of consumers.
 
     @abstractmethod
     async def _positions(self, group: Offsets, fetches: list[Fetch]) -> dict[int, int]:
-        """The offsets at which to start, by fetch number. May raise KafkaException."""
+        """Returns the offsets to start at, by fetch number. May raise KafkaException."""
 
     @abstractmethod
     async def _commit(self, group: Offsets, offsets: list[tuple[Holding, int]]) -> None:
@@ -212,7 +212,7 @@ class OrderedConsumer(Consumer[Message]):
     # Acknowledging.
 
     def note_acknowledged(self, ends: Iterable[tuple[Holding, int]]) -> list[Lost]:
-        """Everything below these is done with; returns where that comes too late."""
+        """Notes that everything below these ends is done with. Returns the lost buckets."""
         now = self._now()
         lost = []
         for holding, end in ends:
@@ -231,7 +231,7 @@ class OrderedConsumer(Consumer[Message]):
     # Taking.
 
     async def _batch(self, timeout_s: float | None) -> Batch:
-        """The current batch, of which something is not given out yet."""
+        """Returns the current batch, part of which is not given out yet."""
         if asyncio._get_running_loop() is not self._home.loop:
             self._home.check()
         if self._current is not None and self._given < len(self._current):
@@ -250,7 +250,7 @@ class OrderedConsumer(Consumer[Message]):
         return batch
 
     def _taken(self) -> Batch | None:
-        """The current batch, or else the next one if it is there. Raises as `receive`."""
+        """Returns the current batch or else the next one. Raises the errors of `receive`."""
         if self._current is None or self._given >= len(self._current):
             self._check()
             self._readable.clear()
@@ -279,7 +279,7 @@ class OrderedConsumer(Consumer[Message]):
             if self._reading.trouble.failure is not None:
                 raise self._reading.trouble.failure
             self._core.tick(now)
-            if self._core.lapses > lapses:  # whoever asked first may have come upon it
+            if self._core.lapses > lapses:  # another caller of the core may have found it
                 lapses = self._core.lapses
                 self._logger.warning("consumer.session_lapsed")
                 self._readable.set()
@@ -301,7 +301,7 @@ class OrderedConsumer(Consumer[Message]):
                 warn_if_blocked(self._logger, late_s, assignment.session_timeout_s)
 
     def _commit_if_due(self, now: float) -> float:
-        """Begins a commit if one is due; returns when the next one is, as far as is known."""
+        """Begins a commit if one is due. Returns the time of the next one, if it is known."""
         group = self._reading.offsets
         if self._is_committing or group is None:
             return math.inf  # its end, or an assignment, wakes us
@@ -336,40 +336,43 @@ class OrderedConsumer(Consumer[Message]):
 class StreamConsumer(OrderedConsumer):
     """Receives each bucket's messages in order, beside the subscription's other consumers.
 
-    An acknowledgement stands for everything before it in the same bucket. It is committed to Kafka
-    in the background within `commit_interval_s`, at once where somebody waits for it, and `flush`
-    waits for it. A bucket moves when all received of it is acknowledged, unless its consumer ends,
-    its session lapses or `settle_timeout_s` is over first: then the rest is delivered again.
+    An acknowledgement stands for everything before it in the same bucket. The consumer commits it
+    to Kafka in the background within `commit_interval_s`, or at once if somebody waits for it.
+    `flush` waits for the commit.
+
+    A bucket moves when all received of it is acknowledged. It moves earlier if its consumer ends,
+    its session lapses or `settle_timeout_s` is over. Then the rest is delivered again.
     """
 
     _kind = ScalableConsumerType.STREAM
     _skips_gone = True
 
     def acknowledge(self, received: Message | Batch) -> None:
-        """Everything up to this message, or this batch, has been processed.
+        """Notes that everything up to this message or batch has been processed.
 
-        Raises BucketLostError if a bucket of it was taken away before: what was not acknowledged of
-        that is delivered again, perhaps to another consumer. The rest is acknowledged all the same.
+        Raises BucketLostError if one of its buckets was taken away before. Messages of that bucket
+        that were not acknowledged are delivered again, perhaps to another consumer. The rest is
+        acknowledged all the same.
         """
         self._home.check()
         raise_lost(self.note_acknowledged((s.holding, end) for s, end in parts_of(received)))
 
     def acknowledge_all(self) -> None:
-        """Everything that was received so far has been processed.
+        """Notes that all received messages have been processed.
 
-        Raises BucketLostError, once, if something of it was taken away before; as `acknowledge`.
+        Raises BucketLostError, once, if a bucket was lost before. The rest is acknowledged.
         """
         self._home.check()
         raise_lost(self.note_all_acknowledged())
 
     def note_all_acknowledged(self) -> list[Lost]:
-        """Everything received is done with; returns where that comes too late, each once."""
+        """Notes that all received messages are done with. Returns the lost buckets, each once."""
         return [*self.note_acknowledged(list(self._delivered())), *self.take_lost()]
 
     async def flush(self, timeout_s: float = 10.0) -> None:
-        """Returns once everything that is acknowledged is committed.
+        """Returns once all acknowledgements are committed.
 
-        Raises DeadlineError, and SessionLapsedError when a lapse came first, be it before the call.
+        Raises DeadlineError, and SessionLapsedError after a lapse, even one before the call.
         """
         self._home.check()
         try:
@@ -410,7 +413,7 @@ class StreamConsumer(OrderedConsumer):
         self._reading.refused(unknown | lost, "to find out where to read")
         for partition, (first, end) in ranges.items():
             if not first <= found[partition] <= end:
-                # Retention has removed it, or Kafka has lost what it had. What is left is read, and
+                # Retention has removed it, or Kafka has lost it. All that is left is read, and
                 # nothing passed over.
                 self._logger.warning(
                     "consumer.position_gone",

@@ -1,3 +1,3 @@
-"""Consumers over many topics: which topics they have (`membership`), whose turn it is (`turns`),
-what the topics share (`connections`, `plane`, `offsets`), and the consumers themselves.
+"""Consumers over many topics: their set of topics (`membership`), their turns (`turns`), the parts
+that the topics share (`connections`, `plane`, `offsets`), and the consumers themselves.
 """

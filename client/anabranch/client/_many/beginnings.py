@@ -1,5 +1,7 @@
-"""`Beginnings`: which topics of many begin where the application says, and which at their first
-message, because they came later. Pure decisions.
+"""`Beginnings`: tells topics that begin at the application's `start` from later ones, which begin
+at their first message.
+
+The module holds pure decisions.
 """
 
 from __future__ import annotations
@@ -8,20 +10,21 @@ from collections.abc import Iterable
 
 
 class Beginnings:
-    """`first`: the topics of the first list, which were there before the application asked."""
+    """`first` has the topics of the first list, which existed before the application asked."""
 
     def __init__(self, first: Iterable[str] = ()) -> None:
         self._first = dict.fromkeys(first, 0)  # with the incarnation that was seen first
 
     def gone(self, topic: str) -> None:
-        """The list has it no more: what comes under its name came later."""
+        """Notes that the list has lost the topic. A topic that takes its name comes later."""
         self._first.pop(topic, None)
 
     def is_late(self, topic: str, incarnation: int) -> bool:
-        """Whether it came after the first list; it is about to be subscribed to.
+        """Returns True if the topic came after the first list. The caller is about to subscribe to
+        it.
 
-        A topic may be deleted and made again without a list that lacks it, as while no node could
-        be reached: its incarnation tells.
+        A topic may be deleted and created again without a list that lacks it, for example while no
+        node could be reached. Its incarnation tells.
         """
         before = self._first.get(topic)
         if before is not None and before not in (0, incarnation):

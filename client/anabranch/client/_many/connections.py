@@ -1,12 +1,12 @@
 """`SharedConnections`: the layout watches and sessions of many topics on few connections.
 
-With a connection for each, 10,000 topics would need 20,000. A `Line` is one watch's or session's
-part of a connection, and looks to it like one of its own. Which line a push is for, the number in
-it tells: a line's first message with a `session_id` or `consumer_id` takes that number.
+With a connection for each, 10,000 topics would need 20,000. A `Line` is the part of a connection
+for one watch or session, and looks to it like a connection of its own. The number in a push selects
+its line: a line's first message with a `session_id` or `consumer_id` takes that number.
 
-A connection that leaves a request unanswered, and answers no other one meanwhile, is not trusted
-any more, by any of its lines. Where others are answered the node is slow: to give up thousands of
-sessions, and begin them anew, would only make it slower.
+If a connection leaves a request unanswered, and answers no other one meanwhile, all of its lines
+stop to trust it. If it answers others, the node is slow. To give up thousands of sessions and begin
+them anew would only make it slower.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.client import connect
 from anabranch.wire.errors import RefusedError, RequestTimeoutError
 
-LINES_MAX: Final = 2_000  # of one connection; nodes take 10,000 watches
+LINES_MAX: Final = 2_000  # lines of one connection; nodes take 10,000 watches
 REQUESTS_MAX: Final = 100  # under way on one connection; the others wait for their turn
 _CONNECT_S_MAX: Final = 5.0
 _IDS: Final = ("session_id", "consumer_id")
 
 
 class _Shared:
-    """One connection, and who is on it."""
+    """One connection, with its lines."""
 
     def __init__(self) -> None:
         self.connection: NodeConnection | None = None
@@ -38,7 +38,7 @@ class _Shared:
         self.turn = asyncio.Semaphore(REQUESTS_MAX)
         self.answers = 0  # to requests
         self.routes: dict[tuple[str, int], Line] = {}
-        self.is_aborted = False  # by a line whose session the node may have yet
+        self.is_aborted = False  # True: the node may still have the session of a line that left
 
     def pushed(self, command: BaseCommand) -> None:
         payload = commands.payload_of(command)
@@ -50,7 +50,9 @@ class _Shared:
 
 
 class Line:
-    """One watch's or session's part of a connection; what `ClientConnection` has for these."""
+    """The part of a connection for one watch or session.
+    It has the part of `ClientConnection` that these need.
+    """
 
     def __init__(self, shared: _Shared, connection: NodeConnection, on_push: Push) -> None:
         loop = asyncio.get_running_loop()
@@ -64,47 +66,52 @@ class Line:
 
     @property
     def is_open(self) -> bool:
-        """Whether sending still makes sense."""
+        """True if sending still makes sense."""
         return not self.closed.done() and self._connection.is_open
 
     @property
     def shared_with(self) -> object:
-        """What is the same for all lines of one connection."""
+        """An object that all lines of one connection share."""
         return self._shared
 
     def send(self, message: Message) -> None:
-        """As that of a connection."""
+        """Sends a message without an answer."""
         if self.is_open:
             self._route(message)
             self._connection.send(message)
 
     async def request(self, message: Message, timeout_s: float) -> BaseCommand:
-        """As that of a connection; the time-out counts from when it is sent."""
+        """Sends a request in its turn and returns the answer.
+        `timeout_s` counts from the sending.
+        """
         self._route(message)
         async with self._shared.turn:
             return await self._answer(message, timeout_s)
 
     async def request_at_once(self, message: Message, timeout_s: float) -> BaseCommand:
-        """The same before all others: what keeps sessions must not wait for what opens some."""
+        """Sends a request before all others, because keeping sessions must not wait for opening
+        some.
+        """
         self._route(message)
         return await self._answer(message, timeout_s)
 
     def close(self, why: str) -> None:
         """Leaves the connection, which ends with the last of its lines.
 
-        Where one was aborted it ends by a reset: else that session's process would seem to end.
+        It ends by a reset if a line was aborted. Else the process of that session would seem to
+        end.
         """
         if self._leave(why):
             end = self._connection.abort if self._shared.is_aborted else self._connection.close
             end("nobody is on it any more")
 
     def abort(self, why: str) -> None:
-        """The same: others are on the connection."""
+        """Leaves the connection, which goes on for its other lines."""
         self._shared.is_aborted = True
         self.close(why)
 
     def _leave(self, why: str) -> bool:
-        """Whether it was the last one."""
+        """Leaves the connection. Returns True if this was the last line."""
         shared = self._shared
         if self not in shared.lines:
             return False
@@ -116,7 +123,7 @@ class Line:
         return not shared.lines
 
     def ended(self, why: str) -> None:
-        """Nothing comes by it any more."""
+        """Notes that nothing comes by it any more."""
         if not self.closed.done():
             self.closed.set_result(why)
 
@@ -146,7 +153,7 @@ class Line:
 
 
 class SharedConnections:
-    """The connections of one consumer over many topics; on one event loop."""
+    """The connections of one consumer over many topics, on one event loop."""
 
     def __init__(self, connecting: Connect = connect) -> None:
         self._connect = connecting
@@ -156,7 +163,7 @@ class SharedConnections:
     async def connect(
         self, host: str, port: int, *, on_push: Push, timeout_s: float = _CONNECT_S_MAX
     ) -> NodeConnection:
-        """A line to that node. Raises as `Connect`."""
+        """Returns a line to that node. Raises the errors of `Connect`."""
         address = f"{host}:{port}"
         async with self._connecting.setdefault(address, asyncio.Lock()):
             known = self._shared.setdefault(address, [])

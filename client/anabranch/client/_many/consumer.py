@@ -1,8 +1,9 @@
-"""`TopicsConsumer`: one consumer over a selection of topics, those that are yet to come included.
+"""`TopicsConsumer`: one consumer over a selection of topics, including topics that are created
+later.
 
-Each topic has a consumer of its own, of which all share connections, clients of Kafka and numbers
-(`resources`). Which topics there are, and what is to be done with each, `TopicMembership` decides;
-one task does it. The application's calls take turns among those that have something (`TopicTurns`).
+Each topic has a consumer of its own. They share connections, clients of Kafka and numbers
+(`resources`). `TopicMembership` decides the set of topics and the next step of each, and one task
+acts on it. The application's calls take turns among the topics that have something (`TopicTurns`).
 """
 
 from __future__ import annotations
@@ -46,11 +47,13 @@ SettingsT = TypeVar("SettingsT", bound=ReceivingSettings)
 OPENING_MAX: Final = 64  # topics that are being opened at once
 _CLOSING_MAX: Final = 64
 _WATCH_S_MAX: Final = 30.0  # for the first layout of a topic, when thousands are asked for
-_BUCKETS: Final = 4  # that a new topic has unless the nodes say otherwise
+_BUCKETS: Final = 4  # the buckets of a new topic by default
 
 
 class TopicsSubscription(msgspec.Struct, frozen=True):
-    """Which consumer of which subscription of which topics; and its ways to nodes and Kafka."""
+    """Names one consumer of a subscription and its selection of topics, with its ways to nodes and
+    Kafka.
+    """
 
     nodes: Nodes
     kafka: Mapping[str, Any]
@@ -62,9 +65,9 @@ class TopicsSubscription(msgspec.Struct, frozen=True):
 
 
 class TopicsConsumer(Receiving[MessageT], Generic[ConsumerT, MessageT, SettingsT]):
-    """One consumer over many topics, on one event loop; made by `Client`.
+    """One consumer over many topics, on one event loop. `Client` makes it.
 
-    A topic that cannot be subscribed to, or fails, is logged and tried again; the others go on.
+    A topic that fails, or cannot be subscribed to, is logged and tried again. The others go on.
     """
 
     def __init__(self, who: TopicsSubscription, settings: SettingsT, settle_s: float) -> None:
@@ -83,13 +86,13 @@ class TopicsConsumer(Receiving[MessageT], Generic[ConsumerT, MessageT, SettingsT
         self._parts = ManyTopicsParts(who.nodes, 0)
         self._members = TopicMembership(settle_s, OPENING_MAX)
         self._turns = TopicTurns()
-        self._consumers: dict[str, ConsumerT] = {}  # of topics that are open or drain
+        self._consumers: dict[str, ConsumerT] = {}  # for topics that are open or drain
         self._has_consumer: set[str] = set()  # topics that have one, be it before it is open
         self._under_way: dict[str, asyncio.Task[None]] = {}  # openings
         self._failing: dict[str, str] = {}
         self._gone: set[str] = set()  # topics that the list has no more, and are here yet
         self._beginnings = Beginnings()
-        self._first: set[str] = set()  # of these, neither opened nor refused yet
+        self._first: set[str] = set()  # topics of the first list, neither opened nor refused yet
         self._all_tried = asyncio.Event()
         self._tasks = Tasks(self._task_failed)
         self._poke = asyncio.Event()
@@ -99,7 +102,7 @@ class TopicsConsumer(Receiving[MessageT], Generic[ConsumerT, MessageT, SettingsT
         self._failure: BaseException | None = None
         self._close_failure: Exception | None = None
         self._is_closing = False
-        self._keeps_share = False  # of its topics, as they are closed
+        self._keeps_share = False  # for the closing of its topics
         self._closing: asyncio.Task[None] | None = None
         self._logger = get_logger(__name__).bind(
             selection=str(self.selection),
@@ -110,8 +113,8 @@ class TopicsConsumer(Receiving[MessageT], Generic[ConsumerT, MessageT, SettingsT
     # For the application.
 
     async def start(self) -> Self:
-        """Returns when each topic that is there is subscribed to, or cannot be for now; or after
-        `subscribe_timeout_s`. Raises as `TopicListWatch.start`.
+        """Returns when each present topic is subscribed to, or cannot be for now, or after
+        `subscribe_timeout_s`. Raises the errors of `TopicListWatch.start`.
         """
         topics = await self._list.start(self._settings.subscribe_timeout_s)
         self._list.listeners.append(self._list_changed)
@@ -132,22 +135,24 @@ class TopicsConsumer(Receiving[MessageT], Generic[ConsumerT, MessageT, SettingsT
 
     @property
     def topics(self) -> list[str]:
-        """The topics that are being consumed, sorted: `tenant/namespace/name`."""
+        """The topics that it consumes now, sorted: `tenant/namespace/name`."""
         is_open = MemberState.OPEN
         return sorted(t for t in list(self._consumers) if self._members.state(t) is is_open)
 
     @property
     def failing(self) -> dict[str, str]:
-        """Topics that could not be subscribed to or failed, and why; they are tried again."""
+        """Topics whose subscription failed, with the reason. The consumer tries them again."""
         return dict(self._failing)
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing of it is left to be closed."""
+        """True once nothing of it is left to close."""
         return self._is_closing and (self._closing is None or self._closing.done())
 
     async def close(self, *, keep_share: bool = False) -> None:
-        """Leaves all subscriptions, as each kind of consumer says; as that of `Consumer`."""
+        """Leaves all subscriptions, as each kind of consumer describes.
+        `Consumer.close` describes `keep_share`.
+        """
         if self._home.is_elsewhere:
             await self._close_elsewhere()
             return
@@ -161,27 +166,27 @@ class TopicsConsumer(Receiving[MessageT], Generic[ConsumerT, MessageT, SettingsT
         ends = [consumer._end_without_loop() for consumer in self._consumers.values()]
         await asyncio.gather(*ends, self._parts.drop(), return_exceptions=True)
 
-    # What kinds of consumers differ in.
+    # The differences between kinds of consumers.
 
     @abstractmethod
     def _make(self, membership: Membership, watch: LayoutWatch, settings: SettingsT) -> ConsumerT:
-        """A consumer of one topic. Raises ClientError, InvalidInputError."""
+        """Returns a consumer of one topic. Raises ClientError, InvalidInputError."""
 
     @abstractmethod
     def _in_flight(self, consumer: ConsumerT) -> bool:
-        """Whether something of it was given out and can still be acknowledged."""
+        """Returns True if a message that it gave out can still be acknowledged."""
 
     def _check_count(self, topics: int) -> None:
         """Raises InvalidInputError for more topics than such a consumer can have."""
 
     def _came(self, topic: str, consumer: ConsumerT) -> None:
-        """It is open."""
+        """Notes that the topic is open."""
 
     def _went(self, topic: str) -> None:
-        """Nothing more of it is to be given out."""
+        """Notes that nothing more of the topic is to be given out."""
 
     def _left(self, consumer: ConsumerT) -> None:
-        """It is closed."""
+        """Notes that the topic is closed."""
 
     # Topics come and go.
 
@@ -236,7 +241,7 @@ class TopicsConsumer(Receiving[MessageT], Generic[ConsumerT, MessageT, SettingsT
             self._failing.pop(topic, None)
             self._members.opened(topic, self._now())
             self._came(topic, consumer)
-            self._topic_readable(topic)  # what came before counts, too
+            self._topic_readable(topic)  # messages from before count, too
         finally:
             self._under_way.pop(topic, None)
             self._tried(topic)
@@ -282,7 +287,9 @@ class TopicsConsumer(Receiving[MessageT], Generic[ConsumerT, MessageT, SettingsT
                     await consumer.close(keep_share=self._keeps_share)
         except Exception as error:  # noqa: BLE001 - the others must go on all the same
             self._logger.warning("consumer.topic_not_closed_well", topic=topic, why=str(error))
-            if self._is_closing and topic not in self._gone:  # what is gone has no positions
+            if (
+                self._is_closing and topic not in self._gone
+            ):  # a topic that is gone has no positions
                 self._close_failure = self._close_failure or error
         finally:
             if consumer is not None:
@@ -293,9 +300,10 @@ class TopicsConsumer(Receiving[MessageT], Generic[ConsumerT, MessageT, SettingsT
             self._poke.set()
 
     def _failed(self, topic: str, error: Exception) -> None:
-        """It could not be opened, or goes on no more.
+        """Notes that the topic could not be opened, or goes on no more.
 
-        Who is fenced in one of them is so in all: to come again would fence the other in turn.
+        A consumer that is fenced in one topic is fenced in all. To come again would fence the other
+        one in turn.
         """
         again_s = self._members.failed(topic, self._now())
         self._failing[topic] = str(error)
@@ -304,7 +312,7 @@ class TopicsConsumer(Receiving[MessageT], Generic[ConsumerT, MessageT, SettingsT
             self._keeps_share = True
             self._members.close(self._now())
             self._task_failed(error)
-        gone = isinstance(error, TopicNotFoundError)  # as the list will say, too
+        gone = isinstance(error, TopicNotFoundError)  # the list will say so, too
         tell = self._logger.info if gone else self._logger.warning
         tell("consumer.topic_failed", topic=topic, why=str(error), again_s=again_s)
         self._poke.set()
@@ -322,7 +330,7 @@ class TopicsConsumer(Receiving[MessageT], Generic[ConsumerT, MessageT, SettingsT
             self._settling()
 
     def _settling(self) -> None:
-        """Something was acknowledged, or lost: a topic that drains may be settled by it."""
+        """Notes an acknowledgement or a loss. A draining topic may be settled by it."""
         if self._members.draining:
             self._poke.set()
 

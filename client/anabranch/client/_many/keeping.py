@@ -1,8 +1,8 @@
 """`SessionKeeper`: keeps the sessions of many topics' consumers, all of a connection by one report.
 
-A report for each would be thousands a second. What is to be done is known by the connection, so a
-look at who is due costs nothing for each session. Whoever is not kept by it (a node of before, a
-session that is over) reports for itself, and hears why.
+A report for each would be thousands a second. Its work is sorted by connection, so a look for due
+sessions costs nothing for each session. A session that it cannot keep (of an older node, or one
+that is over) reports for itself, and gets the reason.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from anabranch.wire.anabranch_pb2 import CommandScalableConsumerReport
 from anabranch.wire.errors import RefusedError, RequestTimeoutError, WireError
 from anabranch.wire.logging import get_logger
 
-# In the time of a session all are reported so often; who was not, reports when so much is over.
+# Reports in the time of a session: for all that are kept, and (OWN) of one that is not.
 KEEP_ALIVES: Final = 4
-_PATIENCE: Final = 0.5  # of a session, with an answer: a node that is slow may get slower by more
+_PATIENCE: Final = 0.5  # of a session, for an answer: more questions make a slow node slower
 OWN_KEEP_ALIVES: Final = 1.25
 _TOGETHER_MAX: Final = 500
 _LOOK_S: Final = 0.5
@@ -45,12 +45,14 @@ class _Kept(msgspec.Struct, eq=False):
 
 
 class SessionKeeper:
-    """Of one consumer over many topics; on one event loop, from the first `kept` until `close`."""
+    """The keeper of one consumer over many topics.
+    It is used on one event loop, from the first `kept` until `close`.
+    """
 
     def __init__(self, now: Callable[[], float] = clock.now) -> None:
         self._now = now
-        self._kept: dict[object, dict[_Kept, None]] = {}  # by connection, as long as it has some
-        self._reported: dict[object, float] = {}  # when all of one were reported last
+        self._kept: dict[object, dict[_Kept, None]] = {}  # by connection, while it has some
+        self._reported: dict[object, float] = {}  # the time of the last report, by connection
         self._reporting: set[object] = set()  # connections; an answer may take until the next time
         self._tasks = Tasks(_log_fault)
         self._runs = False
@@ -63,7 +65,7 @@ class SessionKeeper:
         core: ConsumerCore,
         poke: Callable[[], None],
     ) -> Iterator[None]:
-        """Keeps a session that is subscribed over this connection meanwhile."""
+        """Keeps a session that is subscribed over this connection, within the context."""
         if not isinstance(connection, Line):
             raise TypeError(f"{connection.address} is no line of a shared connection")
         each, shared = _Kept(connection, consumer_id, core, poke), connection.shared_with
@@ -102,8 +104,9 @@ class SessionKeeper:
                     self._leave_to_themselves(shared, now)
 
     def _leave_to_themselves(self, shared: object, now: float) -> None:
-        """Keeps those no more that lapse before the next look, unless an answer comes: a report may
-        take longer than they last, and who works for them is to be told in time.
+        """Stops to keep sessions that lapse before the next look unless an answer comes.
+
+        A report may take longer than they last, and their users must be told in time.
         """
         for each in list(self._kept[shared]):
             if each.core.is_kept and not each.core.is_alive(now + 2 * _LOOK_S):
@@ -124,8 +127,9 @@ class SessionKeeper:
         return each in self._kept.get(each.line.shared_with, ())
 
     async def _report_some(self, those: list[_Kept], timeout_s: float) -> list[_Kept]:
-        """Reports them; returns those that are to be reported again: all that were not answered
-        in time, or the others than the one that was refused.
+        """Reports these sessions, and returns those to report again.
+
+        These are all after a time-out, and all but the refused one after a refusal.
         """
         now = self._now()
         begun: dict[int, tuple[_Kept, int]] = {}
@@ -151,7 +155,7 @@ class SessionKeeper:
         except RefusedError:
             kept = set()
             again = {begun[each][0]: None for each in others}
-        except RequestTimeoutError:  # by themselves they would be thousands, and no faster
+        except RequestTimeoutError:  # thousands of single reports would be no faster
             kept = set()
             again = {each: None for each, _ in begun.values() if each.line.is_open}
         except WireError as error:

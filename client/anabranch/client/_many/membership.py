@@ -1,23 +1,23 @@
-"""Which topics a consumer over many of them has, and what is to be done with each: pure decisions,
-no I/O, no clock.
+"""The topics of a consumer over many of them, and the next step of each: pure decisions, no I/O, no
+clock.
 
-`TopicMembership` is driven by its shell. Inputs are calls that say what happened, with the time
-where it matters: seconds of one clock that never goes back. Outputs are the orders that `orders`
-gives out, each once, and `wake_at`, when time alone changes something.
+A shell drives `TopicMembership`. Inputs are calls that tell an event, with its time if that
+matters: seconds of one clock that never goes back. Outputs are the orders of `orders`, each once,
+and `wake_at`, the next change by time alone.
 
 The life of a topic:
 
     WAITING -> OPENING -> OPEN -> DRAINING -> CLOSING -> gone, or WAITING again
 
 * At most `opening_max` topics are being opened at once; the others wait, first come, first served.
-* Of an OPEN topic messages are given out, of no other.
-* A topic that leaves the list, or whose consumer fails, drains: what was given out of it may be
-  acknowledged, until all of it is or `settle_s` is over. Then it is closed.
+* Messages are given out of OPEN topics only.
+* A topic that leaves the list, or whose consumer fails, drains: its given-out messages may be
+  acknowledged, until all of them are or `settle_s` is over. Then it is closed.
 * A topic is opened again only once it is closed, so it never has two consumers here.
-* What cannot be opened, or fails, is tried again with back-off while the list has it: others do
-  not wait for it.
+* A topic that cannot be opened, or fails, is tried again with back-off while the list has it.
+  Others do not wait for it.
 
-What time brings is known by when, so that what is at rest costs nothing, however much it is.
+Changes by time are kept by their time, so that topics at rest cost nothing, even in great number.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ import msgspec
 
 BACK_OFF_S_MIN: Final = 0.5
 BACK_OFF_S_MAX: Final = 60.0
-# For so long a topic must have been open for its next failure to count as the first again.
+# A topic must have been open for so long that its next failure counts as the first again.
 STEADY_S: Final = 60.0
 
 
 class MemberState(enum.Enum):
-    """Where a topic is in its life."""
+    """The place of a topic in its life."""
 
     WAITING = "WAITING"
     OPENING = "OPENING"
@@ -48,14 +48,14 @@ class MemberState(enum.Enum):
 
 
 class OrderKind(enum.Enum):
-    """What the shell is to do with a topic."""
+    """The next step of the shell with a topic."""
 
     OPEN = "OPEN"
     CLOSE = "CLOSE"  # be it open, or being opened
 
 
 class Order(msgspec.Struct, frozen=True):
-    """One thing to be done; what became of it is told by `opened`, `failed` or `closed`."""
+    """One step for the shell. The shell tells its result by `opened`, `failed` or `closed`."""
 
     kind: OrderKind
     topic: str
@@ -74,14 +74,14 @@ class _Member:
 
 
 class TopicMembership:
-    """The topics of one consumer; see the module for the rules."""
+    """The topics of one consumer. The module has the rules."""
 
     def __init__(self, settle_s: float, opening_max: int) -> None:
         self._settle_s = settle_s
         self._opening_max = opening_max
         self._members: dict[str, _Member] = {}
         self._waiting: dict[str, None] = {}  # in the order in which they came
-        self._delayed: dict[str, None] = {}  # of those that wait: for their back-off
+        self._delayed: dict[str, None] = {}  # topics that wait for their back-off
         self._draining: dict[str, None] = {}
         # A heap of when each of the last two is due, and of what was due before.
         self._dues: list[tuple[float, str]] = []
@@ -89,10 +89,10 @@ class TopicMembership:
         self._orders: list[Order] = []
         self._over = False
 
-    # What happened.
+    # Events.
 
     def listed(self, topics: Iterable[str], now: float) -> None:
-        """The list has these topics, too."""
+        """Notes that the list has these topics, too."""
         for topic in topics:
             member = self._members.get(topic)
             if member is None and not self._over:
@@ -102,7 +102,7 @@ class TopicMembership:
                 member.listed = not self._over
 
     def unlisted(self, topics: Iterable[str], now: float) -> None:
-        """The list has these topics no more."""
+        """Notes that the list has these topics no more."""
         for topic in topics:
             member = self._members.get(topic)
             if member is not None and member.listed:
@@ -111,15 +111,17 @@ class TopicMembership:
                 self._leave(topic, member, now)
 
     def opened(self, topic: str, now: float) -> None:
-        """It has been opened, as ordered."""
+        """Notes that the topic is open, as ordered."""
         member = self._members.get(topic)
         if member is not None and member.state is MemberState.OPENING:
             self._opening -= 1
             member.enter(MemberState.OPEN, now)
 
     def failed(self, topic: str, now: float) -> float:
-        """It could not be opened, of which nothing is left; or its consumer can go on no more,
-        which is closed then. Returns in how many seconds it is tried again.
+        """Notes that the topic could not be opened, or that its consumer can go on no more. Nothing
+        of an unopened topic is left, and the consumer is closed.
+
+        Returns the seconds until it is tried again.
         """
         member = self._members.get(topic)
         if member is None or member.state in (MemberState.WAITING, MemberState.CLOSING):
@@ -135,19 +137,19 @@ class TopicMembership:
         return self._back_off_s(member)
 
     def settled(self, topic: str, now: float) -> None:
-        """Nothing that was given out of it is left to be acknowledged."""
+        """Notes that nothing that was given out of the topic is left to acknowledge."""
         member = self._members.get(topic)
         if member is not None and member.state is MemberState.DRAINING:
             self._close(topic, member, now)
 
     def closed(self, topic: str, now: float) -> None:
-        """Nothing of it is left here."""
+        """Notes that nothing of the topic is left here."""
         member = self._members.get(topic)
         if member is not None and member.state is MemberState.CLOSING:
             self._wait_again(topic, member, now)
 
     def close(self, now: float) -> None:
-        """The consumer is closed: everything goes at once."""
+        """Closes the consumer: every topic goes at once."""
         self._over = True
         for topic, member in list(self._members.items()):
             member.listed = False
@@ -155,10 +157,10 @@ class TopicMembership:
             if member.state is MemberState.DRAINING:
                 self._close(topic, member, now)
 
-    # What is to be done.
+    # Orders.
 
     def orders(self, now: float) -> list[Order]:
-        """What is to be done by now that was not given out before, in this order."""
+        """Returns the steps that are due and new, in this order."""
         while self.wake_at() <= now:
             _, topic = heapq.heappop(self._dues)
             if topic in self._draining:
@@ -176,7 +178,7 @@ class TopicMembership:
         return found
 
     def wake_at(self) -> float:
-        """The next time at which `orders` may have something that nothing but time brings."""
+        """Returns the next time at which `orders` may have something by time alone."""
         while self._dues:
             due, topic = self._dues[0]
             is_timed = topic in self._delayed or topic in self._draining
@@ -185,15 +187,15 @@ class TopicMembership:
             heapq.heappop(self._dues)
         return math.inf
 
-    # What holds.
+    # The state.
 
     def state(self, topic: str) -> MemberState | None:
-        """Where a topic is; None if it is not here."""
+        """Returns the state of a topic, None if it is not here."""
         member = self._members.get(topic)
         return None if member is None else member.state
 
     def counts(self) -> dict[MemberState, int]:
-        """How many topics are in which state."""
+        """Returns the number of topics in each state."""
         found = dict.fromkeys(MemberState, 0)
         for member in self._members.values():
             found[member.state] += 1
@@ -201,18 +203,18 @@ class TopicMembership:
 
     @property
     def draining(self) -> list[str]:
-        """The topics of which what was given out is waited for."""
+        """Returns the topics whose given-out messages are waited for."""
         return list(self._draining)
 
     @property
     def is_empty(self) -> bool:
-        """Whether no topic is left."""
+        """True if no topic is left."""
         return not self._members
 
     # The rules.
 
     def _leave(self, topic: str, member: _Member, now: float) -> None:
-        """Towards its end, from wherever it is."""
+        """Takes the topic one step towards its end, from any state."""
         if member.state is MemberState.WAITING:
             self._forget(topic)
         elif member.state is MemberState.OPENING:
@@ -229,7 +231,7 @@ class TopicMembership:
         self._orders.append(Order(OrderKind.CLOSE, topic))
 
     def _wait_again(self, topic: str, member: _Member, now: float) -> None:
-        """It is closed: its end, unless the list has it, or has it again."""
+        """Ends a closed topic, unless the list has it, or has it again."""
         if not member.listed:
             self._forget(topic)
             return

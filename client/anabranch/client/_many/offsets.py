@@ -1,27 +1,26 @@
-"""`SharedOffsets`: what the groups of many topics have committed, by few clients of Kafka.
+"""`SharedOffsets`: the committed offsets of many topics' groups, by few clients of Kafka.
 
-A consumer of Kafka commits for one group; its administrator commits for any. The bounds on a commit
-that comes late are those of `GroupOffsets`: it is not begun when its consumer's session is nearly
-over, however long it waited for its turn, and is given up as early.
+A consumer of Kafka commits for one group, its administrator for any. A late commit has the bounds
+of `GroupOffsets`: it does not begin when its consumer's session is nearly over, even after a long
+wait for its turn, and is given up as early.
 
 Four calls of librdkafka 2.16 end the process, and so are not made (its issues 3663, 4605):
 
-- A request of the administrator to a group's coordinator whose own time is over before the
-  coordinator was found, once it is found. So such a request has no time of its own: when we have
-  waited for long enough, the whole client is ended, which takes what it still would have sent with
-  it, and the next request makes another one.
+- A request of the administrator to a group's coordinator, if its own time ends before librdkafka
+  finds the coordinator. So such a request has no time of its own. After a long wait we end the
+  whole client, with all that it would still have sent. The next request makes another one.
 - `list_consumer_group_offsets`, when the group's coordinator has moved or is not ready.
-- `describe_cluster`, when Kafka tells of no broker, as a single one does that was too slow for its
+- `describe_cluster`, when Kafka tells of no broker. A single one does so if it was too slow for its
   controller (an assertion in `rd_kafka_admin_response_parse`).
-- `list_offsets`, when metadata comes while it looks for a leader that it does not know yet: it does
-  so on the caller's thread, and librdkafka's own takes away what both use
+- `list_offsets`, when metadata comes while it looks for a leader that it does not know yet. It
+  looks on the caller's thread, and librdkafka's own thread takes away the data of both
   (`rd_kafka_topic_partition_list_query_leaders_async_worker`). Seen with 10,000 topics.
 
-So a consumer that joins no group tells where partitions begin and end. What groups have committed
-is asked for over a connection of our own, of hundreds of groups together, and whom to ask, the
-bootstrap servers tell. Where that cannot be, behind SASL by Kerberos above all, and for a
-group of which Kafka does not tell so, a consumer that names the group asks, never joins it, and
-ends afterwards: some milliseconds of processor time.
+So a consumer that joins no group tells the begin and end of partitions. A connection of our own
+asks for the committed offsets of hundreds of groups together. The bootstrap servers tell whom to
+ask. This does not work behind SASL by Kerberos, or for a group that Kafka does not tell of in this
+way. There a consumer that names the group asks, never joins it, and ends afterwards: some
+milliseconds of processor time.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ _NEVER_S: Final = 3_600.0  # the most that librdkafka takes
 
 
 class _Admin:
-    """An administrator, and who waits for it; made and ended on one event loop."""
+    """An administrator, and the callers that wait for it. Make and end it on one event loop."""
 
     def __init__(self, kafka: Mapping[str, Any]) -> None:
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -86,18 +85,20 @@ class _Admin:
 
     @property
     def client(self) -> AdminClient:
-        """To be asked, and not to be kept."""
+        """The client, to be asked but not to be kept."""
         return self._clients[0]
 
     async def end(self) -> None:
-        """Sends nothing more, and answers nobody; its threads end with it."""
+        """Ends the client and its threads. It sends nothing more, and answers nobody."""
         if not self.lost.done():
             self.lost.set_result(None)
             await asyncio.to_thread(self._clients.clear)
 
 
 class _Question(msgspec.Struct, eq=False):
-    """What one group has committed; None: Kafka does not tell it so."""
+    """A question for the committed offsets of one group.
+    The answer None means that Kafka does not tell them so.
+    """
 
     group: str
     partitions: list[Partition]
@@ -105,8 +106,10 @@ class _Question(msgspec.Struct, eq=False):
 
 
 class CommittedTogether:
-    """Asks for what many groups have committed: while one request is under way, what comes waits
-    for the next. Made and used on one event loop.
+    """Asks for the committed offsets of many groups in one request. Questions during a request wait
+    for the next one.
+
+    Make it and use it on one event loop.
     """
 
     def __init__(self, kafka: Mapping[str, Any]) -> None:
@@ -121,9 +124,10 @@ class CommittedTogether:
     async def committed(
         self, group: str, partitions: list[Partition], mark: str
     ) -> dict[Partition, int] | None:
-        """What the group has committed with that mark; None if it must be asked for by itself.
+        """Returns the group's committed offsets of that mark, None if the group must be asked for
+        by itself.
 
-        Raises KafkaException for what passes.
+        Raises KafkaException for an error that passes.
         """
         if not self._can_ask:
             return None
@@ -135,12 +139,12 @@ class CommittedTogether:
         if told is not None and told.error in _PASSING:
             raise KafkaException(KafkaError(told.error))
         if told is None or told.error:
-            return None  # what Kafka refuses, librdkafka says better
+            return None  # librdkafka has a better text for a refusal
         believed = told.marked(mark)
         return {place: believed[place] for place in partitions if place in believed}
 
     async def close(self) -> None:
-        """Asks nothing more; whoever waits is told that nothing is known."""
+        """Asks nothing more. Waiting callers get None."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -158,10 +162,10 @@ class CommittedTogether:
                     _tell(each, told.get(each.group))
         finally:
             self._task = None
-            self._tell_all(asked)  # nobody, unless this ends by a fault or a cancellation
+            self._tell_all(asked)  # none is left, except after a fault or a cancellation
 
     def _tell_all(self, asked: Iterable[_Question]) -> None:
-        """Whoever asked these, or waits, is told that nothing is known."""
+        """Answers these questions, and those that wait, with None."""
         left, self._waiting = [*asked, *self._waiting], []
         for each in left:
             _tell(each, None)
@@ -177,7 +181,7 @@ class CommittedTogether:
         except TimeoutError:  # so many clients more would only make Kafka slower
             return {each.group: _NOT_ANSWERED for each in asked}
         except (OSError, KafkaProtocolError):
-            return {}  # what is wrong, whoever asks for one group hears
+            return {}  # a question for one group gets the error
 
 
 def _tell(question: _Question, told: Committed | None) -> None:
@@ -186,7 +190,7 @@ def _tell(question: _Question, told: Committed | None) -> None:
 
 
 class OffsetsClient:
-    """What all groups share; made and used on one event loop."""
+    """The part that all groups share. Make it and use it on one event loop."""
 
     def __init__(self) -> None:
         self._kafka: Mapping[str, Any] = {}
@@ -197,7 +201,9 @@ class OffsetsClient:
         self._threads = ThreadPoolExecutor(_CONSUMERS_MAX, "anabranch-offsets")
 
     def of_group(self, kafka: Mapping[str, Any], session_s: float, mark: str) -> SharedOffsets:
-        """The offsets of the group in `kafka`, whose other properties all topics have alike."""
+        """Returns the offsets of the group in `kafka`.
+        The other properties are the same for all topics.
+        """
         self._kafka = {name: value for name, value in kafka.items() if name != "group.id"}
         if self._together is None:
             self._together = CommittedTogether(self._kafka)
@@ -206,7 +212,7 @@ class OffsetsClient:
     async def ask(
         self, question: Callable[[AdminClient], Mapping[Any, Future[_T]]], timeout_s: float
     ) -> dict[Any, _T]:
-        """What Kafka answers to each part of it, once it is its turn. Raises KafkaException."""
+        """Asks in its turn, and returns Kafka's answer to each part. Raises KafkaException."""
         async with self._turn:
             if self._admin is None:
                 self._admin = _Admin(self._kafka)
@@ -230,7 +236,9 @@ class OffsetsClient:
     async def committed(
         self, group: str, partitions: list[Partition], mark: str
     ) -> dict[Partition, int] | None:
-        """What the group has committed, asked for with others; None if that cannot be."""
+        """Returns the group's committed offsets, asked for with those of others, None if that
+        cannot be.
+        """
         if self._together is None:
             return None
         return await self._together.committed(group, partitions, mark)
@@ -238,14 +246,16 @@ class OffsetsClient:
     async def ranges(
         self, partitions: list[Partition], kafka: Mapping[str, Any]
     ) -> Answers[tuple[int, int]]:
-        """As that of `GroupOffsets`. `kafka`: of any of the groups."""
+        """Returns the result of `GroupOffsets.ranges`.
+        `kafka` has the properties of any of the groups.
+        """
         if self._asking is None:
             self._asking = Consumer({**CONSUMER, **kafka}, logger=LIBRDKAFKA_LOG)
         client = self._asking
         return await self.call(lambda: ranges_by(client, partitions, _ASK_S_MAX))
 
     async def call(self, question: Callable[[], _T]) -> _T:
-        """What it returns or raises, on a thread."""
+        """Calls the question on a thread, and returns or raises its outcome."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, question)
 
     async def close(self) -> None:
@@ -274,7 +284,7 @@ async def _all_or_lost(answers: Iterable[asyncio.Future[Any]], lost: asyncio.Fut
 
 
 class SharedOffsets:
-    """As `GroupOffsets`, of one group of many."""
+    """The offsets of one group of many, with the interface of `GroupOffsets`."""
 
     def __init__(
         self,
@@ -292,7 +302,7 @@ class SharedOffsets:
         self._now = now
 
     async def committed(self, partitions: Iterable[Partition]) -> Answers[int]:
-        """As that of `GroupOffsets`."""
+        """Returns the group's committed offsets, as `GroupOffsets.committed` does."""
         places = list(partitions)
         told = await self._client.committed(self._group_id, places, self._mark)
         if told is not None:
@@ -309,12 +319,12 @@ class SharedOffsets:
         return known_of(await self._client.call(ask), self._mark)
 
     async def ranges(self, partitions: Iterable[Partition]) -> Answers[tuple[int, int]]:
-        """As that of `GroupOffsets`."""
+        """Returns Kafka's ranges, as `GroupOffsets.ranges` does."""
         asked = list(partitions)
         return await self._client.ranges(asked, self._kafka) if asked else Answers({}, {})
 
     async def commit(self, offsets: Mapping[Partition, int], until: float) -> Answers[int]:
-        """As that of `GroupOffsets`."""
+        """Commits the offsets, as `GroupOffsets.commit` does."""
         return await committed_apart(offsets, functools.partial(self._commit, until))
 
     async def _commit(self, until: float, offsets: Mapping[Partition, int]) -> Answers[int]:
@@ -329,4 +339,4 @@ class SharedOffsets:
         return answers_of(each for answer in found.values() for each in answer.topic_partitions)
 
     def close(self) -> None:
-        """Nothing of it is its own."""
+        """Does nothing, because nothing of it is its own."""

@@ -31,16 +31,18 @@ _TURN: Final = 100  # the event loop has its turn after so many messages at the 
 
 
 class OrderedTopicsConsumer(TopicsConsumer[OrderedT, Message, ConsumerSettings]):
-    """Receives the messages of each bucket of many topics in order; topics take turns."""
+    """Receives the messages of each bucket of many topics in order. Topics take turns."""
 
     def __init__(self, who: TopicsSubscription, settings: ConsumerSettings) -> None:
         super().__init__(who, settings, settings.settle_s)
-        self._lost: dict[Lost, None] = {}  # of topics that were left, and nobody was told
+        self._lost: dict[Lost, None] = {}  # still to be told, for topics that were left
         self._received = 0
-        self._given: dict[str, None] = {}  # topics of which something was given out
+        self._given: dict[str, None] = {}  # topics with messages that were given out
 
     async def receive(self, timeout_s: float | None = None) -> Message:
-        """The next message. Raises DeadlineError, ClosedError."""
+        """Returns the next message.
+        Raises DeadlineError after `timeout_s` seconds, or ClosedError.
+        """
         self._received += 1
         if self._received % _TURN == 0:
             await asyncio.sleep(0)
@@ -49,7 +51,9 @@ class OrderedTopicsConsumer(TopicsConsumer[OrderedT, Message, ConsumerSettings])
     async def receive_many(
         self, messages_max: int = _MESSAGES_MAX, timeout_s: float | None = None
     ) -> Batch:
-        """As many as are there, of whichever topics, at least one. Raises as `receive`."""
+        """Returns the messages that are there, of any topics, from one to `messages_max`.
+        Raises the errors of `receive`.
+        """
         if messages_max < 1:
             raise InvalidInputError(f"messages_max must be at least 1: {messages_max}")
         await asyncio.sleep(0)
@@ -73,7 +77,7 @@ class OrderedTopicsConsumer(TopicsConsumer[OrderedT, Message, ConsumerSettings])
         return batch
 
     def _polled(self, messages_max: int) -> Batch | None:
-        """What the topics have whose turn it is; None if none has anything."""
+        """Returns messages of the topics whose turn it is, None if no topic has any."""
         self._check()
         parts: list[Batch] = []
         left = messages_max
@@ -95,7 +99,9 @@ class OrderedTopicsConsumer(TopicsConsumer[OrderedT, Message, ConsumerSettings])
         return Batch.joined(parts) if parts else None
 
     def while_held(self, received: Message | Batch) -> AbstractAsyncContextManager[None]:
-        """As that of the consumer of one topic."""
+        """Returns a context that is cancelled if a bucket of `received` is taken away, as for one
+        topic.
+        """
         self._home.check()
         return held.while_held(received)
 
@@ -118,20 +124,20 @@ class OrderedTopicsConsumer(TopicsConsumer[OrderedT, Message, ConsumerSettings])
     def _made(
         self, membership: Membership, watch: LayoutWatch, settings: ConsumerSettings
     ) -> OrderedT:
-        """A consumer of one topic."""
+        """Returns a consumer of one topic."""
 
 
 class StreamTopicsConsumer(OrderedTopicsConsumer[StreamConsumer]):
-    """A stream consumer over many topics: what `StreamConsumer` says holds for each of them."""
+    """A stream consumer over many topics. Each topic keeps the promises of `StreamConsumer`."""
 
     def __init__(self, who: TopicsSubscription, settings: ConsumerSettings) -> None:
         super().__init__(who, settings)
         self._unflushed: dict[str, None] = {}  # topics of which something was acknowledged
 
     def acknowledge(self, received: Message | Batch) -> None:
-        """Everything up to this message, or this batch, has been processed, in its topics.
+        """Notes that everything up to this message or batch has been processed, in its topics.
 
-        Raises BucketLostError as `StreamConsumer.acknowledge`.
+        Raises BucketLostError as `StreamConsumer.acknowledge` does.
         """
         self._home.check()
         lost: list[Lost] = []
@@ -146,9 +152,9 @@ class StreamTopicsConsumer(OrderedTopicsConsumer[StreamConsumer]):
         raise_lost(lost)
 
     def acknowledge_all(self) -> None:
-        """Everything that was received so far has been processed.
+        """Notes that everything that was received so far has been processed.
 
-        Raises BucketLostError as `StreamConsumer.acknowledge_all`.
+        Raises BucketLostError as `StreamConsumer.acknowledge_all` does.
         """
         self._home.check()
         given, self._given = self._given, {}
@@ -162,9 +168,9 @@ class StreamTopicsConsumer(OrderedTopicsConsumer[StreamConsumer]):
         raise_lost(lost)
 
     async def flush(self, timeout_s: float = 10.0) -> None:
-        """Returns once everything that is acknowledged is committed.
+        """Returns once all acknowledgements are committed.
 
-        Raises DeadlineError, SessionLapsedError: of the first topic that does.
+        Raises DeadlineError or SessionLapsedError, from the first topic that does.
         """
         self._home.check()
         topics, self._unflushed = self._unflushed, {}
@@ -192,12 +198,12 @@ class StreamTopicsConsumer(OrderedTopicsConsumer[StreamConsumer]):
 
 
 class TopicsCheckpoint(msgspec.Struct, frozen=True):
-    """How far a consumer over many topics has read: of each topic a `Checkpoint`."""
+    """The progress of a consumer over many topics: a `Checkpoint` of each topic."""
 
     topics: dict[str, Checkpoint] = {}
 
     def to_json(self) -> bytes:
-        """Written down.
+        """Encodes it.
 
         >>> TopicsCheckpoint({"public/default/a": Checkpoint(7, {3: {0: 15}})}).to_json()
         b'{"topics":{"public/default/a":{"incarnation":7,"positions":{"3":{"0":15}}}}}'
@@ -206,7 +212,7 @@ class TopicsCheckpoint(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_json(cls, data: bytes | str) -> Self:
-        """Read back. Raises InvalidInputError."""
+        """Decodes it. Raises InvalidInputError."""
         try:
             return msgspec.json.decode(data, type=cls)
         except msgspec.MsgspecError as error:
@@ -214,10 +220,11 @@ class TopicsCheckpoint(msgspec.Struct, frozen=True):
 
 
 class CheckpointTopicsConsumer(OrderedTopicsConsumer[CheckpointConsumer]):
-    """A checkpoint consumer over many topics: what `CheckpointConsumer` says holds for each.
+    """A checkpoint consumer over many topics. Each topic keeps the promises of
+    `CheckpointConsumer`.
 
-    A topic that is not in the checkpoint, because it came later, begins at its first messages; one
-    that was deleted and made again since, too.
+    A topic that came later, and so is not in the checkpoint, begins at its first messages. So does
+    a topic that was deleted and created again since.
     """
 
     def __init__(
@@ -232,12 +239,12 @@ class CheckpointTopicsConsumer(OrderedTopicsConsumer[CheckpointConsumer]):
             raise InvalidInputError(f"checkpoint must be a TopicsCheckpoint: {kind.__name__}")
         super().__init__(who, settings)
         self._position_of = position_of
-        # What is stored of each topic, as far as this consumer knows.
+        # The stored progress of each topic, as far as this consumer knows it.
         self._stored = {} if checkpoint is None else dict(checkpoint.topics)
 
     def checkpoint(self) -> TopicsCheckpoint:
-        """How far each topic is that this consumer has; of the others, without `position_of`,
-        what it knows to be stored.
+        """Returns the progress in each topic of this consumer. Without `position_of` it adds the
+        stored progress of the others, as far as it knows it.
         """
         self._home.check()
         found = {} if self._position_of is not None else dict(self._stored)
@@ -248,10 +255,11 @@ class CheckpointTopicsConsumer(OrderedTopicsConsumer[CheckpointConsumer]):
         return TopicsCheckpoint(found)
 
     def saved(self, checkpoint: TopicsCheckpoint) -> None:
-        """This checkpoint, with what came before it, is stored where a crash does not reach.
+        """Notes that the caller has stored this checkpoint, and all before it, where a crash does
+        not reach.
 
-        Raises BucketLostError as that of `CheckpointConsumer`, for any topic; what is saved of one
-        that this consumer has no more, or that was made again, counts for nothing.
+        Raises BucketLostError as `CheckpointConsumer.saved` does, for any topic. Topics that this
+        consumer has no more, or that were created again, do not count.
         """
         self._home.check()
         lost = self._take_lost()
@@ -264,7 +272,7 @@ class CheckpointTopicsConsumer(OrderedTopicsConsumer[CheckpointConsumer]):
                 continue
             try:
                 lost += consumer.note_saved(each)
-            except ClientError:  # of a former topic of this name
+            except ClientError:  # the checkpoint is of a former topic of this name
                 continue
             known = self._stored.get(topic)
             stored = each if known is None else each.over(known)

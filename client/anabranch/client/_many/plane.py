@@ -1,19 +1,19 @@
 """`SharedPlanes`: reads the buckets of many topics by few clients of Kafka, each topic by a `Lane`.
 
-A client costs threads and connections, so 10,000 topics cannot have one each. And librdkafka names
-all partitions in each fetch, so what a plane costs when nothing comes is their number over the time
-that a fetch waits at the broker (`fetch.wait.max.ms`). It is fixed when a client is made, and is
-what everything behind a fetch on its connection waits for: the first fetch of a new topic above
-all. Hence tiers: the more partitions a plane may have, the longer its fetches wait, so that each
-plane names 20,000 a second at most. What is there in bulk goes to the plane that it fills; what
-comes later to the first one with room.
+A client costs threads and connections, so 10,000 topics cannot have one each. librdkafka names all
+partitions in each fetch. So an idle plane costs their number divided by the time that a fetch waits
+at the broker (`fetch.wait.max.ms`). That time is fixed when a client is made. Everything behind a
+fetch on its connection waits for it, above all the first fetch of a new topic. Hence tiers: the
+more partitions a plane may have, the longer its fetches wait, so that each plane names 20,000 a
+second at most. Topics that are there in bulk go to a plane that they fill, later ones to the first
+plane with room.
 
-Topics are bounded, too: librdkafka 2.16 looks for each one that Kafka tells of through all that it
-has, and asks for all every 20 s. And each assignment sorts all that is assigned: so what is to be
-read is begun together, at most five times while a fetch waits.
+Topics are bounded, too. librdkafka 2.16 searches through all its topics for each one that Kafka
+tells of, and asks for all every 20 s. Each assignment sorts everything that is assigned. So the
+plane begins new reads together, at most five times while a fetch waits.
 
-What was read waits in its lane, of which there is a bound. A lane that has more than its share is
-paused in Kafka's client, so a topic with a backlog keeps no other one waiting for more than that.
+Reads wait in their lane, and all lanes together have a bound. A lane with more than its share is
+paused in Kafka's client, so that a topic with a backlog delays others by no more than that.
 """
 
 from __future__ import annotations
@@ -34,25 +34,23 @@ from anabranch.client._consumer.kafka_side import partition_of
 from anabranch.client._consumer.reads import Read, ReadTrouble, size_of
 from anabranch.client._settings import ReadSettings
 
-_PLANES: Final = (
-    4  # that a consumer is taken to have: of all that may be read ahead, each has a part
-)
+_PLANES: Final = 4  # the assumed planes of a consumer: each has an equal part of the read-ahead
 _SHARE: Final = 16  # a lane may hold this part of what its plane may
 
 
 class Tier(msgspec.Struct, frozen=True):
-    """How many partitions of how many topics a plane may have, and how long its fetches wait:
-    20,000 a second.
+    """The partitions and topics that a plane may have, and the time that its fetches wait: 20,000
+    partitions a second.
     """
 
     partitions_max: int
     topics_max: int
     fetch_wait_ms: int
-    warms: bool  # whether topics are asked for one by one: behind a fetch, each takes so long
+    warms: bool  # True: topics are asked for one by one; each question waits for a fetch
 
     @property
     def begins_s(self) -> float:
-        """How long what is to be read may wait for company."""
+        """The seconds for which a new read may wait for others."""
         return self.fetch_wait_ms / 5_000
 
 
@@ -64,12 +62,12 @@ TIERS: Final = (
 
 
 def tier_for(partitions: int) -> Tier:
-    """The tier of a plane for so many partitions that come together."""
+    """Returns the tier of a plane for so many partitions that come together."""
     return next((tier for tier in TIERS if partitions <= tier.partitions_max), TIERS[-1])
 
 
 class Lane:
-    """What one topic reads of a plane; as `DataPlane`, to whoever takes from it."""
+    """The reads of one topic on a plane, with the interface of `DataPlane`."""
 
     def __init__(
         self, plane: SharedPlane, on_read: Callable[[], None], trouble: ReadTrouble
@@ -85,14 +83,14 @@ class Lane:
         self.partitions: dict[int, Partition] = {}  # by fetch number
 
     def start(self, fetch: Fetch, offset: int) -> None:
-        """As that of `DataPlane`."""
+        """Starts to read a bucket from an offset on."""
         self.partitions[fetch.number] = fetch.partition
         self.plane.owners[fetch.number] = self
         self.plane.by_topic[fetch.kafka_topic] = self
         self.plane.start(fetch, offset)
 
     def stop(self, number: int) -> None:
-        """As that of `DataPlane`."""
+        """Stops to read a bucket. Its earlier reads may still be taken."""
         partition = self.partitions.pop(number, None)
         if partition is not None:
             self.plane.stop(number)
@@ -100,23 +98,25 @@ class Lane:
                 self.plane.by_topic.pop(partition[0], None)
 
     def take(self) -> Read | None:
-        """As that of `DataPlane`."""
+        """Returns the next read.
+        None means that there is nothing, and that `on_read` will be called.
+        """
         return self.plane.take_of(self)
 
     async def warm(self, topics: Iterable[str]) -> None:
-        """As that of `DataPlane`, where it does not take too long."""
+        """Has librdkafka ask for the topics' metadata, unless this takes too long in its tier."""
         if self.plane.tier.warms:
             await self.plane.warm(topics)
 
     async def close(self) -> None:
-        """Reads nothing any more; what was read and not taken is dropped."""
+        """Ends all reading. It drops reads that were not taken."""
         for number in list(self.partitions):
             self.stop(number)
         self.plane.drop(self)
 
 
 class SharedPlane(DataPlane):
-    """A plane of many lanes. Fetches of all of them have numbers of one count."""
+    """A plane of many lanes. Fetches of all lanes have numbers of one count."""
 
     def __init__(
         self,
@@ -141,17 +141,17 @@ class SharedPlane(DataPlane):
 
     @property
     def is_over(self) -> bool:
-        """Whether it can read nothing any more."""
+        """True if it can read nothing any more."""
         return self._over or self._trouble.failure is not None
 
     def has_room(self, partitions: int) -> bool:
-        """Whether one more topic, with so many, may have a lane of it."""
+        """Returns True if one more topic with so many partitions may have a lane of it."""
         tier = self.tier
         is_full = len(self.lanes) >= tier.topics_max
         return not is_full and len(self.owners) + partitions <= tier.partitions_max
 
     def lane(self, on_read: Callable[[], None], trouble: ReadTrouble) -> Lane:
-        """A part of it."""
+        """Returns a new lane of it."""
         made = Lane(self, on_read, trouble)
         self.lanes.add(made)
         return made
@@ -161,7 +161,9 @@ class SharedPlane(DataPlane):
         self.owners.pop(number, None)
 
     def take_of(self, lane: Lane) -> Read | None:
-        """What comes next of a lane; None if nothing does, and then it will be told."""
+        """Returns the next read of a lane.
+        None means that there is nothing, and that the lane will be told.
+        """
         with self._lock:
             if not lane.reads:
                 lane.told = False
@@ -177,7 +179,7 @@ class SharedPlane(DataPlane):
         return read
 
     def drop(self, lane: Lane) -> None:
-        """It is closed."""
+        """Drops the lane, because it is closed."""
         with self._lock:
             for read in lane.reads:
                 self._buffered -= read.weight
@@ -222,11 +224,11 @@ class SharedPlane(DataPlane):
                 self._consumer.resume(self._assigned(lane))
 
     def _new_table(self) -> dict[Partition, int]:
-        """The same one: a lane's batch names but what it is of."""
+        """Returns the same table, because a lane's batch names only its own partitions."""
         return self._numbers
 
     def _assigned(self, lane: Lane) -> list[TopicPartition]:
-        """Of these the partitions that are read: others would be an error of all."""
+        """Returns the lane's partitions that are read. Any other one would be an error of all."""
         places = list(lane.partitions.items())
         return [TopicPartition(*p) for n, p in places if self._numbers.get(p) == n]
 
@@ -267,10 +269,10 @@ class SharedPlane(DataPlane):
 
 
 class SharedPlanes:
-    """The planes of one consumer over many topics; on one event loop.
+    """The planes of one consumer over many topics, on one event loop.
 
-    One that has failed is closed with the others, and takes no lane any more. `expected`: how many
-    partitions come together at first.
+    A plane that has failed takes no lane any more, and is closed with the others. `expected` is the
+    number of partitions that come together at first.
     """
 
     def __init__(self, expected: int = 0) -> None:
@@ -288,8 +290,8 @@ class SharedPlanes:
         is_late: bool,
         partitions: int,
     ) -> Lane:
-        """A lane of a plane with room for so many partitions; `is_late`: of a topic that was not
-        there at first.
+        """Returns a lane of a plane with room for so many partitions. `is_late` is True for a topic
+        that was not there at first.
         """
         least = (TIERS[0] if is_late else self._bulk).partitions_max
         tiers = [tier for tier in TIERS if tier.partitions_max >= least]
@@ -311,4 +313,4 @@ class SharedPlanes:
 
 
 def _nothing() -> None:
-    """Lanes are told, each by itself."""
+    """Does nothing, because each lane is told by itself."""

@@ -1,8 +1,8 @@
 """`QueueTopicsConsumer`: a queue consumer over many topics, each of which is a share group.
 
 Kafka has a client read one share group, so each topic costs a client of Kafka and its threads: 100
-topics are the most. Each has a task that asks for one delivery whenever the one before was given
-out and somebody receives; it waits until it is the topic's turn.
+topics are the most. Each topic has a task. It asks for one delivery once the one before was given
+out and somebody receives, and then waits for the topic's turn.
 """
 
 from __future__ import annotations
@@ -29,33 +29,41 @@ _REMEDY: Final = (
 
 
 class QueueTopicsConsumer(TopicsConsumer[QueueConsumer, QueueMessage, QueueSettings]):
-    """A queue consumer over many topics: what `QueueConsumer` says holds for each of them."""
+    """A queue consumer over many topics. Each topic keeps the promises of `QueueConsumer`."""
 
     def __init__(self, who: TopicsSubscription, settings: QueueSettings) -> None:
         super().__init__(who, settings, _SETTLE_S)
-        self._batches: dict[str, QueueBatch] = {}  # what waits for its topic's turn
+        self._batches: dict[str, QueueBatch] = {}  # each waits for its topic's turn
         self._fetching: dict[str, asyncio.Task[None]] = {}
         self._given: dict[str, QueueMessage] = {}  # the last one of each topic
         self._received = asyncio.Condition()
         self._wanted = 0  # calls that wait
 
     async def receive(self, timeout_s: float | None = None) -> QueueMessage:
-        """The next message. Raises DeadlineError, ClosedError."""
+        """Returns the next message.
+        Raises DeadlineError after `timeout_s` seconds, or ClosedError.
+        """
         return (await self._next(1, timeout_s))[0]
 
     async def receive_many(self, timeout_s: float | None = None) -> QueueBatch:
-        """What is left of the delivery of the topic whose turn it is. Raises as `receive`."""
+        """Returns the rest of the delivery of the topic whose turn it is.
+        Raises the errors of `receive`.
+        """
         return await self._next(self._settings.messages_max, timeout_s)
 
     def acknowledge(self, message: QueueMessage) -> bool:
-        """As that of `QueueConsumer`."""
+        """Notes that the message has been processed.
+        Returns False if it is too late, and the message is delivered again.
+        """
         self._home.check()
         kept = message.delivery.acknowledge(message.index, ACCEPT)
         self._settling()
         return kept
 
     def acknowledge_all(self) -> bool:
-        """All that was received and is not settled has been processed; else as `acknowledge`."""
+        """Notes that every received and unsettled message has been processed.
+        Returns False if that is too late for one.
+        """
         self._home.check()
         given, self._given = self._given, {}
         done = [m.delivery.acknowledge_open(m.index + 1, ACCEPT) for m in given.values()]
@@ -63,7 +71,7 @@ class QueueTopicsConsumer(TopicsConsumer[QueueConsumer, QueueMessage, QueueSetti
         return all(done)
 
     def release(self, message: QueueMessage, *, delay_s: float = 0.0, error: object = None) -> bool:
-        """As that of `QueueConsumer`."""
+        """Has the message delivered again, as `QueueConsumer.release` does."""
         self._home.check()
         consumer = self._consumers.get(message.topic)
         kept = consumer is not None and consumer.release(message, delay_s=delay_s, error=error)
@@ -71,7 +79,7 @@ class QueueTopicsConsumer(TopicsConsumer[QueueConsumer, QueueMessage, QueueSetti
         return kept
 
     def reject(self, message: QueueMessage, *, error: object = None) -> bool:
-        """As that of `QueueConsumer`."""
+        """Rejects the message for good, as `QueueConsumer.reject` does."""
         self._home.check()
         consumer = self._consumers.get(message.topic)
         kept = consumer is not None and consumer.reject(message, error=error)
@@ -118,7 +126,7 @@ class QueueTopicsConsumer(TopicsConsumer[QueueConsumer, QueueMessage, QueueSetti
         return None
 
     def _drop(self, topic: str) -> None:
-        """The batch is given out, or its time is over: the next one may come."""
+        """Drops a batch that is given out, or whose time is over, so that the next one may come."""
         self._batches.pop(topic, None)
         self._turns.leave(topic)
         fetching = self._fetching.pop(topic, None)
@@ -127,9 +135,9 @@ class QueueTopicsConsumer(TopicsConsumer[QueueConsumer, QueueMessage, QueueSetti
             self._came(topic, consumer)
 
     async def _fetch(self, topic: str, consumer: QueueConsumer) -> None:
-        """Until one delivery is there."""
+        """Waits until one delivery is there."""
         async with self._received:
-            while not self._wanted:  # nobody takes it: Kafka would count it as given out
+            while not self._wanted:  # Kafka would count a delivery that is not taken
                 await self._received.wait()
         try:
             batch = await consumer.receive_many()
@@ -151,7 +159,7 @@ class QueueTopicsConsumer(TopicsConsumer[QueueConsumer, QueueMessage, QueueSetti
             fetching.cancel()
         batch, consumer = self._batches.pop(topic, None), self._consumers.get(topic)
         if batch is not None and consumer is not None and not batch.is_over:
-            for message in batch:  # nobody was given it
+            for message in batch:  # it was not given out
                 consumer.release(message)
 
     def _topic_readable(self, topic: str) -> None:

@@ -21,10 +21,10 @@ from anabranch.client._topics.nodes import NodeConnection, Nodes
 
 
 class ManyTopicsParts:
-    """Of one consumer over many topics; made and used on one event loop.
+    """The shared parts of one consumer over many topics. Make it and use it on one event loop.
 
-    `nodes`: where they are, and how one connects to them. `expected`: how many partitions of
-    Kafka come together at first.
+    `nodes` has the addresses of nodes and the way to connect to them. `expected` is the number of
+    Kafka partitions that come together at first.
     """
 
     def __init__(self, nodes: Nodes, expected: int) -> None:
@@ -37,17 +37,19 @@ class ManyTopicsParts:
         self.planes = SharedPlanes(expected)
 
     async def close(self) -> None:
-        """Ends what is shared, once no topic uses it any more."""
+        """Ends the shared parts, once no topic uses them any more."""
         await asyncio.gather(self.keeper.close(), self.planes.close())
         await self.offsets.close()
 
     async def drop(self) -> None:
-        """The same where the event loop is over."""
+        """Ends the shared parts after the event loop is over."""
         await asyncio.gather(self.planes.close(), self.offsets.close(), return_exceptions=True)
 
 
 class SharedResources(ConsumerResources):
-    """One topic's; `is_late`: it was not there at first."""
+    """One topic's view of the shared parts.
+    `is_late` is True if the topic was not there at first.
+    """
 
     keep_alives = OWN_KEEP_ALIVES
     look_s = math.inf  # the keeper does

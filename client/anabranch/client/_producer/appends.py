@@ -1,8 +1,8 @@
 """`Appends`: a producer's batches on their way to Kafka: one request at a time to each broker.
 
-A request takes one batch of every bucket that its broker leads and that has something to send. So
-the number of buckets adds nothing but bytes: no connection, no thread, no request. Meanwhile
-messages gather, and the next request takes what there is.
+A request takes one batch of every due bucket that its broker leads. So the number of buckets adds
+nothing but bytes: no connection, no thread, no request. Messages gather meanwhile, and the next
+request takes them.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from anabranch.wire.kafka.producing import KafkaNotYetError, ProducedPartition
 from anabranch.wire.kafka.protocol import Address
 from anabranch.wire.logging import get_logger
 
-_REQUEST_BYTES_MAX: Final = 8 * 1024 * 1024  # of values, about
-_KAFKA_MS_MAX: Final = 8_000  # which Kafka may wait for its followers
+_REQUEST_BYTES_MAX: Final = 8 * 1024 * 1024  # bytes of values, roughly
+_KAFKA_MS_MAX: Final = 8_000  # Kafka may wait for its followers so long
 _ANSWER_S_MAX: Final = 10.0
 _AGAIN_S: Final = 0.005
 _AGAIN_S_MAX: Final = 0.5
@@ -36,19 +36,21 @@ _logger = get_logger(__name__)
 
 
 class Told(Protocol):
-    """Who hears what became of batches."""
+    """The listener to the results of batches."""
 
     def acked(
         self, writer: PartitionWriter, batch: RecordBatch, produced: ProducedPartition
     ) -> None:
-        """Kafka has the batch."""
+        """Notes that Kafka has the batch."""
 
     def answered(self) -> None:
-        """A request was answered; all that it leads to was done."""
+        """Notes that a request was answered and that all its consequences are done."""
 
 
 class Appends:
-    """Of one sender. `linger_s`: how long a batch waits for company."""
+    """The batches of one sender.
+    `linger_s` is the time in seconds that a batch waits for more messages.
+    """
 
     def __init__(
         self,
@@ -72,16 +74,16 @@ class Appends:
         self._identifying = False
         self._lingering: deque[tuple[float, PartitionWriter]] = deque()
         self._timer: asyncio.TimerHandle | None = None
-        # By the broker that leads it, whoever has something to send; None: not known who leads.
+        # The writers that have something to send, by leading broker; None: the leader is not known.
         self._due: dict[Address | None, dict[PartitionWriter, None]] = {}
         self._busy: set[Address] = set()
         self._paused: set[PartitionWriter] = set()  # to be tried again in a moment
         self._is_ended = False
 
     async def start(self, topics: list[str]) -> None:
-        """Learns who leads those topics, gets a producer id, and connects to the leaders.
+        """Learns the leaders of those topics, gets a producer id, and connects to the leaders.
 
-        Best effort: what failed is done again by the first append.
+        This is best effort: the first append repeats what failed.
         """
         self._identify()
         await self.leaders.ready(topics)
@@ -89,7 +91,9 @@ class Appends:
         await asyncio.gather(*[each.connect(_ANSWER_S_MAX) for each in links])
 
     def take_over(self, writers: Iterable[PartitionWriter]) -> None:
-        """Sends what these writers have, whose answers on another event loop never come."""
+        """Sends the batches of these writers, whose answers never come because they belong to
+        another event loop.
+        """
         for writer in writers:
             self._sender.unanswered(writer, in_doubt=writer.on_its_way)
             self._make_due(writer)
@@ -105,7 +109,7 @@ class Appends:
         self._due.clear()
 
     def begun(self, writer: PartitionWriter) -> None:
-        """Has a new batch sent when it has lingered, or at once where one waits before it."""
+        """Has a new batch sent after it has lingered, or at once if another one waits before it."""
         now = self._now()
         if writer.filling is not None and not writer.filling.since:
             writer.filling.since = now
@@ -115,7 +119,7 @@ class Appends:
         self._look_in(0.0 if writer.full else self._linger_s)
 
     def hurry(self) -> None:
-        """Sends what lingers."""
+        """Sends lingering batches now."""
         while self._lingering:
             writer = self._lingering.popleft()[1]
             writer.cut()
@@ -168,7 +172,7 @@ class Appends:
                 self._send(address)
 
     def _send(self, address: Address) -> None:
-        """Sends what is due to that broker, as one request."""
+        """Sends the batches that are due to that broker, as one request."""
         due, taken, size = self._due.get(address, {}), {}, 0
         for writer in list(due):
             if size >= _REQUEST_BYTES_MAX:
@@ -218,7 +222,7 @@ class Appends:
             self._send_all()
 
     def _reject_all(self, why: str) -> None:
-        """Fails what waits for a producer id that Kafka does not give."""
+        """Fails the batches that wait for a producer id, because Kafka does not give one."""
         for writers in list(self._due.values()):
             for writer in list(writers):
                 if writer.producer is None:
@@ -265,7 +269,7 @@ class Appends:
             self._go_on_with(taken)
 
     def _go_on_with(self, writers: Iterable[PartitionWriter]) -> None:
-        """Sends what these have gathered meanwhile."""
+        """Sends the messages that these writers have gathered meanwhile."""
         if self._is_ended:
             return
         self._sender.advance()
@@ -279,7 +283,7 @@ class Appends:
         self._told.answered()
 
     def _free(self, address: Address) -> None:
-        """Kafka listens to us again."""
+        """Notes that Kafka listens to us again."""
         self._busy.discard(address)
         if not self._is_ended:
             self._send_all()
@@ -310,7 +314,7 @@ class Appends:
                 self._sender.reject(writer, refusal(code, produced.message))
 
     def _try_again(self, writer: PartitionWriter, in_doubt: bool) -> None:
-        """After a moment, which grows."""
+        """Tries again after a moment, which grows."""
         tries = writer.trying.tries if writer.trying is not None else 1
         self._sender.unanswered(writer, in_doubt)
         if writer.open and not self._is_ended:

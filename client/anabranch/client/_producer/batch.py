@@ -1,7 +1,7 @@
 """`RecordBatch`: messages of one bucket that Kafka stores together, or not at all. Pure, no I/O.
 
-The records are built in C as they come (aiokafka's builder), so a message costs a quarter of a
-microsecond, and no object of its own. Where a message must go elsewhere, it is read back.
+The records are built in C as they come (aiokafka's builder). So a message costs a quarter of a
+microsecond, and no object of its own. A message that must go elsewhere is read back.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ _NO_PRODUCER: Final = (-1, -1, -1)
 
 @cache
 def record_batches() -> Any:
-    """Aiokafka's module of record batches. Its package takes a fifth of the SDK's start, and who
-    only consumes needs none of it.
+    """Imports aiokafka's module of record batches on first use.
+
+    Its package takes a fifth of the SDK's start, and a program that only consumes needs none of it.
     """
     from aiokafka.record import default_records
 
@@ -29,10 +30,10 @@ def record_batches() -> Any:
 
 
 class PendingMessage(msgspec.Struct, eq=False):
-    """A message in our hands: new, refused, or waiting for its partition writer to have left.
+    """A message in our hands: new, refused, or waiting until its partition writer has left.
 
-    `timestamp_ms`: its event time, or when it was sent. `since`: the same on the producer's clock;
-    0 where that was not noted.
+    `timestamp_ms` is its event time, or the time of sending. `since` is the time of sending on the
+    producer's clock, or 0 if it was not noted.
     """
 
     key: str | bytes | None
@@ -44,7 +45,7 @@ class PendingMessage(msgspec.Struct, eq=False):
 
 
 class BatchLimits(msgspec.Struct, frozen=True):
-    """How much a batch takes; a message that is larger is a batch by itself."""
+    """The size of a batch. A larger message is a batch by itself."""
 
     bytes: int = 1_000_000
     messages: int = 10_000
@@ -52,7 +53,7 @@ class BatchLimits(msgspec.Struct, frozen=True):
 
 
 class ProducerId(msgspec.Struct, frozen=True):
-    """Under which Kafka knows who appends."""
+    """Kafka's id of a producer."""
 
     id: int
     epoch: int
@@ -61,8 +62,8 @@ class ProducerId(msgspec.Struct, frozen=True):
 class RecordBatch:
     """Takes messages until it is full, then gets its number, and is tried until it is stored.
 
-    `since`: when its first message was sent. `in_doubt`: a try may have stored it. `bytes`: of
-    values.
+    `since` is the time of sending of its first message. `in_doubt` is True if a try may have stored
+    it. `bytes` counts bytes of values.
     """
 
     __slots__ = (
@@ -90,12 +91,12 @@ class RecordBatch:
         self.count = 0
         self.bytes = 0
         self.noted: list[tuple[int, PendingMessage]] = []  # those that somebody waits for
-        self.sequence = -1  # of its first message, once it is numbered
+        self.sequence = -1  # the number of its first message, once it has one
         self.tries = 0
         self.in_doubt = False
 
     def take(self, key: bytes | None, value: bytes | None, timestamp_ms: int, headers: Any) -> bool:
-        """Adds a message; False where it does not fit."""
+        """Adds a message. Returns False if it does not fit."""
         count = self.count
         if count >= self._limits.messages:
             return False
@@ -107,18 +108,18 @@ class RecordBatch:
         return True
 
     def note(self, message: PendingMessage) -> None:
-        """Remembers the message that was taken last, for whoever waits for it."""
+        """Remembers the message that was taken last, because its sender waits for it."""
         self.noted.append((self.count - 1, message))
 
     def number(self, producer: ProducerId, sequence: int) -> None:
-        """Ends it, under that number of its first message."""
+        """Ends the batch, with that number for its first message."""
         self.sequence = sequence
         self._builder.set_producer_state(producer.id, producer.epoch, sequence)
         self._data = self._builder.build()
 
     @property
     def data(self) -> bytes | bytearray:
-        """What Kafka gets, once it is numbered."""
+        """The bytes for Kafka, once it is numbered."""
         return self._data
 
     @property
@@ -127,7 +128,7 @@ class RecordBatch:
         return (self.sequence + self.count) % SEQUENCES
 
     def messages(self) -> list[PendingMessage]:
-        """Returns its messages, in their order; nothing more is taken."""
+        """Returns its messages in their order. It takes no more."""
         data = self._data or self._builder.build()
         found = [
             PendingMessage(

@@ -1,7 +1,7 @@
 """`Dispatcher`: the shell of a producer's `Sender`: event loop, timers, and Kafka.
 
-Everything happens on the event loop, on which `Appends` speaks with Kafka's brokers over the
-connections of the client.
+Everything happens on the event loop. `Appends` speaks there with Kafka's brokers, over the client's
+connections.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ _AGAIN_S: Final = 0.1
 _logger = get_logger(__name__)
 
 
-@dataclass(slots=True)  # whose attributes are set faster than a Struct's
+@dataclass(slots=True)  # its attributes are set faster than a Struct's
 class Volume:
-    """So many messages, with values of so many bytes."""
+    """A number of messages, and the bytes of their values."""
 
     count: int = 0
     bytes: int = 0
 
 
 class Dispatcher:
-    """Appends each message where its sender wants it, once, and says what became of it."""
+    """Appends each message to its sender's choice of place, once, and tells the result."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Dispatcher:
         self.sender.append(message, writer)
 
     def update(self, layout: TopicLayout) -> None:
-        """Takes a newer layout; the listener of a watch."""
+        """Takes a newer layout. It is a listener of the watch."""
         self._limits = _limits(layout, self._settings)
         self.sender.update(layout, self._now())
         if layout.sealing:
@@ -146,7 +146,7 @@ class Dispatcher:
             self.callbacks.delivered(message, result)
 
     def batch_stats(self) -> list[BatchStats]:
-        """How full the batches are, by segment and bucket."""
+        """Returns the fill of the batches, by segment and bucket."""
         found = [
             BatchStats(
                 writer.segment.segment_id,
@@ -185,7 +185,7 @@ class Dispatcher:
         self.under_way.count -= 1
         self.under_way.bytes -= len(message.value or b"")
         self.callbacks.failed(message, error)
-        if not self._tells_soon:  # not at once: whoever sent it is not back yet
+        if not self._tells_soon:  # not at once, because the sender's call is not over yet
             self._tells_soon = True
             self._loop.call_soon(self._finish)
 
@@ -221,7 +221,9 @@ class Dispatcher:
         self._finish()
 
     async def _ask(self, writer: PartitionWriter) -> bool:
-        """Whether Kafka holds what is in doubt. Raises DeadlineError, UnknownOutcomeError."""
+        """Returns True if Kafka holds the messages in doubt.
+        Raises DeadlineError, UnknownOutcomeError.
+        """
         end = settlement.sealed_end(writer, self.router.layout)
         topic, bucket = writer.segment.kafka_topic, writer.bucket
         since = writer.refused[0].since
@@ -243,7 +245,7 @@ class Dispatcher:
     # --- what goes on ---------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Now and then, also while nothing is under way."""
+        """Looks for late messages now and then, also while nothing is under way."""
         self._timer = self._loop.call_later(_LOOK_S, self._look)
         now = self._now()
         patience_s = self._settings.delivery_timeout_s
@@ -278,7 +280,7 @@ class Dispatcher:
                 raise DeadlineError(f"{left} after {timeout_s:g} s; wait for them again") from None
 
     async def close(self) -> None:
-        """Gives up what is under way, and tells whoever waits for it."""
+        """Gives up the messages that are under way, and tells their senders."""
         self.appends.end()
         if self._timer is not None:
             self._timer.cancel()
@@ -288,9 +290,10 @@ class Dispatcher:
         self._finish()
 
     async def drop(self, patience_s: float) -> None:
-        """Sends what is left from the running loop, where its own is over, and gives up the rest.
+        """Sends the rest from the running loop after its own loop is over, and gives up what
+        remains.
 
-        Nobody is told any more: whoever waited, did so on the former loop.
+        It tells nobody, because all callers waited on the former loop.
         """
         self.appends.end()
         self.callbacks.silence()
@@ -307,7 +310,9 @@ class Dispatcher:
 
 
 def _limits(layout: TopicLayout, settings: ProducerSettings) -> BatchLimits:
-    """A batch beyond the topic's limit would be refused as if the segment were sealed."""
+    """Returns the limits of a batch.
+    Kafka would refuse one beyond the topic's limit as if the segment were sealed.
+    """
     most = min(layout.max_message_bytes or _BATCH_BYTES_MAX, _BATCH_BYTES_MAX)
     # Each encrypted message is a batch by itself (`messages`).
     count = 1 if settings.encrypt is not None else _BATCH_MESSAGES_MAX

@@ -1,4 +1,6 @@
-"""`Leaders`: which Kafka broker leads each partition of a topic's segments, as Kafka told last."""
+"""`Leaders`: the Kafka broker that leads each partition of a topic's segments, by Kafka's last
+answer.
+"""
 
 from __future__ import annotations
 
@@ -27,17 +29,17 @@ _logger = get_logger(__name__)
 
 
 class Led(msgspec.Struct, frozen=True):
-    """A partition: who leads it, and how many copies there are."""
+    """The leader of a partition, and the number of its copies."""
 
     address: Address
     copies: int
 
 
 class Leaders:
-    """Asks Kafka for what is wanted until it has told; `told` is called after each answer.
+    """Asks Kafka for the wanted topics until it has told. It calls `told` after each answer.
 
-    `missing`: topics that Kafka says it does not have, each since when. `refused`: those of which
-    it will not tell, with its error.
+    `missing` has the topics that Kafka does not have, each with the time since when. `refused` has
+    the topics that Kafka will not tell of, with its error.
     """
 
     def __init__(
@@ -60,27 +62,29 @@ class Leaders:
         self._asking: asyncio.Task[None] | None = None
 
     def of(self, topic: str, partition: int) -> Led | None:
-        """Who leads a partition; None until Kafka has told, which it is asked for."""
+        """Returns the leader of a partition.
+        None means that Kafka has not told yet, and is being asked.
+        """
         found = self._led.get(topic, {}).get(partition)
         if found is None and topic not in self.refused:
             self.ask([topic])
         return found
 
     def knows(self, topic: str) -> bool:
-        """Whether Kafka has told of that topic."""
+        """Returns True if Kafka has told of that topic."""
         return topic in self._led
 
     def brokers(self) -> set[Address]:
-        """All that lead something here."""
+        """Returns all brokers that lead something here."""
         return {led.address for each in self._led.values() for led in each.values()}
 
     def forget(self, topic: str) -> None:
-        """Asks for a topic anew, because what Kafka told is out of date."""
+        """Asks for a topic again, because Kafka's last answer is out of date."""
         self._led.pop(topic, None)
         self.ask([topic])
 
     def forget_broker(self, address: Address) -> None:
-        """The same for all that this broker leads."""
+        """Asks again for all topics that this broker leads."""
         gone = [
             topic
             for topic, each in self._led.items()
@@ -105,7 +109,7 @@ class Leaders:
             self._asking = self._spawn(self._ask())
 
     async def ready(self, topics: Collection[str]) -> None:
-        """Returns when Kafka has told of all these topics, be it that it has them not, or will not
+        """Returns when Kafka has answered for all these topics, also if it lacks one or will not
         tell.
         """
         self.ask(topics)

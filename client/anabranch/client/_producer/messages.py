@@ -1,12 +1,12 @@
-"""What producers take and give: headers, event times, delivery results.
+"""Arguments and results of producers: headers, event times, delivery results.
 
-`Outgoing` makes of what the application gives the message that is appended; `Callbacks` tell the
-application what became of it.
+`Outgoing` turns the application's arguments into the message that is appended. `Callbacks` tell the
+application the results.
 
-A producer stamps each message with the bounds of its key's hashes (`core.entries`) where it is told
-to, and where it encrypts. It then stores each as a batch of its own, too (PIP-486, "Security"): a
-batch that nobody in between can read cannot be taken apart when it is copied to a topic with
-another layout. What has no key gets no bounds, because it may go anywhere.
+A producer that encrypts, or is told to, stamps each message with the bounds of its key's hashes
+(`core.entries`). If it encrypts, it also stores each message as a batch of its own (PIP-486,
+"Security"). A relay cannot read such a batch, and so cannot take it apart for a topic with another
+layout. A message without a key gets no bounds, because it may go anywhere.
 """
 
 from __future__ import annotations
@@ -47,10 +47,11 @@ Headers = Mapping[str, Any] | Sequence[tuple[str, Any]]
 
 
 class DeliveryResult(msgspec.Struct, frozen=True, gc=False):
-    """Where a message is: offset in the bucket, which is a partition of the segment's Kafka topic.
+    """The place of a message: its offset in the bucket, which is a partition of the segment's Kafka
+    topic.
 
-    `timestamp_ms`: its event time, or when it was appended. Offset and time are -1 for a message
-    whose acknowledgement was lost and that a sealed segment was found to hold all the same.
+    `timestamp_ms` is its event time, or the time of the append. Offset and time are -1 for a
+    message whose acknowledgement was lost, but which a sealed segment was found to hold.
     """
 
     topic: str
@@ -61,9 +62,10 @@ class DeliveryResult(msgspec.Struct, frozen=True, gc=False):
 
 
 class BatchStats(msgspec.Struct, frozen=True):
-    """Of the batches that a producer wrote to a bucket.
+    """Counts of the batches that a producer wrote to a bucket.
 
-    `bytes`: of the batches as they are stored, so compressed; `bytes_max`: how large one may be.
+    `bytes` are those of the stored batches, so compressed. `bytes_max` is the largest size of a
+    batch.
     """
 
     segment_id: int
@@ -75,17 +77,17 @@ class BatchStats(msgspec.Struct, frozen=True):
 
     @property
     def mean_messages(self) -> float:
-        """Messages of a batch; 0 when there was none."""
+        """The mean number of messages of a batch, 0 without any batch."""
         return self.messages / self.batches if self.batches else 0.0
 
     @property
     def mean_bytes(self) -> float:
-        """Bytes of a batch; 0 when there was none."""
+        """The mean bytes of a batch, 0 without any batch."""
         return self.bytes / self.batches if self.batches else 0.0
 
     @property
     def fill_ratio(self) -> float:
-        """Bytes of a batch as a part of what it may have, 0 to about 1."""
+        """The mean bytes of a batch as a part of `bytes_max`, 0 to about 1."""
         return self.mean_bytes / self.bytes_max
 
 
@@ -93,14 +95,14 @@ OnDelivery = Callable[[DeliveryResult | None, Exception | None], None]
 
 
 def now_ms() -> int:
-    """The time of sending, in milliseconds since 1970."""
+    """Returns the time of sending, in milliseconds since 1970."""
     return int(time.time() * 1000)
 
 
 def event_time(given: Any) -> int:
-    """An event time: milliseconds since 1970. Raises InvalidInputError.
+    """Checks an event time: milliseconds since 1970. Raises InvalidInputError.
 
-    That it is not older than what the topic keeps, Kafka alone knows.
+    Only Kafka knows if it is older than what the topic keeps.
 
     >>> event_time(1_700_000_000_000)
     1700000000000
@@ -124,7 +126,7 @@ def event_time(given: Any) -> int:
 
 
 def header_pairs(headers: Headers | None) -> list[tuple[str, bytes | None]]:
-    """Headers as they are appended. Raises InvalidInputError.
+    """Returns headers in the form for appending. Raises InvalidInputError.
 
     >>> header_pairs({"a": "b", "none": None})
     [('a', b'b'), ('none', None)]
@@ -152,11 +154,11 @@ def header_pairs(headers: Headers | None) -> list[tuple[str, bytes | None]]:
     return pairs
 
 
-OVERHEAD_BYTES = 256  # of a batch of one record, with our headers
+OVERHEAD_BYTES = 256  # for a batch of one record, with our headers
 
 
 class Outgoing:
-    """The messages of one producer of `topic`, a URL."""
+    """Makes the messages of one producer of `topic`, a URL."""
 
     def __init__(self, topic: str, settings: ProducerSettings) -> None:
         self._topic = topic
@@ -171,7 +173,7 @@ class Outgoing:
         on_delivery: OnDelivery | None,
         limit_bytes: int,
     ) -> PendingMessage:
-        """The message as it will be appended, checked.
+        """Returns the checked message in the form for appending.
 
         Raises InvalidInputError, SerializationError, EncryptionError, MessageTooLargeError.
         """
@@ -226,7 +228,7 @@ class Outgoing:
         )
 
     def _encrypted(self, encrypt: Callable[[bytes], Any], value: bytes | None) -> bytes | None:
-        """What is no value, a tombstone of its key, stays none."""
+        """Encrypts a value. A tombstone, which has no value, stays one."""
         if value is None:
             return None
         try:
@@ -249,22 +251,24 @@ class Outgoing:
 def _stamped(
     pairs: list[tuple[str, bytes | None]], key: bytes | None
 ) -> list[tuple[str, bytes | None]]:
-    """The headers with the bounds of that key, and no others: a relay may have copied some."""
+    """Returns the headers with the bounds of that key, and no others: a relay may have
+    copied some.
+    """
     kept = [pair for pair in pairs if pair[0] not in BOUNDS_HEADERS]
     return kept if key is None else [*kept, *bounds_headers(bounds_of([hash32(key)]))]
 
 
 class Callbacks:
-    """Of the messages to `topic`, a URL. Whoever waits is told by `tell`: not inside of a poll,
-    where nothing may be sent.
+    """The callbacks for messages to `topic`, a URL.
+    `tell` calls them, outside of a poll, in which nothing may be sent.
     """
 
     def __init__(self, topic: str, now: Callable[[], float] = clock.now) -> None:
         self._topic = topic
         self._untold: list[tuple[OnDelivery, DeliveryResult | None, Exception | None]] = []
         self._now = now
-        self._faults = LogRateLimit(_FAULTS_APART_S)  # of callbacks
-        self._failed_count = 0  # of messages nobody waits for
+        self._faults = LogRateLimit(_FAULTS_APART_S)  # for faults of callbacks
+        self._failed_count = 0  # messages without a waiting sender
         self._first_failure: Exception | None = None
         self._is_silent = False
 
@@ -273,11 +277,11 @@ class Callbacks:
         self._is_silent = True
 
     def delivered(self, held: PendingMessage, result: DeliveryResult) -> None:
-        """Kafka has the message, for which somebody waits."""
+        """Notes that Kafka has the message, for its waiting sender."""
         self._untold.append((held.on_delivery, result, None))
 
     def failed(self, held: PendingMessage, error: Exception) -> None:
-        """The message is given up."""
+        """Notes that the message is given up."""
         if held.on_delivery is not None:
             self._untold.append((held.on_delivery, None, error))
             return
@@ -285,7 +289,7 @@ class Callbacks:
         self._first_failure = self._first_failure or error
 
     def tell(self) -> None:
-        """Calls those who wait."""
+        """Makes the calls."""
         untold, self._untold = self._untold, []
         if self._is_silent:
             return
@@ -296,14 +300,16 @@ class Callbacks:
                 self._log_fault(fault)
 
     def _log_fault(self, fault: Exception) -> None:
-        """What fails for one message may fail for all of them, thousands in a second."""
+        """Logs faults with a rate limit, because one for a message may come for thousands in a
+        second.
+        """
         if count := self._faults.due(self._topic, self._now()):
             _logger.error(
                 "producer.callback_failed", topic=self._topic, times=count, exc_info=fault
             )
 
     def raise_failures(self) -> None:
-        """Raises DeliveryError if messages failed for which nobody waits; once for each."""
+        """Raises DeliveryError if messages failed for which nobody waits, once for each."""
         count, first = self._failed_count, self._first_failure
         if count:
             self._failed_count, self._first_failure = 0, None

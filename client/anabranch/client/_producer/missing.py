@@ -1,4 +1,5 @@
-"""`MissingTopics`: the segments whose Kafka topics are gone. What is sent to one fails at once.
+"""`MissingTopics`: the segments whose Kafka topics are gone. Messages to such a segment fail at
+once.
 
 A broker may not know a new topic for a moment, so its word counts when Kafka repeats it for some
 seconds. Kafka is asked again until it has the topic.
@@ -19,19 +20,19 @@ _logger = get_logger(__name__)
 
 
 class MissingTopics:
-    """Of one sender."""
+    """The missing topics of one sender."""
 
     def __init__(self, sender: Sender[PartitionWriter], leaders: Leaders) -> None:
         self._sender = sender
         self._leaders = leaders
-        self._why: dict[str, str] = {}  # of those that are gone
+        self._why: dict[str, str] = {}  # the reason for each topic that is gone
 
     def of(self, kafka_topic: str) -> str:
-        """Why nothing can be sent to that topic; "" where it can."""
+        """Returns the reason why nothing can be sent to that topic, "" if messages can."""
         return self._why.get(kafka_topic, "")
 
     def look(self, now: float) -> None:
-        """Takes note of what Kafka has told. To be called every second or so."""
+        """Takes note of Kafka's answers. Call it every second or so."""
         layout = self._sender.router.layout
         self._leaders.keep({part.kafka_topic for part in (*layout.active, *layout.children)})
         missing = self._leaders.missing

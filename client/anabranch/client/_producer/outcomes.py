@@ -1,4 +1,4 @@
-"""What Kafka's answer to an append means for the batch. Pure."""
+"""The meaning of Kafka's answer to an append for the batch. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from anabranch.wire.kafka.producing import KafkaCode
 
 
 class AppendOutcome(Enum):
-    """What became of a batch that was tried."""
+    """The result of trying a batch."""
 
     STORED = auto()
     SEALED = auto()  # it is too large, as everything is for a sealed partition
@@ -48,7 +48,7 @@ _MEANINGS: Final[dict[int, AppendOutcome]] = {
         AppendOutcome.REJECTED,
     ),
 }
-# After these it must be asked anew who leads.
+# The leader must be asked for again after these.
 MOVED: Final = frozenset(
     {
         KafkaCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -60,16 +60,16 @@ MOVED: Final = frozenset(
 
 
 def outcome_of(code: int) -> AppendOutcome:
-    """The meaning of Kafka's error code.
+    """Returns the meaning of Kafka's error code.
 
-    Whatever is not known here leaves doubt. So does a leader that does not lead any more: it may
-    have stored the batch before.
+    An unknown code leaves doubt. So does a leader that does not lead any more: it may have stored
+    the batch before.
     """
     return _MEANINGS.get(code, AppendOutcome.IN_DOUBT)
 
 
 def refusal(code: int, message: str) -> str:
-    """Why Kafka refused a batch, in words."""
+    """Returns a sentence that says why Kafka refused a batch."""
     if code == KafkaCode.INVALID_TIMESTAMP:
         return (
             "Kafka refused it for its event time, or for that of another one in its batch: it is "

@@ -1,12 +1,12 @@
-"""`PartitionWriter`: what one producer appends to one bucket of one segment. Pure, no I/O.
+"""`PartitionWriter`: the appends of one producer to one bucket of one segment. Pure, no I/O.
 
 Messages fill batches. One batch at a time is tried, until Kafka has answered for it; the next one
 waits. So Kafka stores the batches of a bucket in their order, each once: a batch that is tried
-again has the number it had, by which Kafka knows it (KIP-98). Numbers are without gap. A batch that
+again has its former number, by which Kafka knows it (KIP-98). Numbers have no gaps. A batch that
 was given up and may be stored leaves one, so the writer then goes on under another producer id.
 
-A sealed partition refuses a batch before it looks at its number. So a batch that was refused is not
-there, unless a try before went unanswered. Then it is *in doubt*, and `sender` tells what follows.
+A sealed partition refuses a batch before it looks at its number. So a refused batch is not there,
+unless an earlier try went unanswered. Then it is *in doubt*, and `sender` describes the next steps.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NO_HEADERS: Final[list[Any]] = []  # aiokafka's builder wants a list
 
 
 class Step(Enum):
-    """What a partition writer needs next."""
+    """The next need of a partition writer."""
 
     NOTHING = auto()  # it is open, or an answer or the next layout must come first
     RESOLVE = auto()  # `resolved` or `fail_refused`, once it is known what the partition holds
@@ -33,9 +33,9 @@ class Step(Enum):
     GIVE_UP = auto()  # `fail_refused`: it is in doubt, and what could tell is gone
 
 
-@dataclass(slots=True, eq=False)  # whose attributes are set faster than a Struct's
+@dataclass(slots=True, eq=False)  # its attributes are set faster than a Struct's
 class PartitionWriter:
-    """One producer's traffic to one bucket of one segment."""
+    """The traffic of one producer to one bucket of one segment."""
 
     incarnation: int
     segment: Segment
@@ -43,26 +43,26 @@ class PartitionWriter:
     limits: BatchLimits = _NO_LIMITS
     where: str = field(default="", init=False)
     open: bool = True
-    lost: str = ""  # Kafka does not have the segment's topic: what to tell of that
-    copies: int = 0  # of the partition; 0: not known, so perhaps several
+    lost: str = ""  # the text to tell if Kafka does not have the segment's topic
+    copies: int = 0  # copies of the partition; 0: not known, so perhaps several
     producer: ProducerId | None = None  # None: it needs one
-    former: ProducerId | None = None  # which it had before, and may not have again
-    sequence: int = 0  # of the next batch
+    former: ProducerId | None = None  # the one before, which it may not have again
+    sequence: int = 0  # the number of the next batch
     filling: RecordBatch | None = None
     full: deque[RecordBatch] = field(default_factory=deque)
     trying: RecordBatch | None = None  # on its way, or to be tried again
     on_its_way: bool = False
     appended: int = 0
-    reported: int = 0  # of those, for how many Kafka has answered, or that were given up
+    reported: int = 0  # appends that Kafka has answered, or that were given up
     refused: list[PendingMessage] = field(default_factory=list)
-    in_doubt: bool = False  # those are
-    refused_number: int = -1  # of the first of those
+    in_doubt: bool = False  # the refused messages are
+    refused_number: int = -1  # the number of the first refused message
     held: deque[PendingMessage] = field(default_factory=deque)
     resolving: bool = False  # somebody asks what the sealed partition holds
     leaving_since: float = 0.0
-    batches: int = 0  # that were stored, with
+    batches: int = 0  # the stored ones, with
     batched_messages: int = 0
-    batched_bytes: int = 0  # as they are stored
+    batched_bytes: int = 0  # the stored size
 
     def __post_init__(self) -> None:
         self.where = f"segment {self.segment.info.descriptor}, bucket {self.bucket}"
@@ -71,7 +71,7 @@ class PartitionWriter:
         return f"PartitionWriter(segment {self.segment.info.descriptor}, bucket {self.bucket})"
 
     def covers(self, position: int) -> bool:
-        """Whether a key at that position belongs to this bucket of this segment."""
+        """Returns True if a key at that position belongs to this bucket of this segment."""
         info = self.segment.info
         return info.start <= position >> 16 <= info.end and (
             bucket_of(position, info.buckets) == self.bucket
@@ -79,7 +79,7 @@ class PartitionWriter:
 
     @property
     def outstanding(self) -> int:
-        """How many appends have not been answered."""
+        """The number of appends that have not been answered."""
         return self.appended - self.reported
 
     # --- what is appended -------------------------------------------------------------------
@@ -92,9 +92,9 @@ class PartitionWriter:
         headers: Any = _NO_HEADERS,
         message: PendingMessage | None = None,
     ) -> bool:
-        """Appends a message, remembered as `message` where somebody waits for it.
+        """Appends a message, and remembers it as `message` if its sender waits for it.
 
-        Returns whether a new batch has begun with it.
+        Returns True if a new batch has begun with it.
         """
         key_bytes = key if key.__class__ is bytes or key is None else _as_bytes(key)
         batch, begins = self.filling, False
@@ -109,7 +109,9 @@ class PartitionWriter:
         return begins
 
     def cut(self) -> None:
-        """Lets what is being filled wait as it is: its messages may become late one by one."""
+        """Ends the batch that is being filled and lets it wait, because its messages may become
+        late one by one.
+        """
         if self.filling is not None:
             self.full.append(self.filling)
             self.filling = None
@@ -118,12 +120,12 @@ class PartitionWriter:
 
     @property
     def has_more(self) -> bool:
-        """Whether there is a batch to be tried now."""
+        """True if there is a batch to try now."""
         waits = self.trying is not None or bool(self.full) or self.filling is not None
         return waits and not self.on_its_way
 
     def take(self) -> RecordBatch | None:
-        """Returns the batch to be sent now, numbered; None where there is none.
+        """Returns the numbered batch to send now, None if there is none.
 
         The writer must have a producer id.
         """
@@ -137,7 +139,7 @@ class PartitionWriter:
         return self.trying
 
     def acked(self) -> RecordBatch:
-        """Kafka has the batch that was tried."""
+        """Notes that Kafka has the batch that was tried."""
         batch = self._answered()
         self.sequence = batch.after
         self.batches += 1
@@ -146,13 +148,17 @@ class PartitionWriter:
         return batch
 
     def unanswered(self, in_doubt: bool) -> None:
-        """The batch must be tried again; `in_doubt` where Kafka may have stored it."""
+        """Notes that the batch must be tried again.
+        `in_doubt` is True if Kafka may have stored it.
+        """
         self.on_its_way = False
         if self.trying is not None:
             self.trying.in_doubt |= in_doubt
 
     def estranged(self) -> None:
-        """Kafka knows the producer id no more: what was tried is new under the next one."""
+        """Notes that Kafka has forgotten the producer id.
+        The tried batch becomes a new one under the next id.
+        """
         batch, self.trying, self.on_its_way = self.trying, None, False
         self.forget_id()
         if batch is not None:
@@ -172,7 +178,7 @@ class PartitionWriter:
         self.producer, self.sequence = None, 0
 
     def drop_tried(self) -> RecordBatch:
-        """Gives the batch up that was tried. Kafka may have it, or get it yet."""
+        """Gives up the batch that was tried. Kafka may have it, or get it yet."""
         if self.on_its_way and self.trying is not None:
             self.trying.in_doubt = True
         batch = self._answered()
@@ -181,7 +187,7 @@ class PartitionWriter:
         return batch
 
     def drop_untried(self, sent_by: float) -> list[RecordBatch]:
-        """Gives up the batches that began before that and were never tried."""
+        """Gives up the batches that began before `sent_by` and were never tried."""
         late = []
         while (
             self.trying is None and (first := self._first()) is not None and first.since < sent_by
@@ -211,16 +217,17 @@ class PartitionWriter:
 
     @property
     def waiting_since(self) -> float | None:
-        """When the oldest message of those under way was sent; None where there is none."""
+        """Returns the time of sending of the oldest message under way, None if there is none."""
         first = self.trying or self._first()
         return None if first is None else first.since
 
     # --- how it leaves ----------------------------------------------------------------------
 
     def reclaim(self) -> list[PendingMessage]:
-        """Takes back what is under way, but for what is on its way; returns it in its order.
+        """Takes back the messages under way, except those on their way to Kafka. Returns them in
+        their order.
 
-        What was tried is refused from now on, the rest is held.
+        The tried ones become refused, the others held.
         """
         found: list[PendingMessage] = []
         if self.trying is not None and not self.on_its_way:
@@ -236,7 +243,7 @@ class PartitionWriter:
         return found + untried
 
     def step(self, layout: TopicLayout) -> Step:
-        """What comes next, as far as that layout tells."""
+        """Returns the next step, as far as that layout tells."""
         if self.open or self.outstanding or self.resolving:
             return Step.NOTHING
         is_current = self.incarnation == layout.incarnation
@@ -253,7 +260,9 @@ class PartitionWriter:
         return Step.RESOLVE if part.info.end_offsets else Step.NOTHING
 
     def resolved(self, is_stored: bool) -> list[PendingMessage]:
-        """The sealed segment has the refused messages, or has none; returns those that it has."""
+        """Notes that the sealed segment has the refused messages, or none.
+        Returns those that it has.
+        """
         there = self.refused if is_stored else []
         if is_stored:
             self.refused = []
@@ -261,7 +270,7 @@ class PartitionWriter:
         return there
 
     def fail_refused(self) -> list[PendingMessage]:
-        """Gives the refused messages up; returns them. What is held can go on."""
+        """Gives up the refused messages and returns them. Held messages can go on."""
         lost, self.refused = self.refused, []
         if self.in_doubt:
             self.forget_id()

@@ -37,21 +37,21 @@ from anabranch.wire.logging import get_logger
 
 _CHUNK: Final = 500  # sends between two turns of the event loop
 _KEY_SMALL_BYTES: Final = 1_024
-_MESSAGE_BYTES_MAX: Final = 1_000_000  # when a node does not tell the limit
+_MESSAGE_BYTES_MAX: Final = 1_000_000  # for nodes that do not tell the limit
 _WARM_S_MAX: Final = 5.0
-_SETTLE_S_MAX: Final = 10.0  # what giving up may take
+_SETTLE_S_MAX: Final = 10.0  # giving up may take so long
 _ABANDON_S: Final = 2.0
 _running_loop = asyncio._get_running_loop
 _logger = get_logger(__name__)
 
 
 class Producer(Closing):
-    """Made by `Client.create_producer`; to be used on the client's event loop. It is closed by its
-    client, or at the end of an `async with` block of its own.
+    """Sends messages to a scalable topic, each key in order. `Client.create_producer` makes it, and
+    it is used on the client's event loop. The client closes it, or its own `async with` block does.
 
-    A message's key decides its segment and bucket; messages without one go round. Keys and values
-    are bytes (or bytearray, memoryview) or str, unless serializers are set. `event_time_ms` becomes
-    the Kafka timestamp; without it that is the time of sending.
+    A message's key decides its segment and bucket. Messages without a key go round. Keys and values
+    are bytes (or bytearray, memoryview) or str, unless serializers are set. `event_time_ms`
+    (milliseconds since 1970) becomes the Kafka timestamp, which is the time of sending by default.
     """
 
     def __init__(self, watch: LayoutWatch, links: KafkaLinks, settings: ProducerSettings) -> None:
@@ -72,7 +72,7 @@ class Producer(Closing):
         self._sends = itertools.count(1)
 
     async def start(self) -> None:
-        """Gets connected to Kafka; one that is out of reach makes sends wait, not this."""
+        """Connects to Kafka. It does not wait for a Kafka that is out of reach, but sends do."""
         self._note_limit()
         self._watch.listeners.append(self._dispatcher.update)
         self._dispatcher.update(self._watch.layout)
@@ -120,7 +120,7 @@ class Producer(Closing):
         event_time_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> None:
-        """Waits for room only; as `send_nowait` else."""
+        """Hands one message over, as `send_nowait` does, but waits for room first."""
         if next(self._sends) % _CHUNK == 0:
             await asyncio.sleep(0)
         if not self._has_room():
@@ -138,12 +138,12 @@ class Producer(Closing):
         event_time_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> None:
-        """Hands one message over; `on_delivery` hears on the event loop what became of it.
+        """Hands one message over. `on_delivery` gets its result or its error on the event loop.
 
         Without `on_delivery` a message that fails makes the next `flush` raise. Raises
         BufferFullError, MessageTooLargeError, SerializationError, ClosedError, TopicNotFoundError.
         """
-        if _running_loop() is not self._home.loop:  # nobody else may fill batches
+        if _running_loop() is not self._home.loop:  # only this loop may fill batches
             self._home.check()
         under_way = self._under_way
         if under_way.count >= self._count_max or under_way.bytes >= self._bytes_max:
@@ -152,7 +152,7 @@ class Producer(Closing):
             try:
                 writer = self._routes.get(key)
             except TypeError:
-                writer = None  # what has no hash takes the long way
+                writer = None  # a key without a hash takes the long way
             size = len(value)
             if writer is not None and writer.open and size <= self._small_bytes_max:
                 time_ms = now_ms() if event_time_ms is None else event_time(event_time_ms)
@@ -168,10 +168,10 @@ class Producer(Closing):
         self._take(value, key, headers, event_time_ms, on_delivery)
 
     async def send_many(self, messages: Iterable[tuple[Any, Any]]) -> int:
-        """Hands (key, value) pairs over, as fast as there is room; returns how many.
+        """Hands (key, value) pairs over, as fast as there is room. Returns their number.
 
-        A message that fails makes the next `flush` raise; one that is refused here (too large, or
-        by a serializer) ends the call, and those before it are under way.
+        A message that fails makes the next `flush` raise. A message that is refused here (too
+        large, or by a serializer) ends the call. Those before it are under way.
         """
         self._home.check()
         count = 0
@@ -192,7 +192,9 @@ class Producer(Closing):
         return count
 
     def _send_chunk(self, chunk: list[tuple[Any, Any]]) -> int:
-        """Sends until the buffer has all the bytes it takes; returns how many, which is some."""
+        """Sends until the buffer is full of bytes.
+        Returns the number of messages, which is at least one.
+        """
         is_raw, known = self._raw, self._dispatcher.router.known
         route = self._routes.get if is_raw else _no_route
         dispatcher, under_way, small = self._dispatcher, self._under_way, self._small_bytes_max
@@ -237,15 +239,16 @@ class Producer(Closing):
         while not self._has_room():
             self._check_usable()
             changed.clear()
-            await changed.wait()  # bounded: what is under way ends with the delivery time-out
+            await changed.wait()  # bounded: messages under way have a delivery time-out
         self._check_usable()
 
     async def flush(self, timeout_s: float | None = None) -> None:
-        """Returns once everything sent so far is settled, whatever is sent meanwhile.
+        """Returns once everything sent so far is settled. It does not wait for messages that are
+        sent meanwhile.
 
-        That takes no longer than the delivery time-out and a little; where Kafka throttles, five
-        times as long. Raises DeliveryError if messages failed whose failure nobody has been told,
-        DeadlineError.
+        It takes little longer than the delivery time-out, or five times as long if Kafka throttles.
+        `timeout_s` is in seconds. Raises DeliveryError if messages failed whose failure nobody has
+        been told, and DeadlineError.
         """
         self._home.check()
         patience_s = timeout_s
@@ -255,9 +258,10 @@ class Producer(Closing):
         self._dispatcher.callbacks.raise_failures()
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Flushes and ends the producer; what cannot be delivered in time is given up.
+        """Flushes and ends the producer. It gives up messages that are not delivered within
+        `timeout_s` seconds.
 
-        Raises as `flush`.
+        Raises the errors of `flush`.
         """
         if self._home.is_elsewhere:
             await self._close_elsewhere()
@@ -279,7 +283,7 @@ class Producer(Closing):
             await self._watch.close()
 
     async def abandon(self) -> None:
-        """Closes it after a moment for what is under way; what failed then is only logged."""
+        """Closes it after waiting a moment for messages under way. It only logs failures."""
         try:
             await self.close(_ABANDON_S)
         except ClientError as error:
@@ -296,9 +300,9 @@ class Producer(Closing):
         await self._dispatcher.drop(_ABANDON_S)
 
     def stats(self) -> list[BatchStats]:
-        """How full the batches are that it writes to each bucket, by segment and bucket.
+        """Returns the fill of the batches that it wrote to each bucket, by segment and bucket.
 
-        Of the buckets that it writes to now; each from when it began to.
+        It covers the buckets that it writes to now, each since its first message there.
         """
         return self._dispatcher.batch_stats()
 
@@ -309,7 +313,7 @@ class Producer(Closing):
 
     @property
     def under_way(self) -> int:
-        """How many messages are not settled yet."""
+        """The number of messages that are not settled yet."""
         return self._under_way.count
 
     # --- inside -------------------------------------------------------------------------
@@ -361,4 +365,4 @@ class Producer(Closing):
 
 
 def _no_route(_key: object) -> None:
-    """What is serialized or encrypted takes the long way."""
+    """Returns None, because serialized or encrypted messages take the long way."""

@@ -1,9 +1,9 @@
-"""`Router`: which of a producer's partition writers takes a message now. Pure, no I/O.
+"""`Router`: selects the partition writer of a producer that takes a message now. Pure, no I/O.
 
-Why keys keep their order, over any number of splits and merges in flight: a key has one place in
-each segment, and at any time at most one writer takes it, the oldest one that has not been left
-yet. Messages pass from a writer to the next only when everything older of the same key has been
-settled in the former one, and in their order.
+Keys keep their order over any number of splits and merges in flight. A key has one place in each
+segment. At any time at most one writer takes it, the oldest one that has not been left yet.
+Messages pass from a writer to the next in their order, and only after the former one has settled
+everything older of the same key.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MakeWriter = Callable[[int, Segment, int], WriterT]
 
 
 class Router(Generic[WriterT]):
-    """All writers of one producer; `routes` remembers where keys go, for the hot path.
+    """All writers of one producer. `routes` remembers the places of keys, for the hot path.
 
     An entry of `routes` counts only while its writer is open.
     """
@@ -46,11 +46,11 @@ class Router(Generic[WriterT]):
         self._starts: list[int] = []
 
     def writers(self) -> list[WriterT]:
-        """All that have not been left."""
+        """Returns all writers that have not been left."""
         return list(self._writers.values())
 
     def update(self, layout: TopicLayout) -> list[WriterT]:
-        """Takes a newer layout; returns the writers that begin to leave for it."""
+        """Takes a newer layout. Returns the writers that begin to leave for it."""
         self.layout = layout
         self._rotation, self._table = [], []
         self._left = {place for place in self._left if not self._is_sealed(place)}
@@ -64,7 +64,7 @@ class Router(Generic[WriterT]):
         return begun
 
     def close(self, writer: WriterT) -> None:
-        """The writer begins to leave. Does nothing if it has begun."""
+        """Has the writer begin to leave. Does nothing if it has begun."""
         if writer.open:
             writer.open = False
             self._table = []
@@ -72,13 +72,15 @@ class Router(Generic[WriterT]):
             self.leaving.sort(key=_age)
 
     def reopen(self, writer: WriterT) -> list[PendingMessage]:
-        """A writer that closed for no reason goes on; returns what it held, to be sent again."""
+        """Lets a writer go on that closed for no reason.
+        Returns its held messages, to be sent again.
+        """
         writer.open = True
         self.leaving.remove(writer)
         return self._emptied(writer)
 
     def leave(self, writer: WriterT) -> list[PendingMessage]:
-        """The writer is left for ever; returns what is to be sent on, in its order."""
+        """Leaves the writer for ever. Returns the messages to send on, in their order."""
         self.leaving.remove(writer)
         self._rotation = []
         place = (writer.incarnation, writer.segment.segment_id, writer.bucket)
@@ -88,7 +90,9 @@ class Router(Generic[WriterT]):
         return self._emptied(writer)
 
     def known(self, key: bytes) -> WriterT | None:
-        """The writer that takes a message now, if that is easily told; else ask `route`."""
+        """Returns the writer that takes a message now, if that is easily found.
+        None means: ask `route`.
+        """
         if not self._table and not self._lay_table():
             return None
         position = hash32(key)
@@ -118,9 +122,9 @@ class Router(Generic[WriterT]):
         return True
 
     def route(self, key: str | bytes | None) -> WriterT:
-        """The writer that takes a message now; if it is not open, by holding it.
+        """Returns the writer that takes a message now. A writer that is not open holds the message.
 
-        Raises UncoveredHashError where the layout has no segment for it.
+        Raises UncoveredHashError if the layout has no segment for it.
         """
         if key is None:
             return self._next_in_rotation()
@@ -142,7 +146,7 @@ class Router(Generic[WriterT]):
         return writer
 
     def _place_at(self, position: int) -> tuple[Segment, int]:
-        """Where a key at that position is appended: to a child only once its parent refuses."""
+        """Returns the place of a key at that position: a child only once its parent refuses."""
         hash16 = segment_hash(position)
         part = self.layout.active_at(hash16)
         bucket = bucket_of(position, part.info.buckets)
@@ -170,7 +174,9 @@ class Router(Generic[WriterT]):
         return writer
 
     def _next_in_rotation(self) -> WriterT:
-        """Messages without a key go round over all segments, and over the buckets of each."""
+        """Returns the next writer for messages without a key.
+        They go round over all segments, and over the buckets of each.
+        """
         for _ in range(2):
             for _ in range(len(self._rotation)):
                 self._turn = (self._turn + 1) % len(self._rotation)
@@ -184,7 +190,9 @@ class Router(Generic[WriterT]):
         return taking[-1]
 
     def _targets(self) -> list[WriterT]:
-        """Buckets that may take a message; those of a child once its parents take none."""
+        """Returns the buckets that may take a message.
+        Those of a child are among them once its parents take none.
+        """
         layout = self.layout
         places = [
             (part, bucket)
@@ -216,5 +224,5 @@ class Router(Generic[WriterT]):
 
 
 def _age(writer: PartitionWriter) -> tuple[int, int]:
-    """What orders the writers of a key: a child's number is higher than its parents'."""
+    """Returns the order of the writers of a key: a child's number is higher than its parents'."""
     return writer.incarnation, writer.segment.segment_id

@@ -1,32 +1,32 @@
-"""`Sender`: where each of a producer's messages is appended, and what becomes of it. Pure: no I/O.
+"""`Sender`: decides the place of each of a producer's messages, and its result. Pure: no I/O.
 
-Its shell tells it what happened: what is sent, what Kafka reports, layouts, the time; then it calls
-`advance`. What is to be done about it the sender asks of its `Effects`. Producers and their
-simulation are shells of this one.
+Its shell tells it the events: sent messages, Kafka's reports, layouts, the time. Then the shell
+calls `advance`. The sender acts through its `Effects`. Producers and their simulation are shells of
+it.
 
-What one producer appends to one bucket of one segment is a `PartitionWriter`. It leaves, once and
-for ever, when its partition is known to refuse appends: because Kafka has refused one of ours, or
-because a layout says that the segment is sealed, which is logged when all its partitions refuse.
-That sealing is announced is no reason. A bucket that refuses does so for everybody and for good, so
-what is appended to a child comes after whatever anybody was told is in the parent: **acknowledged
-before another one was sent comes first, whoever sent them**. So a producer that begins while
-sealing is under way begins in the parent, too. Where a bucket has several copies, it is its leader
-that refuses, and the next one may not yet; then the layout that says so is waited for.
+A `PartitionWriter` has the appends of one producer to one bucket of one segment. It leaves, once
+and for ever, when its partition is known to refuse appends: Kafka has refused one of ours, or a
+layout shows the segment as sealed. The log has that only after all its partitions refuse.
 
-From Kafka's refusal to the child, in the order of the methods of `Sender`:
+An announced sealing is no reason to leave. A bucket that refuses does so for everybody and for
+good. So an append to a child comes after everything in the parent that anybody was told of:
+**acknowledged before another one was sent comes first, whoever sent them**. So a producer that
+begins during a sealing begins in the parent, too. If a bucket has several copies, its leader
+refuses, and the next leader may not yet. Then the sender waits for the layout that shows the
+segment as sealed.
 
-1. `refused`: the batch that Kafka refused is put aside, and what waited behind it is *held*, as is
-   what is sent from now on;
-2. `resolved`: if the batch had been tried before, and Kafka had not answered, that try may have
-   stored it. Then the writer is *in doubt*, and once the segment is sealed its leader is asked for
-   the number of the last message that it has of this producer. Numbers have no gap, and a batch is
-   stored as a whole, so the answer is exact;
-3. `_leave`, with copies once the segment is sealed: what is left of the refused ones, then what was
-   held, is sent on, each key to where the newest layout wants it (`Router`): a child under way or
-   an active segment, whose own writer may be leaving as well, and then holds it in its turn.
+The steps from Kafka's refusal to the child are, in the order of the methods of `Sender`:
 
-A batch whose time is up is *given up*, its outcome unknown if it was tried. Then its bucket goes on
-under another producer id, because a number is missing, or is not.
+1. `refused`: the refused batch is put aside. Messages behind it, and later ones, are *held*;
+2. `resolved`: an earlier, unanswered try may have stored the batch. Then the writer is *in doubt*,
+   and asks the leader of the sealed segment for the number of this producer's last message. Numbers
+   have no gap, and a batch is stored as a whole, so the answer is exact;
+3. `_leave`, with copies once the segment is sealed: the rest of the refused messages, then the held
+   ones, are sent on. The newest layout decides each key's place (`Router`): a child under way or an
+   active segment, whose own writer may be leaving as well, and then holds it in its turn.
+
+A batch whose time is up is *given up*, and its outcome is unknown if it was tried. Then its bucket
+goes on under another producer id, because a number is missing, or may be.
 """
 
 from __future__ import annotations
@@ -52,34 +52,34 @@ from anabranch.core.errors import UncoveredHashError
 
 
 class Effects(Protocol[WriterT]):
-    """What a sender has done."""
+    """The actions that a sender asks for."""
 
     def make(self, incarnation: int, segment: Segment, bucket: int) -> WriterT:
-        """A writer for a bucket."""
+        """Makes a writer for a bucket."""
 
     def begun(self, writer: WriterT) -> None:
-        """A new batch of the writer has its first message."""
+        """Notes that a new batch of the writer has its first message."""
 
     def resolve(self, writer: WriterT) -> None:
-        """Asks Kafka whether the sealed partition holds the refused messages, to tell `resolved`
+        """Asks Kafka if the sealed partition holds the refused messages, and later calls `resolved`
         or `unresolved`.
         """
 
     def stored(self, writer: WriterT, message: PendingMessage) -> None:
-        """A message that had been in doubt is in the sealed partition."""
+        """Notes that a message that was in doubt is in the sealed partition."""
 
     def failed(self, message: PendingMessage, error: ClientError) -> None:
-        """The message is given up."""
+        """Notes that the message is given up."""
 
     def moved(self, writer: WriterT, messages: Sequence[PendingMessage]) -> None:
-        """The writer was left; these messages are sent on now."""
+        """Notes that the writer was left, and that these messages are sent on now."""
 
 
 class Sender(Generic[WriterT]):
-    """Of one producer, of messages that are given up after `patience_s`.
+    """The decisions of one producer. It gives messages up after `patience_s` seconds.
 
-    `late_before`: what was sent before that time is late now; a function of the time.
-    `batch_span_s`: from the first message of a batch to its last, at most.
+    `late_before` returns, for a time, the time of sending before which messages are late.
+    `batch_span_s` bounds the seconds from the first message of a batch to its last.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Sender(Generic[WriterT]):
         self.append(message, self.router.route(message.key))
 
     def append(self, message: PendingMessage, writer: WriterT) -> None:
-        """The same, by the writer that the message was routed to."""
+        """Appends or holds a message by the writer that it was routed to."""
         if writer.lost:
             self.fail(message, SegmentMissingError(writer.lost))
         elif not writer.open:
@@ -122,17 +122,17 @@ class Sender(Generic[WriterT]):
                 self._effects.begun(writer)
 
     def send_on(self, messages: Iterable[PendingMessage]) -> None:
-        """Appends messages that were taken before where the newest layout wants them."""
+        """Appends messages that were taken before, at the places of the newest layout."""
         for message in messages:
             try:
                 self.send(message)
-            except UncoveredHashError as error:  # whoever sent it cannot be raised to any more
+            except UncoveredHashError as error:  # its sender does not wait in this call any more
                 self.fail(message, DeliveryError(str(error)))
 
     # --- what happens -----------------------------------------------------------------------
 
     def update(self, layout: TopicLayout, now: float) -> None:
-        """A newer layout is known."""
+        """Takes a newer layout."""
         for writer in self.router.update(layout):
             writer.leaving_since = now
             self._reclaim(writer)
@@ -143,14 +143,14 @@ class Sender(Generic[WriterT]):
                     self._fail_all(writer.drop_tried().messages(), self.gone())
 
     def fail(self, message: PendingMessage, error: ClientError) -> None:
-        """The message is given up."""
+        """Gives up the message."""
         for barrier in self._barriers:
             barrier.done(message)
         self._effects.failed(message, error)
 
     def refused(self, writer: WriterT, now: float) -> None:
-        """Kafka refused the batch as it does when the partition is sealed; the writer begins to
-        leave.
+        """Notes that Kafka refused the batch as a sealed partition does.
+        The writer begins to leave.
         """
         writer.unanswered(in_doubt=False)
         self._reclaim(writer)
@@ -159,7 +159,7 @@ class Sender(Generic[WriterT]):
             self.router.close(writer)
 
     def unanswered(self, writer: WriterT, in_doubt: bool) -> None:
-        """Kafka did not take the batch, or may have; a writer that is open tries it again."""
+        """Notes that Kafka did not take the batch, or may have. An open writer tries it again."""
         writer.unanswered(in_doubt)
         if not writer.open:  # its segment is sealed, so nothing that is tried from now on is stored
             self._reclaim(writer)
@@ -173,7 +173,7 @@ class Sender(Generic[WriterT]):
             barrier.reclaimed(writer, first, messages)
 
     def advance(self) -> None:
-        """Takes the steps that are due after whatever happened."""
+        """Takes the steps that are due after the last events."""
         layout = self.router.layout
         for writer in list(self.router.leaving):
             match writer.step(layout):
@@ -187,14 +187,14 @@ class Sender(Generic[WriterT]):
                     self._leave(writer)
 
     def resolved(self, writer: WriterT, is_stored: bool) -> None:
-        """The sealed partition has all the refused messages, or none of them."""
+        """Notes that the sealed partition has all the refused messages, or none of them."""
         for message in writer.resolved(is_stored):
             for barrier in self._barriers:
                 barrier.done(message)
             self._effects.stored(writer, message)
 
     def unresolved(self, writer: WriterT, why: str) -> None:
-        """What the sealed partition holds stays unknown."""
+        """Notes that the content of the sealed partition stays unknown."""
         self._fail_in_doubt(writer, f"not known: {why}")
 
     def _leave(self, writer: WriterT) -> None:
@@ -206,7 +206,7 @@ class Sender(Generic[WriterT]):
             self.send_on(messages)
 
     def gone(self) -> TopicNotFoundError:
-        """The error for a message to a topic that was deleted."""
+        """Returns the error for a message to a topic that was deleted."""
         return TopicNotFoundError(
             f"topic://{self.router.layout.topic} was deleted: create it, or send elsewhere"
         )
@@ -225,7 +225,7 @@ class Sender(Generic[WriterT]):
     # --- what takes too long ------------------------------------------------------------------
 
     def expire(self, now: float, cause: str) -> None:
-        """Gives up what was in hand for too long. `cause`: the end of a sentence."""
+        """Gives up messages that were in hand for too long. `cause` is the end of a sentence."""
         sent_by = self._late_before(now)
         begun_by = sent_by - self._batch_span_s
         for writer in self.router.writers():
@@ -250,21 +250,23 @@ class Sender(Generic[WriterT]):
             self._fail_all(writer.fail_refused(), error)
 
     def give_up(self, writer: WriterT, why: str, error: ClientError) -> None:
-        """Gives up all that the writer has under way: with `error`, but for what is in doubt."""
+        """Gives up all that the writer has under way, with `error`.
+        Messages in doubt get an error of their own.
+        """
         if writer.trying is not None:
             self._fail_tried(writer, why, error)
         for batch in writer.drop_untried(math.inf):
             self._fail_all(batch.messages(), error)
 
     def reject(self, writer: WriterT, why: str) -> None:
-        """Kafka will never take the batch that was tried, for that reason."""
+        """Notes that Kafka will never take the batch that was tried, for that reason."""
         writer.unanswered(in_doubt=False)
         self._fail_tried(writer, why, DeliveryError(f"a message to {writer.where}: {why}"))
         if not writer.open:
             self._reclaim(writer)
 
     def _fail_tried(self, writer: WriterT, why: str, error: ClientError) -> None:
-        """With `error` where Kafka cannot have it."""
+        """Gives up the tried batch, with `error` if Kafka cannot have it."""
         batch = writer.drop_tried()
         if batch.in_doubt:
             error = UnknownOutcomeError(
@@ -274,7 +276,7 @@ class Sender(Generic[WriterT]):
         self._fail_all(batch.messages(), error)
 
     def reopen(self, now: float) -> None:
-        """Lets writers go on that could not leave in time: no layout says that they must."""
+        """Lets writers go on that could not leave in time, because no layout asks them to."""
         for writer in list(self.router.leaving):
             is_waiting = writer.outstanding or writer.resolving
             if not is_waiting and writer.leaving_since < now - self._patience_s:
@@ -283,7 +285,7 @@ class Sender(Generic[WriterT]):
                 self.send_on(self.router.reopen(writer))
 
     def _not_sealed(self, writer: WriterT) -> DeliveryError:
-        """The error for refused messages when no layout says that their segment is sealed."""
+        """Returns the error for refused messages of a segment that no layout shows as sealed."""
         kind = UnknownOutcomeError if writer.in_doubt else DeliveryError
         return kind(
             f"Kafka refused messages to {writer.where} as too large, but in {self._patience_s:g} s "
@@ -312,7 +314,7 @@ class Sender(Generic[WriterT]):
 
     @contextmanager
     def barrier(self) -> Iterator[Barrier]:
-        """Tells what of all that was sent until now is not settled, as long as somebody waits."""
+        """Follows all unsettled messages that were sent until now, as long as somebody waits."""
         barrier = Barrier(self.router.writers())
         self._barriers.append(barrier)
         try:
@@ -322,29 +324,30 @@ class Sender(Generic[WriterT]):
 
 
 class Barrier:
-    """What was sent before a moment and is not settled, for `flush`.
+    """The messages that were sent before a moment and are not settled, for `flush`.
 
-    Made at that moment, of all writers that have not been left. A writer's appends are answered in
-    their order, so of what is under way a count for each writer tells, and the hot path has nothing
-    to note. What is in our hands is known one by one, and followed to the writer that takes it.
+    It is made at that moment, from all writers that have not been left. A writer's appends are
+    answered in their order. So a count for each writer covers the messages under way, and the hot
+    path has nothing to note. Messages in our hands are known one by one, and followed to the writer
+    that takes them.
     """
 
     def __init__(self, writers: Iterable[PartitionWriter]) -> None:
         writers = list(writers)
         self._before = {writer: writer.appended for writer in writers if writer.outstanding}
         self._held = {held for writer in writers for held in (*writer.refused, *writer.held)}
-        # Of what was in our hands then, the numbers of its appends, ascending.
+        # The numbers of the appends of messages that were in our hands then, ascending.
         self._followed: defaultdict[PartitionWriter, deque[int]] = defaultdict(deque)
 
     @property
     def left(self) -> int:
-        """How many are not settled."""
+        """Returns the number of messages that are not settled."""
         return len(self._held) + sum(
             self._left(writer) for writer in {**self._before, **self._followed}
         )
 
     def appended(self, held: PendingMessage, writer: PartitionWriter) -> None:
-        """A message that was in our hands is the newest append of that writer."""
+        """Notes that a message that was in our hands is the newest append of that writer."""
         if held in self._held:
             self._held.remove(held)
             self._followed[writer].append(writer.appended)
@@ -352,7 +355,7 @@ class Barrier:
     def reclaimed(
         self, writer: PartitionWriter, first: int, messages: Sequence[PendingMessage]
     ) -> None:
-        """What that writer had appended, from that number on, is in our hands again."""
+        """Notes that the writer's appends from that number on are in our hands again."""
         before, followed = self._before.get(writer, 0), self._followed.get(writer, ())
         for number, message in enumerate(messages, first):
             if number <= before or number in followed:
@@ -363,7 +366,7 @@ class Barrier:
             self._followed[writer] = deque(each for each in followed if each < first)
 
     def done(self, held: PendingMessage) -> None:
-        """What was in our hands needs no append any more."""
+        """Notes that a message that was in our hands needs no append any more."""
         self._held.discard(held)
 
     def _left(self, writer: PartitionWriter) -> int:

@@ -1,9 +1,9 @@
-"""Settling what is in doubt: whether a sealed partition holds a batch that was tried.
+"""Settles messages in doubt: tells if a sealed partition holds a batch that was tried.
 
 Its leader tells the number of the last message that it has of our producer (`producer_state`).
-Numbers have no gap and a batch is stored as a whole. The partition is sealed, so what it has now it
-has for ever, and no more comes. Neither content nor time is compared: equal messages of other
-producers cannot be mistaken for ours.
+Numbers have no gap and a batch is stored as a whole. The partition is sealed, so its content is
+final. Neither content nor time is compared: equal messages of other producers cannot be mistaken
+for ours.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ASK_S_MAX: Final = 10.0
 
 
 def sealed_end(writer: PartitionWriter, layout: TopicLayout) -> int:
-    """Where the writer's partition was sealed. Raises UnknownOutcomeError."""
+    """Returns the end at which the writer's partition was sealed. Raises UnknownOutcomeError."""
     part = layout.segments.get(writer.segment.segment_id)
     if part is None or not part.info.end_offsets:
         raise UnknownOutcomeError("its segment was pruned")
@@ -33,9 +33,10 @@ def sealed_end(writer: PartitionWriter, layout: TopicLayout) -> int:
 def ask(
     writer: PartitionWriter, leader: Address, end: int, kafka: Mapping[str, Any], patience_s: float
 ) -> bool:
-    """Whether the partition, sealed at `end`, holds the refused messages. Blocks.
+    """Asks the leader, and returns True if the partition, sealed at `end`, holds the refused
+    messages. Blocks.
 
-    Raises OSError where it is to be asked again, or another leader is; UnknownOutcomeError.
+    Raises OSError if it, or another leader, must be asked again, and UnknownOutcomeError.
     """
     place = (writer.segment.kafka_topic, writer.bucket)
     try:
@@ -46,9 +47,9 @@ def ask(
 
 
 def is_stored(writer: PartitionWriter, states: list[ProducerState]) -> bool:
-    """Whether the refused messages are there, as the leader tells of all producers.
+    """Returns True if the refused messages are there, by the leader's states of all producers.
 
-    Raises UnknownOutcomeError where what it tells cannot be.
+    Raises UnknownOutcomeError if these states are impossible.
     """
     producer = writer.producer
     if producer is None:

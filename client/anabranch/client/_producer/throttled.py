@@ -1,7 +1,9 @@
-"""For how long Kafka has throttled a producer by a quota, and which messages are late all the same.
+"""The times for which Kafka has throttled a producer by a quota, and the messages that are late all
+the same.
 
-Kafka answers at once and says for how long it reads nothing more of that connection. Waiting for it
-is no fault, so that time does not count against a message's, up to four times that as well. Pure.
+Kafka answers at once and tells for how long it reads nothing more of that connection. Waiting for
+it is no fault. So that time does not count against a message's own time, up to four times as much.
+Pure.
 """
 
 from __future__ import annotations
@@ -9,19 +11,21 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-SHARE_MAX: Final = 4.0  # of a message's own time
+SHARE_MAX: Final = 4.0  # times a message's own time
 _GAP_S: Final = 1.0  # between the end of one throttling and Kafka's next word
 _SPANS_MAX: Final = 100
 
 
 class Throttled:
-    """Of one producer, since a quota is of all its clients of Kafka; times of one clock."""
+    """The throttling of one producer, since a quota covers all its clients of Kafka.
+    Times are of one clock.
+    """
 
     def __init__(self) -> None:
         self._spans: deque[tuple[float, float]] = deque(maxlen=_SPANS_MAX)
 
     def note(self, now: float, throttled_s: float) -> None:
-        """Kafka said so, just now."""
+        """Notes that Kafka told so, just now."""
         if throttled_s <= 0:
             return
         start, end = now, now + throttled_s
@@ -31,7 +35,7 @@ class Throttled:
         self._spans.append((start, end))
 
     def sent_by(self, now: float, patience_s: float) -> float:
-        """What was sent before that is late."""
+        """Returns the time of sending before which messages are late now."""
         at, left, allowed = now, patience_s, SHARE_MAX * patience_s
         for start, end in reversed(self._spans):
             if end < at:
@@ -47,7 +51,7 @@ class Throttled:
         return at - left
 
     def why(self, now: float, patience_s: float) -> str:
-        """For the end of a sentence about a message that is late; "" where there was nothing."""
+        """Returns the end of a sentence about a late message, "" if nothing was throttled."""
         since = now - longest_s(patience_s)
         spent = (min(now, end) - max(since, start) for start, end in self._spans)
         throttled_s = sum(each for each in spent if each > 0)
@@ -60,5 +64,5 @@ class Throttled:
 
 
 def longest_s(patience_s: float) -> float:
-    """How long a message may take where Kafka throttles all the time."""
+    """Returns the seconds that a message may take if Kafka throttles all the time."""
     return (1 + SHARE_MAX) * patience_s

@@ -1,8 +1,8 @@
 """`QueueConsumer`: unordered, every message acknowledged by itself; a Kafka share group.
 
-The consumers of a queue subscription share all its segments, sealed ones included until they are
-drained. Kafka gives each message to one of them; the controller has no part in that. The session
-with the controller makes the subscription known, keeps it, and takes the report of what is drained.
+The consumers of a queue subscription share all its segments, including sealed ones until they are
+drained. Kafka gives each message to one of them, without the controller. The session with the
+controller creates the subscription, keeps it, and reports drained segments.
 """
 
 from __future__ import annotations
@@ -41,16 +41,18 @@ from anabranch.wire.anabranch_pb2 import ScalableConsumerType
 
 _TICK_S: Final = 1.0
 
-_Sources = dict[str, tuple[int, dict[int, Source]]]  # by Kafka topic: segment id, by partition
+_Sources = dict[str, tuple[int, dict[int, Source]]]  # Kafka topic to segment id, and by partition
 
 
 class QueueConsumer(Consumer[QueueMessage]):
-    """One consumer of a queue subscription; made by `Client`, used on its event loop.
+    """One consumer of a queue subscription. `Client` makes it, and it is used on the client's event
+    loop.
 
-    Each message is to be settled once: `acknowledge` it, `release` it for redelivery (to anybody),
-    or `reject` it for good. What is not settled within 0.8 of the group's lock is released. What
-    was delivered too often, or is rejected, goes to the subscription's dead letters if it has some;
-    else Kafka discards it, the former after 10 deliveries by default.
+    Settle each message once: `acknowledge` it, `release` it for redelivery (to any consumer), or
+    `reject` it for good. A message that is not settled within 0.8 of the group's lock is released.
+
+    A message that was delivered too often, or is rejected, goes to the subscription's dead letters.
+    Without dead letters Kafka discards it, after 10 deliveries by default.
     """
 
     _kind = ScalableConsumerType.QUEUE
@@ -65,17 +67,19 @@ class QueueConsumer(Consumer[QueueMessage]):
         self._delivering = Delivering(math.inf)  # not known
         self._queue = QueueCore(core)
         self._sources: _Sources = {}
-        self._wanted_before: frozenset[str] = frozenset()  # when a delivery was taken last
+        self._wanted_before: frozenset[str] = frozenset()  # topics at the last taking of a delivery
         self._delivery: Delivery | None = None
-        self._order: Sequence[int] = ()  # of what is to be given out of it
-        self._given = 0  # of these
+        self._order: Sequence[int] = ()  # the indices in it to give out
+        self._given = 0  # the number of these that were given out
         who = (self.topic, self.subscription)
         self._dead_letters = DeadLetterProducer(
             who, membership.produce, lambda: self._puts_aside()[0]
         )
 
     async def start(self) -> Self:
-        """Subscribes. Raises as `ConsumerSession.start`, `ShareGroup`; InvalidInputError."""
+        """Subscribes.
+        Raises the errors of `ConsumerSession.start` and `ShareGroup`, and InvalidInputError.
+        """
         await self._subscribe(self._settings.subscribe_timeout_s)
         self._watch.listeners.append(self._layout_changed)
         self._reconcile()
@@ -90,13 +94,17 @@ class QueueConsumer(Consumer[QueueMessage]):
         return self
 
     async def receive(self, timeout_s: float | None = None) -> QueueMessage:
-        """The next message. Raises DeadlineError, ClosedError, or why the consumer failed."""
+        """Returns the next message. Raises DeadlineError after `timeout_s` seconds, ClosedError, or
+        the error of a failed consumer.
+        """
         delivery = await self._next(timeout_s)
         self._given += 1
         return self._wrapped(self._sources, delivery, self._order[self._given - 1])
 
     async def receive_many(self, timeout_s: float | None = None) -> QueueBatch:
-        """What is left of the delivery that is there, at least one message. As `receive`."""
+        """Returns the rest of the present delivery, at least one message.
+        Raises the errors of `receive`.
+        """
         delivery = await self._next(timeout_s)
         first, self._given = self._given, len(self._order)
         plain = self._settings.value_deserializer is None and self._settings.decrypt is None
@@ -104,12 +112,16 @@ class QueueConsumer(Consumer[QueueMessage]):
         return QueueBatch(delivery, self._order[first:], wrapped, plain)
 
     def acknowledge(self, message: QueueMessage) -> bool:
-        """It has been processed. False if it is too late, and will be delivered again."""
+        """Notes that the message has been processed.
+        Returns False if it is too late, and the message is delivered again.
+        """
         self._home.check()
         return message.delivery.acknowledge(message.index, ACCEPT)
 
     def acknowledge_all(self) -> bool:
-        """All that was received and is not settled has been processed; else as `acknowledge`."""
+        """Notes that every received and unsettled message has been processed. Returns False if it
+        is too late, as `acknowledge` does.
+        """
         self._home.check()
         delivery = self._delivery
         if delivery is None or not self._given:
@@ -117,11 +129,13 @@ class QueueConsumer(Consumer[QueueMessage]):
         return delivery.acknowledge_open(self._order[self._given - 1] + 1, ACCEPT)
 
     def release(self, message: QueueMessage, *, delay_s: float = 0.0, error: object = None) -> bool:
-        """It could not be processed now: deliver it again, to whichever consumer is free.
+        """Has a message that could not be processed now delivered again, to any consumer that is
+        free.
 
-        Not before `delay_s`, or until it was held for 0.8 of the group's lock, if that is earlier.
-        `error`: why, an exception or a text, for the dead letter that it may become. False if it is
-        too late, and will be delivered again. Raises InvalidInputError.
+        That happens after `delay_s` seconds, or once it was held for 0.8 of the group's lock if
+        that is earlier. `error` is the reason, an exception or a text, for a later dead letter.
+        Returns False if it is too late, and the message is delivered again. Raises
+        InvalidInputError.
         """
         self._home.check()
         longest_s = hold_s(self._delivering.lock_s)
@@ -143,7 +157,9 @@ class QueueConsumer(Consumer[QueueMessage]):
         return message.delivery.delay(message.index, due)
 
     def reject(self, message: QueueMessage, *, error: object = None) -> bool:
-        """It can not be processed by anybody: never deliver it again. As `release`."""
+        """Rejects a message that nobody can process, so that it is never delivered again. `error`
+        and the result are those of `release`.
+        """
         self._home.check()
         if error is not None:
             self._dead_letters.errors.note(message, message.delivery_count, error)
@@ -154,17 +170,19 @@ class QueueConsumer(Consumer[QueueMessage]):
 
     @property
     def dead_letter(self) -> DeadLetterPolicy | None:
-        """What the subscription has; None for no dead letters."""
+        """The subscription's dead-letter policy, None for none."""
         assignment = self._core.assignment
         return None if assignment is None else assignment.dead_letter
 
     @property
     def dead_letters_waiting(self) -> int:
-        """How many messages that it has could not be put aside so far: it tries on."""
+        """The number of its messages that could not be put aside so far. It goes on trying."""
         return self._dead_letters.failing
 
     def _puts_aside(self) -> tuple[str, int]:
-        """The topic of the dead letters, if there is one, and how often a message is given out."""
+        """Returns the topic of the dead letters, "" for none, and the number of deliveries before a
+        message goes there.
+        """
         policy = self.dead_letter
         if policy is None:
             return "", 0
@@ -175,7 +193,7 @@ class QueueConsumer(Consumer[QueueMessage]):
         return self._dead_letters.put(message.delivery, message.index, message, reason, count_max)
 
     async def _close(self) -> None:
-        """Sends what was settled, releases what was not, and leaves."""
+        """Sends the answers to settled messages, releases the others, and leaves."""
         self._changed()
         self._stop_listening()
         try:
@@ -196,24 +214,26 @@ class QueueConsumer(Consumer[QueueMessage]):
 
     @property
     def in_flight(self) -> bool:
-        """Whether something of the delivery that was received last is still to be settled."""
+        """True if a message of the last received delivery is still to be settled."""
         delivery = self._delivery
         return delivery is not None and not delivery.is_over and not delivery.is_settled
 
     @property
     def is_leaving(self) -> bool:
-        """Whether it is closed, or being closed."""
+        """True once it is closed, or being closed."""
         return self._is_closing
 
     @property
     def segments(self) -> list[int]:
-        """The segments that it consumes, sorted; those included that are about to come."""
+        """The ids of the segments that it consumes, sorted, including those that are
+        about to come.
+        """
         return sorted(segment_id for _, segment_id in set(self._queue.segments(self._watch.layout)))
 
     # Taking.
 
     async def _next(self, timeout_s: float | None) -> Delivery:
-        """The current delivery, of which something is not given out yet."""
+        """Returns the current delivery, part of which is not given out yet."""
         self._home.check()
         try:
             async with asyncio.timeout(timeout_s):
@@ -235,7 +255,7 @@ class QueueConsumer(Consumer[QueueMessage]):
             ) from None
 
     def _has_more(self, delivery: Delivery | None) -> TypeGuard[Delivery]:
-        """Whether something of it is not given out yet, and is ours to give."""
+        """Returns True if a part of the delivery is not given out yet, and may be."""
         if delivery is None or delivery.is_over:
             return False
         return self._given < len(self._order)
@@ -258,7 +278,9 @@ class QueueConsumer(Consumer[QueueMessage]):
             self._order = [index for index in self._order if counts[index] <= limit]
 
     def _within_ends(self, delivery: Delivery) -> Sequence[int]:
-        """Which messages are to be given out: what lies behind a segment's logged end is not."""
+        """Returns the indices of messages to give out.
+        It rejects those behind a segment's logged end.
+        """
         every = range(len(delivery.messages))
         ends = self._queue.ends()
         if delivery.counts.keys().isdisjoint(ends):
@@ -280,7 +302,9 @@ class QueueConsumer(Consumer[QueueMessage]):
         return [index for index in every if index not in left_out] if left_out else every
 
     def _count(self, delivery: Delivery, segments: Mapping[str, int]) -> None:
-        """For the load of the segments; the sizes are about those of the delivery."""
+        """Counts the messages for the load of the segments.
+        The sizes are roughly those of the delivery.
+        """
         total = sum(delivery.counts.values())
         for topic, count in delivery.counts.items():
             if topic in segments:
@@ -288,9 +312,10 @@ class QueueConsumer(Consumer[QueueMessage]):
                 self._watch.traffic.read(self.subscription, segments[topic], count, size)
 
     def _forget(self, delivery: Delivery, segments: Mapping[str, int]) -> None:
-        """Drops the sources of segments that are gone; batches of the past keep theirs.
+        """Drops the sources of segments that are gone. Earlier batches keep theirs.
 
-        A delivery was polled under what was wanted when the one before it was taken, or later.
+        A delivery was polled for the segments that were wanted when the one before it was taken, or
+        later.
         """
         kept = delivery.counts.keys() | segments.keys() | self._wanted_before
         self._wanted_before = frozenset(segments)
@@ -341,7 +366,7 @@ class QueueConsumer(Consumer[QueueMessage]):
                     await self._poke.wait()
 
     def _reconcile(self) -> None:
-        """Polls what is to be polled by now."""
+        """Polls the topics that are due by now."""
         wanted = dict(self._queue.segments(self._watch.layout))
         for topic, segment_id in wanted.items():
             self._sources.setdefault(topic, (segment_id, {}))
@@ -368,7 +393,7 @@ class QueueConsumer(Consumer[QueueMessage]):
         )
 
     async def _prepare(self, timeout_s: float) -> None:
-        """Finds out for how long Kafka locks a message: both ends must go by the same time."""
+        """Asks for the duration of Kafka's lock, because both ends must go by the same time."""
         assignment, given = self._core.assignment, self._settings.lock_s
         if assignment is None:
             return

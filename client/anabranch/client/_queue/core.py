@@ -1,6 +1,7 @@
-"""`QueueCore`: which segments a queue's consumer polls, and which it calls drained: no I/O.
+"""`QueueCore`: the segments that a queue's consumer polls, and those that it reports drained: no
+I/O.
 
-Its session with the controller is a `ConsumerCore`, as every consumer's.
+Its session with the controller is a `ConsumerCore`, as for every consumer.
 """
 
 from __future__ import annotations
@@ -14,22 +15,24 @@ from anabranch.client._topics.layout import TopicLayout
 
 
 class QueueCore:
-    """What one consumer of a queue decides; `begin` once it knows how long Kafka locks."""
+    """The decisions of one consumer of a queue.
+    Call `begin` once the duration of Kafka's lock is known.
+    """
 
     def __init__(self, session: ConsumerCore) -> None:
-        self.group_id = ""  # that it reads in, from its first assignment on
+        self.group_id = ""  # the group that it reads in, from its first assignment on
         self.quiet = QuietClock(math.inf)
         self._session = session
 
     def begin(self, lock_s: float) -> None:
-        """Kafka locks a message for so long."""
+        """Notes that Kafka locks a message for `lock_s` seconds."""
         self.quiet = QuietClock(lock_s)
 
     @property
     def is_replaced(self) -> bool:
-        """Whether the subscription has another group by now.
+        """True if the subscription has another group by now.
 
-        The silence of one group says nothing of another: in that nothing is read here.
+        The silence of one group proves nothing for another group, which is not read here.
         """
         assignment = self._session.assignment
         if not self.group_id or assignment is None:
@@ -37,7 +40,9 @@ class QueueCore:
         return assignment.group_id != self.group_id
 
     def segments(self, layout: TopicLayout) -> Iterator[tuple[str, int]]:
-        """What to poll: all that is not drained for all, and what is about to come."""
+        """Yields the segments to poll: all that are not drained for all, and those that are about
+        to come.
+        """
         assignment = self._session.assignment
         for each in () if assignment is None else assignment.segments:
             yield each.kafka_topic, each.segment_id
@@ -46,13 +51,15 @@ class QueueCore:
             yield part.kafka_topic, part.segment_id
 
     def ends(self) -> dict[str, tuple[int, ...]]:
-        """Where the buckets of sealed segments end, by Kafka topic."""
+        """Returns the ends of the buckets of sealed segments, by Kafka topic."""
         assignment = self._session.assignment
         segments = () if assignment is None else assignment.segments
         return {each.kafka_topic: each.end_offsets for each in segments if each.end_offsets}
 
     def follow_drained(self) -> None:
-        """Tells the session what is drained, again after each new one, and what is no more."""
+        """Tells the session the drained segments, again after each new one, and those that are not
+        any more.
+        """
         ends = {n: (h, h.end_offset) for n, h in self._session.fetches.items()}
         self.quiet.follow({h.kafka_topic for h, end in ends.values() if end is not None})
         drained = set(self.quiet.drained())

@@ -1,19 +1,19 @@
-"""Dead letters: what a queue's consumers could not process, put aside in a scalable topic.
+"""Dead letters: messages that a queue's consumers could not process, put aside in a scalable topic.
 
-Kafka counts how often it gave a message out, and discards it, untold, when that was too often. So a
-subscription with dead letters has a limit of its own below Kafka's (`core.subscriptions`), and its
-consumers send what has reached it, or was rejected, to another topic, with what is known of it in
-headers. It is acknowledged only when it is stored there: it may come to be there twice, not never.
+Kafka counts the deliveries of a message, and discards it, untold, after too many. So a subscription
+with dead letters has a limit below Kafka's (`core.subscriptions`). Its consumers send messages that
+have reached the limit, or were rejected, to another topic, with their history in headers. They
+acknowledge a message only when it is stored there. So it may be there twice, but is never lost.
 
-What is added gives way to the message, which has room in any topic that has the same limit: the
-texts of errors first, in the end all (`additions`).
+The added headers give way to the message, which has room in any topic that has the same limit:
+first the texts of errors, in the end all headers (`additions`).
 
-What cannot be stored ends nothing. It stays locked, so that Kafka counts little, and is tried again
-each second; when the lock is nearly over it is released, and whoever gets it next tries on. After
-the last delivery Kafka discards it all the same: then only this consumer has it, and tries on for
-as long as it lives.
+A letter that cannot be stored ends nothing. It stays locked, so that Kafka counts few deliveries,
+and the consumer tries again each second. It is released when the lock is nearly over, and its next
+consumer tries on. After the last delivery Kafka discards it all the same. Then only this consumer
+has it, and tries on as long as it lives.
 
-Only the consumer that was told of an error knows it; the attempts of others are told by their
+Only the consumer that was told of an error knows it. The attempts of others are told by their
 number, which Kafka keeps.
 """
 
@@ -48,7 +48,7 @@ _TIME: Final = "event-time-ms"
 _ATTEMPTS: Final = "attempts"
 _ERROR_CHARS_MAX: Final = 500
 _SHORTER: Final = (100, 20)  # characters of an error, where there is no room for all
-_ATTEMPTS_MAX: Final = DELIVERIES_MAX + 1  # as often as Kafka gives a message out
+_ATTEMPTS_MAX: Final = DELIVERIES_MAX + 1  # Kafka's deliveries of a message
 _KNOWN_MAX: Final = 10_000  # messages whose errors are remembered
 _CLOSE_S_MAX: Final = 5.0
 _SEND_S_MAX: Final = 10.0
@@ -61,14 +61,14 @@ Place = tuple[str, int, int]  # Kafka's topic, partition and offset
 
 @unique
 class DeadLetterReason(StrEnum):
-    """Why a message was put aside."""
+    """The reason why a message was put aside."""
 
-    DELIVERIES = "deliveries"  # as often as it may be were in vain
+    DELIVERIES = "deliveries"  # all that are allowed were in vain
     REJECTED = "rejected"
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """One delivery that ended in an error, as the consumer said that put the message aside."""
+    """One delivery that ended in an error, known to the consumer that put the message aside."""
 
     delivery: int
     at_ms: int
@@ -76,10 +76,12 @@ class Attempt(msgspec.Struct, frozen=True):
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """Where a message came from, and why it was put aside; `of` reads it from a message.
+    """The origin of a message, and the reason why it was put aside. `DeadLetter.of` reads it from a
+    message.
 
-    `topic`: `topic://tenant/namespace/name`. `deliveries`: how often Kafka gave it out.
-    `attempts`: those that the consumer which put it aside was told the error of.
+    `topic` is `topic://tenant/namespace/name`. `deliveries` is the number of Kafka's deliveries.
+    `attempts` are the deliveries whose error was told to the consumer that put it aside. Times are
+    in milliseconds since 1970.
     """
 
     topic: str
@@ -94,12 +96,12 @@ class DeadLetter(msgspec.Struct, frozen=True):
 
     @property
     def error(self) -> str:
-        """The last one that is known; else empty."""
+        """The text of the last known error, "" for none."""
         return self.attempts[-1].error if self.attempts else ""
 
     @classmethod
     def of(cls, message: Message) -> Self | None:
-        """What the headers of a dead letter say; None for any other message."""
+        """Decodes the headers of a dead letter. Returns None for any other message."""
         found = {
             name.removeprefix(_PREFIX): (content or b"").decode(errors="replace")
             for name, content in message.headers
@@ -123,7 +125,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
             return None
 
     def headers(self) -> list[tuple[str, str]]:
-        """What `of` reads."""
+        """Returns the headers that `of` decodes."""
         numbers = (self.segment_id, self.bucket, self.offset, self.deliveries)
         contents = (self.topic, self.subscription, *map(str, numbers), self.reason.value)
         pairs = [(_PREFIX + name, content) for name, content in zip(_FIELDS, contents, strict=True)]
@@ -136,7 +138,9 @@ class DeadLetter(msgspec.Struct, frozen=True):
 
 
 def additions(letter: DeadLetter) -> Iterator[list[tuple[str, str]]]:
-    """The headers that are added to a letter, then fewer and fewer, where those find no room."""
+    """Yields the headers to add to a letter, then fewer and fewer, for a message without enough
+    room.
+    """
     yield letter.headers()
     if letter.attempts:
         for chars in _SHORTER:
@@ -146,13 +150,13 @@ def additions(letter: DeadLetter) -> Iterator[list[tuple[str, str]]]:
 
 
 class Errors:
-    """What an application said of messages that it released; the newest ten thousand."""
+    """The errors that an application told of released messages, for the newest ten thousand."""
 
     def __init__(self) -> None:
         self._known: dict[Place, tuple[Attempt, ...]] = {}
 
     def note(self, message: Message, delivery: int, error: object) -> None:
-        """An attempt has failed. An exception is named with its class."""
+        """Notes a failed attempt. It names an exception with its class."""
         said = (
             f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else str(error)
         )
@@ -161,11 +165,13 @@ class Errors:
         self._know(place, (*self._known.pop(place, ()), attempt))
 
     def forget(self, raw: KafkaMessage) -> tuple[Attempt, ...]:
-        """All that is known of a message, which may be the last time."""
+        """Returns and forgets the attempts of a message, because this may be the last
+        use of them.
+        """
         return self._known.pop(_place(raw), ())
 
     def recall(self, raw: KafkaMessage, attempts: tuple[Attempt, ...]) -> None:
-        """It was not the last time."""
+        """Takes the attempts back, because it was not the last use of them."""
         place = _place(raw)
         self._know(place, (*attempts, *self._known.pop(place, ())))
 
@@ -177,9 +183,9 @@ class Errors:
 
 
 class _Waiting(msgspec.Struct, frozen=True):
-    """A message that is being put aside. `is_last`: Kafka gives it out no more.
+    """A message that is being put aside. `is_last` is True if Kafka does not deliver it again.
 
-    `until`: when somebody else is to try, by `time.monotonic`.
+    `until` is the time from which another consumer tries, by `time.monotonic`.
     """
 
     delivery: Delivery
@@ -191,14 +197,15 @@ class _Waiting(msgspec.Struct, frozen=True):
 
     @property
     def lone_bytes(self) -> int:
-        """Its size, where nobody but this consumer will have it."""
+        """Its size in bytes if only this consumer will have it, else 0."""
         return len(self.raw) if self.until == math.inf else 0
 
 
 class DeadLetterProducer:
-    """Puts messages of one consumer's deliveries aside. To be used on its event loop.
+    """Puts messages of one consumer's deliveries aside. Use it on the consumer's event loop.
 
-    `where`: the topic that they go to now; none, while it is not known, or there is none any more.
+    The function `where` returns the present topic for letters, "" if it is not known or if there is
+    none any more.
     """
 
     def __init__(self, who: tuple[str, str], produce: Produce, where: Callable[[], str]) -> None:
@@ -209,13 +216,13 @@ class DeadLetterProducer:
         self._producers: dict[str, asyncio.Task[Producer]] = {}
         self._tasks: dict[asyncio.Task[None], _Waiting] = {}
         self._failing: set[Place] = set()
-        self._lone_bytes = 0  # of messages that nobody else will have
+        self._lone_bytes = 0  # the sum for messages that nobody else will have
         self._told = LogRateLimit(_TELL_S)
         self._logger = get_logger(__name__).bind(topic=who[0], subscription=who[1])
 
     @property
     def failing(self) -> int:
-        """How many messages could not be put aside so far."""
+        """The number of messages that could not be put aside so far."""
         return len(self._failing)
 
     def put(
@@ -226,9 +233,10 @@ class DeadLetterProducer:
         reason: DeadLetterReason,
         count_max: int,
     ) -> bool:
-        """Stores a message in the topic, then acknowledges it. False: it is not ours.
+        """Stores a message in the topic, then acknowledges it. Returns False if the message is not
+        the consumer's.
 
-        `count_max`: how often Kafka gives it out.
+        `count_max` is the number of deliveries that Kafka allows.
         """
         if delivery.is_over:
             return False
@@ -259,7 +267,7 @@ class DeadLetterProducer:
         return True
 
     async def close(self) -> None:
-        """Waits a moment for what is being stored; the rest is released."""
+        """Waits a moment for letters that are being stored, and releases the others."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_CLOSE_S_MAX)
         making = list(self._producers.values())
@@ -271,7 +279,7 @@ class DeadLetterProducer:
                 await made.abandon()
 
     async def _store(self, waiting: _Waiting) -> None:
-        """Until it is stored. Raises TimeoutError when somebody else is to try."""
+        """Tries until the letter is stored. Raises TimeoutError if another consumer is to try."""
         left_s = max(0.0, waiting.until - time.monotonic())
         where = self._where()
         async with asyncio.timeout(None if left_s == math.inf else left_s):
@@ -343,7 +351,7 @@ class DeadLetterProducer:
 
 
 def _about(raw: KafkaMessage, letter: DeadLetter) -> dict[str, Any]:
-    """For the log."""
+    """Returns the fields for the log."""
     return {
         "kafka_topic": raw.topic(),
         "bucket": letter.bucket,
@@ -358,7 +366,8 @@ def _place(raw: KafkaMessage) -> Place:
 
 
 def limit_of(deliveries_max: int, kafkas_max: int) -> int:
-    """How often a message is given out before it is put aside, which takes a delivery of its own.
+    """Returns the deliveries of a message before it is put aside, which takes a delivery of its
+    own.
 
     >>> limit_of(5, 10), limit_of(9, 5), limit_of(3, 2)
     (5, 4, 1)

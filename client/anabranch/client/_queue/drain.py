@@ -1,29 +1,32 @@
-"""When a queue subscription has drained a sealed segment: by what its consumers do not receive.
+"""Tells when a queue subscription has drained a sealed segment, by the absence of messages from it.
 
-Where a controller can ask Kafka how far the share group is, it looks now and then, and needs none
-of this. Where it cannot (SASL by Kerberos, or a Kafka before 4.1), it is concluded here.
-Kafka gives every record of a share group to one member, locked for the lock duration; one that is
-not settled by then, or that is released, is given out again as long as somebody polls, until its
-delivery count is used up. So if a record is left of a sealed segment, which takes no new ones, then
-within one lock duration it is either settled for good or free, and given to a member that polls
-soon after. A consumer that has polled for two lock durations in all, and received nothing of the
-segment meanwhile, has seen none given out to itself; the controller takes the segment for drained
-once *every* connected consumer has. Each lock that was held when the last of them began to count
-has ended by then, and what it had locked was settled, or given out again, to nobody that counts.
+A controller that can ask Kafka for the progress of the share group looks now and then, and needs
+none of this. If it cannot ask (SASL by Kerberos, or a Kafka before 4.1), it concludes from these
+reports.
 
-A consumer that dies may have been given a record a moment before, in which case nobody else sees it
-until its lock is over. So the controller goes on counting one that vanished for the grace (60 s),
-twice the lock, and a new controller, which does not know who was there, begins with such a wait.
+Kafka gives every record of a share group to one member, locked for the lock duration. It delivers a
+record again that is released, or not settled by then, as long as somebody polls, until its delivery
+count is used up. A sealed segment takes no new records. So a record that is left of it changes
+within one lock duration: it is settled for good, or given to a member that polls soon after.
 
-A poll that brings nothing proves nothing by itself: it may have reached nobody. It counts once
-librdkafka's statistics show that the brokers answered it, and not when a connection broke before.
-A consumer polls on, and takes its word back when something comes after all, until the controller
-has made the segment's end known to all.
+A consumer counts that has polled for two lock durations in all, and received nothing of the segment
+meanwhile. The controller takes the segment for drained once *every* connected consumer counts. Each
+lock from before the last of them began has ended by then. Its record was settled, or given out
+again, but to no consumer that counts.
 
-What this leans on, and cannot know: that no consumer that is not connected to the controller keeps
-taking and releasing the same record; and that Kafka gives free records out within a lock duration.
-Only time spent polling counts, so that an application that does not take its messages, or a machine
-that sleeps, proves nothing.
+A consumer that dies may have got a record a moment before, and nobody else sees this record until
+its lock is over. So the controller goes on counting a vanished consumer for the grace (60 s), twice
+the lock. A new controller, which does not know the former consumers, begins with such a wait.
+
+A poll that brings nothing proves nothing by itself, because it may have reached nobody. It counts
+once librdkafka's statistics show that the brokers answered it, and not if a connection broke
+before. A consumer polls on until the controller has made the segment's end known to all. It takes
+its word back if a message comes after all.
+
+This rests on two things that it cannot know. No consumer without a connection to the controller
+keeps taking and releasing the same record. And Kafka gives free records out within a lock duration.
+Only time spent polling counts, so an application that does not take its messages, or a sleeping
+machine, proves nothing.
 """
 
 from __future__ import annotations
@@ -38,9 +41,9 @@ LOCKS: Final = 2
 
 
 class QuietClock:
-    """Counts, per Kafka topic of a sealed segment, how long polls have brought nothing of it.
+    """Counts the time for which polls have brought nothing of a sealed segment, by Kafka topic.
 
-    What `polled` adds counts as soon as `contact` says that the brokers answered.
+    The time of `polled` counts as soon as `contact` tells that the brokers answered.
     """
 
     def __init__(self, lock_s: float) -> None:
@@ -50,12 +53,12 @@ class QuietClock:
         self._last_end = 0.0
 
     def follow(self, sealed: Iterable[str]) -> None:
-        """These are sealed and subscribed to; those that are new start at zero."""
+        """Follows these sealed and subscribed topics. New ones start at zero."""
         self._quiet_s = {topic: self._quiet_s.get(topic, 0.0) for topic in sealed}
         self._unproven_s = {topic: self._unproven_s.get(topic, 0.0) for topic in self._quiet_s}
 
     def polled(self, began: float, ended: float, received: Iterable[str]) -> None:
-        """A poll brought messages of these topics. Times in seconds of one clock."""
+        """Notes a poll and the topics of its messages. Times are in seconds of one clock."""
         # The time between two polls counts too while it is short: a fetch is under way meanwhile.
         since = self._last_end if began - self._last_end <= _GAP_S_MAX else began
         self._last_end = ended
@@ -67,13 +70,13 @@ class QuietClock:
                 self._quiet_s[topic] = self._unproven_s[topic] = 0.0
 
     def contact(self, answered: bool) -> None:
-        """The brokers have answered what was polled so far, or they may not have."""
+        """Notes that the brokers have answered the polls so far, or that they may not have."""
         for topic, spent_s in self._unproven_s.items():
             self._quiet_s[topic] += spent_s if answered else 0.0
             self._unproven_s[topic] = 0.0
 
     def drained(self) -> list[str]:
-        """The topics that were quiet for long enough."""
+        """Returns the topics that were quiet for long enough."""
         return [topic for topic, quiet_s in self._quiet_s.items() if quiet_s >= self._needed_s]
 
 
@@ -89,13 +92,15 @@ class _Statistics(msgspec.Struct, frozen=True):
 
 
 class Contact:
-    """Whether the brokers answer, by what librdkafka's statistics say from time to time."""
+    """Tells if the brokers answer, from librdkafka's statistics over time."""
 
     def __init__(self) -> None:
         self._before: dict[int, int] = {}  # answers, by broker
 
     def answered(self, statistics: str) -> bool:
-        """Whether all brokers that are asked for messages have answered since the last time."""
+        """Returns True if all brokers that are asked for messages have answered since the last
+        call.
+        """
         found = msgspec.json.decode(statistics, type=_Statistics).brokers.values()
         asked = [each for each in found if each.nodeid >= 0 and each.req.get("ShareFetch")]
         before, self._before = self._before, {each.nodeid: each.rx for each in asked}

@@ -1,6 +1,6 @@
-"""What a queue consumer gives out: `QueueMessage`, `QueueBatch`, and the `Delivery` they are of.
+"""Messages of a queue consumer: `QueueMessage`, `QueueBatch`, and their `Delivery`.
 
-A delivery is what one poll of a share consumer returned, until each message of it is settled.
+A delivery is the result of one poll of a share consumer, until each of its messages is settled.
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ _OPEN: Final = 0
 ACCEPT: Final = 1
 RELEASE: Final = 2
 REJECT: Final = 3
-HELD: Final = 4  # what becomes of it is not known yet, and not the application's to say any more
+HELD: Final = 4  # its answer is not known yet, and the application cannot give one any more
 DELAY: Final = 5  # released, but not at once
 
 _NONE: Final[Mapping[str, int]] = {}
 
 
 class Delivery:
-    """Settled on the event loop; over once all of it was said, or when the reader's thread ends it.
+    """Settled on the event loop. It is over once all of it was settled, or when the reader's thread
+    ends it.
 
-    Of what is acknowledged in time, the end tells the answer: a lock keeps the two apart. What is
-    held or delayed then stays locked in Kafka, and `freed` tells when and how that ends.
-    `hold_until`: when the thread ends it at the latest, by `time.monotonic`.
+    A lock orders acknowledgements and the end, so that the end returns all that came in time. Held
+    and delayed messages then stay locked in Kafka, and `freed` tells the time and the answer of
+    their end. `hold_until` is the latest time at which the thread ends the delivery, by
+    `time.monotonic`.
     """
 
     def __init__(
@@ -41,11 +43,11 @@ class Delivery:
         hold_until: float = math.inf,
     ) -> None:
         self.messages = messages
-        self.counts = counts  # of messages, about, by topic: all topics are named
-        self.size_bytes = size_bytes  # of the values, about
+        self.counts = counts  # rough numbers of messages by topic; all topics are named
+        self.size_bytes = size_bytes  # roughly, of the values
         self.hold_until = hold_until
         self._answers = bytearray(len(messages))
-        self._due: dict[int, float] = {}  # after the end: of those that are still locked
+        self._due: dict[int, float] = {}  # after the end: for those that are still locked
         self._open = len(messages)
         self._held = 0
         self._over = False
@@ -54,20 +56,20 @@ class Delivery:
 
     @property
     def is_over(self) -> bool:
-        """Whether its messages are not the application's to settle any more."""
+        """True once the application may not settle its messages any more."""
         return self._over
 
     @property
     def is_settled(self) -> bool:
-        """Whether all of it was settled."""
+        """True once all of it was settled."""
         return self._open == 0 and self._held == 0
 
     def is_revoked(self, index: int) -> bool:
-        """Whether it is over, and Kafka gives this message out again."""
+        """Returns True if it is over, and Kafka delivers this message again."""
         return self._over and self._answers[index] not in (ACCEPT, REJECT)
 
     def acknowledge(self, index: int, answer: int) -> bool:
-        """Says what becomes of one message. False if that is not ours to say any more."""
+        """Settles one message. Returns False if the caller may not settle it any more."""
         with self._lock:
             if self._over:
                 return False
@@ -76,7 +78,9 @@ class Delivery:
             return True
 
     def delay(self, index: int, due: float) -> bool:
-        """Lets a message be released at that time, by `time.monotonic`. As `acknowledge`."""
+        """Has a message released at that time, by `time.monotonic`.
+        Returns False as `acknowledge` does.
+        """
         with self._lock:
             if self._over:
                 return False
@@ -86,7 +90,9 @@ class Delivery:
             return True
 
     def hold(self, index: int) -> bool:
-        """Keeps a message until `acknowledge_held`. False if it is not ours, or is held already."""
+        """Keeps a message until `acknowledge_held`.
+        Returns False if it is over, or held already.
+        """
         with self._lock:
             if self._over or self._answers[index] == HELD:
                 return False
@@ -96,7 +102,7 @@ class Delivery:
             return True
 
     def acknowledge_held(self, index: int, answer: int) -> bool:
-        """Says what becomes of a message that was held. False if it was released meanwhile."""
+        """Settles a held message. Returns False if it was released meanwhile."""
         with self._lock:
             if self._answers[index] != HELD:
                 return False
@@ -112,7 +118,7 @@ class Delivery:
             self._changed.notify_all()
 
     def acknowledge_open(self, count: int, answer: int) -> bool:
-        """Says the same of all that is open among the first `count`."""
+        """Settles all open messages among the first `count`."""
         with self._lock:
             if self._over:
                 return False
@@ -124,26 +130,26 @@ class Delivery:
             return True
 
     def messages_at(self, indices: Sequence[int]) -> Sequence[KafkaMessage]:
-        """Some of the messages; all of them without a copy."""
+        """Returns some of the messages. It returns all of them without a copy."""
         whole = len(indices) == len(self.messages)
         return self.messages if whole else [self.messages[index] for index in indices]
 
     # For the reader, on its thread.
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether the application has said in time what becomes of each."""
+        """Returns True if the application has settled each message in time."""
         with self._lock:
             return self._changed.wait_for(lambda: self._open == 0, timeout_s)
 
     def wait_held(self, timeout_s: float) -> None:
-        """Until nothing is held, but no longer."""
+        """Waits until nothing is held, for `timeout_s` seconds at most."""
         with self._lock:
             self._changed.wait_for(lambda: self._held == 0, timeout_s)
 
     def end(self) -> tuple[Sequence[int], Mapping[int, float]]:
-        """The answers, and until when those stay locked that are HELD or DELAY.
+        """Ends it. Returns the answers, and the times until which HELD and DELAY ones stay locked.
 
-        From now on nothing is settled any more but what is held.
+        From now on only held messages can be settled.
         """
         with self._lock:
             self._over = True
@@ -154,9 +160,9 @@ class Delivery:
             return list(self._answers), dict(self._due)
 
     def freed(self) -> list[tuple[int, int]]:
-        """The next ones that stay locked no longer, with their answers; waits for them.
+        """Waits for the next messages whose lock is to end, and returns them with their answers.
 
-        Nothing once there are no more.
+        Returns nothing once there are no more.
         """
         with self._lock:
             while self._due:
@@ -176,7 +182,7 @@ class Delivery:
         return self._answers[index] not in (HELD, DELAY)
 
     def free(self) -> None:
-        """Nothing stays locked any more."""
+        """Ends all locks."""
         with self._lock:
             self._due = dict.fromkeys(self._due, -math.inf)
             self._changed.notify_all()
@@ -194,19 +200,19 @@ class QueueMessage(Message):
 
     @property
     def is_revoked(self) -> bool:
-        """Whether the time for it is over: Kafka gives it out again, unless it was settled."""
+        """True once its time is over. Kafka delivers it again, unless it was settled."""
         return self.delivery.is_revoked(self.index)
 
     @property
     def delivery_count(self) -> int:
-        """How often it was given out, this time included."""
+        """The number of its deliveries, including this one."""
         return int(self.raw.delivery_count() or 1)
 
 
 class QueueBatch(Sequence[QueueMessage]):
-    """Messages of one delivery; `QueueMessage` objects are made on access.
+    """Messages of one delivery. It makes `QueueMessage` objects on access.
 
-    `values` costs least for whoever wants nothing else of them.
+    `values` costs least if you need nothing else.
     """
 
     __slots__ = ("_delivery", "_indices", "_plain", "_wrapped")
@@ -237,7 +243,7 @@ class QueueBatch(Sequence[QueueMessage]):
 
     @property
     def is_over(self) -> bool:
-        """Whether its messages are not ours any more."""
+        """True once its messages cannot be settled any more."""
         return self._delivery.is_over
 
     def values(self) -> list[Any]:

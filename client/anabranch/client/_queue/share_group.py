@@ -1,4 +1,6 @@
-"""What Kafka says of a share group: how long it locks a message, and how often it gives it out."""
+"""Kafka's settings of a share group: the duration of a message's lock, and the number of
+deliveries.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ _RETRY_S: Final = 0.2
 
 
 class Delivering(msgspec.Struct, frozen=True):
-    """For how many seconds a consumer may hold a message; how often Kafka gives it out at most."""
+    """The seconds for which a consumer may hold a message, and the number of deliveries that Kafka
+    allows.
+    """
 
     lock_s: float
     count_max: int = _COUNT_MAX
@@ -46,9 +50,10 @@ class ShareGroup:
         self._admin = AdminClient({**properties, **told}, logger=LIBRDKAFKA_LOG)
 
     async def delivering(self, timeout_s: float) -> Delivering:
-        """How Kafka deals with its messages.
+        """Returns Kafka's settings of the group.
 
-        Raises KafkaReadError when Kafka refuses to tell, DeadlineError when it does not answer.
+        Raises KafkaReadError if Kafka refuses to tell, DeadlineError if it does not answer within
+        `timeout_s` seconds.
         """
         resource = ConfigResource(ConfigResource.Type.GROUP, self._name)
         said = ""
@@ -72,7 +77,7 @@ class ShareGroup:
             ) from None
 
     def _check(self, error: KafkaError) -> None:
-        """Raises KafkaReadError for what does not pass."""
+        """Raises KafkaReadError for an error that does not pass."""
         if is_for_good(error):
             raise KafkaReadError(
                 f"Kafka does not tell {_LOCK} of group {self._name}: {error.str()}; allow it "
@@ -84,9 +89,10 @@ class ShareGroup:
         self._heard.clear()
 
     async def await_state(self, timeout_s: float) -> None:
-        """Returns once Kafka can keep the group's state, which its first member makes it begin to.
+        """Returns once Kafka can keep the group's state. Kafka begins to when the first member
+        joins.
 
-        Raises KafkaReadError where it cannot, or has not begun in time.
+        Raises KafkaReadError if it cannot, or has not begun within `timeout_s` seconds.
         """
         why = await on_thread(share_state.await_state, self._admin, timeout_s)
         if why:

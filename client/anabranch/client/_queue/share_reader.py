@@ -1,33 +1,33 @@
 """`ShareReader`: one member of a Kafka share group (KIP-932), on a thread of its own.
 
-What librdkafka's share consumer (2.16, a preview) asks for, and what is made of it:
+librdkafka's share consumer (2.16, a preview) has these demands, and the reader meets them so:
 
-* Everything a poll returned must be settled before the next poll. So messages come as one
-  *delivery* at a time; when the application has not settled it after most of the time for which
-  Kafka locks a record, the rest is released, before another consumer gets it anyway.
-* Kafka counts how often it gave a record out, and discards it when the last time that it allows
-  ends in a release. So nothing is asked for that nobody waits for: each call of `take` that finds
-  nothing allows one more delivery, and when one expires, or none is asked for in the time for which
-  it could be held, the reader leaves the group, where others have its partitions then.
+* Every message of a poll must be settled before the next poll. So messages come as one *delivery*
+  at a time. The application may settle it for most of the time of Kafka's lock. Then the rest is
+  released, before another consumer gets it anyway.
+* Kafka counts the deliveries of a record, and discards the record if its last allowed delivery ends
+  in a release. So the reader asks for nothing that nobody waits for: each call of `take` that finds
+  nothing allows one more delivery. It leaves the group after a delivery that expires, or after the
+  time of one without a call. Others have its partitions then.
 * `max.poll.records` is no bound: Kafka gives whole batches, as the producer made them, until it is
-  reached. With 1 it gives one batch of one partition, and a record that it gives out for the last
-  time alone. So a consumer begins with 1, and with 1 again after a delivery that expired. After
-  some that were settled quickly it joins once more for more (`Pace`): a new member has messages
+  reached. With 1 it gives one batch of one partition, and it gives a record for the last time
+  alone. So a consumer begins with 1, and with 1 again after a delivery that expired. After some
+  deliveries that were settled quickly it joins again for more (`Pace`): a new member has messages
   after 25 to 40 ms. Kafka reads far more than it then gives out, again for each fetch: with
   deliveries of 500 small messages a backlog cost it three times as much as with 2,000.
-* It asks one broker at a time, whichever leads the next one of the partitions that it has. A broker
-  that leads few of many is asked rarely, and gives one batch then while the number is 1.
-* The group's coordinator makes known partitions of a new topic only in answer to a later heartbeat,
-  every five seconds by default. Another subscription makes librdkafka send one at once, so after
-  each change of topics the name of a topic that is not there is added and taken away a few times.
+* It asks one broker at a time: the leader of the next one of its partitions. A broker that leads
+  few of many is asked rarely, and gives one batch then while the number is 1.
+* The group's coordinator tells partitions of a new topic only in answer to a later heartbeat, every
+  five seconds by default. Another subscription makes librdkafka send a heartbeat at once. So after
+  each change of topics the reader adds and removes the name of a missing topic a few times.
 * A fetch that waits for news holds back the first one of another partition: `fetch.wait.max.ms`.
-* The next poll takes the answers along. To have them sent at once (`commit_async`) makes a request
-  of its own, which the one of the next poll waits for: a backlog took 12 % longer. So that is asked
-  for only where something else comes before a poll.
-* Nothing lets a group give a message out again later. So a member that was told to release some
-  after a while, or does not hear soon what becomes of some (dead letters), keeps those locked
-  meanwhile (it is *parked*): it unsubscribes, which gives its partitions to others at once and
-  leaves it its locks, and the consumer reads on by another member (`ShareReaders`).
+* The next poll takes the answers along. Sending them at once (`commit_async`) makes a request of
+  its own, and the next poll's request waits for it: a backlog took 12 % longer. So the reader does
+  that only if something else comes before a poll.
+* A group cannot deliver a message again later. So a member that is to release messages after a
+  while, or waits for the answers of some (dead letters), keeps those locked meanwhile: it is
+  *parked*. It unsubscribes, which gives its partitions to others at once and leaves it its locks,
+  and the consumer reads on by another member (`ShareReaders`).
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ from anabranch.wire.logging import get_logger
 
 _logger = get_logger(__name__)
 
-_MEMBERS_MAX: Final = 8  # of one consumer
+_MEMBERS_MAX: Final = 8  # for one consumer
 _POLL_S: Final = 0.02
 _REFUSED_S: Final = 0.1
-_HELD_S: Final = 1.0  # how long others wait for a letter: another member takes as long to come
+_HELD_S: Final = 1.0  # others wait so long for a letter: another member takes as long to come
 _CLOSE_S_MAX: Final = 5.0
 _TOLD_MAX: Final = 10  # discarded messages, one by one
 
@@ -72,12 +72,12 @@ _TYPES: Final = {
 
 
 class ShareReader:
-    """Polls the topics that `subscribe` names; made and used on one event loop.
+    """Polls the topics of `subscribe`. Make it and use it on one event loop.
 
-    `on_read` is called on the loop when a delivery is there to be taken. `on_poll` is called there
-    after each poll with when it began and ended, and the topics of what it brought; `on_contact`
-    now and then with whether the brokers answered the polls since it was called last. `on_park` is
-    called when it is parked, and when it is no more.
+    It makes its calls on the loop. `on_read` tells that a delivery is there to be taken. `on_poll`
+    gets the begin and end of each poll, and the topics of its messages. `on_contact` gets True or
+    False now and then: the brokers answered the polls since its last call, or not. `on_park` tells
+    that it is parked, or no more.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class ShareReader:
         self._loop = asyncio.get_running_loop()
         self._wanted: tuple[str, ...] = ()
         self._waiting = 0  # receivers
-        self._lock = threading.Lock()  # of the next three
+        self._lock = threading.Lock()  # for the next three
         self._ready: Delivery | None = None
         self._parked: Delivery | None = None
         self._asked = False
@@ -115,12 +115,12 @@ class ShareReader:
         self._thread.start()
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        """Poll these, and no others."""
+        """Polls these topics, and no others."""
         self._wanted = tuple(sorted(topics))
         self._wake.set()
 
     def take(self, *, ask: bool = True) -> Delivery | None:
-        """The delivery that is there. If there is none, one is asked for, and `on_read` tells."""
+        """Returns the present delivery. If there is none, it asks for one, and `on_read` tells."""
         with self._lock:
             found, self._ready = self._ready, None
             self._asked = self._asked or (ask and found is None)
@@ -128,10 +128,11 @@ class ShareReader:
 
     @contextlib.contextmanager
     def receiver(self) -> Iterator[None]:
-        """Around the waiting of a receiver whose `take` found nothing.
+        """Wraps the waiting of a receiver whose `take` found nothing.
 
-        When nobody came for a delivery, the next one is only polled while somebody waits: whoever
-        looks in for a moment now and then would make Kafka give the same messages out in vain.
+        If nobody came for a delivery, the next one is only polled while somebody waits. Else an
+        application that looks in for a moment now and then would use up the deliveries of the same
+        messages.
         """
         self._waiting += 1
         self._wake.set()
@@ -141,9 +142,10 @@ class ShareReader:
             self._waiting -= 1
 
     async def close(self, current: Delivery | None) -> bool:
-        """Settles what was said of the current delivery, releases the rest, leaves the group.
+        """Settles the answered part of the current delivery, releases the rest, and leaves the
+        group.
 
-        False when that is not over after a while: Kafka may lock messages for this consumer yet.
+        Returns False if that takes too long: Kafka may lock messages for this consumer yet.
         """
         self._stopped = True
         with self._lock:
@@ -194,7 +196,7 @@ class ShareReader:
         self._turns.polled(time.monotonic())
 
     def _rest(self) -> None:
-        """While nobody asks for messages: what was answered is sent, the topics are followed."""
+        """Sends answers and follows topics while nobody asks for messages."""
         now = time.monotonic()
         leaves = self._turns.leaves(now)
         if self._turns.sends(now):
@@ -242,7 +244,7 @@ class ShareReader:
             self._turns.untaken, self._ready = self._ready is not None, None
             answers, due = delivery.end()
             self._parked = delivery if due else None
-        if set(answers) == {ACCEPT}:  # as nearly always; this is three times as fast
+        if set(answers) == {ACCEPT}:  # nearly always so; this is three times as fast
             collections.deque(map(consumer.acknowledge, messages), maxlen=0)
         else:
             for index, answer in enumerate(answers):
@@ -260,7 +262,7 @@ class ShareReader:
             self._leave()
 
     def _park(self, consumer: ShareConsumer, delivery: Delivery) -> None:
-        """Keeps locked what is held or delayed, while others have the partitions."""
+        """Keeps held and delayed messages locked, while others have the partitions."""
         self._send()
         consumer.unsubscribe()
         self._turns.parked()
@@ -281,7 +283,9 @@ class ShareReader:
         call_on(self._loop, self._on_park)
 
     def _tell_discarded(self, messages: Sequence[Message], answers: Sequence[int]) -> None:
-        """Nobody is told by Kafka of what is not given out again since it was too often."""
+        """Logs messages that Kafka does not deliver again after too many deliveries, because Kafka
+        tells nobody.
+        """
         gone = [
             message
             for message, answer in zip(messages, answers, strict=True)
@@ -306,7 +310,7 @@ class ShareReader:
             self._consumer.commit_async()
 
     def _member(self) -> ShareConsumer:
-        """A new member of the group, for as many records as are good now."""
+        """Returns a new member of the group, for the present number of records."""
         self._turns.joined()
         return ShareConsumer(
             {
@@ -339,7 +343,9 @@ class ShareReader:
         call_on(self._loop, self._on_contact, answered)
 
     def _lost(self, error: KafkaError) -> None:
-        """A connection broke, or there is none: what was polled lately may have reached nobody."""
+        """Notes that a connection broke, or that there is none: the last polls may have reached
+        nobody.
+        """
         call_on(self._loop, self._on_contact, False)
         self.trouble.heard(error)
         self.trouble.note(error)
@@ -351,10 +357,10 @@ Make = Callable[[Callable[[], None]], ShareReader]  # with what is to be called 
 class ShareReaders:
     """The members of a share group that one queue consumer has.
 
-    Used as one `ShareReader` that is never parked, unless all that there may be are. One reads at a
-    time. Where it is parked, since some of its messages are to be released later, another one takes
-    over; whoever is not needed is subscribed to nothing, so that Kafka gives it no partitions that
-    nobody would read, and leaves the group after a while.
+    They look like one `ShareReader`, which is parked only if all that are allowed are. One of them
+    reads at a time. Another one takes over when it is parked with messages to release later. A
+    member that is not needed subscribes to nothing, so that Kafka gives it no partitions that
+    nobody would read. It leaves the group after a while.
     """
 
     def __init__(self, make: Make, on_read: Callable[[], None]) -> None:
@@ -367,38 +373,40 @@ class ShareReaders:
 
     @property
     def failure(self) -> KafkaReadError | None:
-        """Why nothing can be read any more."""
+        """The reason why nothing can be read any more, None if reading goes on."""
         failures = (each.trouble.failure for each in self._members)
         return next((failure for failure in failures if failure is not None), None)
 
     @property
     def last_trouble(self) -> str:
-        """What Kafka refused or lacked last, for the end of a message."""
+        """Returns Kafka's last refusal or missing topic, for the end of a message."""
         return (self._reading or self._members[0]).trouble.last
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        """Poll these, and no others."""
+        """Polls these topics, and no others."""
         self._topics = tuple(sorted(topics))
         if self._reading is not None:
             self._reading.subscribe(self._topics)
 
     def take(self) -> Delivery | None:
-        """The delivery that is there. If there is none, one is asked for, and `on_read` tells."""
+        """Returns the present delivery. If there is none, it asks for one, and `on_read` tells."""
         return None if self._reading is None else self._reading.take()
 
     @contextlib.contextmanager
     def receiver(self) -> Iterator[None]:
-        """Around the waiting of a receiver, as that of the reader."""
+        """Wraps the waiting of a receiver, as `ShareReader.receiver` does."""
         with self._reading.receiver() if self._reading else contextlib.nullcontext():
             yield
 
     async def close(self, current: Delivery | None) -> bool:
-        """Settles and leaves, as each member does; what is to be released later is so at once."""
+        """Settles and leaves with each member.
+        Messages with a later release are released at once.
+        """
         self._is_closing = True
         return all(await asyncio.gather(*(each.close(current) for each in self._members)))
 
     def _parked(self) -> None:
-        """Lets another one read where this one is kept from it, or was the last."""
+        """Lets another member read if this one is parked, or was the last."""
         if self._is_closing or (self._reading is not None and not self._reading.is_parked):
             return
         if self._reading is not None:
@@ -409,4 +417,4 @@ class ShareReaders:
             self._members.append(self._reading)
         if self._reading is not None:
             self._reading.subscribe(self._topics)
-            self._on_read()  # whoever waits is to ask the one that reads now
+            self._on_read()  # waiting receivers must ask the one that reads now

@@ -1,1 +1,3 @@
-"""What a client knows of nodes and topics: layouts as they are pushed, and the traffic it tells."""
+"""A client's knowledge of nodes and topics: layouts that nodes push, and traffic reports
+to nodes.
+"""

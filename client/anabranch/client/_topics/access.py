@@ -1,7 +1,7 @@
-"""`NodeAccess`: how a client reaches nodes, whichever they are: by TLS or not, and as whom.
+"""`NodeAccess`: the connections of a client to nodes, with their TLS and credentials.
 
-Who was refused does not ask again at once: all parts of a client would, each on its own, and nodes
-let an address wait that shows much that is wrong.
+A client that was refused does not ask again at once. Else each of its parts would, and nodes delay
+an address that shows many wrong credentials.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from anabranch.wire.client import ClientConnection, connect
 from anabranch.wire.errors import AuthenticationError as RefusedAuthenticationError
 from anabranch.wire.logging import get_logger
 
-# For so long what was refused is taken to be so still: the same text, or a function, unasked.
+# A refusal holds for so long: that of the same text, or that of a function, unasked.
 _REFUSED_S: Final = 10.0
 _REFUSED_ASKED_S: Final = 2.0
 _GOODBYE_S_MAX: Final = 1.0
@@ -56,14 +56,14 @@ class NodeAccess:
         self._credentials = credentials
         self._now = now
         self._refusal: RefusedAuthenticationError | None = None
-        self._refused = b""  # what was
+        self._refused = b""  # the refused credentials
         self._refused_until = 0.0
         self._made: set[ClientConnection] = set()  # those that are not over
 
     async def connect(
         self, host: str, port: int, *, on_push: Push, timeout_s: float
     ) -> ClientConnection:
-        """A connection on which the handshake is done.
+        """Returns a connection after its handshake.
 
         Raises ConnectError, AuthenticationError, CredentialsError.
         """
@@ -89,10 +89,10 @@ class NodeAccess:
         return made
 
     async def end(self) -> None:
-        """Ends what it made and nobody has closed; returns once nothing of any of them is left.
+        """Ends the connections that nobody has closed, and returns once nothing of them is left.
 
-        With TLS a connection that is closed waits for the other side's goodbye; a program whose
-        event loop ends before that would leave its socket to the collector.
+        With TLS a closed connection waits for the other side's goodbye. A program whose event loop
+        ends before that would leave the socket to the collector.
         """
         made = list(self._made)
         if not made:
@@ -106,12 +106,12 @@ class NodeAccess:
         await asyncio.wait(over)
 
     def drop(self) -> None:
-        """Ends what it made where their event loop is over."""
+        """Ends the connections after their event loop is over."""
         for connection in self._made:
             connection.cut()
 
     async def _is_the_same(self) -> bool:
-        """Whether it would be refused again."""
+        """Returns True if a node would refuse the client again."""
         if self._now() >= self._refused_until:
             self._refusal = None
             return False
@@ -126,6 +126,6 @@ class NodeAccess:
             self._refusal = refusal
 
     async def _shown(self) -> bytes:
-        """What is shown now, where that can be told without asking a function for it."""
+        """Returns the credentials to show, b"" if only a call of a function could tell."""
         shown = self._credentials
         return await shown.show() if shown is not None and not shown.is_asked_for else b""

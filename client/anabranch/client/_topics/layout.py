@@ -1,9 +1,8 @@
-"""`TopicLayout`: a topic's DAG at one epoch, as a node pushed it, immutable.
+"""`TopicLayout`: a topic's DAG at one epoch, as a node pushed it. It is immutable.
 
-Layouts of one topic are ordered by (incarnation, version): the epoch counts changes of the DAG
-only, and what an operation under way is about to make of it is news too. A node that is behind
-pushes older ones; whoever keeps layouts ignores those (`is_newer_than`), so that nothing it knew is
-taken back.
+Layouts of one topic are ordered by (incarnation, version). The epoch counts only changes of the
+DAG, but the plan of an operation under way is news too. A node that is behind pushes older layouts.
+A keeper of layouts ignores those (`is_newer_than`), so that it never goes back.
 """
 
 from __future__ import annotations
@@ -54,13 +53,13 @@ class Segment(msgspec.Struct, frozen=True):
 
 
 class TopicLayout(msgspec.Struct, frozen=True, eq=False, dict=True):
-    """One version of the DAG, with what the operation under way is about to make of it.
+    """One version of the DAG, with the planned changes of the operation under way.
 
-    `segments`: all of them, by id. `children`: those that an operation under way will add; their
-    Kafka topics may not be there yet. `parents_under_way`: the active segments that it will seal;
-    once `sealing` is true nothing can keep that from happening, but a bucket of theirs may still
-    take appends. `version`: higher with whatever a node has to tell of the topic; a node before
-    that rule tells its epoch only, which was then.
+    `segments` has all segments, by id. `children` are those that an operation under way will add.
+    Their Kafka topics may not exist yet. `parents_under_way` are the active segments that it will
+    seal. Once `sealing` is True the sealing is certain, but their buckets may still take appends.
+
+    `version` rises with all news of the topic. For a node that does not tell one it is the epoch.
     """
 
     topic: str  # tenant/namespace/name
@@ -80,9 +79,10 @@ class TopicLayout(msgspec.Struct, frozen=True, eq=False, dict=True):
     def from_proto(
         cls, topic: str, dag: pb.ScalableTopicDAG, controller_url: str | None = None
     ) -> Self:
-        """What a CommandScalableTopicUpdate carries; `topic` is `tenant/namespace/name`.
+        """Decodes the DAG of a CommandScalableTopicUpdate. `topic` is `tenant/namespace/name`.
 
-        `controller_url`: of those in it the one to connect to, if not that without TLS.
+        `controller_url` replaces the DAG's URL without TLS, for a client that connects to another
+        of its URLs.
         """
         return cls(
             topic,
@@ -106,18 +106,20 @@ class TopicLayout(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @property
     def age(self) -> tuple[int, int]:
-        """What orders the layouts of one topic: the higher is the newer."""
+        """The order of the layouts of one topic. The higher one is newer."""
         return self.incarnation, self.version
 
     def is_newer_than(self, other: TopicLayout | None) -> bool:
-        """Whether it says more than the other one. One of the same version may: of a deletion."""
+        """Returns True if it says more than `other`.
+        With an equal version only a deletion is more.
+        """
         if other is None:
             return True
         later = self.deleted and not other.deleted
         return self.age > other.age or (self.age == other.age and later)
 
     def as_deleted(self) -> TopicLayout:
-        """The same, once the topic is gone."""
+        """Returns the same layout for the deleted topic."""
         return msgspec.structs.replace(self, deleted=True)
 
     @cached_property
@@ -131,20 +133,22 @@ class TopicLayout(msgspec.Struct, frozen=True, eq=False, dict=True):
         return [part.info.start for part in self.active]
 
     def active_at(self, hash16: int) -> Segment:
-        """The active segment at a position of the 16-bit ring. Raises UncoveredHashError."""
+        """Returns the active segment at a position of the 16-bit ring.
+        Raises UncoveredHashError.
+        """
         place = bisect_right(self._starts, hash16) - 1
         if place < 0 or hash16 > self.active[place].info.end:
             raise uncovered(hash16, (part.info for part in self.active))
         return self.active[place]
 
     def child_at(self, hash16: int) -> Segment | None:
-        """The child under way at that position, if there is one."""
+        """Returns the child under way at that position, None if there is none."""
         return next((part for part in self.children if hash16 in part.info), None)
 
     def lineage(self, segment_id: int) -> tuple[Segment, ...]:
-        """The segment with all that it descends from and all that descend from it, by id.
+        """Returns the segment with all that it descends from and all that descend from it, by id.
 
-        Raises UnknownSegmentError for one that the layout has not, or no more.
+        Raises UnknownSegmentError for a segment that is not in the layout, or no longer.
         """
         if segment_id not in self.segments:
             raise UnknownSegmentError(f"Segment not found: {segment_id}")
@@ -152,7 +156,7 @@ class TopicLayout(msgspec.Struct, frozen=True, eq=False, dict=True):
         return tuple(self.segments[each] for each in lineage_of(infos, segment_id))
 
     def is_sealed(self, segment_id: int) -> bool:
-        """Whether it is a fact of the log that every bucket of the segment refuses appends."""
+        """Returns True if by the log every bucket of the segment refuses appends."""
         if self.deleted:
             return True
         part = self.segments.get(segment_id)
@@ -161,11 +165,13 @@ class TopicLayout(msgspec.Struct, frozen=True, eq=False, dict=True):
         return not part.info.is_active
 
     def is_leaving(self, segment_id: int) -> bool:
-        """Whether the segment is sealed, or certain to be: buckets of it may still take appends."""
+        """Returns True if the segment is sealed or certain to be.
+        Its buckets may still take appends.
+        """
         return self.is_sealed(segment_id) or (self.sealing and segment_id in self.parents_under_way)
 
     def place(self, key: str | bytes) -> tuple[Segment, int]:
-        """The active segment and the bucket in it that a key belongs to."""
+        """Returns the active segment of a key, and the key's bucket in it."""
         position = hash32(key)
         part = self.active_at(segment_hash(position))
         return part, bucket_of(position, part.info.buckets)

@@ -1,9 +1,9 @@
-"""`TopicListWatch`: follows the list of a selection's topics by a session on any of the nodes.
+"""`TopicListWatch`: follows the list of a selection's topics by a session with any of the nodes.
 
-A node tells the whole list when the session begins, or that it is the one that the client has, and
-then every change. When the connection ends, or a difference does not fit, the watch begins anew on
-another node: what has changed meanwhile is found by comparing whole lists, so nothing is missed and
-nothing told twice. A node that is behind may take topics back for a while, and gives them again.
+A node sends the whole list when the session begins, or that the client's list is right. Then it
+sends every change. The watch begins anew on another node when the connection ends or a difference
+does not fit. It compares whole lists then, so that it misses no change and tells none twice. A node
+that is behind may take topics back for a while, and gives them again.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ Listener = Callable[[ListChange], None]
 
 
 class TopicListWatch(Closing):
-    """Knows the newest list of a selection; `start` returns once it knows the first one.
+    """Knows the newest list of a selection. `start` returns once it knows the first one.
 
-    `listeners` are called on the event loop with every later change. To be used on one event loop.
+    It calls `listeners` on the event loop with every later change. Use it on one event loop.
     """
 
     def __init__(self, nodes: Nodes, selection: TopicSelection) -> None:
@@ -62,7 +62,7 @@ class TopicListWatch(Closing):
         self._list = ToldTopics()
         self._known = asyncio.Event()  # a list, or the reason why there is none
         self._failure: ClientError | None = None
-        self._trouble = ""  # what passed, of the session before this one
+        self._trouble = ""  # the passing failure of the session before this one
         self._over = asyncio.Event()  # the session is
         self._number = 0
         self._last_node = ""
@@ -77,11 +77,12 @@ class TopicListWatch(Closing):
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing is watched any more."""
+        """True once it watches nothing any more."""
         return self._task is None
 
     async def start(self, timeout_s: float = 10.0) -> frozenset[str]:
-        """The first list; the watch is closed again if there is none, or nobody waits for it.
+        """Returns the first list. It closes the watch again if there is none, or if the caller
+        stops waiting.
 
         Raises NodesUnreachableError, AuthenticationError, RefusedByNodeError, DeadlineError.
         """
@@ -133,7 +134,7 @@ class TopicListWatch(Closing):
             await rest(attempt, _RETRY_S_MIN, _RETRY_S_MAX)
 
     async def _session(self) -> None:
-        """One session, until its connection ends, or what the node tells does not fit."""
+        """Runs one session, until its connection ends or a message of the node does not fit."""
         self._number = next(_numbers)
         self._over.clear()
         self._early.clear()
@@ -218,7 +219,7 @@ class TopicListWatch(Closing):
         change = self._list.differ(added, removed, told_hash) if self._answered else None
         if change is None:
             _logger.warning("topic_list.mismatch", selection=str(self.selection))
-            self._over.set()  # what it told after a list that was missed is told again, whole
+            self._over.set()  # a new session gets the whole list again
         else:
             self._take(change)
 
@@ -241,7 +242,7 @@ class TopicListWatch(Closing):
             self._fails(error)
 
     def _passes(self, why: str) -> None:
-        """Another session may do better."""
+        """Notes a failure that another session may mend."""
         self._trouble = why
         _logger.info("topic_list.lost", selection=str(self.selection), why=why)
 

@@ -1,7 +1,6 @@
-"""Where the nodes are: the client's URL, and a connection to whichever of them answers.
+"""The addresses of nodes in the client's URL, and connections to any of them that answers.
 
-A client whose URL begins with `pulsar+ssl://` takes ports with TLS from all that nodes tell, and no
-other ones.
+A client with a `pulsar+ssl://` URL uses only the TLS ports of the addresses that nodes tell.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ Push = Callable[[BaseCommand], None]
 
 
 class NodeConnection(Protocol):
-    """What watches and sessions need of a connection to a node, be it theirs alone or not."""
+    """The interface to a connection with a node, for watches and sessions. They may share it."""
 
     @property
     def address(self) -> str: ...
@@ -58,8 +57,8 @@ class NodeConnection(Protocol):
 
 
 class Connect(Protocol):
-    """Makes one, on which the handshake is done. Raises ConnectError, AuthenticationError,
-    CredentialsError.
+    """Makes a connection and does its handshake.
+    Raises ConnectError, AuthenticationError, CredentialsError.
     """
 
     async def __call__(
@@ -68,7 +67,7 @@ class Connect(Protocol):
 
 
 class Address(NamedTuple):
-    """Where a node listens for the binary protocol."""
+    """The address of a node's port for the binary protocol."""
 
     host: str
     port: int
@@ -79,7 +78,7 @@ class Address(NamedTuple):
 
 
 def is_tls(url: str) -> bool:
-    """Whether nodes are reached with TLS by that URL. Raises InvalidInputError."""
+    """Returns True if the URL asks for TLS. Raises InvalidInputError."""
     scheme, sep, _ = url.partition("://")
     if not sep or scheme not in _SCHEMES:
         raise InvalidInputError(
@@ -90,7 +89,7 @@ def is_tls(url: str) -> bool:
 
 
 def parse_url(url: str) -> tuple[Address, ...]:
-    """The addresses in `pulsar[+ssl]://host:port[,host:port...]`. Raises InvalidInputError.
+    """Returns the addresses in `pulsar[+ssl]://host:port[,host:port...]`. Raises InvalidInputError.
 
     >>> parse_url("pulsar://one:6650,two")
     (Address(host='one', port=6650), Address(host='two', port=6650))
@@ -118,10 +117,10 @@ class Nodes:
         self._next = itertools.count(random.randrange(len(self._addresses)))
 
     async def connect(self, on_push: Push, timeout_s: float, avoid: str = "") -> NodeConnection:
-        """A connection to the first node that answers; to `avoid` only if no other one does.
+        """Returns a connection to the first node that answers. It tries `avoid` last.
 
-        Raises NodesUnreachableError, which says of each address what happened (TlsError if none
-        of them is who it should be), AuthenticationError and CredentialsError.
+        Raises NodesUnreachableError with the failure of each address, TlsError if no certificate is
+        right, AuthenticationError and CredentialsError.
         """
         first = next(self._next) % len(self._addresses)
         turn = [*self._addresses[first:], *self._addresses[:first]]
@@ -140,5 +139,7 @@ class Nodes:
         raise NodesUnreachableError(f"no node of {self.url} answers: {why}")
 
     def one_of(self, url: str, url_tls: str) -> str:
-        """Of what a node tells of another one, the URL that this client connects to; "" if none."""
+        """Returns the one of a node's two URLs that this client connects to, "" if the node has
+        none.
+        """
         return url_tls if self.is_tls else url

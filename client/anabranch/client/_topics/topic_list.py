@@ -1,5 +1,7 @@
-"""Which topics a consumer over many of them is for (`TopicSelection`), and the list of them that a
-node tells by a snapshot and differences (`ToldTopics`). Only values, and pure decisions.
+"""The topics of a consumer over many of them (`TopicSelection`), and the list of them that a node
+tells by a snapshot and differences (`ToldTopics`).
+
+The module holds values and pure decisions only.
 """
 
 from __future__ import annotations
@@ -17,12 +19,12 @@ from anabranch.core.topic_lists.sorted_names import SortedNames, pieces_hash
 
 
 class TopicSelection(msgspec.Struct, frozen=True):
-    """The scalable topics of a namespace, those that are yet to come included.
+    """The scalable topics of a namespace, including those that are created later.
 
-    `namespace`: `tenant/namespace`. `pattern`: an expression of RE2 that the whole name of a topic
-    within its namespace matches, as `orders-.*` matches `orders-eu`. `properties`: what a topic
-    must have been created with, all of it. One of the two at most; the nodes hold topics against
-    it. Raises InvalidInputError.
+    `namespace` is `tenant/namespace`. `pattern` is an RE2 expression for the whole name of a topic
+    within its namespace: `orders-.*` matches `orders-eu`. `properties` selects the topics that were
+    created with all of them. A selection has one of the two at most, and the nodes apply it. Raises
+    InvalidInputError.
     """
 
     namespace: str
@@ -47,7 +49,7 @@ class TopicSelection(msgspec.Struct, frozen=True):
 
     @property
     def wire_pattern(self) -> str:
-        """The pattern as nodes take it, of whole names."""
+        """The pattern in the form for nodes, which matches full names."""
         return f"{re.escape(self.namespace)}/{grouped(self.pattern)}"
 
     def __str__(self) -> str:
@@ -56,7 +58,7 @@ class TopicSelection(msgspec.Struct, frozen=True):
 
 
 class ListChange(msgspec.Struct, frozen=True):
-    """What a list has gained and lost, each sorted; names are `tenant/namespace/name`."""
+    """The names that a list has gained and lost, each sorted, as `tenant/namespace/name`."""
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
@@ -69,17 +71,17 @@ class ToldTopics:
     """The newest list that a node has told of a selection, with its hash."""
 
     def __init__(self) -> None:
-        self.topics: frozenset[str] = frozenset()  # as `tenant/namespace/name`
-        self._told = SortedNames()  # as the node writes them
+        self.topics: frozenset[str] = frozenset()  # in the form `tenant/namespace/name`
+        self._told = SortedNames()  # in the node's form
         self.is_known = False
 
     @property
     def hash(self) -> str:
-        """Of what was told, as nodes compute it; "" when nothing was."""
+        """The hash of the told list, by the rule of the nodes. It is "" before a list was told."""
         return pieces_hash(self._told.pieces) if self.is_known else ""
 
     def replace(self, told: Iterable[str]) -> ListChange:
-        """Takes a whole list; what it lacks is gone."""
+        """Takes a whole list and returns the change."""
         self._told, self.is_known = SortedNames(told), True
         before, self.topics = self.topics, frozenset(map(bare_name, self._told))
         return ListChange(tuple(sorted(self.topics - before)), tuple(sorted(before - self.topics)))
@@ -87,10 +89,10 @@ class ToldTopics:
     def differ(
         self, added: Iterable[str], removed: Iterable[str], told_hash: str = ""
     ) -> ListChange | None:
-        """Takes a difference, what it removes first.
+        """Takes a difference, first the names that it removes, and returns the change.
 
-        None where it does not lead from what is known to a list of that hash: something was missed,
-        and the list is to be asked for anew.
+        Returns None if the result does not have that hash: a message was missed, and the caller
+        must ask for the whole list.
         """
         gone = [name for name in removed if self._told.discard(name)]
         come = [name for name in added if self._told.add(name)]
@@ -104,7 +106,7 @@ class ToldTopics:
 
 
 def bare_name(told: str) -> str:
-    """The name in a list without the domain before it.
+    """Returns a name of a list without its domain.
 
     >>> bare_name("topic://public/default/orders")
     'public/default/orders'

@@ -1,9 +1,9 @@
-"""What a client writes and reads, told to the controllers of its topics now and then.
+"""Counts a client's writes and reads, and reports them to the controllers of its topics.
 
-Kafka tells a controller how many messages there are, not how large they are, nor who reads them: so
-the SDK says. It is a help and no more: a controller that is out of reach, or does not know the
-command, is no trouble of the application's. Counting costs nothing for each message: it is done
-once for each batch.
+Kafka tells a controller the number of messages, but not their size or their readers, so the SDK
+does. It is a help and no more: a controller that is out of reach, or does not know the command,
+does not trouble the application. Counting costs nothing per message, because it is done once for
+each batch.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _Key = tuple[str, int]  # subscription, "" for what is written, and segment
 
 
 class _Counter(msgspec.Struct):
-    """`told`: as of the last report that was answered."""
+    """Counts of one segment. The `told` fields are those of the last answered report."""
 
     messages: int = 0
     size_bytes: int = 0
@@ -59,7 +59,7 @@ class _Counter(msgspec.Struct):
 
 
 class TopicTraffic:
-    """What one client writes to and reads from one topic. To be used on one event loop."""
+    """The writes and reads of one client in one topic. Use it on one event loop."""
 
     def __init__(self, now: float = 0.0) -> None:
         self.incarnation = 0
@@ -67,11 +67,11 @@ class TopicTraffic:
         self._counters: dict[_Key, _Counter] = {}
 
     def wrote(self, segment_id: int, messages: int, size_bytes: int) -> None:
-        """Kafka has so many more messages, with values of so many bytes together."""
+        """Counts messages that Kafka has stored, and the bytes of their values."""
         self._add(("", segment_id), messages, size_bytes)
 
     def read(self, subscription: str, segment_id: int, messages: int, size_bytes: int) -> None:
-        """A consumer of the subscription was given so many more."""
+        """Counts messages that a consumer of the subscription was given."""
         self._add((subscription, segment_id), messages, size_bytes)
 
     def _add(self, key: _Key, messages: int, size_bytes: int) -> None:
@@ -82,7 +82,7 @@ class TopicTraffic:
         counter.size_bytes += size_bytes
 
     def follow(self, layout: TopicLayout) -> None:
-        """Forgets what the layout has no more, once it is told."""
+        """Forgets segments that have left the layout, once they are reported."""
         if layout.incarnation != self.incarnation:
             self.incarnation = layout.incarnation
             self._counters.clear()
@@ -92,7 +92,7 @@ class TopicTraffic:
                 del self._counters[key]
 
     def news(self) -> list[SegmentTraffic]:
-        """What has changed since the last report that was answered, as much as one may name."""
+        """Returns the changes since the last answered report, as many as one report may name."""
         news = [
             SegmentTraffic(
                 segment_id=segment_id,
@@ -109,7 +109,7 @@ class TopicTraffic:
         return news[: bisect.bisect_right(ends, _REPORT.size)]
 
     def told(self, news: Iterable[SegmentTraffic], at: float) -> None:
-        """This was answered; `at`: when it was asked."""
+        """Notes that a report was answered. `at` is the time at which it was sent."""
         self.told_at = at
         for each in news:
             counter = self._counters.get((each.subscription, each.segment_id))
@@ -118,9 +118,9 @@ class TopicTraffic:
 
 
 class Taken:
-    """Counts what a consumer takes of each of its fetches, once for each batch.
+    """Counts the messages that a consumer takes of each of its fetches, once for each batch.
 
-    `on_read` is told of the segment, the messages and the bytes of their values, about.
+    It passes `on_read` the segment, the messages, and roughly the bytes of their values.
     """
 
     def __init__(self, on_read: Callable[[int, int, int], None]) -> None:
@@ -128,15 +128,17 @@ class Taken:
         self._fetches: dict[int, list[int]] = {}  # segment, and the end of what was taken
 
     def began(self, fetch: int, segment_id: int, start: int) -> None:
-        """The fetch reads that segment from an offset on."""
+        """Notes that the fetch reads that segment from offset `start` on."""
         self._fetches[fetch] = [segment_id, start]
 
     def ended(self, fetch: int) -> None:
-        """It reads no more."""
+        """Notes that the fetch reads no more."""
         self._fetches.pop(fetch, None)
 
     def took(self, ends: Mapping[int, int], messages: int, size_bytes: int) -> None:
-        """A batch, with the end of each fetch's part. Offsets have gaps, so they tell shares."""
+        """Counts a batch by the end of each fetch's part.
+        Offsets have gaps, so they only give each part's share.
+        """
         grown: dict[int, int] = {}
         for fetch, end in ends.items():
             known = self._fetches.get(fetch)
@@ -151,7 +153,7 @@ class Taken:
 
 
 class Watch(Protocol):
-    """What is needed of a `LayoutWatch`."""
+    """The part of a `LayoutWatch` that reports need."""
 
     topic: str
     controller_url: str
@@ -163,7 +165,7 @@ class Watch(Protocol):
 
 
 class _Topic:
-    """A topic that the client uses, and whoever watches it for that."""
+    """A topic that the client uses, with the watches of it."""
 
     def __init__(self, now: float) -> None:
         self.traffic = TopicTraffic(now)
@@ -172,7 +174,7 @@ class _Topic:
 
     @property
     def watch(self) -> Watch:
-        """One that knows the newest layout; of closed ones only the last is kept."""
+        """The watch that knows the newest layout. It keeps only the last one of closed watches."""
         if len(self.watches) == 1:
             return self.watches[0]
         self.watches = [w for w in self.watches if not w.is_closed] or self.watches[-1:]
@@ -180,7 +182,7 @@ class _Topic:
 
 
 class TrafficReporter:
-    """Reports for one client, over one connection to each controller. On one event loop."""
+    """Reports for one client, over one connection to each controller. Use it on one event loop."""
 
     def __init__(self, now: Callable[[], float] = clock.now, connecting: Connect = connect) -> None:
         self.client_id = secrets.randbits(63)
@@ -193,7 +195,7 @@ class TrafficReporter:
         self._wake = asyncio.Event()
 
     def topic(self, watch: Watch) -> TopicTraffic:
-        """Where the traffic of the topic of this watch, which knows a layout, is counted."""
+        """Returns the counters for the topic of this watch, which already knows a layout."""
         known = self._topics.get(watch.topic)
         if known is None:
             known = self._topics[watch.topic] = _Topic(self._now())
@@ -230,7 +232,7 @@ class TrafficReporter:
             await asyncio.sleep(len(self._topics) / _LOOKS_PER_S)
 
     async def report_due(self) -> None:
-        """Tells controllers what it is time to tell them; whatever comes of it."""
+        """Reports to controllers whose time has come. It raises nothing if they fail."""
         now = self._now()
         due: dict[str, list[_Topic]] = {}
         wanted: set[str] = set()
@@ -250,7 +252,7 @@ class TrafficReporter:
             self._connections.pop(url).close("no topic of the client is controlled there")
 
     async def _report_all(self, url: str, topics: list[_Topic]) -> None:
-        """Reports to one controller, one topic after another, whatever it says to any of them."""
+        """Reports to one controller, one topic after another, even if it refuses some of them."""
         try:
             for topic in topics:
                 try:
@@ -266,7 +268,9 @@ class TrafficReporter:
                 connection.abort("a report was not answered")
 
     def _refused(self, url: str, topic: _Topic, error: RefusedError) -> None:
-        """The next controller is told, if there is one: a closed topic does not learn of it."""
+        """Ends the reports to a controller that does not know the command, and those of a closed
+        topic. A closed topic does not learn of the next controller.
+        """
         watch = topic.watch
         _logger.debug("traffic.refused", node=url, topic=watch.topic, why=error.reason)
         if error.code == ServerError.UnsupportedVersionError:
@@ -308,4 +312,4 @@ class TrafficReporter:
 
 
 def _ignore(_command: BaseCommand) -> None:
-    """Nothing is asked for that is pushed."""
+    """Ignores pushed commands, because the connection asks for none."""

@@ -1,9 +1,8 @@
-"""`LayoutWatch`: follows one topic's layout by a session on any of the nodes.
+"""`LayoutWatch`: follows one topic's layout by a session with any of the nodes.
 
-A node pushes the layout it has when the session begins, and then every change. When the connection
-ends the watch begins a session on another node, which pushes its whole layout again, so no change
-is missed; a layout that is not newer than the one already known is ignored, so none is taken back,
-even by a node that is behind.
+A node pushes its layout when the session begins, and then every change. The watch begins a session
+on another node when the connection ends. That node pushes its whole layout, so no change is missed.
+The watch ignores a layout that is not newer than its own, so a node that is behind takes none back.
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ from anabranch.wire.logging import get_logger
 _RETRY_S_MIN: Final = 0.02
 _RETRY_S_MAX: Final = 2.0
 _CONNECT_S_MAX: Final = 5.0
-# For so long nodes that do not know the topic are taken to be behind: before the first layout, and
-# after it (when none is left that pushes the deletion).
+# Nodes that do not know the topic count as behind for so long: before the first layout, and after
+# it (when none is left that pushes the deletion).
 _UNKNOWN_S_MAX: Final = 0.5
 _VANISHED_S_MAX: Final = 5.0
 _sessions = itertools.count(1)  # unique in this process, which is more than a connection needs
@@ -54,18 +53,18 @@ Listener = Callable[[TopicLayout], None]
 
 
 class LayoutWatch(Closing):
-    """Knows the newest layout of one topic; `start` returns once it knows the first one.
+    """Knows the newest layout of one topic. `start` returns once it knows the first one.
 
-    `listeners` are called on the event loop with every newer layout, in order, and last with one
-    that is `deleted` if the topic is. To be used on one event loop.
+    It calls `listeners` on the event loop with every newer layout, in order. The last one is
+    `deleted` if the topic is. Use it on one event loop.
     """
 
     def __init__(self, nodes: Nodes, topic: str) -> None:
         self.topic = names.parse_scalable_topic(topic)
         self._lives_here(f"the watch of {self.topic}")
         self.listeners: list[Listener] = []
-        self.traffic = TopicTraffic()  # of whoever uses this watch
-        self.controller_url = ""  # by the newest word of a node; the layout has that of its version
+        self.traffic = TopicTraffic()  # the counters of this watch's user
+        self.controller_url = ""  # the newest that a node told; the layout has that of its version
         self._nodes = nodes
         self._layout: TopicLayout | None = None
         self._failure: ClientError | None = None
@@ -75,12 +74,12 @@ class LayoutWatch(Closing):
         self._last_node = ""
         self._answered = False
         self._unknown_since = math.inf
-        self._told_incarnation = 0  # of the layout that the session's node told last
+        self._told_incarnation = 0  # that of the node's last layout in this session
         self._task: asyncio.Task[None] | None = None
 
     @property
     def layout(self) -> TopicLayout:
-        """The newest layout. Raises what `start` would raise if there is none."""
+        """The newest layout. Raises the errors of `start` if there is none."""
         if self._layout is None:
             raise self._failure or ClosedError(
                 f"the watch of {self.topic} was not started: await its start"
@@ -89,11 +88,12 @@ class LayoutWatch(Closing):
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing is watched any more."""
+        """True once it watches nothing any more."""
         return self._task is None
 
     async def start(self, timeout_s: float = 10.0) -> TopicLayout:
-        """The first layout; the watch is closed again if there is none, or nobody waits for it.
+        """Returns the first layout. It closes the watch again if there is none, or if the caller
+        stops waiting.
 
         Raises TopicNotFoundError, NodesUnreachableError, AuthenticationError, RefusedByNodeError,
         DeadlineError.
@@ -141,7 +141,7 @@ class LayoutWatch(Closing):
             await rest(attempt, _RETRY_S_MIN, _RETRY_S_MAX)
 
     async def _session(self) -> None:
-        """One session, until its connection ends or its node sends it away."""
+        """Runs one session, until its connection ends or its node sends it away."""
         self._session_id = next(_sessions)
         self._told_incarnation = 0
         self._session_over = over = asyncio.Event()
@@ -204,12 +204,14 @@ class LayoutWatch(Closing):
         self._deleted(reason)
 
     def _deleted(self, reason: str) -> None:
-        """The topic is gone, unless the node spoke of a former one of the same name."""
+        """Ends the watch of a topic that is gone, unless the node spoke of a former one of the same
+        name.
+        """
         known = self._layout
         if known is not None and known.incarnation != self._told_incarnation:
             return
         full = names.full_name(self.topic)
-        named = full in reason  # what nodes say names the topic
+        named = full in reason  # nodes name the topic
         self._fails(TopicNotFoundError(reason if named else f"{full} was not found: {reason}"))
         if known is not None and not known.deleted:
             self._take(known.as_deleted())

@@ -35,7 +35,7 @@ _QUICK: Final = {
 
 
 class KafkaBrokers:
-    """Running brokers, to be killed and started again one by one. Used as a context manager."""
+    """Running brokers, to be killed and started again one by one. Use it as a context manager."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class KafkaBrokers:
         server: Mapping[str, str] | None = None,
         racks: Sequence[str] = (),
     ) -> None:
-        """`racks`: of as many brokers as are in racks."""
+        """`racks` has the racks of the first brokers."""
         self._ports = [ports.free_port(HOST) for _ in range(count)]
         controller = ports.free_port(HOST)
         cluster_id = new_cluster_id()
@@ -70,11 +70,13 @@ class KafkaBrokers:
         return ",".join(f"{HOST}:{port}" for port in self._ports)
 
     def numbered(self, broker_id: int) -> EmbeddedKafka:
-        """The broker of that number, which Kafka calls its node id."""
+        """Returns the broker of that number, which Kafka calls its node id."""
         return self.brokers[broker_id - 1]
 
     def start(self) -> None:
-        """Starts all at once. Raises as `EmbeddedKafka.start`; then none is left running."""
+        """Starts all at once.
+        Raises the errors of `EmbeddedKafka.start`, and leaves none running then.
+        """
         try:
             with ThreadPoolExecutor(len(self.brokers)) as pool:
                 list(pool.map(lambda broker: broker.start(), self.brokers))
@@ -83,7 +85,7 @@ class KafkaBrokers:
             raise
 
     def stop(self) -> None:
-        """Ends all at once: who is stopped gracefully hands its partitions over, for nobody."""
+        """Kills all at once, because a graceful stop would hand partitions over to nobody."""
         for broker in reversed(self.brokers):
             broker.kill()
 

@@ -1,12 +1,12 @@
-"""The lock that gives a data directory to one Kafka, whichever process started it.
+"""The lock that gives a data directory to one Kafka, started by any process.
 
 Kafka has a `.lock` of its own, but takes it too late: before that, a controller opens the metadata
 log and writes to it. A second Kafka could thus become the leader on the files of the first.
 
-The lock belongs to the open file, not to a process: whoever inherits the descriptor holds it too,
-and it ends when the last of them has closed it or ended, however that came. So it is never
-unlocked, only closed: an explicit unlock would take it from all of them. Nor is the file removed:
-a waiting process could then lock the removed one, and a third its successor.
+The lock belongs to the open file, not to a process. A process that inherits the descriptor holds it
+too. It ends when the last of them has closed it or ended, even by a crash. So it is never unlocked,
+only closed: an explicit unlock would take it from all of them. The file is not removed either: a
+waiting process could then lock the removed one, and a third its successor.
 """
 
 import fcntl
@@ -23,7 +23,7 @@ FILE_NAME: Final = "anabranch.lock"
 
 @contextmanager
 def exclusive(data_dir: Path) -> Iterator[int]:
-    """Hold the directory's lock; what inherits the descriptor given may hold it for longer.
+    """Holds the directory's lock. A process that inherits the descriptor may hold it for longer.
 
     Does not wait. Raises `KafkaStartError` if another one holds it or it cannot be taken.
     """

@@ -1,11 +1,11 @@
-"""Telling from Kafka's log why it did not start, and what to do about it."""
+"""Tells from Kafka's log why it did not start, and the remedy."""
 
 from pathlib import Path
 from typing import Final
 
 from anabranch.core.errors import AnabranchError
 
-# Said by us, by our own lock, and after a complaint of Kafka's: of one that we did not start.
+# Our own lock refuses, or Kafka complains about another one that we did not start.
 ANOTHER_KAFKA: Final = (
     "Another Kafka runs on this data directory: stop it, or name another directory."
 )
@@ -39,10 +39,12 @@ class KafkaStartError(AnabranchError):
 
 
 def explain(what: str, data_dir: Path, said: str) -> str:
-    """The message for a user: what happened, the remedy, and the last telling lines of the log."""
+    """Returns the message for a user: the event, the remedy, and the last telling lines
+    of the log.
+    """
     remedy = next((text for sign, text in _REMEDIES if sign in what or sign in said), _UNKNOWN)
     lines = [line for line in said.splitlines() if line.strip()]
-    # Where an error begins says more than the shutdown that follows it.
+    # The begin of an error tells more than the shutdown that follows it.
     telling = [
         line for line in lines if " ERROR " in line or " FATAL " in line or "Exception" in line
     ]

@@ -31,7 +31,7 @@ _PORT_ATTEMPTS_MAX: Final = 3
 
 
 def new_cluster_id() -> str:
-    """An id as Kafka wants one, for the nodes of one cluster."""
+    """Returns an id in Kafka's form, for the nodes of one cluster."""
     cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     # An option may not begin with a dash, and Kafka's ids do not either.
     return "A" + cluster_id[1:]
@@ -40,14 +40,14 @@ def new_cluster_id() -> str:
 class EmbeddedKafka:
     """One Kafka node on 127.0.0.1 with its data, settings and logs in one directory.
 
-    Starts and stops any number of times, always on the same port and data; with port 0 a free one
-    is chosen at the first start. Ends with this process, however that one ends; until it has ended,
-    no other one starts on the directory. Used as a context manager it is started and stopped. To be
-    used by one thread at a time.
+    It starts and stops any number of times, always on the same port and data. With port 0 it
+    chooses a free one at the first start. It ends with this process, even if that is killed. Until
+    it has ended, no other one starts on the directory. It is a context manager, too, which starts
+    and stops it. Use it from one thread at a time.
 
-    `second_listener`: a port on which it listens too, and the port that it tells clients of that
-    one to connect to, which may be a proxy's. `differences`: for a node that is one of several, or
-    that asks its clients who they are.
+    `second_listener` has a second port, and the port that it tells the clients of this one to
+    connect to, for example a proxy's. `differences` are for a node that is one of several, or that
+    asks its clients for their identity.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class EmbeddedKafka:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What a client connects to; known after the first start."""
+        """The address for clients, known after the first start."""
         if self._port == 0:
             raise RuntimeError("the embedded Kafka has no port before its first start")
         return f"{settings.HOST}:{self._port}"
@@ -79,14 +79,15 @@ class EmbeddedKafka:
 
     @property
     def is_running(self) -> bool:
-        """Whether the process is there; it may have ended by itself."""
+        """True while the process is there. It may have ended by itself."""
         return self._supervisor is not None and self._supervisor.poll() is None
 
     def start(self, deadline_s: float = _START_SECONDS_MAX) -> None:
-        """Start the node and return when it answers; fetches and formats what is not there yet.
+        """Starts the node and returns when it answers. It fetches and formats what is not there
+        yet.
 
-        Raises what is wrong with Java or the jars, or `KafkaStartError` with the end of Kafka's
-        log and what to do about it; then nothing is left running.
+        Raises errors of Java or the jars, or `KafkaStartError` with the end of Kafka's log and the
+        remedy. Nothing is left running then.
         """
         if self.is_running:
             raise RuntimeError(f"the embedded Kafka in {self._dir} is running already")
@@ -111,12 +112,12 @@ class EmbeddedKafka:
                 return
 
     def stop(self, deadline_s: float = _STOP_SECONDS_MAX) -> None:
-        """End the node cleanly, by force once the deadline has passed. Does nothing if it ended."""
+        """Ends the node cleanly, by force after the deadline. Does nothing if it has ended."""
         self._order(b"T")
         self._reap(deadline_s)
 
     def kill(self) -> None:
-        """End the node as a crash would, with SIGKILL. Does nothing if it ended."""
+        """Ends the node with SIGKILL, as a crash would. Does nothing if it has ended."""
         self._order(b"K")
         self._reap(_STOP_SECONDS_MAX)
 
@@ -150,7 +151,7 @@ class EmbeddedKafka:
         self._await_ready(deadline)
 
     def _launch_on_data(self, java: list[str], lock: int) -> None:
-        """Write the settings, format the directory if it is new, and launch."""
+        """Writes the settings, formats the directory if it is new, and launches."""
         if not ports.is_free(settings.HOST, self._port):
             raise KafkaStartError(
                 f"Port {self._port} of {settings.HOST} is in use. "
@@ -187,7 +188,9 @@ class EmbeddedKafka:
         return self._dir / "console.log"
 
     def _format(self, java: list[str], properties: Path, lock: int) -> None:
-        """Give the empty data directory its cluster id and feature levels, as Kafka wants it."""
+        """Gives the empty data directory its cluster id and feature levels, because Kafka needs
+        them.
+        """
         cluster_id = self._differences.cluster_id or new_cluster_id()
         command = [*java[:1], *self._jvm_options, *java[1:], "kafka.tools.StorageTool", "format"]
         command += ["-t", cluster_id, "-c", str(properties)]
@@ -251,7 +254,7 @@ class EmbeddedKafka:
         return KafkaStartError(explain(what, self._dir, said or self._last_words()))
 
     def _last_words(self) -> str:
-        """What Kafka said since this start, as far as the log or else the console has it."""
+        """Returns Kafka's words since this start, from the log or else from the console."""
         texts = []
         for path, before in ((self.log_file, self._log_bytes_before), (self._console, 0)):
             with contextlib.suppress(OSError), path.open("rb") as file:

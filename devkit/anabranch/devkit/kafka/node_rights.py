@@ -1,4 +1,4 @@
-"""Gives a node's principal, on a Kafka of ours that lets nobody do anything, what it needs."""
+"""Gives a node's principal its rights on a Kafka of ours that lets nobody do anything."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from confluent_kafka.admin import (
 from anabranch.channel.kafka.acls import CLUSTER_RIGHTS, NODE_RIGHTS, RACK_RIGHTS
 from anabranch.channel.kafka.connection import KafkaConnection
 
-_CLUSTER: Final = "kafka-cluster"  # as Kafka calls itself in its ACLs
-_ANSWER_S_MAX: Final = 120.0  # as long as nodes may take to start
+_CLUSTER: Final = "kafka-cluster"  # Kafka's name of itself in its ACLs
+_ANSWER_S_MAX: Final = 120.0  # nodes may take as long to start
 _LOOK_S: Final = 0.02
 
 
 def allow_node(
     bootstrap_servers: str, security: Mapping[str, str], principal: str, topic_prefix: str
 ) -> None:
-    """Returns once Kafka goes by it, and has nothing to do where it does already.
+    """Gives the rights that `doctor --acls` prints. Returns once Kafka applies them, at once if it
+    has them already.
 
-    `security`: by which a superuser of Kafka's is let in. They are what `doctor --acls` prints.
-    Raises KafkaRefusedError, KafkaUnreachableError.
+    `security` has the properties of a superuser of Kafka. Raises KafkaRefusedError,
+    KafkaUnreachableError.
     """
     connection = KafkaConnection(bootstrap_servers, security, "anabranch-dev")
     admin = connection.admin()

@@ -1,4 +1,4 @@
-"""What the embedded Kafka is started with: server.properties, and the options of its JVM."""
+"""The configuration of the embedded Kafka: server.properties, and the options of its JVM."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -60,11 +60,11 @@ JVM_OPTIONS: Final = (
 
 
 class Differences(msgspec.Struct, frozen=True):
-    """In what a node differs from one that is alone and open to all.
+    """The differences of a node from one that is alone and open to all.
 
-    `server`: Kafka's own settings, which win over ours. `cluster_id`: that of the cluster whose
-    member it is; without one it gets an id, and so a cluster, of its own. `heap_mb`: of its JVM.
-    `client`: librdkafka's properties of who may ask whether it has started.
+    `server` has Kafka's own settings, which win over ours. `cluster_id` is that of its cluster.
+    Without one it gets an id, and so a cluster, of its own. `heap_mb` is for its JVM. `client` has
+    librdkafka's properties of a client that may ask if it has started.
     """
 
     server: Mapping[str, str] = {}
@@ -81,7 +81,7 @@ def server_properties(
     *,
     differences: Mapping[str, str] | None = None,
 ) -> str:
-    """The text of server.properties; `differences` win."""
+    """Returns the text of server.properties. `differences` win."""
     values = _FIXED | {
         "log.dirs": str(log_dir),
         "listeners": f"BROKER://{HOST}:{broker_port},CONTROLLER://{HOST}:{controller_port}",
@@ -98,7 +98,7 @@ def server_properties(
 
 
 def _escaped(value: str) -> str:
-    """A value of a Java properties file."""
+    """Returns a value for a Java properties file."""
     plain = value.replace("\\", "\\\\")
     return "".join(c if " " <= c <= "~" else _utf16_escape(c) for c in plain)
 

@@ -1,16 +1,16 @@
 """Runs one command and ends it when the process that started us is gone.
 
-Run by its path, with the standard library alone: `python -I -S supervisor.py COMMAND...`. The
+Run it by its path, with the standard library alone: `python -I -S supervisor.py COMMAND...`. The
 parent holds the other end of our standard input and writes `T` to end the command with SIGTERM, or
-`K` to kill it. The end of that input means that the parent is gone, however it ended: the command
+`K` to kill it. The end of that input means that the parent is gone, even by a crash: the command
 gets SIGTERM and, if that is not enough, SIGKILL. We exit with the command's status.
 
 Descriptors that the parent passed on to us are the command's as well. One of them is the lock on
-its data: so it is held until both of us have ended, though the parent be gone.
+its data. So the lock is held until both of us have ended, even after the parent is gone.
 
 Tried and dropped: PR_SET_PDEATHSIG in the command alone. It is Linux only, and its signal comes
-when the *thread* that started the command ends, not the process. Here it guards the one case left,
-that this supervisor itself is killed: it has a single thread.
+when the *thread* that started the command ends, not the process. Here it guards the one case left:
+this supervisor itself is killed. It has a single thread.
 """
 
 import ctypes
@@ -23,7 +23,7 @@ import time
 from typing import Final
 
 _GRACE_SECONDS: Final = 10.0
-# How often to look whether the parent is still ours: a child that the parent forked without an
+# The interval of looking if the parent is still ours: a child that the parent forked without an
 # exec holds the parent's end of our input open.
 _PARENT_CHECK_SECONDS: Final = 1.0
 _PR_SET_PDEATHSIG: Final = 1
@@ -32,7 +32,7 @@ _SIGNALS: Final = {ord("T"): signal.SIGTERM, ord("K"): signal.SIGKILL}
 
 
 def supervise(command: list[str]) -> int:
-    """Run the command until it ends or the parent does; answers its exit status."""
+    """Runs the command until it ends or the parent does. Returns its exit status."""
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
@@ -73,7 +73,7 @@ def _start(command: list[str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
-        # What Python opened itself, as the pipe to wake us, is closed nevertheless.
+        # Python closes its own descriptors, such as the pipe to wake us, nevertheless.
         close_fds=False,
         preexec_fn=die_with_supervisor,
     )

@@ -1,8 +1,6 @@
 """The archive: the log as Parquet, in a folder that the cluster knows.
 
-`writer`: writes it.
-`contents`: how far it has got, and which files are its own.
-`reading`: its rows.
-`identity`, `registration`: who it is, and what the cluster knows of it.
-`folders`: where archives lie, on this machine or on any file system that Hadoop knows.
+`writer`: writes it. `contents`: its end, and its own files. `reading`: its rows. `identity`,
+`registration`: its id, and the cluster's knowledge of it. `folders`: the places of archives, on
+this machine or on any file system that Hadoop knows.
 """

@@ -1,7 +1,7 @@
-"""How far an archive has got, and which files are its own, by the logs that Spark keeps in it.
+"""The end of an archive, and its own files, by the logs that Spark keeps in it.
 
-Spark lists files by where they were written. An archive may be moved or copied, so only their names
-count here: they all lie in the folder itself.
+Spark lists files by the place of their writing. An archive may be moved or copied, so only their
+names count here. All of them are in the folder itself.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ RESTORE: Final = (
     "bring it back from a copy of the archive, or start a new archive in another directory"
 )
 _WHOLE: Final = ".compact"
-_VERSION: Final = "v1"  # of the sink's lists
+_VERSION: Final = "v1"  # the version of the sink's lists
 
 
 class ListedFile(msgspec.Struct, frozen=True):
-    """A file of the archive. `place`: the folder in which it was written, as Spark calls it."""
+    """A file of the archive. `place` is the folder in which it was written, by Spark's name."""
 
     name: str
     size: int
@@ -40,13 +40,13 @@ class _Line(msgspec.Struct):
 
 
 def next_offset(folder: Folder) -> int | None:
-    """The first offset that is not in the archive for certain; None for an empty one."""
+    """Returns the first offset that is not certainly in the archive, None for an empty archive."""
     batch = committed_batch(folder)
     return None if batch is None else offset_of(folder, batch)
 
 
 def committed_batch(folder: Folder) -> int | None:
-    """The newest batch that is both in the sink's log and committed in the checkpoint."""
+    """Returns the newest batch that is both in the sink's log and committed in the checkpoint."""
     committed = _numbers(folder.names(CHECKPOINT, "commits"))
     listed = _numbers(folder.names(METADATA_LOG))
     if not committed or not listed:
@@ -55,7 +55,7 @@ def committed_batch(folder: Folder) -> int | None:
 
 
 def offset_of(folder: Folder, batch: int) -> int:
-    """Returns where a batch ends, exclusive. Raises AuditError for a damaged checkpoint."""
+    """Returns the exclusive end of a batch. Raises AuditError for a damaged checkpoint."""
     try:
         lines = folder.read(CHECKPOINT, "offsets", str(batch)).decode().splitlines()
         (partitions,) = json.loads(lines[2]).values()
@@ -68,9 +68,10 @@ def offset_of(folder: Folder, batch: int) -> int:
 
 
 def listed_files(folder: Folder) -> list[ListedFile]:
-    """The archive's own files, in the order of their batches: what else lies there is none.
+    """Returns the archive's own files, in the order of their batches. Other files in the folder do
+    not count.
 
-    Raises AuditError when a list of them is missing or damaged.
+    Raises AuditError if a list of them is missing or damaged.
     """
     names = {max(_numbers([name])): name for name in _lists(folder)}
     whole = [number for number, name in names.items() if name.endswith(_WHOLE)]
@@ -84,7 +85,9 @@ def listed_files(folder: Folder) -> list[ListedFile]:
 
 
 def _lists(folder: Folder) -> list[str]:
-    """Names of the sink's lists; one that holds all those before it comes behind its batch's."""
+    """Returns the names of the sink's lists.
+    A list with all those before it comes behind its batch's own.
+    """
     return sorted(name for name in folder.names(METADATA_LOG) if _numbers([name]))
 
 
@@ -107,10 +110,11 @@ def _unreadable(folder: Folder, batch: str, why: str) -> AuditError:
 
 
 def sync_batches(folder: LocalFolder, after_batch: int) -> None:
-    """Syncs what Spark has written since a batch: a rename alone may not outlive a power cut.
+    """Syncs all that Spark has written since a batch, because a rename alone may not outlive a
+    power cut.
 
-    Spark itself leaves that to the operating system. Raises AuditError when data is not there:
-    workers on other machines have written it, into a folder that only has the same name.
+    Spark leaves that to the operating system. Raises AuditError if data is not there. Then workers
+    on other machines have written it, into a folder that only has the same name.
     """
     checkpoint = folder.path / CHECKPOINT
     names = {folder.path, checkpoint}

@@ -1,9 +1,9 @@
 """The folders of archives: on this machine, or on any file system that Hadoop knows.
 
-What is asked of a folder beside Spark's own reading and writing is little, and is asked here. A
-path or a `file:` URL is a folder of this machine, for which Python's own calls promise more: a
-lock, and what is on the disk. Any other URL goes through the JVM, in the way in which Spark keeps
-its checkpoints there (`CheckpointFileManager`): a file appears whole or not at all.
+This module has the few operations on a folder beside Spark's own reading and writing. A path or a
+`file:` URL is a folder of this machine. Python's own calls promise more for it: a lock, and data on
+the disk. Any other URL goes through the JVM, as Spark's checkpoints do there
+(`CheckpointFileManager`): a file appears whole or not at all.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
 class FolderError(AnabranchError):
-    """A folder cannot be used; the message says what to do."""
+    """A folder cannot be used. The message has the remedy."""
 
 
 class Folder(Protocol):
-    """One folder. `url` is for Spark; as text it is what its user has called it."""
+    """One folder. `url` is for Spark. Its text is the user's name of it."""
 
     @property
     def url(self) -> str: ...
 
     @property
     def where(self) -> str:
-        """For people of other machines."""
+        """The place, for people of other machines."""
 
     @property
     def name(self) -> str: ...
@@ -52,29 +52,31 @@ class Folder(Protocol):
     def make(self) -> None: ...
 
     def names(self, *inside: str) -> list[str]:
-        """Names the files of a folder in it; none where there is no such folder."""
+        """Returns the names of the files of a folder in it, none if there is no such folder."""
 
     def sizes(self) -> dict[str, int]:
-        """How many bytes each file of the folder itself has, by name."""
+        """Returns the bytes of each file of the folder itself, by name."""
 
     def read(self, *inside: str) -> bytes:
-        """Raises FileNotFoundError."""
+        """Returns a file's content. Raises FileNotFoundError."""
 
     def write(self, name: str, data: bytes) -> None:
-        """Puts a file there, whole or not at all; one that is there is replaced."""
+        """Puts a file there, whole or not at all. It replaces a present one."""
 
     def locked(self) -> AbstractContextManager[None]:
-        """Keeps a second writer out where that is possible. Raises FolderError."""
+        """Keeps a second writer out, if that is possible. Raises FolderError."""
 
 
 def folder_at(place: Place, spark: SparkSession) -> Folder:
-    """The folder that a path or a URL names. Raises FolderError."""
+    """Returns the folder that a path or a URL names. Raises FolderError."""
     local = local_folder(place)
     return HadoopFolder(str(place), spark) if local is None else local
 
 
 def local_folder(place: Place) -> LocalFolder | None:
-    """The folder, if it is one of this machine. Raises FolderError for a URL of none."""
+    """Returns the folder if it is one of this machine, None if not.
+    Raises FolderError for a `file:` URL with a host.
+    """
     if isinstance(place, Path) or not _URL.match(place):
         return LocalFolder(Path(place))
     parts = urlsplit(place, allow_fragments=False)
@@ -86,7 +88,7 @@ def local_folder(place: Place) -> LocalFolder | None:
 
 
 def checked_place(given: str) -> Place:
-    """What a user gave, as it holds wherever a process runs. Raises InvalidInputError."""
+    """Returns the user's text in a form that holds in any process. Raises InvalidInputError."""
     if not given.strip():
         raise InvalidInputError("the name of the archive's directory is empty")
     if _URL.match(given):
@@ -106,8 +108,10 @@ class LocalFolder:
 
     @property
     def url(self) -> str:
-        """A plain path would be one of Hadoop's default file system, which may be another one.
-        Hadoop takes every character behind the host as it is.
+        """The URL. A plain path would belong to Hadoop's default file system, which may be another
+        one.
+
+        Hadoop takes every character behind the host literally.
         """
         return f"file://{self.path}"
 
@@ -137,7 +141,7 @@ class LocalFolder:
         return self.path.joinpath(*inside).read_bytes()
 
     def write(self, name: str, data: bytes) -> None:
-        """Also on the disk, when it returns."""
+        """Puts a file there. It is on the disk when this returns."""
         fresh = self.path / f"{name}.new"
         with fresh.open("wb") as file:
             file.write(data)
@@ -170,8 +174,8 @@ def sync(path: Path) -> None:
 class HadoopFolder:
     """A folder of any file system for which this Spark has the jars.
 
-    Nothing locks it: a second writer is refused by Spark's checkpoint, batch by batch, where the
-    file system puts a file in place only if there is none yet (HDFS does).
+    Nothing locks it. Spark's checkpoint refuses a second writer, batch by batch. For that the file
+    system must put a file in place only if there is none yet (HDFS does).
     """
 
     def __init__(self, url: str, spark: SparkSession) -> None:

@@ -1,4 +1,4 @@
-"""Who an archive is: an id in its folder, under which the cluster's log knows it."""
+"""The identity of an archive: an id in its folder, under which the cluster's log knows it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _STRANGE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class ArchiveIdentity(msgspec.Struct, frozen=True):
-    """What an archive's folder says of it.
+    """The content of the identity file in an archive's folder.
 
-    `log_id`: Kafka's own id of the topic that it holds. `first_offset`: where it begins.
+    `log_id` is Kafka's own id of the archived topic. `first_offset` is the begin of the archive.
     """
 
     id: str
@@ -35,7 +35,9 @@ def new_identity(folder: Folder, log_id: str, first_offset: int) -> ArchiveIdent
 
 
 def read_identity(folder: Folder) -> ArchiveIdentity | None:
-    """The folder's identity; None when it has none yet. Raises AuditError when it is damaged."""
+    """Returns the folder's identity, None if it has none yet.
+    Raises AuditError if it is damaged.
+    """
     try:
         found = msgspec.json.decode(folder.read(IDENTITY), type=ArchiveIdentity)
         if is_archive_id(found.id):
@@ -58,5 +60,5 @@ def write_identity(folder: Folder, identity: ArchiveIdentity) -> None:
 
 
 def place_of(folder: Folder) -> str:
-    """Returns where a folder is, for people: host and path, or its URL."""
+    """Returns the place of a folder for people: host and path, or its URL."""
     return folder.where[:1_000]

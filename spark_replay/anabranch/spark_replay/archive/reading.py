@@ -1,4 +1,4 @@
-"""The archive as Spark reads it: its own files, all of them there and whole."""
+"""Reads the archive by Spark: its own files, all of them there and whole."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ _OF_PATTERNS: Final = re.compile(r"[][{}*?\\]")
 
 
 def read_archive(spark: SparkSession, place: Place | None) -> DataFrame | None:
-    """The archive's rows, as its sink's own log lists them; None when there is no archive yet.
+    """Returns the archive's rows, by the lists of its sink's own log, None if there is no archive
+    yet.
 
-    Files that a killed archive left unlisted are not looked at.
+    It ignores files that a killed archive left unlisted.
     """
     if place is None:
         return None
@@ -37,7 +38,7 @@ def read_archive(spark: SparkSession, place: Place | None) -> DataFrame | None:
     files = sound_files(spark, folder)
     if not files:
         return None
-    # Spark takes files from where they were written; where they are there still, it lists none.
+    # Spark reads files at the place of their writing, and lists none if they are there still.
     written_here = {file.place for file in files} == {folder.url}
     frame = spark.read.parquet(*([folder.url] if written_here else _urls(folder, files)))
     missing = [name for name in LOG_COLUMNS if name not in frame.columns]
@@ -47,7 +48,7 @@ def read_archive(spark: SparkSession, place: Place | None) -> DataFrame | None:
 
 
 def archive_extent(archive: DataFrame | None) -> Extent | None:
-    """The first and the next offset of what is archived; None for nothing."""
+    """Returns the first and the next offset of the archive, None if it is empty."""
     if archive is None:
         return None
     found = archive.agg(F.min("offset"), F.max("offset")).first()
@@ -57,7 +58,9 @@ def archive_extent(archive: DataFrame | None) -> Extent | None:
 
 
 def sound_files(spark: SparkSession, folder: Folder) -> list[ListedFile]:
-    """The archive's files. Raises AuditError when one is missing or cut short, or their list."""
+    """Returns the archive's files.
+    Raises AuditError if a file or a list is missing or cut short.
+    """
     names = folder.names()
     if METADATA_LOG not in names:
         copied = any(name.endswith(".parquet") for name in names) and CHECKPOINT not in names
@@ -82,7 +85,7 @@ def sound_files(spark: SparkSession, folder: Folder) -> list[ListedFile]:
 def _held(
     spark: SparkSession, folder: Folder, files: Sequence[ListedFile], sound: Sequence[bool], at: int
 ) -> str:
-    """Which offsets a file held, by those of its nearest sound neighbours."""
+    """Returns the offsets that a file held, by those of its nearest sound neighbours."""
 
     def edge(places: Sequence[int], take: Callable[[str], Column]) -> int | None:
         near = [files[place] for place in places if sound[place]][:1]
@@ -103,5 +106,7 @@ def _held(
 
 
 def _urls(folder: Folder, files: Sequence[ListedFile]) -> list[str]:
-    """For Spark, which takes some characters of a name for a pattern's."""
+    """Returns the URLs with escapes, because Spark takes some characters of a name for a
+    pattern's.
+    """
     return [_OF_PATTERNS.sub(r"\\\g<0>", f"{folder.url}/{file.name}") for file in files]

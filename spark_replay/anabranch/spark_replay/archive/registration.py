@@ -1,7 +1,8 @@
-"""What the cluster knows of an archive: that it is there, on the log, and how far it has got.
+"""Registers an archive with the cluster, and tells it the archive's end.
 
-The log is trimmed up to what every registered archive holds, so an archive is registered before it
-reads anything, and its mark, a consumer group's committed offset, is told late rather than early.
+The log is trimmed up to the lowest end of all registered archives. So an archive is registered
+before it reads anything. Its mark, a consumer group's committed offset, is told late rather than
+early.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ _log = structlog.get_logger(__name__)
 
 
 class ArchiveRegistration:
-    """Registers one archive of the WAL, as it is opened for writing, before it reads anything.
+    """Registers one archive of the WAL when it is opened for writing, before it reads anything.
 
-    `until`: the first offset that the archive does not hold, None for an empty one. Raises
-    AnabranchError when the archive cannot be continued, or not be registered.
+    `until` is the first offset that the archive does not hold, None for an empty one. Raises
+    AnabranchError if the archive cannot be continued, or cannot be registered.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class ArchiveRegistration:
 
     @property
     def id(self) -> str:
-        """Under which the log knows it."""
+        """Its name on the log."""
         return self._identity.id
 
     def _identified(self, until: int | None) -> ArchiveIdentity:
@@ -102,10 +103,10 @@ class ArchiveRegistration:
         return found
 
     def tell(self, until: int) -> None:
-        """The archive holds all before `until`, for certain and on the disk.
+        """Tells that the archive holds all before `until`, for certain and on the disk.
 
-        A group without members forgets its offset after a while, so it is said again and again;
-        while Kafka is away it is left to the next time. Raises AuditError when the archive was
+        A group without members forgets its offset after a while, so it is told again and again.
+        While Kafka is away it waits for the next time. Raises AuditError if the archive was
         retired, so that nothing waits for it any more.
         """
         try:
@@ -126,6 +127,6 @@ class ArchiveRegistration:
             _log.warning("archive_not_published", offset=until, reason=error.args[0].str())
 
     def close(self) -> None:
-        """Nothing more will be told."""
+        """Ends the telling."""
         self._committer.close()
         self._registry.close()

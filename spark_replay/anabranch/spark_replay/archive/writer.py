@@ -1,10 +1,10 @@
-"""The archive: the WAL as Parquet, each record exactly once, however often the writer is killed.
+"""The archive: the WAL as Parquet, each record exactly once, even if the writer is killed often.
 
-Spark's Structured Streaming writes it: a batch's files count only once the sink's own log
-(`_spark_metadata`) lists them, and a batch that was cut short is written again under the same
-number. The cluster is told how far the archive has got (`registration`): the compactor
-trims the WAL up to there: late rather than early, only when a batch is in the sink's log, is
-committed in the checkpoint, and is on the disk.
+Spark's Structured Streaming writes it. A batch's files count only once the sink's own log
+(`_spark_metadata`) lists them. A batch that was cut short is written again under the same number.
+The cluster is told the archive's end (`registration`), and the compactor trims the WAL up to there.
+That is told late rather than early: only when a batch is in the sink's log, is committed in the
+checkpoint, and is on the disk.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _log = structlog.get_logger(__name__)
 
 
 class ArchiveOptions(msgspec.Struct, frozen=True):
-    """What to archive, and where to."""
+    """The topic to archive, and the place for it."""
 
     bootstrap_servers: str
     archive_dir: Place
@@ -66,7 +66,7 @@ class ArchiveOptions(msgspec.Struct, frozen=True):
 
 
 def run_archive(options: ArchiveOptions) -> int:
-    """Archives until SIGTERM, or once; answers 0, or 2 when it could not go on."""
+    """Archives until SIGTERM, or once. Returns 0, or 2 if it could not go on."""
     try:
         find_java()
         kafka = _source(options)
@@ -98,7 +98,7 @@ def run_archive(options: ArchiveOptions) -> int:
 
 
 def archive_once(spark: SparkSession, options: ArchiveOptions) -> int:
-    """Archives what is there now; answers the first offset that is not archived."""
+    """Archives all that is there now. Returns the first offset that is not archived."""
     with _opened(spark, options) as archive:
         query = archive.start(spark, once=True)
         try:
@@ -111,7 +111,7 @@ def archive_once(spark: SparkSession, options: ArchiveOptions) -> int:
 
 
 def archive_until(spark: SparkSession, options: ArchiveOptions, stop: threading.Event) -> None:
-    """Archives until it is told to stop. Raises AnabranchError when Spark fails for good."""
+    """Archives until `stop` is set. Raises AnabranchError if Spark fails for good."""
     with _opened(spark, options) as archive:
         failures = 0
         while not stop.is_set():
@@ -135,7 +135,7 @@ def archive_until(spark: SparkSession, options: ArchiveOptions, stop: threading.
 
 
 class ArchiveFolder:
-    """One archive directory and what the cluster is told of it. Made by `_opened`."""
+    """One archive directory and its registration. `_opened` makes it."""
 
     def __init__(self, options: ArchiveOptions, folder: Folder) -> None:
         self._options = options
@@ -164,7 +164,7 @@ class ArchiveFolder:
         self._synced = -1
 
     def start(self, spark: SparkSession, *, once: bool) -> StreamingQuery:
-        """Starts to write, where the checkpoint says."""
+        """Starts to write at the place of the checkpoint."""
         stream = (
             spark.readStream.format("kafka")
             .options(**self._kafka.options())
@@ -188,9 +188,9 @@ class ArchiveFolder:
         return writer.start(self._folder.url)
 
     def publish(self) -> int:
-        """Tells the cluster how far the archive has got, also when that is nothing new.
+        """Tells the cluster the archive's end, even if it is the same, and returns it.
 
-        Raises AnabranchError when it is registered no more.
+        Raises AnabranchError if the archive is not registered any more.
         """
         batch = committed_batch(self._folder)
         if batch is not None and batch > self._synced and isinstance(self._folder, LocalFolder):
@@ -204,7 +204,7 @@ class ArchiveFolder:
         return until
 
     def close(self) -> None:
-        """Nothing more will be published."""
+        """Ends the publishing."""
         if self._standing is not None:
             self._standing.close()
 
@@ -220,11 +220,11 @@ def _topic(kafka: KafkaSource, options: ArchiveOptions) -> str:
 
 @contextmanager
 def _opened(spark: SparkSession, options: ArchiveOptions) -> Iterator[ArchiveFolder]:
-    """The archive, locked against a second writer."""
+    """Opens the archive, locked against a second writer."""
     folder = folder_at(options.archive_dir, spark)
     folder.make()
     with folder.locked():
-        sound_files(spark, folder)  # what it lacks is told before anything is written
+        sound_files(spark, folder)  # raises for a missing file before anything is written
         archive = ArchiveFolder(options, folder)
         try:
             yield archive
@@ -234,7 +234,7 @@ def _opened(spark: SparkSession, options: ArchiveOptions) -> Iterator[ArchiveFol
 
 @contextmanager
 def _told_to_stop() -> Iterator[threading.Event]:
-    """An event that SIGTERM sets; a Ctrl-C breaks off at once, as a kill does."""
+    """Returns an event that SIGTERM sets. A Ctrl-C breaks off at once, as a kill does."""
     stop = threading.Event()
     former = signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
     try:

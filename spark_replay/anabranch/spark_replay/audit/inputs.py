@@ -1,4 +1,4 @@
-"""The log and all that speaks of it, as the audit finds it at one moment."""
+"""The log and all that speaks of it, read by the audit at one moment."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ class AuditInputs(msgspec.Struct, frozen=True):
     first_ms: int
     last_ms: int
     gap: Extent | None = None  # offsets that neither archive nor WAL holds, between the two
-    before_gap: DataFrame | None = None  # what is replayed by itself, as the log up to there
+    before_gap: DataFrame | None = None  # replayed by itself, as the log up to there
     to_end: bool = True
 
 
 def gather(
     spark: SparkSession, kafka: KafkaSource, archive_dir: Place | None, *, with_schemas: bool
 ) -> AuditInputs:
-    """Asks in an order in which nothing speaks of what is asked for earlier.
+    """Reads all inputs, in an order in which nothing speaks of what is asked for earlier.
 
-    Raises AuditError, and what Spark raises where the WAL is trimmed meanwhile.
+    Raises AuditError, and Spark's errors if the WAL is trimmed meanwhile.
     """
     tasks = spark.sparkContext.defaultParallelism
     beats = sources.read_beats(spark, kafka)
@@ -111,7 +111,7 @@ def _with_log(
 
 
 def _gap(archived: Extent | None, wal: Extent) -> Extent | None:
-    """Returns what lies between archive and WAL, and is in neither."""
+    """Returns the offsets between archive and WAL that neither has."""
     if archived is None or wal.first_offset <= archived.next_offset:
         return None
     return Extent(archived.next_offset, wal.first_offset)
@@ -120,7 +120,9 @@ def _gap(archived: Extent | None, wal: Extent) -> Extent | None:
 def _with_gap(
     kafka: KafkaSource, inputs: AuditInputs, archive: DataFrame, gap: Extent
 ) -> AuditInputs:
-    """Returns what can be judged beside a gap: the archive, and the WAL from the snapshot on."""
+    """Returns the inputs that can be judged beside a gap: the archive, and the WAL from the
+    snapshot on.
+    """
     horizon = inputs.snapshot.horizon
     found = msgspec.structs.replace(
         inputs, gap=gap, before_gap=archive if inputs.first_offset == 0 else None
@@ -139,7 +141,7 @@ def _with_gap(
 
 
 def before_gap(inputs: AuditInputs, gap: Extent, archive: DataFrame) -> AuditInputs:
-    """The log as it was when its last record before the gap was written."""
+    """Returns the log as it was when its last record before the gap was written."""
     return msgspec.structs.replace(
         inputs,
         log=archive,
@@ -157,7 +159,7 @@ def before_gap(inputs: AuditInputs, gap: Extent, archive: DataFrame) -> AuditInp
 
 
 def _beginning(snapshot: Snapshot, first_offset: int, kafka: KafkaSource) -> int:
-    """The snapshot's horizon, from which a log without its beginning can be replayed."""
+    """Returns the snapshot's horizon, from which a log without its beginning can be replayed."""
     if snapshot.horizon is None or snapshot.horizon.next_offset < first_offset:
         at = "there is none" if snapshot.horizon is None else f"at {snapshot.horizon.next_offset}"
         raise AuditError(
@@ -174,7 +176,9 @@ def _times(
     archived: Extent | None,
     wal: Extent,
 ) -> tuple[int, int]:
-    """The log's first and last timestamp, roughly: they decide how wide the plots' bins are."""
+    """Returns the log's first and last timestamp, roughly.
+    They decide the width of the plots' bins.
+    """
     found: list[int] = []
     if archive is not None and archived is not None:
         low, high = archive.agg(F.min("timestamp_ms"), F.max("timestamp_ms")).first() or (0, 0)
@@ -187,6 +191,6 @@ def _times(
 
 
 def tasks_for(spark: SparkSession, records: int) -> int:
-    """Into how many tasks so many records are divided."""
+    """Returns the number of tasks for so many records."""
     cores = spark.sparkContext.defaultParallelism
     return cores if records < _SMALL else 4 * cores

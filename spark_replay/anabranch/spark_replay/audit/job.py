@@ -30,10 +30,10 @@ _SCHEMA = pa.schema([("part", pa.binary()), ("failure", pa.string())])
 def replayed(
     spark: SparkSession, log: DataFrame, snapshot: DataFrame | None, plan: ReplayPlan
 ) -> list[PartResult]:
-    """Returns what every part finds in the log; `snapshot` has the newest value of each key.
+    """Returns the result of every part. `snapshot` has the newest value of each key.
 
-    Raises AuditError when the log holds records of a newer release, and SchemaNeededError when that
-    cannot be told because the rows were read without their schemas.
+    Raises AuditError if the log holds records of a newer release. Raises SchemaNeededError if that
+    cannot be told, because the rows were read without their schemas.
     """
     rows = log.select(F.lit(LOG_ROW).cast("long").alias("kind"), "offset", *_CARRIED)
     if snapshot is not None:

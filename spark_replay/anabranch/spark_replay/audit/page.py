@@ -1,4 +1,4 @@
-"""The report as one page that needs nothing else: what was proved, and what the log looked like."""
+"""The report as one page that needs nothing else: the proofs, and plots of the log."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from anabranch.spark_replay.report.document import document
 _ROWS_MAX: Final = 40  # units of the timeline
 _FLAPS_MAX: Final = 10
 _BARS_MAX: Final = 80
-_MARKS_MAX: Final = 200  # of a plot
-_TOPICS_MAX: Final = 4  # whose segments are drawn
+_MARKS_MAX: Final = 200  # for a plot
+_TOPICS_MAX: Final = 4  # topics with a plot of their segments
 
 
 def page(summary: Summary) -> str:
-    """A self-contained HTML page."""
+    """Returns a self-contained HTML page."""
     log = summary.log
     body = "".join(
         (
@@ -159,7 +159,9 @@ def _plots(summary: Summary) -> Iterator[str]:
 
 
 def _marks(expired: Sequence[tuple[int, str]], bins: Bins) -> list[Mark]:
-    """Marks each session that was ended; of more than can be told apart, one for neighbours."""
+    """Marks each session that was ended.
+    If they are too many to tell apart, neighbours share a mark.
+    """
     if len(expired) <= _MARKS_MAX:
         return [Mark(at_ms, f"the session of {broker} was ended") for at_ms, broker in expired]
     width_ms = -(-(bins.end_ms - bins.start_ms) // _MARKS_MAX)
@@ -212,7 +214,7 @@ def _rings(summary: Summary, bins: Bins, marks: Sequence[Mark]) -> Iterator[str]
 def _counted(
     title: str, note: str, summary: Summary, bins: Bins, name_of: Callable[[str, Verdict], str]
 ) -> Iterator[str]:
-    """Records over time: counts, since a rate of one record in a second says nothing."""
+    """Draws records over time as counts, since a rate of one record in a second tells nothing."""
     bars = _coarser(bins)
     yield f"<h2>{title}</h2><p>{note} A bar is {span_words(bars.width_ms)}.</p>"
     found: dict[str, Counter[int]] = {}
@@ -232,7 +234,9 @@ def _counted(
 
 
 def _coarser(bins: Bins) -> Bins:
-    """Few enough bars to tell them apart, and short of a minute only if the log is short."""
+    """Returns bars that are few enough to tell apart, and shorter than a minute only if the log is
+    short.
+    """
     factor = -(-bins.count // _BARS_MAX)
     width_ms = bins.width_ms * factor
     start_ms = bins.start_ms // width_ms * width_ms

@@ -1,10 +1,10 @@
 """One part of the divided replay: whole tenants in offset order, the cluster's records between.
 
-No guard of a tenant's record reads another tenant's state (`records.scope_of`), so every part folds
-its own tenants and, beside them, the few records that concern the whole cluster: sessions,
-leadership, the cluster's settings. What is cluster-wide is counted, digested and compared by one
-part only, the primary one. Snapshot values come among the records, at the offset they stand for.
-(docs/decisions, "Dividing the replay by tenant".)
+No guard of a tenant's record reads another tenant's state (`records.scope_of`). So every part folds
+its own tenants and, beside them, the few records of the whole cluster: sessions, leadership, the
+cluster's settings. One part only, the primary one, counts, digests and compares cluster-wide
+records. Snapshot values come among the records, at their horizon. (docs/decisions, "Dividing the
+replay by tenant".)
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ Rule = Callable[[StateReader, Record, int, int], Outcome]
 
 SNAPSHOT_ROW: Final = 0  # before the record of the same offset
 LOG_ROW: Final = 1
-SCHEMA_NEEDED: Final = "schema needed"  # how a part says it
+SCHEMA_NEEDED: Final = "schema needed"  # a part's word for it
 # Before Python 3.12 an enum's member is looked up by a function; every record meets these.
 _ACCEPTED: Final = Verdict.ACCEPTED
 _NOT_PERMITTED: Final = Verdict.NOT_PERMITTED
@@ -73,15 +73,15 @@ _NEVER: Final = 1 << 62
 
 
 class SchemaNeededError(Exception):
-    """An unreadable entry may be a later release's; only its schema header can tell."""
+    """An unreadable entry may be a later release's. Only its schema header can tell."""
 
 
 class ReplayPlan(msgspec.Struct, frozen=True):
-    """What every part must know before it starts."""
+    """The data that every part must have before it starts."""
 
     parts: int
     next_offset: int  # the end of the audited log
-    horizon: int  # where the snapshot stands, -1 for none
+    horizon: int  # the place of the snapshot, -1 for none
     from_snapshot: bool  # the log before the horizon is gone
     checkpoints: tuple[int, ...]  # ascending offsets at which the digest is wanted
     beats: dict[str, list[int]]  # "broker session" -> log timestamps, ascending
@@ -95,7 +95,7 @@ class ReplayPlan(msgspec.Struct, frozen=True):
 
 
 class PartResult(msgspec.Struct):
-    """What one part has found."""
+    """The result of one part."""
 
     part: int
     records: int
@@ -112,7 +112,7 @@ class PartResult(msgspec.Struct):
 
 
 def part_of(scope: str, parts: int) -> int:
-    """The part that folds a scope; Spark divides the rows by the same function."""
+    """Returns the part that folds a scope. Spark divides the rows by the same function."""
     return zlib.crc32(scope.encode()) % parts if scope else 0
 
 
@@ -162,7 +162,7 @@ class PartReplay:
         values: Sequence[bytes | None],
         schemas: Sequence[bytes | None],
     ) -> None:
-        """The next rows, as columns of equal length."""
+        """Folds the next rows, as columns of equal length."""
         state, rule, role = self.state, self._rule, self._role
         primary = self._primary
         last = self._last_offset
@@ -203,7 +203,7 @@ class PartReplay:
         self._statistics.count(timestamps_ms, codes)
 
     def result(self) -> PartResult:
-        """The end of the log is reached."""
+        """Returns the result at the end of the log."""
         self._reach(_NEVER)
         return PartResult(
             self._part,
@@ -235,7 +235,7 @@ class PartReplay:
     def _refuse_newer(
         self, offset: int, key: bytes | None, value: bytes | None, schema: bytes | None
     ) -> None:
-        """Raises NewerSchemaError when an unreadable entry says that a later release wrote it."""
+        """Raises NewerSchemaError if an unreadable entry claims to be a later release's."""
         if offset in self._plan.passed_over:
             return
         if not self._plan.with_schemas:
@@ -272,7 +272,7 @@ class PartReplay:
     def _permitted(
         self, offset: int, timestamp_ms: int, record: Record, changes: tuple[Change, ...]
     ) -> None:
-        """A record that somebody may have asked for, or that changes what somebody may do."""
+        """Checks a record that somebody may have asked for, or that changes somebody's rights."""
         shared = not scope_of(record.key)
         self._permissions.accepted(offset, record, changes, shared=shared)
         if self._role is not None:
@@ -300,7 +300,7 @@ class PartReplay:
             self._statistics.moved(timestamp_ms, record, changes)
 
     def _policy(self, offset: int, record: Record, changes: tuple[Change, ...]) -> None:
-        """A record about a tenant or a namespace."""
+        """Checks a record about a tenant or a namespace."""
         for key, _ in changes:
             self._dirty[key] = None
         self._versions.accepted(offset, record, changes)
@@ -315,7 +315,7 @@ class PartReplay:
         record: TopicChange | SubscriptionChange,
         changes: tuple[Change, ...],
     ) -> None:
-        """A record about a scalable topic or a subscription."""
+        """Checks a record about a scalable topic or a subscription."""
         for key, _ in changes:
             self._dirty[key] = None
         self._versions.accepted(offset, record, changes)
@@ -330,7 +330,7 @@ class PartReplay:
     def _shared(
         self, offset: int, timestamp_ms: int, record: Record, changes: tuple[Change, ...]
     ) -> None:
-        """A record of the whole cluster; the primary part alone counts what it finds in it."""
+        """Checks a record of the whole cluster. Only the primary part counts its results."""
         self._leadership.shared(offset, record)
         self._leases.shared(offset, timestamp_ms, record)
         if type(record) is SessionChange:
@@ -373,7 +373,7 @@ class PartReplay:
         self._snapshot.row(name, entity)
 
     def _reach(self, offset: int) -> None:
-        """Everything before `offset` is folded: what was to be looked at on the way is due."""
+        """Makes the stops that are due, because everything before `offset` is folded."""
         while self._stop <= offset and self._stop < _NEVER:
             stop = self._stop
             if stop == self._plan.horizon:
@@ -412,7 +412,7 @@ class PartReplay:
         self._statistics.start(key, entity, since_ms)
 
     def _settle(self, offset: int) -> None:
-        """Adds up what this part's keys have added to the digest since the last stop."""
+        """Sums up this part's additions to the digest since the last stop."""
         delta = 0
         entities, hashes = self.state.entities, self._hashes
         for key in self._dirty:

@@ -1,5 +1,5 @@
-"""What one role was allowed, did, and did for others as their proxy: each with its place in the
-log.
+"""One role's rights, its requests, and its requests for others as their proxy, each with its place
+in the log.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from anabranch.core.sessions.session import Session
 from anabranch.core.tenants.tenant import Tenant
 from anabranch.spark_replay.audit.statistics import kind_in_words
 
-EVENTS_MAX: Final = 100_000  # of each part of the replay
+EVENTS_MAX: Final = 100_000  # for each part of the replay
 
 
 class RoleEvent(msgspec.Struct, frozen=True, order=True):
-    """One line: what a role was allowed from here on, or what it asked for, or passed on as a
-    proxy, and what became of it.
+    """One event: a right of the role begins or ends, or the role asked for something, or passed it
+    on as a proxy.
 
-    `verdict`: of what was asked for; "" where a right begins or ends.
+    `verdict` is that of a request, "" for a right.
     """
 
     offset: int
@@ -34,22 +34,22 @@ class RoleEvent(msgspec.Struct, frozen=True, order=True):
 
 
 class RoleHistory:
-    """Follows one role through a part of the log. `events` may be read at its end."""
+    """Follows one role through a part of the log. Read `events` at its end."""
 
     def __init__(self, role: str, *, primary: bool) -> None:
         self.events: list[RoleEvent] = []
         self._role = role
         self._primary = primary
-        self._held: dict[str, tuple[str, ...]] = {}  # by key, what the role may do by it
+        self._held: dict[str, tuple[str, ...]] = {}  # the role's actions by each key
 
     def start(self, offset: int, key: str, entity: Entity) -> None:
-        """A replay from a snapshot starts with this, which was so before."""
+        """Begins a replay from a snapshot with an entity of before."""
         self._changed(offset, 0, key, entity)
 
     def folded(
         self, offset: int, timestamp_ms: int, record: Record, verdict: Verdict, *, shared: bool
     ) -> None:
-        """A record was read, whatever came of it."""
+        """Notes a record with any verdict."""
         asker = asker_of(record)
         if self._role not in (asker.role, asker.proxied_by) or (shared and not self._primary):
             return
@@ -65,7 +65,7 @@ class RoleHistory:
     def accepted(
         self, offset: int, timestamp_ms: int, changes: tuple[Change, ...], *, shared: bool
     ) -> None:
-        """What an accepted record has changed."""
+        """Notes the changes of an accepted record."""
         if shared and not self._primary:
             return
         for key, entity in changes:
@@ -85,7 +85,9 @@ class RoleHistory:
         self._add(RoleEvent(offset, timestamp_ms, text))
 
     def _by(self, key: str, entity: Entity | None) -> tuple[tuple[str, ...], str]:
-        """What the role may do by this entity, and where; no place for what gives no rights."""
+        """Returns the role's actions by this entity, and their place, which is "" for an entity
+        without rights.
+        """
         kind, _, rest = key.partition(":")
         if key.startswith(PERMISSIONS_PREFIX):
             scope, _, role = rest.partition(":")

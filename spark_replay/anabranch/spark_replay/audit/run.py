@@ -1,4 +1,4 @@
-"""The audit: replays the whole log in Spark with the core's rules and says whether it was sound."""
+"""The audit: replays the whole log in Spark with the core's rules, and tells if it was sound."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _Examine = Callable[[AuditInputs], _Examined]
 
 
 class AuditOptions(msgspec.Struct, frozen=True):
-    """What to audit, what to hold against it, and where to report."""
+    """The log to audit, the limits to hold against it, and the places for reports."""
 
     bootstrap_servers: str
     kafka_properties: Mapping[str, str] = {}
@@ -65,21 +65,21 @@ class AuditOptions(msgspec.Struct, frozen=True):
     html_path: Path | None = None
     stuck_after_s: float = 120.0  # nodes repair after 30 s, at the next round of 60 s
     orphaned_after_s: float = 30.0
-    clock_tolerance_s: float = 0.25  # of log timestamps, between topics and of clocks' rates
+    clock_tolerance_s: float = 0.25  # for log timestamps, between topics, and for clocks' rates
     flap_moves: int = 5
     flap_window_s: float = 60.0
     passed_over: frozenset[int] = frozenset()  # offsets that only claim to be a newer release's
-    # What is wrong with a setting's value, by the release that asks.
+    # Returns the fault of a setting's value, by the release that asks.
     setting_fault: SettingFault | None = None
-    parts: int = 0  # 0: as many as the size and the machine ask for
+    parts: int = 0  # 0: by the size and the machine
     scratch_dir: Path | None = None
     who: str = ""  # the role whose history is told
     spark: SparkSettings = SparkSettings()
 
 
 def run_audit(options: AuditOptions) -> int:
-    """Audits, reports as asked, and answers 0 (sound), 1 (violations), 2 (could not run) or 3 (no
-    violations, but a gap).
+    """Audits and reports.
+    Returns 0 (sound), 1 (violations), 2 (could not run) or 3 (no violations, but a gap).
     """
     try:
         find_java()
@@ -111,7 +111,9 @@ def run_audit(options: AuditOptions) -> int:
 
 
 def audit(spark: SparkSession, options: AuditOptions) -> Summary:
-    """The audit's result. Raises AnabranchError when it cannot be made, or nothing is replayed."""
+    """Returns the audit's result.
+    Raises AnabranchError if it cannot be made, or if nothing is replayed.
+    """
     started = time.monotonic()
     kafka = _source(options)
     if options.archive_dir is not None:
@@ -161,7 +163,7 @@ def _source(options: AuditOptions) -> KafkaSource:
 
 
 def _check_archive(kafka: KafkaSource, folder: Folder | None) -> None:
-    """Raises AuditError for an archive of another log: all its records would be accused."""
+    """Raises AuditError for an archive of another log, because all its records would be accused."""
     identity = read_identity(folder) if folder is not None else None
     log = kafka.names.wal
     if identity is not None and identity.log_id != topic_id(kafka.connection, log, KAFKA_S_MAX):
@@ -175,7 +177,7 @@ def _check_archive(kafka: KafkaSource, folder: Folder | None) -> None:
 
 
 def _on_both_sides_of_a_gap(examine: _Examine, inputs: AuditInputs) -> _Examined:
-    """What is before a gap and what comes after it, or all at once; then frees the disk."""
+    """Examines the log before a gap and after it, or all at once, and frees the disk then."""
     try:
         plan, findings = examine(inputs)
         if inputs.gap is None or inputs.before_gap is None:
@@ -222,7 +224,7 @@ def _examine(
 
 
 def _claims(beats: Sequence[StampedHeartbeat]) -> list[Claim]:
-    """Returns each thing that a node said once, however often it said it."""
+    """Returns each claim of a node once, even if the node repeated it."""
     found = {
         Claim(beat.beat.broker, beat.beat.next_offset, beat.beat.digest): None for beat in beats
     }
@@ -260,7 +262,7 @@ def _plan(
 
 
 def _bin_ms(span_ms: int) -> int:
-    """The width of the plots' bins: a round number that gives not too many of them."""
+    """Returns the width of the plots' bins: a round number that makes not too many of them."""
     for width in _BINS_MS:
         if span_ms <= width * _BINS_MAX:
             return width
@@ -271,7 +273,9 @@ def _bin_ms(span_ms: int) -> int:
 def _chunks(
     inputs: AuditInputs, parts: Sequence[PartResult], plan: ReplayPlan
 ) -> list[Chunk] | None:
-    """Returns where the log has holes; None when the replay has counted every offset once."""
+    """Returns the stretches of a log with holes, None if the replay has counted every
+    offset once.
+    """
     expected = plan.next_offset - inputs.first_offset
     whole = sum(part.records for part in parts) == expected
     if whole and not any(part.repeated for part in parts):
@@ -292,7 +296,7 @@ def _chunks(
 def _disagreements(
     spark: SparkSession, kafka: KafkaSource, inputs: AuditInputs
 ) -> list[tuple[int, int]]:
-    """The stretches of offsets that archive and WAL both hold, and differ in."""
+    """Returns the stretches of offsets that archive and WAL both hold, and differ in."""
     archive, archived, wal = inputs.archive, inputs.archived, inputs.wal
     if archive is None or archived is None or wal.first_offset >= archived.next_offset:
         return []

@@ -1,8 +1,8 @@
 """Reads the last records of sealed segments from Kafka, and the first ones of their children.
 
-One record of each partition, of the segments that were sealed last: what lies there is evidence of
-the order in which a key's messages were stored (`checks.order`). Best effort: what is gone, or does
-not come, is left out.
+It reads one record of each partition, of the segments that were sealed last. These records are
+evidence of the order in which a key's messages were stored (`checks.order`). It is best effort:
+records that are gone, or do not come, are left out.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from anabranch.spark_replay.audit.checks.topics.topic_checks import SealedSegmen
 
 _SEGMENTS_MAX: Final = 100
 _ANSWER_S: Final = 10.0
-_QUIET_S: Final = 1.0  # what has not come by then does not come
+_QUIET_S: Final = 1.0  # a record that has not come by then does not come
 _READ_S: Final = 20.0
 _FETCH_BYTES: Final = 65_536  # one record of each partition is wanted
 
 
 def read_edges(connection: KafkaConnection, prefix: str, left: TopicsLeft) -> Edges:
-    """Returns what Kafka has at the edges of the segments that were sealed last."""
+    """Returns Kafka's records at the edges of the segments that were sealed last."""
     newest = sorted(left.sealed, key=lambda one: -one.segment.sealed_at_ms)[:_SEGMENTS_MAX]
     lasts = {place: bucket for one in newest for place, bucket in _places(prefix, one, one.segment)}
     firsts = {
@@ -63,7 +63,9 @@ def _places(prefix: str, one: SealedSegment, part: SegmentInfo) -> Iterator[tupl
 def _ranges(
     connection: KafkaConnection, places: list[Place]
 ) -> tuple[dict[Place, int], dict[Place, int]]:
-    """Where they begin, and where they end; without those that are gone, or do not come."""
+    """Returns the begins and the ends of partitions, without those that are gone, or do
+    not answer.
+    """
     if not places:
         return {}, {}
     asker = PartitionOffsets(connection)
@@ -83,7 +85,7 @@ def _ranges(
 
 
 def _read(connection: KafkaConnection, wanted: dict[Place, int]) -> dict[Place, Edge]:
-    """The record at each offset, if there is one."""
+    """Returns the record at each offset, if there is one."""
     found: dict[Place, Edge] = {}
     if not wanted:
         return found

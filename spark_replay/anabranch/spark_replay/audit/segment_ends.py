@@ -1,9 +1,10 @@
-"""Asks Kafka where the sealed segments end, and what their stream subscriptions have committed.
+"""Asks Kafka for the ends of the sealed segments, and for the commits of their stream
+subscriptions.
 
-After the log was read, so that what is found can only be later: a topic that was pruned meanwhile
-is not there any more, and is left out. Commits are asked for first: Kafka forgets them with their
-topic, so a topic that is there afterwards had its commits before. A group that Kafka does not have
-proves nothing where the log goes on with its subscription or topic: that may be deleted by now.
+It asks after the log was read, so that answers can only be later. A topic that was pruned meanwhile
+is gone, and is left out. It asks for commits first. Kafka forgets them with their topic, so a topic
+that is there afterwards had its commits before. A missing group proves nothing if the log goes on
+with its subscription or topic, because that may be deleted by now.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _NOTHING_LEFT: Final = (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET
 def ask_kafka(
     connection: KafkaConnection, prefix: str, left: TopicsLeft, read_to: int
 ) -> SegmentEnds:
-    """Asks Kafka about `left.sealed`; `read_to`: the end of the log that this is known from.
+    """Asks Kafka about `left.sealed`. `read_to` is the end of the log that this is known from.
 
     Raises KafkaUnreachableError or KafkaRefusedError.
     """
@@ -96,7 +97,7 @@ class _Asker:
         return [TopicPartition(name, bucket) for bucket in range(one.segment.buckets)]
 
     def topics(self) -> frozenset[str]:
-        """The names of all topics that can be used."""
+        """Returns the names of all topics that can be used."""
         doing = "to list topics"
         try:
             found = self._admin.list_topics(timeout=self._left_s(doing)).topics
@@ -107,9 +108,9 @@ class _Asker:
     def committed(
         self, drains: Sequence[StreamDrain], segments: dict[_Place, SealedSegment]
     ) -> dict[tuple[str, str, int], tuple[int | None, ...]]:
-        """Asks what the subscription's group has committed of each drained segment named."""
+        """Returns the commits of the subscription's group for each drained segment named."""
         found: dict[tuple[str, str, int], tuple[int | None, ...]] = {}
-        unknown: dict[str, list[tuple[str, str, int]]] = {}  # by group that has committed nothing
+        unknown: dict[str, list[tuple[str, str, int]]] = {}  # for groups without a commit
         for drain in drains:
             drained = [each.segment_id for each in drain.drained]
             places = [(drain.topic, each) for each in drained]
@@ -144,7 +145,7 @@ class _Asker:
         return found
 
     def _news(self) -> frozenset[str] | None:
-        """The keys of what came into the log since; None: it does not hold all of that."""
+        """Returns the keys of later records of the log, None if it does not hold all of those."""
         topic = Topics(self._prefix).wal
         doing = f"to read {topic}"
         try:
@@ -165,7 +166,7 @@ class _Asker:
             reader.close()
 
     def _groups(self) -> frozenset[str]:
-        """The names of all groups that Kafka tells of."""
+        """Returns the names of all groups that Kafka tells of."""
         doing = "to list groups"
         left_s = self._left_s(doing)
         try:
@@ -179,10 +180,10 @@ class _Asker:
     def _offsets(
         self, group: str, mark: str, wanted: list[TopicPartition]
     ) -> dict[tuple[str, int], int | None]:
-        """Asks what a group has committed with that mark; None: with another one.
+        """Returns a group's committed offsets with that mark, None for one with another mark.
 
-        Not by the admin client, in which librdkafka 2.16 crashes when the group's coordinator has
-        just changed.
+        It does not use the admin client, because librdkafka 2.16 crashes there when the group's
+        coordinator has just changed.
         """
         doing = f"to tell the offsets of group {group}"
         reader = self._connection.consumer(group_id=group)
@@ -202,8 +203,8 @@ class _Asker:
     def offsets(
         self, wanted: dict[_Place, list[TopicPartition]], timestamp_ms: int
     ) -> dict[_Place, tuple[int, ...]]:
-        """Returns the EARLIEST or LATEST of every partition; a segment whose topic is gone by now
-        is left out.
+        """Returns the EARLIEST or LATEST offset of every partition.
+        It leaves out a segment whose topic is gone by now.
         """
         left = [(part.topic, part.partition) for parts in wanted.values() for part in parts]
         found: dict[tuple[str, int], int] = {}
@@ -236,7 +237,8 @@ class _Asker:
     def of_messages(
         self, ends: dict[_Place, tuple[int, ...]], segments: dict[_Place, SealedSegment]
     ) -> dict[_Place, tuple[int, ...]]:
-        """Returns the ends; of a partition without a message behind its logged end, that one.
+        """Returns the ends. A partition without a message behind its logged end gets the logged
+        one.
 
         A transaction that was open at the seal ends behind it (`channel.segments.sealing`).
         """
@@ -257,7 +259,9 @@ class _Asker:
         }
 
     def _with_messages(self, begins: Mapping[Place, int]) -> set[Place]:
-        """The partitions that have a message at the offset or later; of each, one is read."""
+        """Returns the partitions that have a message at the offset or later.
+        It reads one message of each.
+        """
         found: set[Place] = set()
         reader = self._connection.consumer(**ASKING, enable_partition_eof=True)
         try:

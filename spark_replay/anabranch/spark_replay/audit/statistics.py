@@ -1,6 +1,7 @@
-"""What happened, in figures: nothing here is a violation, all of it helps to see why one came.
+"""Figures of the log. Nothing here is a violation, and all of it helps to see the cause of one.
 
-Counts and histograms of milliseconds only, so that the parts of a divided replay add up exactly.
+They are counts and histograms of milliseconds only, so that the parts of a divided replay add up
+exactly.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ NOT_COUNTED: Final = -1  # instead of a code, which is kind and verdict
 
 
 class OwnershipSpan(msgspec.Struct, frozen=True, array_like=True):
-    """A broker held a unit; `until_ms` -1: to the end of the log."""
+    """A broker held a unit. `until_ms` -1 means the end of the log."""
 
     broker: str
     since_ms: int
@@ -83,8 +84,8 @@ class OwnershipSpan(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SegmentSpan(msgspec.Struct, frozen=True, array_like=True):
-    """A segment took messages of the hashes `start` to `end`, inclusive; for times see
-    `OwnershipSpan`.
+    """A segment took messages of the hashes `start` to `end`, inclusive.
+    `OwnershipSpan` explains the times.
     """
 
     segment_id: int
@@ -112,29 +113,29 @@ class Figures(msgspec.Struct):
     reshapes: dict[int, int] = {}  # from a topic's BEGIN to its COMMIT
     held: dict[str, dict[int, int]] = {}  # broker -> bin -> units gained less units lost
     spans: dict[str, list[OwnershipSpan]] = {}
-    moves: dict[str, int] = {}  # of the units in `spans`: how often they changed hands
+    moves: dict[str, int] = {}  # the number of moves of each unit in `spans`
     flaps: list[Flap] = []
     flapping: int = 0
     units: int = 0
-    expired: list[tuple[int, str]] = []  # when the session of which broker was ended by another
+    expired: list[tuple[int, str]] = []  # time and broker of sessions that another broker ended
     decided_by: dict[str, int] = {}  # decisions of the load balancer by strategy
     segments: dict[str, list[SegmentSpan]] = {}  # topic -> its segments, in the order of their ids
 
 
 def split_count_key(key: int) -> tuple[int, str, Verdict]:
-    """Bin number, kind in words and verdict of a key of `Figures.counts`."""
+    """Returns the bin number, the kind in words and the verdict of a key of `Figures.counts`."""
     rest, verdict = divmod(key, KIND_PLACE)
     bin_number, kind = divmod(rest, KIND_PLACE)
     return bin_number, _KINDS[kind], Verdict(verdict)
 
 
 def kind_in_words(record: Record) -> str:
-    """The record's type and what it asks for."""
+    """Returns the record's type and its operation, in words."""
     return _KINDS[kind_of(record)]
 
 
 def kind_of(record: Record | None) -> int:
-    """The number of a record's kind: its type and what it asks for."""
+    """Returns the number of a record's kind: its type and its operation."""
     match record:
         case UnitMove():
             return int(record.move)
@@ -163,7 +164,7 @@ def kind_of(record: Record | None) -> int:
 
 
 class Statistics:
-    """Gathers the figures of one part as its log goes by."""
+    """Gathers the figures of one part from its log."""
 
     def __init__(self, bin_ms: int, flap_moves: int, flap_window_ms: int) -> None:
         self.records = 0
@@ -192,7 +193,7 @@ class Statistics:
         self._segments: dict[str, dict[int, SegmentSpan]] = {}
 
     def count(self, timestamps_ms: Sequence[int], codes: Sequence[int]) -> None:
-        """The records of a batch: their codes, or NOT_COUNTED for a row that is none of ours."""
+        """Counts the records of a batch: their codes, or NOT_COUNTED for a row of another kind."""
         code = np.asarray(codes, dtype=np.int64)
         ours = code != NOT_COUNTED
         times = np.asarray(timestamps_ms, dtype=np.int64)[ours]
@@ -207,26 +208,26 @@ class Statistics:
             self._counts[key] += count
 
     def start(self, key: str, entity: Entity, timestamp_ms: int) -> None:
-        """A replay from a snapshot starts with this."""
+        """Begins a replay from a snapshot with this entity."""
         if isinstance(entity, Unit) and entity.holder and key != LEADERSHIP:
             self._gain(key, entity.holder, timestamp_ms)
         elif isinstance(entity, ScalableTopic):
             self._reshaped(key, entity.segments, timestamp_ms)
 
     def session(self, timestamp_ms: int, record: SessionChange) -> None:
-        """An accepted record about a session."""
+        """Counts an accepted record about a session."""
         if record.op is not SessionOp.OPEN:
             self._ended[record.broker] = (record.evidence_ms or timestamp_ms, timestamp_ms)
         if record.op is SessionOp.EXPIRE:
             self._expired.append((timestamp_ms, record.broker))
 
     def decided(self, record: UnitMove) -> None:
-        """An accepted move that the load balancer decided on, or chose the broker of."""
+        """Counts an accepted move that the load balancer decided on, or chose the broker of."""
         rule = record.choice[0].rule if record.choice else ""
         self._decided_by[strategy_of(rule) or BUILT_IN] += 1
 
     def topic(self, timestamp_ms: int, record: TopicChange, changes: tuple[Change, ...]) -> None:
-        """An accepted move of a scalable topic."""
+        """Counts an accepted move of a scalable topic."""
         for key, entity in changes:
             if key == record.key:
                 parts = entity.segments if isinstance(entity, ScalableTopic) else ()
@@ -237,7 +238,7 @@ class Statistics:
             self._reshapes[max(0, timestamp_ms - self._begun.pop(record.topic))] += 1
 
     def moved(self, timestamp_ms: int, record: UnitMove, changes: tuple[Change, ...]) -> None:
-        """An accepted move of a bundle, but for ASSIGN and SPLIT, which change no holder."""
+        """Counts an accepted move of a bundle, except ASSIGN and SPLIT, which change no holder."""
         unit, move = record.unit, record.move
         if move is _OWN:
             self._gain(unit, record.actor, timestamp_ms)
@@ -297,7 +298,7 @@ class Statistics:
         self._span(unit, OwnershipSpan(broker, since_ms, timestamp_ms))
 
     def _reshaped(self, key: str, parts: Iterable[SegmentInfo], timestamp_ms: int) -> None:
-        """A topic has these segments now, some of them sealed."""
+        """Notes that a topic has these segments now, some of them sealed."""
         drawn = self._segments.get(key)
         if drawn is None:
             if len(self._segments) >= TOPICS_DRAWN_MAX:
@@ -344,7 +345,7 @@ class Statistics:
 
 
 def summed(parts: list[Figures]) -> Figures:
-    """The figures of the whole log."""
+    """Returns the figures of the whole log."""
     counts: Counter[int] = Counter()
     decided: Counter[str] = Counter()
     histograms: tuple[Counter[int], ...] = (Counter(), Counter(), Counter(), Counter())
@@ -377,7 +378,9 @@ def summed(parts: list[Figures]) -> Figures:
 
 
 def percentile(histogram: dict[int, int], share: float) -> int:
-    """The smallest value that at least `share` of the observations do not exceed; 0 for none."""
+    """Returns the smallest value that at least `share` of the observations do not exceed, 0 for
+    none.
+    """
     wanted = share * sum(histogram.values())
     seen = 0
     for value in sorted(histogram):

@@ -18,7 +18,7 @@ _MINUTE_MS: Final = 60_000
 
 
 class Log(msgspec.Struct, frozen=True):
-    """What was audited."""
+    """The audited log."""
 
     topic: str
     first_offset: int
@@ -34,7 +34,9 @@ class Log(msgspec.Struct, frozen=True):
 
 
 def gap_in_words(log: Log) -> str:
-    """Says what is missing between archive and WAL, and what was judged; "" for no gap."""
+    """Returns a sentence about the gap between archive and WAL, and about what was judged, "" for
+    no gap.
+    """
     if log.gap is None:
         return ""
     first, following = log.gap
@@ -67,7 +69,7 @@ class Summary(msgspec.Struct, frozen=True):
     records: int
     accepted: int
     entities: int
-    digest: str  # of the folded state at the end
+    digest: str  # that of the folded state at the end
     by_type: Mapping[str, int]
     rejected: Mapping[str, int]  # reason -> losers
     per_minute: Mapping[str, Mapping[str, int]]  # minute -> ACCEPTED or reason -> records
@@ -82,7 +84,7 @@ class Summary(msgspec.Struct, frozen=True):
     role_events: list[RoleEvent] = []
 
     def json(self) -> str:
-        """Returns the result as JSON, without what only plots need."""
+        """Returns the result as JSON, without data that only plots need."""
         fields = msgspec.to_builtins(self)
         figures = fields.pop("figures")
         if not self.who:
@@ -96,7 +98,7 @@ class Summary(msgspec.Struct, frozen=True):
 def summarized(
     log: Log, findings: AuditFindings, bin_ms: int, seconds: float, who: str = ""
 ) -> Summary:
-    """The findings, with the figures that people ask for."""
+    """Returns the findings, with the figures that people ask for."""
     figures = findings.figures
     by_type: Counter[str] = Counter()
     rejected: Counter[str] = Counter()
@@ -136,7 +138,7 @@ def summarized(
 
 
 def latency(histogram: dict[int, int]) -> Latency:
-    """A histogram in a few numbers; all 0 for an empty one."""
+    """Returns a histogram in a few numbers, all 0 for an empty one."""
     return Latency(
         sum(histogram.values()),
         percentile(histogram, 0.5),
@@ -147,5 +149,5 @@ def latency(histogram: dict[int, int]) -> Latency:
 
 
 def plain(value: Any) -> str:
-    """Thousands separated."""
+    """Returns a number with its thousands separated."""
     return f"{value:,}"

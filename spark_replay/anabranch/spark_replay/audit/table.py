@@ -10,7 +10,9 @@ from anabranch.spark_replay.report.output import clock
 
 
 def table(summary: Summary) -> str:
-    """Every check with its result, what it disliked, and the figures; ends with a newline."""
+    """Returns every check with its result and its violations, and the figures.
+    It ends with a newline.
+    """
     parts = (*_head(summary), "", *_checks(summary), "", *_figures(summary), *_of_role(summary))
     return "\n".join([*parts, ""])
 
@@ -22,7 +24,7 @@ def _head(summary: Summary) -> Iterator[str]:
 
 
 def extent(log: Log) -> str:
-    """Returns what was audited, in words."""
+    """Returns the audited stretch of the log, in words."""
     if log.next_offset <= log.first_offset:
         return f"{log.topic}, empty"
     return (
@@ -32,7 +34,7 @@ def extent(log: Log) -> str:
 
 
 def origin(log: Log) -> str:
-    """Returns where the records came from, in words."""
+    """Returns the origin of the records, in words."""
     parts = []
     if log.from_snapshot:
         gone = "the beginning of the log is gone" if log.gap is None else "behind a gap"
@@ -85,7 +87,7 @@ def _figures(summary: Summary) -> Iterator[str]:
 
 
 def _of_role(summary: Summary) -> Iterator[str]:
-    """What the role was allowed, did and passed on, if one was asked for."""
+    """Yields the role's rights, requests and requests for others, if one was asked for."""
     if not summary.who:
         return
     yield ""
@@ -100,7 +102,7 @@ def _of_role(summary: Summary) -> Iterator[str]:
 
 
 def words(latency: Latency) -> str:
-    """A distribution in one line."""
+    """Returns a distribution in one line."""
     if not latency.count:
         return "none"
     return (

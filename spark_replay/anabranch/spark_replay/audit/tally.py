@@ -1,4 +1,4 @@
-"""What a check has found, in a form that the parts of a divided replay can be added up from."""
+"""The result of a check, in a form that adds up over the parts of a divided replay."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ class CheckName(StrEnum):
 
 
 class Witness(msgspec.Struct, frozen=True, order=True):
-    """One violation: where in the log it shows, and in words what is wrong there."""
+    """One violation: its place in the log, and the fault in words."""
 
     offset: int
     text: str
 
 
 class CheckTally(msgspec.Struct):
-    """How often a check looked and what it disliked; witnesses are the earliest ones."""
+    """The counts of a check's looks and violations. It keeps the earliest witnesses."""
 
     examined: int = 0
     violated: int = 0
     witnesses: list[Witness] = []
 
     def violate(self, offset: int, text: str) -> None:
-        """A violation that shows at `offset`."""
+        """Adds a violation that shows at `offset`."""
         self.violated += 1
         if len(self.witnesses) < WITNESSES_MAX:
             self.witnesses.append(Witness(offset, text))
@@ -62,7 +62,7 @@ class CheckTally(msgspec.Struct):
 
 
 def total(tallies: Iterable[CheckTally]) -> CheckTally:
-    """The sum of a check's tallies over all parts."""
+    """Returns the sum of a check's tallies over all parts."""
     result = CheckTally()
     for tally in tallies:
         result = result + tally

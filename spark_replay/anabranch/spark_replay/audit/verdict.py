@@ -1,4 +1,6 @@
-"""Makes the checks' verdicts of what the parts found, and of what only the whole log can show."""
+"""Makes the checks' verdicts from the parts' results, and from facts that only the whole log can
+show.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ _AT_EVERY_OFFSET: Final = (CheckName.OFFSETS, *_FROM_THE_BEGINNING, CheckName.DI
 
 @unique
 class CheckResult(StrEnum):
-    """How a check ended."""
+    """The result of a check."""
 
     OK = "ok"
     VIOLATED = "violated"
@@ -75,28 +77,28 @@ class CheckReport(msgspec.Struct, frozen=True):
 
 
 class Context(msgspec.Struct, frozen=True):
-    """What the driver knows of the audited log."""
+    """The driver's knowledge of the audited log."""
 
-    first_offset: int  # of the records that were folded
+    first_offset: int  # the first of the folded records
     horizon: Horizon | None
     claims: Sequence[Claim]
     last_beats_ms: Mapping[str, int]
-    chunks: Sequence[Chunk] | None  # of a log that is not complete; None: it was counted whole
+    chunks: Sequence[Chunk] | None  # those of an incomplete log; None: it was counted whole
     disagreements: Sequence[tuple[int, int]]
     stuck_after_ms: int
     orphaned_after_ms: int
     to_end: bool = True  # else the log goes on behind a gap, and nothing is said of its end
-    strange_beats: int = 0  # that cannot be read: a newer release's, or a stranger's
+    strange_beats: int = 0  # unreadable ones: a newer release's, or a stranger's
     # Asks Kafka about what the log leaves of topics; None: Kafka is not asked.
     segment_ends: Callable[[TopicsLeft], SegmentEnds] | None = None
     segment_edges: Callable[[TopicsLeft], Edges] | None = None
-    # What is wrong with a setting's value, by the release that asks; None: values are not judged.
+    # Returns the fault of a setting's value, by the asking release; None: values are not judged.
     setting_fault: SettingFault | None = None
-    tolerance_ms: int = 0  # by which the clocks of two of Kafka's brokers may differ
+    tolerance_ms: int = 0  # the largest difference between the clocks of two of Kafka's brokers
 
 
 class AuditFindings(msgspec.Struct, frozen=True):
-    """The checks' verdicts and what else the parts add up to."""
+    """The checks' verdicts, and the sums of the parts' other results."""
 
     checks: list[CheckReport]
     figures: Figures
@@ -195,7 +197,7 @@ def _judge_end(
 def joined(
     before: AuditFindings, after: AuditFindings, gap_from: int, judged_from: int
 ) -> AuditFindings:
-    """The findings on both sides of a gap: nothing is said of what lies between."""
+    """Returns the findings on both sides of a gap. They tell nothing of the records between."""
     limited = f"not between offsets {gap_from} and {judged_from - 1}: a gap"
     checks = [
         _of_both(one, other, limited)

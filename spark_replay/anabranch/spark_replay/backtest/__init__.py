@@ -1,1 +1,1 @@
-"""What an auto-scale policy would have done under loads of the past."""
+"""The back-test: the effects of an auto-scale policy under loads of the past."""

@@ -14,8 +14,10 @@ from anabranch.spark_replay.report.output import clock
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """Several policies on the same load. `faults`: what was left out and why, by topic and by
-    policy. `scale`: what was done to the rates, in words. `model`: what was assumed, by name.
+    """Several policies on the same load. `topic_faults` and `policy_faults` have the reasons for
+    what was left out.
+
+    `scale` describes the scaling of the rates, in words. `model` has the assumptions, by name.
     """
 
     load: str
@@ -34,7 +36,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
     @property
     def span(self) -> tuple[int, int]:
-        """Returns from when to when there is a load, in ms."""
+        """Returns the begin and the end of the load, in ms."""
         return (
             min(topic.begin_ms for topic in self.topics),
             max(topic.end_ms for topic in self.topics),
@@ -45,7 +47,7 @@ class Comparison(msgspec.Struct, frozen=True):
         return PolicyFigures.total(outcome_of(topic, policy).figures for topic in self.topics)
 
     def busiest(self, most: int) -> list[TopicResult]:
-        """The topics with which most is done, all policies together."""
+        """Returns the topics with the most actions, of all policies together."""
 
         def order(topic: TopicResult) -> tuple[int, str]:
             return (-sum(each.figures.operations for each in topic.outcomes), topic.topic)
@@ -79,7 +81,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 def outcome_of(topic: TopicResult, policy: str) -> PolicyOutcome:
-    """Returns what that policy came to on the topic."""
+    """Returns the outcome of that policy on the topic."""
     return next(each for each in topic.outcomes if each.policy == policy)
 
 
@@ -98,7 +100,7 @@ def _topic(topic: TopicResult, outcome: PolicyOutcome) -> dict[str, Any]:
 
 
 def segments_over_time(topic: TopicResult, policy: str, bins: Bins) -> list[float]:
-    """Returns how many segments there were, in the mean over each bin; 0 where there is no load."""
+    """Returns the mean number of segments in each bin, 0 for a bin without load."""
     layouts = outcome_of(topic, policy).layouts
     found = [0.0] * bins.count
     ends = [begin_ms for begin_ms, _ in layouts[1:]] + [topic.end_ms]

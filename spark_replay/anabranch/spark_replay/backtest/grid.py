@@ -1,8 +1,8 @@
 """A topic's load over time in equal steps, made of the rows of a trace.
 
-A row's rates hold until the topic's next time; those of the last one as long as the ones before it
-did. A step's load is the mean over the step, as the cluster's own reports are means. Steps that
-are equal to the one before are kept once: what does not change need not be looked at.
+A row's rates hold until the topic's next time. The last rates hold as long as the ones before them
+did. A step's load is the mean over the step, because the cluster's own reports are means. Equal
+steps in a row are kept once, because a constant load needs no look.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from anabranch.core.hashing import RING16
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-REPORT_CHANGE: Final = 0.25  # of a rate, that has a load record written anew
+REPORT_CHANGE: Final = 0.25  # a rate's change by this share causes a new load record
 _CELLS_MAX: Final = 64_000_000  # half a gigabyte
 
 
 class Rows:
-    """The rows of one topic. `rates`: a row each, in the order of `SegmentLoad.rates`.
+    """The rows of one topic. `rates` has a row each, in the order of `SegmentLoad.rates`.
 
-    `starts`, `ends`: the hashes that a row is about, inclusive; the whole ring by default.
+    `starts` and `ends` are the hashes of a row, inclusive; the whole ring by default.
     """
 
     def __init__(
@@ -50,10 +50,11 @@ class Rows:
 
 
 class Grid:
-    """`rates[r, metric, k]`: what the k-th piece of the ring takes a second, in run r of steps.
+    """`rates[r, metric, k]` is the rate per second of the k-th piece of the ring, in run r of
+    steps.
 
-    `firsts`: the first step of each run. `edges`: where pieces begin, and the ring's end.
-    `consumers`: step and number, at each change.
+    `firsts` has the first step of each run. `edges` has the begins of pieces, and the ring's end.
+    `consumers` has step and number, at each change.
     """
 
     def __init__(
@@ -81,12 +82,14 @@ class Grid:
         return [(a, b, c, d) for a, b, c, d in self.rates.sum(axis=2).tolist()]
 
     def news_after(self, run: int, negligible: Rates = NO_RATES) -> int:
-        """The step in which a record of that run's load, were it one segment's, is news at last;
-        `steps` when it never is. `negligible`: as of `changed`.
+        """Returns the first step whose load differs enough for a new record, compared with that
+        run's, if one segment had it all.
+
+        Returns `steps` if none does. `negligible` is that of `changed`.
         """
         found = self._news.get((run, negligible))
         if found is None:
-            # What is no news when every rate counts is none when some do not.
+            # A load that is no news with every rate is none with fewer rates.
             first = self.run_of(self.news_after(run)) if any(negligible) else run + 1
             rates, totals = self.totals[run], self.totals
             later = (
@@ -106,31 +109,33 @@ class Grid:
         return self.at_ms(self.steps)
 
     def at_ms(self, step: int) -> int:
-        """Returns when a step begins."""
+        """Returns the begin of a step."""
         return self.begin_ms + step * self.step_ms
 
     def run_of(self, step: int) -> int:
         return bisect_right(self.firsts, step) - 1
 
     def lengths(self, first: int, after: int) -> tuple[slice, Ints]:
-        """The runs of the steps from `first` to before `after`, and how many steps each has."""
+        """Returns the runs of the steps from `first` to before `after`, and the number of steps of
+        each.
+        """
         runs = slice(self.run_of(first), self.run_of(after - 1) + 1)
         begins = [first, *self.firsts[runs.start + 1 : runs.stop], after]
         walls = np.asarray(begins, np.int64)
         return runs, walls[1:] - walls[:-1]
 
     def scaled(self, factor: float) -> None:
-        """Multiplies every rate; before anything else is asked."""
+        """Multiplies every rate. Call it before anything else."""
         self.rates = self.rates * factor
 
     def mean(self) -> float:
-        """Messages in per second, over the whole time."""
+        """Returns the messages in per second, over the whole time."""
         _, lengths = self.lengths(0, self.steps)
         return float(self.rates[:, 0].sum(axis=1) @ lengths / self.steps)
 
 
 def gridded(rows: Rows, step_ms: int) -> Grid:
-    """The rows in steps. Raises InvalidInputError when they cannot be a topic's load."""
+    """Returns the rows in steps. Raises InvalidInputError if they cannot be a topic's load."""
     _check(rows)
     times, groups = np.unique(rows.times_ms, return_inverse=True)
     edges = np.unique(np.concatenate((rows.starts, rows.ends + 1, [0, RING16])))
@@ -177,7 +182,7 @@ def _at(times: Ints, wrong: Any) -> str:
 
 
 def _pieces(rows: Rows, groups: Ints, times: int, edges: Ints) -> Floats:
-    """Spreads the rows over time, metric and piece of the ring; a row lies evenly on its hashes."""
+    """Spreads the rows over time, metric and piece of the ring. A row lies evenly on its hashes."""
     if len(edges) == 2:
         return rows.rates[:, :, None]
     found = np.zeros((times, 4, len(edges) - 1))
@@ -191,7 +196,7 @@ def _pieces(rows: Rows, groups: Ints, times: int, edges: Ints) -> Floats:
 
 
 def _means(times: Ints, values: Floats, walls: Ints) -> Floats:
-    """Returns the mean of each step between two walls; exact where a step has one value only."""
+    """Returns the mean of each step between two walls. It is exact if a step has one value only."""
     first = np.searchsorted(times, walls[:-1], "right") - 1
     last = np.searchsorted(times, walls[1:] - 1, "right") - 1
     found = values[first]
@@ -208,7 +213,7 @@ def _means(times: Ints, values: Floats, walls: Ints) -> Floats:
 
 
 def _consumers(rows: Rows, groups: Ints, times: Ints, walls: Ints) -> list[tuple[int, int]]:
-    """Returns for each step what held when it ended."""
+    """Returns the state at the end of each step."""
     if rows.consumers is None:
         return []
     most = np.zeros(len(times), np.int64)

@@ -1,9 +1,9 @@
 """`Instant`: a now that notes until when a decision made with it holds.
 
-A replay need not decide anew while nothing has changed but the time. Which cooldowns and windows
-the rules look at is known to the rules alone, so they are not written down here a second time:
-they get this in place of a number, and it sees each comparison that they make. Whoever compares
-anything else with the time gets a TypeError, not a wrong answer.
+A replay need not decide again while only the time has changed. Only the rules know the cooldowns
+and windows that they look at, so nobody writes them down here a second time. The rules get an
+instant in place of a number, and it sees each comparison that they make. Any other operation with
+the time raises a TypeError, and gives no wrong answer.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import math
 class Instant:
     """A time in milliseconds, from which others may be subtracted.
 
-    `holds_until_ms`: before that, every comparison made so far would have come out the same.
+    Every comparison made so far would have the same result before `holds_until_ms`.
     """
 
     __slots__ = ("holds_until_ms", "now_ms")
@@ -28,7 +28,7 @@ class Instant:
 
 
 class Age:
-    """How long something is past, in milliseconds; it may be asked whether that is less than."""
+    """The milliseconds since a past time. It supports only the comparison "less than"."""
 
     __slots__ = ("_instant", "_ms")
 

@@ -24,7 +24,9 @@ _EVEN: Final = Spread()
 
 
 class BacktestPlan(msgspec.Struct, frozen=True):
-    """What every task gets. `mean_rate`: what each topic is scaled to have; 0: by `factor`."""
+    """The data for every task.
+    `mean_rate` is the mean to which each topic is scaled, 0 for a scaling by `factor`.
+    """
 
     policies: Mapping[str, AutoScalePolicy]
     rules: Rules
@@ -37,7 +39,7 @@ class BacktestPlan(msgspec.Struct, frozen=True):
 
 
 def replayed(spark: SparkSession, load: DataFrame, plan: BacktestPlan) -> list[TopicResult]:
-    """Every topic's result, by name."""
+    """Returns every topic's result, by name."""
     tasks = _TASKS * spark.sparkContext.defaultParallelism
     rows = (
         load.repartition(tasks, "topic")
@@ -58,7 +60,7 @@ def _tester(plan: BacktestPlan) -> Callable[[pd.DataFrame], pd.DataFrame]:
 
 
 def topic_result(topic: str, frame: pd.DataFrame, plan: BacktestPlan) -> TopicResult:
-    """Runs one topic under every policy; returns its fault when its rows cannot be used."""
+    """Runs one topic under every policy. Returns its fault if its rows cannot be used."""
     try:
         if not topic:
             raise InvalidInputError("the topic is missing in some rows")
@@ -78,7 +80,7 @@ def topic_result(topic: str, frame: pd.DataFrame, plan: BacktestPlan) -> TopicRe
 
 
 def _binned(grid: Grid, bins: Bins) -> list[float]:
-    """Messages in per second, in the mean over each bin."""
+    """Returns the messages in per second, in the mean over each bin."""
     total = grid.rates[:, 0].sum(axis=1)
     walls = np.append(grid.firsts, grid.steps) * grid.step_ms + grid.begin_ms
     past = np.append(0.0, np.cumsum(total * np.diff(walls)))

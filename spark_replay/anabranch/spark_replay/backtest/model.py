@@ -1,13 +1,13 @@
 """A topic's segments under a policy, driven by a load of the past.
 
-At the end of each step, which is one evaluation of the controller: what was decided takes effect if
-its time has come; the load records of the segments that had the step's load are written by the rule
-that nodes write them by (`core.autoscale.load.changed`, with the policy's `negligible`); old sealed
-segments are forgotten; then the rules decide (`core.autoscale.decide`, and nothing else). What they
-decide changes the layout at once, or after as many whole steps as an operation takes; meanwhile
-nothing is decided. The next step's load lies on the layout that this leaves.
+The end of each step is one evaluation of the controller. First a decision takes effect if its time
+has come. Then the load records of the step's segments are written by the nodes' rule
+(`core.autoscale.load.changed`, with the policy's `negligible`). Old sealed segments are forgotten.
+Then the rules decide (`core.autoscale.decide`, and nothing else). A decision changes the layout at
+once, or after as many whole steps as an operation takes. Meanwhile there is no other decision. The
+next step's load lies on the resulting layout.
 
-Between two things that change, no step is looked at: `Instant` tells until when a decision holds.
+The replay skips the steps between two changes: `Instant` tells until when a decision holds.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _LOG_MAX: Final = 200
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """What holds for every topic and policy of a back-test.
+    """The rules for every topic and policy of a back-test. Times are in seconds.
 
-    `operation_s`: from a decision to its effect. `retention_s`: how long messages are kept that all
-    have read, and sealed segments with them; `sealed_retention_s`: the least that those stay.
-    `flap_s`: within that, an operation that is undone was one too many. `segments`, `consumers`: to
-    begin with.
+    `operation_s` is the time from a decision to its effect. `retention_s` is the time for which
+    read messages are kept, and sealed segments with them. `sealed_retention_s` is the least time
+    that those stay. `flap_s` is the time within which an undone operation counts as one too many.
+    `segments` and `consumers` are the numbers to begin with.
     """
 
     operation_s: float = 0.0
@@ -61,15 +61,15 @@ class Rules(msgspec.Struct, frozen=True):
 
     @property
     def sealed_s(self) -> float:
-        """How long a sealed segment stays in the layout: the controllers' own rule."""
+        """The seconds that a sealed segment stays in the layout, by the controllers' own rule."""
         kept = ControllerSettings(retention_s=self.retention_s, doubt_s=self.sealed_retention_s)
         return kept.sealed_s
 
 
 class _Part:
-    """An active segment: what it takes in each run of steps, and when its record is written.
+    """An active segment: its rates in each run of steps, and the step of its next record.
 
-    `negligible`: rates below which its policy takes all for alike.
+    `negligible` has the rates below which its policy takes all for alike.
     """
 
     __slots__ = ("_chunk", "_first", "_grid", "_negligible", "_share", "due", "weights")
@@ -82,13 +82,13 @@ class _Part:
         self._share = share = float(weights[0]) if len(weights) == 1 else -1.0
         if share > 0:
             a, b, c, d = negligible
-            negligible = (a / share, b / share, c / share, d / share)  # of the topic's load
+            negligible = (a / share, b / share, c / share, d / share)  # for the topic's load
         self._negligible = negligible
         self._first = 0
         self._chunk: list[list[float]] = []
 
     def write(self, run: int) -> Rates:
-        """Notes what its record says from now on, and finds out when that will be old."""
+        """Writes a record of the run's rates, and finds the step at which it will be old."""
         if self._share > 0:
             self.due = self._grid.news_after(run, self._negligible)
             a, b, c, d = self._grid.totals[run]
@@ -114,7 +114,7 @@ class _Part:
 
 
 class PolicyReplay:
-    """One policy on one topic. `below`: of each hash the share of a piece's load below it."""
+    """One policy on one topic. `below` has the share of a piece's load below each hash."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class PolicyReplay:
         self._counts = Counter[str]()
         self._actions = Counter[str]()
         self._blocked = Counter[str]()
-        self._sealed = deque[int]()  # when each sealed segment was, in order
+        self._sealed = deque[int]()  # the time of each sealing, in order
         self._over = np.zeros(2, np.int64)
         self._segment_steps = 0
         self._log: list[TakenAction] = []
@@ -157,8 +157,8 @@ class PolicyReplay:
         self._merge_ms: dict[tuple[int, int], int] = {}
 
     def run(self, name: str) -> PolicyOutcome:
-        """Through the whole of the load."""
-        step = 0  # whose end is looked at
+        """Replays the whole load."""
+        step = 0  # the step to look at, at its end
         while step < self._grid.steps:
             self._evaluate(step)
             following = max(step + 1, min(self._next(step), self._grid.steps))
@@ -181,7 +181,7 @@ class PolicyReplay:
             return
         instant = Instant(now_ms)
         self._counts["worked_out"] += 1
-        # Checked by `Instant` itself: what it cannot do raises.
+        # `Instant` checks itself, and raises for an operation that it does not have.
         found = decide(
             self.layout, self.load, self._demand, self._policy, cast(int, instant), self.last
         )
@@ -194,7 +194,7 @@ class PolicyReplay:
             self._do(found, step)
 
     def _observe(self, step: int, now_ms: int) -> bool:
-        """Writes load records and counts consumers; whether anything is new."""
+        """Writes load records and counts consumers. Returns True if anything is new."""
         news = False
         run = self._grid.run_of(step)
         for segment_id, part in self._parts.items():
@@ -209,7 +209,7 @@ class PolicyReplay:
         return news
 
     def _next(self, step: int) -> int:
-        """The next step at whose end something may be other than at this one's."""
+        """Returns the next step whose end may differ from this one's."""
         if self._awaited is None and not isinstance(self._decision, NoAction):
             return step + 1  # it has just taken effect
         found = [part.due for part in self._parts.values()]
@@ -224,11 +224,11 @@ class PolicyReplay:
         return min(found)
 
     def _step_at(self, at_ms: float) -> int:
-        """The first step whose end is not before that."""
+        """Returns the first step whose end is not before that time."""
         return math.ceil((at_ms - self._grid.begin_ms) / self._grid.step_ms) - 1
 
     def _account(self, steps: int) -> None:
-        """Counts `steps` evaluations, all of which came to what the last one did."""
+        """Counts `steps` evaluations, all of which had the last one's result."""
         if self._awaited is not None:
             return
         self._counts["evaluations"] += steps
@@ -236,7 +236,9 @@ class PolicyReplay:
             self._blocked[self._decision.blocked.value] += steps
 
     def _prune(self, now_ms: int) -> bool:
-        """Whether sealed segments have gone: those whose time is over, and so their parents'."""
+        """Removes sealed segments whose time is over, with their parents.
+        Returns True if any have gone.
+        """
         kept_since = now_ms - self._sealed_ms
         if not self._sealed or self._sealed[0] > kept_since:
             return False
@@ -292,7 +294,9 @@ class PolicyReplay:
         part: SegmentInfo,
         now_ms: int,
     ) -> int:
-        """Returns how long ago the opposite was done to the same range, if too short; else -1."""
+        """Returns the time since the opposite was done to the same range, if it is too short; else
+        -1.
+        """
         span = (part.start, part.end)
         own[span] = now_ms
         since_ms = now_ms - others.get(span, -1 << 62)
@@ -310,7 +314,9 @@ class PolicyReplay:
             self._sealed.append(now_ms)
 
     def _enter(self, step: int) -> None:
-        """A layout begins at a step: each new segment has its first record at the end of it."""
+        """Begins a layout at a step.
+        Each new segment has its first record at the end of that step.
+        """
         self._since = step
         self._parts = {
             part.segment_id: self._parts.get(part.segment_id) or self._part(part, step)
@@ -323,7 +329,7 @@ class PolicyReplay:
         return _Part(self._grid, weights, self._negligible, step)
 
     def _leave(self, after: int) -> None:
-        """A layout has ended before a step: how long it was overloaded, and how wide it was."""
+        """Ends a layout before a step: adds up its time of overload, and its width."""
         if after <= self._since:
             return
         runs, lengths = self._grid.lengths(self._since, after)

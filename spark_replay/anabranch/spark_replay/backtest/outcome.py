@@ -1,4 +1,4 @@
-"""What a policy came to on one topic, and on all of them."""
+"""The outcome of a policy on one topic, and on all of them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import msgspec
 
 
 class TakenAction(msgspec.Struct, frozen=True, array_like=True):
-    """Something that was done. `undoes`: how many milliseconds ago what it undoes was done; -1
-    when it undoes nothing of late.
+    """An action. `undoes` is the time in milliseconds since the action that it undoes, -1 if it
+    undoes none of late.
     """
 
     at_ms: int
@@ -21,13 +21,13 @@ class TakenAction(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PolicyFigures(msgspec.Struct, frozen=True):
-    """What a policy is judged by. Times in seconds, `_s`.
+    """The figures by which a policy is judged. Times are in seconds, `_s`.
 
-    `over_threshold_s`: in which a segment took more than a split threshold of this policy,
-    `over_first_s`: of the first policy of the comparison, the same yardstick for all.
-    `flaps`: operations that undid another one of late. `blocked_s`: how long what had to be done
-    was forbidden, by what forbade it. `evaluations`: decisions; `worked_out`: those of them that
-    could differ from the one before.
+    `over_threshold_s` is the time in which a segment took more than a split threshold of this
+    policy. `over_first_s` is the same with the thresholds of the comparison's first policy, one
+    yardstick for all. `flaps` counts operations that undid another one of late. `blocked_s` has the
+    time for which something forbade a needed operation, by its name. `evaluations` counts
+    decisions, and `worked_out` those that could differ from the one before.
     """
 
     seconds: float = 0.0
@@ -46,7 +46,7 @@ class PolicyFigures(msgspec.Struct, frozen=True):
 
     @property
     def segments_mean(self) -> float:
-        """Over the time; of several topics, the mean of one of them."""
+        """The mean number over the time. For several topics it is the mean of one of them."""
         return self.segment_hours * 3600 / self.seconds if self.seconds else 0.0
 
     @property
@@ -54,7 +54,7 @@ class PolicyFigures(msgspec.Struct, frozen=True):
         return self.splits + self.merges + self.rebuckets
 
     def form(self) -> dict[str, object]:
-        """Returns the figures as JSON has them."""
+        """Returns the figures in the form of the JSON."""
         fields: dict[str, object] = {}
         for name, value in msgspec.to_builtins(self).items():
             fields[name] = round(value, 3) if isinstance(value, float) else value
@@ -64,7 +64,7 @@ class PolicyFigures(msgspec.Struct, frozen=True):
 
     @classmethod
     def total(cls, parts: Iterable[PolicyFigures]) -> Self:
-        """Sums, but for the most segments, which is the largest of one topic."""
+        """Returns sums, except for `segments_max`, which is the largest of one topic."""
         found = Counter[str]()
         actions, blocked = Counter[str](), Counter[str]()
         segments_max = 0
@@ -85,9 +85,10 @@ class PolicyFigures(msgspec.Struct, frozen=True):
 
 
 class PolicyOutcome(msgspec.Struct, frozen=True):
-    """One policy on one topic. `layouts`: how many segments there are, from when on, in ms.
+    """One policy on one topic. `layouts` has the begin of each layout in ms, and its number of
+    segments.
 
-    `log`: the first actions, not all of them.
+    `log` has the first actions, not all of them.
     """
 
     policy: str
@@ -97,8 +98,9 @@ class PolicyOutcome(msgspec.Struct, frozen=True):
 
 
 class TopicResult(msgspec.Struct, frozen=True):
-    """All policies on one topic, or why its load cannot be used. `load`: messages in per second, by
-    bin of the plots.
+    """All policies on one topic, or the reason why its load cannot be used.
+
+    `load` is messages in per second, by bin of the plots.
     """
 
     topic: str

@@ -23,7 +23,7 @@ _LOAD_COLOUR: Final = "#5b5ea6"
 
 
 def page(found: Comparison) -> str:
-    """A self-contained HTML page."""
+    """Returns a self-contained HTML page."""
     body = "".join(
         (
             "<h1>Back-test of auto-scale policies</h1>",

@@ -1,4 +1,4 @@
-"""The policies to compare, as they are named on the command line."""
+"""The policies to compare, in the form of the command line."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ DEFAULT: Final = "default"
 
 
 def parse_policies(given: Sequence[str]) -> tuple[Mapping[str, AutoScalePolicy], Mapping[str, str]]:
-    """Parses `default`, `NAME=FILE` or `NAME={...}`: those that can be used, and of the others why
-    not, both by name. What a policy does not set is as in the default one.
+    """Parses `default`, `NAME=FILE` or `NAME={...}`. Returns the usable policies and the faults of
+    the others, both by name.
+
+    A policy takes all that it does not set from the default one.
     """
     found: dict[str, AutoScalePolicy] = {}
     faults: dict[str, str] = {}

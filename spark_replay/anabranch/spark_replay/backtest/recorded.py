@@ -1,9 +1,9 @@
 """Loads that a cluster has recorded, as a load trace: the archive of its load topic.
 
-A record says what a segment takes from then on, until the next one of the segment or one without a
-value. At the end of each step in which one was written, all that a topic's segments take is a row
-each; where the log's archive tells which hashes they cover, the row says so, and other layouts can
-be tried on it. Each incarnation of a topic is a topic of its own here.
+A record has the rates of a segment from then on, until the next one of the segment or one without a
+value. There is a row for the end of each step with a new record: the rates of all the topic's
+segments. With the log's archive each segment's hashes are known. Then the row names them, and other
+layouts can be tried on it. Each incarnation of a topic is a topic of its own here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from anabranch.spark_replay.archive.reading import archive_extent, read_archive
 from anabranch.spark_replay.audit.replay import LOG_ROW
 from anabranch.spark_replay.sources import divided, partition_tokens
 
-_KEY: Final = r"^segment:(.+/[0-9]+)/([0-9]+)$"  # as `core.autoscale.load.load_key` makes it
+_KEY: Final = r"^segment:(.+/[0-9]+)/([0-9]+)$"  # the form of `core.autoscale.load.load_key`
 _RANGES: Final = "topic string, segment_id long, hash_start long, hash_end long"
 _TRACE: Final = (
     "topic string, time_ms long, msg_rate_in double, bytes_rate_in double, "
@@ -41,7 +41,7 @@ Ranges = Mapping[int, tuple[int, int]]
 
 
 def read_recorded(spark: SparkSession, loads: Place, log: Place | None, step_s: int) -> DataFrame:
-    """The recorded load in the columns of a load trace; `log`: the archive of the log.
+    """Returns the recorded load in the columns of a load trace. `log` is the archive of the log.
 
     Raises AuditError and InvalidInputError.
     """
@@ -122,7 +122,7 @@ def _take(
         if segment_id not in ranges:
             return
         start, end = ranges[segment_id]
-        # What it has replaced takes nothing any more, whether or not somebody has written so.
+        # The replaced segments take nothing any more, even if nobody has written so.
         for other in [each for each in live if each < segment_id]:
             if ranges[other][0] <= end and ranges[other][1] >= start:
                 del live[other]
@@ -143,9 +143,10 @@ def _rows(
 
 
 def read_ranges(spark: SparkSession, log: Place) -> DataFrame:
-    """Every segment that was ever active, with its range; `topic` ends with the incarnation.
+    """Returns every segment that was ever active, with its range. `topic` ends with the
+    incarnation.
 
-    The log is folded by the core's own rules, so it is needed from its beginning.
+    The core's own rules fold the log, so it is needed from its beginning.
     """
     archive = read_archive(spark, log)
     extent = archive_extent(archive)

@@ -42,17 +42,17 @@ _NAMED_MAX: Final = 20  # faults on a terminal
 
 
 class BacktestOptions(msgspec.Struct, frozen=True):
-    """What to replay under which policies, and where to report.
+    """The load to replay, the policies, and the places for reports.
 
-    `load`: files of load traces; none: the sample that is part of the installation. `factor`,
-    `mean_rate`: what rates are multiplied by, or what each topic's mean shall be, in messages a
-    second; neither: as they are, but for the sample. `policies`: none: the default one; with the
-    sample, another one beside it.
+    `load` has files of load traces, none for the sample of the installation. `factor` multiplies
+    the rates. `mean_rate` is the mean that each topic shall have, in messages a second. Without
+    either the rates stay unchanged, except those of the sample. Without `policies` the default one
+    is used, and with the sample another one beside it.
     """
 
     load: Sequence[Path] = ()
-    load_archive: Place | None = None  # of a cluster's load topic
-    archive_dir: Place | None = None  # of its log, which tells what segments were
+    load_archive: Place | None = None  # the archive of a cluster's load topic
+    archive_dir: Place | None = None  # the archive of its log, for the hashes of segments
     policies: Sequence[str] = ()
     json_path: str = ""  # "-": standard output
     html_path: Path | None = None
@@ -68,7 +68,7 @@ class BacktestOptions(msgspec.Struct, frozen=True):
 
 
 def with_defaults(options: BacktestOptions) -> BacktestOptions:
-    """Returns what is replayed where little or nothing was given: something that shows something.
+    """Returns options with which something happens, even if the user gave little or nothing.
 
     The sample's own rates are far below all thresholds, so that no policy would do anything.
     """
@@ -82,7 +82,7 @@ def with_defaults(options: BacktestOptions) -> BacktestOptions:
 
 
 def run_backtest(options: BacktestOptions) -> int:
-    """Replays, reports as asked, and answers 0, or 2 when not all of the input could be used."""
+    """Replays and reports. Returns 0, or 2 if a part of the input could not be used."""
     options = with_defaults(options)
     try:
         policies, faults = parse_policies(options.policies)
@@ -116,7 +116,7 @@ def backtest(
     policies: Mapping[str, AutoScalePolicy],
     policy_faults: Mapping[str, str],
 ) -> Comparison:
-    """The comparison. Raises AnabranchError when there is nothing to compare."""
+    """Returns the comparison. Raises AnabranchError if there is nothing to compare."""
     started = time.monotonic()
     try:
         load = _load(spark, options)
@@ -162,7 +162,7 @@ def _names(options: BacktestOptions) -> list[str]:
 
 
 def _load(spark: SparkSession, options: BacktestOptions) -> DataFrame:
-    """Traces and what was recorded, in the same columns."""
+    """Returns traces and recorded loads, in the same columns."""
     if options.load_archive is None:
         return read_traces(spark, _paths(options), options.assumed)
     found = read_recorded(spark, options.load_archive, options.archive_dir, options.step_s)
@@ -173,7 +173,7 @@ def _load(spark: SparkSession, options: BacktestOptions) -> DataFrame:
 
 
 def _check(options: BacktestOptions) -> None:
-    """Raises InvalidInputError."""
+    """Raises InvalidInputError for a missing load, or for too many segments to begin with."""
     rules = options.rules
     if not 1 <= rules.segments <= SEGMENTS_MAX:
         raise InvalidInputError(f"a topic begins with 1 to {SEGMENTS_MAX} segments")
@@ -183,7 +183,7 @@ def _check(options: BacktestOptions) -> None:
 
 
 def _bins(load: DataFrame, step_ms: int) -> Bins:
-    """The plots' time axis: whole steps, few enough to be told apart."""
+    """Returns the plots' time axis: whole steps, few enough to be told apart."""
     row = load.agg(F.min("time_ms"), F.max("time_ms")).first()
     if row is None or row[0] is None:
         raise InvalidInputError("the load has no rows with a time")
@@ -208,7 +208,7 @@ def _scale(options: BacktestOptions) -> str:
 
 
 def _model(options: BacktestOptions) -> dict[str, str | float]:
-    """Returns what the figures rest on."""
+    """Returns the assumptions of the figures."""
     rules = options.rules
     return {
         "step s": options.step_s,

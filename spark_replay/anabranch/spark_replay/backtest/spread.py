@@ -1,4 +1,4 @@
-"""How a topic's load lies on the ring of hashes, where a trace does not say it."""
+"""The spread of a topic's load over the ring of hashes, for traces that do not tell it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ Floats = NDArray[np.float64]
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """`hot`: this share of the load has one key, the rest lies evenly. `keys`: so many keys share
-    the load by Zipf's law with this exponent; 0: evenly, over all hashes.
+    """`hot` is the share of the load that one key has; the rest lies evenly.
+
+    `keys` is the number of keys that share the load by Zipf's law with this exponent. 0 spreads it
+    evenly over all hashes.
     """
 
     hot: float = 0.0
@@ -54,9 +56,9 @@ def parse_spread(text: str) -> Spread:
 
 
 def below(spread: Spread, topic: str, seed: int) -> Floats:
-    """Returns of each hash, and of the ring's end, the share of the load that lies below it.
+    """Returns, for each hash and the ring's end, the share of the load that lies below it.
 
-    Keys lie where the cluster's own hash puts them; their names come of the topic and the seed.
+    Keys lie at the cluster's own hashes. Their names come of the topic and the seed.
     """
     if not spread.keys:
         found = np.arange(RING16 + 1) / RING16 * (1 - spread.hot)
@@ -72,8 +74,10 @@ def below(spread: Spread, topic: str, seed: int) -> Floats:
 
 
 def shares(lies_below: Floats, edges: Sequence[int], start: int, end: int) -> Floats:
-    """Returns of each piece of the ring between two edges the share of its load that is on hashes
-    from `start` to `end`, both inclusive. No piece may be without any.
+    """Returns, for each piece of the ring between two edges, the share of its load on hashes from
+    `start` to `end`, both inclusive.
+
+    No piece may be without any load.
     """
     walls = np.asarray(edges)
     low = np.clip(start, walls[:-1], walls[1:])

@@ -17,7 +17,7 @@ _TOPICS_MAX: Final = 10
 
 
 def table(found: Comparison) -> str:
-    """Writes each policy's figures, in all and on the topics with which most was done."""
+    """Writes each policy's figures, in all and for the topics with the most actions."""
     return "\n".join([*_head(found), "", *_totals(found), "", *_why(found), *_topics(found), ""])
 
 
@@ -50,17 +50,17 @@ def duration(seconds: float) -> str:
 
 
 def counted(counts: Mapping[str, int]) -> str:
-    """Reasons and how often."""
+    """Returns reasons with their counts."""
     return ", ".join(f"{name} {count:,}" for name, count in counts.items()) or "none"
 
 
 def lasted(times_s: Mapping[str, float]) -> str:
-    """Returns what forbade something, and for how long."""
+    """Returns reasons with the time for which each forbade something."""
     return ", ".join(f"{name} {duration(each)}" for name, each in times_s.items()) or "nothing"
 
 
 def extent(found: Comparison) -> str:
-    """Returns what was replayed, in words."""
+    """Returns the replayed load, in words."""
     begin_ms, end_ms = found.span
     return (
         f"{len(found.topics):,} topics, {found.topic_days:,.1f} topic-days, {clock(begin_ms)} to "

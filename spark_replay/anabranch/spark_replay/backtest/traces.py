@@ -1,8 +1,8 @@
-"""Load traces as Spark reads them: the columns that are wanted, and those that can be worked out.
+"""Load traces, read by Spark: the needed columns, and those that follow from them.
 
-Needed are `topic`, `time` (a timestamp, or ISO 8601 in UTC) or `time_ms` (since 1970), and
-`msg_rate_in`. `bytes_rate_in`, `msg_rate_out` and `bytes_rate_out` follow from it where they are
-missing. `consumers`, and `hash_start` and `hash_end` (inclusive), may be there too.
+A trace needs `topic`, `time` (a timestamp, or ISO 8601 in UTC) or `time_ms` (since 1970), and
+`msg_rate_in`. `bytes_rate_in`, `msg_rate_out` and `bytes_rate_out` follow from it if they are
+missing. `consumers`, and `hash_start` and `hash_end` (inclusive), are optional.
 """
 
 from __future__ import annotations
@@ -30,14 +30,16 @@ _WHOLE: Final = ("consumers", "hash_start", "hash_end")
 
 
 class TraceDefaults(msgspec.Struct, frozen=True):
-    """What is taken where a trace does not say it."""
+    """The assumptions for columns that a trace does not have."""
 
     message_bytes: float = 1_000.0
     subscriptions: float = 1.0  # each of which reads everything once
 
 
 def read_traces(spark: SparkSession, paths: Sequence[Path], assumed: TraceDefaults) -> DataFrame:
-    """Reads all files' rows, by the names above, times as `time_ms`. Raises InvalidInputError."""
+    """Returns all files' rows, with the names above and times as `time_ms`.
+    Raises InvalidInputError.
+    """
     found: DataFrame | None = None
     for path in paths:
         one = _columns(_read(spark, path), path, assumed)
@@ -48,7 +50,7 @@ def read_traces(spark: SparkSession, paths: Sequence[Path], assumed: TraceDefaul
 
 
 def rows_of(frame: pd.DataFrame) -> Rows:
-    """The rows of one topic. Raises InvalidInputError for what is no number."""
+    """Returns the rows of one topic. Raises InvalidInputError for a value that is no number."""
     if frame["time_ms"].isna().any():
         raise InvalidInputError("a time is missing, or is none")
     rates = frame[list(_RATES)].to_numpy(np.float64)
@@ -84,7 +86,7 @@ def _read(spark: SparkSession, path: Path) -> DataFrame:
 
 
 def _sent(spark: SparkSession, path: Path, *, is_csv: bool) -> DataFrame:
-    """Reads it here: a cluster's workers need not have what this machine has."""
+    """Reads the file here, because a cluster's workers may lack this machine's files."""
     if is_csv:
         texts = pd.read_csv(path, dtype=str)
         return spark.createDataFrame(pa.Table.from_pandas(texts, preserve_index=False))
@@ -108,7 +110,7 @@ def _columns(frame: DataFrame, path: Path, assumed: TraceDefaults) -> DataFrame:
         time_ms = F.unix_millis(F.try_to_timestamp(F.col("time").cast("string")))
 
     def rate(name: str, otherwise: Column) -> Column:
-        # What is no number is found with its topic, so that the others go on.
+        # A value that is no number is found with its topic, so that the others go on.
         unreadable = F.lit(float("nan"))
         if name in names:
             return F.coalesce(F.col(name).try_cast("double"), unreadable).alias(name)

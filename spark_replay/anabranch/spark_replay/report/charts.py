@@ -18,8 +18,8 @@ _BOTTOM: Final = 26
 _TICKS: Final = 8
 _LABEL: Final = 60  # room for one on a time axis
 _READABLE: Final = 640  # pixels; a plot drawn narrower than this cannot be read
-# Distinct also for the colour-blind (Okabe and Ito). More cannot be told apart: what is left over
-# is taken together.
+# Distinct also for the colour-blind (Okabe and Ito). More cannot be told apart, so the others are
+# taken together.
 PALETTE: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b8a600")
 OTHERS: Final = "#8a949e"
 _STEPS_MS: Final = (
@@ -41,14 +41,16 @@ class Bins(msgspec.Struct, frozen=True):
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """An instant that every plot over time shows, as the end of a broker's session by others."""
+    """An instant that every plot over time shows, such as the end of a broker's session
+    by others.
+    """
 
     at_ms: int
     text: str
 
 
 def colours(names: Sequence[str]) -> dict[str, str]:
-    """A colour for each name, the same wherever the name appears; the last ones share a grey."""
+    """Returns a colour for each name, the same in every plot. The last names share a grey."""
     return {
         name: PALETTE[number] if number < len(PALETTE) else OTHERS
         for number, name in enumerate(names)
@@ -56,7 +58,7 @@ def colours(names: Sequence[str]) -> dict[str, str]:
 
 
 def few(series: Mapping[str, Sequence[float]]) -> dict[str, Sequence[float]]:
-    """The largest series, in their order, and the sum of all others if there are more.
+    """Returns the largest series, in their order, and the sum of all others if there are more.
 
     >>> list(few({str(n): [1.0, n] for n in range(9)}))
     ['2', '3', '4', '5', '6', '7', '8', '2 others']
@@ -72,7 +74,7 @@ def few(series: Mapping[str, Sequence[float]]) -> dict[str, Sequence[float]]:
 
 
 def legend(colour_of: Mapping[str, str]) -> str:
-    """Returns what the colours mean."""
+    """Returns the legend of the colours."""
     items = "".join(
         f'<span class="key"><i style="background:{colour}"></i>{escape(name)}</span>'
         for name, colour in colour_of.items()
@@ -90,7 +92,7 @@ def stacked(
     height: int = 220,
     marks: Sequence[Mark] = (),
 ) -> str:
-    """Bars on top of each other, one for each bin; without a gap they read as an area."""
+    """Draws bars on top of each other, one for each bin. Without a gap they read as an area."""
     totals = [sum(values[at] for values in series.values()) for at in range(bins.count)]
     top = _nice_ceiling(max(totals, default=0))
     plot_width, plot_height = WIDTH - _LEFT - _RIGHT, height - _TOP - _BOTTOM
@@ -126,7 +128,9 @@ def lines(
     width: float = WIDTH,
     level: float = 0.0,
 ) -> str:
-    """Values over time, level within each bin; `level`: one to compare them with, 0 for none."""
+    """Draws values over time, constant within each bin.
+    `level` is one to compare them with, 0 for none.
+    """
     highest = max((max(values, default=0.0) for values in series.values()), default=0.0)
     top = _nice_ceiling(max(highest, level))
     plot_width, plot_height = width - _LEFT - _RIGHT, height - _TOP - _BOTTOM
@@ -157,7 +161,7 @@ def lines(
 
 
 def histogram(values: Mapping[int, int], colour: str, *, height: int = 200) -> str:
-    """Returns how often a time in milliseconds was taken, on a logarithmic axis."""
+    """Draws the frequencies of times in milliseconds, on a logarithmic axis."""
     edges = _log_edges(max(values), min(values))
     counts = [0] * (len(edges) - 1)
     for value, count in values.items():
@@ -190,7 +194,7 @@ def histogram(values: Mapping[int, int], colour: str, *, height: int = 200) -> s
 
 
 def svg(height: float, content: str, width: float = WIDTH) -> str:
-    """A plot; where the screen is narrower than it can be read, it scrolls sideways."""
+    """Returns a plot. It scrolls sideways on a screen on which it would be too narrow to read."""
     return (
         f'<div class=plot><svg viewBox="0 0 {width:.0f} {height:.0f}" role="img" '
         f'preserveAspectRatio="xMidYMid meet" style="min-width:{min(width, _READABLE):.0f}px">'
@@ -201,7 +205,7 @@ def svg(height: float, content: str, width: float = WIDTH) -> str:
 def marked_instants(
     marks: Sequence[Mark], bins: Bins, left: float, plot_width: float, y: float
 ) -> str:
-    """A line from the top to `y` for each mark."""
+    """Draws a line from the top to `y` for each mark."""
     scale = plot_width / (bins.end_ms - bins.start_ms)
     return "".join(
         f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{y:.1f}" class="mark">'
@@ -225,7 +229,7 @@ def _value_axis(top: float, plot_height: float, width: float = WIDTH) -> str:
 
 
 def time_axis(bins: Bins, left: float, plot_width: float, y: float) -> str:
-    """Instants below a plot that begins at `left` and ends at `y`."""
+    """Draws instants below a plot that begins at `left` and ends at `y`."""
     span_ms = bins.end_ms - bins.start_ms
     step_ms = next((s for s in _STEPS_MS if span_ms / s <= _TICKS), _STEPS_MS[-1])
     while span_ms / step_ms > plot_width / _LABEL:
@@ -244,7 +248,7 @@ def time_axis(bins: Bins, left: float, plot_width: float, y: float) -> str:
 
 
 def instant(timestamp_ms: int, resolution_ms: int) -> str:
-    """An instant, as finely as the resolution asks for; UTC."""
+    """Returns an instant in UTC, as fine as the resolution."""
     moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
     if resolution_ms >= 86_400_000:
         return moment.strftime("%d %b")
@@ -256,7 +260,7 @@ def instant(timestamp_ms: int, resolution_ms: int) -> str:
 
 
 def _nice_ceiling(value: float) -> float:
-    """The next 1, 2, 4 or 8 times a power of ten: quarters of it are short numbers."""
+    """Returns the next 1, 2, 4 or 8 times a power of ten: quarters of it are short numbers."""
     if value <= 0:
         return 4.0
     power = 10.0 ** math.floor(math.log10(value))
@@ -264,14 +268,14 @@ def _nice_ceiling(value: float) -> float:
 
 
 def _log_edges(high: int, low: int) -> list[float]:
-    """Edges of bins, ten to a power of ten, that hold low to high."""
+    """Returns the edges of bins, ten to a power of ten, that hold low to high."""
     first = math.floor(math.log10(max(low, 1)) * 10)
     last = max(first + 8, math.floor(math.log10(max(high, 1)) * 10) + 1)
     return [10 ** (number / 10) for number in range(first, last + 1)]
 
 
 def span_words(milliseconds: float) -> str:
-    """A time in the unit that keeps it short."""
+    """Returns a time in the unit that keeps it short."""
     if milliseconds < 10:
         return f"{milliseconds:.1f} ms"
     if milliseconds < 1_000:

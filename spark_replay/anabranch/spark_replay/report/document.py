@@ -58,7 +58,7 @@ border-bottom:1px solid var(--line)}
 
 
 def document(title: str, body: str) -> str:
-    """The page around what it says; `title` is text, `body` is HTML."""
+    """Returns the page around its content. `title` is text, `body` is HTML."""
     return (
         "<!doctype html>\n<html lang=en><head><meta charset=utf-8>"
         '<meta name=viewport content="width=device-width,initial-scale=1">'

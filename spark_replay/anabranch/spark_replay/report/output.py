@@ -1,4 +1,4 @@
-"""Where a report goes: a table or JSON on standard output, JSON in a file, a page."""
+"""The outputs of a report: a table or JSON on standard output, JSON in a file, a page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Protocol
 
 
 class Reported(Protocol):
-    """What was found, for programs."""
+    """The result, for programs."""
 
     def json(self) -> str: ...
 
@@ -23,7 +23,7 @@ def write(
     json_path: str,
     html_path: Path | None,
 ) -> None:
-    """`json_path`: "-" for JSON in place of the table, "" for none."""
+    """Writes the report. `json_path` is "-" for JSON in place of the table, "" for none."""
     if json_path == "-":
         _print(found.json() + "\n")
     else:
@@ -37,11 +37,13 @@ def write(
 
 
 def clock(timestamp_ms: int) -> str:
-    """A log timestamp for people and programs alike: ISO 8601, UTC."""
+    """Returns a log timestamp for people and programs alike: ISO 8601, UTC."""
     return datetime.fromtimestamp(timestamp_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _print(text: str) -> None:
-    """Nobody needs to read it to the end (`| head`): files and the status tell all the same."""
+    """Writes to standard output.
+    A reader may end early (`| head`), because files and the status tell all the same.
+    """
     with contextlib.suppress(BrokenPipeError):
         sys.stdout.write(text)

@@ -1,8 +1,6 @@
-"""Spark itself: sessions, what a cluster's workers are sent, and what a job says meanwhile.
+"""Spark itself: sessions, the files for a cluster's workers, and the progress of a job.
 
-`settings`: where a job's Spark runs, and with how much.
-`session`, `cluster`: a session, alone or of a standalone Spark.
-`shipping`: what tasks run, as archives for workers.
-`progress`: what a job is at.
-`failures`: what Spark raises.
+`settings`: the place and the resources of a job's Spark. `session`, `cluster`: a session, alone or
+of a standalone Spark. `shipping`: the code of tasks, as archives for workers. `progress`: the
+present step of a job. `failures`: errors of Spark.
 """

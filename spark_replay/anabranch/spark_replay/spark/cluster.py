@@ -1,7 +1,8 @@
-"""A session on a standalone Spark: what it needs beyond a local one, and whether it is there.
+"""A session on a standalone Spark: its needs beyond those of a local one, and a test of them.
 
-Spark waits without an end for executors that never come, says nothing useful of a master that does
-not answer, and tries a task four times where Python does not fit. So that is asked for beforehand.
+Spark waits without an end for executors that never come, and tells nothing useful of a master that
+does not answer. It tries a task four times if Python does not fit. So this module asks for all that
+beforehand.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ _PYTHON_DIFFERS: Final = "PYTHON_VERSION_MISMATCH"
 
 
 class SparkUnavailableError(AnabranchError):
-    """The master, its workers or their Python cannot be used; the message says what to do."""
+    """The master, its workers or their Python cannot be used. The message has the remedy."""
 
 
 def reach_master(settings: SparkSettings) -> str:
     """Returns this machine's address on the way to a master that answers.
 
-    Raises SparkUnavailableError when none does in time.
+    Raises SparkUnavailableError if none does in time.
     """
     why: list[str] = []
     for address in settings.masters:
@@ -57,7 +58,9 @@ def reach_master(settings: SparkSettings) -> str:
 def cluster_conf(
     settings: SparkSettings, address: str, connectors: Sequence[Path], home: Path, *, tasks: bool
 ) -> dict[str, str]:
-    """Returns what Spark is told of its executors; `tasks`: some of them run Python."""
+    """Returns Spark's configuration of the executors.
+    `tasks` is True if some of them run Python.
+    """
     conf = {
         "spark.driver.host": settings.driver_host or address,
         "spark.driver.bindAddress": _ALL_INTERFACES if settings.driver_host else address,
@@ -78,13 +81,13 @@ def cluster_conf(
 
 
 def _joined(settings: SparkSettings, name: str, ours: Sequence[str], by: str) -> str:
-    """Ours, and what the user wants there too."""
+    """Returns our list with the user's."""
     given = settings.conf.get(name, "")
     return by.join([*ours, *([given] if given else [])])
 
 
 def merged(settings: SparkSettings, conf: dict[str, str]) -> dict[str, str]:
-    """Ours with the user's over it, but for those lists that hold both."""
+    """Returns our configuration with the user's over it, except for lists that hold both."""
     return conf | {name: value for name, value in settings.conf.items() if name not in _lists(conf)}
 
 

@@ -1,4 +1,4 @@
-"""What Spark raises, and what it says in it."""
+"""The errors of Spark, and the reasons in their texts."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ SPARK_ERRORS: Final = (PySparkException, Py4JError)  # some reach Python as they
 
 
 def cause(error: Exception) -> str:
-    """Returns what Spark says went wrong, in a line."""
+    """Returns Spark's reason, in a line."""
     text = str(error).strip()
     lines = text.splitlines() or [type(error).__name__]
     causes = [line.strip() for line in lines if line.startswith("Caused by")]
     if causes:
         return causes[-1]
     if len(lines) > 1 and lines[1].startswith(": "):
-        return lines[1][2:]  # what a call of Java raised
+        return lines[1][2:]  # the error of a call of Java
     return lines[0]

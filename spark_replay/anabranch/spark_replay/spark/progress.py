@@ -1,4 +1,6 @@
-"""What a long job is at, on standard error: a line that renews itself, or plain lines in a file."""
+"""The progress of a long job on standard error: a line that renews itself, or plain lines in a
+file.
+"""
 
 from __future__ import annotations
 
@@ -40,11 +42,11 @@ class Progress:
 
     @property
     def every_s(self) -> float:
-        """Returns how often `tick` has something to tell."""
+        """Returns the seconds after which `tick` has something to tell."""
         return _TERMINAL_S if self._is_terminal else _PLAIN_S
 
     def follow(self, spark: SparkSession) -> None:
-        """Tells from now on how much of Spark's work is done, too."""
+        """Tells the progress of Spark's work, too, from now on."""
         tracker = spark.sparkContext.statusTracker()
 
         def tasks() -> Tasks:
@@ -55,13 +57,13 @@ class Progress:
         self._tasks = tasks
 
     def step(self, what: str) -> None:
-        """Something else begins; "" for nothing more."""
+        """Begins another step. "" means that nothing more comes."""
         with self._lock:
             self._what, self._began_s = what, self._now()
             self._tell((0, 0))
 
     def tick(self) -> None:
-        """Tells how long the step has taken, and of Spark's work."""
+        """Tells the duration of the step, and the progress of Spark's work."""
         with self._lock:
             if not self._what or self._now() - self._told_s < self.every_s:
                 return
@@ -80,7 +82,7 @@ class Progress:
             line += f", {passed_s:.0f} s"
         if line and tasks[1]:
             line += f", {tasks[0]} of {tasks[1]} tasks"
-        with suppress(OSError, ValueError):  # nobody listens
+        with suppress(OSError, ValueError):  # standard error may be closed
             if self._is_terminal:
                 self._to.write(_CLEAR + line)
             elif line:
@@ -90,7 +92,9 @@ class Progress:
 
 @contextmanager
 def telling(job: str) -> Iterator[Progress]:
-    """Progress on standard error while the block runs, wherever that leads meanwhile."""
+    """Tells progress on standard error while the block runs, even if that is redirected
+    meanwhile.
+    """
     sys.stderr.flush()
     with os.fdopen(os.dup(2), "w", encoding="utf-8") as to:
         progress = Progress(job, to, is_terminal=to.isatty(), now=time.monotonic)
@@ -114,7 +118,7 @@ def telling(job: str) -> Iterator[Progress]:
 def told_session(
     job: str, scratch: Path | None, settings: SparkSettings, *, tasks: bool = True
 ) -> Iterator[tuple[SparkSession, Progress]]:
-    """A session whose job tells how far it is; see `spark_session`."""
+    """Returns a session whose job tells its progress. See `spark_session`."""
     with telling(job) as progress:
         progress.step("starting Spark")
         with spark_session(f"anabranch {job}", scratch, settings, tasks=tasks) as spark:

@@ -1,8 +1,9 @@
 """A Spark session: one JVM of this process, quiet and tidy, alone or the driver of a cluster's.
 
 The connectors come from the same verified jars as the embedded Kafka's, on the driver's class path,
-so nothing is fetched at the start. Alone, it is bound to this machine, and Python workers run this
-very interpreter with its installed packages; a cluster's get them shipped (`cluster`).
+so nothing is fetched at the start. A session alone is bound to this machine, and its Python workers
+run this very interpreter with its installed packages. A cluster's workers get these shipped
+(`cluster`).
 """
 
 from __future__ import annotations
@@ -64,11 +65,11 @@ def spark_session(
     *,
     tasks: bool = True,
 ) -> Iterator[SparkSession]:
-    """A Spark session whose files are below `scratch` (default: a temporary directory).
+    """Returns a Spark session whose files are below `scratch` (default: a temporary directory).
 
-    Its process runs there too, since it makes a directory where it runs: what it is to read or
-    write must be named by an absolute path. `tasks`: some of its tasks run Python. Raises
-    JavaUnavailableError, JarsUnavailableError or SparkUnavailableError.
+    Its process runs there too, since it makes a directory in its working directory. So the files
+    that it reads or writes need absolute paths. `tasks` is True if some of its tasks run Python.
+    Raises JavaUnavailableError, JarsUnavailableError or SparkUnavailableError.
     """
     find_java()
     connectors = resolve("spark")
@@ -124,7 +125,7 @@ def _conf(
 
 
 def _tell_environment(settings: SparkSettings, address: str) -> None:
-    """Sets what Spark's scripts and workers read there, and not in its configuration."""
+    """Sets the variables that Spark's scripts and workers read only from the environment."""
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     python = "python3" if settings.is_cluster else sys.executable
     os.environ["PYSPARK_PYTHON"] = settings.conf.get(PYTHON_SETTING, python)
@@ -156,7 +157,7 @@ def _launch(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
 
 @contextmanager
 def _handlers_kept() -> Iterator[None]:
-    """A context of Spark takes Ctrl-C for itself; whoever had it gets it back."""
+    """Restores the handler of Ctrl-C, because a context of Spark takes it for itself."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -168,7 +169,7 @@ def _handlers_kept() -> Iterator[None]:
 
 
 def _is_from_interrupt(error: BaseException | None) -> bool:
-    """Whether it came of a Ctrl-C: what tidies up behind that may fail in other words."""
+    """Returns True if a Ctrl-C caused the error. Cleaning up behind it may fail in other words."""
     while error is not None:
         if isinstance(error, KeyboardInterrupt):
             return True
@@ -177,9 +178,11 @@ def _is_from_interrupt(error: BaseException | None) -> bool:
 
 
 def kill_jvm() -> None:
-    """Ends the one that this process started; it would write where we are to leave nothing."""
+    """Ends the JVM that this process started, because it would write in a place that must be left
+    empty.
+    """
     for started in _launched:
-        # What is left here of objects there would be told to it, each in vain and with a trace.
+        # Python would tell it of each object that is left here, in vain and with a trace.
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
         started.kill()
         started.wait()
@@ -187,7 +190,7 @@ def kill_jvm() -> None:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """A second Ctrl-C must not leave half of what the first one was to end."""
+    """Ignores a second Ctrl-C, which would stop the cleaning up for the first one halfway."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -200,10 +203,10 @@ def _undisturbed() -> Iterator[None]:
 
 @contextmanager
 def _stderr_to(path: Path) -> Iterator[None]:
-    """Lets what is started meanwhile inherit this as its standard error.
+    """Lets processes that start meanwhile inherit this as their standard error.
 
-    The JVM and Spark greet there before any logging is configured, and workers may complain; what
-    matters comes back as an exception.
+    The JVM and Spark greet there before any logging is configured, and workers may complain. Errors
+    that matter come back as exceptions.
     """
     sys.stderr.flush()
     kept = os.dup(2)
@@ -217,6 +220,6 @@ def _stderr_to(path: Path) -> Iterator[None]:
 
 
 def _heap() -> str:
-    """A third of this machine's memory, within what a replay can use."""
+    """Returns a third of this machine's memory, within the bounds of a replay."""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20
     return f"{max(1024, min(6144, pages // 3))}m"

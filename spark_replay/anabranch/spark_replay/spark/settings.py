@@ -1,4 +1,4 @@
-"""Where a job's Spark runs, and with how much."""
+"""The place of a job's Spark, and its resources."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ Address = tuple[str, int]
 
 
 class SparkSettings(msgspec.Struct, frozen=True):
-    """The master and what is asked of it. Raises InvalidInputError for what Spark would not take.
+    """The master and the requested resources. Raises InvalidInputError for values that Spark would
+    not take.
 
-    `cores`: of all executors together, 0 for all that there are. `driver_host`: where executors
-    reach this process; "" for this machine's address on the way to the master. `conf` is for Spark
-    as it is, and has the last word.
+    `cores` is the sum of all executors, 0 for all that there are. `driver_host` is the address of
+    this process for executors, "" for this machine's address on the way to the master. `conf` goes
+    to Spark unchanged, and has the last word.
     """
 
     master: str = LOCAL
@@ -50,12 +51,12 @@ class SparkSettings(msgspec.Struct, frozen=True):
 
     @property
     def is_cluster(self) -> bool:
-        """Whether tasks run in other processes than the driver's."""
+        """True if tasks run in other processes than the driver's."""
         return self.master.startswith("spark://")
 
     @property
     def masters(self) -> list[Address]:
-        """Returns the addresses of a standalone Spark's masters, of which one is in charge."""
+        """Returns the addresses of a standalone Spark's masters, one of which is in charge."""
         found: list[Address] = []
         for one in self.master.removeprefix("spark://").split(","):
             match = _MASTER.fullmatch(one.strip())

@@ -1,9 +1,9 @@
-"""What tasks run, as archives for workers that have nothing but Spark, Java and Python.
+"""The code of tasks, as archives for workers that have nothing but Spark, Java and Python.
 
-Executors unpack them and name the folders on PYTHONPATH: a package with compiled parts is not found
-inside an archive, nor is a namespace package before Python 3.14. Packages of others are kept in the
-cache under a name that tells their versions; our own modules, which are small, are packed for each
-session. PySpark is not among them: it comes with the worker's Spark.
+Executors unpack them and name the folders on PYTHONPATH. Python does not find a package with
+compiled parts inside an archive, nor a namespace package before Python 3.14. Packages of others are
+kept in the cache under a name that tells their versions. Our own modules, which are small, are
+packed for each session. PySpark is not among them, because it comes with the worker's Spark.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Final
 import anabranch
 from anabranch.jars.cache import default_cache_dir
 
-# What the tasks of audit and back-test import, with what that imports.
+# The imports of the tasks of audit and back-test, with the imports of those.
 TASK_PACKAGES: Final = (
     "confluent-kafka",
     "cramjam",
@@ -44,13 +44,15 @@ TASK_PACKAGES: Final = (
     "tzdata",
 )
 _NEEDLESS: Final = frozenset({"tests", "include", "__pycache__"})
-_KEPT_S: Final = 7 * 86_400.0  # what nobody has used for so long is deleted
+_KEPT_S: Final = 7 * 86_400.0  # archives that are unused for so long are deleted
 
-_Files = Iterable[tuple[Path, str]]  # where it is, and its name in the archive
+_Files = Iterable[tuple[Path, str]]  # the path of each, and its name in the archive
 
 
 def pack_packages(cache_dir: Path | None = None) -> Path:
-    """The archive of others' packages; made when the cache has none of these versions."""
+    """Returns the archive of others' packages.
+    It makes one if the cache has none of these versions.
+    """
     found = [distribution(name) for name in TASK_PACKAGES]
     folder = (cache_dir or default_cache_dir()) / "spark-packages"
     archive = folder / f"{_digest(found)}.zip"
@@ -63,7 +65,7 @@ def pack_packages(cache_dir: Path | None = None) -> Path:
 
 
 def pack_modules(folder: Path) -> Path:
-    """The archive of the modules of `anabranch`, from wherever they are installed."""
+    """Returns the archive of the modules of `anabranch`, from any place of their installation."""
     archive = folder / "modules.zip"
     _pack(archive, _own_files(), compiled=False)
     return archive
@@ -92,7 +94,7 @@ def _own_files() -> Iterator[tuple[Path, str]]:
 
 
 def _pack(archive: Path, files: _Files, *, compiled: bool) -> None:
-    """Writes it elsewhere and renames it: who sees it sees it whole."""
+    """Writes the archive elsewhere and renames it, so that nobody sees a part of it."""
     descriptor, fresh = tempfile.mkstemp(dir=archive.parent, suffix=".part")
     try:
         with (
@@ -112,7 +114,9 @@ def _pack(archive: Path, files: _Files, *, compiled: bool) -> None:
 
 
 def _add_compiled(packed: zipfile.ZipFile, path: Path, name: str) -> None:
-    """Else each executor would compile all that it imports: a good part of a short job's time."""
+    """Adds the compiled form, because each executor would compile all its imports: a good part of a
+    short job's time.
+    """
     with tempfile.NamedTemporaryFile(suffix=".pyc") as compiled:
         try:
             py_compile.compile(
@@ -123,7 +127,7 @@ def _add_compiled(packed: zipfile.ZipFile, path: Path, name: str) -> None:
                 invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
             )
         except py_compile.PyCompileError:
-            return  # a template, or for another Python: nobody imports it
+            return  # a template, or for another Python, and so never imported
         packed.write(compiled.name, cache_from_source(name))
 
 

@@ -1,8 +1,8 @@
-"""What groups of consumers have committed, of many groups by few requests.
+"""The committed offsets of many consumer groups, by few requests.
 
-librdkafka 2.16 asks for one group at a time, and only a client that names the group may ask: such a
-client costs threads and connections. Kafka itself tells of any number (FindCoordinator of version
-4, KIP-699, and OffsetFetch of version 8, KIP-709; both are in Kafka 3.0).
+librdkafka 2.16 asks for one group at a time, and only a client that names the group may ask. Such a
+client costs threads and connections. Kafka itself answers for any number (FindCoordinator of
+version 4, KIP-699, and OffsetFetch of version 8, KIP-709; both are in Kafka 3.0).
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _STABLE: Final = b"\x01"  # not while a transaction may yet change it, as librdk
 
 
 class Committed(NamedTuple):
-    """What a group has committed in the partitions that were asked for, or Kafka's error.
+    """The committed offsets of a group in the asked partitions, or Kafka's error.
 
-    `metadata`: what was written with it, where there is something.
+    `metadata` has the text of each commit that has one.
     """
 
     offsets: dict[Partition, int]
@@ -42,16 +42,16 @@ class Committed(NamedTuple):
     metadata: Mapping[Partition, str] = MappingProxyType({})
 
     def marked(self, metadata: str) -> dict[Partition, int]:
-        """Those offsets that were committed with just that."""
+        """Returns the offsets that were committed with exactly that text."""
         written = self.metadata.get
         found = self.offsets.items()
         return {place: at for place, at in found if at >= 0 and written(place) == metadata}
 
 
 class CommittedReader:
-    """Asks over connections of its own, and keeps them. To be used by one thread at a time.
+    """Asks over connections of its own, and keeps them. Use it from one thread at a time.
 
-    `kafka`: what `can_ask` takes.
+    `kafka` has properties that `can_ask` accepts.
     """
 
     def __init__(self, kafka: Mapping[str, Any], timeout_s: float) -> None:
@@ -60,10 +60,11 @@ class CommittedReader:
     def committed(
         self, brokers: Iterable[Address], groups: Mapping[str, Sequence[Partition]]
     ) -> dict[str, Committed]:
-        """What each group has committed in those partitions; offsets are negative where nothing is.
+        """Returns the commits of each group in those partitions. An offset is negative if nothing
+        is committed.
 
         A group whose coordinator does not answer is left out. Blocks. Raises OSError or
-        KafkaProtocolError when no broker tells who coordinates the groups.
+        KafkaProtocolError if no broker tells the groups' coordinators.
         """
         coordinators, found = self._coordinators(brokers, list(groups))
         for address, names in coordinators.items():
@@ -84,8 +85,8 @@ class CommittedReader:
     def _coordinators(
         self, brokers: Iterable[Address], groups: Sequence[str]
     ) -> tuple[dict[Address, list[str]], dict[str, Committed]]:
-        """Groups by who coordinates them, and those of which that is not known, as the first broker
-        tells that answers.
+        """Returns groups by coordinator, and those whose coordinator is not known, from the first
+        broker that answers.
         """
         question = _OF_A_GROUP + array(map(text, groups)) + NO_TAGS
         return self._brokers.ask_any(
@@ -125,7 +126,7 @@ def _by_coordinator(
         reader.skip(4)  # the broker's id
         host = reader.text()
         port, error = reader.unpack(">ih")
-        reader.text()  # what is wrong
+        reader.text()  # the text of the error
         reader.tags()
         if error:
             unknown[group] = Committed({}, error)

@@ -1,8 +1,9 @@
-"""What Kafka has of many topics: their ids, partitions, and chosen settings of each.
+"""Kafka's facts about many topics: their ids, partitions, and chosen settings of each.
 
-librdkafka 2.16 has a call for all settings of a topic alone, some 30, each with its synonyms: that
-takes four times as long. Kafka itself tells of those that are asked for (DescribeConfigs of version
-4), and topics' ids with their partitions (Metadata of version 12, KIP-516); both are in Kafka 3.1.
+librdkafka 2.16 has a call only for all settings of a topic, some 30, each with its synonyms, and
+that takes four times as long. Kafka itself tells only the settings that are asked for
+(DescribeConfigs of version 4), and topics' ids with their partitions (Metadata of version 12,
+KIP-516). Both are in Kafka 3.1.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ _UNKNOWN: Final = 3
 
 
 class TopicDescriber:
-    """Asks over connections of its own, and keeps them. To be used by one thread at a time.
+    """Asks over connections of its own, and keeps them. Use it from one thread at a time.
 
-    `brokers`: any of them will do. `kafka`: what `can_ask` takes.
+    `brokers` may be any of them. `kafka` has properties that `can_ask` accepts.
     """
 
     def __init__(
@@ -53,9 +54,10 @@ class TopicDescriber:
     def described(
         self, topics: Sequence[str], settings: Collection[str]
     ) -> dict[str, KafkaTopic | None]:
-        """What Kafka has; None for what it does not have. Of what it does not say, nothing is told.
+        """Returns Kafka's facts of each topic, None for a topic that it does not have. Topics
+        without an answer are left out.
 
-        Blocks. Raises OSError or KafkaProtocolError when no broker tells.
+        Blocks. Raises OSError or KafkaProtocolError if no broker answers.
         """
         asked = metadata_request(topics)
         there = self._asked(METADATA, METADATA_VERSION, asked, read_metadata).topics
@@ -77,21 +79,23 @@ class TopicDescriber:
     def _asked(
         self, question: int, version: int, body: bytes, read: Callable[[ResponseReader], _T]
     ) -> _T:
-        """What the first broker tells that answers; it is the next one that is asked."""
+        """Returns the answer of the first broker that gives one.
+        The next question goes to that broker first.
+        """
         return self._brokers.ask_any(self._in_turn(), question, version, body, read)
 
     def _in_turn(self) -> Iterator[Address]:
-        """Each broker once; whoever is passed over comes last from now on."""
+        """Yields each broker once. A broker that is passed over comes last from now on."""
         for _ in range(len(self._addresses)):
             yield self._addresses[0]
             self._addresses.append(self._addresses.pop(0))
 
 
 class BrokerViews:
-    """What each broker of Kafka has read of topics by now, each at a time of its own.
+    """The topics as each broker of Kafka has read them by now. Brokers read at different times.
 
-    All brokers are asked at the same time; those that do not answer are left out. Connections are
-    kept; to be used by one thread at a time. Blocks.
+    It asks all brokers at the same time and leaves out those that do not answer. It keeps
+    connections. Use it from one thread at a time. Blocks.
     """
 
     def __init__(self, kafka: Mapping[str, Any], timeout_s: float) -> None:
@@ -100,7 +104,7 @@ class BrokerViews:
     def settings(
         self, brokers: Iterable[Address], topics: Sequence[str], names: Collection[str]
     ) -> dict[Address, dict[str, dict[str, str]]]:
-        """These settings of each topic that the broker tells of."""
+        """Returns these settings of each topic, as each broker tells them."""
         body = _chosen(topics, names)
         told = self._brokers.ask_each(
             brokers, _DESCRIBE_CONFIGS, _DESCRIBE_CONFIGS_VERSION, body, _settings
@@ -113,7 +117,7 @@ class BrokerViews:
     def epochs(
         self, brokers: Iterable[Address], topics: Sequence[str]
     ) -> dict[Address, dict[Partition, int]]:
-        """The epochs under which the partitions of each topic are led."""
+        """Returns the leader epochs of the partitions of each topic, as each broker tells them."""
         body = metadata_request(topics)
         told = self._brokers.ask_each(brokers, METADATA, METADATA_VERSION, body, read_metadata)
         return {broker: _epochs(found) for broker, found in told.items()}
@@ -139,19 +143,19 @@ def _chosen(topics: Iterable[str], settings: Iterable[str]) -> bytes:
 
 
 def _settings(reader: ResponseReader) -> dict[str, dict[str, str] | int]:
-    """Of each topic the settings, or Kafka's error."""
+    """Returns the settings of each topic, or Kafka's error."""
     reader.skip(4)  # throttle time
     found: dict[str, dict[str, str] | int] = {}
     for _ in range(reader.count()):
         (error,) = reader.unpack(">h")
-        reader.text()  # what is wrong
+        reader.text()  # the text of the error
         reader.skip(1)  # the kind
         name = reader.text()
         entries: dict[str, str] = {}
         for _ in range(reader.count()):
             key = reader.text()
             entries[key] = reader.text()
-            reader.skip(3)  # whether it is read-only, where it comes from, whether it is a secret
+            reader.skip(3)  # flags: read-only, its source, secret
             if reader.count():
                 raise KafkaProtocolError("Kafka told synonyms that it was not asked for")
             reader.skip(1)  # its type

@@ -1,4 +1,4 @@
-"""The link of a client to a broker of Kafka: one connection on asyncio, made anew when it ends."""
+"""The link of a client to a broker of Kafka: one connection on asyncio, made again when it ends."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ CLIENT_ID: Final = "anabranch-producer"
 CONNECT_S_MAX: Final = 5.0
 _AGAIN_S: Final = 0.02  # after the first failure in a row; twice as long after each other one
 _AGAIN_S_MAX: Final = 0.5
-_OF_LIFETIME: Final = 0.85  # of what Kafka grants; questions that are under way then want the rest
+_OF_LIFETIME: Final = 0.85  # the used part of Kafka's time; the rest is for questions under way
 _GONE: Final = "the client was closed"
 
 
 class LinkSecurity:
-    """What the links of a client show of who it is, and whom they trust."""
+    """The credentials and the trust of a client's links."""
 
     def __init__(self, kafka: Mapping[str, Any]) -> None:
         self.kafka = kafka
@@ -68,7 +68,9 @@ class LinkSecurity:
         self._lock = threading.Lock()
 
     async def context(self) -> ssl.SSLContext | None:
-        """That of TLS, made once, as its files are read; None for none. Raises OSError."""
+        """Returns the TLS context, made once, because that reads files. None means no TLS.
+        Raises OSError.
+        """
         if self._context is None and speaks_tls(self.kafka):
             await asyncio.to_thread(self._make)
         return self._context
@@ -80,12 +82,11 @@ class LinkSecurity:
 
 
 class KafkaLink:
-    """The link to one broker. To be used on one event loop at a time.
+    """The link to one broker. Use it on one event loop at a time.
 
-    It connects when it is asked something, and again for the next question when the connection has
-    ended. It bounds nothing that is written: whoever asks bounds what is under way.
-
-    `security`: of properties that `can_ask` takes; other links may share it.
+    It connects at the first question, and again for the next one after its connection has ended. It
+    does not bound the written bytes. Its user bounds the questions under way. `security` has
+    properties that `can_ask` accepts, and other links may share it.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class KafkaLink:
     ) -> None:
         self.address = address
         self.last_trouble = ""  # the last failure, in words
-        self.trouble_at = 0.0  # by time.monotonic
+        self.trouble_at = 0.0  # the time of time.monotonic
         self._name = f"{address[0]}:{address[1]}"
         self._connect_timeout_s = connect_timeout_s
         self._security = security
@@ -108,18 +109,20 @@ class KafkaLink:
         self._opening: asyncio.Task[None] | None = None
         self._retired: Pipeline | None = None  # it only waits for its last answers
         self._failures = 0  # in a row
-        self._not_before = 0.0  # by the loop's clock
+        self._not_before = 0.0  # the time of the loop's clock
         self._is_closed = False
 
     async def connect(self, timeout_s: float) -> None:
-        """Connects, by a question about nothing. Raises nothing: the next question tells."""
+        """Connects by a question about nothing.
+        It raises nothing, because the next question will.
+        """
         with contextlib.suppress(OSError, KafkaProtocolError):
             await self.send(METADATA, METADATA_VERSION, metadata_request(()), timeout_s)
 
     async def ask(
         self, api: int, version: int, body: bytes | Sequence[Buffer], timeout_s: float
     ) -> ResponseReader:
-        """The body of the answer to a "flexible" request. As `send`."""
+        """Returns the body of the answer to a "flexible" request. Raises the errors of `send`."""
         return await self.send(api, version, body, timeout_s)
 
     def send(
@@ -127,10 +130,11 @@ class KafkaLink:
     ) -> asyncio.Future[ResponseReader]:
         """Asks at once, in the order of calls, and returns the answer to come.
 
-        The answer raises LinkLostError when the connection ends before, cannot be made, or nothing
-        has come in `timeout_s`, which ends the connection for all: a late answer would hold up the
-        others. It raises KafkaProtocolError when Kafka does not let the client in. Cancelling it
-        leaves the others alone. The parts of a body are to stay as they are until then.
+        The answer raises LinkLostError if the connection ends before or cannot be made. It does so
+        too if nothing has come in `timeout_s`. That ends the connection for all, because a late
+        answer would hold up the others. It raises KafkaProtocolError if Kafka does not let the
+        client in. Cancelling it leaves the others alone. Do not change the parts of a body until
+        then.
         """
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
@@ -151,9 +155,9 @@ class KafkaLink:
         return question.answer
 
     def close(self) -> None:
-        """Ends the connection; who waits for an answer gets an error. May be called again.
+        """Ends the connection, and fails the waiting questions. It may be called again.
 
-        To be called on the loop of the link, or where no loop runs any more.
+        Call it on the loop of the link, or after that loop has ended.
         """
         self._is_closed = True
         self._end(_GONE)
@@ -176,7 +180,7 @@ class KafkaLink:
             each.abort(why)
 
     def _taking(self, loop: asyncio.AbstractEventLoop) -> Pipeline | None:
-        """The pipeline that takes a question now."""
+        """Returns the pipeline that takes a question now."""
         pipeline = self._pipeline
         if pipeline is None:
             return None
@@ -195,7 +199,7 @@ class KafkaLink:
     # --- connecting ---------------------------------------------------------------------
 
     async def _open(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Opens a pipeline and sends what waits for it; or tells all that waits that it cannot."""
+        """Opens a pipeline and sends the waiting questions, or fails all of them."""
         why = f"{self._name}: {_GONE}"
         try:
             await self._turn(loop)
@@ -204,8 +208,8 @@ class KafkaLink:
             why = str(error)
             self._failed(loop, why)
             self._fail_waiting(lambda: KafkaProtocolError(why))
-        except (OSError, UnicodeError) as error:  # as that of a name that is none
-            is_told = isinstance(error, LinkLostError)  # by the name of the broker
+        except (OSError, UnicodeError) as error:  # the latter for an impossible name
+            is_told = isinstance(error, LinkLostError)  # it names the broker
             why = str(error) if is_told else f"{self._name}: {words_of(error)}"
             self._failed(loop, why)
         except Exception as error:
@@ -226,7 +230,8 @@ class KafkaLink:
     async def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
         """Returns when it is time to connect.
 
-        What was asked before has its answer by then: nothing may overtake it on another connection.
+        All earlier questions have their answers by then, because nothing may overtake them on
+        another connection.
         """
         if self._retired is not None:
             await self._retired.emptied()
@@ -237,7 +242,7 @@ class KafkaLink:
             await asyncio.sleep(pause_s)
 
     async def _joined(self, loop: asyncio.AbstractEventLoop) -> Pipeline:
-        """A new pipeline that takes questions. Raises OSError or KafkaProtocolError."""
+        """Returns a new pipeline that takes questions. Raises OSError or KafkaProtocolError."""
         host, port = self.address
         made: list[Pipeline] = []
         joined: Pipeline | None = None
@@ -267,7 +272,7 @@ class KafkaLink:
         return joined
 
     async def _log_in(self, loop: asyncio.AbstractEventLoop, pipeline: Pipeline) -> None:
-        """Says who we are, where SASL guards Kafka."""
+        """Logs in, if SASL guards Kafka."""
         kafka = self._security.kafka
         if not sasl.is_guarded(kafka):
             return
@@ -321,10 +326,10 @@ class KafkaLink:
 
 
 class KafkaLinks:
-    """The links of one client to the brokers of one Kafka. To be used on one event loop at a time.
+    """The links of one client to the brokers of one Kafka. Use it on one event loop at a time.
 
-    What is asked of any broker goes over a link of its own. Kafka answers one question of a
-    connection after the other, and records may wait there for copies.
+    Questions for any broker go over a link of their own. Kafka answers the questions of a
+    connection one after the other, and records may wait there for copies.
     """
 
     def __init__(self, bootstrap_servers: str, kafka: Mapping[str, Any]) -> None:
@@ -342,18 +347,18 @@ class KafkaLinks:
 
     @property
     def trouble(self) -> str:
-        """The newest failure of a link, in words; "" for none."""
+        """Returns the newest failure of a link, in words, "" for none."""
         links = [*self._links.values(), *self._asked.values()]
         return max(((each.trouble_at, each.last_trouble) for each in links), default=(0.0, ""))[1]
 
     def link(self, address: Address) -> KafkaLink:
-        """The link to the broker there, kept."""
+        """Returns the link to the broker there, and keeps it."""
         return self._kept(self._links, address)
 
     async def metadata(self, topics: Iterable[str], timeout_s: float) -> KafkaMetadata:
-        """What the first broker tells of these topics that answers.
+        """Returns the metadata of these topics from the first broker that answers.
 
-        Raises OSError or KafkaProtocolError when none does.
+        Raises OSError or KafkaProtocolError if none does.
         """
         question = metadata_request(topics)
         told = await self._any(METADATA, METADATA_VERSION, question, read_metadata, timeout_s)
@@ -361,16 +366,17 @@ class KafkaLinks:
         return told
 
     async def producer_id(self, timeout_s: float) -> tuple[int, int]:
-        """A new producer id, and its epoch.
+        """Returns a new producer id, and its epoch.
 
-        Raises OSError or KafkaProtocolError; KafkaNotYetError when it is to be asked again.
+        Raises OSError or KafkaProtocolError. It raises KafkaNotYetError if the caller should ask
+        again.
         """
         question = producer_id_request()
         api, version = INIT_PRODUCER_ID, INIT_PRODUCER_ID_VERSION
         return await self._any(api, version, question, read_producer_id, timeout_s)
 
     def close(self) -> None:
-        """Closes all of them, as `KafkaLink.close` does."""
+        """Closes all links, as `KafkaLink.close` does."""
         self._is_closed = True
         for each in (*self._links.values(), *self._asked.values()):
             each.close()
@@ -391,7 +397,9 @@ class KafkaLinks:
         read: Callable[[ResponseReader], _T],
         timeout_s: float,
     ) -> _T:
-        """What `read` makes of the first answer. Whoever is passed over comes last from now on."""
+        """Returns the first answer that `read` decodes.
+        A broker that is passed over comes last from now on.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         failures: list[Exception] = []
@@ -410,10 +418,10 @@ class KafkaLinks:
         if not failures:
             raise KafkaProtocolError("bootstrap.servers names no broker of Kafka: give host:port")
         failures.sort(key=lambda each: isinstance(each, KafkaProtocolError))
-        raise failures.pop()  # what Kafka itself says, if it says something
+        raise failures.pop()  # Kafka's own error, if there is one
 
     def _learn(self, brokers: Iterable[Address]) -> None:
-        """Asks these brokers, too, from now on, and no others but those it began with."""
+        """Adds these brokers to the ones to ask, and drops all others but those it began with."""
         there = {*brokers, *self._bootstrap}
         kept = [each for each in self._in_turn if each in there]
         self._in_turn = kept + sorted(there.difference(kept))

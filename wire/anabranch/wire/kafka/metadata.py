@@ -1,4 +1,4 @@
-"""What a broker tells of Kafka's brokers and of topics: ids, partitions, and who leads them.
+"""A broker's metadata of Kafka's brokers and of topics: ids, partitions, and leaders.
 
 Metadata of version 12 has topics' ids (KIP-516); it is in Kafka 3.1.
 """
@@ -17,9 +17,9 @@ _NO_ID: Final = bytes(16)
 
 
 class PartitionMetadata(NamedTuple):
-    """`error`: Kafka's code; 5 where nobody leads. `leader`: a broker's id, or -1.
+    """`error` is Kafka's code, 5 without a leader. `leader` is a broker's id, or -1.
 
-    `replicas`: how many copies there should be.
+    `replicas` is the number of copies that there should be.
     """
 
     error: int
@@ -36,20 +36,22 @@ class TopicMetadata(NamedTuple):
 
 
 class KafkaMetadata(NamedTuple):
-    """`topics`: what there is of each that was asked for, or Kafka's error code."""
+    """`topics` has the metadata of each asked topic, or Kafka's error code."""
 
     brokers: dict[int, Address]
     topics: dict[str, TopicMetadata | int]
 
 
 def metadata_request(topics: Iterable[str]) -> bytes:
-    """The body that asks for these topics, and makes none of them; without any, for brokers."""
+    """Returns the body that asks for these topics, and creates none of them.
+    Without topics it asks for brokers.
+    """
     named = [_NO_ID + text(topic) + NO_TAGS for topic in topics]
     return array(named) + b"\0\0" + NO_TAGS
 
 
 def read_metadata(reader: ResponseReader) -> KafkaMetadata:
-    """Reads the body of an answer. Raises KafkaProtocolError when it is cut short."""
+    """Decodes the body of an answer. Raises KafkaProtocolError if it is cut short."""
     reader.skip(4)  # throttle time
     brokers: dict[int, Address] = {}
     for _ in range(reader.count()):
@@ -66,7 +68,7 @@ def read_metadata(reader: ResponseReader) -> KafkaMetadata:
         (error,) = reader.unpack(">h")
         name = reader.text()
         topic_id = base64.urlsafe_b64encode(reader.take(16)).decode().rstrip("=")
-        reader.skip(1)  # whether it is Kafka's own
+        reader.skip(1)  # True for Kafka's own topics
         partitions: dict[int, PartitionMetadata] = {}
         for _ in range(reader.count()):
             wrong, number, leader, epoch = reader.unpack(">hiii")
@@ -76,7 +78,7 @@ def read_metadata(reader: ResponseReader) -> KafkaMetadata:
                 reader.skip(4 * reader.count())
             reader.tags()
             partitions[number] = PartitionMetadata(wrong, leader, epoch, replicas)
-        reader.skip(4)  # what one may do with it
+        reader.skip(4)  # the allowed operations
         reader.tags()
         topics[name] = error or TopicMetadata(topic_id, partitions)
     return KafkaMetadata(brokers, topics)

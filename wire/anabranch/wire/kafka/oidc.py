@@ -1,7 +1,7 @@
 """Tokens of an OpenID Connect provider, for a program by its own secret (RFC 6749, section 4.4).
 
-librdkafka's properties are read as it reads them. Connections come and go, so that a token is kept
-for most of the time for which the provider gives it.
+The module reads librdkafka's properties in librdkafka's way. Connections come and go, so a token is
+kept for most of its lifetime.
 """
 
 from __future__ import annotations
@@ -32,11 +32,13 @@ _kept: dict[tuple[str, ...], tuple[str, float]] = {}  # and until when, by time.
 
 
 class TokenError(WireError):
-    """The provider gives no token for what these properties say."""
+    """The provider gives no token for these properties."""
 
 
 def token(kafka: Mapping[str, Any]) -> str:
-    """A token, kept or new. Blocks. Raises TokenError, and OSError when it may be asked again."""
+    """Returns a token, kept or new. Blocks.
+    Raises TokenError, and OSError if the caller may ask again.
+    """
     key = _key(kafka)
     kept, until = _kept.get(key, ("", 0.0))
     if time.monotonic() < until:
@@ -53,7 +55,7 @@ def token(kafka: Mapping[str, Any]) -> str:
 
 
 def forget(kafka: Mapping[str, Any]) -> None:
-    """Keeps the token no more: Kafka does not take it."""
+    """Forgets the token, because Kafka does not accept it."""
     _kept.pop(_key(kafka), None)
 
 
@@ -65,11 +67,11 @@ def _key(kafka: Mapping[str, Any]) -> tuple[str, str, str, str]:
 
 
 def _told(url: str, user: str, secret: str, scope: str) -> dict[str, Any]:
-    """The provider's answer. Its text is in no error, for it may hold what is secret."""
+    """Returns the provider's answer. Its text is in no error, because it may hold a secret."""
     import httpx  # it takes its time, and few need it
 
     asked = {"grant_type": "client_credentials"} | ({"scope": scope} if scope else {})
-    trusted = ssl.create_default_context()  # by the system, as librdkafka does
+    trusted = ssl.create_default_context()  # the system's authorities, as librdkafka does
     try:
         answer = httpx.post(
             url, data=asked, auth=(user, secret), timeout=_ASK_S_MAX, verify=trusted

@@ -20,16 +20,17 @@ from anabranch.wire.kafka.protocol import (
 )
 from anabranch.wire.sockets import shut_down
 
-_HEAD_BYTES: Final = 4  # of a frame: how many follow
-_NUMBER_BYTES: Final = 4  # of what follows: the number of the question
+_HEAD_BYTES: Final = 4  # a frame begins with the number of bytes that follow
+_NUMBER_BYTES: Final = 4  # then comes the number of the question
 _NUMBERS: Final = 2**31
 _NO_KAFKA: Final = "it does not speak Kafka's protocol"
 
 
 class LinkLostError(ConnectionError):
-    """A question to a broker has no answer, as there is no connection any more, or was none.
+    """A question to a broker has no answer, because there is no connection any more, or was none.
 
-    `was_written`: whether the broker may have received it. If not, it has done nothing by it.
+    `was_written` is True if the broker may have received the question. Otherwise it has done
+    nothing.
     """
 
     def __init__(self, reason: str, *, was_written: bool) -> None:
@@ -38,7 +39,7 @@ class LinkLostError(ConnectionError):
 
 
 class Question:
-    """A request, and the answer once that is there."""
+    """A request, and its answer once that is there."""
 
     __slots__ = ("_api", "_body", "_is_flexible", "_version", "answer", "pipeline", "timer")
 
@@ -60,7 +61,7 @@ class Question:
         self._is_flexible = is_flexible
 
     def frame(self, number: int, client_id: bytes) -> list[Buffer]:
-        """What is written, in parts; of the body there is no copy."""
+        """Returns the frame in parts, without a copy of the body."""
         head = struct.pack(">hhih", self._api, self._version, number, len(client_id)) + client_id
         if self._is_flexible:
             head += NO_TAGS
@@ -68,7 +69,7 @@ class Question:
         return [struct.pack(">i", size) + head, *self._body]
 
     def answered(self, reader: ResponseReader) -> None:
-        """Takes the answer. Raises KafkaProtocolError when its head is cut short."""
+        """Takes the answer. Raises KafkaProtocolError if its head is cut short."""
         if self._is_flexible:
             reader.tags()
         self._end()
@@ -76,11 +77,11 @@ class Question:
             self.answer.set_result(reader)
 
     def lost(self, why: str) -> None:
-        """Tells that there is no connection to answer it."""
+        """Fails it, because there is no connection to answer it."""
         self.failed(LinkLostError(why, was_written=self.pipeline is not None))
 
     def failed(self, error: Exception) -> None:
-        """Tells that there will be no answer."""
+        """Fails it, because there will be no answer."""
         self._end()
         if not self.answer.done():
             self.answer.set_exception(error)
@@ -94,7 +95,7 @@ class Question:
 class Pipeline(asyncio.Protocol):
     """A connection to the broker called `name`, from its beginning to its end.
 
-    `on_end` is called once, with the reason and with how many questions it leaves without answers.
+    It calls `on_end` once, with the reason and the number of questions without answers.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class Pipeline(asyncio.Protocol):
     ) -> None:
         self.is_open = False
         self.has_answered = False
-        self.expires_at: float | None = None  # by the loop's clock; takes no question from then on
+        self.expires_at: float | None = None  # the loop's time from which it takes no question
         self._name = name
         self._client_id = client_id.encode()
         self._on_end: Callable[[Pipeline, str, int], None] | None = on_end
@@ -114,7 +115,7 @@ class Pipeline(asyncio.Protocol):
         self._emptied: asyncio.Future[None] | None = None
 
     def send(self, question: Question) -> None:
-        """Writes a question, or tells it that there is no connection. They go out in this order."""
+        """Writes a question, or fails it without a connection. Questions go out in this order."""
         transport = self._transport
         if not self.is_open or transport is None or transport.is_closing():
             question.lost(f"{self._name}: {self._why}")
@@ -139,7 +140,7 @@ class Pipeline(asyncio.Protocol):
         self._ended(why)
 
     def cut(self) -> None:
-        """Lets the broker know of the end where the event loop is over, which would else."""
+        """Tells the broker of the end after the event loop is over."""
         shut_down(self._transport)
         self._on_end = None
         self._awaited.clear()
@@ -214,7 +215,7 @@ class Pipeline(asyncio.Protocol):
 
 
 def words_of(error: BaseException) -> str:
-    """What went wrong, for people.
+    """Returns the error in words for people.
 
     >>> words_of(ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 1)"))
     'connection refused'

@@ -1,18 +1,18 @@
-"""What a partition's leader knows of a producer: how many of its messages the partition has stored,
-and whether it has a transaction open there.
+"""A partition leader's knowledge of a producer: the number of its stored messages, and its open
+transaction.
 
-Kafka keeps, per partition and idempotent producer, the sequence number of the last message stored.
+Kafka keeps, per partition and idempotent producer, the sequence number of the last stored message.
 Numbers begin at 0 and have no gap, so it tells exactly how many were stored. librdkafka has no call
-for it (DescribeProducers, KIP-664), so it is asked for here, over a connection of its own. It
-reads no message.
+for it (DescribeProducers, KIP-664), so this module asks over a connection of its own. It reads no
+message.
 
-A follower answers that question as well, by what it has copied so far, and a broker that was killed
-by what it had then. So whoever is asked must first tell, as only a leader does, that the partition
-ends where it was sealed (ListOffsets): nothing that is there is missing in what it knows then.
+A follower answers that question as well, from its copy, and so does a broker that was killed, from
+its former state. So the broker must first tell, as only a leader does, that the partition ends
+where it was sealed (ListOffsets). Then it knows all that is there.
 
-A former leader that stood still for a while believes that it leads, for a tenth of a second until
-it reads that another one does, and counts what its followers never had. So it must tell afterwards
-that its own log reaches no further than what is committed: nothing that it told of can be lost.
+A former leader that stood still believes that it leads, for a tenth of a second until
+it reads of the new one. It counts messages that its followers never had. So it must tell afterwards
+that its own log does not reach beyond the committed end. Then nothing that it told of can be lost.
 """
 
 from __future__ import annotations
@@ -34,16 +34,17 @@ _DESCRIBE_PRODUCERS: Final = 61
 _LIST_OFFSETS: Final = 2
 _LIST_OFFSETS_VERSION: Final = 6
 _LATEST: Final = -1
-_CLIENT: Final = -1  # who is told, by a leader alone, what is committed
-_DEBUGGER: Final = -2  # who is told how far a broker's own log reaches
+_CLIENT: Final = -1  # only a leader answers it, with the committed end
+_DEBUGGER: Final = -2  # any broker answers it, with the end of its own log
 _NOT_AVAILABLE: Final = 78  # a new leader does not know yet what is committed
 _PASSING: Final = (5, 6, 7)  # no leader, not the leader, timed out
 
 
 class ProducerState(NamedTuple):
-    """`last_sequence`: of the last message that the partition stored of the producer.
+    """`last_sequence` is that of the last stored message of the producer.
 
-    `transaction_start`: the first offset of its open transaction; -1 for none, as for all else.
+    `transaction_start` is the first offset of its open transaction. -1 means none, as in all other
+    fields.
     """
 
     producer_id: int
@@ -61,10 +62,11 @@ def ask(
     kafka: Mapping[str, Any],
     timeout_s: float,
 ) -> list[ProducerState]:
-    """All producers that the leader knows of a partition that was sealed at `end`. Blocks.
+    """Returns all producers that the leader knows of a partition that was sealed at `end`. Blocks.
 
-    Raises OSError when the leader is out of reach, or another one is, or it does not have the whole
-    partition yet, or more than is committed; KafkaProtocolError when it does not answer.
+    Raises OSError if the leader is out of reach or another broker leads. It raises OSError too if
+    the leader lacks a part of the partition, or has more than is committed. Raises
+    KafkaProtocolError if it does not answer.
     """
     topic, number = partition
     with closing(BrokerConnection(leader, kafka, timeout_s)) as connection:
@@ -91,8 +93,8 @@ def ask(
 
 
 def _end(connection: BrokerConnection, topic: str, partition: int, asker: int) -> int:
-    """Where the partition ends for whoever asks. Raises ConnectionAbortedError unless the broker
-    leads it, KafkaProtocolError.
+    """Returns the end of the partition for that asker. Raises ConnectionAbortedError unless the
+    broker leads it, and KafkaProtocolError.
     """
     question = struct.pack(">ib", asker, 0) + b"\x02" + text(topic) + b"\x02"
     question += struct.pack(">iiq", partition, -1, _LATEST) + b"\0\0\0"
@@ -111,7 +113,7 @@ def _end(connection: BrokerConnection, topic: str, partition: int, asker: int) -
 
 
 def _ends(reader: ResponseReader) -> list[tuple[int, int, int]]:
-    """Of each partition of an answer its number, an error, and its end."""
+    """Returns the number, error and end of each partition of an answer."""
     reader.skip(4)  # throttle time
     found = []
     for _ in range(reader.count()):
@@ -136,7 +138,9 @@ class PartitionProducers(NamedTuple):
 def describe(
     connection: BrokerConnection, topic: str, partitions: Sequence[int]
 ) -> list[PartitionProducers]:
-    """DescribeProducers, version 0. Raises KafkaProtocolError unless it tells of all, once."""
+    """Asks DescribeProducers, version 0.
+    Raises KafkaProtocolError unless the answer has each partition once.
+    """
     numbers = varint(len(partitions) + 1) + struct.pack(f">{len(partitions)}i", *partitions)
     topics = b"\x02" + text(topic) + numbers
     found = _answer(connection.ask(_DESCRIBE_PRODUCERS, 0, topics + b"\0\0"))

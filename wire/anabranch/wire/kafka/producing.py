@@ -1,7 +1,7 @@
-"""What a producer with numbers of its own says to Kafka: InitProducerId and Produce.
+"""The requests of a producer with numbers of its own to Kafka: InitProducerId and Produce.
 
-Without transactions, and each batch acknowledged by all copies in sync. Version 9 of Produce is the
-first with compact lengths; Kafka has it since 2.8.
+They have no transactions, and all copies in sync acknowledge each batch. Version 9 of Produce is
+the first with compact lengths. Kafka has it since 2.8.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ PRODUCE: Final = 0
 PRODUCE_VERSION: Final = 9
 INIT_PRODUCER_ID: Final = 22
 INIT_PRODUCER_ID_VERSION: Final = 4
-Buffer = bytes | bytearray | memoryview  # of memory views, those of single bytes
+Buffer = bytes | bytearray | memoryview  # memory views of single bytes only
 
 _NO_TRANSACTION: Final = b"\0"
 _ALL_COPIES: Final = -1
 
 
 class KafkaCode(IntEnum):
-    """Kafka's error codes, as far as a producer has to tell them apart.
+    """Kafka's error codes, as far as a producer has to distinguish them.
 
-    Named as in Kafka's own `Errors`, where all codes are.
+    The names are those of Kafka's own `Errors`, which has all codes.
     """
 
     UNKNOWN_SERVER_ERROR = -1
@@ -83,16 +83,16 @@ _PASSING: Final = frozenset(
 
 
 class KafkaNotYetError(KafkaProtocolError):
-    """Kafka cannot do just now what it is asked for: ask again, a little later."""
+    """Kafka cannot do this just now. Ask again a little later."""
 
 
 class ProducedPartition(NamedTuple):
-    """What became of the records for one partition.
+    """The result of the records for one partition.
 
-    `error`: Kafka's code. `offset`: of the first record; -1 with an error, and where Kafka knows
-    records by their numbers but no longer where they are. `log_append_time_ms`: Kafka's time if the
-    topic has its messages carry that one, else -1. `start_offset`: where the partition begins; -1
-    if that is not told. `message`: what Kafka says of an error, often nothing.
+    `error` is Kafka's code. `offset` is that of the first record. It is -1 with an error, and if
+    Kafka knows records by their numbers but no longer their place. `log_append_time_ms` is Kafka's
+    time if the topic has its messages carry that one, else -1. `start_offset` is the begin of the
+    partition, -1 if that is not told. `message` is Kafka's text of an error, often empty.
     """
 
     topic: str
@@ -105,7 +105,7 @@ class ProducedPartition(NamedTuple):
 
 
 class Produced(NamedTuple):
-    """`throttle_ms`: for how long Kafka leaves this connection alone, by a quota."""
+    """`throttle_ms` is the time for which Kafka leaves this connection alone, by a quota."""
 
     throttle_ms: int
     partitions: list[ProducedPartition]
@@ -124,12 +124,12 @@ _KNOWN: Final = frozenset(KafkaCode)
 
 
 def producer_id_request() -> bytes:
-    """The body that asks for a new producer id, of no transactions."""
+    """Returns the body that asks for a new producer id without transactions."""
     return _NO_TRANSACTION + struct.pack(">iqh", 0, -1, -1) + NO_TAGS
 
 
 def read_producer_id(reader: ResponseReader) -> tuple[int, int]:
-    """The new id and its epoch. Raises KafkaNotYetError, or KafkaProtocolError for good."""
+    """Decodes the new id and its epoch. Raises KafkaNotYetError, or KafkaProtocolError for good."""
     reader.skip(4)  # throttle time
     error, producer_id, epoch = reader.unpack(">hqh")
     if not error:
@@ -145,10 +145,10 @@ def read_producer_id(reader: ResponseReader) -> tuple[int, int]:
 def produce_request(
     batches: Mapping[str, Sequence[tuple[int, Buffer]]], timeout_ms: int
 ) -> list[Buffer]:
-    """The body with the record batch of each partition, by topic, in parts.
+    """Returns the body with the record batch of each partition, by topic, in parts.
 
-    The parts hold the records as they are given, without a copy: leave them alone until the answer
-    is there. `timeout_ms`: for how long the leader waits for copies.
+    The parts hold the given records without a copy. Leave them alone until the answer is there.
+    `timeout_ms` is the time for which the leader waits for copies.
     """
     parts: list[Buffer] = []
     head = bytearray(_NO_TRANSACTION + struct.pack(">hi", _ALL_COPIES, timeout_ms))
@@ -168,7 +168,7 @@ def produce_request(
 
 
 def read_produced(reader: ResponseReader) -> Produced:
-    """Reads the body of an answer. Raises KafkaProtocolError when it is cut short."""
+    """Decodes the body of an answer. Raises KafkaProtocolError if it is cut short."""
     partitions = []
     for _ in range(reader.count()):
         topic = reader.text()
@@ -176,7 +176,7 @@ def read_produced(reader: ResponseReader) -> Produced:
             number, error, offset, at_ms, start = reader.unpack(">ihqqq")
             said = []
             for _ in range(reader.count()):  # records for which the whole batch is refused
-                reader.skip(4)  # which one it is
+                reader.skip(4)  # the index of the record
                 said.append(reader.text())
                 reader.tags()
             message = reader.text() or next(filter(None, said), "")

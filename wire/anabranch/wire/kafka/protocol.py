@@ -1,6 +1,6 @@
 """Kafka's own protocol, for the few questions that librdkafka has no call for.
 
-Over a connection of its own to one broker, blocking; with SASL as far as `sasl` speaks it.
+It has a blocking connection of its own to one broker, with SASL as far as `sasl` speaks it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from anabranch.wire.varint import varint
 Address = tuple[str, int]
 Partition = tuple[str, int]  # Kafka topic and number
 
-NO_TAGS: Final = b"\0"  # that a "flexible" request has, after each of its structures
+NO_TAGS: Final = b"\0"  # a "flexible" request has them after each of its structures
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 HANDSHAKE: Final = 17
-HANDSHAKE_VERSION: Final = 1  # whose header and answer have no tags
+HANDSHAKE_VERSION: Final = 1  # its header and answer have no tags
 AUTHENTICATE: Final = 36
 AUTHENTICATE_VERSION: Final = 2
 _T = TypeVar("_T")
@@ -52,18 +52,20 @@ _SSL: Final = frozenset(
 
 
 class KafkaProtocolError(WireError):
-    """Whoever answers does not speak Kafka's protocol, or not to its end, or refuses to tell."""
+    """The other side does not speak Kafka's protocol, or not to its end, or refuses to tell."""
 
 
 def can_ask(kafka: Mapping[str, Any]) -> bool:
-    """Whether a Kafka with these security properties can be asked."""
+    """Returns True if a Kafka with these security properties can be asked."""
     return not unsupported(kafka)
 
 
 def unsupported(kafka: Mapping[str, Any]) -> str:
-    """Why a Kafka with these security properties cannot be asked, with a remedy; "" if it can.
+    """Returns the reason why a Kafka with these security properties cannot be asked, with a remedy;
+    "" if it can.
 
-    What librdkafka finds by itself, in a folder or by looking around ("probe"), we do not.
+    librdkafka finds some things by itself, in a folder or by looking around ("probe"). This module
+    does not.
     """
     authorities = kafka.get("ssl.ca.location")
     if authorities is not None and (authorities == "probe" or not Path(str(authorities)).is_file()):
@@ -89,7 +91,7 @@ def unsupported(kafka: Mapping[str, Any]) -> str:
 
 
 def bootstrap_addresses(servers: str) -> list[Address]:
-    """Those in `bootstrap.servers`, as librdkafka reads it.
+    """Returns the addresses in `bootstrap.servers`, read in librdkafka's way.
 
     >>> bootstrap_addresses("SSL://one:9093, two,[::1]:9094")
     [('one', 9093), ('two', 9092), ('::1', 9094)]
@@ -103,7 +105,7 @@ def bootstrap_addresses(servers: str) -> list[Address]:
 
 
 class BrokerConnection:
-    """A blocking connection to one Kafka broker. Raises OSError when it is out of reach."""
+    """A blocking connection to one Kafka broker. Raises OSError if it is out of reach."""
 
     def __init__(self, address: Address, kafka: Mapping[str, Any], timeout_s: float) -> None:
         self._address, self._timeout_s = address, timeout_s
@@ -150,7 +152,7 @@ class BrokerConnection:
         return reader
 
     def _show_who(self, kafka: Mapping[str, Any]) -> None:
-        """Raises KafkaProtocolError where Kafka does not take it."""
+        """Logs in. Raises KafkaProtocolError if Kafka refuses."""
 
         def exchange(words: bytes) -> bytes:
             question = authenticate_request(words)
@@ -166,7 +168,7 @@ class BrokerConnection:
 
 
 class BrokerConnections:
-    """Blocking connections to Kafka's brokers that are kept. To be used by one thread at a time."""
+    """Blocking connections to Kafka's brokers, which it keeps. Use it from one thread at a time."""
 
     def __init__(self, kafka: Mapping[str, Any], timeout_s: float) -> None:
         self._kafka = kafka
@@ -174,12 +176,12 @@ class BrokerConnections:
         self._kept: dict[Address, BrokerConnection] = {}
 
     def close(self) -> None:
-        """Ends them."""
+        """Ends the connections."""
         while self._kept:
             self._kept.popitem()[1].close()
 
     def ask(self, address: Address, question: int, version: int, body: bytes) -> ResponseReader:
-        """As `BrokerConnection.ask`, of the broker there."""
+        """Asks the broker there, as `BrokerConnection.ask` does."""
         kept = self._kept.pop(address, None)
         if kept is not None:
             try:
@@ -233,9 +235,9 @@ class BrokerConnections:
         body: bytes,
         read: Callable[[ResponseReader], _T],
     ) -> _T:
-        """What `read` makes of the answer of the first broker that gives a whole one.
+        """Returns what `read` decodes from the first whole answer of a broker.
 
-        Raises OSError or KafkaProtocolError when none does.
+        Raises OSError or KafkaProtocolError if none gives one.
         """
         failure: list[Exception] = [KafkaProtocolError("Kafka has no brokers")]
         for address in addresses:
@@ -263,31 +265,33 @@ class BrokerConnections:
 
 
 class Authenticated(NamedTuple):
-    """`lifetime_ms`: for how long Kafka takes questions by it (KIP-368); 0 for ever."""
+    """`lifetime_ms` is the time for which Kafka accepts questions (KIP-368), 0 for ever."""
 
     answer: bytes
     lifetime_ms: int
 
 
 def handshake_request(kafka: Mapping[str, Any]) -> bytes:
-    """The body that names the mechanism by which we say who we are."""
+    """Returns the body that names the SASL mechanism."""
     name = sasl.mechanism(kafka).encode()
     return struct.pack(">h", len(name)) + name
 
 
 def check_handshake(reader: ResponseReader, kafka: Mapping[str, Any]) -> None:
-    """Raises SaslError unless Kafka takes the mechanism."""
+    """Raises SaslError unless Kafka accepts the mechanism."""
     if reader.unpack(">h")[0]:
         raise sasl.SaslError(f"it does not take {sasl.mechanism(kafka)}")
 
 
 def authenticate_request(words: bytes) -> bytes:
-    """The body that says the next words of the mechanism."""
+    """Returns the body with the next words of the mechanism."""
     return varint(len(words) + 1) + words + NO_TAGS
 
 
 def read_authenticated(reader: ResponseReader) -> Authenticated:
-    """What Kafka answers to them. Raises SaslError, with Kafka's reason, where it refuses."""
+    """Decodes Kafka's answer to these words.
+    Raises SaslError, with Kafka's reason, if it refuses.
+    """
     (error,) = reader.unpack(">h")
     why = reader.text()
     if error:
@@ -298,7 +302,7 @@ def read_authenticated(reader: ResponseReader) -> Authenticated:
 
 
 def not_let_in(address: Address, kafka: Mapping[str, Any], why: str) -> KafkaProtocolError:
-    """The error for a client whom Kafka does not take for whom it says it is."""
+    """Returns the error for a client whose credentials Kafka does not accept."""
     return KafkaProtocolError(
         f"{address[0]}:{address[1]} does not let this client in ({why}): {sasl.remedy(kafka)}"
     )
@@ -311,12 +315,12 @@ def _secured(plain: socket.socket, host: str, kafka: Mapping[str, Any]) -> socke
 
 
 def speaks_tls(kafka: Mapping[str, Any]) -> bool:
-    """Whether a Kafka with these properties is asked through TLS."""
+    """Returns True if a Kafka with these properties is asked through TLS."""
     return str(kafka.get("security.protocol", "plaintext")).lower() in ("ssl", "sasl_ssl")
 
 
 def ssl_context(kafka: Mapping[str, Any]) -> ssl.SSLContext:
-    """Returns what librdkafka makes of the same properties. Raises OSError."""
+    """Returns the context that librdkafka makes of the same properties. Raises OSError."""
     try:
         context = ssl.create_default_context(
             cafile=kafka.get("ssl.ca.location"), cadata=kafka.get("ssl.ca.pem")
@@ -338,7 +342,9 @@ def ssl_context(kafka: Mapping[str, Any]) -> ssl.SSLContext:
 
 
 def _file(kafka: Mapping[str, Any], what: str, files: ExitStack) -> str | None:
-    """The file of a certificate or a key; one of our own for text, as TLS reads nothing else."""
+    """Returns the file of a certificate or a key.
+    Text goes into a file of its own, because TLS reads only files.
+    """
     text = kafka.get(f"{what}.pem")
     if text is None:
         return kafka.get(f"{what}.location")
@@ -350,7 +356,7 @@ def _file(kafka: Mapping[str, Any], what: str, files: ExitStack) -> str | None:
 
 
 class ResponseReader:
-    """Kafka's primitive types out of bytes."""
+    """Decodes Kafka's primitive types."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -378,11 +384,11 @@ class ResponseReader:
             shift += 7
 
     def text(self) -> str:
-        """A string, or one that may be left out, which is then empty."""
+        """Returns a string. It is empty if it is left out."""
         return self.take(max(0, self.varint() - 1)).decode(errors="replace")
 
     def count(self) -> int:
-        """The number of an array's elements."""
+        """Returns the number of an array's elements."""
         return max(0, self.varint() - 1)
 
     def tags(self) -> None:
@@ -402,12 +408,12 @@ def _exactly(stream: socket.socket, count: int) -> bytes:
 
 
 def text(value: str) -> bytes:
-    """A string of a request."""
+    """Encodes a string of a request."""
     data = value.encode()
     return varint(len(data) + 1) + data
 
 
 def array(parts: Iterable[bytes]) -> bytes:
-    """An array of a request."""
+    """Encodes an array of a request."""
     listed = list(parts)
     return varint(len(listed) + 1) + b"".join(listed)

@@ -1,7 +1,7 @@
-"""How a connection of our own says who it is, where SASL guards Kafka: by PLAIN, SCRAM (RFC 5802)
-and OAUTHBEARER (RFC 7628) with tokens of OpenID Connect.
+"""SASL for connections of our own to a guarded Kafka: PLAIN, SCRAM (RFC 5802) and OAUTHBEARER (RFC
+7628) with tokens of OpenID Connect.
 
-librdkafka's properties are read as it reads them. Other mechanisms are its own.
+The module reads librdkafka's properties in librdkafka's way. Only librdkafka has other mechanisms.
 """
 
 from __future__ import annotations
@@ -37,26 +37,28 @@ _NO_BINDING: Final = "n,,"  # the channel's
 # Fewer are soon guessed through, as Kafka's own clients hold; librdkafka takes no more either.
 _ROUNDS: Final = range(4_096, 1_000_001)
 
-Exchange = Callable[[bytes], bytes]  # what the server answers to that
+Exchange = Callable[[bytes], bytes]  # returns the server's answer to these words
 Talk = Generator[bytes, bytes, None]  # yields what is said, and is sent what the server answers
 
 
 class SaslError(WireError):
-    """Kafka does not take who we say, or cannot show that it knows the password itself."""
+    """Kafka does not accept our credentials, or cannot show that it knows the password itself."""
 
 
 def is_guarded(kafka: Mapping[str, Any]) -> bool:
-    """Whether SASL guards a Kafka with these properties."""
+    """Returns True if SASL guards a Kafka with these properties."""
     return str(kafka.get("security.protocol", "")).lower() in _PROTOCOLS
 
 
 def mechanism(kafka: Mapping[str, Any]) -> str:
-    """What these properties name, if it can be spoken here with them; else ""."""
+    """Returns the mechanism of these properties, "" if this module cannot speak it with them."""
     return "" if unsupported(kafka) else _named(kafka)
 
 
 def unsupported(kafka: Mapping[str, Any]) -> str:
-    """Why the mechanism that these properties name cannot be spoken here; "" if it can."""
+    """Returns the reason why this module cannot speak the mechanism of these properties, "" if it
+    can.
+    """
     named = _named(kafka)
     if named not in ("PLAIN", *_SCRAM, _BEARER):
         said = (
@@ -71,17 +73,17 @@ def unsupported(kafka: Mapping[str, Any]) -> str:
 
 
 def remedy(kafka: Mapping[str, Any]) -> str:
-    """What to do where Kafka does not take who we say."""
+    """Returns the advice for credentials that Kafka does not accept."""
     if _named(kafka) == _BEARER:
         return "let its listener trust who gives the token, and correct sasl.oauthbearer.scope"
     return "correct sasl.mechanism, sasl.username and sasl.password"
 
 
 def conversation(kafka: Mapping[str, Any], nonce: Callable[[], str] = secrets.token_hex) -> Talk:
-    """What is said, as `said` takes it out.
+    """Returns the talk with the server, for `said`.
 
-    A step may take long: with SCRAM, one computes for tenths of a second; with OAUTHBEARER, the
-    first asks for a token. Raises SaslError, OSError when nobody gives a token just now.
+    A step may take long: one of SCRAM computes for tenths of a second, the first of OAUTHBEARER
+    asks for a token. Raises SaslError, and OSError if nobody gives a token just now.
     """
     named = mechanism(kafka)
     if named == _BEARER:
@@ -93,7 +95,9 @@ def conversation(kafka: Mapping[str, Any], nonce: Callable[[], str] = secrets.to
 
 
 def said(talk: Talk, answer: bytes | None = None) -> bytes | None:
-    """What is said next, first without an answer; None when all was said. Raises SaslError."""
+    """Returns the next words of the talk, the first ones without an answer.
+    Returns None at its end. Raises SaslError.
+    """
     try:
         return next(talk) if answer is None else talk.send(answer)
     except StopIteration:
@@ -103,7 +107,7 @@ def said(talk: Talk, answer: bytes | None = None) -> bytes | None:
 def speak(
     kafka: Mapping[str, Any], exchange: Exchange, nonce: Callable[[], str] = secrets.token_hex
 ) -> None:
-    """Says who we are. Raises SaslError, and what `exchange` does."""
+    """Logs in. Raises SaslError, and the errors of `exchange`."""
     talk = conversation(kafka, nonce)
     words = said(talk)
     while words is not None:

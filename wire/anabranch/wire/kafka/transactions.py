@@ -1,8 +1,8 @@
-"""What coordinators know of transactions, and the end of one in a partition (KIP-664).
+"""The coordinators' knowledge of transactions, and the end of one in a partition (KIP-664).
 
-librdkafka has no call for these: ListTransactions and DescribeTransactions, which each broker
-answers for the transactional ids that it coordinates, and WriteTxnMarkers, which the leader of a
-partition takes.
+librdkafka has no call for these requests. Each broker answers ListTransactions and
+DescribeTransactions for the transactional ids that it coordinates. The leader of a partition takes
+WriteTxnMarkers.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _ABORT: Final = 0
 
 
 class KnownTransaction(NamedTuple):
-    """The last transaction of a transactional id, as its coordinator has it.
+    """The last transaction of a transactional id, by its coordinator.
 
-    `partitions`: those that it has written to, while it is under way.
+    `partitions` are those that it has written to, while it is under way.
     """
 
     transactional_id: str
@@ -47,7 +47,8 @@ class KnownTransaction(NamedTuple):
 def coordinated(
     connection: BrokerConnection, producer_ids: Collection[int]
 ) -> list[KnownTransaction]:
-    """Those of these producers that this broker coordinates, and that we may see.
+    """Returns the transactions of these producers that this broker coordinates, and that we may
+    see.
 
     Raises OSError, KafkaProtocolError.
     """
@@ -96,12 +97,13 @@ def _partitions(reader: ResponseReader) -> Iterable[Partition]:
 
 
 def write_abort(connection: BrokerConnection, partition: Partition, producer: ProducerState) -> int:
-    """Has the leader end the producer's open transaction, whatever its coordinator says of it.
+    """Has the leader end the producer's open transaction, against the word of its coordinator if
+    need be.
 
     Returns Kafka's error, 0 for none. Raises OSError, KafkaProtocolError.
     """
     topic, number = partition
-    # Of a producer whose first transaction hangs the partition has seen no coordinator yet.
+    # The partition has seen no coordinator yet if the producer's first transaction hangs.
     coordinator = max(producer.coordinator_epoch, 0)
     places = array([text(topic) + array([struct.pack(">i", number)]) + NO_TAGS])
     marker = struct.pack(">qhb", producer.producer_id, producer.epoch, _ABORT) + places

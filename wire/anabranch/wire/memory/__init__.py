@@ -1,1 +1,3 @@
-"""What lists of topics may take of memory (PIP-442), who waits for it, and what is kept once."""
+"""The memory for lists of topics (PIP-442): its limits, its queues, and the payloads that are kept
+once.
+"""

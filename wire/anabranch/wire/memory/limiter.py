@@ -1,4 +1,4 @@
-"""`AsyncDualMemoryLimiter`: what topic lists may take of memory at once (PIP-442).
+"""`AsyncDualMemoryLimiter`: limits the memory that topic lists take at once (PIP-442).
 
 *Heap* is lists that are being assembled, *direct* is bytes that wait on connections until they are
 written. Each has its own limits and its own queue. Nodes and proxies have one limiter each.
@@ -8,8 +8,8 @@ written. Each has its own limits and its own queue. Nodes and proxies have one l
         await memory.resize(bytes_of(topics))
         await send_within(limiter, connection, answer(topics))
 
-Whatever happens in there, the memory is given back on the way out. That of `send_within` is given
-back once the bytes are off the connection, also if nobody waits for it any more.
+The way out gives the memory back in every case. `send_within` gives its memory back once the bytes
+are off the connection, also if nobody waits for it any more.
 """
 
 from __future__ import annotations
@@ -32,36 +32,36 @@ from anabranch.wire.memory.semaphore import AsyncSemaphore
 
 
 class LimitType(enum.Enum):
-    """Which memory; the value is how settings and metrics call it."""
+    """The kind of memory. The value is its name in settings and metrics."""
 
     HEAP_MEMORY = "Heap"
     DIRECT_MEMORY = "Direct"
 
 
 class DualMemoryLimits(msgspec.Struct, frozen=True):
-    """Of both kinds; permits are bytes."""
+    """The limits of both kinds. Permits are bytes."""
 
     heap: SemaphoreLimits
     direct: SemaphoreLimits
 
     def of(self, limit_type: LimitType) -> SemaphoreLimits:
-        """Those of one kind."""
+        """Returns the limits of one kind."""
         return self.heap if limit_type is LimitType.HEAP_MEMORY else self.direct
 
 
 class AsyncDualMemoryLimiterPermit(msgspec.Struct, frozen=True):
-    """Memory that is held, until it is released or updated to another one."""
+    """Memory that is held, until it is released or replaced by an update."""
 
     limit_type: LimitType
     permit: Permit
 
     @property
     def size(self) -> int:
-        """Bytes that it still holds."""
+        """The bytes that it still holds."""
         return self.permit.permits
 
 
-# Which kind has queued, and for how long: ns, the largest 64-bit number before that of a time-out.
+# Takes the kind that has queued, and the ns: the largest 64-bit number before that of a time-out.
 DualLatency = Callable[[LimitType, int], None]
 
 
@@ -83,7 +83,7 @@ def _never() -> bool:
 
 
 class AsyncDualMemoryLimiter:
-    """Two semaphores that know nothing of each other; in one event loop."""
+    """Two semaphores that know nothing of each other, on one event loop."""
 
     def __init__(self, limits: DualMemoryLimits, latency: DualLatency | None = None) -> None:
         def told(limit_type: LimitType) -> Callable[[int], None] | None:
@@ -96,7 +96,9 @@ class AsyncDualMemoryLimiter:
     async def acquire(
         self, memory_size: int, limit_type: LimitType, is_cancelled: CancelFlag = _never
     ) -> AsyncDualMemoryLimiterPermit:
-        """So many bytes, once they are there. Raises PermitAcquireError. Prefer `held`."""
+        """Returns a permit of that many bytes, once they are free. Raises PermitAcquireError.
+        Prefer `held`.
+        """
         permit = await self._sides[limit_type].acquire(memory_size, is_cancelled)
         return AsyncDualMemoryLimiterPermit(limit_type, permit)
 
@@ -106,9 +108,9 @@ class AsyncDualMemoryLimiter:
         new_memory_size: int,
         is_cancelled: CancelFlag = _never,
     ) -> AsyncDualMemoryLimiterPermit:
-        """A permit for another size of the same kind, instead of the old one, empty from then on.
+        """Returns a permit of another size and the same kind. The old one is empty from then on.
 
-        Raises PermitAcquireError, and then the old one is as it was.
+        Raises PermitAcquireError, and then the old one is unchanged.
         """
         side = self._side_of(permit)
         updated = await side.update(permit.permit, new_memory_size, is_cancelled)
@@ -121,20 +123,22 @@ class AsyncDualMemoryLimiter:
     def held(
         self, memory_size: int, limit_type: LimitType, is_cancelled: CancelFlag = _never
     ) -> HeldMemory:
-        """Memory for as long as an `async with` lasts."""
+        """Returns memory for the time of an `async with`."""
         return HeldMemory(self, memory_size, limit_type, is_cancelled)
 
     def side(self, limit_type: LimitType) -> AsyncSemaphore:
-        """One kind, to look at."""
+        """Returns the semaphore of one kind, to look at."""
         return self._sides[limit_type]
 
     def configure(self, limits: DualMemoryLimits) -> None:
-        """Other limits from now on; `core.topic_lists.semaphore` says what becomes of whom."""
+        """Sets other limits from now on.
+        `core.topic_lists.semaphore` describes the effect on waiting requests.
+        """
         for limit_type, side in self._sides.items():
             side.configure(limits.of(limit_type))
 
     def close(self) -> None:
-        """Refuses all that wait and all that come; permits may still be released."""
+        """Refuses all waiting and later requests. Permits may still be released."""
         for side in self._sides.values():
             side.close()
 
@@ -147,7 +151,7 @@ class AsyncDualMemoryLimiter:
 
 
 class HeldMemory:
-    """Memory between the two ends of an `async with`; `AsyncDualMemoryLimiter.held` makes it."""
+    """Memory between the two ends of an `async with`. `AsyncDualMemoryLimiter.held` makes it."""
 
     def __init__(
         self,
@@ -164,14 +168,14 @@ class HeldMemory:
 
     @property
     def size(self) -> int:
-        """Bytes that are held."""
+        """The bytes that are held."""
         return 0 if self._permit is None else self._permit.size
 
     async def resize(self, memory_size: int) -> None:
-        """Holds so many bytes instead, once they are there.
+        """Holds another number of bytes instead, once they are free.
 
-        Raises PermitAcquireError, and then holds what it held. Outside of the `async with`, or with
-        another resize under way, that is an InvalidPermitsError.
+        Raises PermitAcquireError, and then its size is unchanged. That is an InvalidPermitsError
+        outside of the `async with`, or with another resize under way.
         """
         before = self._permit
         if before is None:
@@ -185,7 +189,9 @@ class HeldMemory:
         self._permit = after
 
     def hand_over(self) -> Callable[[object], None]:
-        """What gives the memory back instead of the way out of the `async with`, when called."""
+        """Returns a function that gives the memory back, in place of the way out of the `async
+        with`.
+        """
         permit, self._permit = self._permit, None
         if permit is None:
             raise InvalidPermitsError("Invalid permit type: this memory is not held any more")
@@ -215,9 +221,9 @@ async def send_within(
 ) -> bool:
     """Sends one Command... message, with direct memory of its serialized size.
 
-    It is serialized when the memory is there. Returns, once the memory is back, whether the other
-    side's socket took all of it. Raises PermitAcquireError, and FrameError when it is larger than a
-    frame may be; nothing is sent then.
+    It serializes the message when the memory is there. Returns once the memory is back: True if the
+    other side's socket took all of it. Raises PermitAcquireError, and FrameError if it is larger
+    than a frame may be; nothing is sent then.
     """
     command = commands.envelope(message)
     most = connection.limits.frame_bytes_max
@@ -232,7 +238,9 @@ async def send_within(
 async def write_within(
     limiter: AsyncDualMemoryLimiter, connection: Connection, size: int, frame: Callable[[], bytes]
 ) -> bool:
-    """The same for a frame that somebody else encodes, once direct memory of `size` is there."""
+    """Sends a frame that `frame` encodes, once direct memory of `size` bytes is there.
+    Returns as `send_within` does.
+    """
 
     def is_gone() -> bool:
         return not connection.is_open
@@ -243,6 +251,6 @@ async def write_within(
         connection.send_frame(frame())
         taken = connection.taken()
         if not taken.done():
-            # Who is cancelled here leaves bytes behind, which take memory still.
+            # A cancelled caller leaves bytes behind, which take memory still.
             taken.add_done_callback(memory.hand_over())
         return await asyncio.shield(taken)

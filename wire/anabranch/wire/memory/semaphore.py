@@ -1,8 +1,8 @@
 """`AsyncSemaphore`: coroutines that wait for permits (PIP-442, "AsyncSemaphore").
 
-Who gets permits and when is `core.topic_lists.semaphore`; this only waits. To be made and used in
-one event loop. Whoever waits may be cancelled at any moment: the request leaves the queue, and what
-had been granted in that very moment goes back.
+`core.topic_lists.semaphore` decides; this module only waits. Make it and use it on one event loop.
+A waiting coroutine may be cancelled at any moment. Its request then leaves the queue, and permits
+that were granted in that very moment go back.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def _never() -> bool:
 
 
 class AsyncSemaphore:
-    """Permits, first in, first out; `latency` is told how long each request has queued.
+    """Permits, first in, first out. It passes `latency` the time for which each request has queued.
 
-    `remedies`: what to do about a refusal, which its error says behind the reason.
+    `remedies` are texts that its errors add behind the reason of a refusal.
     """
 
     def __init__(
@@ -77,30 +77,30 @@ class AsyncSemaphore:
 
     @property
     def limits(self) -> SemaphoreLimits:
-        """Those that hold now."""
+        """The present limits."""
         return self._core.limits
 
     @property
     def acquired(self) -> int:
-        """Permits that are held; 0 while there is no maximum."""
+        """The permits that are held, 0 while there is no maximum."""
         return self._core.acquired
 
     @property
     def available(self) -> int:
-        """Permits that could be given."""
+        """The permits that could be given."""
         return self._core.available
 
     @property
     def queue_size(self) -> int:
-        """Requests that wait."""
+        """The number of waiting requests."""
         return self._core.queue_size
 
     # --- for users ----------------------------------------------------------------------
 
     async def acquire(self, permits: int, is_cancelled: CancelFlag = _never) -> Permit:
-        """So many permits, once they are there. Raises PermitAcquireError.
+        """Returns a permit for that number, once they are free. Raises PermitAcquireError.
 
-        `is_cancelled` is asked when the request's turn has come.
+        It calls `is_cancelled` when the request's turn has come.
         """
         number = next(self._numbers)
         effects = self._core.acquire(number, permits, self._now_ns(), is_cancelled)
@@ -109,24 +109,26 @@ class AsyncSemaphore:
     async def update(
         self, permit: Permit, new_permits: int, is_cancelled: CancelFlag = _never
     ) -> Permit:
-        """A permit for another number, instead of the old one, which is empty then.
+        """Returns a permit for another number. The old one is empty then.
 
-        Raises PermitAcquireError, and then the old one is as it was.
+        Raises PermitAcquireError, and then the old one is unchanged.
         """
         number = next(self._numbers)
         effects = self._core.update(number, permit, new_permits, self._now_ns(), is_cancelled)
         return await self._ended(number, effects)
 
     def release(self, permit: Permit) -> None:
-        """Gives back what the permit still holds. Raises InvalidPermitsError for a strange one."""
+        """Gives back all that the permit still holds.
+        Raises InvalidPermitsError for a strange one.
+        """
         self._carry_out(self._core.release(permit, self._now_ns()))
 
     def configure(self, limits: SemaphoreLimits) -> None:
-        """Other limits from now on, also for those who wait and hold."""
+        """Sets other limits from now on, also for present holders and waiting requests."""
         self._carry_out(self._core.configure(limits, self._now_ns()))
 
     def close(self) -> None:
-        """Refuses all that wait and all that come; permits may still be released."""
+        """Refuses all waiting and later requests. Permits may still be released."""
         self._first_look.cancel()
         self._carry_out(self._core.close(self._now_ns()))
 
@@ -178,7 +180,7 @@ class AsyncSemaphore:
         return _ERRORS[refused.reason](text)
 
     def _arm(self) -> None:
-        """One timer, for the oldest request; one that comes too early just looks again."""
+        """Sets one timer, for the oldest request. A timer that comes too early just looks again."""
         due_ns = self._core.due_ns
         if self._alarm is not None and (due_ns is None or due_ns < self._alarm_ns):
             self._alarm.cancel()

@@ -1,9 +1,9 @@
 """Answers that many connections send: made once, kept once, and counted once by the limiter.
 
-A list of topics is the same for all who ask for it at the same place in the log, but for the ids of
-their requests. Those stand in a frame's head; behind it comes the *payload*, one object of bytes
-that all of their transports refer to. Two serialized messages of one type, one behind the other,
-are the message with the fields of both.
+A list of topics is the same for all requests at the same place in the log, except for their ids.
+The ids are in a frame's head. Behind it comes the *payload*, one object of bytes that all of their
+transports refer to. Two serialized messages of one type, one behind the other, are the message with
+the fields of both.
 """
 
 from __future__ import annotations
@@ -30,21 +30,22 @@ _SIZES: Final = struct.Struct(">II")
 
 
 def frame_head(message: Message, payload_bytes: int, frame_bytes_max: int) -> bytes:
-    """What makes a frame of a payload that stands behind it: sizes, envelope, and this message.
+    """Returns the head that makes a frame of a payload behind it: sizes, envelope, and this
+    message.
 
-    `message`: one of the .proto file's Command... messages, with the fields that the payload lacks.
-    Raises FrameError when it is larger than a frame may be.
+    `message` is one of the .proto file's Command... messages, with the fields that the payload
+    lacks. Raises FrameError if the frame is larger than it may be.
     """
     own = message.SerializePartialToString()
     return _beginning(message, len(own) + payload_bytes, frame_bytes_max) + own
 
 
 def frame_around(message: Message, payload_bytes: int, frame_bytes_max: int) -> tuple[bytes, bytes]:
-    """The same for a payload that has fields of the message, which are another's: what comes before
-    it, and behind it.
+    """Returns the parts of a frame before and behind a payload that has fields of the message, but
+    those of another request.
 
-    Of a field that comes several times a parser takes the last one; who reads no more than the
-    beginning finds the same.
+    A parser takes the last one of a field that comes several times. A reader of only the beginning
+    finds the same.
     """
     own = message.SerializePartialToString()
     before = _beginning(message, 2 * len(own) + payload_bytes, frame_bytes_max)
@@ -52,7 +53,7 @@ def frame_around(message: Message, payload_bytes: int, frame_bytes_max: int) -> 
 
 
 def _beginning(message: Message, size: int, frame_bytes_max: int) -> bytes:
-    """Sizes and envelope of a command whose message has that size."""
+    """Returns sizes and envelope of a command whose message has that size."""
     number = commands.number_of(message)
     envelope = BaseCommand(type=commands.name_of(number)).SerializeToString()
     envelope += before_nested(number, size)
@@ -64,7 +65,7 @@ def _beginning(message: Message, size: int, frame_bytes_max: int) -> bytes:
 
 
 class SharedMemory:
-    """Memory of the limiter that is held as long as anybody uses it, in one event loop."""
+    """Memory of the limiter that is held as long as anybody uses it, on one event loop."""
 
     def __init__(self, limiter: AsyncDualMemoryLimiter, limit_type: LimitType) -> None:
         self._limiter = limiter
@@ -74,8 +75,8 @@ class SharedMemory:
 
     @asynccontextmanager
     async def used(self, size: int) -> AsyncIterator[None]:
-        """Holds it meanwhile; the first one waits for it, and others with it. All of them give the
-        same size. Raises PermitAcquireError.
+        """Holds the memory within the context. The first user waits for it, and the others with
+        that one. All give the same size. Raises PermitAcquireError.
         """
         self._users += 1
         try:
@@ -108,18 +109,18 @@ def _has_failed(task: asyncio.Task[Any]) -> bool:
 
 
 def _look_at(task: asyncio.Task[Any]) -> None:
-    """Else the loop would tell of an exception that nobody was there to hear."""
+    """Retrieves the exception, because the loop would warn of one that nobody retrieves."""
     if not task.cancelled():
         task.exception()
 
 
 class SharedPayload:
-    """A payload: assembled by the first who needs it, within heap memory of `heap_bytes`, and held
-    until the last one's socket has taken it, within direct memory of its size.
+    """A payload that its first user assembles, within heap memory of `heap_bytes`. It is held until
+    the last user's socket has taken it, within direct memory of its size.
 
-    `make` is called in the event loop, and again if it failed, or if what it made was not kept
-    while nobody used it; then it makes the same. `is_kept` is asked, with its size, when nobody
-    uses it any more; while it is only kept, it holds no permits.
+    `make` is called on the event loop. It is called again if it failed, or if its result was not
+    kept while nobody used it. Then it makes the same. `is_kept` is called with the size when nobody
+    uses it any more. A payload that is only kept holds no permits.
     """
 
     def __init__(
@@ -140,7 +141,9 @@ class SharedPayload:
 
     @asynccontextmanager
     async def used(self) -> AsyncIterator[bytes]:
-        """The bytes, for as long as they are on their way. Raises PermitAcquireError."""
+        """Returns the bytes, within a context that lasts until they are sent.
+        Raises PermitAcquireError.
+        """
         self._users += 1
         try:
             async with self._heap.used(self._heap_bytes):
@@ -156,6 +159,6 @@ class SharedPayload:
                 self._made = None
 
     def forget(self) -> None:
-        """What was kept is kept no longer than anybody uses it."""
+        """Ends the keeping as soon as nobody uses it."""
         if not self._users:
             self._made = None

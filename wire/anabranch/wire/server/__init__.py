@@ -1,7 +1,6 @@
-"""The node's side: clients are accepted, known for who they are, counted, and refused.
+"""The node's side: accepts clients, finds out their identity, counts them, and refuses them.
 
-`server`: accepts them and hands their commands on.
-`admission`, `identity`: who a client is; asked when it connects, and again when that is over.
-`gate`: what clients may use up.
-`refusals`: a refusal as each command expects it.
+`server`: accepts clients and hands their commands on. `admission`, `identity`: ask a client for its
+identity when it connects, and again when that is over. `gate`: limits the resources of clients.
+`refusals`: a refusal in the form that each command expects.
 """

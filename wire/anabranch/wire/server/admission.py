@@ -1,4 +1,4 @@
-"""Who a client is: asked when it connects, and again when what it has shown is over."""
+"""The identity of a client: asked for when it connects, and again when its credentials are over."""
 
 from __future__ import annotations
 
@@ -11,42 +11,46 @@ from anabranch.wire.anabranch_pb2 import AuthData, CommandConnect
 
 
 class AdmittedPeer(msgspec.Struct, frozen=True):
-    """Who asks on a connection. `seconds`: for which that counts; None: for ever."""
+    """The principal of a connection. It counts for `seconds`, None for ever."""
 
     principal: Principal
     seconds: float | None = None
 
 
 class Visitor(Protocol):
-    """A client, as whoever admits it sees it."""
+    """A client, from the view of its admission."""
 
     @property
     def host(self) -> str:
-        """Its address, without the port."""
+        """The client's address, without the port."""
         ...
 
     @property
     def principal(self) -> Principal:
-        """Who it was until now; nobody before it is admitted."""
+        """Its principal until now, nobody before it is admitted."""
         ...
 
     @property
     def certificate(self) -> dict[str, object] | None:
-        """The certificate that it has shown to TLS, verified; None for none."""
+        """The verified certificate that it has shown to TLS, None for none."""
         ...
 
     def ask_anew(self) -> None:
-        """Lets it show once more who it is: what it has shown may not count any more."""
+        """Lets it show its credentials again, because the former ones may not count any more."""
         ...
 
 
 class Admission(Protocol):
-    """Whoever admits clients."""
+    """Admits clients."""
 
     async def admit(self, connect: CommandConnect, visitor: Visitor) -> AdmittedPeer:
-        """Who it is by its CONNECT. Raises RefusedError, with what to tell it."""
+        """Returns the principal of its CONNECT.
+        Raises RefusedError, with the text for the client.
+        """
         ...
 
     async def admit_again(self, shown: AuthData, visitor: Visitor) -> AdmittedPeer:
-        """The same by what it shows anew; it must be who it was. Raises RefusedError."""
+        """Returns the principal of new credentials, which must be the former one.
+        Raises RefusedError.
+        """
         ...

@@ -1,7 +1,8 @@
-"""`Gate`: what the clients of a binary port may use up, counted, told and logged.
+"""`Gate`: counts the resources that clients of a binary port use up, and refuses and logs excess.
 
-The rules are `core.strangers`; here are the words, the settings' names in them, and the judgement
-of memory: at most one in a turn of the event loop, after a look at what is really unsent.
+`core.strangers` has the rules. This module has the words with the settings' names, and the
+judgement of memory: at most one in a turn of the event loop, after a look at the really unsent
+bytes.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ _CODES: Final = {  # TooManyRequests for what is too much
 
 
 class Guest(Protocol):
-    """A client, as the gate sees it."""
+    """A client, from the view of the gate."""
 
     @property
     def host(self) -> str:
-        """Its address, without the port."""
+        """The client's address, without the port."""
 
     @property
     def memory(self) -> int:
-        """Bytes that are kept for it now: sent and not taken, or asked and not served."""
+        """The bytes that are kept for it now: sent and not taken, or asked and not served."""
 
     def turn_away(self, refusal: PortRefusal, reason: str) -> None:
         """Ends its connection, with a word if it can hear one."""
@@ -51,7 +52,7 @@ class Guest(Protocol):
 
 
 class Gate:
-    """Of one port."""
+    """The gate of one port."""
 
     def __init__(self, limits: AccountLimits, exempt: tuple[str, ...]) -> None:
         self.counts: dict[PortRefusal, int] = dict.fromkeys(PortRefusal, 0)
@@ -65,12 +66,12 @@ class Gate:
 
     @property
     def memory(self) -> int:
-        """Bytes that are kept for all clients now."""
+        """The bytes that are kept for all clients now."""
         self._look()
         return self.account.memory
 
     def joined(self, guest: Guest) -> None:
-        """A client has connected."""
+        """Notes that a client has connected."""
         is_exempt = self._exempt.holds(guest.host)
         found = self.account.join(guest, stranger_of(guest.host), is_exempt=is_exempt)
         if found.gives_way is not None:
@@ -79,7 +80,9 @@ class Gate:
             guest.turn_away(found.refusal, self.words(found.refusal))
 
     def greeted(self, guest: Guest, role: str) -> bool:
-        """A client has shaken hands, as this role; whether it stays, or is turned away."""
+        """Notes that a client has shaken hands as this role.
+        Returns True if it stays, and turns it away if not.
+        """
         refusal = self.account.greet(guest, role)
         if refusal is None:
             return True
@@ -87,13 +90,13 @@ class Gate:
         return False
 
     def left(self, guest: Guest) -> None:
-        """A client is gone."""
+        """Notes that a client is gone."""
         self.account.leave(guest)
         self._keeps.discard(guest)
         self._touched.discard(guest)
 
     def open_watch(self, guest: Guest) -> None:
-        """One more watch of a client. Raises RefusedError."""
+        """Counts one more watch of a client. Raises RefusedError."""
         refusal = self.account.open_watch(guest)
         if refusal is not None:
             reason = self.words(refusal)
@@ -101,9 +104,11 @@ class Gate:
             raise RefusedError(code_of(refusal), reason)
 
     def touch(self, guest: Guest) -> None:
-        """What is kept for a client may have changed: it is looked at when this turn is over.
+        """Notes that a client's memory may have changed. The gate looks at it when this turn is
+        over.
 
-        Not of one that has left, for which something may run yet: nobody would let go of it.
+        It ignores a client that has left, because nobody would let go of it. Something may still
+        run for such a client.
         """
         if guest not in self.account:
             return
@@ -112,7 +117,9 @@ class Gate:
         self._touched.add(guest)
 
     def note(self, refusal: PortRefusal, guest: Guest, reason: str) -> None:
-        """Counts a refusal; of each kind one is logged in a while, or floods would fill the log."""
+        """Counts a refusal.
+        It logs one of each kind in a while, because floods would fill the log.
+        """
         self.counts[refusal] += 1
         if self._logged.due(refusal, self._loop.time()):
             count = self.counts[refusal]
@@ -125,7 +132,7 @@ class Gate:
             )
 
     def words(self, refusal: PortRefusal) -> str:
-        """What a client is told of a limit of the account, with the setting's name."""
+        """Returns the text for a client about a limit of the account, with the setting's name."""
         limits = self.account.limits
         return {
             PortRefusal.CONNECTIONS: f"this node has {limits.connections} clients, which is "
@@ -153,11 +160,11 @@ class Gate:
         }[refusal]
 
     def _look(self) -> None:
-        """At all for whom anything may be kept."""
+        """Looks at all clients that may have memory."""
         self._look_at(self._keeps | self._touched)
 
     def _look_at(self, guests: set[Guest]) -> bool:
-        """Returns whether that is too much."""
+        """Looks at these clients. Returns True if their memory is too much."""
         is_too_much = False
         for guest in guests:
             memory = guest.memory
@@ -166,18 +173,18 @@ class Gate:
             elif guest in self._keeps:
                 self._keeps.discard(guest)
             else:
-                continue  # as nearly always: what was sent is out by now
+                continue  # nearly always so: all sent bytes are out by now
             is_too_much |= self.account.keep(guest, memory)
         return is_too_much
 
     def _turn_over(self) -> None:
         touched, self._touched = self._touched, set()
         if self._look_at(touched):
-            self._look_at(self._keeps - touched)  # who have read meanwhile
+            self._look_at(self._keeps - touched)  # they may have read meanwhile
             for guest, refusal in self.account.overflow():
                 guest.turn_away(refusal, self.words(refusal))
 
 
 def code_of(refusal: PortRefusal) -> ServerError:
-    """The protocol's number for a refusal."""
+    """Returns the protocol's number for a refusal."""
     return _CODES.get(refusal, ServerError.TooManyRequests)

@@ -1,8 +1,8 @@
-"""`PeerIdentity`: who the client of one connection is, and that it shows so anew when that is over.
+"""`PeerIdentity`: the identity of one connection's client, which shows it again when it is over.
 
-While it is asked, no command of it is taken. Between the end of what it has shown and its answer to
-the challenge, for which it has the time of a hand-shake, it is served on as who it was; one that
-has not said that it can answer is turned away at that end.
+No command of the client is taken while it is asked. Between the end of its credentials and its
+answer to the challenge, it is served on under its former identity. It has the time of a hand-shake
+for that answer. A client that did not say that it can answer is turned away at that end.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from anabranch.wire.errors import RefusedError
 from anabranch.wire.logging import get_logger
 from anabranch.wire.server.admission import Admission, AdmittedPeer, Visitor
 
-_REFRESH: Final = b"PulsarAuthRefresh"  # what a challenge says that asks for it anew
-_DELAY_S_MAX: Final = 86_400.0  # of one timer
+_REFRESH: Final = b"PulsarAuthRefresh"  # the text of a challenge to show credentials again
+_DELAY_S_MAX: Final = 86_400.0  # for one timer
 
 # Called once it is begun: a connection may be gone before that.
 _Ask = Callable[[], Awaitable[AdmittedPeer]]
 
 
 class IdentifiedPeer(Visitor, Protocol):
-    """What is done with the connection. `principal`: who it is, NOBODY before that is known."""
+    """The interface to the connection. `principal` is the client's, NOBODY before it is known."""
 
     principal: Principal
 
@@ -34,20 +34,22 @@ class IdentifiedPeer(Visitor, Protocol):
     def hold(self) -> None: ...
     def go_on(self) -> None: ...
     def admitted(self, command: BaseCommand) -> None:
-        """It is somebody, by this CONNECT."""
+        """Notes that this CONNECT has admitted the client."""
         ...
 
     def not_admitted(self, code: ServerError, reason: str) -> None:
-        """It is not who it says, or has not shown so in time, or that cannot be told now."""
+        """Notes that the client is not admitted: its credentials are wrong or late, or cannot be
+        checked now.
+        """
         ...
 
     def challenge(self, asked: AuthData) -> None:
-        """Asks it to show anew who it is."""
+        """Asks it to show its credentials again."""
         ...
 
 
 class PeerIdentity:
-    """`seconds_max`: in which it has to answer a challenge."""
+    """`seconds_max` is the time to answer a challenge."""
 
     def __init__(self, peer: IdentifiedPeer, admission: Admission, seconds_max: float) -> None:
         self._peer = peer
@@ -61,13 +63,13 @@ class PeerIdentity:
         self._challenged: asyncio.TimerHandle | None = None  # until it has to have answered
 
     def begin(self, command: BaseCommand) -> None:
-        """It has sent its CONNECT; the time for its greeting runs on."""
+        """Notes its CONNECT. The time for its greeting runs on."""
         connect = command.connect
         self._can_show_anew = connect.feature_flags.supports_auth_refresh
         self._start(lambda: self._admission.admit(connect, self._peer), command)
 
     def answered(self, shown: AuthData) -> bool:
-        """Whether what it shows was asked for; if so, it is looked at."""
+        """Looks at credentials if they were asked for. Returns True if so."""
         if self._challenged is None:
             return False
         self._start(lambda: self._admission.admit_again(shown, self._peer))
@@ -75,11 +77,11 @@ class PeerIdentity:
 
     @property
     def is_looked_at(self) -> bool:
-        """Whether it has shown something, and has not been told yet what comes of that."""
+        """True while it has shown credentials and has not been told the result."""
         return self._admitting is not None and not self._admitting.done()
 
     def end(self) -> None:
-        """The connection is gone."""
+        """Notes that the connection is gone."""
         for timer in (self._expiry, self._challenged):
             if timer is not None:
                 timer.cancel()
@@ -129,12 +131,14 @@ class PeerIdentity:
             self._ask("what you have shown has expired: connect again with what has not")
 
     def ask_anew(self) -> None:
-        """What it has shown may not count any more, as of a key that is not taken now."""
+        """Asks again, because the former credentials may not count any more, for example after a
+        change of keys.
+        """
         if self._peer.principal.role and self._peer.is_open:
             self._ask("who may connect has changed: connect again with what counts now")
 
     def _ask(self, otherwise: str) -> None:
-        """`otherwise`: what is told to one that cannot be asked."""
+        """Asks for credentials. `otherwise` is the text for a client that cannot be asked."""
         if self._challenged is not None:
             return
         if not self._can_show_anew:

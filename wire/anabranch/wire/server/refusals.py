@@ -1,8 +1,8 @@
-"""A refusal as the client of each command expects it.
+"""A refusal, in the form that the client of each command expects.
 
-Most of Pulsar's clients wait for the response that belongs to a request, and leave an ERROR aside:
-then they would time out, or hang. So a request that has a response of its own is refused by that,
-and every other command by ERROR.
+Most of Pulsar's clients wait for the response that belongs to a request, and ignore an ERROR: then
+they would time out, or hang. So a request that has a response of its own is refused by that
+response, and every other command by ERROR.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _IDS: Final = ("request_id", "session_id", "watch_id", "producer_id", "sequence_
 
 
 def refusal(command: BaseCommand, code: ServerError, reason: str) -> BaseCommand:
-    """The answer that says no, with the command's own ids."""
+    """Returns the answer that refuses the command, with the command's own ids."""
     request: Any = commands.payload_of(command)
     number = _RESPONSES.get(commands.type_of(command))
     if number is not None and request is not None:
@@ -57,7 +57,7 @@ def refusal(command: BaseCommand, code: ServerError, reason: str) -> BaseCommand
 
 
 def unsound(command: BaseCommand) -> tuple[ServerError, str] | None:
-    """What is wrong with a command, whatever it asks; None for nothing."""
+    """Returns the error in the form of a command, None for none."""
     name = commands.name_of(commands.type_of(command))
     missing = commands.lacking(command)
     if missing:
@@ -70,7 +70,7 @@ def unsound(command: BaseCommand) -> tuple[ServerError, str] | None:
 
 
 def unserved(name: str) -> tuple[ServerError, str]:
-    """Why nothing serves the command of that name."""
+    """Returns the reason why nothing serves the command of that name."""
     if name.startswith("command "):
         return ServerError.UnsupportedVersionError, f"{name} is not known to this node"
     return ServerError.NotAllowedError, (

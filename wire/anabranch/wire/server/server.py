@@ -24,8 +24,8 @@ _BACKLOG: Final = 1024
 _STOPPING: Final = "the node is stopping"
 _UNDER_WAY: Final = "commands under way"  # for which no more are read
 _LONG_COMMAND_BYTES: Final = 4_096  # for which the memory of its client is looked at
-_SDK: Final = "anabranch"  # as its versions before the flag say who they are
-_STRANGER_FRAME_BYTES_MAX: Final = 1 << 16  # of a client that has not said who it is
+_SDK: Final = "anabranch"  # the name that its versions before the flag give
+_STRANGER_FRAME_BYTES_MAX: Final = 1 << 16  # for a client without an identity yet
 _SETTINGS: Final = {
     PortRefusal.HANDSHAKE: "brokerHandshakeTimeoutMillis",
     PortRefusal.IDLE: "brokerConnectionMaxIdleSeconds",
@@ -41,28 +41,28 @@ OpenSession = Callable[["Peer"], Routes]
 
 
 class Peer(Connection):
-    """A client, as the node sees it."""
+    """A client, from the view of the node."""
 
     def __init__(self, server: WireServer) -> None:
         super().__init__(server.limits)
-        self.principal: Principal = NOBODY  # as far as that was asked and made sure of
+        self.principal: Principal = NOBODY  # the one that was asked for and checked
         self.client_version = ""
         self.protocol_version = 0
-        self.reads_kafka = False  # where the messages are: Pulsar's own clients do not
+        self.reads_kafka = False  # Kafka has the messages: Pulsar's own clients do not read it
         self.has_hung_up = self._resets = False  # the one with its process only, by the other
-        self.unfinished_bytes = 0  # of a frame that has begun
+        self.unfinished_bytes = 0  # the bytes of a frame that has begun
         self._shared = (0, 0)  # from where to where in what is written others share it
         self._gate = server.gate
         self._server = server
         self._routes: Routes | None = None  # None until the handshake is done
         self._at_once: dict[int, AtOnce] = {}
         self._running: dict[asyncio.Task[None], int] = {}  # with the bytes of their commands
-        self._asked_bytes = 0  # of all these
-        self._arrived_bytes = 0  # of the command that came last
+        self._asked_bytes = 0  # the sum of all these
+        self._arrived_bytes = 0  # the size of the last command
         self._greeting = self._loop.call_later(self.limits.handshake_s_max, self._not_greeted)
-        self._asked_at = 0.0  # by the loop's clock, the last command
+        self._asked_at = 0.0  # the time of the last command, by the loop's clock
         self._idle: asyncio.TimerHandle | None = None
-        self._identity: PeerIdentity | None = None  # nobody has to say who they are
+        self._identity: PeerIdentity | None = None  # None: clients need no identity
         if server.admission is not None:
             self._identity = PeerIdentity(self, server.admission, self.limits.handshake_s_max)
             received = min(_STRANGER_FRAME_BYTES_MAX, self.limits.received_frame_bytes_max)
@@ -70,14 +70,14 @@ class Peer(Connection):
 
     @property
     def certificate(self) -> dict[str, object] | None:
-        """The certificate that it has shown to TLS, verified; None for none."""
+        """The verified certificate that it has shown to TLS, None for none."""
         if self._transport is None:
             return None
         found: dict[str, object] | None = self._transport.get_extra_info("peercert")
         return found or None
 
     def ask_anew(self) -> None:
-        """Lets it show once more who it is: what it has shown may not count any more."""
+        """Lets it show its credentials again, because the former ones may not count any more."""
         if self._identity is not None:
             self._identity.ask_anew()
 
@@ -86,9 +86,9 @@ class Peer(Connection):
         self.send_command(refusal(command, code, reason))
 
     def turn_away(self, refusal: PortRefusal, reason: str, code: ServerError | None = None) -> None:
-        """Ends the connection, with a word about it to a client that reads.
+        """Ends the connection, and tells the reason to a client that reads.
 
-        `code`: where it is another one than that kind of refusal has.
+        `code` replaces the usual one of that kind of refusal.
         """
         self._gate.note(refusal, self, reason)
         if self._unsent or refusal in (PortRefusal.NOT_READ, PortRefusal.SILENT):
@@ -106,31 +106,29 @@ class Peer(Connection):
         self.turn_away(refusal, f"{reason}; {setting} says so" if setting else reason)
 
     def answer_at_once(self, type_number: int, at_once: AtOnce) -> None:
-        """Commands of that type, which has a route, too, need none where they need not wait."""
+        """Has `at_once` answer such commands. They also have a route, for those that must wait."""
         self._at_once[type_number] = at_once
 
     def open_watch(self) -> None:
         """Counts one more watch, or consumer, of this client.
 
-        Each is to be closed, but not when the client is gone. Raises RefusedError.
+        Close each, except after the client is gone. Raises RefusedError.
         """
         self._gate.open_watch(self)
 
     def close_watch(self) -> None:
-        """Counts one less."""
+        """Counts one watch less."""
         self._gate.account.close_watch(self)
 
     @property
     def sharers(self) -> tuple[Hashable, ...]:
-        """For whom counts what it takes of something that has a share for each."""
+        """The holders of shares to which its use of a shared resource counts."""
         return self._gate.account.sharers(self)
 
     def send_shared(self, head: bytes, payload: bytes | memoryview, tail: bytes = b"") -> None:
-        """Sends a frame whose payload is one object for many clients, of which somebody else keeps
-        account: it is no memory that is kept for this one.
-        """
+        """Sends a frame whose payload is shared, and so is in the memory of another account."""
         begin, end = self._shared
-        if self._written - self._unsent >= end:  # of those before nothing is left
+        if self._written - self._unsent >= end:  # nothing is left of those before
             begin = self._written
         parts = [part for part in (head, payload, tail) if part]
         self._shared = (begin, self._written + sum(map(len, parts)))
@@ -138,7 +136,7 @@ class Peer(Connection):
 
     @property
     def memory(self) -> int:
-        """Bytes kept for it alone: not taken by it, of commands under way, of a frame begun."""
+        """The bytes kept for it alone: not taken by it, of commands under way, of a frame begun."""
         return self._own(self._unsent) + self._asked_bytes + self.unfinished_bytes
 
     @property
@@ -169,7 +167,7 @@ class Peer(Connection):
             self._gate.touch(self)
 
     def _own(self, unsent: int) -> int:
-        """Of so many unsent bytes, those that it does not share."""
+        """Returns the part of so many unsent bytes that it does not share."""
         begin, end = self._shared
         return unsent - max(0, end - max(begin, self._written - unsent))
 
@@ -213,7 +211,7 @@ class Peer(Connection):
             self.refuse(command, *unserved(name))
 
     def greeted(self, hello: pb.CommandConnect) -> None:
-        """Takes what the client says of itself, before it has a session."""
+        """Takes the client's words of itself, before it has a session."""
 
     def pinged(self) -> bool:
         if self._routes is not None:
@@ -250,12 +248,12 @@ class Peer(Connection):
             self._identity.begin(command)
 
     def not_admitted(self, code: ServerError, reason: str) -> None:
-        """It is not who it says, or has not shown so in time, or that cannot be told now."""
+        """Turns away a client whose credentials are wrong or late, or cannot be checked now."""
         if self.is_open:
             self.turn_away(PortRefusal.AUTHENTICATION, reason, code)
 
     def challenge(self, asked: pb.AuthData) -> None:
-        """Asks it to show anew who it is."""
+        """Asks it to show its credentials again."""
         self.send(
             pb.CommandAuthChallenge(
                 server_version=self._server.version,
@@ -265,7 +263,7 @@ class Peer(Connection):
         )
 
     def admitted(self, command: BaseCommand) -> None:
-        """It is somebody, whose frames may be longer."""
+        """Lets the admitted client go on. Its frames may be longer now."""
         self._decoder.frame_bytes_max = self.limits.received_frame_bytes_max
         self._welcome(command)
 
@@ -283,7 +281,7 @@ class Peer(Connection):
             pb.CommandConnected(
                 server_version=self._server.version,
                 protocol_version=self.protocol_version,
-                # What it may have to read; of what it sends, a frame holds less.
+                # The most that it may have to read. It may send less in a frame.
                 max_message_size=self.limits.list_bytes_max,
                 feature_flags=pb.FeatureFlags(
                     supports_scalable_topics=True,
@@ -340,7 +338,7 @@ class Peer(Connection):
         self._asks(-self._running.pop(task))
 
     def _asks(self, more: int) -> None:
-        """So many bytes more, or less, are under way; when it is much, no more is read."""
+        """Counts more or less bytes under way. It reads no more if they are too many."""
         self._asked_bytes += more
         if abs(more) >= _LONG_COMMAND_BYTES:
             self._gate.touch(self)
@@ -363,7 +361,7 @@ class Peer(Connection):
 
 
 class WireServer:
-    """Accepts clients until it is stopped; `serve` makes it."""
+    """Accepts clients until it is stopped. `serve` makes it."""
 
     def __init__(
         self,
@@ -373,7 +371,7 @@ class WireServer:
         admission: Admission | None = None,
     ) -> None:
         self.open_session = open_session
-        self.admission = admission  # None: nobody has to say who they are
+        self.admission = admission  # None: clients need no identity
         self.version = version
         self.limits = limits
         self.gate = Gate(limits.account, limits.exempt)
@@ -383,12 +381,12 @@ class WireServer:
 
     @property
     def port(self) -> int:
-        """Returns where it listens first; 0 once it is stopped."""
+        """Returns the first port that it listens on, 0 once it is stopped."""
         sockets = self._listeners[0].sockets if self._listeners else ()
         return int(sockets[0].getsockname()[1]) if sockets else 0
 
     async def start(self, host: str, port: int) -> None:
-        """Accepts from now on."""
+        """Accepts clients from now on."""
         loop = asyncio.get_running_loop()
         self._listeners.append(await loop.create_server(self.peer, host, port, backlog=_BACKLOG))
 
@@ -399,7 +397,7 @@ class WireServer:
         self._listeners.append(await loop.create_server(self.peer, sock=held, backlog=_BACKLOG))
 
     def stop_accepting(self) -> None:
-        """Accepts no more; who is connected stays so."""
+        """Accepts no more. Connected clients stay."""
         for listener in self._listeners:
             listener.close()
 
@@ -416,19 +414,19 @@ class WireServer:
         self._listeners.clear()
 
     def joined(self, peer: Peer) -> None:
-        """A client has connected."""
+        """Notes that a client has connected."""
         self.peers.add(peer)
         self.gate.joined(peer)
         if self._is_stopping:  # it was accepted before that
             peer.close(_STOPPING)
 
     def left(self, peer: Peer) -> None:
-        """A client is gone."""
+        """Notes that a client is gone."""
         self.peers.discard(peer)
         self.gate.left(peer)
 
     def peer(self) -> Peer:
-        """One for a client that connects, here or where others accept for it."""
+        """Returns a peer for a client that connects, here or to another acceptor."""
         return Peer(self)
 
 
@@ -441,7 +439,7 @@ async def serve(
     version: str = "anabranch",
     limits: ConnectionLimits = DEFAULT_LIMITS,
 ) -> WireServer:
-    """A server that accepts clients: on `held`, a bound socket that becomes its own, or a port."""
+    """Returns a server that accepts clients on `held`, which becomes its own, or on a port."""
     server = WireServer(open_session, version, limits)
     if held is not None:
         await server.listen(held)

@@ -10,7 +10,9 @@ from anabranch.spark_replay.audit.tally import CheckTally
 def check_stuck(
     unfinished: Unfinished, topics: TopicsLeft, log_end_ms: int, patience_ms: int
 ) -> CheckTally:
-    """`log_end_ms` is the newest timestamp of the log or of a heartbeat."""
+    """Checks the end of the log.
+    `log_end_ms` is the newest timestamp of the log or of a heartbeat.
+    """
     tally = CheckTally(examined=unfinished.units + topics.topics)
     for unit in sorted(unfinished.in_flight, key=lambda unit: unit.since_offset):
         waited_ms = log_end_ms - unit.since_ms

@@ -1,4 +1,6 @@
-"""What a part leaves open at the end of the log, for the checks that need the whole to judge it."""
+"""The open matters of a part at the end of the log, for checks that need the whole to
+judge them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from anabranch.core.cluster.settings import Cluster
 from anabranch.core.log.state import FoldedState
 from anabranch.core.sessions.session import Session
 
-LOOSE_MAX: Final = 10_000  # of one part; the counts go on
+LOOSE_MAX: Final = 10_000  # for one part; the counts go on
 
 
 class UnfinishedUnit(msgspec.Struct, frozen=True):
@@ -26,7 +28,7 @@ class UnfinishedUnit(msgspec.Struct, frozen=True):
 
 
 class Unfinished(msgspec.Struct):
-    """What one part leaves, or all of them."""
+    """The open matters of one part, or of all of them."""
 
     in_flight: list[UnfinishedUnit] = []
     orphaned: list[UnfinishedUnit] = []
@@ -69,7 +71,7 @@ def _look(found: Unfinished, state: FoldedState, key: str, unit: Unit) -> None:
 
 
 def combined(parts: list[Unfinished]) -> Unfinished:
-    """Returns what the whole log leaves open."""
+    """Returns the open matters of the whole log."""
     whole = Unfinished()
     for part in parts:
         whole.in_flight += part.in_flight

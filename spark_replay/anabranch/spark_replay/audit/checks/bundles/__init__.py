@@ -1,1 +1,1 @@
-"""Checks of bundles: who owned them, and where they were placed."""
+"""Checks of bundles: their owners, and their placement."""

@@ -1,9 +1,9 @@
 """Automatic moves: to brokers that the policies allow, not too soon again, and with a reason.
 
-The policies are those that stood at the move's place in the log. Whoever chose had read up to some
-place before it, so a destination that they allowed until a moment ago counts as allowed. Which of
-the primary brokers of an isolation policy were there, the log does not say; so secondary ones are
-never called wrong. Anti-affinity groups forbid nothing, they only prefer.
+The policies are those at the move's place in the log. The chooser had read up to some place before
+it, so a destination that they allowed until a moment ago counts as allowed. The log does not tell
+which primary brokers of an isolation policy were there, so secondary ones are never called wrong.
+Anti-affinity groups forbid nothing, they only prefer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from anabranch.core.ring import split_bundle_name
 from anabranch.spark_replay.audit.tally import CheckTally
 
 AUTOMATIC_FROM: Final = int(Cause.BALANCE)  # the causes from here on are the balancer's
-_RACE_MS: Final = 10_000  # for so long a choice may have been under way
+_RACE_MS: Final = 10_000  # a choice may have been under way for so long
 _ROUNDING: Final = 1e-9
 _ISOLATION: Final = policy_key(PolicyKind.ISOLATION, "")
 _UNLOADS: Final = (Cause.OVERLOADED, Cause.UNDERLOADED)
@@ -31,25 +31,25 @@ _Policies = Mapping[str, PlacementPolicy]  # isolation policies by key
 
 
 class Balance:
-    """Follows isolation policies, and when the balancer moved each bundle."""
+    """Follows isolation policies, and the time of each bundle's last move by the balancer."""
 
     def __init__(self, tolerance_ms: int) -> None:
         self.destinations = CheckTally()
         self.moves = CheckTally()
         self._tolerance_ms = tolerance_ms
         self._policies: dict[str, PlacementPolicy] = {}
-        self._former: list[tuple[int, _Policies]] = []  # until when they stood
-        self._moved: dict[str, tuple[int, int]] = {}  # when a bundle was, and its grace
+        self._former: list[tuple[int, _Policies]] = []  # with the time until which they stood
+        self._moved: dict[str, tuple[int, int]] = {}  # the time of a bundle's move, and its grace
 
     def start(self, key: str, entity: Entity) -> None:
-        """A replay from a snapshot starts with this."""
+        """Begins a replay from a snapshot with this entity."""
         if isinstance(entity, PlacementPolicy) and key.startswith(_ISOLATION):
             self._policies[key] = entity
 
     def shared(
         self, timestamp_ms: int, record: PlacementPolicyChange, changes: tuple[Change, ...]
     ) -> None:
-        """An accepted record on a placement policy."""
+        """Takes an accepted record on a placement policy."""
         if record.kind is not PolicyKind.ISOLATION:
             return
         self._former.append((timestamp_ms, dict(self._policies)))
@@ -60,7 +60,9 @@ class Balance:
                 self._policies.pop(key, None)
 
     def moved(self, offset: int, timestamp_ms: int, record: UnitMove) -> None:
-        """An accepted move of a bundle that names an automatic cause or what a choice rested on."""
+        """Checks an accepted move of a bundle that has an automatic cause or the grounds of a
+        choice.
+        """
         if record.choice and record.broker:
             self.destinations.examined += 1
             wrong = self._unfit(timestamp_ms, record)
@@ -78,7 +80,7 @@ class Balance:
     # --- destinations -------------------------------------------------------------------
 
     def _unfit(self, timestamp_ms: int, record: UnitMove) -> str:
-        """What is wrong with the destination, or with what is said of it; "" for nothing."""
+        """Returns the fault of the destination, or of the record's words about it, "" for none."""
         if len(record.choice) > 1:
             return f"which rests on {len(record.choice)} choices, where one makes a destination"
         count = len(record.choice[0].weighed)
@@ -129,7 +131,7 @@ class Balance:
 
 
 def _forbidden(policies: _Policies, namespace: str, broker: str) -> str:
-    """Which policy keeps a namespace's bundles from a broker, in words; "" for none."""
+    """Returns the policy that keeps a namespace's bundles from a broker, in words, "" for none."""
     host = broker.rpartition(":")[0]
     for key in sorted(policies):
         policy = policies[key]

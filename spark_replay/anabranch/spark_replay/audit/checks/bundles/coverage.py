@@ -16,8 +16,8 @@ _DELETED = UnitState.DELETED
 class Coverage:
     """Follows the live ranges of every namespace.
 
-    A change that puts ranges in the place of others which they tile keeps a tiled ring tiled, so
-    only what it touches is looked at, not the whole ring.
+    A change that replaces ranges by others which tile them keeps a tiled ring tiled. So the check
+    looks only at the touched ranges, not at the whole ring.
     """
 
     def __init__(self) -> None:
@@ -27,17 +27,17 @@ class Coverage:
         self._broken: set[str] = set()  # namespaces that were reported already
 
     def start(self, key: str, entity: Entity) -> None:
-        """A replay from a snapshot starts with this; `started` follows."""
+        """Begins a replay from a snapshot with this entity. `started` follows."""
         if isinstance(entity, Unit) and entity.state is not _DELETED:
             self._change(key, present=True)
 
     def started(self, offset: int) -> None:
-        """The snapshot is complete."""
+        """Checks the whole snapshot."""
         for namespace in self._live:
             self._whole(offset, namespace)
 
     def accepted(self, offset: int, record: Record, changes: tuple[Change, ...]) -> None:
-        """An accepted record of a tenant."""
+        """Checks an accepted record of a tenant."""
         self.tally.examined += 1
         if len(changes) == 1:
             key, entity = changes[0]
@@ -99,7 +99,7 @@ def _replaces(before: list[HashRange], after: list[HashRange]) -> bool:
 
 
 def _fault(live: list[HashRange]) -> str:
-    """The first place where the ranges do not tile the ring, in words."""
+    """Returns the first place where the ranges do not tile the ring, in words."""
     edge = FULL_RING.lower
     for part in sorted(live):
         if part.lower > edge:

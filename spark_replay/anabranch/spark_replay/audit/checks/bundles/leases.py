@@ -1,15 +1,15 @@
 """Leases: at no instant of the log's time may two brokers have acted as owner of one unit.
 
-A broker that gives a unit up by its own words has stopped before it said so. One whose session was
-ended by others may act until its lease has lapsed, and it may not know better: its lease ends at
-the latest one lease time after its last sign of life came to the log. That sign is the EXPIRE
-record's evidence, or a later heartbeat of that session that is still in the `brokers` topic, came
-before the lease had lapsed and does not itself say that it had. So, in log time:
+A broker that gives a unit up by its own words has stopped before that. A broker whose session was
+ended by others may act until its lease has lapsed, and may not know better. Its lease ends at the
+latest one lease time after its last sign of life came to the log. That sign is the EXPIRE record's
+evidence, or a later heartbeat of that session. This heartbeat must still be in the `brokers` topic,
+must have come before the lease had lapsed, and must not itself tell that it had. So, in log time:
 
 * EXPIRE comes no earlier than the liveness time-out after that sign;
-* whoever takes a unit from that broker owns it no earlier than one lease time after it;
-* whoever takes a unit from a broker that was merely overridden owns it only when the former holder
-  has folded the override (the OWN's evidence is beyond it), or its session is over or a new one.
+* the next owner of that broker's unit owns it no earlier than one lease time after that sign;
+* after a mere override, the next owner owns the unit only when the former holder has folded it, by
+  the OWN's evidence, or when the holder's session is over or new.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BeatTimes = Mapping[tuple[str, int], Sequence[int]]
 
 
 class _Past(msgspec.Struct, frozen=True):
-    """A session that is over: why, where in the log, and how long its lease can have held."""
+    """A session that is over: the reason, its place in the log, and the latest end of its lease."""
 
     how: str
     offset: int
@@ -66,7 +66,7 @@ class Leases:
         self._leader = ""
 
     def start(self, key: str, entity: Entity) -> None:
-        """A replay from a snapshot starts with this."""
+        """Begins a replay from a snapshot with this entity."""
         match entity:
             case Cluster():
                 self._lease_ms = entity.lease_ms
@@ -80,7 +80,7 @@ class Leases:
                 self._overridden[key] = _Override(entity.source, entity.since_offset)
 
     def shared(self, offset: int, timestamp_ms: int, record: Record) -> None:
-        """An accepted record that concerns the whole cluster."""
+        """Takes an accepted record that concerns the whole cluster."""
         if type(record) is SessionChange:
             self._session(offset, timestamp_ms, record)
         elif type(record) is UnitMove:
@@ -90,7 +90,9 @@ class Leases:
             self._timeout_ms = record.liveness_timeout_ms
 
     def taken(self, offset: int, record: UnitMove, former: str) -> None:
-        """RECLAIM, DISCARD or OVERRIDE has taken a unit from `former`, if anybody held it."""
+        """Notes that RECLAIM, DISCARD or OVERRIDE has taken a unit from `former`, if anybody held
+        it.
+        """
         if record.move is Move.OVERRIDE:
             if former:
                 self._overridden[record.unit] = _Override(former, offset)
@@ -100,7 +102,7 @@ class Leases:
             self._taken[record.unit] = (former, past)
 
     def owned(self, offset: int, timestamp_ms: int, record: UnitMove) -> None:
-        """An OWN was accepted."""
+        """Checks an accepted OWN."""
         unit = record.unit
         if unit in self._overridden:
             self._after_override(offset, timestamp_ms, record)
@@ -117,7 +119,7 @@ class Leases:
             self._open[broker] = _Session(record.version, timestamp_ms, offset)
             return
         if record.op is SessionOp.CLOSE or session is None:
-            # By its own words: it had stopped before.
+            # These are its own words, so it had stopped before.
             self._past[broker] = _Past("closed its session", offset, timestamp_ms)
             return
         sign_ms = self._last_sign(broker, session, record.evidence_ms)
@@ -133,7 +135,7 @@ class Leases:
                 )
 
     def _last_sign(self, broker: str, session: _Session, evidence_ms: int) -> int:
-        """Returns when the session last showed itself in the log while its lease could hold."""
+        """Returns the time of the session's last sign in the log while its lease could hold."""
         sign_ms = max(session.opened_ms, evidence_ms)
         times = self._beats.get((broker, session.number), ())
         for beat_ms in times[bisect_right(times, sign_ms) :]:

@@ -1,7 +1,7 @@
 """Orphans: at the end of the log no unit has long answered to a broker that is gone.
 
-A broker is gone when its session is over, or when it has stopped its heartbeats for longer than
-the liveness time-out while others went on. Either way the leader had its time to act.
+A broker is gone if its session is over. It is gone too if it has stopped its heartbeats for longer
+than the liveness time-out while others went on. Either way the leader had its time to act.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from anabranch.spark_replay.audit.tally import CheckTally
 def check_orphans(
     unfinished: Unfinished, last_beats_ms: Mapping[str, int], log_end_ms: int, patience_ms: int
 ) -> CheckTally:
-    """`last_beats_ms`: broker to the log's time of its newest heartbeat."""
+    """Checks the end of the log.
+    `last_beats_ms` has the log's time of each broker's newest heartbeat.
+    """
     tally = CheckTally(examined=unfinished.units)
     for unit in sorted(unfinished.orphaned, key=lambda unit: unit.since_offset):
         session = unfinished.sessions.get(unit.responsible)

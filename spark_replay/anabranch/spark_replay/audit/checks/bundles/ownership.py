@@ -1,9 +1,9 @@
 """Single ownership at every offset: no broker gains a unit before its holder has lost it.
 
-Who holds a unit is derived here from the accepted moves alone, by what each of them says happened:
-a holder gives up by its own words (HAND_OVER, FREE, SPLIT_COMMIT), or is given up by the leader's
-(RECLAIM, DISCARD once its session is over; OVERRIDE). The fold's table of arrows is not consulted,
-and its answer must be the same at every offset.
+This module derives the holder of a unit from the accepted moves alone. A holder gives a unit up by
+its own words: HAND_OVER, FREE, SPLIT_COMMIT. Or the leader takes it by RECLAIM or DISCARD once the
+holder's session is over, or by OVERRIDE. The module does not consult the fold's table of arrows,
+and the fold's holder must be the same at every offset.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ class Ownership:
         self._open: set[str] = set()  # brokers with an open session
 
     def start(self, key: str, entity: Entity) -> None:
-        """A replay from a snapshot starts with this."""
+        """Begins a replay from a snapshot with this entity."""
         if isinstance(entity, Unit) and entity.holder and key != LEADERSHIP:
             self._holders[key] = entity.holder
         elif isinstance(entity, Session) and entity.open:
             self._open.add(key.partition(":")[2])
 
     def session(self, record: SessionChange) -> None:
-        """An accepted record about a broker's session."""
+        """Takes an accepted record about a broker's session."""
         if record.op is SessionOp.OPEN:
             self._open.add(record.broker)
         else:
             self._open.discard(record.broker)
 
     def moved(self, offset: int, record: UnitMove, changes: tuple[Change, ...]) -> None:
-        """An accepted move of a bundle."""
+        """Checks an accepted move of a bundle."""
         self.tally.examined += 1
         holders = self._holders
         unit, move = record.unit, record.move
@@ -70,7 +70,7 @@ class Ownership:
                 self._differs(offset, key, claimed)
 
     def reshaped(self, offset: int, changes: tuple[Change, ...]) -> None:
-        """A namespace was made or deleted."""
+        """Takes the creation or deletion of a namespace."""
         for key, entity in changes:
             holder = self._holders.pop(key, None)
             if holder:
@@ -88,7 +88,7 @@ class Ownership:
         self._holders[key] = claimed  # go on from what the cluster believed
 
     def used(self, offset: int, key: str, bundle: str, actor: str) -> None:
-        """An accepted record that only the owner of this bundle may write."""
+        """Checks an accepted record that only the owner of this bundle may write."""
         self.tally.examined += 1
         holder = self._holders.get(bundle)
         if actor != holder:
@@ -96,7 +96,7 @@ class Ownership:
             self.tally.violate(offset, text)
 
     def holder(self, unit: str) -> str:
-        """Returns who may act as the unit's owner; "" for nobody."""
+        """Returns the broker that may act as the unit's owner, "" for none."""
         return self._holders.get(unit, "")
 
     def _lost(self, offset: int, record: UnitMove, holder: str) -> None:
@@ -126,5 +126,5 @@ class Ownership:
 
 
 def _claimed(entity: Entity | None) -> str:
-    """Whom the fold's state names as the one who may act."""
+    """Returns the broker that may act by the fold's state."""
     return entity.holder if type(entity) is Unit else ""

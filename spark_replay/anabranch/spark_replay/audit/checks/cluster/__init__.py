@@ -1,1 +1,1 @@
-"""Checks of who leads, who may do what, and which settings are in force."""
+"""Checks of the leader, of permissions, and of settings in force."""

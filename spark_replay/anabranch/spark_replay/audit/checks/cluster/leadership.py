@@ -1,8 +1,8 @@
 """Leadership: every epoch has one leader, epochs rise, and only the leader of the hour repairs.
 
 The leader's moves (RECLAIM, DISCARD, OVERRIDE, TOMBSTONE) and the end of another broker's session
-are the cluster's only powers beyond an owner's; each must name the epoch that was current at its
-place in the log, by the leader of that epoch.
+are the cluster's only powers beyond an owner's. Each must name the epoch that was current at its
+place in the log, and must come from the leader of that epoch.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ LEADERS_MOVES: Final = (Move.RECLAIM, Move.DISCARD, Move.OVERRIDE, Move.TOMBSTON
 
 
 class Leadership:
-    """Follows who leads; counts what it sees of the whole cluster only in the primary part."""
+    """Follows the leader. It counts records of the whole cluster only in the primary part."""
 
     def __init__(self, *, primary: bool) -> None:
         self.tally = CheckTally()
         self._primary = primary
         self._leader = ""
-        self._epoch = 0  # of the leader, or of the last one
+        self._epoch = 0  # that of the leader, or of the last one
         self._open: set[str] = set()
 
     def start(self, key: str, entity: Entity) -> None:
-        """A replay from a snapshot starts with this."""
+        """Begins a replay from a snapshot with this entity."""
         if key == LEADERSHIP and isinstance(entity, Unit):
             self._epoch = entity.version
             self._leader = entity.broker if entity.state is UnitState.OWNED else ""
@@ -37,14 +37,14 @@ class Leadership:
             self._open.add(key.partition(":")[2])
 
     def shared(self, offset: int, record: Record) -> None:
-        """An accepted record that concerns the whole cluster."""
+        """Checks an accepted record that concerns the whole cluster."""
         if type(record) is UnitMove:
             self._elected(offset, record)
         elif type(record) is SessionChange:
             self._session(offset, record)
 
     def used(self, offset: int, record: UnitMove) -> None:
-        """An accepted move of a tenant's unit that is the leader's alone."""
+        """Checks an accepted move of a tenant's unit that is the leader's alone."""
         self.tally.examined += 1
         if (record.actor, record.epoch) != (self._leader, self._epoch):
             self.tally.violate(offset, self._powerless(record.unit, record.move.name, record))

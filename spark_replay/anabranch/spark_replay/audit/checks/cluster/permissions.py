@@ -1,11 +1,11 @@
-"""Who may do what: whoever asked for a change had the right to it just before it was made, and
-whoever was refused for want of a right had none.
+"""Permissions: a role that asked for a change had the right to it just before it. A role that was
+refused for want of a right had none.
 
-What roles may do is put together here from the accepted records' changes, apart from the state that
-the fold goes by; what a change needs, and who has it, is judged by core's own `authorize`. Asked is
-only where the session of the broker that proposed said that its node asks. Where a proxy asked for
-somebody, both must have had the right. Nothing is granted on what is not there: a namespace or a
-topic takes its permissions along.
+This module puts the roles' rights together from the changes of accepted records, apart from the
+state of the fold. Core's own `authorize` judges the need of a change, and who has it. The check
+covers only changes whose proposing broker has a session that asks for rights. If a proxy asked for
+somebody, both must have had the right. There are no grants on things that do not exist: a namespace
+or a topic takes its permissions along.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from anabranch.spark_replay.audit.tally import CheckTally
 
 
 class Permissions:
-    """Follows who may do what; of the whole cluster's records the primary part alone counts."""
+    """Follows the rights of all. Only the primary part counts records of the whole cluster."""
 
     def __init__(self, *, primary: bool) -> None:
         self.tally = CheckTally()
@@ -38,23 +38,23 @@ class Permissions:
     # --- what core's `HeldGrants` asks ----------------------------------------------------------
 
     def admins(self, tenant: str) -> Collection[str]:
-        """Roles that administer the tenant now."""
+        """Returns the roles that administer the tenant now."""
         return self._admins.get(tenant, ())
 
     def granted(self, scope: str, role: str) -> Collection[str]:
-        """What a role may do there now."""
+        """Returns a role's actions there now."""
         return self._granted.get(scope, {}).get(role, ())
 
     # --- the log --------------------------------------------------------------------------------
 
     def start(self, key: str, entity: Entity) -> None:
-        """A replay from a snapshot starts with this."""
+        """Begins a replay from a snapshot with this entity."""
         self._keep(key, entity)
 
     def accepted(
         self, offset: int, record: Record, changes: tuple[Change, ...], *, shared: bool
     ) -> None:
-        """An accepted record; `shared`: it concerns the whole cluster."""
+        """Checks an accepted record. `shared` is True if it concerns the whole cluster."""
         asker = asker_of(record)
         if asker.role and (self._primary or not shared):
             self._judge(offset, record, asker)
@@ -65,7 +65,7 @@ class Permissions:
                 self._gone(offset, key)
 
     def refused(self, offset: int, record: Record, *, shared: bool) -> None:
-        """A record that was rejected because whoever asked for it had no right to it."""
+        """Checks a record that was rejected because the role that asked had no right to it."""
         if shared and not self._primary:
             return
         self.tally.examined += 1
@@ -94,14 +94,15 @@ class Permissions:
             )
 
     def _asking(self, record: Record) -> Session | None:
-        """That of the node that proposed, if that asks who may."""
+        """Returns the session of the proposing node, if that node asks for rights."""
         session = self._sessions.get(record.actor)
         return session if session is not None and session.authorizes else None
 
     def _lacking(self, session: Session, record: Record, asker: Principal) -> str:
-        """Who had no right to the change: the role that asked, or else its proxy; "" for neither.
+        """Returns the role without a right to the change: the one that asked, or else its proxy, ""
+        for neither.
 
-        That the proxy is one was for the node to tell that believed it.
+        The node that believed the proxy had to know that it is one.
         """
         need, resource = need_of(record)
         proxies = frozenset({asker.proxied_by} - {""})
@@ -134,7 +135,7 @@ class Permissions:
                 self._granted.get(scope, {}).pop(role, None)
 
     def _gone(self, offset: int, key: str) -> None:
-        """A namespace or topic is deleted: nothing may be left that was granted on it."""
+        """Checks that a deleted namespace or topic leaves no grant on it."""
         scope = key.partition(":")[2]
         if key not in (namespace_key(scope), topic_key(scope)):
             return

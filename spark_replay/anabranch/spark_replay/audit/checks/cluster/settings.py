@@ -1,7 +1,7 @@
-"""Overrides of settings: each change replaces what was in force, and gives what a node can use.
+"""Overrides of settings: each change replaces the value in force, and gives one that nodes can use.
 
-What was in force is followed here through the accepted changes alone. Which settings there are, and
-what they take, is no matter of the log: whoever asks for the audit says it, by its own release.
+This module follows the value in force through the accepted changes alone. The names and values of
+settings are no matter of the log. The caller of the audit tells them, by its own release.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from anabranch.core.log.state import Change, Entity
 from anabranch.core.settings.override import OVERRIDES_PREFIX, SettingOverride, override_key
 from anabranch.spark_replay.audit.tally import CheckTally, Witness
 
-# What keeps a value from being one of the setting, in words; "" for nothing.
+# Returns the fault of a value of the setting, in words; "" for none.
 SettingFault = Callable[[str, str], str]
 
 
@@ -27,7 +27,7 @@ class Given(NamedTuple):
 
 
 class Overrides:
-    """Follows what each setting is overridden by."""
+    """Follows the override of each setting."""
 
     def __init__(self) -> None:
         self.tally = CheckTally()
@@ -36,11 +36,11 @@ class Overrides:
 
     @property
     def given(self) -> list[Given]:
-        """Each value once, where it was first given."""
+        """Returns each value once, with its first offset."""
         return [Given(offset, *what) for what, offset in self._given.items()]
 
     def start(self, offset: int, key: str, entity: Entity) -> None:
-        """A replay from a snapshot starts with this."""
+        """Begins a replay from a snapshot with this entity."""
         if isinstance(entity, SettingOverride):
             name = key.removeprefix(OVERRIDES_PREFIX)
             self.tally.examined += 1
@@ -48,7 +48,7 @@ class Overrides:
             self._given[name, entity.value] = offset
 
     def changed(self, offset: int, record: SettingChange, changes: tuple[Change, ...]) -> None:
-        """An accepted change of an override."""
+        """Checks an accepted change of an override."""
         self.tally.examined += 1
         name, before = record.name, self._in_force.get(record.name)
         for wrong in self._faults(record, before, changes):
@@ -81,7 +81,7 @@ class Overrides:
 
 
 def judge_values(tally: CheckTally, given: Iterable[Given], fault: SettingFault) -> CheckTally:
-    """The tally with what is wrong with the values themselves."""
+    """Adds the faults of the values themselves to the tally."""
     found = [
         Witness(each.offset, f"{each.name}: {each.value!a} was accepted: {why}")
         for each in given

@@ -1,1 +1,1 @@
-"""Checks of the log itself: that it is whole, and what nodes and snapshots made of it."""
+"""Checks of the log itself: that it is whole, and that nodes and snapshots agree with it."""

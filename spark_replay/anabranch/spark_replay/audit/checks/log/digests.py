@@ -1,4 +1,4 @@
-"""Digests: what nodes and snapshots said of their state is what the log makes of it there."""
+"""Digests: nodes' and snapshots' claims about their state equal the log's state at that offset."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from anabranch.spark_replay.audit.tally import CheckTally
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """Somebody's digest of the state before `next_offset`."""
+    """A digest of the state before `next_offset`, claimed by somebody."""
 
     who: str
     next_offset: int
@@ -20,7 +20,7 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 def digests_at(changes: Iterable[tuple[int, str]], offsets: Iterable[int]) -> dict[int, str]:
-    """The digest of the whole at each offset, from what the parts added up to each stop."""
+    """Returns the digest of the whole at each offset, from the parts' sums up to each stop."""
     added: dict[int, Digest] = {}
     for offset, delta in changes:
         added[offset] = digests.combined(added.get(offset, EMPTY), Digest(int(delta, 16)))
@@ -35,7 +35,9 @@ def digests_at(changes: Iterable[tuple[int, str]], offsets: Iterable[int]) -> di
 def check_digests(
     claims: Iterable[Claim], folded: Mapping[int, str], first_offset: int, next_offset: int
 ) -> CheckTally:
-    """Claims from before `first_offset` cannot be judged; one from beyond the log is false."""
+    """Checks the claims.
+    One from before `first_offset` cannot be judged, and one from beyond the log is false.
+    """
     tally = CheckTally()
     for claim in sorted(claims, key=lambda claim: (claim.next_offset, claim.who)):
         if claim.next_offset < first_offset:

@@ -13,7 +13,7 @@ from anabranch.spark_replay.audit.tally import CheckTally
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """What there is of one stretch of offsets."""
+    """The records of one stretch of offsets."""
 
     first: int  # the lowest offset found
     last: int
@@ -27,7 +27,9 @@ def check_offsets(
     next_offset: int,
     disagreements: Iterable[tuple[int, int]] = (),
 ) -> CheckTally:
-    """`disagreements`: stretches, both ends inclusive, that archive and WAL hold differently."""
+    """Checks the offsets.
+    `disagreements` are stretches, both ends inclusive, in which archive and WAL differ.
+    """
     tally = CheckTally(examined=max(0, next_offset - first_offset))
     expected = first_offset
     for chunk in sorted(chunks, key=lambda chunk: chunk.first):

@@ -1,4 +1,4 @@
-"""Snapshot equals fold: at its horizon the snapshot holds what the log before it adds up to."""
+"""Snapshot equals fold: at its horizon the snapshot holds the sum of the log before it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SnapshotCheck:
         self._unreadable: set[str] = set()
 
     def row(self, key: str, entity: Entity | None) -> None:
-        """The next value of a key, in the topic's order; None is a tombstone."""
+        """Takes the next value of a key, in the topic's order. None is a tombstone."""
         self._unreadable.discard(key)
         if entity is None:
             self.latest.pop(key, None)
@@ -27,12 +27,12 @@ class SnapshotCheck:
             self.latest[key] = entity
 
     def unreadable(self, key: str) -> None:
-        """The row is no state: a stranger's, or damage if the log says that the key has one."""
+        """Takes a row that is no state: a stranger's, or damage if the log has that key."""
         self._unreadable.add(key)
         self.latest.pop(key, None)
 
     def compare(self, horizon: int, folded: dict[str, Entity]) -> None:
-        """The fold has come to the horizon with this state of the same keys."""
+        """Compares with the fold at the horizon, which has this state of the same keys."""
         self.tally.examined += len(folded)
         for key, entity in folded.items():
             found = self.latest.pop(key, None)
@@ -62,6 +62,8 @@ def _difference(key: str, found: Entity | None, folded: Entity | None) -> str:
 
 
 def _short(value: object) -> str:
-    """A topic may have thousands of segments; a few of them show the fault."""
+    """Shortens a value.
+    A topic may have thousands of segments, and a few of them show the fault.
+    """
     text = repr(value)
     return text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}..."

@@ -1,9 +1,9 @@
-"""Version continuity: what a key holds counts up by one with every accepted record.
+"""Version continuity: the version of a key counts up by one with every accepted record.
 
-It starts at 1. What can be deleted and created again (tenants, namespaces, their units, scalable
-topics, subscriptions, archives, placement policies, overrides of settings, permissions) starts at
-its place in the log, so that its versions are above those of any earlier one of its name. A topic's
-PRUNE may take marks from its subscriptions; that is no version.
+It starts at 1. Some things can be deleted and created again: tenants, namespaces, their units,
+scalable topics, subscriptions, archives, placement policies, overrides of settings, permissions.
+Theirs start at their place in the log, so that versions are above those of any earlier thing of
+that name. A topic's PRUNE may take marks from its subscriptions, but makes no version of them.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class Versions:
         self._versions: dict[str, int] = {}
 
     def start(self, key: str, entity: Entity) -> None:
-        """A replay from a snapshot starts with this."""
+        """Begins a replay from a snapshot with this entity."""
         self._versions[key] = entity.version
 
     def accepted(self, offset: int, record: Record, changes: tuple[Change, ...]) -> None:
-        """Looks at what an accepted record did to its keys."""
+        """Checks the changes of an accepted record to its keys."""
         self.tally.examined += 1
         versions = self._versions
         own = record.key
@@ -69,7 +69,7 @@ class Versions:
             versions[key] = entity.version
 
     def rejected(self, offset: int, record: Record, outcome: Outcome) -> None:
-        """A rejected record must change nothing."""
+        """Checks that a rejected record changes nothing."""
         if outcome.changes:
             self.tally.violate(
                 offset,

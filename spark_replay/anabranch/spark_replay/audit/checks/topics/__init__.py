@@ -1,1 +1,1 @@
-"""Checks of scalable topics, their segments, and what Kafka has of these."""
+"""Checks of scalable topics, of their segments, and of Kafka's data of these."""

@@ -1,8 +1,8 @@
 """Draining: a segment counts as drained only after all that is above it, and is pruned only then.
 
-Ordered consumers are given a segment once their subscription has drained all its ancestors, so the
-order in which the log says "drained" is the order in which keys were consumed across splits and
-merges. Followed from the accepted records alone, and compared with the fold.
+Ordered consumers are given a segment once their subscription has drained all its ancestors. So the
+order of "drained" in the log is the order in which keys were consumed across splits and merges. The
+module follows it from the accepted records alone, and compares it with the fold.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from anabranch.core.subscriptions.subscription import Subscription, Subscription
 from anabranch.core.topics.topic import ScalableTopic, TopicMove
 from anabranch.spark_replay.audit.tally import CheckTally
 
-# What is put behind a sealed segment's end has as little to read of it as who has read it.
+# A subscription that is put behind a sealed segment's end has nothing to read of it either.
 _TELLS_DRAINED: Final = (SubscriptionOp.DRAINED, SubscriptionOp.CREATE, SubscriptionOp.RESET)
 
 
 class Draining:
-    """Follows what every subscription of every topic has drained."""
+    """Follows the drained segments of every subscription of every topic."""
 
     def __init__(self) -> None:
         self.tally = CheckTally()
         self._drained: dict[str, dict[str, set[int]]] = {}  # topic -> subscription -> segments
 
     def start(self, topic: str, name: str, subscription: Subscription) -> None:
-        """A replay from a snapshot starts with this."""
+        """Begins a replay from a snapshot with this subscription."""
         self._drained.setdefault(topic, {})[name] = set(subscription.drained)
 
     def topic_changed(self, offset: int, record: TopicChange, changes: tuple[Change, ...]) -> None:
-        """An accepted move of a topic."""
+        """Checks an accepted move of a topic."""
         known = self._drained.get(record.topic, {})
         if record.move is TopicMove.PRUNE:
             self.tally.examined += len(known)
@@ -57,7 +57,7 @@ class Draining:
         topic: ScalableTopic | None,
         after: Subscription | None,
     ) -> None:
-        """An accepted change of a subscription of `topic`, as that stands here."""
+        """Checks an accepted change of a subscription of `topic` in its present state."""
         self.tally.examined += 1
         known = self._drained.setdefault(record.topic, {})
         if record.op is SubscriptionOp.DELETE:

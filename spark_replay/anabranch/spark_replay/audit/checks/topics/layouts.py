@@ -1,7 +1,7 @@
 """Layouts: at every epoch a topic's active segments tile the ring, and its segments form a DAG.
 
-Looked at in the state that the fold made, by nothing but the words of PIP-468: the ids of segments
-ascend, whoever descends from another is younger, and parents and children name each other.
+The check looks at the state of the fold, by nothing but the words of PIP-468: ids of segments
+ascend, descendants are younger, and parents and children name each other.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from anabranch.spark_replay.audit.tally import CheckTally
 
 
 class Layouts:
-    """Looks at every topic whenever it changes; one that is broken is told of once."""
+    """Looks at every topic at each change. It tells of a broken one once."""
 
     def __init__(self) -> None:
         self.tally = CheckTally()
         self._broken: set[str] = set()
 
     def changed(self, offset: int, topic: str, after: ScalableTopic | None) -> None:
-        """An accepted record has made this of the topic."""
+        """Checks the topic after an accepted record."""
         self.tally.examined += 1
         fault = "" if after is None else _fault(after)
         if fault and topic not in self._broken:
@@ -32,7 +32,7 @@ class Layouts:
 
 
 def _fault(topic: ScalableTopic) -> str:
-    """Returns what is wrong first, in words; "" when nothing is."""
+    """Returns the first fault, in words, "" for none."""
     parts = {part.segment_id: part for part in topic.segments}
     if len(parts) < len(topic.segments):
         return "two segments have the same id"

@@ -1,7 +1,8 @@
-"""`NotedPositions`: where the log has put each subscription, also in what it has drained since.
+"""`NotedPositions`: the logged positions of each subscription, including those in segments drained
+since.
 
-The fold forgets that, as nobody begins there any more. The audit needs it: what the log says that a
-subscription need not read, its group never commits.
+The fold forgets those, because nobody begins there any more. The audit needs them: a group never
+commits messages that its subscription need not read by the log.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ _BEGINS = (SubscriptionOp.CREATE, SubscriptionOp.RESET)
 
 
 class NotedPositions:
-    """Follows what the accepted records say of every subscription of every topic."""
+    """Follows the logged positions of every subscription of every topic."""
 
     def __init__(self) -> None:
-        # By topic and subscription: of each segment; None: it was drained before the replay began.
+        # Positions by topic, subscription, segment; None: it was drained before the replay began.
         self._known: dict[str, dict[str, dict[int, tuple[int, ...] | None]]] = {}
 
     def start(self, topic: str, name: str, subscription: Subscription) -> None:
-        """A replay from a snapshot starts with this."""
+        """Begins a replay from a snapshot with this subscription."""
         before = dict.fromkeys(subscription.drained)
         noted = {**before, **_by_segment(subscription.positions)}
         self._known.setdefault(topic, {})[name] = noted
 
     def changed(self, record: SubscriptionChange, after: Subscription | None) -> None:
-        """An accepted record has made this of the subscription."""
+        """Takes the subscription after an accepted record."""
         known = self._known.setdefault(record.topic, {})
         if after is None:
             known.pop(record.subscription, None)
@@ -45,12 +46,12 @@ class NotedPositions:
         known[record.subscription] = {**kept, **_by_segment(record.positions)}
 
     def topic_ended(self, topic: str) -> None:
-        """It was deleted, with its subscriptions."""
+        """Notes that the topic was deleted, with its subscriptions."""
         self._known.pop(topic, None)
 
     def drained(self, topic: str, name: str, subscription: Subscription) -> list[SegmentPositions]:
-        """Returns what it has drained since the replay began, and where the log had put it there:
-        no offsets where the log had said nothing.
+        """Returns the segments drained since the replay began, with their logged positions. A
+        segment without one has no offsets.
         """
         noted = self._known.get(topic, {}).get(name, {})
         found = ((each, noted.get(each, ())) for each in subscription.drained)

@@ -1,14 +1,15 @@
-"""A key's messages in a child came after those in its parent, by the stamps of Kafka's brokers.
+"""Order: a key's messages in a child came after those in its parent, by the stamps of Kafka's
+brokers.
 
-What can be proved. Where a segment's topic has `message.timestamp.type=LogAppendTime`, the broker
-that stored a record has stamped it. The first record of a child's bucket has a key, and that key
-had one bucket in one parent: if that bucket's last record is later, both took the key's messages at
-once, and what was acknowledged before another was sent may come after it.
+The provable cases. If a segment's topic has `message.timestamp.type=LogAppendTime`, the broker that
+stored a record has stamped it. The first record of a child's bucket has a key, and that key had one
+bucket in one parent. If that bucket's last record is later, both took the key's messages at once.
+Then a message may come after one that was sent only after its acknowledgement.
 
-What cannot. Nodes make segments with CreateTime, since users give messages times of their own: such
-stamps are the senders' and say nothing of when Kafka stored a record. Kafka keeps no other time of
-it. Two brokers' clocks differ, so a difference below the tolerance proves nothing either; nor do
-records without keys, nor what retention has removed.
+The other cases. Nodes make segments with CreateTime, since users give messages times of their own.
+Such stamps are the senders', and tell nothing of Kafka's storing of a record. Kafka keeps no other
+time of it. Two brokers' clocks differ, so a difference below the tolerance proves nothing either.
+Nor do records without keys, or records that retention has removed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Bucket = tuple[str, int, int]  # a topic of the cluster, a segment's id, a bucke
 
 
 class Edge(msgspec.Struct, frozen=True):
-    """A bucket's first or last record. `by_broker`: it was stamped when it was stored."""
+    """A bucket's first or last record. The flag `by_broker` tells that its broker stamped it."""
 
     key: bytes | None
     time_ms: int
@@ -34,14 +35,16 @@ class Edge(msgspec.Struct, frozen=True):
 
 
 class Edges(msgspec.Struct, frozen=True):
-    """What Kafka has at the ends of sealed segments' buckets, and where their children begin."""
+    """Kafka's last records of sealed segments' buckets, and the first ones of their children."""
 
     firsts: Mapping[Bucket, Edge] = {}
     lasts: Mapping[Bucket, Edge] = {}
 
 
 def check_order(left: TopicsLeft, edges: Edges, tolerance_ms: int) -> tuple[CheckTally, int]:
-    """Compares where that can prove anything; how many pairs could not be judged comes with it."""
+    """Compares the pairs that can prove anything.
+    Returns the tally, and the number of other pairs.
+    """
     tally = CheckTally()
     unjudged = 0
     for parent in left.sealed:
@@ -61,7 +64,7 @@ def check_order(left: TopicsLeft, edges: Edges, tolerance_ms: int) -> tuple[Chec
 
 
 def _before(parent: SealedSegment, first: Edge | None, edges: Edges) -> Edge | None:
-    """The last record of the parent's bucket that had the key of a child's first record."""
+    """Returns the last record of the parent's bucket that had the key of a child's first record."""
     if first is None or first.key is None:
         return None
     position = hash32(first.key)

@@ -1,9 +1,9 @@
 """Seals: a segment is sealed once, for children that were announced before, with a final end.
 
-What may happen to a topic's segments is derived here from the accepted records alone: BEGIN names
-parents and children, SEALING is the point of no return, COMMIT puts the ones in the others' place
-with the end offset of each partition, PRUNE takes sealed ones away, and LOST lets one end where it
-began. Everything else about a segment stays as it was.
+This module derives the allowed changes of a topic's segments from the accepted records alone. BEGIN
+names parents and children, and SEALING is the point of no return. COMMIT replaces the parents by
+the children, with the end offset of each partition. PRUNE takes sealed segments away, and LOST lets
+one end where it began. All else of a segment stays unchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FINAL = ("state", "end_offsets", "sealed_at_epoch", "sealed_at_ms")
 
 
 class _Operation(msgspec.Struct):
-    """What a BEGIN announced."""
+    """The parents and children of a BEGIN."""
 
     parents: tuple[int, ...]
     children: tuple[int, ...]
@@ -31,14 +31,14 @@ class _Operation(msgspec.Struct):
 
 
 class Seals:
-    """Follows what is under way in every topic."""
+    """Follows the operation under way in every topic."""
 
     def __init__(self) -> None:
         self.tally = CheckTally()
         self._under_way: dict[str, _Operation] = {}
 
     def start(self, name: str, topic: ScalableTopic) -> None:
-        """A replay from a snapshot starts with this."""
+        """Begins a replay from a snapshot with this topic."""
         if topic.state in (TopicState.PREPARING, TopicState.SEALING):
             children = tuple(part.segment_id for part in topic.children)
             sealing = topic.state is TopicState.SEALING
@@ -51,7 +51,7 @@ class Seals:
         before: ScalableTopic | None,
         after: ScalableTopic | None,
     ) -> None:
-        """An accepted record has made `after` of what was `before`."""
+        """Checks an accepted record that has turned `before` into `after`."""
         self.tally.examined += 1
         operation = self._under_way.get(record.topic)
         was = _by_id(before)
@@ -106,7 +106,7 @@ def _first(now: _Parts) -> Iterator[str]:
 def _committed(
     record: TopicChange, operation: _Operation, was: _Parts, now: _Parts
 ) -> Iterator[str]:
-    """The announced children, and nothing else, have taken the parents' place."""
+    """Checks that the announced children, and nothing else, have taken the parents' place."""
     for each in sorted(now.keys() - was.keys() - set(operation.children)):
         yield f"segment {each} became active, but no BEGIN had named it"
     for each in operation.children:
@@ -131,7 +131,7 @@ def _committed(
 
 
 def _unmoved(move: TopicMove, was: _Parts, now: _Parts) -> Iterator[str]:
-    """Nothing became active, nothing was sealed."""
+    """Checks that nothing became active and nothing was sealed."""
     for each in sorted(now.keys() - was.keys()):
         yield f"{move.name} made segment {each}"
     for each in sorted(was.keys() & now.keys()):

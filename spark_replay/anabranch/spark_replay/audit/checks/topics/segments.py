@@ -1,12 +1,11 @@
 """Segments in Kafka: nothing was appended after a seal, nothing was called drained too early.
 
-The log says where every partition of a sealed segment ends, and Kafka still has most of them: the
-ends must be equal, to the offset. What a stream subscription has drained must lie before its
-group's committed offset, or before where a record of the log had put it, or before the first offset
-that Kafka's retention has left. Kafka forgets the offsets of a group that is not used for a day or
-more, so a missing one counts only for segments that were sealed within a day. Where somebody
-else has put another offset, or a late commit from before a seek has (decision 0026), nobody can
-tell.
+The log has the end of every partition of a sealed segment, and Kafka still has most of them. The
+ends must be equal, to the offset. A drained part of a stream subscription must lie before one of
+three offsets: its group's committed one, its logged one, or the first that Kafka's retention has
+left. Kafka forgets the offsets of a group that is not used for a day or more. So a missing one
+counts only for segments that were sealed within a day. An offset proves nothing if somebody else,
+or a late commit from before a seek (decision 0026), has put it.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ _REMEMBERED_MS: Final = 24 * 3_600_000  # Kafka's offsets.retention.minutes is s
 
 
 class SegmentEnds(msgspec.Struct, frozen=True):
-    """What Kafka says, of the sealed segments whose topics it has, and of the groups that it has.
+    """Kafka's answers about the sealed segments and the groups that it has.
 
-    Keys are a topic of the cluster and a segment's id, for `committed` with a subscription between
-    them. Values are one offset for each partition; -1: Kafka does not know; None: what it knows
-    is not of this life of the subscription. Where nothing but ends of transactions lies behind the
-    logged end, that is the end. `begins`: where somebody has not committed all.
+    Keys are a topic of the cluster and a segment's id, in `committed` with a subscription between
+    them. Values are one offset for each partition. -1 means that Kafka does not know. None means
+    that the offset is not of this life of the subscription. The end is the logged one if only ends
+    of transactions lie behind that. `begins` has segments in which somebody has not committed all.
     """
 
     ends: Mapping[tuple[str, int], tuple[int, ...]]
@@ -38,7 +37,7 @@ class SegmentEnds(msgspec.Struct, frozen=True):
 
 
 def check_segments(left: TopicsLeft, kafka: SegmentEnds, log_end_ms: int) -> CheckTally:
-    """Compares the log's end offsets with Kafka's, as it was asked after the end of the log."""
+    """Compares the log's end offsets with Kafka's, which was asked after the end of the log."""
     tally = CheckTally()
     segments = {(one.topic, one.segment.segment_id): one for one in left.sealed}
     for place, one in segments.items():
@@ -71,7 +70,7 @@ def _consumed(
     excuses: tuple[tuple[int, ...], ...],
     log_end_ms: int,
 ) -> None:
-    """Judges by what is committed; `excuses`: what the log had noted, and where Kafka begins."""
+    """Judges the commits. `excuses` are the logged offsets and the begin of Kafka's messages."""
     recent = log_end_ms - one.segment.sealed_at_ms < _REMEMBERED_MS
     for bucket, (end, found, *others) in enumerate(
         zip(one.segment.end_offsets, committed, *excuses, strict=False)

@@ -1,4 +1,4 @@
-"""Scalable topics in one part of the replay: the checks of them, and what is left of them."""
+"""Scalable topics in one part of the replay: their checks, and their state at the end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _AT_REST: Final = TopicState.STABLE
 
 
 class UnfinishedTopic(msgspec.Struct, frozen=True):
-    """A topic whose controller has something to finish, and since when."""
+    """A topic whose controller has something to finish, with the time since when."""
 
     name: str
     state: TopicState
@@ -43,12 +43,14 @@ class SealedSegment(msgspec.Struct, frozen=True):
     topic: str
     incarnation: int
     segment: SegmentInfo
-    offset: int  # of its topic's last record
+    offset: int  # that of its topic's last record
     children: tuple[SegmentInfo, ...] = ()
 
 
 class StreamDrain(msgspec.Struct, frozen=True):
-    """What a stream subscription has drained, at the end of the log, and where that had put it."""
+    """The drained segments of a stream subscription at the end of the log, with their logged
+    positions.
+    """
 
     topic: str
     name: str
@@ -58,7 +60,7 @@ class StreamDrain(msgspec.Struct, frozen=True):
 
 
 class TopicsLeft(msgspec.Struct):
-    """What the end of the log leaves of topics, of one part or of all."""
+    """The state of topics at the end of the log, for one part or for all."""
 
     topics: int = 0
     unfinished: list[UnfinishedTopic] = []
@@ -68,7 +70,7 @@ class TopicsLeft(msgspec.Struct):
 
 
 class TopicChecks:
-    """All checks of topics, fed with accepted records; snapshot states come first if at all."""
+    """All checks of topics, fed with accepted records. Snapshot states, if any, come first."""
 
     def __init__(self) -> None:
         self._layouts = Layouts()
@@ -87,7 +89,7 @@ class TopicChecks:
         }
 
     def start(self, offset: int, key: str, entity: Entity) -> None:
-        """A replay from a snapshot, which stands for `offset`, starts with this."""
+        """Begins a replay from a snapshot, whose horizon is `offset`, with this entity."""
         name = key.partition(":")[2]
         if isinstance(entity, ScalableTopic):
             self._topics[name] = entity
@@ -100,7 +102,7 @@ class TopicChecks:
             self._noted.start(topic, subscription, entity)
 
     def topic(self, offset: int, record: TopicChange, changes: tuple[Change, ...]) -> None:
-        """An accepted move of a topic."""
+        """Checks an accepted move of a topic."""
         name = record.topic
         before = self._topics.get(name)
         found = next((entity for key, entity in changes if key == record.key), None)
@@ -119,7 +121,7 @@ class TopicChecks:
     def subscription(
         self, offset: int, record: SubscriptionChange, changes: tuple[Change, ...]
     ) -> None:
-        """An accepted change of a subscription."""
+        """Checks an accepted change of a subscription."""
         entity = next((entity for key, entity in changes if key == record.key), None)
         after = entity if isinstance(entity, Subscription) else None
         topic = self._topics.get(record.topic)
@@ -133,7 +135,7 @@ class TopicChecks:
             self._entered[name] = (after.since_ms, after.since_offset)
 
     def left(self, state: StateReader) -> TopicsLeft:
-        """Returns what is left at the end of the log, where this is the state."""
+        """Returns the topics at the end of the log, which has this state."""
         found = TopicsLeft(len(self._topics))
         for name, topic in self._topics.items():
             if name in self._entered and len(found.unfinished) < _STUCK_MAX:
@@ -167,7 +169,7 @@ class TopicChecks:
 
 
 def left_by_all(parts: list[TopicsLeft]) -> TopicsLeft:
-    """Returns what the whole log leaves."""
+    """Returns the topics of the whole log."""
     whole = TopicsLeft()
     for part in parts:
         whole.topics += part.topics
