@@ -39,7 +39,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
 import msgspec
@@ -67,7 +67,7 @@ from anabranch.channel.kafka.deadline import Deadline
 from anabranch.channel.kafka.deletion import delete_nothing, led_of
 from anabranch.channel.kafka.offsets import ASKING, LATEST, Answers, PartitionOffsets, Place
 from anabranch.channel.kafka.propagation import Known, await_known
-from anabranch.channel.segments.copies import Address, Views, await_shown, newest_epochs
+from anabranch.channel.segments.copies import Brokers, Views, await_shown, newest_epochs
 from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
 
 _LIMIT: Final = "max.message.bytes"
@@ -128,11 +128,14 @@ class Sealer:
         )
         self._consumer: Consumer = connection.consumer(**ASKING)
         self._offsets = PartitionOffsets(connection, self._consumer)
+        self._finder = ThreadPoolExecutor(1, "copies")
+        self._there: Brokers = {}  # the brokers with copies, as found last
         self._led: set[Place] = set()  # the admin client's last word
         self._epochs: dict[Place, int] = {}  # the newest ones that brokers have shown
 
     def close(self) -> None:
         """Ends all clients."""
+        self._finder.shutdown(cancel_futures=True)
         self._producer.flush(_CLOSE_S)
         self._offsets.close()
         if self._views is not None:
@@ -147,7 +150,7 @@ class Sealer:
         """
         names = [topic.name for topic in topics]
         self._led.clear()
-        self._epochs = {}
+        self._there, self._epochs = {}, {}
         gone = self._configure(names, deadline)
         there = [name for name in names if name not in gone]
         gone_since, has_copies = self._await_copies(there, deadline)
@@ -207,6 +210,7 @@ class Sealer:
             futures = self._admin.incremental_alter_configs(resources)
             if settings is _SEALED:  # while Kafka is at it
                 self._get_acquainted(left, deadline)
+                self._copies(left, deadline)
             answers = {
                 resource.name: deadline.answer(future, f"to seal topic {resource.name}")
                 for resource, future in futures.items()
@@ -236,20 +240,17 @@ class Sealer:
             # Another one's stamp will do, since this broker reads it after it had read of the seal.
             return settings[_STAMP] != stamps.get((broker, topic))
 
-        there: dict[int, Address] = {}  # as asked last
-
-        def copies() -> dict[int, Address] | None:
-            found = self._copies(names, deadline)
-            there.update(found or {})
-            return found
+        def copies() -> Future[Brokers | None]:
+            return self._finder.submit(self._copies, names, deadline)
 
         def await_all(known: Known) -> None:
+            asked = (_LIMIT, _STAMP)
             if self._views is not None and await_shown(
-                self._views, names, (_LIMIT, _STAMP), known, copies, deadline, doing
+                self._views, names, asked, known, copies, self._there, deadline, doing
             ):
                 return
             topics = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
-            await_known(self._admin, topics, known, copies, deadline, doing)
+            await_known(self._admin, topics, known, lambda: copies().result(), deadline, doing)
 
         await_all(has_read)
         if not stamps:  # there are no copies, so no broker to ask
@@ -260,12 +261,15 @@ class Sealer:
         if names:
             await_all(has_obeyed)
             if self._views is not None:
-                self._epochs = newest_epochs(self._views, names, there)
+                self._epochs = newest_epochs(self._views, names, self._there)
         return gone, True
 
-    def _copies(self, names: Sequence[str], deadline: Deadline) -> dict[int, Address] | None:
-        """The brokers that are there and have one of several copies; None if it is not known."""
-        found: dict[int, Address] = {}
+    def _copies(self, names: Sequence[str], deadline: Deadline) -> Brokers | None:
+        """Finds the live brokers that have one of several copies; None if nobody can tell.
+
+        The admin client hears of the leaders by this, too.
+        """
+        found: dict[int, tuple[str, int]] = {}
         for name in names:
             doing = f"to find the copies of topic {name}"
             try:
@@ -282,6 +286,7 @@ class Sealer:
                     for number in metadata.brokers.keys() & set(partition.replicas):
                         broker = metadata.brokers[number]
                         found[number] = (str(broker.host), broker.port)
+        self._there = found
         return found
 
     def _get_acquainted(self, names: Iterable[str], deadline: Deadline) -> None:
