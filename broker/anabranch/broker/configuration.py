@@ -59,7 +59,7 @@ class Configuration:
         )
         metrics.gauge(
             "anabranch_setting_overrides_ignored",
-            "Overrides of settings that this node cannot use, and goes without.",
+            "Overrides of settings that this node cannot use and ignores.",
             lambda: len(self.current.ignored),
         )
         self._take()

@@ -116,8 +116,8 @@ class TlsPorts:
         """Registers what is counted of hand-shakes."""
         shown.totals(
             "anabranch_tls_refused",
-            "TLS hand-shakes of both ports that came to nothing, and connections that were ended "
-            "because their certificates are trusted no more.",
+            "Failed TLS hand-shakes of both ports, and connections ended because their "
+            "certificates lost trust.",
             "reason",
             self._refused,
         )

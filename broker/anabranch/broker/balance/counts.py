@@ -96,10 +96,10 @@ class BalanceCounts:
             "brk_lb_release_latency", "Milliseconds until this node had given a bundle up."
         )
         self.disconnect_ms = latency(
-            "brk_lb_disconnect_latency", "Milliseconds until nothing of a bundle was served here."
+            "brk_lb_disconnect_latency", "Milliseconds until this node served nothing of a bundle."
         )
         self.assign_ms = latency(
-            "brk_lb_assign_latency", "Milliseconds until this node owned what it was assigned."
+            "brk_lb_assign_latency", "Milliseconds until this node owned an assigned bundle."
         )
 
     def shed(

@@ -44,7 +44,7 @@ class LoadMetrics(Collector):
             yield gauge
         use = GaugeMetricFamily(
             "brk_lb_resource_usage",
-            "Load of this broker, 1 being all: max, of any resource; max_ema, what is decided by.",
+            "Load of this broker, 1 being all: max, of any resource; max_ema, decides.",
             labels=(*_LABELS, "feature"),
         )
         use.add_metric((*self._labels, "max"), load.max_resource_usage)
@@ -60,7 +60,7 @@ class LoadMetrics(Collector):
         )
         ignored = CounterMetricFamily(
             "anabranch_broker_loads_ignored",
-            "Loads of brokers that were read and not taken in, by why.",
+            "Loads of brokers that were read and ignored, by reason.",
             labels=("reason",),
         )
         for reason in Ignored:
@@ -82,7 +82,7 @@ class DecisionMetrics(Collector):
         yield from self._splits()
         assigns = self._counter(
             "brk_lb_assign_broker_breakdown",
-            "Free bundles that this node assigned, look-ups that found an owner, and that failed.",
+            "Free bundles assigned by this node, look-ups that found an owner, and failed ones.",
             "result",
         )
         done = (
@@ -98,7 +98,7 @@ class DecisionMetrics(Collector):
         counts, group = self._counts, "bundleUnloading"
         yield self._total(
             "brk_lb_unload_broker",
-            "Brokers that bundles were unloaded from, once a round, and unloads by request.",
+            "Brokers with unloaded bundles, once a round, and unloads by request.",
             group,
             counts.brokers_unloaded,
         )
@@ -106,7 +106,7 @@ class DecisionMetrics(Collector):
         yield self._total("brk_lb_unload_bundle", "Bundles that were unloaded.", group, success)
         breakdown = self._counter(
             "brk_lb_unload_broker_breakdown",
-            "Bundles that were unloaded, rounds that did nothing and unloads that failed, by why.",
+            "Unloaded bundles, rounds without effect and failed unloads, by reason.",
             *("result", "reason"),
         )
         for result, reasons in UNLOADS.items():
@@ -130,7 +130,7 @@ class DecisionMetrics(Collector):
         yield self._total("brk_lb_bundles_split", "Bundles that were split.", group, success)
         breakdown = self._counter(
             "brk_lb_bundles_split_breakdown",
-            "Bundles that were split, and splits that failed, by why.",
+            "Split bundles and failed splits, by reason.",
             *("result", "reason"),
         )
         for result, reasons in SPLITS.items():
@@ -167,17 +167,17 @@ class ChannelMetrics(Collector):
         found["Owned", "Total"] += self._runtime.metrics.fast_lookups
         yield self._pairs(
             "brk_sunit_state_chn_owner_lookup",
-            "Look-ups of an owner, by the state that the bundle was in.",
+            "Look-ups of an owner, by the bundle's state.",
             *("state", STATES.values(), found),
         )
         yield self._pairs(
             "brk_sunit_state_chn_event_publish_ops",
-            "Proposals of this node on bundles, and those of them that were rejected.",
+            "This node's proposals on bundles, and its rejected ones.",
             *("event", EVENTS, counts.published),
         )
         yield self._pairs(
             "brk_sunit_state_chn_subscribe_ops",
-            "Moves of bundles that were read, by the state that they led to, and those rejected.",
+            "Moves of bundles that were read, by resulting state, and rejected ones.",
             *("event", STATES.values(), counts.read),
         )
         clean_up = self._counter(
@@ -187,7 +187,7 @@ class ChannelMetrics(Collector):
         yield clean_up
         inactive = self._counter(
             "brk_sunit_state_chn_inactive_broker_cleanup_ops",
-            "Sessions of silent brokers that this node proposed to end, and what came of it.",
+            "Sessions of silent brokers that this node proposed to end, by result.",
             "result",
         )
         for result in ("Skip", "Cancel", "Schedule", "Success"):

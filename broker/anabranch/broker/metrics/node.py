@@ -32,7 +32,7 @@ def measure_node(runtime: Runtime, operations: Operations, metrics: Metrics) -> 
     )
     metrics.gauge(
         "anabranch_lease_remaining_seconds",
-        "Time for which this node may act without another acknowledged heartbeat.",
+        "Time that this node may still act without a new acknowledged heartbeat.",
         lambda: core.lease.remaining_s(clock.now()),
     )
     metrics.gauge(
@@ -47,12 +47,12 @@ def measure_node(runtime: Runtime, operations: Operations, metrics: Metrics) -> 
     )
     metrics.gauge(
         "anabranch_snapshot_horizon_offset",
-        "The log offset that the newest known snapshot stands for; -1 for none.",
+        "The log offset of the newest known snapshot; -1 for none.",
         lambda: runtime.view.horizon,
     )
     metrics.gauge(
         "anabranch_concerns",
-        "What people should look at though this node serves; `/admin/v2/brokers/health` says it.",
+        "Concerns of a serving node; `/admin/v2/brokers/health` names them.",
         lambda: len(operations.concerns()),
     )
     metrics.gauge(

@@ -11,12 +11,12 @@ def measure_strangers(gate: Gate, http: Connections, shown: ShownValues) -> None
     """Registers what limits bound, and what they refused."""
     shown.total(
         "anabranch_http_refused",
-        "HTTP connections that ended by a limit: too many, too large, too slow or malformed.",
+        "HTTP connections ended by a limit: too many, too large, too slow or malformed.",
         lambda: sum(http.refused.counts.values()),
     )
     shown.gauge(
         "anabranch_client_addresses",
-        "Addresses that they come from; an exempt one counts for each connection.",
+        "Their addresses; an exempt one counts for each connection.",
         lambda: gate.account.strangers,
     )
     shown.gauge(
@@ -26,12 +26,12 @@ def measure_strangers(gate: Gate, http: Connections, shown: ShownValues) -> None
     )
     shown.gauge(
         "anabranch_client_memory_bytes",
-        "What clients of the binary port have not taken, and requests that are not served yet.",
+        "Untaken answers and unserved requests of clients of the binary port.",
         lambda: gate.memory,
     )
     shown.totals(
         "anabranch_wire_refusals",
-        "What clients of the binary port were refused, or disconnected for.",
+        "Refusals and disconnections of clients of the binary port.",
         "reason",
         lambda: {refusal.value: count for refusal, count in gate.counts.items()},
     )

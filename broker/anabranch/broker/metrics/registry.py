@@ -86,7 +86,7 @@ class Metrics(ShownValues, Collector):
         )
         self.hand_over = Histogram(
             "anabranch_hand_over_seconds",
-            "From the request that a bundle be released to its next owner, by the log's clock.",
+            "From a bundle's release request to its next owner, by the log's clock.",
             buckets=SECONDS,
             registry=self.registry,
         )

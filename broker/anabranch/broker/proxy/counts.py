@@ -38,12 +38,12 @@ class ProxyCounts(ShownValues):
         )
         self.total(
             "anabranch_proxy_refusals",
-            "Commands that the proxy itself refused: no node answered, or by a limit.",
+            "Commands refused by the proxy itself: no node answered, or a limit.",
             lambda: self.refusals,
         )
         self.total(
             "anabranch_proxy_moved_watches",
-            "Watches that were taken to another node when theirs had gone.",
+            "Watches moved to another node after theirs had gone.",
             lambda: self.moved_watches,
         )
         self.total(
@@ -58,6 +58,6 @@ class ProxyCounts(ShownValues):
         )
         self.total(
             "anabranch_proxy_http_failures",
-            "HTTP requests that no node answered, or not to the end.",
+            "HTTP requests without a whole answer from a node.",
             lambda: self.http_failures,
         )

@@ -76,7 +76,7 @@ class Proxy:
         counts.gauge("anabranch_proxy_nodes", "Nodes that are known.", lambda: nodes.known)
         counts.gauge(
             "anabranch_proxy_nodes_answering",
-            "Of these, how many answered when they were asked last.",
+            "Those that answered the last time.",
             lambda: nodes.answering,
         )
         security = self.shared.security

@@ -298,34 +298,34 @@ def measure_acls(reconciler: AclReconciler | None, metrics: Metrics) -> None:
     nothing: Counter[str] = Counter()
     metrics.gauge(
         "anabranch_kafka_acls_wanted",
-        "ACLs that Kafka must have for what was granted; 0 on nodes that do not lead.",
+        "ACLs that Kafka must have for the grants; 0 on nodes that do not lead.",
         lambda: 0 if reconciler is None else reconciler.wanted,
     )
     metrics.gauge(
         "anabranch_kafka_acls_differing",
-        "ACLs that are missing on Kafka or too many there, as far as the leader knows.",
+        "Missing and surplus ACLs on Kafka, as far as the leader knows.",
         lambda: 0 if reconciler is None else reconciler.differing,
     )
     metrics.gauge(
         "anabranch_kafka_acls_offset",
-        "What was granted before this offset of the log is enforced on Kafka; 0 where no leader.",
+        "Grants before this log offset are enforced on Kafka; 0 on nodes that do not lead.",
         lambda: 0 if reconciler is None else reconciler.offset,
     )
     metrics.totals(
         "anabranch_kafka_acl_reconciles",
-        "Times that this node made Kafka's ACLs what was granted, by result.",
+        "Times that this node made Kafka's ACLs equal to the grants, by result.",
         "result",
         lambda: nothing if reconciler is None else reconciler.results,
     )
     metrics.totals(
         "anabranch_kafka_acl_changes",
-        "ACLs that this node has created on Kafka, or deleted.",
+        "ACLs that this node created or deleted on Kafka.",
         "change",
         lambda: nothing if reconciler is None else reconciler.changes,
     )
     enforced = Histogram(
         "anabranch_kafka_acl_enforced_seconds",
-        "From when the leader read a change of what is granted until Kafka had its ACLs.",
+        "From the leader's reading of a changed grant until Kafka had its ACLs.",
         buckets=_SECONDS,
         registry=metrics.registry,
     )

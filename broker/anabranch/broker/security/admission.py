@@ -141,13 +141,13 @@ def measure_authentication(authenticator: Authenticator | None, shown: ShownValu
     nobody: Mapping[str, int] = {}
     shown.totals(
         "anabranch_authentications",
-        "Requests and connections of somebody who has shown who they are.",
+        "Requests and connections with accepted credentials.",
         "method",
         lambda: nobody if authenticator is None else authenticator.admitted,
     )
     shown.totals(
         "anabranch_authentication_refusals",
-        "Requests and connections of somebody who is not who they say, or does not say.",
+        "Requests and connections with wrong or missing credentials.",
         "reason",
         lambda: nobody if authenticator is None else authenticator.refused,
     )

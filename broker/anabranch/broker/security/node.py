@@ -86,7 +86,7 @@ def measure_security(security: NodeSecurity | None, metrics: Metrics) -> None:
     )
     metrics.totals(
         "anabranch_authorization_revocations",
-        "Watches and consumers' sessions that were ended because the right to them was gone.",
+        "Watches and consumers' sessions ended by the loss of their right.",
         "command",
         lambda: nobody if security is None else security.guard.rights.ended,
     )

@@ -39,10 +39,10 @@ class AutoScaleFields(BaseModel):
     )
 
     scalable_topic_auto_scale_enabled: AtRunTime[bool] = Field(
-        _DEFAULT.enabled, description="Whether topics split and merge their segments by themselves."
+        _DEFAULT.enabled, description="Whether topics split and merge by themselves."
     )
     scalable_topic_auto_scale_interval_seconds: AtRunTime[float] = Field(
-        60.0, ge=0.1, le=86_400, description="Time between looks at the load of a topic."
+        60.0, ge=0.1, le=86_400, description="Time between looks at a topic's load."
     )
     scalable_topic_max_segments: AtRunTime[int] = Field(
         _DEFAULT.max_segments, le=SEGMENTS_MAX, description="Most active segments of a topic."
@@ -58,18 +58,18 @@ class AutoScaleFields(BaseModel):
     )
     scalable_topic_rebucket_cooldown_seconds: AtRunTime[float] = Field(
         _DEFAULT.rebucket_cooldown_seconds,
-        description="Least time between two rounds of more entry buckets for a topic.",
+        description="Least time between two additions of entry buckets to a topic.",
     )
     scalable_topic_merge_cooldown_seconds: AtRunTime[float] = Field(
         _DEFAULT.merge_cooldown_seconds, description="Least time between two merges of a topic."
     )
     scalable_topic_merge_window_seconds: AtRunTime[float] = Field(
         _DEFAULT.merge_window_seconds,
-        description="How long two neighbours must be cold before a merge.",
+        description="Time that two neighbours must be cold before a merge.",
     )
     scalable_topic_rebucket_down_window_seconds: AtRunTime[float] = Field(
         _DEFAULT.rebucket_down_window_seconds,
-        description="How long nothing must change before surplus entry buckets are given up.",
+        description="Time without changes before surplus entry buckets are given up.",
     )
     scalable_topic_split_msg_rate_in_threshold: AtRunTime[float] = Field(
         _DEFAULT.split_msg_rate_in_threshold,
@@ -105,7 +105,7 @@ class AutoScaleFields(BaseModel):
     )
     scalable_topic_split_vs_rebucket_min_msg_rate_in_threshold: AtRunTime[float] = Field(
         _DEFAULT.split_vs_rebucket_min_msg_rate_in_threshold,
-        description="Messages/s in, from which a consumer too many gets a segment, not buckets.",
+        description="Messages/s in from which a consumer too many gets a segment, not buckets.",
     )
     scalable_topic_entry_bucket_budget: AtRunTime[int] = Field(
         _DEFAULT.entry_bucket_budget,
@@ -120,13 +120,13 @@ class AutoScaleFields(BaseModel):
         description="Most entry buckets, which are Kafka partitions, of one segment.",
     )
     scalable_topic_sealed_segment_drain_enabled: bool = Field(
-        True, description="Whether several consumers drain the backlog of a sealed segment."
+        True, description="Whether several consumers drain a sealed segment's backlog."
     )
     scalable_topic_sealed_segment_drain_delay_seconds: float = Field(
         2.0,
         ge=0,
         le=86_400,
-        description="How long after its seal a segment is drained by several consumers.",
+        description="Time after its seal before several consumers drain a segment.",
     )
     scalable_topic_load_report_interval_seconds: float = Field(
         10.0, ge=0.1, le=3_600, description="Time between samples of a segment's traffic."

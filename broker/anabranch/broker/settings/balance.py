@@ -44,13 +44,13 @@ class BalanceFields(BaseModel):
 
     load_balancer_debug_mode_enabled: AtRunTime[bool] = Field(
         _DEFAULT.debug_mode_enabled,
-        description="Log every decision of the load balancer, not only what came of it.",
+        description="Log every decision of the load balancer, not only its effects.",
     )
     load_balancer_service_unit_state_tombstone_delay_time_in_seconds: AtRunTime[int] = Field(
-        3600, ge=30, description="How long a bundle that was split stays on record as deleted."
+        3600, ge=30, description="Time that a split bundle stays on record as deleted."
     )
     load_balancer_in_flight_service_unit_state_waiting_time_in_millis: AtRunTime[int] = Field(
-        30_000, ge=1, description="How long a bundle may be on the move before the leader acts."
+        30_000, ge=1, description="Time for a bundle's move, after which the leader acts."
     )
     load_balancer_service_unit_state_monitor_interval_in_seconds: AtRunTime[float] = Field(
         60.0, gt=0, description="Time between the leader's searches for stuck or deleted bundles."
@@ -63,56 +63,56 @@ class BalanceFields(BaseModel):
     load_balancer_report_update_min_interval_millis: AtRunTime[int] = Field(
         5_000,
         ge=50,
-        description="Time between two measurements of this node's load, each of which may be told.",
+        description="Time between measurements of this node's load, each of which may be reported.",
     )
     load_balancer_override_broker_nic_speed_gbps: float | None = Field(
         None,
         gt=0,
-        description="Gbit/s of each network interface, where the kernel does not know them.",
+        description="Gbit/s of each network interface, if the kernel does not know.",
     )
     load_balancer_enabled: AtRunTime[bool] = Field(
         _DEFAULT.enabled,
-        description="Whether this node balances load at all, once it leads or owns bundles.",
+        description="Whether this node balances load at all, as leader or owner.",
     )
     load_balancer_history_resource_percentage: AtRunTime[float] = Field(
         _DEFAULT.history_resource_percentage,
         ge=0,
         lt=1,
-        description="Share of a broker's average load that is history, not the newest measurement.",
+        description="Share of history, against the newest measurement, in a broker's average load.",
     )
     load_balancer_cpu_resource_weight: AtRunTime[float] = Field(
         _DEFAULT.cpu_resource_weight,
         ge=0,
         alias="loadBalancerCPUResourceWeight",
-        description="How much the use of processors counts in a broker's load.",
+        description="Weight of processors in a broker's load.",
     )
     load_balancer_memory_resource_weight: AtRunTime[float] = Field(
-        _DEFAULT.memory_resource_weight, ge=0, description="How much the use of memory counts."
+        _DEFAULT.memory_resource_weight, ge=0, description="Weight of memory."
     )
     load_balancer_direct_memory_resource_weight: AtRunTime[float] = Field(
         _DEFAULT.direct_memory_resource_weight,
         ge=0,
-        description="How much the memory that the node's process itself holds counts.",
+        description="Weight of the node process's own memory.",
     )
     load_balancer_bandwidth_in_resource_weight: AtRunTime[float] = Field(
         _DEFAULT.bandwidth_in_resource_weight,
         ge=0,
-        description="How much what the network receives counts.",
+        description="Weight of received bytes in a broker's load.",
     )
     load_balancer_bandwidth_out_resource_weight: AtRunTime[float] = Field(
         _DEFAULT.bandwidth_out_resource_weight,
         ge=0,
-        description="How much what the network sends counts.",
+        description="Weight of sent bytes.",
     )
     load_balancer_bandwith_in_resource_weight: AtRunTime[float] = Field(
         _DEFAULT.bandwith_in_resource_weight,
         ge=0,
-        description="loadBalancerBandwidthInResourceWeight as it was spelt before, if that is 1.",
+        description="The former spelling of loadBalancerBandwidthInResourceWeight, if that is 1.",
     )
     load_balancer_bandwith_out_resource_weight: AtRunTime[float] = Field(
         _DEFAULT.bandwith_out_resource_weight,
         ge=0,
-        description="loadBalancerBandwidthOutResourceWeight as it was spelt before, if that is 1.",
+        description="The former spelling of loadBalancerBandwidthOutResourceWeight, if that is 1.",
     )
     load_balancer_report_update_max_interval_minutes: AtRunTime[float] = Field(
         _DEFAULT.report_update_max_interval_minutes,
@@ -128,13 +128,13 @@ class BalanceFields(BaseModel):
         _DEFAULT.broker_load_data_ttl_in_seconds,
         ge=0,
         alias="loadBalancerBrokerLoadDataTTLInSeconds",
-        description="Age from which a broker's load is ignored, and taken away by the leader.",
+        description="Age from which a broker's load is ignored, and removed by the leader.",
     )
     load_balancer_max_number_of_bundles_in_bundle_load_report: AtRunTime[int] = Field(
         _DEFAULT.max_number_of_bundles_in_bundle_load_report,
         ge=1,
         le=10_000,
-        description="Most bundles that a broker reports to the leader, the highest loaded ones.",
+        description="Most bundles, the highest loaded, in a broker's report.",
     )
     load_balancer_average_resource_usage_difference_threshold_percentage: AtRunTime[float] = Field(
         _DEFAULT.average_resource_usage_difference_threshold_percentage,
@@ -144,54 +144,54 @@ class BalanceFields(BaseModel):
     load_balancer_broker_overloaded_threshold_percentage: AtRunTime[float] = Field(
         _DEFAULT.broker_overloaded_threshold_percentage,
         gt=0,
-        description="Load of a broker, in percent, from which it is overloaded.",
+        description="Load in percent from which a broker is overloaded.",
     )
     load_balancer_broker_max_topics: AtRunTime[int] = Field(
         _DEFAULT.broker_max_topics,
         ge=1,
-        description="Topics from which a broker is given no more bundles.",
+        description="Topics from which a broker gets no more bundles.",
     )
     prefer_later_versions: AtRunTime[bool] = Field(
         _DEFAULT.prefer_later_versions,
-        description="Whether bundles go only to brokers of the latest release among all.",
+        description="Whether bundles go only to brokers of the latest release.",
     )
     failure_domains_enabled: AtRunTime[bool] = Field(
         _DEFAULT.failure_domains_enabled,
-        description="Whether anti-affinity groups are spread over failure domains first.",
+        description="Whether anti-affinity groups spread over failure domains first.",
     )
     load_balancer_shedding_enabled: AtRunTime[bool] = Field(
         _DEFAULT.shedding_enabled,
         description="Whether the leader moves bundles away from overloaded brokers.",
     )
     load_balancer_shedding_interval_minutes: AtRunTime[float] = Field(
-        _DEFAULT.shedding_interval_minutes, gt=0, description="Time between two cycles of shedding."
+        _DEFAULT.shedding_interval_minutes, gt=0, description="Time between cycles of shedding."
     )
     load_balancer_shedding_grace_period_minutes: AtRunTime[float] = Field(
         _DEFAULT.shedding_grace_period_minutes,
         ge=0,
-        description="How long a bundle that was moved is left where it is.",
+        description="Time that a moved bundle stays.",
     )
     load_balance_shedding_delay_in_seconds: AtRunTime[float] = Field(
         _DEFAULT.shedding_delay_in_seconds,
         ge=0,
-        description="How long after a bundle left it a broker's load is given time to follow.",
+        description="Time for a broker's load to follow after a bundle left it.",
     )
     load_balancer_shedding_excluded_namespaces: AtRunTime[str] = Field(
-        "", description="Namespaces, a comma between two, whose bundles are never moved."
+        "", description="Namespaces (a,b,...) whose bundles never move."
     )
     load_balancer_shedding_bundles_with_policies_enabled: AtRunTime[bool] = Field(
         _DEFAULT.shedding_bundles_with_policies_enabled,
-        description="Whether bundles with isolation policies or anti-affinity groups move, too.",
+        description="Whether bundles with isolation policies or anti-affinity groups move too.",
     )
     load_balancer_shedding_condition_hit_count_threshold: AtRunTime[int] = Field(
         _DEFAULT.shedding_condition_hit_count_threshold,
         ge=0,
-        description="Cycles in a row with a reason to move bundles before one does.",
+        description="Cycles in a row with a reason, before a move.",
     )
     load_balancer_max_number_of_broker_shedding_per_cycle: AtRunTime[int] = Field(
         _DEFAULT.max_number_of_broker_shedding_per_cycle,
         ge=1,
-        description="Most brokers that bundles are moved from in a cycle.",
+        description="Most brokers that a cycle moves bundles from.",
     )
     load_balancer_broker_load_target_std: AtRunTime[float] = Field(
         _DEFAULT.broker_load_target_std,
@@ -200,33 +200,33 @@ class BalanceFields(BaseModel):
     )
     load_balancer_transfer_enabled: AtRunTime[bool] = Field(
         _DEFAULT.transfer_enabled,
-        description="Whether the leader names a bundle's next owner; else a look-up chooses it.",
+        description="Whether the leader names a bundle's next owner; else a look-up does.",
     )
     load_balancer_adjusted_thresholds_enabled: AtRunTime[bool] = Field(
         _DEFAULT.adjusted_thresholds_enabled,
-        description="Whether thresholds of moves and splits follow the noise of the load.",
+        description="Whether thresholds of moves and splits follow the load's noise.",
     )
     load_balancer_adjusted_thresholds_max_factor: AtRunTime[float] = Field(
         _DEFAULT.adjusted_thresholds_max_factor,
         ge=1,
-        description="Factor by which such a threshold may differ from its setting at most.",
+        description="Most by which such a threshold may differ from its setting, as a factor.",
     )
     load_balancer_load_shedding_strategy: AtRunTime[str] = Field(
         "",
         pattern=_STRATEGY,
-        description="Strategy of your own that says what moves; the built-in one if empty.",
+        description="Strategy of your own for moves; empty: the built-in one.",
     )
     load_balancer_load_placement_strategy: AtRunTime[str] = Field(
         "",
         pattern=_STRATEGY,
-        description="Strategy of your own that says whom a free bundle goes to.",
+        description="Strategy of your own for a free bundle's owner.",
     )
     load_balancer_bundle_split_strategy: AtRunTime[str] = Field(
-        "", pattern=_STRATEGY, description="Strategy of your own that says what is split."
+        "", pattern=_STRATEGY, description="Strategy of your own for splits."
     )
     load_balancer_auto_bundle_split_enabled: AtRunTime[bool] = Field(
         _DEFAULT.auto_bundle_split_enabled,
-        description="Whether a broker splits its bundles that carry too much.",
+        description="Whether a broker splits its overloaded bundles.",
     )
     load_balancer_auto_unload_split_bundles_enabled: AtRunTime[bool] = Field(
         _DEFAULT.auto_unload_split_bundles_enabled,
@@ -235,7 +235,7 @@ class BalanceFields(BaseModel):
     load_balancer_split_interval_minutes: AtRunTime[float] = Field(
         _DEFAULT.split_interval_minutes,
         gt=0,
-        description="Time between two looks for bundles to split.",
+        description="Time between looks for bundles to split.",
     )
     load_balancer_max_number_of_bundles_to_split_per_cycle: AtRunTime[int] = Field(
         _DEFAULT.max_number_of_bundles_to_split_per_cycle,
@@ -245,22 +245,22 @@ class BalanceFields(BaseModel):
     load_balancer_namespace_bundle_split_condition_hit_count_threshold: AtRunTime[int] = Field(
         _DEFAULT.namespace_bundle_split_condition_hit_count_threshold,
         ge=0,
-        description="Looks in a row with a reason to split before it is done.",
+        description="Looks in a row with a reason, before a split.",
     )
     load_balancer_namespace_maximum_bundles: AtRunTime[int] = Field(
         _DEFAULT.namespace_maximum_bundles,
         ge=1,
-        description="Bundles of a namespace from which none of it is split.",
+        description="Bundles of a namespace from which none is split.",
     )
     load_balancer_namespace_bundle_max_topics: AtRunTime[int] = Field(
         _DEFAULT.namespace_bundle_max_topics,
         ge=1,
-        description="Topics of a bundle, above which to split.",
+        description="Topics of a bundle above which to split.",
     )
     load_balancer_namespace_bundle_max_sessions: AtRunTime[int] = Field(
         _DEFAULT.namespace_bundle_max_sessions,
         ge=0,
-        description="Producers and consumers of a bundle, above which to split; 0: any number.",
+        description="Producers and consumers of a bundle above which to split; 0: any number.",
     )
     load_balancer_namespace_bundle_max_msg_rate: AtRunTime[float] = Field(
         _DEFAULT.namespace_bundle_max_msg_rate,
@@ -278,7 +278,7 @@ class BalanceFields(BaseModel):
     flow_or_qps_difference_threshold_percentage: AtRunTime[float] = Field(
         _DEFAULT.flow_or_qps_difference_threshold_percentage,
         ge=0,
-        description="Percent by which flow_or_qps_equally_divide wants a bundle beyond its limits.",
+        description="Percent by which flow_or_qps_equally_divide wants a bundle over its limits.",
     )
 
     def balance_settings(self) -> BalanceSettings:

@@ -24,24 +24,23 @@ class BrokerClientFields(BaseModel):
 
     broker_client_authentication_plugin: str = Field(
         "",
-        description="How this process shows nodes who it is: token, tls (a certificate), or "
-        "Pulsar's classes of that; empty: it does not.",
+        description="Credentials shown to nodes: token, tls (a certificate), or Pulsar's classes "
+        "of those; empty: none.",
     )
     broker_client_authentication_parameters: str = Field(
         "",
         repr=False,
-        description="What is shown by that: of token, file:///path of the file that has it.",
+        description="Credentials of that plugin: with token, file:///path of its file.",
     )
     broker_client_trust_certs_file_path: Path | None = Field(
         None,
-        description="PEM file of the authorities that have signed the nodes' certificates; the "
-        "system's if left.",
+        description="PEM file of the authorities of nodes' certificates; by default the system's.",
     )
     broker_client_certificate_file_path: Path | None = Field(
-        None, description="PEM file of the certificate that this process shows nodes."
+        None, description="PEM file of the certificate to show nodes."
     )
     broker_client_key_file_path: Path | None = Field(
-        None, description="PEM file of the private key of that certificate, without a password."
+        None, description="PEM file of that certificate's private key, without a password."
     )
 
     @field_validator("broker_client_authentication_plugin")

@@ -57,7 +57,7 @@ class Settings(
         "localhost:9092", min_length=1, description="Kafka nodes to connect to first, host:port,..."
     )
     kafka_properties_file: Path | None = Field(
-        None, description="File of librdkafka properties (name=value), for security above all."
+        None, description="File of librdkafka properties (name=value), mainly for security."
     )
     topic_prefix: str = Field(
         "anabranch.",
@@ -75,7 +75,7 @@ class Settings(
     advertised_address: str = Field(
         default_factory=socket.gethostname,
         pattern=r"^[-.\w:\[\]]+$",
-        description="Host name or address by which others reach this node; the host's own if left.",
+        description="Host name or address of this node for others; by default the host's own.",
     )
     web_service_port: int | None = Field(
         8080,
@@ -90,8 +90,8 @@ class Settings(
         6650,
         ge=0,
         le=65535,
-        description="Port of the binary protocol, which clients speak; 0: any free one; empty: "
-        "none without TLS.",
+        description="Port of the binary protocol for clients; 0: any free one; empty: none without "
+        "TLS.",
     )
     broker_service_port_tls: int | None = Field(
         None,
@@ -103,7 +103,7 @@ class Settings(
         4, ge=1, le=BUNDLES_MAX, description="Bundles of a namespace that is created without any."
     )
     broker_shutdown_timeout_ms: AtRunTime[int] = Field(
-        60_000, ge=0, description="How long a graceful stop may take before the node just ends."
+        60_000, ge=0, description="Time for a graceful stop; then the node just ends."
     )
     heartbeat_interval_millis: int = Field(
         500, ge=10, description="Time between a node's heartbeats; the same on every node."
@@ -112,33 +112,36 @@ class Settings(
         4_000, ge=100, description="How long a heartbeat lets its node act; the same on every node."
     )
     liveness_timeout_millis: int = Field(
-        6_000, ge=200, description="Silence after which a node counts as dead; the same everywhere."
+        6_000,
+        ge=200,
+        description="Silence after which a node counts as dead; the same on every node.",
     )
     lookup_timeout_millis: AtRunTime[int] = Field(
-        10_000, ge=1, description="How long a look-up waits for a bundle that is moving."
+        10_000, ge=1, description="Time that a look-up waits for a moving bundle."
     )
     operation_timeout_millis: AtRunTime[int] = Field(
-        30_000, ge=1, description="How long an administrative request waits to be done."
+        30_000, ge=1, description="Time that an administrative request waits to be done."
     )
     max_concurrent_lookup_request: AtRunTime[int] = Field(
-        50_000, ge=1, description="Look-ups that may wait for a bundle at once; more are refused."
+        50_000, ge=1, description="Look-ups that may wait for bundles at once; more are refused."
     )
     snapshot_interval_records: AtRunTime[int] = Field(
-        10_000, ge=1, description="Log records after which the leader writes a snapshot."
+        10_000, ge=1, description="Log records between the leader's snapshots."
     )
     snapshot_interval_seconds: AtRunTime[float] = Field(
-        60.0, ge=0.1, description="Time after which the leader writes a snapshot of what changed."
+        60.0, ge=0.1, description="Time after which the leader writes a snapshot of changes."
     )
     archive_stalled_seconds: float = Field(
         3_600.0,
         gt=0,
-        description="How long an archive may not move, though the log goes on, before it is told.",
+        description="Time without progress, while the log goes on, after which an archive is "
+        "reported.",
     )
     passed_over_log_offsets: str = Field(
         "",
         pattern=r"^([0-9]{1,18}(,[0-9]{1,18})*)?$",
-        description="Offsets, a comma between two, of log records that claim to be of a newer "
-        "release and are not, so that they stop nobody; the same on every node.",
+        description="Offsets (a,b,...) of log records that falsely claim to be of a newer release, "
+        "and are skipped; the same on every node.",
     )
     scalable_topic_enabled: bool = Field(
         True, description="Whether topics are made, watched, consumed and scaled."
@@ -147,33 +150,32 @@ class Settings(
         60.0,
         gt=0,
         le=86_400,
-        description="How long a consumer that is away keeps its share of a topic.",
+        description="Time that an absent consumer keeps its share of a topic.",
     )
     scalable_topic_consumer_session_timeout_seconds: float = Field(
         10.0,
         ge=2,  # else there would be no time in which a commit may begin
         le=3_600,
-        description="Time without an answer after which a consumer stops to serve its share.",
+        description="Time without an answer after which a consumer stops serving.",
     )
     scalable_topic_retention_seconds: int = Field(
         604_800,
         ge=-1,
         le=3_153_600_000,
-        description="How long messages are kept that every subscription has read; -1: for ever.",
+        description="Time that messages read by every subscription are kept; -1: for ever.",
     )
     scalable_topic_sealed_retention_seconds: int = Field(
         130,
         ge=0,
         le=3_153_600_000,
-        description="How long a sealed segment is kept at least, whatever else is said: in it "
-        "producers find what became of messages whose append was in doubt when it was sealed. "
-        "Their delivery_timeout_s, and 10 s.",
+        description="Least time that a sealed segment is kept: producers settle doubtful appends "
+        "in it. Their delivery_timeout_s, and 10 s.",
     )
     scalable_topic_unread_retention_seconds: int = Field(
         -1,
         ge=-1,
         le=3_153_600_000,
-        description="How long messages are kept that a subscription has yet to read; -1: for ever.",
+        description="Time that messages unread by some subscription are kept; -1: for ever.",
     )
     scalable_topic_unread_retention_bytes: int = Field(
         -1,
@@ -185,13 +187,13 @@ class Settings(
         -1,
         ge=-1,
         le=3_153_600_000,
-        description="How long a subscription is kept that nobody uses; -1: for ever.",
+        description="Time that an unused subscription is kept; -1: for ever.",
     )
     scalable_topic_survey_interval_seconds: float = Field(
         60.0,
         ge=0.1,
         le=3_600,
-        description="Time between two looks at how far each subscription has read.",
+        description="Time between looks at each subscription's progress.",
     )
     max_message_size: int = Field(
         1_048_588,

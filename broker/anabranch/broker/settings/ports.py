@@ -46,20 +46,18 @@ class PortFields(BaseModel):
         2_048,
         ge=1,
         le=1_000_000,
-        description="HTTP connections at once; for one more, the one that has waited longest "
-        "without a request is closed.",
+        description="Most HTTP connections; a further one closes the longest idle one.",
     )
     max_http_server_connections_per_ip: int = Field(
         0,
         ge=0,
         le=1_000_000,
-        description="HTTP connections of one address at once; one more is closed. 0: any number.",
+        description="Most HTTP connections of one address; further ones are closed. 0: any number.",
     )
     per_ip_limit_exempt_addresses: str = Field(
         "",
-        description="Addresses and networks (10.0.0.5,fd00::/8,...) to which no limit of an "
-        "address applies, on either port: those of proxies, behind which many clients have one, "
-        "of every `anabranch proxy` too.",
+        description="Addresses and networks (10.0.0.5,fd00::/8,...) without limits per address on "
+        "either port: those of proxies, every `anabranch proxy` included.",
     )
     http_max_request_header_size: int = Field(
         8_192, ge=256, le=1 << 20, description="Most bytes of a request's line and headers."
@@ -68,75 +66,75 @@ class PortFields(BaseModel):
         1 << 20, ge=1_024, le=1 << 26, description="Most bytes of a request's body."
     )
     http_max_requests_memory: int = Field(
-        1 << 26, ge=1_024, description="Most bytes of the bodies of all requests at once."
+        1 << 26, ge=1_024, description="Most bytes of all requests' bodies at once."
     )
     http_request_timeout_millis: int = Field(
         30_000,
         ge=100,
-        description="How long a request may take to arrive, and an answer to be taken.",
+        description="Time for a request to arrive, and for an answer to be taken.",
     )
     web_service_allowed_origins: str = Field(
         "",
-        description="Web origins (https://host:port,...) from whose pages browsers may send "
-        "requests, besides the node's own; *: all.",
+        description="Web origins (https://host:port,...) whose pages may send requests, besides "
+        "the node's own; *: all.",
     )
     web_service_allowed_hosts: str = Field(
         "",
-        description="Host names (a,b,...) that requests may be for, besides the node's own and "
-        "addresses; empty: any, but not from browsers; *: any at all.",
+        description="Host names (a,b,...) for requests, besides the node's own and addresses; "
+        "empty: any, except from browsers; *: any.",
     )
     broker_max_connections: int = Field(
-        10_000, ge=1, le=1_000_000, description="Connections of clients to the binary port at once."
+        10_000, ge=1, le=1_000_000, description="Most connections of clients to the binary port."
     )
     broker_frame_timeout_millis: int = Field(
-        30_000, ge=100, description="How long a frame of the binary port may take to arrive."
+        30_000, ge=100, description="Time for a frame of the binary port to arrive."
     )
     broker_max_connections_per_ip: int = Field(
         0,
         ge=0,
         le=1_000_000,
-        description="Connections of one address to the binary port at once; all clients of a proxy "
-        "have that one's, an IPv6 /64 is one address. 0: any number.",
+        description="Most connections of one address to the binary port; a proxy's clients share "
+        "its address, an IPv6 /64 is one address. 0: any number.",
     )
     broker_handshake_timeout_millis: int = Field(
-        10_000, ge=100, description="How long a client may take to say CONNECT."
+        10_000, ge=100, description="Time for a client to send CONNECT."
     )
     broker_connection_max_idle_seconds: float = Field(
         600.0,
         ge=0,
-        description="How long a client may ask nothing of the binary port, and watch nothing; "
-        "0: for ever.",
+        description="Time that a client of the binary port may be idle and watch nothing; 0: for "
+        "ever.",
     )
     broker_max_frame_size: int = Field(
         FRAME_BYTES_MAX,
         ge=1 << 16,
         le=1 << 26,
-        description="Most bytes of a frame that a client may send to the binary port; no limit of "
-        "messages, which go to Kafka.",
+        description="Most bytes of a client's frame on the binary port; no limit of messages, "
+        "which go to Kafka.",
     )
     broker_max_watches: int = Field(
         1_000_000,
         ge=1,
-        description="Watches of layouts and topic lists, and consumers, of all clients at once.",
+        description="Most watches of layouts and topic lists, and consumers, of all clients.",
     )
     broker_max_watches_per_ip: int = Field(
         500_000,
         ge=0,
-        description="Watches and consumers of the clients of one address; 0: any number.",
+        description="Most watches and consumers of one address; 0: any number.",
     )
     broker_max_watches_per_connection: int = Field(
-        10_000, ge=1, description="Watches and consumers of one connection."
+        10_000, ge=1, description="Most watches and consumers of one connection."
     )
     broker_max_memory_in_flight: int = Field(
         1 << 29,
         ge=_MEMORY_MIN,
-        description="Most bytes that are kept for all clients of the binary port: what they have "
-        "not taken, and requests that are not served yet.",
+        description="Most bytes kept for all clients of the binary port: untaken answers and "
+        "unserved requests.",
     )
     broker_max_memory_in_flight_per_ip: int = Field(
         1 << 28,
         ge=0,
-        description="Most bytes that are kept for the clients of one address; 0: any amount.",
+        description="Most bytes kept for the clients of one address; 0: any amount.",
     )
 
     @field_validator("web_service_allowed_origins")

@@ -37,28 +37,28 @@ class AuthenticationFields(BaseModel):
     """Named as in Pulsar's broker.conf where that has them. No secret is a setting: files are."""
 
     authentication_enabled: bool = Field(
-        False, description="Whether whoever asks for something must say who they are."
+        False, description="Whether each request must show credentials."
     )
     authentication_providers: str = Field(
         "",
-        description="How clients may say who they are, in this order: token, tls (the name of a "
-        "certificate), basic (user and password); or Pulsar's classes of that.",
+        description="Accepted credentials, in this order: token, tls (a certificate's name), basic "
+        "(user and password); or Pulsar's classes of those.",
     )
     anonymous_user_role: str = Field(
-        "", description="The role of whoever does not say who they are; empty: they are refused."
+        "", description="Role of clients without credentials; empty: they are refused."
     )
     authenticate_metrics_endpoint: bool = Field(
         False,
-        description="Whether /metrics, too, is for those alone who have the right to it; false: it "
-        "is for everybody, as a scraper has no token.",
+        description="Whether /metrics needs its right; false: it is open, as scrapers have no "
+        "token.",
     )
     proxy_roles: str = Field(
-        "", description="Roles (a,b,...) of proxies, which may ask for others, whom they name."
+        "", description="Roles (a,b,...) of proxies, which name the role that they ask for."
     )
     token_secret_key: str = Field(
         "",
         repr=False,
-        description="File of the secret that signs tokens and verifies them, as it is.",
+        description="File of the raw secret that signs and verifies tokens.",
     )
     token_public_key: str = Field(
         "",
@@ -66,7 +66,7 @@ class AuthenticationFields(BaseModel):
         description="File of the public key that verifies tokens, PEM or DER.",
     )
     token_public_alg: PublicAlgorithm = Field(
-        "", description="The algorithm of tokens by tokenPublicKey; empty: any that fits the key."
+        "", description="Algorithm of tokens by tokenPublicKey; empty: any that fits the key."
     )
     token_key_set: str = Field(
         "",
@@ -76,37 +76,36 @@ class AuthenticationFields(BaseModel):
     )
     token_key_set_trust_certs_file_path: Path | None = Field(
         None,
-        description="PEM file of the authorities to trust at the URL in tokenKeySet; the "
-        "system's if left.",
+        description="PEM file of the authorities for a tokenKeySet URL; by default the system's.",
     )
     token_key_set_refresh_seconds: float = Field(
-        300.0, ge=1, le=86_400, description="Time between two looks at the URL in tokenKeySet."
+        300.0, ge=1, le=86_400, description="Time between fetches from a URL in tokenKeySet."
     )
     token_key_set_expiry_seconds: float = Field(
         86_400.0,
         ge=10,
-        description="How long the keys from the URL in tokenKeySet count after its last answer.",
+        description="Time that keys from a URL in tokenKeySet count after its last answer.",
     )
     token_auth_claim: str = Field(
         "sub", min_length=1, max_length=255, description="The claim of a token that is the role."
     )
-    token_issuer: str = Field("", description="What a token's `iss` must be; empty: anything.")
+    token_issuer: str = Field("", description="Required `iss` of a token; empty: any.")
     token_audience: str = Field(
-        "", description="What a token's `aud` must be, or hold; empty: anything."
+        "", description="Required `aud` of a token, or a part of it; empty: any."
     )
     token_allowed_clock_skew_seconds: float = Field(
-        0.0, ge=0, le=600, description="How far clocks may differ by which a token's times count."
+        0.0, ge=0, le=600, description="Most difference of clocks for a token's times."
     )
     basic_auth_conf: str = Field(
         "",
         repr=False,
-        description="File of users and hashed passwords, as htpasswd -B writes it.",
+        description="File of users and hashed passwords, written by htpasswd -B.",
     )
     authentication_files_check_seconds: float = Field(
         10.0,
         ge=0.1,
         le=86_400,
-        description="Time between two looks at whether the files of keys and users have changed.",
+        description="Time between checks of the files of keys and users.",
     )
 
     @field_validator("authentication_providers")
@@ -212,42 +211,38 @@ class AuthenticationFields(BaseModel):
 class SecurityFields(AuthenticationFields):
     """A node's own, besides."""
 
-    authorization_enabled: bool = Field(
-        False, description="Whether whoever asks for something must have the right to it."
-    )
+    authorization_enabled: bool = Field(False, description="Whether each request needs a right.")
     superuser_roles: str = Field("", description="Roles (a,b,...) that may do everything.")
     broker_max_connections_per_principal: int = Field(
         0,
         ge=0,
         le=1_000_000,
-        description="Connections of one role to the binary port at once, from wherever they come; "
-        "0: any number.",
+        description="Most connections of one role to the binary port; 0: any number.",
     )
     broker_max_watches_per_principal: int = Field(
         0,
         ge=0,
-        description="Watches and consumers of the clients of one role, from wherever they come; "
-        "0: any number.",
+        description="Most watches and consumers of one role; 0: any number.",
     )
     max_requests_per_second_per_principal: int = Field(
         0,
         ge=0,
         le=10_000_000,
-        description="Requests of one role in a second, by both ports together, as many at once; "
-        "more are refused. 0: any number.",
+        description="Most requests of one role a second by both ports, and as many at once; 0: any "
+        "number.",
     )
     kafka_acls_enabled: bool = Field(
-        False, description="Whether the leader makes ACLs on Kafka of what is granted."
+        False, description="Whether the leader turns grants into Kafka's ACLs."
     )
     kafka_acls_principal: str = Field(
         "User:{role}",
-        description="Which principal of Kafka's a role is; `{role}` stands for its name.",
+        description="Kafka's principal of a role; `{role}` stands for its name.",
     )
     kafka_acls_interval_seconds: float = Field(
         60.0,
         ge=1,
         le=86_400,
-        description="Time between two looks of the leader at whether Kafka still has those ACLs.",
+        description="Time between the leader's checks of Kafka's ACLs.",
     )
 
     @field_validator("kafka_acls_principal")

@@ -16,15 +16,15 @@ class TlsFields(BaseModel):
 
     tls_certificate_file_path: Path | None = Field(
         None,
-        description="PEM file of the server's certificate, and of those between it and a root.",
+        description="PEM file of the server's certificate and its intermediate ones.",
     )
     tls_key_file_path: Path | None = Field(
         None, description="PEM file of the certificate's private key, without a password."
     )
     tls_trust_certs_file_path: Path | None = Field(
         None,
-        description="PEM file of the authorities whose certificates of clients are trusted; "
-        "without it, clients are asked for none.",
+        description="PEM file of the authorities of clients' certificates; without it, clients are "
+        "asked for none.",
     )
     tls_require_trusted_client_cert_on_connect: bool = Field(
         False, description="Whether a client without a trusted certificate is disconnected."
@@ -33,8 +33,8 @@ class TlsFields(BaseModel):
         300.0,
         ge=0.1,
         le=86_400,
-        description="Time between two looks at whether files of certificates and keys have "
-        "changed; new connections get the new ones.",
+        description="Time between checks of the files of certificates and keys; new connections "
+        "use the new ones.",
     )
 
     def tls_problems(self, port: str) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -43,26 +43,25 @@ class TopicListFields(BaseModel):
         25_000,
         ge=1,
         le=_TIMEOUT_MAX,
-        description="How long a request for a topic list waits for memory to assemble it.",
+        description="Time that a request waits for memory to assemble its list.",
     )
     max_topic_list_in_flight_heap_mem_size_permits_acquire_queue_size: AtRunTime[int] = Field(
         1_000,
         ge=0,
         le=_QUEUE_MAX,
-        description="Requests that may wait at once for memory to assemble a list; 0: any number.",
+        description="Requests that may wait for memory to assemble a list; 0: any number.",
     )
     max_topic_list_in_flight_direct_mem_size_permits_acquire_timeout_millis: AtRunTime[int] = Field(
         25_000,
         ge=1,
         le=_TIMEOUT_MAX,
-        description="How long an assembled topic list waits for memory to be sent.",
+        description="Time that an assembled list waits for memory to be sent.",
     )
     max_topic_list_in_flight_direct_mem_size_permits_acquire_queue_size: AtRunTime[int] = Field(
         1_000,
         ge=0,
         le=_QUEUE_MAX,
-        description="Assembled topic lists that may wait at once for memory to be sent; 0: any "
-        "number.",
+        description="Assembled lists that may wait for memory to be sent; 0: any number.",
     )
 
     @property

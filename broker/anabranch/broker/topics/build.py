@@ -170,13 +170,13 @@ def _count(
     metrics = service.runtime.metrics
     metrics.total(
         "anabranch_subscription_positions_changed",
-        "Times that somebody else had changed positions of a stream subscription in Kafka.",
+        "Outside changes of a stream subscription's positions in Kafka.",
         position_watch.found.total,
     )
     metrics.registry.register(service.scaling)
     took = Histogram(
         "anabranch_topic_change_seconds",
-        "Steps of changes of layouts that this node has carried out: where their time goes.",
+        "Steps of this node's layout changes, and their time.",
         ["step"],
         buckets=SECONDS,
         registry=metrics.registry,
@@ -185,7 +185,7 @@ def _count(
     metrics.registry.register(DeadLetterMetrics(consumers.dead_letters_waiting))
     metrics.gauge(
         "anabranch_topic_controllers",
-        "Scalable topics that this node does something for at the moment.",
+        "Scalable topics that this node works for at the moment.",
         lambda: len(service.controllers()),
     )
     metrics.gauge(

@@ -218,7 +218,7 @@ class SegmentConsumerMetrics(Collector):
         )
         withheld = GaugeMetricFamily(
             f"{_PREFIX}buckets_withheld",
-            "Buckets that wait until their former consumer has settled what it has of them.",
+            "Buckets that wait for their former consumer to settle its messages.",
             None,
             _OF_SHARE,
         )
@@ -230,7 +230,7 @@ class SegmentConsumerMetrics(Collector):
         )
         unserved = GaugeMetricFamily(
             f"{_PREFIX}buckets_unserved",
-            "Buckets that no consumer may serve for longer than they should wait.",
+            "Buckets without a consumer for longer than they should wait.",
             None,
             _OF_SHARE,
         )
@@ -270,7 +270,7 @@ class DeadLetterMetrics(Collector):
     def collect(self) -> Iterable[Metric]:
         waiting = GaugeMetricFamily(
             "anabranch_dead_letters_waiting",
-            "Messages of a queue that its consumers could not put aside so far.",
+            "Messages of a queue that its consumers could not put aside yet.",
             None,
             ["topic", "subscription"],
         )
@@ -320,25 +320,25 @@ class BacklogMetrics(Collector):
     def _of_subscriptions(self, loads: dict[str, list[SegmentLoad]]) -> Iterable[Metric]:
         messages = GaugeMetricFamily(
             "anabranch_subscription_backlog_messages",
-            "Messages that the subscription has yet to read, as far as Kafka tells nodes.",
+            "Unread messages of the subscription, as far as Kafka tells nodes.",
             None,
             _SUBSCRIPTION,
         )
         size = GaugeMetricFamily(
             "anabranch_subscription_backlog_bytes",
-            "About how many bytes these have, if they are as large as those produced lately.",
+            "Estimated bytes of these, by the sizes of messages produced lately.",
             None,
             _SUBSCRIPTION,
         )
         rate = GaugeMetricFamily(
             "anabranch_subscription_messages_per_second",
-            "Messages that the subscription read in a second, between the last two looks.",
+            "Messages that the subscription read a second, between the last two looks.",
             None,
             _SUBSCRIPTION,
         )
         expires = GaugeMetricFamily(
             "anabranch_subscription_expires_in_seconds",
-            "When a subscription that nobody uses is deleted, of those that soon are.",
+            "Time until an unused subscription is deleted, in the last quarter.",
             None,
             _SUBSCRIPTION,
         )

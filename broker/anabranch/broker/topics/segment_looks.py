@@ -133,7 +133,7 @@ class SegmentLooks(Collector):
     def collect(self) -> Iterable[Metric]:
         family = GaugeMetricFamily(
             "anabranch_segment_findings",
-            "Segments of the topic whose Kafka topic somebody else has changed, by what was found.",
+            "Segments of the topic with outside changes of their Kafka topics, by finding.",
             None,
             ["topic", "finding"],
         )

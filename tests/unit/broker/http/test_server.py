@@ -15,10 +15,31 @@ from anabranch.broker.http.server import bind
 from anabranch.broker.logging import configure_logging
 from anabranch.broker.metrics.node import measure_node
 from anabranch.broker.settings import load_settings
+from anabranch.core.security.actions import (
+    ANYONE,
+    CONSUMING,
+    PUBLIC,
+    SCALING,
+    SUPERUSER,
+    TENANT_ADMIN,
+    VIEWING,
+)
+from anabranch.core.security.table import REST
 from support.http import HttpNode, on_nodes
 from support.memory_cluster import until
 from support.raw_http import connected
 from support.scalable import refused
+
+# As docs/rest.md names them.
+RIGHTS = {
+    PUBLIC: "none",
+    ANYONE: "any",
+    VIEWING: "view",
+    CONSUMING: "consume",
+    SCALING: "scale",
+    TENANT_ADMIN: "admin",
+    SUPERUSER: "super",
+}
 
 SCALABLE = "/admin/v2/scalable/{tenant}/{namespace}/{topic}"
 CLUSTER = "/admin/v2/clusters/{cluster}"
@@ -49,10 +70,16 @@ VALUES = {
 @on_nodes()
 async def test_the_page_and_the_description_have_the_same_routes(node: HttpNode) -> None:
     text = (Path(__file__).parents[4] / "docs" / "rest.md").read_text()
-    rows = re.findall(r"^\| (GET|PUT|POST|DELETE) `([^`]+)` \|", text, re.MULTILINE)
+    told = re.findall(r"^\| (GET|PUT|POST|DELETE) `([^`]+)` \| (\w+) \|", text, re.MULTILINE)
+    rows = [(verb, path) for verb, path, _ in told]
     found = (await node.http.get("/openapi.json")).json()["paths"]
     routes = [(verb.upper(), path) for path, verbs in found.items() for verb in verbs]
     assert sorted(rows) == sorted(routes)
+    assert {f"{verb} {path}": right for verb, path, right in told} == {
+        route: RIGHTS[rule.need]
+        for route, rule in REST.items()
+        if route not in ("GET /docs", "GET /openapi.json")
+    }
     for path, verbs in found.items():
         for verb, route in verbs.items():
             assert route.get("description"), f"{verb} {path} says nothing of itself"
