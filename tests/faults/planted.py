@@ -43,7 +43,7 @@ from anabranch.core.sessions.lease import Lease
 from anabranch.core.subscriptions import assignor
 from anabranch.core.subscriptions.handover import BucketsInUse
 from anabranch.core.subscriptions.instances import Instance
-from anabranch.core.tenants import evolve as tenants
+from anabranch.core.tenants import machine as tenants
 
 _FOR_EVER: Final = 1e9  # seconds, which a node can show
 _OBEYS_S: Final = 0.5  # a Kafka broker whose metadata is slow

@@ -21,7 +21,7 @@ from anabranch.core.proposal_throttle import ProposalThrottle
 from anabranch.core.sessions.lease import Lease
 from anabranch.core.sessions.log_contact import LogContact
 from anabranch.core.sessions.session import Session
-from anabranch.core.tenants import evolve as tenants
+from anabranch.core.tenants import machine as tenants
 from simulation import cluster
 from simulation.planted import noticed
 from support.state_machines import without

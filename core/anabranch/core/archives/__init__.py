@@ -1,11 +1,11 @@
 """Archives of the log, so that nothing is trimmed that one of them still needs.
 
 `archive`: what the log keeps of one.
-`evolve`: how records change them.
+`machine`: how records change them.
 """
 
 # What code outside of core may import.
 __all__ = [
     "archive",
-    "evolve",
+    "machine",
 ]

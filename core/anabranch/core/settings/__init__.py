@@ -1,8 +1,7 @@
 """Settings that the whole cluster overrides while it runs.
 
 `override`: what the log keeps of one, and which forms it may have.
-`machine`: which moves overrides make, and under which guards.
-`evolve`: how records change them.
+`machine`: which moves overrides make, under which guards, and how records change them.
 """
 
 # What code outside of core may import.

@@ -1,9 +1,8 @@
 """Tenants and their namespaces.
 
 `tenant`: what the log keeps of both.
-`machine`: which moves they make, and under which guards.
+`machine`: which moves they make, under which guards, and how records change them.
 `limits`: how many things a tenant may have.
-`evolve`: how records change them.
 `propose`: how they are proposed.
 """
 

@@ -12,7 +12,7 @@ from anabranch.core.log.state import Change, StateReader
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.names import namespace, tenant_of
 from anabranch.core.ring import BUNDLES_MAX
-from anabranch.core.tenants.evolve import namespace_made
+from anabranch.core.tenants.machine import namespace_made
 from anabranch.core.tenants.tenant import Tenant
 
 FIRST_NAMESPACE: Final = ("public", "default")  # every cluster starts with it
