@@ -1,4 +1,4 @@
-"""The machine of setting overrides, as a table; docs/state-machine.md explains it.
+"""The machine of setting overrides, as a table, and how records change them.
 
 No guard asks whether a setting is known, nor whether its value can be used: that differs between
 releases, and the verdict must not.
@@ -9,11 +9,17 @@ from __future__ import annotations
 from itertools import islice
 from typing import Final
 
-from anabranch.core.log.conflicts import first_version, refusal_of_change
+from anabranch.core.log.conflicts import end_of_change, first_version
 from anabranch.core.log.outcome import REJECTED, Outcome
 from anabranch.core.log.records import PolicyOp, SettingChange
 from anabranch.core.log.state import StateReader
-from anabranch.core.log.state_machine import Arrow, Existence, Guard, StateMachine
+from anabranch.core.log.state_machine import (
+    Arrow,
+    Existence,
+    Guard,
+    StateMachine,
+    keeps_nothing,
+)
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.sessions.machine import IN_SESSION
 from anabranch.core.settings.override import (
@@ -52,6 +58,7 @@ OVERRIDES: Final = StateMachine(
         Arrow(_O.DELETE, (_E.PRESENT,), _E.ABSENT, (IN_SESSION, _SOUND)),
     ),
     Existence,
+    keeps_nothing(_O.DELETE),
 )
 
 
@@ -60,10 +67,10 @@ def evolve_override(
 ) -> Outcome:
     """Judges one change of one setting's override."""
     before = state.override(record.name)
-    wrong = refusal_of_change(OVERRIDES.table, state, before, record, Verdict.UNKNOWN_OVERRIDE)
-    if wrong is not None:
-        return REJECTED[wrong]
-    if record.op is PolicyOp.DELETE:
+    end = end_of_change(OVERRIDES.table, state, before, record, Verdict.UNKNOWN_OVERRIDE)
+    if isinstance(end, Verdict):
+        return REJECTED[end]
+    if end is Existence.ABSENT:
         return Outcome(Verdict.ACCEPTED, ((record.key, None),))
     after = SettingOverride(
         version=record.version if before else first_version(offset),

@@ -1,4 +1,4 @@
-"""The machines of tenants and of namespaces, as tables; docs/state-machine.md explains them."""
+"""The machines of tenants and of namespaces, as tables, and how records change them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from anabranch.core.autoscale.policy import is_override_form
 from anabranch.core.bundles.evolve import born
 from anabranch.core.bundles.guards import source_settled
 from anabranch.core.bundles.unit import Unit, UnitState
-from anabranch.core.log.conflicts import first_version, refusal_of_change
+from anabranch.core.log.conflicts import end_of_change, first_version
 from anabranch.core.log.outcome import REJECTED, Outcome
-from anabranch.core.log.records import (
-    NamespaceChange,
-    PolicyOp,
-    TenantChange,
-    namespace_key,
-)
+from anabranch.core.log.records import NamespaceChange, PolicyOp, TenantChange, namespace_key
 from anabranch.core.log.state import Change, StateReader
-from anabranch.core.log.state_machine import Arrow, Existence, Guard, StateMachine
+from anabranch.core.log.state_machine import (
+    Arrow,
+    Existence,
+    Guard,
+    StateMachine,
+    keeps_nothing,
+)
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.names import Namespace, is_valid, parse_namespace, tenant, tenant_of
 from anabranch.core.policies.policy import check_group, passes
@@ -91,6 +92,7 @@ TENANTS: Final = StateMachine(
         Arrow(_O.DELETE, (_E.PRESENT,), _E.ABSENT, (IN_SESSION, _TENANT_EMPTY)),
     ),
     Existence,
+    keeps_nothing(_O.DELETE),
 )
 
 NAMESPACES: Final = StateMachine(
@@ -105,6 +107,7 @@ NAMESPACES: Final = StateMachine(
         Arrow(_O.DELETE, (_E.PRESENT,), _E.ABSENT, (IN_SESSION, _UNUSED)),
     ),
     Existence,
+    keeps_nothing(_O.DELETE),
 )
 
 
@@ -113,10 +116,10 @@ def evolve_tenant(
 ) -> Outcome:
     """Judges one change of one tenant."""
     before = state.tenant(record.tenant)
-    wrong = refusal_of_change(TENANTS.table, state, before, record, Verdict.UNKNOWN_TENANT)
-    if wrong is not None:
-        return REJECTED[wrong]
-    if record.op is PolicyOp.DELETE:
+    end = end_of_change(TENANTS.table, state, before, record, Verdict.UNKNOWN_TENANT)
+    if isinstance(end, Verdict):
+        return REJECTED[end]
+    if end is Existence.ABSENT:
         return Outcome(Verdict.ACCEPTED, ((record.key, None),))
     after = Tenant(
         record.version if before else first_version(offset),
@@ -136,10 +139,10 @@ def evolve_namespace(
     home = Namespace(record.namespace)
     if state.tenant(tenant_of(home)) is None:
         return REJECTED[Verdict.UNKNOWN_TENANT]
-    wrong = refusal_of_change(NAMESPACES.table, state, before, record, Verdict.UNKNOWN_NAMESPACE)
-    if wrong is not None:
-        return REJECTED[wrong]
-    if record.op is PolicyOp.DELETE:
+    end = end_of_change(NAMESPACES.table, state, before, record, Verdict.UNKNOWN_NAMESPACE)
+    if isinstance(end, Verdict):
+        return REJECTED[end]
+    if end is Existence.ABSENT:
         gone: list[Change] = [(name, None) for name, _ in state.bundles(home)]
         gone += revoked_with(state, home)
         return Outcome(Verdict.ACCEPTED, ((record.key, None), *gone))

@@ -37,6 +37,7 @@ from anabranch.core.topics.machine import LAYOUTS
 from anabranch.core.topics.segment import tile
 from anabranch.core.topics.topic import ScalableTopic
 from support.random_log import BROKERS, NAMESPACES, TOPICS, random_record, worlds
+from support.state_machines import lead_elsewhere
 from support.world import A, B, World
 
 Log = list[tuple[records.Record | None, int]]
@@ -196,7 +197,7 @@ BEFORE = (
     Verdict.UNKNOWN_OVERRIDE,
     Verdict.UNKNOWN_PERMISSION,
 )
-MACHINES: dict[type[Any], tuple[StateMachine[Any], ...]] = {
+MACHINES: dict[type[Any], tuple[StateMachine[Any, Any], ...]] = {
     records.SessionChange: (SESSIONS,),
     records.UnitMove: (BUNDLES, LEADING),
     records.TenantChange: (TENANTS,),
@@ -222,16 +223,18 @@ TOO_RARE = {
 }
 
 
-def machine_of(record: Any) -> StateMachine[Any]:
+def machine_of(record: Any) -> StateMachine[Any, Any]:
     first, *others = MACHINES[type(record)]
     return others[0] if others and record.key == LEADERSHIP else first
 
 
-def reached(entity: Any, machine: StateMachine[Any]) -> IntEnum:
+def reached(entity: Any, machine: StateMachine[Any, Any]) -> IntEnum:
     """The state that the log says; what is not there is in the first one of its machine."""
+    states: type[IntEnum] = machine.states
     if entity is None:
-        return machine.states(0)
-    return Existence.PRESENT if machine.states is Existence else entity.state
+        return states(0)
+    found: IntEnum = Existence.PRESENT if states is Existence else entity.state
+    return found
 
 
 def checked(world: World, record: Any) -> Folded:
@@ -269,6 +272,10 @@ def move_of(record: Any) -> IntEnum:
 
 @given(st.randoms(use_true_random=False), st.integers(1, 120))
 def test_machine_and_fold_agree_along_random_logs(rng: random.Random, length: int) -> None:
+    agree_along_a_random_log(rng, length)
+
+
+def agree_along_a_random_log(rng: random.Random, length: int) -> None:
     world = World(A, B)
     for _ in range(length):
         record = random_record(world, rng)
@@ -278,18 +285,41 @@ def test_machine_and_fold_agree_along_random_logs(rng: random.Random, length: in
             world.tell(record)
 
 
+ELSEWHERE = [
+    (machine, machine.states(start), case.row.move, end)
+    for machine in chain(*MACHINES.values())
+    for (start, _), case in machine.table.items()
+    for end in machine.states
+    if end is not case.end and machine.fits(case.row.move, end)
+]
+
+
+@given(st.sampled_from(ELSEWHERE), st.randoms(use_true_random=False), st.integers(1, 120))
+def test_the_fold_goes_wherever_the_machine_s_arrow_leads(
+    astray: tuple[StateMachine[Any, Any], IntEnum, IntEnum, IntEnum],
+    rng: random.Random,
+    length: int,
+) -> None:
+    with pytest.MonkeyPatch.context() as until_then:
+        lead_elsewhere(*astray, until_then)
+        agree_along_a_random_log(rng, length)
+
+
 @pytest.mark.parametrize("machine", tuple(chain(*MACHINES.values())))
 def test_a_machine_comes_from_its_rows_alone_and_has_one_arrow_for_each_pair(
-    machine: StateMachine[Any],
+    machine: StateMachine[Any, Any],
 ) -> None:
-    again = StateMachine(machine.rows, machine.states)
+    states: type[IntEnum] = machine.states
+    again = StateMachine(machine.rows, states, machine.fits)
     assert (again.table, again.states) == (machine.table, machine.states)
     assert len(machine.table) == sum(len(row.starts) for row in machine.rows)
-    assert {state for state, _ in machine.table} <= set(machine.states)
+    assert {state for state, _ in machine.table} <= set(states)
 
 
 @pytest.mark.parametrize("machine", [*MACHINES[records.UnitMove], *MACHINES[records.TopicChange]])
-def test_each_row_has_its_guards_in_the_order_of_precedence(machine: StateMachine[Any]) -> None:
+def test_each_row_has_its_guards_in_the_order_of_precedence(
+    machine: StateMachine[Any, Any],
+) -> None:
     for row in machine.rows:
         reasons = [guard.refusal for guard in row.guards]
         assert reasons == sorted(reasons), row.move
