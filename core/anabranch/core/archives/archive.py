@@ -49,6 +49,6 @@ def is_archive_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
-def is_archive_place(first_offset: int, place: str, offset: int) -> bool:
-    """Whether a record at `offset` of the log may say so of where its archive begins and is."""
-    return 0 <= first_offset <= offset and len(place) <= _PLACE_MAX
+def is_archive_place(first_offset: int, place: str) -> bool:
+    """Says if an archive may begin at this offset of the log, and be at this place."""
+    return first_offset >= 0 and len(place) <= _PLACE_MAX

@@ -1,7 +1,7 @@
 """The cluster: the settings that all of its nodes share.
 
 `settings`: what the log keeps of them.
-`machine`: how they come into it.
+`machine`: how they come into it, and under which guards.
 """
 
 # What code outside of core may import.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from enum import IntEnum
 from itertools import chain
 from typing import Any
@@ -10,10 +11,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from anabranch.core.archives.archive import Archive
+from anabranch.core.archives.machine import ARCHIVES
 from anabranch.core.bundles.machine import BUNDLES, LEADING
 from anabranch.core.bundles.unit import LEADERSHIP, Move, Unit
+from anabranch.core.cluster.machine import CLUSTERS
 from anabranch.core.log import digests, records
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.replica import MemoryReplica
@@ -38,7 +42,7 @@ from anabranch.core.topics.segment import tile
 from anabranch.core.topics.topic import ScalableTopic
 from support.random_log import BROKERS, NAMESPACES, TOPICS, random_record, worlds
 from support.state_machines import lead_elsewhere
-from support.world import A, B, World
+from support.world import SETTINGS, A, B, World
 
 Log = list[tuple[records.Record | None, int]]
 
@@ -196,6 +200,8 @@ BEFORE = (
     Verdict.UNKNOWN_POLICY,
     Verdict.UNKNOWN_OVERRIDE,
     Verdict.UNKNOWN_PERMISSION,
+    Verdict.UNKNOWN_ARCHIVE,
+    Verdict.CLUSTER_EXISTS,
 )
 MACHINES: dict[type[Any], tuple[StateMachine[Any, Any], ...]] = {
     records.SessionChange: (SESSIONS,),
@@ -207,6 +213,8 @@ MACHINES: dict[type[Any], tuple[StateMachine[Any, Any], ...]] = {
     records.PlacementPolicyChange: (PLACEMENTS,),
     records.SettingChange: (OVERRIDES,),
     records.PermissionChange: (PERMISSIONS,),
+    records.ArchiveChange: (ARCHIVES,),
+    records.ClusterSettings: (CLUSTERS,),
 }
 # What no machine is asked about a record of this kind, though of others it is.
 ALSO_BEFORE = {
@@ -264,6 +272,8 @@ def checked(world: World, record: Any) -> Folded:
 
 
 def move_of(record: Any) -> IntEnum:
+    if type(record) is records.ClusterSettings:
+        return records.PolicyOp.CREATE
     found: IntEnum = (
         record.move if type(record) in (records.UnitMove, records.TopicChange) else record.op
     )
@@ -325,6 +335,16 @@ def test_each_row_has_its_guards_in_the_order_of_precedence(
         assert reasons == sorted(reasons), row.move
 
 
+def from_the_first(world: World, rng: random.Random) -> Iterator[Any]:
+    """Settings that no cluster can have, then a cluster, two brokers and a random log."""
+    yield replace(SETTINGS, default_bundles=0)
+    yield SETTINGS
+    for broker in (A, B):
+        yield world.session(broker, records.SessionOp.OPEN)
+    for _ in range(400):
+        yield random_record(world, rng)
+
+
 def test_the_random_logs_take_every_row_and_meet_every_guard() -> None:
     missing: set[tuple[type[Any], IntEnum]] = {
         (kind, Verdict.ILLEGAL_MOVE)
@@ -335,9 +355,8 @@ def test_the_random_logs_take_every_row_and_meet_every_guard() -> None:
             missing.add((kind, row.move))
             missing |= {(kind, guard.refusal) for guard in row.guards} - TOO_RARE
     for seed in range(400):
-        rng, world = random.Random(seed), World(A, B)
-        for _ in range(400):
-            record: Any = random_record(world, rng)
+        rng, world = random.Random(seed), World(settings=None)
+        for record in from_the_first(world, rng):
             if type(record) not in MACHINES:
                 world.tell(record)
                 continue

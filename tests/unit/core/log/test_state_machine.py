@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from anabranch.core.archives.archive import ArchiveOp
+from anabranch.core.archives.machine import ARCHIVES
 from anabranch.core.bundles.machine import BUNDLES, LEADING
 from anabranch.core.bundles.unit import LEADERSHIP, Move, UnitState
+from anabranch.core.cluster.machine import CLUSTERS
 from anabranch.core.log.records import PolicyOp, Record, SessionOp
 from anabranch.core.log.state_machine import Arrow, Existence, StateMachine
 from anabranch.core.policies.machine import PLACEMENTS
@@ -145,6 +148,14 @@ ASTRAY = (
         {f"permission:{FIRST}:ada": ABSENT},
     ),
     Astray(
+        ARCHIVES,
+        ABSENT,
+        ArchiveOp.REGISTER,
+        ABSENT,
+        lambda world: world.archive("a", ArchiveOp.REGISTER),
+        {"archive:a": ABSENT},
+    ),
+    Astray(
         LAYOUTS,
         TopicState.STABLE,
         TopicMove.UPDATE,
@@ -201,6 +212,8 @@ def made_of(world: World, astray: Astray) -> dict[str, IntEnum]:
         (OVERRIDES, PRESENT, PolicyOp.DELETE, PRESENT, "DELETE cannot make PRESENT"),
         (PERMISSIONS, PRESENT, PolicyOp.DELETE, PRESENT, "DELETE cannot make PRESENT"),
         (SUBSCRIPTIONS, PRESENT, SubscriptionOp.DELETE, PRESENT, "DELETE cannot make PRESENT"),
+        (ARCHIVES, PRESENT, ArchiveOp.RETIRE, PRESENT, "RETIRE cannot make PRESENT"),
+        (CLUSTERS, ABSENT, PolicyOp.CREATE, ABSENT, "CREATE cannot make ABSENT"),
     ],
 )
 def test_a_machine_that_leads_where_no_record_of_the_move_fits_is_refused(
