@@ -36,6 +36,7 @@ from anabranch.client._queue.messages import ACCEPT, RELEASE, Delivery
 from anabranch.core.bundles import guards
 from anabranch.core.hashing import bucket_of, segment_hash
 from anabranch.core.log.outcome import Folded, Outcome
+from anabranch.core.log.state_machine import Existence
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.ring import split_bundle_name
 from anabranch.core.sessions import machine as sessions
@@ -43,7 +44,7 @@ from anabranch.core.sessions.lease import Lease
 from anabranch.core.subscriptions import assignor
 from anabranch.core.subscriptions.handover import BucketsInUse
 from anabranch.core.subscriptions.instances import Instance
-from anabranch.core.tenants import evolve as tenants
+from anabranch.core.tenants import machine as tenants
 
 _FOR_EVER: Final = 1e9  # seconds, which a node can show
 _OBEYS_S: Final = 0.5  # a Kafka broker whose metadata is slow
@@ -163,15 +164,15 @@ def acknowledged_unfolded(sound: Callable[..., Any]) -> object:
     return send
 
 
-@_bug(Part.NODE, (tenants, "refusal_of_change"))
+@_bug(Part.NODE, (tenants, "end_of_change"))
 def last_wins(sound: Callable[..., Any]) -> object:
     """Of two records that make the same tenant the later one counts, too."""
 
-    def refusal(*arguments: Any) -> Verdict | None:
-        found: Verdict | None = sound(*arguments)
-        return None if found is Verdict.STALE_VERSION else found
+    def end(*arguments: Any) -> Existence | Verdict:
+        found: Existence | Verdict = sound(*arguments)
+        return Existence.PRESENT if found is Verdict.STALE_VERSION else found
 
-    return refusal
+    return end
 
 
 @_bug(Part.NODE, (guards, "leads"), (sessions, "leads"))

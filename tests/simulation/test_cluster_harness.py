@@ -21,10 +21,10 @@ from anabranch.core.proposal_throttle import ProposalThrottle
 from anabranch.core.sessions.lease import Lease
 from anabranch.core.sessions.log_contact import LogContact
 from anabranch.core.sessions.session import Session
-from anabranch.core.tenants import evolve as tenants
+from anabranch.core.tenants import machine as tenants
 from simulation import cluster
 from simulation.planted import noticed
-from support.state_machines import without
+from support.state_machines import lead_elsewhere, without
 
 pytestmark = pytest.mark.simulation
 
@@ -80,6 +80,12 @@ def test_an_overridden_owner_that_nobody_waits_for(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(units, "_BUNDLES", without(BUNDLES, SOURCE_SETTLED))
     monkeypatch.setattr(propose, "source_settled", lambda state, unit, evidence: True)
     violation_found("two owners at once", first_seed=113)
+
+
+def test_a_machine_that_leads_past_the_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    owned = UnitState.OWNED
+    lead_elsewhere(BUNDLES, owned, Move.RELEASE, owned, monkeypatch)
+    violation_found("two owners at once")
 
 
 def test_versions_that_start_at_1_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ def _random_record(world: World, rng: random.Random) -> Record | None:
     if what < 0.01:
         return None
     if what < 0.02:
-        return world.archive(rng.choice(("a", "b")), rng.choice(list(ArchiveOp)))
+        return world.archive(rng.choice(("a", "b", "a b")), rng.choice(list(ArchiveOp)))
     if what < 0.05:
         return random_placement_record(world, rng, broker)
     if rng.random() < 0.05:

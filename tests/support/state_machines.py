@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Any
 
 import msgspec
+import pytest
 
 from anabranch.core.log.state_machine import Case, Guard, StateMachine
 
 
 def without(
-    machine: StateMachine[Any], *omitted: Guard[Any, Any]
-) -> dict[tuple[int, int], Case[Any]]:
+    machine: StateMachine[Any, Any], *omitted: Guard[Any, Any]
+) -> dict[tuple[int, int], Case[Any, Any]]:
     """What the fold looks up, without some guards."""
     rows = [
         msgspec.structs.replace(
@@ -19,4 +21,20 @@ def without(
         )
         for row in machine.rows
     ]
-    return StateMachine(rows, machine.states).table
+    return StateMachine(rows, machine.states, machine.fits).table
+
+
+def lead_elsewhere(
+    machine: StateMachine[Any, Any],
+    start: IntEnum,
+    move: IntEnum,
+    end: IntEnum,
+    patch: pytest.MonkeyPatch,
+) -> None:
+    """Lets an arrow of the `transitions` machine lead to `end`, whatever its row says, as if it had
+    when the fold's lookup was compiled. Raises ValueError where that is refused.
+    """
+    (arrow,) = machine.machine.events[move.name].transitions[start.name]
+    patch.setattr(arrow, "dest", end.name)
+    for place, case in machine.compiled().items():
+        patch.setitem(machine.table, place, case)

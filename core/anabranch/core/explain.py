@@ -138,7 +138,7 @@ def _favourable(topic: ScalableTopic | None, move: TopicMove) -> list[dict[str, 
 
 
 def _moves(
-    machine: StateMachine[Any],
+    machine: StateMachine[Any, Any],
     start: IntEnum,
     state: StateQueries,
     entity: object,
@@ -149,7 +149,7 @@ def _moves(
 
 
 def _move(
-    machine: StateMachine[Any],
+    machine: StateMachine[Any, Any],
     start: IntEnum,
     move: IntEnum,
     state: StateQueries,
@@ -172,7 +172,7 @@ def _move(
         else:
             furthest = max(furthest, place)
     if by:
-        return MoveNow(move.name, (start if case.row.end is None else case.row.end).name, tuple(by))
+        return MoveNow(move.name, case.end.name, tuple(by))
     if furthest < 0:
         return MoveNow(move.name, forbidden_by="a broker has an open session")
     return MoveNow(move.name, forbidden_by=case.row.guards[furthest].says)

@@ -1,11 +1,11 @@
 """Archives of the log: the cluster trims no record that one of them still needs.
 
-`archive`: the log's entry for one.
-`evolve`: the changes of archives by records.
+`archive`: what the log keeps of one.
+`machine`: which moves they make, under which guards, and how records change them.
 """
 
 # Code outside of core may import these.
 __all__ = [
     "archive",
-    "evolve",
+    "machine",
 ]

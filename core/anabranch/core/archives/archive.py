@@ -50,6 +50,6 @@ def is_archive_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
-def is_archive_place(first_offset: int, place: str, offset: int) -> bool:
-    """Tells whether a record at `offset` of the log may say this begin and place of its archive."""
-    return 0 <= first_offset <= offset and len(place) <= _PLACE_MAX
+def is_archive_place(first_offset: int, place: str) -> bool:
+    """Says if an archive may begin at this offset of the log, and be at this place."""
+    return first_offset >= 0 and len(place) <= _PLACE_MAX

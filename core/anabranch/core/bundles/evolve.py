@@ -12,6 +12,7 @@ from anabranch.core.log.conflicts import first_version, may_propose, unfit_versi
 from anabranch.core.log.outcome import REJECTED, Outcome
 from anabranch.core.log.records import UnitMove
 from anabranch.core.log.state import Change, StateReader
+from anabranch.core.log.state_machine import Case
 from anabranch.core.log.verdicts import Verdict
 
 _BUNDLES: Final = BUNDLES.table
@@ -41,8 +42,8 @@ def evolve_unit(state: StateReader, record: UnitMove, offset: int, timestamp_ms:
     for holds, reason in case.checks:
         if not holds(state, unit, record):
             return REJECTED[reason]
-    after = _moved(unit, case.row, record, offset, timestamp_ms)
-    if record.move is _SPLIT_COMMIT:
+    after = _moved(unit, case, record, offset, timestamp_ms)
+    if case.end is _DELETED:
         after_split = born(UnitState.OWNED, unit.broker, record.proposal_id, offset, timestamp_ms)
         children: tuple[Change, ...] = tuple(
             (child, after_split) for child in child_names(name, unit.children)
@@ -70,14 +71,17 @@ _TAKES: Final[dict[FieldSource, Callable[[Unit, UnitMove, str], str]]] = {
 }
 # An enum's member is looked up by a function before Python 3.12; the fold meets these each time.
 _ACCEPTED: Final = Verdict.ACCEPTED
-_SPLIT_COMMIT: Final = Move.SPLIT_COMMIT
 _INIT, _SPLITTING, _DELETED = UnitState.INIT, UnitState.SPLITTING, UnitState.DELETED
 
 
 def _moved(
-    unit: Unit, arrow: UnitArrow, record: UnitMove, offset: int, timestamp_ms: int
+    unit: Unit,
+    case: Case[UnitArrow, UnitState],
+    record: UnitMove,
+    offset: int,
+    timestamp_ms: int,
 ) -> Unit | None:
-    end = arrow.end
+    end, arrow = case.end, case.row
     if end is _INIT:
         return None
     children: tuple[str, ...] = ()

@@ -58,6 +58,7 @@ class UnitArrow(msgspec.Struct, frozen=True):
 
 _S, _T = UnitState, FieldSource
 _LIVE = (_S.ASSIGNING, _S.OWNED, _S.RELEASING, _S.SPLITTING)
+_DIVIDES: Final = {_S.SPLITTING: Move.SPLIT, _S.DELETED: Move.SPLIT_COMMIT}  # with children
 
 BUNDLES: Final = StateMachine(
     (
@@ -130,6 +131,7 @@ BUNDLES: Final = StateMachine(
         ),
     ),
     UnitState,
+    fits=lambda move, end: _DIVIDES.get(_S(end), move) is move,
 )
 
 LEADING: Final = StateMachine(
@@ -139,4 +141,5 @@ LEADING: Final = StateMachine(
         UnitArrow(Move.RESIGN, (_S.OWNED,), _S.FREE, (ACTOR_IS_BROKER,), _T.NOBODY, _T.NOBODY),
     ),
     UnitState,
+    fits=lambda move, end: end in (_S.FREE, _S.OWNED),  # it has no children, and its epochs go on
 )

@@ -1,7 +1,7 @@
 """The cluster: the settings that all of its nodes share.
 
-`settings`: the log's entry for them.
-`evolve`: the record that brings them into the log.
+`settings`: what the log keeps of them.
+`machine`: how they come into it, and under which guards.
 """
 
 # Code outside of core may import these.

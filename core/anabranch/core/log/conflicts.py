@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from anabranch.core.log.state import StateReader
 from anabranch.core.log.state_machine import Case, Existence
 from anabranch.core.log.verdicts import Verdict
+
+# An enum's member is looked up by a function before Python 3.12.
+_ABSENT: Final = Existence.ABSENT
+_PRESENT: Final = Existence.PRESENT
 
 
 def wrong_version(current: int, proposed: int, repeated: bool) -> Verdict | None:
@@ -64,20 +68,21 @@ class Creation(Versioned, Protocol):
     def op(self) -> IntEnum: ...
 
 
-def refusal_of_change(
-    cases: Mapping[tuple[int, int], Case[Any]],
+def end_of_change(
+    cases: Mapping[tuple[int, int], Case[Any, Existence]],
     state: StateReader,
     before: Versioned | None,
     record: Creation,
     unknown: Verdict,
-) -> Verdict | None:
-    """Returns the reason why a change is refused; `unknown`: the reason if nothing of the name is
-    there.
+) -> Existence | Verdict:
+    """Returns where a change leads, or why it is refused.
+
+    `unknown`: the reason where nothing of the name is there.
     """
     if before is not None and before.proposal_id == record.proposal_id:
         return Verdict.REPEATED
-    case = cases.get((Existence.ABSENT if before is None else Existence.PRESENT, record.op))
+    case = cases.get((_ABSENT if before is None else _PRESENT, record.op))
     if case is None:
         return unknown if before is None else Verdict.STALE_VERSION
     wrong = wrong_version(before.version if before else 0, record.version, repeated=False)
-    return wrong or case.refusal(state, before, record)
+    return wrong or case.refusal(state, before, record) or case.end

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from anabranch.core.archives.evolve import evolve_archive
+from anabranch.core.archives.machine import evolve_archive
 from anabranch.core.bundles.evolve import evolve_unit
-from anabranch.core.cluster.evolve import evolve_cluster
+from anabranch.core.cluster.machine import evolve_cluster
 from anabranch.core.log.outcome import REJECTED, Outcome
 from anabranch.core.log.records import (
     ArchiveChange,
@@ -36,9 +36,9 @@ from anabranch.core.policies.evolve import evolve_placement
 from anabranch.core.security.changes import is_permitted
 from anabranch.core.security.evolve import evolve_permission
 from anabranch.core.sessions.evolve import evolve_session
-from anabranch.core.settings.evolve import evolve_override
+from anabranch.core.settings.machine import evolve_override
 from anabranch.core.subscriptions.evolve import evolve_subscription
-from anabranch.core.tenants.evolve import evolve_namespace, evolve_tenant
+from anabranch.core.tenants.machine import evolve_namespace, evolve_tenant
 from anabranch.core.topics.evolve import evolve_topic
 
 UNREADABLE: Final = REJECTED[Verdict.UNREADABLE]

@@ -1,9 +1,10 @@
 """A state machine as a table of rows. The rows make a `transitions` machine, and that makes the
 lookup table of the hot path and the picture.
 
-A row says the states that a move may start from, the state it leads to, and the guards that must
-hold. The machine has the guards as the conditions of its transitions, so that driving it asks the
-same as the fold.
+A row says from which states a move may start, where it leads, and which guards must hold. The
+machine has the guards as the conditions of its transitions, so that driving it asks what the fold
+asks. The lookup takes starts, guards and ends from the machine's arrows, and the fold takes the
+next state from the lookup, so that machine and fold cannot differ.
 """
 
 from __future__ import annotations
@@ -47,6 +48,9 @@ class Row(Protocol):
 
 
 RowT = TypeVar("RowT", bound=Row)
+StateT = TypeVar("StateT", bound=IntEnum)
+Fits = Callable[[IntEnum, IntEnum], bool]
+"""Says of a move and a state if records of that move can make an entity of that state."""
 _Holds = Callable[[Any, Any, Any], bool]
 
 
@@ -67,10 +71,18 @@ class Existence(IntEnum):
     PRESENT = 1
 
 
-class Case(msgspec.Struct, Generic[RowT], frozen=True):
-    """The row that the hot path finds for a state and a move, with the row's guards in order."""
+def keeps_nothing(*moves: IntEnum) -> Fits:
+    """These moves lead to ABSENT: their records say nothing that could be kept."""
+    return lambda move, end: end is Existence.ABSENT or move not in moves
+
+
+class Case(msgspec.Struct, Generic[RowT, StateT], frozen=True):
+    """An entry of the hot path's lookup, by state and move: the row, the state that the machine's
+    arrow leads to, and the arrow's guards in order.
+    """
 
     row: RowT
+    end: StateT
     checks: tuple[tuple[_Holds, Verdict], ...]
 
     def refusal(self, state: StateReader, entity: object, record: object) -> Verdict | None:
@@ -100,12 +112,18 @@ class _Model:
     trigger: Callable[..., bool]
 
 
-class StateMachine(Generic[RowT]):
-    """A table as the machine that it is. `rows` may have one row for each state and move."""
+class StateMachine(Generic[RowT, StateT]):
+    """A table as the machine that it is. `rows` may have one row for each state and move.
 
-    def __init__(self, rows: Sequence[RowT], states: type[IntEnum]) -> None:
+    The first of `states` is that of what is not there. Raises ValueError, as `compiled` does.
+    """
+
+    def __init__(
+        self, rows: Sequence[RowT], states: type[StateT], fits: Fits = lambda move, end: True
+    ) -> None:
         self.rows: Final = tuple(rows)
         self.states: Final = states
+        self.fits: Final = fits
         self._model = _Model()
         self.machine: Final = _RowMachine(
             model=self._model,
@@ -123,20 +141,37 @@ class StateMachine(Generic[RowT]):
             initial=states(0).name,
             auto_transitions=False,
         )
-        self.table: Final[dict[tuple[int, int], Case[RowT]]] = {
-            (states[arrow.source], arrow.row.move): _case(arrow) for arrow in self._arrows()
-        }
+        self.table: Final = self.compiled()
+
+    def compiled(self) -> dict[tuple[int, int], Case[RowT, StateT]]:
+        """Returns the lookup of the hot path, by state and move, from the machine's arrows alone.
+
+        Raises ValueError for a second arrow of a move from a state, and for an arrow to something
+        that is no state, or that no record of the move can make.
+        """
+        table: dict[tuple[int, int], Case[RowT, StateT]] = {}
+        for arrow in self._arrows():
+            move = arrow.row.move
+            start, end = self.states[arrow.source], self.states.__members__.get(arrow.dest or "")
+            if (start, move) in table:
+                raise ValueError(f"{_line(arrow)}: {move.name} leads from {start.name} already")
+            if end is None:
+                raise ValueError(f"{_line(arrow)}: no state of {self.states.__name__}")
+            if not self.fits(move, end):
+                raise ValueError(f"{_line(arrow)}: a record of {move.name} cannot make {end.name}")
+            table[start, move] = Case(cast(RowT, arrow.row), end, _checks(arrow))
+        return table
 
     def _arrows(self) -> list[_Transition]:
-        """The machine's transitions, in the order of the rows."""
+        """The machine's transitions by move, in the order of the rows."""
         return [
             cast(_Transition, arrow)
-            for row in self.rows
-            for start in row.starts
-            for arrow in self.machine.events[row.move.name].transitions[start.name]
+            for event in self.machine.events.values()
+            for arrows in event.transitions.values()
+            for arrow in arrows
         ]
 
-    def step(self, start: IntEnum, move: IntEnum, *asked: Any) -> IntEnum | None:
+    def step(self, start: StateT, move: IntEnum, *asked: Any) -> StateT | None:
         """Drives the machine from `start`; None when it has no such arrow, or a guard forbids it.
 
         `asked`: the arguments of the guards.
@@ -148,15 +183,16 @@ class StateMachine(Generic[RowT]):
 
     def mermaid(self) -> str:
         """A Mermaid state diagram, for the documentation."""
-        lines = [
-            f"    {arrow.source} --> {arrow.dest}: {arrow.row.move.name}"
-            for arrow in self._arrows()
-        ]
+        lines = [f"    {_line(arrow)}" for arrow in self._arrows()]
         return "\n".join(["stateDiagram-v2", *lines]) + "\n"
 
 
-def _case(arrow: _Transition) -> Case[Any]:
+def _line(arrow: _Transition) -> str:
+    return f"{arrow.source} --> {arrow.dest}: {arrow.row.move.name}"
+
+
+def _checks(arrow: _Transition) -> tuple[tuple[_Holds, Verdict], ...]:
     """The conditions are the machine's own; the row adds what their failing is called."""
     conditions = (cast(_Holds, condition.func) for condition in arrow.conditions)
     refusals = (guard.refusal for guard in arrow.row.guards)
-    return Case(arrow.row, tuple(zip(conditions, refusals, strict=True)))
+    return tuple(zip(conditions, refusals, strict=True))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from anabranch.core.log.conflicts import first_version, refusal_of_change
+from anabranch.core.log.conflicts import end_of_change, first_version
 from anabranch.core.log.outcome import REJECTED, Outcome
-from anabranch.core.log.records import PlacementPolicyChange, PolicyOp
+from anabranch.core.log.records import PlacementPolicyChange
 from anabranch.core.log.state import StateReader
+from anabranch.core.log.state_machine import Existence
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.policies.machine import PLACEMENTS
 from anabranch.core.policies.policy import PlacementPolicy
@@ -16,10 +17,10 @@ def evolve_placement(
 ) -> Outcome:
     """Judges one change of one placement policy."""
     before = state.placement(record.kind, record.name)
-    wrong = refusal_of_change(PLACEMENTS.table, state, before, record, Verdict.UNKNOWN_POLICY)
-    if wrong is not None:
-        return REJECTED[wrong]
-    if record.op is PolicyOp.DELETE:
+    end = end_of_change(PLACEMENTS.table, state, before, record, Verdict.UNKNOWN_POLICY)
+    if isinstance(end, Verdict):
+        return REJECTED[end]
+    if end is Existence.ABSENT:
         return Outcome(Verdict.ACCEPTED, ((record.key, None),))
     after = PlacementPolicy(
         version=record.version if before else first_version(offset),

@@ -6,7 +6,13 @@ from typing import Final
 
 from anabranch.core.log.records import PlacementPolicyChange, PolicyOp
 from anabranch.core.log.state import StateReader
-from anabranch.core.log.state_machine import Arrow, Existence, Guard, StateMachine
+from anabranch.core.log.state_machine import (
+    Arrow,
+    Existence,
+    Guard,
+    StateMachine,
+    keeps_nothing,
+)
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.policies.policy import (
     PlacementPolicy,
@@ -68,4 +74,5 @@ PLACEMENTS: Final = StateMachine(
         Arrow(_O.DELETE, (_E.PRESENT,), _E.ABSENT, (IN_SESSION,)),
     ),
     Existence,
+    keeps_nothing(_O.DELETE),
 )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from anabranch.core.log.conflicts import first_version, refusal_of_change
+from anabranch.core.log.conflicts import end_of_change, first_version
 from anabranch.core.log.outcome import REJECTED, Outcome
-from anabranch.core.log.records import PermissionChange, PolicyOp
+from anabranch.core.log.records import PermissionChange
 from anabranch.core.log.state import Change, StateReader
+from anabranch.core.log.state_machine import Existence
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.security.machine import PERMISSIONS
 from anabranch.core.security.permission import Permission, permission_key
@@ -21,10 +22,10 @@ def evolve_permission(
     if state.namespace(home) is None:
         return REJECTED[Verdict.UNKNOWN_NAMESPACE]
     unknown = Verdict.UNKNOWN_PERMISSION
-    wrong = refusal_of_change(PERMISSIONS.table, state, before, record, unknown)
-    if wrong is not None:
-        return REJECTED[wrong]
-    if record.op is PolicyOp.DELETE:
+    end = end_of_change(PERMISSIONS.table, state, before, record, unknown)
+    if isinstance(end, Verdict):
+        return REJECTED[end]
+    if end is Existence.ABSENT:
         return Outcome(Verdict.ACCEPTED, ((record.key, None),))
     after = Permission(
         version=record.version if before else first_version(offset),

@@ -7,7 +7,13 @@ from typing import Final
 
 from anabranch.core.log.records import PermissionChange, PolicyOp
 from anabranch.core.log.state import StateReader
-from anabranch.core.log.state_machine import Arrow, Existence, Guard, StateMachine
+from anabranch.core.log.state_machine import (
+    Arrow,
+    Existence,
+    Guard,
+    StateMachine,
+    keeps_nothing,
+)
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.security.permission import PERMISSIONS_MAX, Permission, are_actions
 from anabranch.core.security.principal import is_role
@@ -54,4 +60,5 @@ PERMISSIONS: Final = StateMachine(
         Arrow(_O.DELETE, (_E.PRESENT,), _E.ABSENT, (IN_SESSION, _BARE)),
     ),
     Existence,
+    keeps_nothing(_O.DELETE),
 )

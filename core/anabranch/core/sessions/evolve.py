@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anabranch.core.log.conflicts import wrong_version
 from anabranch.core.log.outcome import REJECTED, Outcome
-from anabranch.core.log.records import SessionChange, SessionOp
+from anabranch.core.log.records import SessionChange
 from anabranch.core.log.state import StateReader
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.sessions.machine import SESSIONS
@@ -21,12 +21,14 @@ def evolve_session(
     if wrong is not None:
         return REJECTED[wrong]
     case = SESSIONS.table.get((before.state if before else SessionState.NONE, record.op))
-    wrong = case.refusal(state, before, record) if case else Verdict.ILLEGAL_MOVE
+    if case is None:
+        return REJECTED[Verdict.ILLEGAL_MOVE]
+    wrong = case.refusal(state, before, record)
     if wrong is not None:
         return REJECTED[wrong]
     after = Session(
         version=record.version,
-        open=record.op is SessionOp.OPEN,
+        open=case.end is SessionState.OPEN,
         since_ms=timestamp_ms,
         since_offset=offset,
         proposal_id=record.proposal_id,

@@ -47,4 +47,5 @@ SESSIONS: Final = StateMachine(
         Arrow(_O.EXPIRE, (_S.OPEN,), _S.OVER, (IN_SESSION, _MAY_EXPIRE)),
     ),
     SessionState,
+    fits=lambda move, end: end is not _S.NONE,  # a session that is over is kept
 )

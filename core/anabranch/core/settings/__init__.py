@@ -1,8 +1,7 @@
 """Settings that the whole cluster overrides while it runs.
 
-`override`: the log's entry for one, and its possible forms.
-`machine`: the moves of overrides, and their guards.
-`evolve`: the changes of overrides by records.
+`override`: what the log keeps of one, and which forms it may have.
+`machine`: which moves overrides make, under which guards, and how records change them.
 """
 
 # Code outside of core may import these.

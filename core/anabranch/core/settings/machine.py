@@ -1,4 +1,4 @@
-"""The machine of setting overrides, as a table; docs/state-machine.md explains it.
+"""The machine of setting overrides, as a table, and how records change them.
 
 No guard checks that a setting is known, or that its value can be used. Releases differ in that, and
 the verdict must not.
@@ -9,8 +9,17 @@ from __future__ import annotations
 from itertools import islice
 from typing import Final
 
+from anabranch.core.log.conflicts import end_of_change, first_version
+from anabranch.core.log.outcome import REJECTED, Outcome
 from anabranch.core.log.records import PolicyOp, SettingChange
-from anabranch.core.log.state_machine import Arrow, Existence, Guard, StateMachine
+from anabranch.core.log.state import StateReader
+from anabranch.core.log.state_machine import (
+    Arrow,
+    Existence,
+    Guard,
+    StateMachine,
+    keeps_nothing,
+)
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.sessions.machine import IN_SESSION
 from anabranch.core.settings.override import (
@@ -51,4 +60,26 @@ OVERRIDES: Final = StateMachine(
         Arrow(_O.DELETE, (_E.PRESENT,), _E.ABSENT, (IN_SESSION, _SOUND)),
     ),
     Existence,
+    keeps_nothing(_O.DELETE),
 )
+
+
+def evolve_override(
+    state: StateReader, record: SettingChange, offset: int, timestamp_ms: int
+) -> Outcome:
+    """Judges one change of one setting's override."""
+    before = state.override(record.name)
+    end = end_of_change(OVERRIDES.table, state, before, record, Verdict.UNKNOWN_OVERRIDE)
+    if isinstance(end, Verdict):
+        return REJECTED[end]
+    if end is Existence.ABSENT:
+        return Outcome(Verdict.ACCEPTED, ((record.key, None),))
+    after = SettingOverride(
+        version=record.version if before else first_version(offset),
+        value=record.value,
+        before=(before.value,) if before else (),
+        broker=record.actor,
+        since_ms=timestamp_ms,
+        proposal_id=record.proposal_id,
+    )
+    return Outcome(Verdict.ACCEPTED, ((record.key, after),))

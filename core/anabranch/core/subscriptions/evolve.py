@@ -38,10 +38,12 @@ def evolve_subscription(
         return REJECTED[unfit_version(version, record.version, repeated)]
     start = Existence.ABSENT if before is None else Existence.PRESENT
     case = SUBSCRIPTIONS.table.get((start, record.op))
-    wrong = case.refusal(state, before, record) if case else Verdict.ILLEGAL_MOVE
+    if case is None:
+        return REJECTED[Verdict.ILLEGAL_MOVE]
+    wrong = case.refusal(state, before, record)
     if wrong is not None:
         return REJECTED[wrong]
-    if record.op is SubscriptionOp.DELETE:
+    if case.end is Existence.ABSENT:
         return Outcome(Verdict.ACCEPTED, ((record.key, None),))
     after = replace(
         _changed(before or _new(record, offset), record, offset),

@@ -10,7 +10,13 @@ from typing import Final
 from anabranch.core import names
 from anabranch.core.log.records import SubscriptionChange
 from anabranch.core.log.state import StateReader
-from anabranch.core.log.state_machine import Arrow, Existence, Guard, StateMachine
+from anabranch.core.log.state_machine import (
+    Arrow,
+    Existence,
+    Guard,
+    StateMachine,
+    keeps_nothing,
+)
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.sessions.machine import IN_SESSION
 from anabranch.core.subscriptions.subscription import (
@@ -190,4 +196,5 @@ SUBSCRIPTIONS: Final = StateMachine(
         Arrow(_O.LAPSED, _HERE, None, (*_ANY, _SERVES)),
     ),
     Existence,
+    keeps_nothing(_O.DELETE),
 )

@@ -1,10 +1,9 @@
 """Tenants and their namespaces.
 
-`tenant`: the log's entries for both.
-`machine`: their moves, and the guards of these.
-`limits`: the limits on a tenant's things.
-`evolve`: the changes of both by records.
-`propose`: the proposals for both.
+`tenant`: what the log keeps of both.
+`machine`: which moves they make, under which guards, and how records change them.
+`limits`: how many things a tenant may have.
+`propose`: how they are proposed.
 """
 
 # Code outside of core may import these.

@@ -1,19 +1,31 @@
-"""The machines of tenants and of namespaces, as tables; docs/state-machine.md explains them."""
+"""The machines of tenants and of namespaces, as tables, and how records change them."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from anabranch.core.autoscale.policy import is_override_form
+from anabranch.core.bundles.evolve import born
 from anabranch.core.bundles.guards import source_settled
 from anabranch.core.bundles.unit import Unit, UnitState
-from anabranch.core.log.records import NamespaceChange, PolicyOp, TenantChange
-from anabranch.core.log.state import StateReader
-from anabranch.core.log.state_machine import Arrow, Existence, Guard, StateMachine
+from anabranch.core.log.conflicts import end_of_change, first_version
+from anabranch.core.log.outcome import REJECTED, Outcome
+from anabranch.core.log.records import NamespaceChange, PolicyOp, TenantChange, namespace_key
+from anabranch.core.log.state import Change, StateReader
+from anabranch.core.log.state_machine import (
+    Arrow,
+    Existence,
+    Guard,
+    StateMachine,
+    keeps_nothing,
+)
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.names import Namespace, is_valid, parse_namespace, tenant, tenant_of
 from anabranch.core.policies.policy import check_group, passes
-from anabranch.core.ring import BUNDLES_MAX
+from anabranch.core.ring import BUNDLES_MAX, bundle_name, even_ranges
+from anabranch.core.security.evolve import revoked_with
 from anabranch.core.sessions.machine import IN_SESSION
 from anabranch.core.tenants.limits import are_limits, has_room
 from anabranch.core.tenants.tenant import NamespaceInfo, Tenant
@@ -80,6 +92,7 @@ TENANTS: Final = StateMachine(
         Arrow(_O.DELETE, (_E.PRESENT,), _E.ABSENT, (IN_SESSION, _TENANT_EMPTY)),
     ),
     Existence,
+    keeps_nothing(_O.DELETE),
 )
 
 NAMESPACES: Final = StateMachine(
@@ -94,4 +107,65 @@ NAMESPACES: Final = StateMachine(
         Arrow(_O.DELETE, (_E.PRESENT,), _E.ABSENT, (IN_SESSION, _UNUSED)),
     ),
     Existence,
+    keeps_nothing(_O.DELETE),
 )
+
+
+def evolve_tenant(
+    state: StateReader, record: TenantChange, offset: int, timestamp_ms: int
+) -> Outcome:
+    """Judges one change of one tenant."""
+    before = state.tenant(record.tenant)
+    end = end_of_change(TENANTS.table, state, before, record, Verdict.UNKNOWN_TENANT)
+    if isinstance(end, Verdict):
+        return REJECTED[end]
+    if end is Existence.ABSENT:
+        return Outcome(Verdict.ACCEPTED, ((record.key, None),))
+    after = Tenant(
+        record.version if before else first_version(offset),
+        record.admin_roles,
+        record.allowed_clusters,
+        timestamp_ms,
+        record.proposal_id,
+    )
+    return Outcome(Verdict.ACCEPTED, ((record.key, after),))
+
+
+def evolve_namespace(
+    state: StateReader, record: NamespaceChange, offset: int, timestamp_ms: int
+) -> Outcome:
+    """Judges one change of one namespace; its bundles come and go with it."""
+    before = state.namespace(record.namespace)
+    home = Namespace(record.namespace)
+    if state.tenant(tenant_of(home)) is None:
+        return REJECTED[Verdict.UNKNOWN_TENANT]
+    end = end_of_change(NAMESPACES.table, state, before, record, Verdict.UNKNOWN_NAMESPACE)
+    if isinstance(end, Verdict):
+        return REJECTED[end]
+    if end is Existence.ABSENT:
+        gone: list[Change] = [(name, None) for name, _ in state.bundles(home)]
+        gone += revoked_with(state, home)
+        return Outcome(Verdict.ACCEPTED, ((record.key, None), *gone))
+    if before is None:
+        made = namespace_made(home, record.bundles, record.proposal_id, offset, timestamp_ms)
+        return Outcome(Verdict.ACCEPTED, made)
+    after = replace(
+        before,
+        version=record.version,
+        since_ms=timestamp_ms,
+        proposal_id=record.proposal_id,
+        auto_scale=record.auto_scale,
+        anti_affinity=record.anti_affinity,
+        limits=record.limits,
+    )
+    return Outcome(Verdict.ACCEPTED, ((record.key, after),))
+
+
+def namespace_made(
+    home: Namespace, bundles: int, proposal_id: str, offset: int, timestamp_ms: int
+) -> tuple[Change, ...]:
+    """A new namespace and the free bundles that tile its ring."""
+    info = NamespaceInfo(first_version(offset), bundles, timestamp_ms, proposal_id)
+    free = born(UnitState.FREE, "", proposal_id, offset, timestamp_ms)
+    units: list[Change] = [(bundle_name(home, part), free) for part in even_ranges(bundles)]
+    return ((namespace_key(home), info), *units)

@@ -55,21 +55,21 @@ def evolve_topic(
     wrong = _refused(state, topic, case, record)
     if wrong is not None:
         return REJECTED[wrong]
-    after = _moved(topic, case.row, record, offset, timestamp_ms)
+    after = _moved(topic, case.end, record, offset, timestamp_ms)
     changes: list[Change] = [(record.key, after)]
-    if record.move is TopicMove.PRUNE:
-        changes += _pruned(state, topic, record)
-    elif after is None:
+    if after is None:
         changes += [
             (subscription_key(record.topic, name), None)
             for name, _ in state.subscriptions(record.topic)
         ]
         changes += revoked_with(state, record.topic)
+    elif record.move is TopicMove.PRUNE:
+        changes += _pruned(state, topic, record)
     return Outcome(Verdict.ACCEPTED, tuple(changes))
 
 
 def _refused(
-    state: StateReader, topic: ScalableTopic, case: Case[Arrow], record: TopicChange
+    state: StateReader, topic: ScalableTopic, case: Case[Arrow, TopicState], record: TopicChange
 ) -> Verdict | None:
     if not may_propose(state, record.actor, record.session):
         return Verdict.SESSION_OVER
@@ -82,15 +82,15 @@ def _refused(
 
 
 def _moved(
-    topic: ScalableTopic, arrow: Arrow, record: TopicChange, offset: int, timestamp_ms: int
+    topic: ScalableTopic, end: TopicState, record: TopicChange, offset: int, timestamp_ms: int
 ) -> ScalableTopic | None:
-    if arrow.end is TopicState.INIT:
+    if end is TopicState.INIT:
         return None
     creating = record.move is TopicMove.CREATE
     counts = record.move in LAYOUT_MOVES
     after = replace(
         topic,
-        state=topic.state if arrow.end is None else arrow.end,
+        state=end,
         version=first_version(offset) if creating else record.version,
         opened=topic.opened + 1 if topic.opened and not counts else topic.opened,
         move=record.move,

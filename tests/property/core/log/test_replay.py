@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from enum import IntEnum
 from itertools import chain
 from typing import Any
@@ -10,10 +11,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from anabranch.core.archives.archive import Archive
+from anabranch.core.archives.machine import ARCHIVES
 from anabranch.core.bundles.machine import BUNDLES, LEADING
 from anabranch.core.bundles.unit import LEADERSHIP, Move, Unit
+from anabranch.core.cluster.machine import CLUSTERS
 from anabranch.core.log import digests, records
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.replica import MemoryReplica
@@ -37,7 +41,8 @@ from anabranch.core.topics.machine import LAYOUTS
 from anabranch.core.topics.segment import tile
 from anabranch.core.topics.topic import ScalableTopic
 from support.random_log import BROKERS, NAMESPACES, TOPICS, random_record, worlds
-from support.world import A, B, World
+from support.state_machines import lead_elsewhere
+from support.world import SETTINGS, A, B, World
 
 Log = list[tuple[records.Record | None, int]]
 
@@ -195,8 +200,10 @@ BEFORE = (
     Verdict.UNKNOWN_POLICY,
     Verdict.UNKNOWN_OVERRIDE,
     Verdict.UNKNOWN_PERMISSION,
+    Verdict.UNKNOWN_ARCHIVE,
+    Verdict.CLUSTER_EXISTS,
 )
-MACHINES: dict[type[Any], tuple[StateMachine[Any], ...]] = {
+MACHINES: dict[type[Any], tuple[StateMachine[Any, Any], ...]] = {
     records.SessionChange: (SESSIONS,),
     records.UnitMove: (BUNDLES, LEADING),
     records.TenantChange: (TENANTS,),
@@ -206,6 +213,8 @@ MACHINES: dict[type[Any], tuple[StateMachine[Any], ...]] = {
     records.PlacementPolicyChange: (PLACEMENTS,),
     records.SettingChange: (OVERRIDES,),
     records.PermissionChange: (PERMISSIONS,),
+    records.ArchiveChange: (ARCHIVES,),
+    records.ClusterSettings: (CLUSTERS,),
 }
 # What no machine is asked about a record of this kind, though of others it is.
 ALSO_BEFORE = {
@@ -222,16 +231,18 @@ TOO_RARE = {
 }
 
 
-def machine_of(record: Any) -> StateMachine[Any]:
+def machine_of(record: Any) -> StateMachine[Any, Any]:
     first, *others = MACHINES[type(record)]
     return others[0] if others and record.key == LEADERSHIP else first
 
 
-def reached(entity: Any, machine: StateMachine[Any]) -> IntEnum:
+def reached(entity: Any, machine: StateMachine[Any, Any]) -> IntEnum:
     """The state that the log says; what is not there is in the first one of its machine."""
+    states: type[IntEnum] = machine.states
     if entity is None:
-        return machine.states(0)
-    return Existence.PRESENT if machine.states is Existence else entity.state
+        return states(0)
+    found: IntEnum = Existence.PRESENT if states is Existence else entity.state
+    return found
 
 
 def checked(world: World, record: Any) -> Folded:
@@ -261,6 +272,8 @@ def checked(world: World, record: Any) -> Folded:
 
 
 def move_of(record: Any) -> IntEnum:
+    if type(record) is records.ClusterSettings:
+        return records.PolicyOp.CREATE
     found: IntEnum = (
         record.move if type(record) in (records.UnitMove, records.TopicChange) else record.op
     )
@@ -269,6 +282,10 @@ def move_of(record: Any) -> IntEnum:
 
 @given(st.randoms(use_true_random=False), st.integers(1, 120))
 def test_machine_and_fold_agree_along_random_logs(rng: random.Random, length: int) -> None:
+    agree_along_a_random_log(rng, length)
+
+
+def agree_along_a_random_log(rng: random.Random, length: int) -> None:
     world = World(A, B)
     for _ in range(length):
         record = random_record(world, rng)
@@ -278,21 +295,54 @@ def test_machine_and_fold_agree_along_random_logs(rng: random.Random, length: in
             world.tell(record)
 
 
+ELSEWHERE = [
+    (machine, machine.states(start), case.row.move, end)
+    for machine in chain(*MACHINES.values())
+    for (start, _), case in machine.table.items()
+    for end in machine.states
+    if end is not case.end and machine.fits(case.row.move, end)
+]
+
+
+@given(st.sampled_from(ELSEWHERE), st.randoms(use_true_random=False), st.integers(1, 120))
+def test_the_fold_goes_wherever_the_machine_s_arrow_leads(
+    astray: tuple[StateMachine[Any, Any], IntEnum, IntEnum, IntEnum],
+    rng: random.Random,
+    length: int,
+) -> None:
+    with pytest.MonkeyPatch.context() as until_then:
+        lead_elsewhere(*astray, until_then)
+        agree_along_a_random_log(rng, length)
+
+
 @pytest.mark.parametrize("machine", tuple(chain(*MACHINES.values())))
 def test_a_machine_comes_from_its_rows_alone_and_has_one_arrow_for_each_pair(
-    machine: StateMachine[Any],
+    machine: StateMachine[Any, Any],
 ) -> None:
-    again = StateMachine(machine.rows, machine.states)
+    states: type[IntEnum] = machine.states
+    again = StateMachine(machine.rows, states, machine.fits)
     assert (again.table, again.states) == (machine.table, machine.states)
     assert len(machine.table) == sum(len(row.starts) for row in machine.rows)
-    assert {state for state, _ in machine.table} <= set(machine.states)
+    assert {state for state, _ in machine.table} <= set(states)
 
 
 @pytest.mark.parametrize("machine", [*MACHINES[records.UnitMove], *MACHINES[records.TopicChange]])
-def test_each_row_has_its_guards_in_the_order_of_precedence(machine: StateMachine[Any]) -> None:
+def test_each_row_has_its_guards_in_the_order_of_precedence(
+    machine: StateMachine[Any, Any],
+) -> None:
     for row in machine.rows:
         reasons = [guard.refusal for guard in row.guards]
         assert reasons == sorted(reasons), row.move
+
+
+def from_the_first(world: World, rng: random.Random) -> Iterator[Any]:
+    """Settings that no cluster can have, then a cluster, two brokers and a random log."""
+    yield replace(SETTINGS, default_bundles=0)
+    yield SETTINGS
+    for broker in (A, B):
+        yield world.session(broker, records.SessionOp.OPEN)
+    for _ in range(400):
+        yield random_record(world, rng)
 
 
 def test_the_random_logs_take_every_row_and_meet_every_guard() -> None:
@@ -305,9 +355,8 @@ def test_the_random_logs_take_every_row_and_meet_every_guard() -> None:
             missing.add((kind, row.move))
             missing |= {(kind, guard.refusal) for guard in row.guards} - TOO_RARE
     for seed in range(400):
-        rng, world = random.Random(seed), World(A, B)
-        for _ in range(400):
-            record: Any = random_record(world, rng)
+        rng, world = random.Random(seed), World(settings=None)
+        for record in from_the_first(world, rng):
             if type(record) not in MACHINES:
                 world.tell(record)
                 continue
