@@ -27,8 +27,8 @@ from anabranch.broker.feeds import Feed
 from anabranch.broker.load.build import build_reporter
 from anabranch.broker.load.reporter import SegmentLoadReporter
 from anabranch.broker.logging import get_logger
-from anabranch.broker.metrics.node import measure_node
 from anabranch.broker.metrics.registry import Metrics
+from anabranch.broker.node_metrics import measure_node
 from anabranch.broker.operations import Operations
 from anabranch.broker.runtime import Ended, Runtime
 from anabranch.broker.security.acls import AclReconciler, acl_reconciler

@@ -14,7 +14,7 @@ from anabranch.broker.balance.build import build_balance, build_counts, resource
 from anabranch.broker.http.guards.connections import Connections
 from anabranch.broker.load.build import build_reporter
 from anabranch.broker.load.reporter import Probe
-from anabranch.broker.metrics.node import measure_connections, measure_node
+from anabranch.broker.node_metrics import measure_connections, measure_node
 from anabranch.broker.ports import NODE_PORTS, TlsPorts
 from anabranch.broker.proxy.proxy import Proxy
 from anabranch.broker.security.acls import measure_acls
