@@ -10,10 +10,10 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 
 from anabranch.broker.balance.board import LoadBoard
-from anabranch.broker.balance.build import build_balance, build_counts, resource_meter
 from anabranch.broker.http.guards.connections import Connections
 from anabranch.broker.load.build import build_reporter
 from anabranch.broker.load.reporter import Probe
+from anabranch.broker.node_balance import build_balance, build_counts, resource_meter
 from anabranch.broker.node_metrics import measure_connections, measure_node
 from anabranch.broker.ports import NODE_PORTS, TlsPorts
 from anabranch.broker.proxy.proxy import Proxy
