@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from anabranch.broker.bundles.owners import Routes
+from anabranch.broker.bundle_owners import Routes
 from anabranch.broker.proposals import Proposals
 from anabranch.broker.runtime import Runtime
 from anabranch.channel.segments.sealing import Sealer

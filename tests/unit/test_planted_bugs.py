@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 
 import pytest
 
-from anabranch.broker.bundles.owners import Routes
+from anabranch.broker.bundle_owners import Routes
 from anabranch.broker.errors import DeadlineExceededError
 from anabranch.broker.metrics.registry import Metrics
 from anabranch.broker.proposals import Proposals

@@ -17,18 +17,14 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from anabranch.broker.balance.board import LoadBoard
-from anabranch.broker.balance.build import (
-    build_balance,
-    build_counts,
-    resource_meter,
-)
 from anabranch.broker.errors import StartError
 from anabranch.broker.feeds import Feed
 from anabranch.broker.load.build import build_reporter
 from anabranch.broker.load.reporter import SegmentLoadReporter
 from anabranch.broker.logging import get_logger
-from anabranch.broker.metrics.node import measure_node
 from anabranch.broker.metrics.registry import Metrics
+from anabranch.broker.node_balance import build_balance, build_counts, resource_meter
+from anabranch.broker.node_metrics import measure_node
 from anabranch.broker.operations import Operations
 from anabranch.broker.runtime import Ended, Runtime
 from anabranch.broker.security.acls import AclReconciler, acl_reconciler

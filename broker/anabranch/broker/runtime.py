@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from anabranch.broker.bundles.owners import Routes
+from anabranch.broker.bundle_owners import Routes
 from anabranch.broker.digest_watch import DigestWatch, Mismatch
 from anabranch.broker.errors import DeadlineExceededError, UnavailableError, no_namespace, stopping
 from anabranch.broker.logging import get_logger

@@ -1,1 +1,1 @@
-"""Who owns which bundle: the cache of owners, and look-ups; where bundles are cut by hand."""
+"""Look-ups of bundles' owners; the places at which bundles are cut by hand."""

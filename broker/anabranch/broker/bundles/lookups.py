@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from anabranch.broker.bundles.owners import owner_to_name
+from anabranch.broker.bundle_owners import owner_to_name
 from anabranch.broker.errors import (
     DeadlineExceededError,
     OperationError,

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from anabranch.broker.http.guards.connections import Connections
+from typing import Protocol
+
 from anabranch.broker.metrics.shown import ShownValues
 from anabranch.wire.server.gate import Gate
 
 
-def measure_strangers(gate: Gate, http: Connections, shown: ShownValues) -> None:
+class LimitedPort(Protocol):
+    """An HTTP port, as far as its refusals are counted."""
+
+    def refusals(self) -> int:
+        """Returns the number of connections that a limit, or malformed bytes, ended."""
+        ...
+
+
+def measure_strangers(gate: Gate, http: LimitedPort, shown: ShownValues) -> None:
     """Registers what limits bound, and what they refused."""
     shown.total(
         "anabranch_http_refused",
         "HTTP connections ended by a limit: too many, too large, too slow or malformed.",
-        lambda: sum(http.refused.counts.values()),
+        http.refusals,
     )
     shown.gauge(
         "anabranch_client_addresses",

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 from prometheus_client import Counter, Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from anabranch.broker.metrics.shown import ShownValues
-from anabranch.broker.snapshots.trim_watch import ArchiveProgress
 from anabranch.core.bundles.unit import Move, Unit, UnitState
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import (
@@ -65,7 +64,6 @@ class Metrics(ShownValues, Collector):
 
     def __init__(self) -> None:
         super().__init__()
-        self.archives: Callable[[], Iterable[ArchiveProgress]] = tuple  # of the leader
         self.fast_lookups = 0  # answered from the cache, counted without a lock
         self._records: dict[tuple[str, Verdict], int] = {}
         self._moving: dict[str, int] = {}  # unit -> log time at which its owner was to let go
@@ -132,23 +130,6 @@ class Metrics(ShownValues, Collector):
         yield CounterMetricFamily(
             "anabranch_unreadable_records", "Log records of no known schema.", unreadable
         )
-        places = GaugeMetricFamily(
-            "anabranch_archive_next_offset",
-            "The first log offset that an archive does not hold; shown by the leader.",
-            None,
-            ["archive"],
-        )
-        behind = GaugeMetricFamily(
-            "anabranch_archive_behind_records",
-            "Log records that are kept because an archive does not hold them; by the leader.",
-            None,
-            ["archive"],
-        )
-        for held in self.archives():
-            places.add_metric([held.archive], held.next_offset)
-            behind.add_metric([held.archive], held.behind)
-        yield places
-        yield behind
         yield CounterMetricFamily(
             "anabranch_lookups_cached", "Look-ups answered at once.", self.fast_lookups
         )

@@ -10,6 +10,7 @@ from anabranch.broker.logging import get_logger
 from anabranch.broker.metrics.registry import Metrics
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings.current import CurrentSettings
+from anabranch.broker.snapshots.metrics import ArchiveMetrics
 from anabranch.broker.snapshots.trim_watch import TrimWatch
 from anabranch.channel.codec import Horizon
 from anabranch.channel.errors import FencedError, SnapshotLostError
@@ -56,7 +57,7 @@ class Snapshots:
         self._busy: asyncio.Future[Any] | None = None
         self._archives = TrimWatch(settings.own.archive_stalled_seconds)
         runtime.worries.append(self._archives.concerns)
-        metrics.archives = self._archives.archives
+        metrics.registry.register(ArchiveMetrics(self._archives))
         self.writing = asyncio.Lock()  # held while a snapshot reads the view
         self._log = get_logger(broker=runtime.core.me)
 

@@ -10,16 +10,18 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 
 from anabranch.broker.balance.board import LoadBoard
-from anabranch.broker.balance.build import build_balance, build_counts, resource_meter
 from anabranch.broker.http.guards.connections import Connections
 from anabranch.broker.load.build import build_reporter
 from anabranch.broker.load.reporter import Probe
-from anabranch.broker.metrics.node import measure_connections, measure_node
+from anabranch.broker.node_balance import build_balance, build_counts, resource_meter
+from anabranch.broker.node_metrics import measure_connections, measure_node
 from anabranch.broker.ports import NODE_PORTS, TlsPorts
 from anabranch.broker.proxy.proxy import Proxy
 from anabranch.broker.security.acls import measure_acls
 from anabranch.broker.security.node import measure_security
 from anabranch.broker.settings.proxy import load_proxy_settings
+from anabranch.broker.snapshots.metrics import ArchiveMetrics
+from anabranch.broker.snapshots.trim_watch import TrimWatch
 from anabranch.channel.load.loads import LoadTable, SegmentKey
 from anabranch.core.autoscale.load import LoadRecord
 from anabranch.wire.server.gate import Gate
@@ -66,6 +68,7 @@ def _measure_all(node: MemoryNode) -> None:
     TlsPorts(node.settings, NODE_PORTS).measure(node.metrics)
     measure_security(None, node.metrics)
     measure_acls(None, node.metrics)
+    node.metrics.registry.register(ArchiveMetrics(TrimWatch(1.0)))
     service, reports = node.operations.topics.access.service, node.operations.traffic
     counts = build_counts(node.operations, node.runtime)
     table = LoadTable()

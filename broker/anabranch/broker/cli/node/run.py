@@ -64,8 +64,8 @@ async def run(settings: Settings) -> int:
     from anabranch.broker.descriptors import fit_connections
     from anabranch.broker.http.app import create_server
     from anabranch.broker.logging import set_log_level
-    from anabranch.broker.metrics.node import measure_connections
     from anabranch.broker.node import Node
+    from anabranch.broker.node_metrics import measure_connections
     from anabranch.broker.ports import NODE_PORTS, TlsPorts, hold_ports
     from anabranch.broker.security.node import measure_security, node_security
     from anabranch.broker.settings.model import BINARY, WEB

@@ -130,6 +130,10 @@ class Connections:
         """Its request is there."""
         self._waiting.pop(connection, None)
 
+    def refusals(self) -> int:
+        """Returns the number of connections that a limit, or malformed bytes, ended."""
+        return sum(self.refused.counts.values())
+
 
 class BoundedProtocol(HttpToolsProtocol):
     """One connection."""

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.broker.bundles.owners import Routes, owner_to_name
+from anabranch.broker.bundle_owners import Routes, owner_to_name
 from anabranch.core.bundles.unit import Move, Unit, UnitState
 from anabranch.core.log.records import namespace_key
 from anabranch.core.log.replica import MemoryReplica

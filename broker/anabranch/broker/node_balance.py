@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 
 from anabranch.broker.balance.board import LoadBoard
 from anabranch.broker.balance.bundle_meter import BundleMeter
@@ -22,8 +21,6 @@ from anabranch.broker.operations import Operations
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings import Settings
 from anabranch.channel.load.loads import LoadTable
-
-OpenMeter = Callable[[Settings], ResourceMeter]
 
 
 def resource_meter(settings: Settings) -> ResourceMeter:
