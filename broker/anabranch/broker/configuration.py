@@ -1,7 +1,7 @@
-"""The settings of the whole cluster: changed by records of the log, and taken in from there.
+"""The settings of the whole cluster: records of the log change them, and each node follows.
 
-A value is checked before it is proposed, by this node's own settings and all overrides. Whatever
-the log holds, a node goes on: what it cannot use, it leaves out and says so.
+This node checks a value before it proposes it, against its own settings and all overrides. A node
+goes on whatever the log holds: it leaves out a value that it cannot use, and says so.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ShownOverride(msgspec.Struct, frozen=True):
 
 
 class Configuration:
-    """One node's. To be used in its event loop. `current`: what the node goes by."""
+    """One node's configuration, for use in its event loop. `current`: the settings in force."""
 
     def __init__(self, runtime: Runtime, own: Settings) -> None:
         self.current = CurrentSettings(own)
@@ -119,7 +119,7 @@ class Configuration:
             before = overrides.pop(name, None)
             if before is not None and before.value == value:
                 return None
-            # As the newest of all: it is what has to fit the others.
+            # The new value counts as the newest of all, because it has to fit the others.
             own = self.current.own
             found = effective(own, [*oldest_first(overrides), (name, value)])
             if name in found.ignored:

@@ -1,4 +1,4 @@
-"""What a request can end in, other than success; `reason` is a sentence for people."""
+"""The errors that a request can end in; `reason` is a sentence for people."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class NotFoundError(OperationError):
 
 
 class ForbiddenError(OperationError):
-    """Whoever asks may not (403)."""
+    """The principal that asks may not do this (403)."""
 
 
 class TooManyRequestsError(OperationError):
-    """Whoever asks has asked too often (429); `wait_s`: when they may again."""
+    """The principal has asked too often (429); it may ask again in `wait_s` seconds."""
 
     def __init__(self, reason: str, wait_s: float) -> None:
         super().__init__(reason)

@@ -1,10 +1,12 @@
 """A node: the runtime in the event loop, threads that wait for Kafka, start and stop.
 
-The state has one owner, the event loop (`runtime`). Six threads wait for Kafka: one reads the log,
-one reads heartbeats and learns of their acknowledgement, one learns what became of appends, three
-read and write loads of segments, loads of brokers and top bundles. They hand over and do nothing
-else. Whatever goes wrong for good ends the node with a sentence that says what to do; an
-unreachable Kafka is no such thing: the node waits, in safe mode.
+The state has one owner, the event loop (`runtime`). Six threads wait for Kafka, hand over, and do
+nothing else. One reads the log, and one reads heartbeats and learns of their acknowledgement. One
+learns the results of appends. Three read and write loads of segments, loads of brokers and top
+bundles.
+
+An error that lasts ends the node with a sentence that names the remedy. An unreachable Kafka is no
+such error: the node waits, in safe mode.
 """
 
 from __future__ import annotations
@@ -306,7 +308,7 @@ class Node:
             await asyncio.sleep(period_s)
 
     def _begin(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
-        """What goes on until the node stops."""
+        """Starts a task that goes on until the node stops."""
         self._tasks.append(asyncio.create_task(self._guarded(run), name=name))
 
     async def _guarded(self, run: Callable[[], Awaitable[None]]) -> None:
@@ -432,7 +434,7 @@ class Node:
                 break
         view.close()
         async with self._snapshots.writing:
-            # From here on without a pause: nobody may meet a view that is closed.
+            # No await from here on, because no task may meet a closed view.
             self._the_view().close()
             shutil.rmtree(path)
             fresh.rename(path)

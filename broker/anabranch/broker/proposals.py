@@ -1,13 +1,13 @@
-"""How a change gets into the log, and how a refusal is made sure of.
+"""Puts changes into the log, and confirms refusals at its end.
 
-Whoever changes something proposes a record and learns its verdict when this node has read it back:
-within a deadline (`propose`), tried again while others are faster (`settle`), or without waiting
-(`cast`), where whoever proposes looks again by itself. An append that may have failed is repeated:
-the fold knows a proposal by its id.
+A proposer appends a record, and learns its verdict when this node has read the record back.
+`propose` waits until a deadline; `settle` tries again while others are faster; `cast` does not
+wait, because its caller looks again by itself. An append that may have failed is repeated: the fold
+knows a proposal by its id.
 
-A node answers from what it has folded, which is milliseconds behind what another node has just
-made. So before it refuses it asks Kafka where the log ends, folds that far, and decides once more
-(`decided`). Whoever asks meanwhile shares the question, if it was put after theirs; a record of its
+A node answers from its folded state, which is milliseconds behind a change that another node has
+just made. So before it refuses it asks Kafka where the log ends, folds that far, and decides once
+more (`decided`). Several requests share such a question if it was put after theirs. A record of its
 own that is read back tells the same, at no cost.
 """
 
@@ -46,12 +46,12 @@ from anabranch.wire import clock
 _R = TypeVar("_R", bound=Record)
 _T = TypeVar("_T")
 
-# What a newer record could overturn.
+# A newer record could overturn these.
 _REFUSALS: Final = (NotFoundError, ForbiddenError, ConflictError, PreconditionError)
 RACES_MAX: Final = 8  # lost one after another before a request gives up
 APPEND_AGAIN_S: Final = 0.25
 
-# By verdict, the error that a request ends in, made when it is raised; None: that is no error.
+# Maps a verdict to the error that a request ends in, made when it is raised; None: no error.
 Refusals = dict[Verdict, Callable[[], Exception] | None]
 OnAppended = Callable[[Exception | None], None]
 Append = Callable[[Sequence[tuple[Record, OnAppended]]], None]
@@ -184,7 +184,7 @@ class Proposals:
         return verdict
 
     def send(self, records: Sequence[Record], *, again: bool = False) -> None:
-        """Appends records; whoever proposes them that way sees in the log what became of them."""
+        """Appends records; their proposer sees in the log what became of them."""
 
         def told(record: Record) -> OnAppended:
             def done(error: Exception | None) -> None:
@@ -223,7 +223,7 @@ class Proposals:
             self._metrics.verdict.observe(clock.now() - since)
 
     def end(self, error: Exception) -> None:
-        """The node has stopped: whoever waits for a verdict is told so."""
+        """Tells all who wait for a verdict that the node has stopped."""
         for verdict, _ in list(self._begun.values()):
             if not verdict.done():
                 verdict.set_exception(error)
@@ -231,12 +231,14 @@ class Proposals:
     # --- refusing -----------------------------------------------------------------------
 
     async def decided(self, ask: Callable[[], Awaitable[_T]]) -> _T:
-        """What `ask` returns, or raises once all is read that the log held when it was asked.
+        """Returns the result of `ask`; confirms a refusal at the end of the log before it raises
+        it.
 
-        What another node has just made may not be folded here yet: so a refusal, and only that, is
-        decided again at the end of the log, unless `ask` has read back a record of its own, after
-        which nothing older is lacking. Without a lease it stands: this node tells what it has.
-        Raises UnavailableError when the end is not reached in the time of a lease.
+        This node may not have folded yet a change that another node has just made. So it decides a
+        refusal, and only that, again once it has read all that the log held at that time. It does
+        not ask again if `ask` has read back a record of its own, because then nothing older is
+        lacking. Without a lease the refusal stands: this node tells what it has. Raises
+        UnavailableError when the end is not reached in the time of a lease.
         """
         began = clock.now()
         try:
@@ -308,7 +310,7 @@ class LogEnd:
                 self._reading.add_done_callback(self._done)
             reading = self._reading
             if reading is not None:
-                await asyncio.wait([reading])  # who is cancelled does not end it for others
+                await asyncio.wait([reading])  # a cancelled waiter does not end it for others
             if reading is None or reading.cancelled():
                 raise stopping()
             try:
@@ -317,7 +319,7 @@ class LogEnd:
                 del reading  # or it, its error and this frame were a circle
 
     def stop(self) -> None:
-        """Whoever waits, or comes, is told that this node stops."""
+        """Tells all who wait, and all who come later, that this node stops."""
         self._is_stopped = True
         if self._reading is not None:
             self._reading.cancel()
@@ -333,7 +335,7 @@ class LogEnd:
     def _done(self, reading: asyncio.Task[None]) -> None:
         self._reading = None
         if not reading.cancelled():
-            reading.exception()  # who waits is told; nobody may be waiting any more
+            reading.exception()  # waiters are told; perhaps none is left
 
 
 def ids() -> Callable[[], str]:
