@@ -27,7 +27,7 @@ OpenMeter = Callable[[Settings], ResourceMeter]
 
 
 def resource_meter(settings: Settings) -> ResourceMeter:
-    """Of this process; to be called in the thread of its event loop."""
+    """Returns the meter of this process; call it in the thread of the event loop."""
     return ResourceMeter(
         threading.get_native_id(), settings.load_balancer_override_broker_nic_speed_gbps
     )
@@ -43,7 +43,9 @@ def build_balance(
     top: TopBundlesOutbox,
     meter: ResourceMeter,
 ) -> BalanceReporter:
-    """What measures this node and its bundles, to be run, and what balances by it."""
+    """Returns the reporter, to be run, that measures this node and its bundles and balances by
+    that.
+    """
     topics, current = operations.topics, operations.configuration.current
     service = topics.access.service
     bundles = BundleMeter(
@@ -83,7 +85,7 @@ def _interval_s(settings: Settings) -> float:
 
 
 def build_counts(operations: Operations, runtime: Runtime) -> BalanceCounts:
-    """What is counted of decisions, from the first entry that is read on."""
+    """Returns the counts of the balancer's decisions, from the first entry that is read on."""
     registry, lookups = runtime.metrics.registry, operations.lookups
     counts = BalanceCounts(runtime.core.me, registry)
     runtime.listeners.append(counts.folded)

@@ -1,4 +1,4 @@
-"""What a node shows of balancing, by the names of the reference's metrics."""
+"""A node's metrics of balancing, under the names that the reference gives its own."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class LoadMetrics(Collector):
 
 
 class DecisionMetrics(Collector):
-    """What became of unloads, splits and assignments."""
+    """The results of unloads, splits and assignments."""
 
     def __init__(self, counts: BalanceCounts, runtime: Runtime, lookups: LookupService) -> None:
         self._counts = counts

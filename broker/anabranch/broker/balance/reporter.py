@@ -32,13 +32,13 @@ _CAME_OR_WENT = (Move.OWN, Move.HAND_OVER, Move.FREE, Move.SPLIT_COMMIT)
 
 
 class BrokerLoadOutbox(Protocol):
-    """Where loads are written: `channel.load.balance.KafkaBrokerLoads`, or its double."""
+    """Takes loads to be written: `channel.load.balance.KafkaBrokerLoads`, or its double."""
 
     def write(self, records: Mapping[str, BrokerLoadRecord | None]) -> None: ...
 
 
 class TopBundlesOutbox(Protocol):
-    """Where top bundles are written, and whether they are read: `KafkaTopBundles`."""
+    """Takes top bundles to be written (`KafkaTopBundles`); `follows`: they are read as well."""
 
     follows: bool
 
@@ -84,7 +84,7 @@ class BalanceReporter:
 
     @property
     def load(self) -> BrokerLoadData:
-        """What was measured last."""
+        """The load that was measured last."""
         return self._told.load
 
     async def run(self) -> None:
@@ -119,7 +119,7 @@ class BalanceReporter:
         self._lead()
 
     def _is_taken_away(self, now_ms: int) -> bool:
-        """Whether the leader has taken away what this node told, whose session was over."""
+        """True if the leader has removed this node's report because its session was over."""
         told_ms = self._told.reported.reported_at_ms
         known = self._board.of(self._runtime.core.me) is not None
         return 0 < told_ms < now_ms - _READ_BACK_MS and not known

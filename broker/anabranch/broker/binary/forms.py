@@ -130,7 +130,7 @@ def assignment_form(
     assignment: ConsumerAssignment,
     goes_on: Mapping[Bucket, int],
 ) -> ScalableConsumerAssignment:
-    """What a consumer may serve, with all it must know to do so.
+    """Returns a consumer's assignment, with all that it must know to serve it.
 
     `goes_on`: positions that are newer than the log's.
     """

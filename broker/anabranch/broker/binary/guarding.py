@@ -27,7 +27,7 @@ from anabranch.wire.server.server import Peer, Route
 
 
 class Decides(Protocol):
-    """What decides a refusal again, when all of the log is read (`Proposals.decided`)."""
+    """Decides a refusal again once all of the log is read (`Proposals.decided`)."""
 
     def __call__(self, ask: Callable[[], Awaitable[None]]) -> Awaitable[None]: ...
 
@@ -43,7 +43,7 @@ def guarded(route: Route, number: int, peer: Peer, guard: AccessGuard, decided: 
         on = resource_of_command(command)
         try:
             principal = guard.asked_for(speaker, original_of(command), on)
-            if need.right > Right.ANYONE:  # what it has opened, it may always tell of and close
+            if need.right > Right.ANYONE:  # it may always report on and close its own
                 guard.must_have_turn(principal)
         except OperationError as error:
             guard.note(error, name, peer.host)
@@ -57,7 +57,7 @@ def guarded(route: Route, number: int, peer: Peer, guard: AccessGuard, decided: 
 
 
 def may_at_once(guard: AccessGuard, peer: Peer, command: BaseCommand) -> bool:
-    """Whether a command, whose names are sound, may be answered without its route."""
+    """Returns whether a command, whose names are sound, may be answered without its route."""
     need = WIRE[commands.name_of(commands.type_of(command))].need
     speaker, on = peer.principal, resource_of_command(command)
     if not speaker.role:
@@ -141,7 +141,10 @@ async def _refuse(
 
 
 def resource_of_command(command: BaseCommand) -> ResourceName:
-    """What the command is about. Raises InvalidInputError, as its route does."""
+    """Returns the resource that the command is about.
+
+    Raises InvalidInputError, as its route does.
+    """
     rule = WIRE[commands.name_of(commands.type_of(command))]
     payload: Any = commands.payload_of(command)
     if rule.level is ResourceLevel.CLUSTER:

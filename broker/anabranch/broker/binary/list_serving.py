@@ -1,4 +1,4 @@
-"""`ListServing`: what all clients of a node share that are told lists of topics."""
+"""`ListServing`: the part of topic lists that all clients of a node share."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Who owns which bundle: the cache of owners, and look-ups; where bundles are cut by hand."""
+"""The cache of bundles' owners, and look-ups; the places at which bundles are cut by hand."""
