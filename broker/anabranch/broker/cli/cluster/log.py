@@ -15,6 +15,7 @@ import msgspec
 from anabranch.broker.cli.shared.api import json_lines_option
 from anabranch.broker.cli.shared.flags import setting_flags, settings_of
 from anabranch.broker.cli.shared.terminal import escaped
+from anabranch.broker.cli.topics.words import count_of
 from anabranch.broker.settings import Settings
 from anabranch.broker.snapshots.replayed import state_before
 from anabranch.broker.startup import connect
@@ -229,11 +230,11 @@ def _grounds(record: UnitMove) -> str:
     for made in record.choice:
         weighed = [each for each in made.weighed if not each.removed_by]
         named = next((each.load for each in weighed if each.broker == record.broker), -1.0)
-        load = f" with load {named:.2f}" if named >= 0 else ""
+        load = f", load {named:.2f}" if named >= 0 else ""
         deviation = f", deviation {made.deviation:.2f}" if made.deviation >= 0 else ""
         predicted = f" to {made.predicted:.2f}" if deviation and made.predicted >= 0 else ""
-        brokers = f", of {made.brokers} brokers" if made.brokers else ""  # a split has none
-        return f" by {made.rule}{load}{brokers}{deviation}{predicted}"
+        brokers = f" among {count_of(made.brokers, 'broker')}" if made.brokers else ""  # no split
+        return f"{brokers}: {made.rule}{load}{deviation}{predicted}"
     return ""
 
 
