@@ -8,8 +8,8 @@ The resources of a broker's load data mean here:
   core counts instead, if it is more. A node whose cores others take is seen to be busy, too.
 - `memory`: the container's if that has a limit, else the machine's, in MB.
 - `direct_memory`: this process's own memory, in MB, of the same limit.
-- `bandwidth_in`, `bandwidth_out`: of the network interfaces that are real ones or a container's,
-  in kbit/s. The limit is the setting's, else the kernel's word on them.
+- `bandwidth_in`, `bandwidth_out`: the traffic of network interfaces that are real ones or a
+  container's, in kbit/s. The limit is the setting's, else the kernel's word on them.
 
 A resource that cannot be read has a limit of 0, which counts as no use at all.
 """

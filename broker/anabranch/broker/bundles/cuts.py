@@ -31,7 +31,9 @@ class BundleWord(StrEnum):
 
 
 class BundleCuts:
-    """One node's cuts, for use in its event loop. `load`: of segments, as far as they were read."""
+    """One node's cuts, for use in its event loop. `load`: segments' loads, as far as they were
+    read.
+    """
 
     def __init__(self, runtime: Runtime, load: LoadOf) -> None:
         self._runtime = runtime

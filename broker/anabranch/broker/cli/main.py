@@ -50,7 +50,7 @@ _COMMANDS: Final = {
     "doctor": (".node.doctor", "Check Java, Kafka, settings, disk and port."),
 }
 
-# What brings the packages that a command misses; the commands of the SDK miss none.
+# The extra `spark` brings these commands' packages, and `node` the others'; the SDK's need none.
 _OF_SPARK: Final = frozenset({"dev", "dev-role", "demo", "archive", "audit", "backtest"})
 
 _EPILOG: Final = """\b
@@ -196,7 +196,7 @@ def _run() -> int:
     if lost is not None and not status and not isinstance(lost, BrokenPipeError):
         say, status = _telling(describe(lost) or str(lost)), 2
     if say is not None:
-        with contextlib.suppress(OSError):  # nobody hears it
+        with contextlib.suppress(OSError):  # the output may be gone
             say()
         drop_unwritten()
     return status if isinstance(status, int) else 0

@@ -127,7 +127,10 @@ def create_app(
     metrics: Metrics,
     security: NodeSecurity | None = None,
 ) -> ASGIApp:
-    """What a server runs. `security`: None where nobody has to say who they are."""
+    """Returns the application that a server runs.
+
+    `security`: None if requests need no credentials.
+    """
     guard = security.guard if security is not None else None
     api = create_api(operations, settings, metrics, guard)
     served: ASGIApp = reads.ReadMiddleware(api, operations, guard)

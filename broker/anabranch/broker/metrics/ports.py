@@ -1,4 +1,4 @@
-"""What a node or a proxy shows of the clients of its ports: what they use, and who is refused."""
+"""Metrics of the clients of a node's or a proxy's ports: their use of resources, and refusals."""
 
 from __future__ import annotations
 

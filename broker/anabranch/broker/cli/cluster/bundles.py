@@ -1,4 +1,4 @@
-"""`anabranch bundles`: who owns which part of a namespace's ring, and moves by hand."""
+"""`anabranch bundles`: the owners of the parts of a namespace's ring, and moves by hand."""
 
 from __future__ import annotations
 

@@ -60,8 +60,8 @@ def list_(url: str, as_json: bool) -> None:
 def set_(name: str, value: str, url: str) -> None:
     """Override setting NAME by VALUE on all nodes, at once.
 
-    VALUE is written as in a file of settings; where NAME says a unit, others may be given: 5s,
-    64MB, 25%. What contradicts other settings is refused.
+    VALUE is written as in a file of settings. If NAME says a unit, VALUE may have another one: 5s,
+    64MB, 25%. A value that contradicts other settings is refused.
     """
     connect(url).brokers.update_dynamic_configuration(name, value)
     click.echo(f"{name} is set")

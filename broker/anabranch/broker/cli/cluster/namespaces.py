@@ -1,4 +1,4 @@
-"""`anabranch namespaces`: what topics are grouped in, and how their bundles are divided."""
+"""`anabranch namespaces`: the groups of topics, and the division of their bundles."""
 
 from __future__ import annotations
 
@@ -151,8 +151,8 @@ def limit(namespace: str, name: str, number: int | None, remove: bool, url: str)
 def unload(namespace: str, bundle: str | None, to: str | None, url: str) -> None:
     """Take a bundle of NAMESPACE from its owner, or all of them.
 
-    BUNDLE is a range, as `anabranch bundles` has it. Who looks one of its topics up next is served
-    by whichever broker then gets it, or by the one named.
+    BUNDLE is a range, as `anabranch bundles` has it. The next look-up of one of its topics gives it
+    to any broker, or to the one named.
     """
     admin = connect(url)
     if bundle is None:
@@ -193,9 +193,9 @@ def split(namespace: str, bundle: str, positions: tuple[int, ...], unload: bool,
 
 
 def split_in_words(admin: Admin, namespace: str, bundle: str, before: list[str]) -> str:
-    """Which parts a bundle was split into, of a namespace that had these boundaries before."""
+    """Names the parts that a bundle was split into; `before`: the namespace's former boundaries."""
     edges = admin.bundles.get_bundles(namespace).boundaries
-    if "_" not in bundle:  # a word that stands for one: what is new lies in it
+    if "_" not in bundle:  # a word that stands for a bundle: new edges lie in that
         new = [at for at, edge in enumerate(edges) if edge not in before]
         if not new:
             return f"bundle {bundle} of {namespace} is split"

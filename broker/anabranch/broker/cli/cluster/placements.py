@@ -1,4 +1,4 @@
-"""`anabranch isolation` and `anabranch domains`: which brokers may own whose bundles."""
+"""`anabranch isolation` and `anabranch domains`: limits on the brokers that may own bundles."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def _connected(url: str) -> tuple[Admin, str]:
     epilog="Example: anabranch isolation set gold --namespace 'acme/.*' --primary 'node-[12]'"
 )
 def isolation() -> None:
-    """Isolation policies: which brokers the bundles of some namespaces belong to.
+    """Isolation policies: namespaces that have brokers of their own.
 
     Other namespaces get none of their primary brokers. Patterns are regular expressions of whole
-    names. Of several policies for a namespace the first by name counts. Bundles that are owned
+    names. If several policies fit a namespace, the first by name counts. Bundles that are owned
     elsewhere stay there until they move.
     """
 

@@ -1,4 +1,4 @@
-"""`anabranch doctor --acls`: whether Kafka's ACLs are what was granted, and what a node needs."""
+"""`anabranch doctor --acls`: compares Kafka's ACLs with grants, and tells a node's rights."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from anabranch.core.security.acls import (
 )
 from anabranch.core.security.kafka_stems import KafkaStems
 
-_NODE: Final = "User:NODE"  # whoever runs it knows by which name Kafka knows the nodes
+_NODE: Final = "User:NODE"  # the user puts in the nodes' name in Kafka
 _OPTIONS: Final = {
     AclResource.TOPIC: "--topic",
     AclResource.GROUP: "--group",
@@ -36,7 +36,7 @@ _OPTIONS: Final = {
 
 
 class AclReport(msgspec.Struct, frozen=True, rename="camel"):
-    """What the command tells with --json. `surplus`: what nothing that was granted explains."""
+    """The command's report with --json. `surplus`: ACLs that no grant explains."""
 
     wanted: int
     missing: list[str]
@@ -127,7 +127,7 @@ def _command(settings: Settings, what: str, acl: Acl) -> str:
 
 
 def node_commands(settings: Settings) -> Iterator[str]:
-    """What gives a node's principal its rights, as commands of Kafka's."""
+    """Yields Kafka's commands that give a node's principal its rights."""
     start = f"kafka-acls --bootstrap-server {settings.bootstrap_servers} --add"
     start = f"{start} --allow-principal {_NODE}"
     for resource, operations in NODE_RIGHTS.items():
@@ -142,7 +142,7 @@ def _operations(named: Iterable[str]) -> str:
 
 
 def _word(operation: str) -> str:
-    """As Kafka's commands write it.
+    """Returns an operation's name as Kafka's commands write it.
 
     >>> _word("DESCRIBE_CONFIGS")
     'DescribeConfigs'

@@ -62,7 +62,7 @@ def setting_flags(command: _F) -> _F:
 
 
 def given_settings(settings: Iterable[str]) -> dict[str, object]:
-    """What --set gives, by name."""
+    """Returns the settings that --set gives, by name."""
     found: dict[str, object] = {}
     for setting in settings:
         name, sep, value = setting.partition("=")

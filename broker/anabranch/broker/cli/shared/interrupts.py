@@ -1,9 +1,9 @@
-"""Ctrl-C: whatever a command is at, it ends within seconds, with status 130, and leaves no child.
+"""Ctrl-C ends a command within seconds, with status 130, and leaves no child.
 
-A call into C keeps Python from hearing of a signal until it returns, and what tidies up may wait
-for Kafka. So a thread hears of it too, by the byte that Python writes for each signal, and ends the
-process once the time to tidy up is over. Whoever takes the signal by an event loop calls `note`:
-the loop has that byte written to itself.
+Python hears of a signal only after a call into C returns, and a clean-up may wait for Kafka. So a
+thread hears of it too, by the byte that Python writes for each signal. It ends the process once the
+time to tidy up is over. Code that takes the signal by an event loop calls `note`, because the loop
+has that byte written to itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ INTERRUPTED: Final = 130
 _TIDY_S: Final = 2.5
 _HEARD_S_MAX: Final = 0.1
 _OVER: Final = b"\0"  # no signal's number
-# Where the thread hears from, and what it has heard, while there is one.
+# The descriptor that the thread listens to, and the event that it sets, while there is a thread.
 _watched: list[tuple[int, threading.Event]] = []
 
 
@@ -67,7 +67,7 @@ def note() -> None:
 
 
 def was_heard() -> bool:
-    """Whether a Ctrl-C has come: a call into C may make another error of it.
+    """Returns whether a Ctrl-C has come: a call into C may make another error of it.
 
     Waits a moment for the thread, which may hear of it last.
     """

@@ -21,14 +21,15 @@ def open_closed() -> None:
 
 
 def can_be_asked() -> bool:
-    """Whether a person is there to answer."""
+    """Returns whether a person is there to answer."""
     return sys.stdin.isatty()
 
 
 def drop_unwritten() -> OSError | None:
-    """Why an output takes nothing any more (`| head`, a full disk), if one does.
+    """Returns the error of an output that takes nothing any more (`| head`, a full disk), if one
+    does.
 
-    What is left of it goes nowhere: the interpreter would try again at its end, and complain.
+    The rest of that output goes nowhere: the interpreter would try again at its end, and complain.
     """
     lost = None
     for stream in filter(None, (sys.__stdout__, sys.__stderr__)):

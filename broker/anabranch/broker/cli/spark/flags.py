@@ -90,7 +90,7 @@ def place_of_archive(given: str) -> Place:
 
 
 def spark_settings_of(given: dict[str, Any], cores: int = 0) -> SparkSettings:
-    """Takes the flags out of what was given; `cores`: of a cluster, unless told otherwise.
+    """Takes the flags of Spark out of `given`. `cores`: the default number of a cluster's cores.
 
     Raises InvalidInputError.
     """

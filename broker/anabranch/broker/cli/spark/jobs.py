@@ -32,8 +32,8 @@ _ARCHIVE_CORES: Final = 1  # the log is one partition, and an archive never ends
 def tidy_when_terminated() -> None:
     """Makes SIGTERM end the command as Ctrl-C does, which leaves no files of Spark's behind.
 
-    The bridge to Spark (py4j) logs a trace of what interrupts a call, and raises it as well; and it
-    logs another one if Spark's process has ended before it.
+    The bridge to Spark (py4j) logs a trace of the error that interrupts a call, and raises it as
+    well. It logs another trace if Spark's process has ended before it.
     """
     signal.signal(signal.SIGTERM, _interrupt)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored
@@ -62,7 +62,9 @@ def _interrupt_again(dropped: sys.UnraisableHookArgs) -> None:
 
 
 def _kafka(settings: Settings) -> dict[str, Any]:
-    """Where Kafka is, once it has answered: Spark would not say why it is not let in."""
+    """Returns Spark's access to Kafka, once Kafka has answered: Spark would not tell a refusal's
+    reason.
+    """
     from anabranch.broker.startup import connect
     from anabranch.channel.kafka.topics import check_kafka
 

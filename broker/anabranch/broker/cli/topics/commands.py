@@ -152,10 +152,10 @@ def _ask_to_delete(admin: Admin, topic: str, full: str) -> None:
 def show(topic: str, url: str, as_json: bool) -> None:
     """Draw the segments of TOPIC.
 
-    The hash ring goes across, epochs downwards. A box is a segment. What touches the double line
-    at the foot takes messages; the others are sealed, and lie above those that they were split or
-    merged into. EPOCHS: from the one that made a segment to the one that sealed it. END OFFSETS:
-    where each bucket of a sealed one ends.
+    The hash ring goes across, epochs downwards. A box is a segment. Segments that touch the double
+    line at the foot take messages. The others are sealed, and lie above those that they were split
+    or merged into. EPOCHS: from the one that made a segment to the one that sealed it. END OFFSETS:
+    the ends of the buckets of a sealed segment.
     """
     found = connect(url).scalable_topics.get_metadata(topic)
     if as_json:
@@ -298,8 +298,8 @@ def properties(
 def unload(topic: str, dest: str, url: str) -> None:
     """Take the bundle of TOPIC, and all topics of that, from its owner.
 
-    TOPIC may be of another domain, too: persistent://tenant/namespace/name. Who looks it up next is
-    served by whichever broker then gets it, or by the one named.
+    TOPIC may be of another domain, too: persistent://tenant/namespace/name. The next look-up gives
+    the bundle to any broker, or to the one named.
     """
     connect(url).bundles.unload_topic(topic, dest)
     click.echo(f"the bundle of {topic} {f'belongs to {dest}' if dest else 'is unloaded'}")
@@ -370,9 +370,9 @@ def rebucket(topic: str, segment: int, buckets: int, url: str, as_json: bool) ->
 def relocate(topic: str, segment: int | None, off: int | None, url: str, as_json: bool) -> None:
     """Move a segment to other brokers of Kafka.
 
-    SEGMENT (an id) is replaced by one of the same range and buckets, to which new messages go; what
-    it holds stays and is read where it is. Without SEGMENT each active one of TOPIC, with --off
-    those that have a copy there.
+    A new segment of the same range and buckets replaces SEGMENT (an id), and takes new messages.
+    Messages that the old one holds stay, and are read there. Without SEGMENT the command moves each
+    active segment of TOPIC, or with --off those that have a copy on that broker.
     """
     admin = connect(url)
     brokers = () if off is None else (off,)
@@ -386,8 +386,10 @@ def relocate(topic: str, segment: int | None, off: int | None, url: str, as_json
 
 
 def _on(admin: Admin, topic: str, broker: int | None) -> list[int]:
-    """The active segments; of those with a copy on that broker, if one is named, or with copies
-    that the node does not know of.
+    """Returns the ids of the active segments.
+
+    If a broker is named: only those with a copy on it, or with copies that the node does not know
+    of.
     """
     segments = admin.scalable_topics.get_stats(topic).segments
     return [
@@ -409,9 +411,9 @@ def _looking_at(topic: str) -> Iterator[None]:
 
 
 def _say_children(admin: Admin, topic: str, parents: list[int], what: str, as_json: bool) -> None:
-    """What came of it; another change may have followed, or cleaned the parents away.
+    """Prints the children; another change may have followed, or cleaned the parents away.
 
-    The node that did it is asked: another one may still tell the layout before it.
+    It asks the node that made the change, because another one may still tell the layout before it.
     """
     did = as_seen_by(admin)
     segments = did.scalable_topics.get_metadata(topic).segments
@@ -430,8 +432,9 @@ def _ranged(part: Segment) -> str:
 
 
 def _say_scaling(did: Admin, topic: str) -> None:
-    """What may become of segments made by hand, where it may, for people; the node that made them
-    is asked. What is done is done: that it cannot tell is no failure.
+    """Warns people that auto-scaling may change segments made by hand.
+
+    It asks the node that made them. The change is done, so a node that cannot answer is no failure.
     """
     with contextlib.suppress(AdminError):
         scale = did.scalable_topics.get_stats(topic).auto_scale

@@ -1,4 +1,6 @@
-"""`anabranch topics subscriptions dead-letters`: where a queue puts what nobody could process."""
+"""`anabranch topics subscriptions dead-letters`: the place for messages that a queue cannot
+process.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ from anabranch.core.subscriptions.subscription import DELIVERIES, DELIVERIES_MAX
     epilog="Example: anabranch topics subscriptions dead-letters set public/default/orders jobs",
 )
 def dead_letters() -> None:
-    """What a queue could not process: put aside in a topic, or, without, lost in the end."""
+    """Messages that a queue could not process.
+
+    A queue puts them aside in a topic. Without such a topic they are lost in the end.
+    """
 
 
 @dead_letters.command(
@@ -63,10 +68,10 @@ def show(topic: str, name: str, url: str, as_json: bool) -> None:
 def set_(
     context: click.Context, topic: str, name: str, deliveries: int, where: str, url: str
 ) -> None:
-    """Let the queue subscription NAME of TOPIC put aside what it could not process.
+    """Let the queue subscription NAME of TOPIC put messages aside that it could not process.
 
-    What was given out so often without being acknowledged, and what its consumers reject, goes to
-    that topic, with where it came from and why in its headers.
+    A message goes to that topic after so many deliveries without an acknowledgement, or when a
+    consumer rejects it. Its headers tell its origin and the reason.
     """
     connect(url).scalable_topics.set_dead_letter_policy(topic, name, deliveries, where)
     context.invoke(show, topic=topic, name=name, url=url, as_json=False)

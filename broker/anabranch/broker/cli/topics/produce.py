@@ -69,9 +69,9 @@ def produce(
 ) -> int:
     """Send each line to TOPIC, as KEY<TAB>VALUE, or without a key as VALUE.
 
-    With --from-json a line says all of a message: key, value, headers, eventTimeMs. null stands for
-    no key, no value (a tombstone: {"key": "eve", "value": null}) or a header without content;
-    keyBase64 and valueBase64 carry bytes that are no text. What the other fields say is ignored.
+    With --from-json a line is a whole message: key, value, headers, eventTimeMs. null stands for no
+    key, no value (a tombstone: {"key": "eve", "value": null}) or a header without content.
+    keyBase64 and valueBase64 carry bytes that are no text. Other fields are ignored.
 
     Ends at the end of the input, once Kafka has all that was read. Ctrl-C gives it a moment for
     that. --json prints a document for each message, as --verbose prints a line; a key that is no
@@ -196,7 +196,7 @@ class _Sender:
             )
 
     def say_what_failed(self) -> None:
-        """How many, where not each was told of."""
+        """Prints the number of failures if there were too many to tell of each."""
         if self.failed > _FAILURES_TOLD:
             click.echo(
                 f"anabranch: {self.failed} lines are not sent, or not known to be; the first "

@@ -1,4 +1,4 @@
-"""`anabranch topics subscriptions`: who reads a scalable topic, and how far."""
+"""`anabranch topics subscriptions`: the readers of a scalable topic, and their positions."""
 
 from __future__ import annotations
 
@@ -153,8 +153,8 @@ def delete(topic: str, name: str, force: bool, url: str) -> None:
 def seek(topic: str, name: str, to: str, url: str) -> None:
     """Put the subscription NAME of TOPIC elsewhere.
 
-    All its consumers go on with what has that time or a later one. What is acknowledged already
-    comes again if it lies behind that place.
+    All its consumers go on with the messages of that time or a later one. Acknowledged messages
+    come again if they lie behind that place.
     """
     connect(url).scalable_topics.seek_subscription(topic, name, place_of(to, "--to"))
     click.echo(f"subscription {name} of {full_of(topic)} goes on at {to}")
@@ -170,14 +170,14 @@ def seek(topic: str, name: str, to: str, url: str) -> None:
 def skip_all(topic: str, name: str, url: str) -> None:
     """Clear the backlog of the subscription NAME of TOPIC.
 
-    It goes on with what comes after; what is there now is not read by it any more.
+    It goes on with messages that come after, and does not read the present ones any more.
     """
     connect(url).scalable_topics.skip_all(topic, name)
     click.echo(f"subscription {name} of {full_of(topic)} has nothing left to read")
 
 
 def place_of(given: str, option: str) -> Place:
-    """Where an option says to begin. Raises BadParameter."""
+    """Returns the place that an option names. Raises BadParameter."""
     if given == "earliest":
         return "earliest"
     if given == "latest":

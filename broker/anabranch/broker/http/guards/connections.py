@@ -1,13 +1,13 @@
 """HTTP connections that cannot use up the node: uvicorn's, with limits in front of its parser.
 
 uvicorn bounds neither a request's line and headers, which its parser joins in quadratic time, nor
-how long they take, and a connection that sends nothing stays for ever. Here bytes are counted
-before they are parsed, a request has a time by which it must be there, an answer one by which it
-must be taken, and when there are too many connections those go that only wait.
+their duration. A connection that sends nothing stays for ever. Here bytes are counted before they
+are parsed. A request has a time by which it must be there, and an answer one by which it must be
+taken. If there are too many connections, those go that only wait.
 
-An application costs a request a task and some calls of it. What is asked often and answered in few
-bytes can be spared them: `AtOnce` is offered each request first. Its answers are written in one
-piece, which with TLS is one record and not two.
+An application costs a request a task and some calls of it. A frequent request with a short answer
+can be spared them: `AtOnce` is offered each request first. Its answers are written in one piece,
+which with TLS is one record and not two.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from anabranch.core.strangers import AccountLimits, ExemptAddresses, PortAccount
 
 _PIECE: Final = 4_096  # bytes that are parsed between two looks at the limits
 _PER_HEADER: Final = 4  # colon, space, end of line
-# Of every answer: a browser takes it for what it says it is, and for no script.
+# Every answer has it, so that a browser trusts the content type, and takes no answer for a script.
 NOSNIFF: Final = (b"x-content-type-options", b"nosniff")
 
 
@@ -59,7 +59,7 @@ class OfferedRequest:
 
     @property
     def scope(self) -> Scope:
-        """What is asked."""
+        """The request's ASGI scope."""
         return cast(Scope, self._cycle.scope)
 
     def answer(self, ready: ReadyAnswer) -> None:
@@ -153,7 +153,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """The client's address, without its port."""
         return self.client[0] if self.client else "?"
 
-    # --- what comes in ------------------------------------------------------------------
+    # --- bytes that come in ------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast(asyncio.Transport, transport))
@@ -240,7 +240,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._is_between and self.cycle.response_complete and not self.pipeline:
             self._all.waits(self)
 
-    # --- what goes out ------------------------------------------------------------------
+    # --- answers that go out ------------------------------------------------------------------
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         at_once = self._all.at_once
@@ -369,7 +369,7 @@ _PHRASES: Final = {
 
 
 def protocol_of(connections: Connections) -> Callable[..., BoundedProtocol]:
-    """What uvicorn makes for each connection."""
+    """Returns the factory that uvicorn calls for each connection."""
 
     def made(*args: Any, **named: Any) -> BoundedProtocol:
         return BoundedProtocol(connections, *args, **named)

@@ -24,7 +24,7 @@ class PolicyField(BaseModel):
 
 
 class DecisionStats(BaseModel):
-    """What came of one look at the load."""
+    """The result of one look at the load."""
 
     atMs: int
     trigger: str | None = Field(

@@ -77,7 +77,7 @@ class CycleStats(BaseModel):
 
 
 class BalanceOutlook(BaseModel):
-    """How things stand with the brokers' loads, and what the leader would do."""
+    """The brokers' loads, and the leader's next step."""
 
     leader: str
     atMillis: int = Field(description="The log's time.")

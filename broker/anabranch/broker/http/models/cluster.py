@@ -22,7 +22,7 @@ _Roles = Annotated[
 
 
 class Problem(BaseModel):
-    """What every refused request is answered with."""
+    """The answer to every refused request."""
 
     reason: str = Field(description="What was wrong, and what to do about it.")
 
@@ -44,7 +44,7 @@ class ClusterData(BaseModel):
 
 
 class BundlesData(BaseModel):
-    """How a namespace is divided into bundles."""
+    """A namespace's division into bundles."""
 
     boundaries: list[str] = Field(
         default_factory=list, description="Ends of the bundles, ascending, 0x and 8 hex digits."
@@ -53,7 +53,7 @@ class BundlesData(BaseModel):
 
 
 class BundlesWanted(Wanted):
-    """How a new namespace shall be divided; the ranges are of equal size."""
+    """The division of a new namespace; the ranges are of equal size."""
 
     boundaries: Texts = Field(
         default_factory=list, description="May be left out; if given, those of equal ranges."
@@ -125,7 +125,7 @@ class TopicHashPositions(BaseModel):
 
 
 class LookupData(BaseModel):
-    """Where the owner of a topic's bundle answers; null for what it does not offer."""
+    """The addresses of the owner of a topic's bundle; null for a port that it does not offer."""
 
     brokerUrl: str | None
     brokerUrlTls: str | None
@@ -142,7 +142,7 @@ class LeaderBroker(BaseModel):
 
 
 class BrokerAddresses(BaseModel):
-    """Where a broker is; empty: nowhere, by that port."""
+    """A broker's addresses; empty for a port that it does not have."""
 
     brokerId: str
     webServiceUrl: str = Field(description="For administration and look-ups over HTTP.")
@@ -152,7 +152,7 @@ class BrokerAddresses(BaseModel):
 
 
 class NamespaceOwnershipStatus(BaseModel):
-    """What Pulsar says of a bundle that a broker owns."""
+    """Pulsar's word for a bundle that a broker owns."""
 
     broker_assignment: str = "shared"
     is_controlled: bool = False
@@ -169,7 +169,7 @@ class MoveNow(BaseModel):
 
 
 class Explanation(BaseModel):
-    """What may become of a bundle, of the leadership or of a scalable topic now."""
+    """The moves that a bundle, the leadership or a scalable topic can make now."""
 
     name: str
     state: str = Field(description="INIT: it is not there.")
@@ -178,7 +178,7 @@ class Explanation(BaseModel):
 
 
 class NodeStatus(BaseModel):
-    """How the node that was asked is doing."""
+    """The state of the node that was asked."""
 
     brokerId: str
     clusterName: str

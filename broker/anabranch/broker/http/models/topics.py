@@ -141,7 +141,7 @@ class SegmentDetail(SegmentStats):
 
 
 class TopicStats(BaseModel):
-    """What there is of a topic."""
+    """The segments, subscriptions and operations of a topic."""
 
     epoch: int
     totalSegments: int

@@ -1,4 +1,4 @@
-"""Auto-scale policies: what topics and namespaces override of the node's settings (PIP-483)."""
+"""Auto-scale policies: topics' and namespaces' overrides of the node's settings (PIP-483)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _topics(routes: APIRouter, policies: AutoScalePolicies) -> None:
 
     @routes.get(path, dependencies=[Marked], responses={**_FOUND, **refusals})
     async def get_auto_scale_policy(name: TopicName) -> Response:
-        """What the topic overrides of its namespace's policy, as its controller has changed it."""
+        """The topic's overrides of its namespace's policy, as its controller has changed them."""
         return _answer(await policies.of_topic(name))
 
     @routes.post(path, status_code=204, responses=refusals)
@@ -60,7 +60,7 @@ def _namespaces(routes: APIRouter, policies: AutoScalePolicies) -> None:
 
     @routes.get(path, dependencies=[Marked], responses={**_FOUND, **problems(404, 412)})
     async def get_namespace_auto_scale_policy(home: Home) -> Response:
-        """What the namespace overrides of the nodes' settings."""
+        """The namespace's overrides of the nodes' settings."""
         return _answer(policies.of_namespace(home))
 
     @routes.post(path, status_code=204, responses=refusals)

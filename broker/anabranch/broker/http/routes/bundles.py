@@ -98,7 +98,8 @@ def _add_reads(routes: APIRouter, operations: Operations) -> None:
             list[str] | None, Query(description="Topics, by full or local name; may be repeated.")
         ] = None,
     ) -> TopicHashPositions:
-        """Where topics of an owned bundle lie on the ring; those of other bundles are left out.
+        """The positions of an owned bundle's topics on the ring; those of other bundles are left
+        out.
 
         Names have to be given: topics are not kept on record in this version.
         """

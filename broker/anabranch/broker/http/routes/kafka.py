@@ -1,4 +1,4 @@
-"""Kafka's brokers: what lies there, and draining them (Anabranch's own)."""
+"""Kafka's brokers: their load, and draining them (Anabranch's own)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where bundles may be: isolation policies, failure domains, anti-affinity groups."""
+"""Limits on the places of bundles: isolation policies, failure domains, anti-affinity groups."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _add_isolation(routes: APIRouter, operations: Operations, mine: str) -> None
 
     @routes.get(f"{_POLICIES}/brokers", dependencies=[Marked], responses=problems(404))
     async def list_isolated_brokers(cluster: str) -> list[BrokerIsolationData]:
-        """What the policies say of the brokers that serve now."""
+        """The policies' words on the brokers that serve now."""
         _read(cluster, mine)
         return [_of_broker(each) for each in placements.isolation_of(operations.brokers())]
 
@@ -89,7 +89,7 @@ def _add_isolation(routes: APIRouter, operations: Operations, mine: str) -> None
         f"{_POLICIES}/brokers/{{broker}}", dependencies=[Marked], responses=problems(404, 412)
     )
     async def get_isolated_broker(cluster: str, broker: str) -> list[BrokerIsolationData]:
-        """What the policies say of one broker, host:port, serving or not."""
+        """The policies' words on one broker, host:port, serving or not."""
         _read(cluster, mine)
         return [_of_broker(each) for each in placements.isolation_of([names.broker_id(broker)])]
 

@@ -1,8 +1,8 @@
 """Single segments: `/admin/v2/segments`, as PIP-468 has it.
 
-There the controller makes, terminates and deletes segments by these calls. Here it does so by
-records of the log, and a call that would do it behind the log's back is refused with the way to do
-it: no call leaves a topic in a state that it cannot go on from.
+PIP-468's controller makes, terminates and deletes segments by these calls. Here it does so by
+records of the log. A call that would do it behind the log's back is refused with the way to do it.
+So no call leaves a topic in a state that it cannot go on from.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ _Timestamp = Annotated[
 
 
 class SubscriptionType(Enum):
-    """As Pulsar names them; CHECKPOINT is ours."""
+    """Pulsar's names of the types; CHECKPOINT is ours."""
 
     STREAM = "STREAM"
     QUEUE = "QUEUE"
@@ -37,7 +37,7 @@ class SubscriptionType(Enum):
 
 
 class DeadLetters(Wanted, strict=False):
-    """Where a queue puts what nobody could process, and after how many tries; ours."""
+    """A queue's topic for messages that it cannot process, and its number of tries; ours."""
 
     deadLetterTopic: str = Field(
         "", description="A scalable topic, made if it is not there; TOPIC-SUBSCRIPTION-DLQ if left."
@@ -100,7 +100,7 @@ def _existence(routes: APIRouter, topics: TopicOperations) -> None:
         subscription: str,
         force: Annotated[bool, Query(description="Also if it has consumers.")] = False,
     ) -> None:
-        """Deletes a subscription and its positions; by force its consumers' sessions, too."""
+        """Deletes a subscription and its positions; force ends its consumers' sessions, too."""
         await topics.controlled(name)
         await topics.consumers.delete(name, subscription, force=force)
 
@@ -143,7 +143,7 @@ def _dead_letters(routes: APIRouter, topics: TopicOperations, guard: AccessGuard
 
     @routes.get(path, responses={**found, **problems(307, 404, 412)})
     async def get_dead_letter_policy(name: TopicName, subscription: str) -> Response:
-        """Where a queue subscription puts what nobody could process."""
+        """A queue subscription's topic for messages that it cannot process."""
         await topics.controlled(name, reading=True)
         policy = topics.dead_letters.of(name, subscription)
         if policy is None:

@@ -98,7 +98,7 @@ def _topics(routes: APIRouter, topics: TopicOperations, limiter: AsyncDualMemory
         name: TopicName,
         force: Annotated[bool, Query(description="Also if it has consumers.")] = False,
     ) -> None:
-        """Deletes the topic with its data; by force its consumers' sessions, too."""
+        """Deletes the topic with its data; force ends its consumers' sessions, too."""
         await topics.delete(name, force=force)
 
 
@@ -153,7 +153,7 @@ def _stats(routes: APIRouter, topics: TopicOperations) -> None:
 
     @routes.post(lost, status_code=204, responses=problems(307, 404, 409, 412, 500, 503, 504))
     async def restore_segment(name: TopicName, segmentId: _SegmentId) -> None:
-        """Goes on without a segment whose Kafka topic is gone; what it held is lost."""
+        """Goes on without a segment whose Kafka topic is gone; the segment's messages are lost."""
         await restore(topics, name, segmentId)
 
 

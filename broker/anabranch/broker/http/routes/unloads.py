@@ -20,7 +20,7 @@ from anabranch.core.security.table import PLACING_BUNDLES
 
 
 class TopicDomain(StrEnum):
-    """What a topic's path begins with."""
+    """The first part of a topic's path."""
 
     PERSISTENT = "persistent"
     NON_PERSISTENT = "non-persistent"

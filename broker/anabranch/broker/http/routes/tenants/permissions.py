@@ -1,4 +1,4 @@
-"""Who may do what on a namespace or a topic: `.../permissions`."""
+"""Roles' rights on a namespace or a topic: `.../permissions`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _namespaces(routes: APIRouter, permissions: RolePermissions) -> None:
 
     @routes.get(path, dependencies=[Marked], responses=problems(404, 412))
     async def get_namespace_permissions(home: Home) -> GrantedActions:
-        """What each role may do on all topics of the namespace."""
+        """Each role's actions on all topics of the namespace."""
         return permissions.of_namespace(home)
 
     @routes.post(path + _ROLE, status_code=204, responses=refusals)
@@ -54,7 +54,7 @@ def _topics(routes: APIRouter, permissions: RolePermissions) -> None:
 
     @routes.get(path, dependencies=[Marked], responses=problems(404, 412))
     async def get_topic_permissions(name: TopicName) -> GrantedActions:
-        """What each role may do on the topic, by what is granted on it or on its namespace."""
+        """Each role's actions on the topic, granted on it or on its namespace."""
         return permissions.of_topic(name)
 
     @routes.post(path + _ROLE, status_code=204, responses=refusals)
