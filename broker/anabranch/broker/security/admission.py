@@ -1,4 +1,4 @@
-"""Who comes by a port: the admission of the binary protocol, and what is told of either port."""
+"""Admission to the binary protocol, and the metrics and warnings of both ports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from anabranch.wire.supervised import kept_going
 
 _LOOK_S: Final = 1.0  # between two looks at whether keys or users have changed
 _AT_ONCE: Final = 100  # clients that are asked anew before others have their turn
-# Of who may be somebody, and is to come again; as over HTTP (`http.errors`).
+# These refusals ask a client, which may have good credentials, to come again; as over HTTP.
 _PASSING: Final = {
     RefusalReason.GUESSES: ServerError.TooManyRequests,
     RefusalReason.BUSY: ServerError.ServiceNotReady,
@@ -51,7 +51,7 @@ class WireAdmission:
             await asyncio.gather(self._following, return_exceptions=True)
 
     async def follow(self) -> None:
-        """What `start` begins, for a task."""
+        """Goes on with the work that `start` begins, as a task."""
         while True:
             await asyncio.sleep(_LOOK_S)
             seen = self._generations()

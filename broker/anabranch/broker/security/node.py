@@ -1,4 +1,4 @@
-"""A node's own security: who connects by either port, and what they may."""
+"""A node's own security: authentication and rights at both ports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ _log = get_logger()
 
 
 class NodeSecurity:
-    """`state`: what is folded now. Raises StartError where the settings' files cannot be used."""
+    """A node's security. `state`: the folded state of now.
+
+    Raises StartError if the settings' files cannot be used.
+    """
 
     def __init__(self, settings: Settings, state: Callable[[], Replica]) -> None:
         exempt = tuple(listed_words(settings.per_ip_limit_exempt_addresses))
@@ -48,7 +51,10 @@ class NodeSecurity:
 
 
 def node_security(settings: Settings, state: Callable[[], Replica]) -> NodeSecurity | None:
-    """As the settings say; None where nobody has to say who they are. Raises StartError."""
+    """Returns the security that the settings ask for; None if requests need no credentials.
+
+    Raises StartError.
+    """
     _warn_if_open(settings)
     return NodeSecurity(settings, state) if settings.authentication_enabled else None
 

@@ -89,7 +89,7 @@ def first_difference(found: Mapping[str, Entity], expected: Mapping[str, Entity]
 
 
 def gap_in_rings(found: Mapping[str, Entity]) -> str:
-    """Describes the first namespace whose bundles do not tile its ring; "" when all do."""
+    """Describes the first namespace whose bundles do not tile its ring; returns "" if all do."""
     state = FoldedState()
     state.apply(found.items())
     start = namespace_key("")

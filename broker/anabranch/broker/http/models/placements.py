@@ -44,7 +44,7 @@ class FailoverPolicy(Wanted):
 class IsolationData(Wanted):
     """The brokers that the bundles of some namespaces belong to.
 
-    All are patterns of whole names: of namespaces, and of brokers' hosts or ids, host:port.
+    All are patterns of whole names: those of namespaces, and brokers' hosts or ids, host:port.
     """
 
     namespaces: _Patterns
