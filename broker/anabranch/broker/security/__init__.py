@@ -11,7 +11,7 @@
 `authenticator`: finds out by these who a client is.
 `guard`: checks a principal's right before anything is done.
 `admission`: both, for the binary protocol.
-`open_rights`: rights that last as long as a watch or a session, and end it with them.
+`open_rights`: rights that a watch or a session needs all the time, and ends without.
 `outgoing`: the credentials of a node, or a proxy, for other nodes.
 `acls`: Kafka's rules, made of grants.
 """

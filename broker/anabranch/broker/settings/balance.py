@@ -1,7 +1,7 @@
 """The settings of load balancing, by the names of PIP-192 and of Pulsar's broker.conf.
 
-What they are for is said in docs/balance.md; their defaults are those of `BalanceSettings`, which
-is what the decisions are made by.
+docs/balance.md explains them. Their defaults are those of `BalanceSettings`, by which the balancer
+decides.
 """
 
 from __future__ import annotations
@@ -282,7 +282,7 @@ class BalanceFields(BaseModel):
     )
 
     def balance_settings(self) -> BalanceSettings:
-        """What is decided by; it may have a fault (`fault_of`)."""
+        """Returns the settings that the balancer decides by; they may have a fault (`fault_of`)."""
         fields = {
             field: getattr(self, _setting_of(field)) for field in BalanceSettings.__struct_fields__
         }
@@ -293,7 +293,7 @@ class BalanceFields(BaseModel):
         return BalanceSettings(**fields)
 
     def balance_problem(self) -> str:
-        """What is wrong with them together, in words; "" for nothing."""
+        """Describes the fault of their combination; "" if there is none."""
         wrong = fault_of(self.balance_settings())
         if wrong:
             return wrong

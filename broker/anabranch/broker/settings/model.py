@@ -50,7 +50,7 @@ class Settings(
     AutoScaleFields,
     BalanceFields,
 ):
-    """What a node can be told. People write the names in camelCase: `name_of`."""
+    """A node's settings. People write the names in camelCase: `name_of`."""
 
     cluster_name: str = Field("standalone", min_length=1, description="Name of the cluster.")
     bootstrap_servers: str = Field(
@@ -207,13 +207,15 @@ class Settings(
 
     @property
     def broker_id(self) -> BrokerId:
-        """host:webPort, by which the cluster knows this node; of TLS where there is no other."""
+        """host:webPort, this node's name in the cluster; the port is that with TLS if there is no
+        other.
+        """
         port = self.web_service_port or self.web_service_port_tls
         return broker_id(f"{self.advertised_address}:{port}")
 
     @property
     def web_url(self) -> str:
-        """Where others send their HTTP requests to; "" for nowhere."""
+        """The address for others' HTTP requests; "" if there is none."""
         return self._url("http", self.web_service_port)
 
     @property
@@ -223,7 +225,7 @@ class Settings(
 
     @property
     def service_url(self) -> str:
-        """Where clients connect to; "" for nowhere, and while the port is not known."""
+        """The address for clients; "" if there is none, or if the port is not known yet."""
         return self._url("pulsar", self.broker_service_port)
 
     @property
@@ -236,7 +238,7 @@ class Settings(
 
     @property
     def wire_limits(self) -> ConnectionLimits:
-        """What the binary port needs to know, those of roles included."""
+        """The limits of the binary port, those of roles included."""
         limits = super().wire_limits
         account = msgspec.structs.replace(
             limits.account,
@@ -247,12 +249,12 @@ class Settings(
 
     @property
     def lookup_timeout_s(self) -> float:
-        """How long a look-up waits."""
+        """The longest time that a look-up waits."""
         return self.lookup_timeout_millis / 1000
 
     @property
     def operation_timeout_s(self) -> float:
-        """How long an administrative request waits."""
+        """The longest time that an administrative request waits."""
         return self.operation_timeout_millis / 1000
 
     @property

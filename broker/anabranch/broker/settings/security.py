@@ -1,6 +1,6 @@
-"""The settings of who may connect, and of whether it is asked who may do what.
+"""The settings of authentication and authorization.
 
-A proxy has the first alone: what somebody may do is for nodes to judge.
+A proxy has only those of authentication, because nodes judge rights.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class AuthenticationFields(BaseModel):
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """How somebody may say who they are, in order."""
+        """The ways to show credentials, in order."""
         return tuple(dict.fromkeys(map(_method, listed_words(self.authentication_providers))))
 
     @property
@@ -163,7 +163,7 @@ class AuthenticationFields(BaseModel):
     def authentication_problems(
         self, *, trusts_certificates: bool
     ) -> Iterator[tuple[tuple[str, ...], str]]:
-        """What is missing, or cannot be meant."""
+        """Yields the settings that are missing, or cannot be meant."""
         on = _ON
         if not self.authentication_enabled:
             return
@@ -277,7 +277,7 @@ class SecurityFields(AuthenticationFields):
     def security_problems(
         self, *, trusts_certificates: bool
     ) -> Iterator[tuple[tuple[str, ...], str]]:
-        """What is missing, or cannot be meant."""
+        """Yields the settings that are missing, or cannot be meant."""
         if self.authorization_enabled and not self.authentication_enabled:
             yield (
                 (_ON, "authorizationEnabled"),
@@ -315,7 +315,7 @@ _KEYS: Final = ("tokenSecretKey", "tokenPublicKey", "tokenKeySet")
 
 
 def is_path(text: str) -> bool:
-    """Whether it is a file's path, or its URL, and no other URL nor `data:`.
+    """Returns whether it is a file's path or a file's URL, and no other URL nor `data:`.
 
     >>> is_path("file:///etc/key"), is_path("key.pem"), is_path("https://a/b"), is_path("data:;x")
     (True, True, False, False)

@@ -38,7 +38,7 @@ class TlsFields(BaseModel):
     )
 
     def tls_problems(self, port: str) -> Iterator[tuple[tuple[str, ...], str]]:
-        """What is missing; `port`: the setting of a TLS port that is on, "" for none."""
+        """Yields missing settings; `port`: the setting of a TLS port that is on, "" for none."""
         given = (self.tls_certificate_file_path, self.tls_key_file_path)
         missing = [name for name, value in zip(_FILES, given, strict=True) if value is None]
         if port and missing:

@@ -1,4 +1,4 @@
-"""`Recurring`: what a node does again and again for its topics, one round at a time."""
+"""`Recurring`: repeats a node's work for its topics, one round at a time."""
 
 from __future__ import annotations
 

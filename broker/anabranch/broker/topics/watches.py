@@ -1,7 +1,7 @@
-"""Whoever follows topics: watches of layouts, searches for controllers, a node's own topics.
+"""The followers of topics: watches of layouts, searches for controllers, a node's own topics.
 
-Any node can tell of a layout and of who controls it: both come from its own fold. A watcher is told
-that there is something new, and looks when it can take it: only the newest matters.
+Any node can tell a layout and its controller, because both come from its own fold. A watcher is
+told that there is something new, and looks when it can take it: only the newest matters.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class ControllerFinder:
 
 
 class WatchedTopic(msgspec.Struct, frozen=True):
-    """What a watcher sees: the topic (None: there is none) and where its controller is."""
+    """A watcher's view: the topic (None: there is none) and its controller's address."""
 
     topic: ScalableTopic | None
     service_url: str = ""
@@ -122,7 +122,7 @@ class Watches:
         access.service.tickers.append(self._reached)
 
     def counts(self) -> dict[str, int]:
-        """How many watches each watched topic has."""
+        """Returns the number of watches of each watched topic."""
         return {topic: len(wakes) for topic, wakes in self._by_topic.items()}
 
     def look(self, topic: str) -> WatchedTopic:
@@ -221,7 +221,9 @@ class OwnedTopics:
         return len(self._names)
 
     def names(self) -> list[str]:
-        """As it was when the log changed last; soon after a bundle came it is complete."""
+        """Returns the names as of the last change of the log; they are complete soon after a bundle
+        came.
+        """
         return list(self._names)
 
     async def follow(self) -> None:

@@ -1,4 +1,4 @@
-"""Where a topic is controlled, and proposals on it by whoever controls it."""
+"""A topic's controller: the way to it, and its proposals on the topic."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from anabranch.core.topics.topic import ScalableTopic, TopicMove
 
 
 class TopicAccess:
-    """What REST and consumers' sessions share. To be used in the event loop."""
+    """The common part of REST and consumers' sessions, for use in the event loop."""
 
     def __init__(
         self,
@@ -93,11 +93,11 @@ class TopicAccess:
         return kafka_group(self.service.prefix, topic, subscription, known.group_offset)
 
     def controller_at(self, name: str) -> Located | None:
-        """Where the topic's controller is, as far as it is known at once."""
+        """Returns the address of the topic's controller, as far as it is known at once."""
         return self._lookups.locate_cached(full_name(name), namespace_of(name))
 
     async def find_controller(self, name: str) -> Located:
-        """Where the topic's controller is; sees to it that there is one."""
+        """Returns the address of the topic's controller; sees to it that there is one."""
         return await self._lookups.find(full_name(name), namespace_of(name))
 
     async def control(self, name: str, deadline: float) -> None:
@@ -163,7 +163,7 @@ class TopicAccess:
         )
 
     def refusals(self, name: str) -> Refusals:
-        """What a proposal on a topic ends in when the log refuses it for good."""
+        """Returns the errors for a proposal on a topic that the log refuses for good."""
         full = full_name(name)
 
         def gone() -> NotFoundError:

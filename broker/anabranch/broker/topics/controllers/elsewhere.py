@@ -1,6 +1,7 @@
-"""What a node asks of another one, which alone can do it: a topic that the other would control.
+"""Requests to another node, which alone can do them: they create a topic that it would control.
 
-It shows who it is, and asks for whoever asks it, so that the other node judges what they may.
+The node shows its credentials, and names the principal that it asks for. So the other node judges
+that principal's right.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class OtherNodes:
     async def create_topic(self, name: str, at: ElsewhereError, timeout_s: float) -> None:
         """Creates the topic at the node that would control it, unless it is there.
 
-        By TLS, where that node has it. Raises UnavailableError.
+        It uses TLS if that node has it. Raises UnavailableError.
         """
         where = urlsplit(at.web_url_tls or at.web_url)
         shown = self._access.credentials

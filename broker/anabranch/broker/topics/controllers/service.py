@@ -1,11 +1,12 @@
-"""`TopicService`: the controllers of the topics in this node's bundles, and what they ask for.
+"""`TopicService`: the controllers of the topics in this node's bundles, and their effects.
 
-The shell around `core.controller`: it has a controller only for topics that something is to be done
-for (an operation or garbage, consumers that are registered or connected, sealed segments to prune),
-so that an idle topic costs nothing. It runs their Kafka tasks in a thread, proposes their
-records, and hands their assignments to the consumers' connections. A bundle that this node loses,
-even for a moment between two entries of one batch, takes its controllers with it: what they knew of
-consumers is not true any more.
+This is the shell around `core.controller`. It has a controller only for topics that need one, so an
+idle topic costs nothing. Such topics have an operation or garbage, registered or connected
+consumers, or sealed segments to prune.
+
+It runs their Kafka tasks in a thread, proposes their records, and hands their assignments to the
+consumers' connections. The controllers of a bundle go when this node loses it, even for a moment
+between two entries of one batch. Their knowledge of consumers is not true any more.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _TOPIC: Final = "topic:"
 _SUBSCRIPTION: Final = "subscription:"
 _VERDICT_S_MAX: Final = 30.0
 
-# Whether clients can be told a layout: the prefix of Kafka topics, the topic, its segments.
+# True if clients can be told a layout: the prefix of Kafka topics, the topic, its segments.
 Fits = Callable[[str, str, Iterable[SegmentInfo]], bool]
 
 
@@ -140,7 +141,7 @@ class TopicService:
         return [home.controller for home in self._homes.values()]
 
     def _unit(self, name: str) -> str:
-        """The bundle in whose name this node controls the topic; "" where another one does."""
+        """Returns the bundle that lets this node control the topic; "" if another node does."""
         me = self.runtime.core.me
         home = self._homes.get(name)
         if home is not None:  # a bundle that has a holder has no children yet
@@ -151,7 +152,7 @@ class TopicService:
         return unit if holder == me else ""
 
     def may_act(self, name: str) -> bool:
-        """Whether this node is the topic's controller at this instant."""
+        """Returns whether this node is the topic's controller at this instant."""
         unit = self._unit(name)
         return bool(unit) and self.runtime.core.may_act(unit, self.runtime.now())
 
@@ -255,7 +256,7 @@ class TopicService:
         self._rounds.look_through(self.open_since)
 
     async def stop(self) -> None:
-        """Ends the threads; what is under way is finished by whoever controls the topics next."""
+        """Ends the threads; the topics' next controller finishes the tasks under way."""
         await asyncio.to_thread(self.workers.close)
 
     # --- controllers --------------------------------------------------------------------
@@ -274,7 +275,7 @@ class TopicService:
             self._forget(name)
 
     def carry_out(self, name: str, effects: Iterable[ControllerEffect]) -> None:
-        """What the topic's controller has asked for."""
+        """Carries out the effects that the topic's controller has asked for."""
         for effect in effects:
             match effect:
                 case RunTask(task):

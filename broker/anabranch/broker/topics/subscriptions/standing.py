@@ -1,4 +1,4 @@
-"""`StandingPositions`: what a controller knows of positions beside the log."""
+"""`StandingPositions`: a controller's knowledge of positions beside the log."""
 
 from __future__ import annotations
 
