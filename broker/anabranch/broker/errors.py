@@ -77,7 +77,7 @@ def no_namespace(name: str) -> NotFoundError:
 
 
 def stopping() -> UnavailableError:
-    """Sends whoever asks a node that has ended, or is about to, to another one."""
+    """Sends a client of a node that has ended, or is about to, to another one."""
     return UnavailableError("this node is stopping; ask another")
 
 

@@ -1,12 +1,9 @@
 """A node: the runtime in the event loop, threads that wait for Kafka, start and stop.
 
 The state has one owner, the event loop (`runtime`). Six threads wait for Kafka, hand over, and do
-nothing else. One reads the log, and one reads heartbeats and learns of their acknowledgement. One
-learns the results of appends. Three read and write loads of segments, loads of brokers and top
-bundles.
-
-An error that lasts ends the node with a sentence that names the remedy. An unreachable Kafka is no
-such error: the node waits, in safe mode.
+nothing else. They read the log, read heartbeats and learn of their acknowledgement, and learn the
+results of appends. Three read and write loads of segments, loads of brokers and top bundles. An
+error that lasts ends the node and names the remedy. If Kafka is unreachable, it waits in safe mode.
 """
 
 from __future__ import annotations

@@ -172,8 +172,8 @@ class NodeAnswer(asyncio.Protocol):
         except TimeoutError:
             self.end()
             raise NodeSilentError(
-                f"node {self.address} did not answer in {timeout_s:g} s; what was asked may be "
-                "done all the same: look before you ask again"
+                f"node {self.address} did not answer in {timeout_s:g} s; it may do the request all "
+                "the same: look before you ask again"
             ) from None
         finally:
             self._waiter = None

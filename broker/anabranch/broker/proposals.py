@@ -146,7 +146,7 @@ class Proposals:
                 return await self._begin(record)
         except TimeoutError:
             raise DeadlineExceededError(
-                f"the log did not answer in time; whether {record.key} was changed is not known: "
+                f"the log did not answer in time; it may have changed {record.key} or not: "
                 "look before you try again"
             ) from None
 
@@ -268,7 +268,7 @@ class Proposals:
 
 
 def not_permitted(key: str) -> ForbiddenError:
-    """The log has refused what was asked for, since whoever asks may not."""
+    """The log has refused the request, since the principal lacks the right."""
     who = requester()
     by = f", or {who.proxied_by}, by which they ask," if who.proxied_by else ""
     return ForbiddenError(

@@ -24,7 +24,7 @@ def requester() -> Principal:
 
 
 def principal() -> str:
-    """The role of whoever asks, as the log has it."""
+    """Returns the role of the principal that asks, as the log has it."""
     return _REQUESTER.get().role
 
 

@@ -1,7 +1,7 @@
 """The one owner of a node's state: everything here runs in the event loop, as plain functions.
 
-Log entries and heartbeats come in, NodeCore's effects go out, and whoever waits for a verdict or
-for a unit to change is told. No `await` lies between reading the state and acting on it. Kafka,
+Log entries and heartbeats come in, and NodeCore's effects go out. Those who wait for a verdict or
+for a unit to change are told. No `await` lies between reading the state and acting on it. Kafka,
 threads and start-up are in `node`.
 """
 

@@ -164,7 +164,7 @@ class CatchUp:
             raise StartError(
                 f"{error}; {self._fault()}. This node does not start from it. Nodes that run have "
                 f"their own state: stop one whose state is right, delete {self._topics.snapshot}, "
-                "and start that node; it writes the topic anew. Where the log has never been "
+                "and start that node; it writes the topic anew. If the log has never been "
                 "trimmed, deleting the topic is enough"
             ) from None
         for stray in view.strays:
@@ -175,7 +175,7 @@ class CatchUp:
         try:
             return fault_of_snapshot(self._connection, self._topics, self._passed_over)
         except AnabranchError as error:
-            return f"which key it is cannot be told: {error}"
+            return f"the key cannot be told: {error}"
 
     def _follow(self, view: View) -> KafkaLogReader:
         reader = KafkaLogReader(

@@ -227,10 +227,10 @@ class ChannelMetrics(Collector):
             ),
             (
                 "last_metadata_session_event_timestamp_ms",
-                "When that was, by the log's clock.",
+                "Time of that event, on the log's clock.",
                 at_ms,
             ),
-            ("last_metadata_session_event_age_seconds", "How long ago that was.", age_s),
+            ("last_metadata_session_event_age_seconds", "Age of that event.", age_s),
         ):
             gauge = GaugeMetricFamily(f"brk_sunit_state_chn_{name}", text, labels=_LABELS)
             gauge.add_metric(self._labels, value)

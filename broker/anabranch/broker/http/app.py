@@ -54,7 +54,7 @@ def create_api(
         description="Look-ups and administration, with the paths, bodies and status codes of "
         "Pulsar's admin REST. Refusals are JSON: a `reason` that names the thing and the remedy.",
         redirect_slashes=False,
-        openapi_url=None,  # FastAPI makes it anew for whoever asks
+        openapi_url=None,  # FastAPI would make it anew for each request
         docs_url=None,  # and its pages load their scripts from another host
         redoc_url=None,
     )

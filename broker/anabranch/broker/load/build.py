@@ -74,6 +74,6 @@ def measure(
     )
     metrics.gauge(
         "anabranch_load_round_seconds",
-        "How long the last round of measuring took.",
+        "Duration of the last round of measuring.",
         lambda: reporter.round_s,
     )

@@ -52,7 +52,7 @@ def measure_node(runtime: Runtime, operations: Operations, metrics: Metrics) -> 
     )
     metrics.gauge(
         "anabranch_concerns",
-        "What people should look at though this node serves; `/admin/v2/brokers/health` says it.",
+        "Concerns of a node that serves; `/admin/v2/brokers/health` tells them.",
         lambda: len(operations.concerns()),
     )
     metrics.gauge(

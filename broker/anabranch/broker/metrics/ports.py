@@ -26,12 +26,12 @@ def measure_strangers(gate: Gate, http: Connections, shown: ShownValues) -> None
     )
     shown.gauge(
         "anabranch_client_memory_bytes",
-        "What clients of the binary port have not taken, and requests that are not served yet.",
+        "Bytes that clients of the binary port have not taken, and requests not served yet.",
         lambda: gate.memory,
     )
     shown.totals(
         "anabranch_wire_refusals",
-        "What clients of the binary port were refused, or disconnected for.",
+        "Refusals and disconnections of clients of the binary port.",
         "reason",
         lambda: {refusal.value: count for refusal, count in gate.counts.items()},
     )

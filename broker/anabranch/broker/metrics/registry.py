@@ -140,7 +140,7 @@ class Metrics(ShownValues, Collector):
         )
         behind = GaugeMetricFamily(
             "anabranch_archive_behind_records",
-            "Log records that are kept because an archive does not hold them; by the leader.",
+            "Log records that the leader keeps because an archive does not hold them.",
             None,
             ["archive"],
         )

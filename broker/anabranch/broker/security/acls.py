@@ -312,7 +312,7 @@ def measure_acls(reconciler: AclReconciler | None, metrics: Metrics) -> None:
     )
     metrics.gauge(
         "anabranch_kafka_acls_offset",
-        "What was granted before this offset of the log is enforced on Kafka; 0 where no leader.",
+        "Offset of the log before which grants are enforced on Kafka; 0 if no leader.",
         lambda: 0 if reconciler is None else reconciler.offset,
     )
     metrics.totals(

@@ -131,7 +131,7 @@ def warn_of_plain_ports(authenticator: Authenticator, *ports: str) -> None:
         _log.warning(
             "security.not_encrypted",
             methods=",".join(told),
-            why="a port without TLS is on: whoever can listen to it can take what is shown",
+            why="a port without TLS is on: a listener can take the credentials",
             remedy=f"clear {' and '.join(ports)} once all clients have TLS",
         )
 

@@ -150,13 +150,13 @@ class Authenticator:
         if stranger and not self._guesses.begin(stranger, clock.now()):
             raise CredentialsError(
                 RefusalReason.GUESSES,
-                "too much that your address has shown of late was wrong; try again in a minute",
+                "your address has shown too many wrong credentials of late; try again in a minute",
             )
         wait_s = 0.0
         try:
             found = await _verified(provider, shown)
             if self._is_over(found):
-                raise CredentialsError(RefusalReason.EXPIRED, "what was shown has expired")
+                raise CredentialsError(RefusalReason.EXPIRED, "the credentials have expired")
         except CredentialsError as error:
             self.note(error, shown.method, host)
             if stranger and error.kind not in _NO_GUESSES:
@@ -248,6 +248,4 @@ async def _verified(provider: Provider, shown: Credentials) -> Verified:
         found = await provider.verify(shown)
         if provider.generation == generation:
             return found
-    raise CredentialsError(
-        RefusalReason.BUSY, "who may connect is being changed all the time; try again"
-    )
+    raise CredentialsError(RefusalReason.BUSY, "the keys or users change all the time; try again")

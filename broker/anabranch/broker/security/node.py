@@ -19,7 +19,7 @@ from anabranch.broker.settings import Settings
 from anabranch.broker.settings.ports import listed_words
 from anabranch.core.log.replica import Replica
 
-_REACHES: Final = "whoever reaches this node's ports"
+_REACHES: Final = "anybody who reaches this node's ports"
 
 _log = get_logger()
 

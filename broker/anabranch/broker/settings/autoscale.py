@@ -39,7 +39,7 @@ class AutoScaleFields(BaseModel):
     )
 
     scalable_topic_auto_scale_enabled: AtRunTime[bool] = Field(
-        _DEFAULT.enabled, description="Whether topics split and merge their segments by themselves."
+        _DEFAULT.enabled, description="Topics split and merge their segments by themselves."
     )
     scalable_topic_auto_scale_interval_seconds: AtRunTime[float] = Field(
         60.0, ge=0.1, le=86_400, description="Time between looks at the load of a topic."
@@ -65,11 +65,11 @@ class AutoScaleFields(BaseModel):
     )
     scalable_topic_merge_window_seconds: AtRunTime[float] = Field(
         _DEFAULT.merge_window_seconds,
-        description="How long two neighbours must be cold before a merge.",
+        description="Time for which two neighbours must be cold before a merge.",
     )
     scalable_topic_rebucket_down_window_seconds: AtRunTime[float] = Field(
         _DEFAULT.rebucket_down_window_seconds,
-        description="How long nothing must change before surplus entry buckets are given up.",
+        description="Time without a change before surplus entry buckets are given up.",
     )
     scalable_topic_split_msg_rate_in_threshold: AtRunTime[float] = Field(
         _DEFAULT.split_msg_rate_in_threshold,
@@ -120,13 +120,13 @@ class AutoScaleFields(BaseModel):
         description="Most entry buckets, which are Kafka partitions, of one segment.",
     )
     scalable_topic_sealed_segment_drain_enabled: bool = Field(
-        True, description="Whether several consumers drain the backlog of a sealed segment."
+        True, description="Several consumers drain the backlog of a sealed segment."
     )
     scalable_topic_sealed_segment_drain_delay_seconds: float = Field(
         2.0,
         ge=0,
         le=86_400,
-        description="How long after its seal a segment is drained by several consumers.",
+        description="Time from a segment's seal until several consumers drain it.",
     )
     scalable_topic_load_report_interval_seconds: float = Field(
         10.0, ge=0.1, le=3_600, description="Time between samples of a segment's traffic."

@@ -47,10 +47,14 @@ class BalanceFields(BaseModel):
         description="Log every decision of the load balancer, not only what came of it.",
     )
     load_balancer_service_unit_state_tombstone_delay_time_in_seconds: AtRunTime[int] = Field(
-        3600, ge=30, description="How long a bundle that was split stays on record as deleted."
+        3600,
+        ge=30,
+        description="Time for which a bundle that was split stays on record as deleted.",
     )
     load_balancer_in_flight_service_unit_state_waiting_time_in_millis: AtRunTime[int] = Field(
-        30_000, ge=1, description="How long a bundle may be on the move before the leader acts."
+        30_000,
+        ge=1,
+        description="Time for which a bundle may be on the move before the leader acts.",
     )
     load_balancer_service_unit_state_monitor_interval_in_seconds: AtRunTime[float] = Field(
         60.0, gt=0, description="Time between the leader's searches for stuck or deleted bundles."
@@ -72,7 +76,7 @@ class BalanceFields(BaseModel):
     )
     load_balancer_enabled: AtRunTime[bool] = Field(
         _DEFAULT.enabled,
-        description="Whether this node balances load at all, once it leads or owns bundles.",
+        description="This node balances load, once it leads or owns bundles.",
     )
     load_balancer_history_resource_percentage: AtRunTime[float] = Field(
         _DEFAULT.history_resource_percentage,
@@ -84,25 +88,25 @@ class BalanceFields(BaseModel):
         _DEFAULT.cpu_resource_weight,
         ge=0,
         alias="loadBalancerCPUResourceWeight",
-        description="How much the use of processors counts in a broker's load.",
+        description="Weight of the use of processors in a broker's load.",
     )
     load_balancer_memory_resource_weight: AtRunTime[float] = Field(
-        _DEFAULT.memory_resource_weight, ge=0, description="How much the use of memory counts."
+        _DEFAULT.memory_resource_weight, ge=0, description="Weight of the use of memory."
     )
     load_balancer_direct_memory_resource_weight: AtRunTime[float] = Field(
         _DEFAULT.direct_memory_resource_weight,
         ge=0,
-        description="How much the memory that the node's process itself holds counts.",
+        description="Weight of the memory that the node's process itself holds.",
     )
     load_balancer_bandwidth_in_resource_weight: AtRunTime[float] = Field(
         _DEFAULT.bandwidth_in_resource_weight,
         ge=0,
-        description="How much what the network receives counts.",
+        description="Weight of the bytes that the network receives.",
     )
     load_balancer_bandwidth_out_resource_weight: AtRunTime[float] = Field(
         _DEFAULT.bandwidth_out_resource_weight,
         ge=0,
-        description="How much what the network sends counts.",
+        description="Weight of the bytes that the network sends.",
     )
     load_balancer_bandwith_in_resource_weight: AtRunTime[float] = Field(
         _DEFAULT.bandwith_in_resource_weight,
@@ -153,15 +157,15 @@ class BalanceFields(BaseModel):
     )
     prefer_later_versions: AtRunTime[bool] = Field(
         _DEFAULT.prefer_later_versions,
-        description="Whether bundles go only to brokers of the latest release among all.",
+        description="Bundles go only to brokers of the latest release among all.",
     )
     failure_domains_enabled: AtRunTime[bool] = Field(
         _DEFAULT.failure_domains_enabled,
-        description="Whether anti-affinity groups are spread over failure domains first.",
+        description="Anti-affinity groups are spread over failure domains first.",
     )
     load_balancer_shedding_enabled: AtRunTime[bool] = Field(
         _DEFAULT.shedding_enabled,
-        description="Whether the leader moves bundles away from overloaded brokers.",
+        description="The leader moves bundles away from overloaded brokers.",
     )
     load_balancer_shedding_interval_minutes: AtRunTime[float] = Field(
         _DEFAULT.shedding_interval_minutes, gt=0, description="Time between two cycles of shedding."
@@ -169,19 +173,19 @@ class BalanceFields(BaseModel):
     load_balancer_shedding_grace_period_minutes: AtRunTime[float] = Field(
         _DEFAULT.shedding_grace_period_minutes,
         ge=0,
-        description="How long a bundle that was moved is left where it is.",
+        description="Time for which a bundle that was moved stays.",
     )
     load_balance_shedding_delay_in_seconds: AtRunTime[float] = Field(
         _DEFAULT.shedding_delay_in_seconds,
         ge=0,
-        description="How long after a bundle left it a broker's load is given time to follow.",
+        description="Time that a broker's load gets to follow after a bundle has left.",
     )
     load_balancer_shedding_excluded_namespaces: AtRunTime[str] = Field(
         "", description="Namespaces, a comma between two, whose bundles are never moved."
     )
     load_balancer_shedding_bundles_with_policies_enabled: AtRunTime[bool] = Field(
         _DEFAULT.shedding_bundles_with_policies_enabled,
-        description="Whether bundles with isolation policies or anti-affinity groups move, too.",
+        description="Bundles with isolation policies or anti-affinity groups move, too.",
     )
     load_balancer_shedding_condition_hit_count_threshold: AtRunTime[int] = Field(
         _DEFAULT.shedding_condition_hit_count_threshold,
@@ -200,11 +204,11 @@ class BalanceFields(BaseModel):
     )
     load_balancer_transfer_enabled: AtRunTime[bool] = Field(
         _DEFAULT.transfer_enabled,
-        description="Whether the leader names a bundle's next owner; else a look-up chooses it.",
+        description="The leader names a bundle's next owner; else a look-up chooses it.",
     )
     load_balancer_adjusted_thresholds_enabled: AtRunTime[bool] = Field(
         _DEFAULT.adjusted_thresholds_enabled,
-        description="Whether thresholds of moves and splits follow the noise of the load.",
+        description="Thresholds of moves and splits follow the noise of the load.",
     )
     load_balancer_adjusted_thresholds_max_factor: AtRunTime[float] = Field(
         _DEFAULT.adjusted_thresholds_max_factor,
@@ -226,11 +230,11 @@ class BalanceFields(BaseModel):
     )
     load_balancer_auto_bundle_split_enabled: AtRunTime[bool] = Field(
         _DEFAULT.auto_bundle_split_enabled,
-        description="Whether a broker splits its bundles that carry too much.",
+        description="A broker splits its bundles that carry too much.",
     )
     load_balancer_auto_unload_split_bundles_enabled: AtRunTime[bool] = Field(
         _DEFAULT.auto_unload_split_bundles_enabled,
-        description="Whether the leader is offered the new bundles to be moved.",
+        description="The leader is offered the new bundles to be moved.",
     )
     load_balancer_split_interval_minutes: AtRunTime[float] = Field(
         _DEFAULT.split_interval_minutes,
@@ -274,7 +278,10 @@ class BalanceFields(BaseModel):
     )
     default_namespace_bundle_split_algorithm: AtRunTime[
         Literal["range_equally_divide", "topic_count_equally_divide", "flow_or_qps_equally_divide"]
-    ] = Field("range_equally_divide", description="Where an automatic split cuts a bundle.")
+    ] = Field(
+        "range_equally_divide",
+        description="Rule for the place at which an automatic split cuts a bundle.",
+    )
     flow_or_qps_difference_threshold_percentage: AtRunTime[float] = Field(
         _DEFAULT.flow_or_qps_difference_threshold_percentage,
         ge=0,

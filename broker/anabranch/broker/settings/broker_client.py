@@ -24,13 +24,13 @@ class BrokerClientFields(BaseModel):
 
     broker_client_authentication_plugin: str = Field(
         "",
-        description="How this process shows nodes who it is: token, tls (a certificate), or "
-        "Pulsar's classes of that; empty: it does not.",
+        description="Credentials that this process shows nodes: token, tls (a certificate), or "
+        "Pulsar's classes of these; empty: none.",
     )
     broker_client_authentication_parameters: str = Field(
         "",
         repr=False,
-        description="What is shown by that: of token, file:///path of the file that has it.",
+        description="Their parameters: for token, file:///path of the file that has it.",
     )
     broker_client_trust_certs_file_path: Path | None = Field(
         None,

@@ -15,4 +15,4 @@ class LogFields(BaseModel):
     log_level: AtRunTime[Literal["debug", "info", "warning", "error"]] = Field(
         "info", description="Least severity that is logged."
     )
-    log_format: Literal["json", "text"] = Field("text", description="How log lines are written.")
+    log_format: Literal["json", "text"] = Field("text", description="Format of log lines.")

@@ -84,7 +84,7 @@ class Settings(
         description="Port of look-ups, administration and metrics; empty: none without TLS.",
     )
     web_service_port_tls: int | None = Field(
-        None, ge=1, le=65535, description="As webServicePort, with TLS; empty: none."
+        None, ge=1, le=65535, description="Port like webServicePort, with TLS; empty: none."
     )
     broker_service_port: int | None = Field(
         6650,
@@ -97,28 +97,30 @@ class Settings(
         None,
         ge=0,
         le=65535,
-        description="As brokerServicePort, with TLS; 0: any free one; empty: none.",
+        description="Port like brokerServicePort, with TLS; 0: any free one; empty: none.",
     )
     default_number_of_namespace_bundles: AtRunTime[int] = Field(
         4, ge=1, le=BUNDLES_MAX, description="Bundles of a namespace that is created without any."
     )
     broker_shutdown_timeout_ms: AtRunTime[int] = Field(
-        60_000, ge=0, description="How long a graceful stop may take before the node just ends."
+        60_000, ge=0, description="Longest graceful stop before the node just ends."
     )
     heartbeat_interval_millis: int = Field(
         500, ge=10, description="Time between a node's heartbeats; the same on every node."
     )
     lease_millis: int = Field(
-        4_000, ge=100, description="How long a heartbeat lets its node act; the same on every node."
+        4_000,
+        ge=100,
+        description="Time for which a heartbeat lets its node act; the same everywhere.",
     )
     liveness_timeout_millis: int = Field(
         6_000, ge=200, description="Silence after which a node counts as dead; the same everywhere."
     )
     lookup_timeout_millis: AtRunTime[int] = Field(
-        10_000, ge=1, description="How long a look-up waits for a bundle that is moving."
+        10_000, ge=1, description="Time for which a look-up waits for a moving bundle."
     )
     operation_timeout_millis: AtRunTime[int] = Field(
-        30_000, ge=1, description="How long an administrative request waits to be done."
+        30_000, ge=1, description="Time for which an administrative request waits to be done."
     )
     max_concurrent_lookup_request: AtRunTime[int] = Field(
         50_000, ge=1, description="Look-ups that may wait for a bundle at once; more are refused."
@@ -132,7 +134,7 @@ class Settings(
     archive_stalled_seconds: float = Field(
         3_600.0,
         gt=0,
-        description="How long an archive may not move, though the log goes on, before it is told.",
+        description="Time without a move, though the log goes on, after which an archive is told.",
     )
     passed_over_log_offsets: str = Field(
         "",
@@ -141,13 +143,13 @@ class Settings(
         "release and are not, so that they stop nobody; the same on every node.",
     )
     scalable_topic_enabled: bool = Field(
-        True, description="Whether topics are made, watched, consumed and scaled."
+        True, description="Topics are made, watched, consumed and scaled."
     )
     scalable_topic_consumer_session_grace_period_seconds: float = Field(
         60.0,
         gt=0,
         le=86_400,
-        description="How long a consumer that is away keeps its share of a topic.",
+        description="Time for which a consumer that is away keeps its share of a topic.",
     )
     scalable_topic_consumer_session_timeout_seconds: float = Field(
         10.0,
@@ -159,21 +161,21 @@ class Settings(
         604_800,
         ge=-1,
         le=3_153_600_000,
-        description="How long messages are kept that every subscription has read; -1: for ever.",
+        description="Time to keep messages that every subscription has read; -1: for ever.",
     )
     scalable_topic_sealed_retention_seconds: int = Field(
         130,
         ge=0,
         le=3_153_600_000,
-        description="How long a sealed segment is kept at least, whatever else is said: in it "
-        "producers find what became of messages whose append was in doubt when it was sealed. "
-        "Their delivery_timeout_s, and 10 s.",
+        description="Least time to keep a sealed segment, whatever else is said. Producers look "
+        "there for messages whose append was in doubt when it was sealed. Set it to their "
+        "delivery_timeout_s, and 10 s more.",
     )
     scalable_topic_unread_retention_seconds: int = Field(
         -1,
         ge=-1,
         le=3_153_600_000,
-        description="How long messages are kept that a subscription has yet to read; -1: for ever.",
+        description="Time to keep messages that a subscription has yet to read; -1: for ever.",
     )
     scalable_topic_unread_retention_bytes: int = Field(
         -1,
@@ -185,7 +187,7 @@ class Settings(
         -1,
         ge=-1,
         le=3_153_600_000,
-        description="How long a subscription is kept that nobody uses; -1: for ever.",
+        description="Time for which an unused subscription is kept; -1: for ever.",
     )
     scalable_topic_survey_interval_seconds: float = Field(
         60.0,
@@ -367,7 +369,7 @@ def contradictions(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
             (_READ, _UNREAD),
             (
                 f"{_UNREAD} is {unread}, less than {_READ}, {'for ever' if read < 0 else read}: "
-                "what is yet to be read must be kept as long as what has been read, at least"
+                "unread messages must be kept as long as read ones, at least"
             ),
         )
     wrong = settings.auto_scale_problem()

@@ -75,7 +75,7 @@ class PortFields(BaseModel):
     http_request_timeout_millis: int = Field(
         30_000,
         ge=100,
-        description="How long a request may take to arrive, and an answer to be taken.",
+        description="Time in which a request must arrive, and an answer be taken.",
     )
     web_service_allowed_origins: str = Field(
         "",
@@ -91,7 +91,7 @@ class PortFields(BaseModel):
         10_000, ge=1, le=1_000_000, description="Connections of clients to the binary port at once."
     )
     broker_frame_timeout_millis: int = Field(
-        30_000, ge=100, description="How long a frame of the binary port may take to arrive."
+        30_000, ge=100, description="Time in which a frame of the binary port must arrive."
     )
     broker_max_connections_per_ip: int = Field(
         0,
@@ -101,12 +101,12 @@ class PortFields(BaseModel):
         "have that one's, an IPv6 /64 is one address. 0: any number.",
     )
     broker_handshake_timeout_millis: int = Field(
-        10_000, ge=100, description="How long a client may take to say CONNECT."
+        10_000, ge=100, description="Time in which a client must say CONNECT."
     )
     broker_connection_max_idle_seconds: float = Field(
         600.0,
         ge=0,
-        description="How long a client may ask nothing of the binary port, and watch nothing; "
+        description="Time that a client may ask nothing of the binary port, and watch nothing; "
         "0: for ever.",
     )
     broker_max_frame_size: int = Field(
@@ -132,8 +132,8 @@ class PortFields(BaseModel):
     broker_max_memory_in_flight: int = Field(
         1 << 29,
         ge=_MEMORY_MIN,
-        description="Most bytes that are kept for all clients of the binary port: what they have "
-        "not taken, and requests that are not served yet.",
+        description="Most bytes that are kept for all clients of the binary port: answers that "
+        "they have not taken, and requests that are not served yet.",
     )
     broker_max_memory_in_flight_per_ip: int = Field(
         1 << 28,

@@ -36,21 +36,19 @@ PublicAlgorithm = Literal[
 class AuthenticationFields(BaseModel):
     """Named as in Pulsar's broker.conf where that has them. No secret is a setting: files are."""
 
-    authentication_enabled: bool = Field(
-        False, description="Whether whoever asks for something must say who they are."
-    )
+    authentication_enabled: bool = Field(False, description="Requests must have credentials.")
     authentication_providers: str = Field(
         "",
-        description="How clients may say who they are, in this order: token, tls (the name of a "
-        "certificate), basic (user and password); or Pulsar's classes of that.",
+        description="Kinds of credentials that clients may show, in this order: token, tls (the "
+        "name of a certificate), basic (user and password); or Pulsar's classes of these.",
     )
     anonymous_user_role: str = Field(
-        "", description="The role of whoever does not say who they are; empty: they are refused."
+        "", description="The role of clients without credentials; empty: they are refused."
     )
     authenticate_metrics_endpoint: bool = Field(
         False,
-        description="Whether /metrics, too, is for those alone who have the right to it; false: it "
-        "is for everybody, as a scraper has no token.",
+        description="/metrics, too, needs the right to it; false: it is for everybody, as a "
+        "scraper has no token.",
     )
     proxy_roles: str = Field(
         "", description="Roles (a,b,...) of proxies, which may ask for others, whom they name."
@@ -85,17 +83,17 @@ class AuthenticationFields(BaseModel):
     token_key_set_expiry_seconds: float = Field(
         86_400.0,
         ge=10,
-        description="How long the keys from the URL in tokenKeySet count after its last answer.",
+        description="Time for which keys from the URL in tokenKeySet count after its last answer.",
     )
     token_auth_claim: str = Field(
         "sub", min_length=1, max_length=255, description="The claim of a token that is the role."
     )
-    token_issuer: str = Field("", description="What a token's `iss` must be; empty: anything.")
+    token_issuer: str = Field("", description="The `iss` that a token must have; empty: anything.")
     token_audience: str = Field(
-        "", description="What a token's `aud` must be, or hold; empty: anything."
+        "", description="The `aud` that a token must have, or hold; empty: anything."
     )
     token_allowed_clock_skew_seconds: float = Field(
-        0.0, ge=0, le=600, description="How far clocks may differ by which a token's times count."
+        0.0, ge=0, le=600, description="Largest difference of clocks that a token's times allow."
     )
     basic_auth_conf: str = Field(
         "",
@@ -187,7 +185,7 @@ class AuthenticationFields(BaseModel):
         if self.anonymous_user_role in self.proxies:
             yield (
                 (_ANONYMOUS, "proxyRoles"),
-                f"{_ANONYMOUS} is in proxyRoles: whoever says nothing could ask for anybody",
+                f"{_ANONYMOUS} is in proxyRoles: strangers could ask for anybody",
             )
 
     @property
@@ -203,8 +201,8 @@ class AuthenticationFields(BaseModel):
                 yield (
                     ("tokenKeySet", name),
                     (
-                        f"tokenKeySet is a URL and {name} is empty: what its keys sign is not for "
-                        "this cluster alone; say what its tokens must have there"
+                        f"tokenKeySet is a URL and {name} is empty: its keys sign others' tokens, "
+                        "too; set the value that this cluster's tokens have"
                     ),
                 )
 
@@ -213,7 +211,7 @@ class SecurityFields(AuthenticationFields):
     """A node's own, besides."""
 
     authorization_enabled: bool = Field(
-        False, description="Whether whoever asks for something must have the right to it."
+        False, description="Requests need the right to what they ask for."
     )
     superuser_roles: str = Field("", description="Roles (a,b,...) that may do everything.")
     broker_max_connections_per_principal: int = Field(
@@ -236,12 +234,10 @@ class SecurityFields(AuthenticationFields):
         description="Requests of one role in a second, by both ports together, as many at once; "
         "more are refused. 0: any number.",
     )
-    kafka_acls_enabled: bool = Field(
-        False, description="Whether the leader makes ACLs on Kafka of what is granted."
-    )
+    kafka_acls_enabled: bool = Field(False, description="The leader makes Kafka's ACLs of grants.")
     kafka_acls_principal: str = Field(
         "User:{role}",
-        description="Which principal of Kafka's a role is; `{role}` stands for its name.",
+        description="Kafka's principal of a role; `{role}` stands for its name.",
     )
     kafka_acls_interval_seconds: float = Field(
         60.0,
@@ -281,10 +277,7 @@ class SecurityFields(AuthenticationFields):
         if self.authorization_enabled and not self.authentication_enabled:
             yield (
                 (_ON, "authorizationEnabled"),
-                (
-                    "authorizationEnabled needs authenticationEnabled: who may do what depends on "
-                    "who it is"
-                ),
+                ("authorizationEnabled needs authenticationEnabled: rights depend on roles"),
             )
         if self.kafka_acls_enabled and not self.authorization_enabled:
             yield (
@@ -298,7 +291,7 @@ class SecurityFields(AuthenticationFields):
         if self.authorization_enabled and self.anonymous_user_role in self.superusers:
             yield (
                 (_ANONYMOUS, "superuserRoles"),
-                f"{_ANONYMOUS} is in superuserRoles: whoever says nothing could do everything",
+                f"{_ANONYMOUS} is in superuserRoles: strangers could do everything",
             )
 
 

@@ -27,7 +27,7 @@ class TlsFields(BaseModel):
         "without it, clients are asked for none.",
     )
     tls_require_trusted_client_cert_on_connect: bool = Field(
-        False, description="Whether a client without a trusted certificate is disconnected."
+        False, description="A client without a trusted certificate is disconnected."
     )
     tls_cert_refresh_check_duration_sec: float = Field(
         300.0,

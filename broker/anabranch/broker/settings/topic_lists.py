@@ -43,7 +43,7 @@ class TopicListFields(BaseModel):
         25_000,
         ge=1,
         le=_TIMEOUT_MAX,
-        description="How long a request for a topic list waits for memory to assemble it.",
+        description="Time for which a request for a topic list waits for memory to assemble it.",
     )
     max_topic_list_in_flight_heap_mem_size_permits_acquire_queue_size: AtRunTime[int] = Field(
         1_000,
@@ -55,7 +55,7 @@ class TopicListFields(BaseModel):
         25_000,
         ge=1,
         le=_TIMEOUT_MAX,
-        description="How long an assembled topic list waits for memory to be sent.",
+        description="Time for which an assembled topic list waits for memory to be sent.",
     )
     max_topic_list_in_flight_direct_mem_size_permits_acquire_queue_size: AtRunTime[int] = Field(
         1_000,

@@ -80,11 +80,11 @@ def first_difference(found: Mapping[str, Entity], expected: Mapping[str, Entity]
     """The first key, in order, that a snapshot holds otherwise than the log says; "" for none."""
     for key in sorted({*found, *expected}):
         if key not in found:
-            return f"by the log {key} is missing in it"
+            return f"{key} is missing in it, by the log"
         if key not in expected:
-            return f"by the log {key} does not exist"
+            return f"{key} does not exist, by the log"
         if found[key] != expected[key]:
-            return f"by the log {key} is {expected[key]}, not {found[key]}"
+            return f"{key} is {expected[key]}, not {found[key]}, by the log"
     return ""
 
 

@@ -176,7 +176,7 @@ def _count(
     metrics.registry.register(service.scaling)
     took = Histogram(
         "anabranch_topic_change_seconds",
-        "Steps of changes of layouts that this node has carried out: where their time goes.",
+        "Duration of each step of the layout changes that this node has carried out.",
         ["step"],
         buckets=SECONDS,
         registry=metrics.registry,

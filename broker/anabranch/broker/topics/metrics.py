@@ -339,7 +339,7 @@ class BacklogMetrics(Collector):
         )
         expires = GaugeMetricFamily(
             "anabranch_subscription_expires_in_seconds",
-            "When a subscription that nobody uses is deleted, of those that soon are.",
+            "Time until an unused subscription is deleted, for those that soon are.",
             None,
             _SUBSCRIPTION,
         )

@@ -123,12 +123,10 @@ class TopicOperations:
         wanted: Iterable[tuple[str, str]],
         limiter: AsyncDualMemoryLimiter,
     ) -> Callable[[], Awaitable[SortedNames]]:
-        """Returns a function that finds the full names of the namespace's topics with all the
-        properties.
+        """Returns a function that finds the full names of the topics with all the properties.
 
-        It finds them as they are at the time of its call. The list is made then, and the function
-        takes small steps. Raises NotFoundError, or OverloadedError if there is no memory to look
-        for them.
+        It finds those at the time of its call, in small steps, because the list is made by then.
+        Raises NotFoundError, or OverloadedError if there is no memory to look for them.
         """
         self._runtime.namespace(ns)
         selection = by_properties(wanted)
@@ -154,9 +152,7 @@ class TopicOperations:
         return not self._runtime.has_lease
 
     def subscriptions(self, name: str) -> list[tuple[str, Subscription, dict[str, bool]]]:
-        """Returns names, the log's entries, and the consumers of each; a consumer has True if it is
-        connected.
-        """
+        """Returns names, the log's entries, and the consumers of each, with True if connected."""
         self.topic(name)
         controller = self.access.service.known_controller(name)
         found = []
@@ -221,8 +217,7 @@ class TopicOperations:
         await self._until(name, done, deadline, "was not created")
 
     async def delete(self, name: str, *, force: bool = False) -> None:
-        """Deletes a topic with its data. Force also deletes one with consumers, and ends their
-        sessions.
+        """Deletes a topic with its data; force also deletes one with consumers, and ends these.
 
         Raises NotFoundError, and ConflictError for a topic that has, or may have, consumers.
         """

@@ -83,7 +83,7 @@ def transfer(namespace: str, bundle: str, broker: str, url: str) -> None:
     type=int,
     multiple=True,
     metavar="POSITION",
-    help="Where to cut, on the ring of 32 bits; may be repeated.",
+    help="Position to cut at, on the ring of 32 bits; may be repeated.",
 )
 @click.option(
     "--algorithm",

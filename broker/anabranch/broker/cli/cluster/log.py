@@ -59,7 +59,10 @@ def log() -> None:
     help="First offset to print, or `end` for new records only; the oldest there is if left.",
 )
 @click.option(
-    "--follow/--no-follow", default=True, show_default=True, help="Whether to go on at the end."
+    "--follow/--no-follow",
+    default=True,
+    show_default=True,
+    help="Go on at the end of the log, or not.",
 )
 @json_lines_option
 def tail(start: str | None, follow: bool, as_json: bool, **given: Any) -> int:
@@ -136,7 +139,7 @@ def shown_from(start: str | None, first: int, judged: int, end: int) -> tuple[in
         return asked, [f"--from {asked} lies behind the end of the log, which is {end}"]
     notes = []
     if asked < first:
-        notes.append(f"the log begins at offset {first}: what came before was trimmed")
+        notes.append(f"the log begins at offset {first}: earlier records were trimmed")
     begin = max(asked, first)
     if begin < judged:
         notes.append(

@@ -68,7 +68,7 @@ def show(namespace: str, url: str, as_json: bool) -> None:
 @click.option(
     "--bundles",
     type=click.IntRange(1),
-    help="How many, of equal size.  [setting: defaultNumberOfNamespaceBundles]",
+    help="Number of them, of equal size.  [setting: defaultNumberOfNamespaceBundles]",
 )
 @url_option
 def create(namespace: str, bundles: int | None, url: str) -> None:
@@ -177,7 +177,7 @@ def unload(namespace: str, bundle: str | None, to: str | None, url: str) -> None
     type=int,
     multiple=True,
     metavar="POSITION",
-    help="Where to cut, on the ring of 32 bits; may be repeated. In halves if left.",
+    help="Position to cut at, on the ring of 32 bits; may be repeated. In halves if left.",
 )
 @click.option("--unload", is_flag=True, help="Take the parts from their owner, too.")
 @url_option

@@ -82,8 +82,8 @@ def _print(settings: Settings, report: AclReport) -> None:
     if rows:
         table(("", "ACL"), rows)
     click.echo(
-        f"{count_of(report.wanted, 'ACL')} by what is granted, {len(report.missing)} of them "
-        f"missing; {len(report.surplus)} that nothing granted explains"
+        f"{count_of(report.wanted, 'ACL')} wanted by grants, {len(report.missing)} of them "
+        f"missing; {len(report.surplus)} that no grant explains"
     )
     for line in report.remedy:
         click.echo(line)

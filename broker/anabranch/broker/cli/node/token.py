@@ -45,7 +45,7 @@ def token() -> None:
     type=click.Choice(("ES256", "RS256", "EdDSA")),
     default="ES256",
     show_default=True,
-    help="What the private key signs by.",
+    help="Algorithm that the private key signs by.",
 )
 def keys(
     secret: Path | None,
@@ -146,16 +146,16 @@ def _write_over(file: Path, content: bytes) -> None:
 @token.command(
     epilog="Example: anabranch token create --secret secret.key --role ada --expires 30d"
 )
-@click.option("--role", required=True, help="Who shows it.")
+@click.option("--role", required=True, help="The role of the client that shows it.")
 @click.option("--secret", type=FILE, help="File of the shared secret that signs it.")
 @click.option("--private", type=FILE, help="File of the private key that signs it.")
-@click.option("--algorithm", help="Of the key, where it has several; RS256 for RSA if left.")
+@click.option("--algorithm", help="The key's algorithm, if it has several; RS256 for RSA if left.")
 @click.option("--kid", help="The key's name in the nodes' tokenKeySet.")
-@click.option("--expires", metavar="DURATION", help="When it is over, from now: 12h, 30d ...")
-@click.option("--issuer", help="What it has as `iss` (tokenIssuer).")
-@click.option("--audience", help="What it has as `aud` (tokenAudience).")
+@click.option("--expires", metavar="DURATION", help="Time from now until it is over: 12h, 30d ...")
+@click.option("--issuer", help="Its `iss` (tokenIssuer).")
+@click.option("--audience", help="Its `aud` (tokenAudience).")
 @click.option(
-    "--claim", default="sub", show_default=True, help="What the role is (tokenAuthClaim)."
+    "--claim", default="sub", show_default=True, help="The claim that is the role (tokenAuthClaim)."
 )
 def create(
     role: str,

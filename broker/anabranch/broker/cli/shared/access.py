@@ -36,7 +36,7 @@ _OPTIONS: Final = (
         f"File of the token to show nodes; or itself in {TOKEN_VARIABLE}.",
         type=_FILE,
     ),
-    _option("--user", "Who to be to nodes that ask for a password.", metavar="NAME"),
+    _option("--user", "User to name to nodes that ask for a password.", metavar="NAME"),
     _option("--password-file", "File of that user's password.", type=_FILE),
     _option("--tls-ca", "File of the authorities to trust; the system's if left.", type=_FILE),
     _option("--tls-cert", "File of a certificate to show nodes.", type=_FILE),

@@ -20,7 +20,7 @@ url_option = click.option(
     envvar=URL_VARIABLE,
     show_default=True,
     show_envvar=True,
-    help="A node of the cluster; any will do. Of several, a,b, the first that is there.",
+    help="A node of the cluster; any will do. If there are several, a,b, the first that answers.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 json_lines_option = click.option(

@@ -42,7 +42,7 @@ _OPTIONS = (
     click.option(
         "--data-dir",
         type=click.Path(file_okay=False),
-        help=setting_help("Where a node keeps its view of the log.", "data_dir"),
+        help=setting_help("Directory of a node's view of the log.", "data_dir"),
     ),
     click.option(
         "--set",

@@ -37,7 +37,7 @@ _LOAD = click.Path(path_type=Path)
 @click.option(
     "--load-archive",
     metavar=DIRECTORY_OR_URL,
-    help="What a cluster has recorded: the directory of `archive --loads`.",
+    help="A cluster's recorded load: the directory of `archive --loads`.",
 )
 @click.option(
     "--archive-dir",
@@ -69,9 +69,11 @@ _LOAD = click.Path(path_type=Path)
     "--spread",
     default="uniform",
     show_default=True,
-    help="Of the load over the ring: uniform, hot:SHARE, zipf:EXPONENT or zipf:EXPONENT:KEYS.",
+    help="Spread of the load on the ring: uniform, hot:SHARE, zipf:EXPONENT or zipf:EXPONENT:KEYS.",
 )
-@click.option("--seed", default=0, show_default=True, help="Of where the spread's keys lie.")
+@click.option(
+    "--seed", default=0, show_default=True, help="Seed of the places of the spread's keys."
+)
 @click.option(
     "--segments", default=1, show_default=True, type=click.IntRange(1), help="To begin with."
 )
@@ -80,7 +82,7 @@ _LOAD = click.Path(path_type=Path)
     default=0,
     show_default=True,
     type=click.IntRange(0),
-    help="Of one stream subscription, where the load has no column `consumers`.",
+    help="Consumers of one stream subscription, if the load has no column `consumers`.",
 )
 @click.option(
     "--operation-seconds",
@@ -115,7 +117,7 @@ _LOAD = click.Path(path_type=Path)
     default=1_000.0,
     show_default=True,
     type=POSITIVE,
-    help="Of a message, where the load does not say bytes_rate_in.",
+    help="Bytes of a message, if the load does not say bytes_rate_in.",
 )
 @click.option(
     "--subscriptions",

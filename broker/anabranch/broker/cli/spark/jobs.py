@@ -85,7 +85,7 @@ def _kafka(settings: Settings) -> dict[str, Any]:
 @click.option(
     "--archive-dir",
     metavar=DIRECTORY_OR_URL,
-    help="Where the Parquet goes: a path, or any URL that Hadoop knows.",
+    help="Directory of the Parquet: a path, or any URL that Hadoop knows.",
 )
 @click.option("--once", is_flag=True, help="Archive what is there, then end.")
 @click.option(

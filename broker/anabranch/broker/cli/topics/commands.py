@@ -69,9 +69,9 @@ def topics() -> None:
 
 @topics.command(epilog="Example: anabranch topics create public/default/orders --segments 4")
 @click.argument("topic")
-@click.option("--segments", default=1, show_default=True, help="How many to begin with.")
+@click.option("--segments", default=1, show_default=True, help="Number to begin with.")
 @click.option(
-    "--property", "given", multiple=True, metavar="K=V", help="Of the topic; may be repeated."
+    "--property", "given", multiple=True, metavar="K=V", help="A property; may be repeated."
 )
 @url_option
 @json_option
@@ -299,7 +299,7 @@ def unload(topic: str, dest: str, url: str) -> None:
     """Take the bundle of TOPIC, and all topics of that, from its owner.
 
     TOPIC may be of another domain, too: persistent://tenant/namespace/name. The next look-up gives
-    the bundle to any broker, or to the one named.
+    it to any broker, or to the one named.
     """
     connect(url).bundles.unload_topic(topic, dest)
     click.echo(f"the bundle of {topic} {f'belongs to {dest}' if dest else 'is unloaded'}")
@@ -371,8 +371,8 @@ def relocate(topic: str, segment: int | None, off: int | None, url: str, as_json
     """Move a segment to other brokers of Kafka.
 
     A new segment of the same range and buckets replaces SEGMENT (an id), and takes new messages.
-    Messages that the old one holds stay, and are read there. Without SEGMENT the command moves each
-    active segment of TOPIC, or with --off those that have a copy on that broker.
+    Messages of the old one stay, and are read there. Without SEGMENT each active one of TOPIC is
+    moved, or with --off those that have a copy on that broker.
     """
     admin = connect(url)
     brokers = () if off is None else (off,)
@@ -386,11 +386,7 @@ def relocate(topic: str, segment: int | None, off: int | None, url: str, as_json
 
 
 def _on(admin: Admin, topic: str, broker: int | None) -> list[int]:
-    """Returns the ids of the active segments.
-
-    If a broker is named: only those with a copy on it, or with copies that the node does not know
-    of.
-    """
+    """Returns the ids of the active segments; with `broker`, those that may have a copy there."""
     segments = admin.scalable_topics.get_stats(topic).segments
     return [
         number
@@ -413,7 +409,7 @@ def _looking_at(topic: str) -> Iterator[None]:
 def _say_children(admin: Admin, topic: str, parents: list[int], what: str, as_json: bool) -> None:
     """Prints the children; another change may have followed, or cleaned the parents away.
 
-    It asks the node that made the change, because another one may still tell the layout before it.
+    Another node than the one that made the change may still tell the layout before it.
     """
     did = as_seen_by(admin)
     segments = did.scalable_topics.get_metadata(topic).segments

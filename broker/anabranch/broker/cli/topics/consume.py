@@ -68,7 +68,8 @@ class _Reader(Protocol):
     help="In place of TOPIC: all whose name in the namespace matches, those to come included.",
 )
 @click.option(
-    "--namespace", help="Of --pattern and --property, public/default if left; or all of it."
+    "--namespace",
+    help="Namespace of --pattern and --property, public/default if left; alone: all its topics.",
 )
 @click.option(
     "--property",
@@ -78,15 +79,15 @@ class _Reader(Protocol):
     help="In place of TOPIC: all that were created with it; give several for all of them.",
 )
 @click.option("--subscription", required=True, help="Made, from the first message on, if needed.")
-@click.option("--name", default="", help="Of this consumer; a name keeps its share for a minute.")
+@click.option("--name", default="", help="Name of this consumer; it keeps its share for a minute.")
 @click.option(
     "--type",
     "kind",
     type=click.Choice(("stream", "queue", "checkpoint")),
     default="stream",
     show_default=True,
-    help="Of the subscription. stream: in order by key, positions in Kafka. queue: each message to "
-    "any consumer. checkpoint: in order, positions in a file.",
+    help="Type of the subscription. stream: in order by key, positions in Kafka. queue: each "
+    "message to any consumer. checkpoint: in order, positions in a file.",
 )
 @click.option(
     "--checkpoint", "file", type=_FILE, help="Begins at the positions in it, if it is there."

@@ -58,7 +58,7 @@ def show(topic: str, name: str, url: str, as_json: bool) -> None:
     type=click.IntRange(1, DELIVERIES_MAX),
     default=DELIVERIES,
     show_default=True,
-    help="How often a message is given out before it is put aside.",
+    help="Deliveries of a message before it is put aside.",
 )
 @click.option(
     "--to", "where", default="", help="A scalable topic, made if needed; TOPIC-NAME-DLQ if left."

@@ -46,9 +46,13 @@ _LINE_BYTES_MAX: Final = 16 * 1024 * 1024
     help="Lines are documents, as `anabranch topics consume --json` prints them.",
 )
 @click.option("--whole", is_flag=True, help="All of the input is the value of one message.")
-@click.option("--key", help="Of all messages; lines are then values as they are.")
+@click.option("--key", help="Key of all messages; lines are then values as they are.")
 @click.option(
-    "--header", "given", multiple=True, metavar="K=V", help="Of all messages; may be repeated."
+    "--header",
+    "given",
+    multiple=True,
+    metavar="K=V",
+    help="A header of all messages; may be repeated.",
 )
 @click.option("--verbose", is_flag=True, help="Print where each message is.")
 @client_options

@@ -71,14 +71,14 @@ def abort_transaction(topic: str, segment: int, producer: int | None, yes: bool,
     if not yes:
         if not can_be_asked():
             raise click.UsageError(
-                "ending a transaction loses what it wrote, and nobody can be asked here: say --yes"
+                "ending a transaction loses its messages, and nobody can be asked here: say --yes"
             )
         for line in held_back(segment, found):
             click.echo(line, err=True)
         question = f"Abort what producer {producer} has open there, and keep it out?"
         click.confirm(question, abort=True, err=True)
     known.abort_transaction(topic, segment, producer)
-    click.echo(f"{where}: what producer {producer} had open is aborted")
+    click.echo(f"{where}: the open transaction of producer {producer} is aborted")
 
 
 @segments.command(epilog="Example: anabranch segments restore public/default/orders 3")
@@ -100,12 +100,12 @@ def restore(topic: str, segment: int, yes: bool, url: str) -> None:
     if not yes:
         if not can_be_asked():
             raise click.UsageError(
-                "what the segment held counts as lost then, and nobody can be asked here: say --yes"
+                "the segment's messages count as lost then, and nobody can be asked here: say --yes"
             )
-        question = "Let the topic and its subscriptions go on without what it held?"
+        question = "Let the topic and its subscriptions go on without its messages?"
         click.confirm(question, abort=True, err=True)
     known.restore_segment(topic, segment)
-    click.echo(f"{where}: the topic goes on without what it held")
+    click.echo(f"{where}: the topic goes on without its messages")
 
 
 def _only_producer(found: SegmentStats, where: str) -> int:

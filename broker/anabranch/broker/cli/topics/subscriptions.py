@@ -66,16 +66,16 @@ def tell(found: Mapping[str, SubscriptionStats]) -> None:
     type=click.Choice(("stream", "queue", "checkpoint")),
     default="stream",
     show_default=True,
-    help="Of the subscription. stream: in order by key. queue: each message to any consumer. "
-    "checkpoint: in order, with positions in the consumer's own hands.",
+    help="Type of the subscription. stream: in order by key. queue: each message to any "
+    "consumer. checkpoint: in order, with positions in the consumer's own hands.",
 )
 @click.option(
     "--start",
     default="earliest",
     show_default=True,
     metavar="earliest|latest|TIME",
-    help="Where it begins. TIME: ISO 8601 (UTC unless it says otherwise), or milliseconds since "
-    "1970; of the messages.",
+    help="Its beginning. TIME is that of the messages: ISO 8601 (UTC unless it says otherwise), or "
+    "milliseconds since 1970.",
 )
 @url_option
 def create(topic: str, name: str, kind: str, start: str, url: str) -> None:
@@ -146,8 +146,8 @@ def delete(topic: str, name: str, force: bool, url: str) -> None:
     "--to",
     required=True,
     metavar="earliest|latest|TIME",
-    help="TIME: ISO 8601 (UTC unless it says otherwise), or milliseconds since 1970; of the "
-    "messages.",
+    help="TIME is that of the messages: ISO 8601 (UTC unless it says otherwise), or milliseconds "
+    "since 1970.",
 )
 @url_option
 def seek(topic: str, name: str, to: str, url: str) -> None:

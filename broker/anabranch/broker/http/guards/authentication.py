@@ -169,5 +169,5 @@ def _user_and_password(encoded: bytes) -> bytes:
         return base64.b64decode(encoded, validate=True)
     except binascii.Error:
         raise CredentialsError(
-            RefusalReason.MALFORMED, "what follows Basic is not base64 of user:password"
+            RefusalReason.MALFORMED, "the text behind Basic is not base64 of user:password"
         ) from None

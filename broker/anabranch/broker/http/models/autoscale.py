@@ -12,15 +12,15 @@ class LoadStats(BaseModel):
     bytesRateIn: float
     msgRateOut: float
     bytesRateOut: float
-    modifiedMs: int = Field(description="When it changed by much the last time.")
-    estimated: list[str] = Field(description="Which of the byte rates are estimates.")
+    modifiedMs: int = Field(description="Time of its last large change.")
+    estimated: list[str] = Field(description="The byte rates that are estimates.")
 
 
 class PolicyField(BaseModel):
     """One field of the policy in force."""
 
     value: bool | int | float
-    level: str = Field(description="Where it is set: broker, namespace or topic.")
+    level: str = Field(description="The level that sets it: broker, namespace or topic.")
 
 
 class DecisionStats(BaseModel):
@@ -40,7 +40,7 @@ class AutoScaleStats(BaseModel):
 
     policy: dict[str, PolicyField]
     fault: str = Field(description="Why the policy cannot be used; empty when it can.")
-    now: DecisionStats = Field(description="What would be done at this moment.")
+    now: DecisionStats = Field(description="The decision of this moment.")
     decisions: list[DecisionStats] = Field(
         description="The last ones of this node that acted or were kept from it, newest first."
     )

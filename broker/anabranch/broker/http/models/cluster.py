@@ -24,7 +24,7 @@ _Roles = Annotated[
 class Problem(BaseModel):
     """The answer to every refused request."""
 
-    reason: str = Field(description="What was wrong, and what to do about it.")
+    reason: str = Field(description="The fault and its remedy.")
 
 
 class TenantInfo(Wanted):
@@ -49,7 +49,7 @@ class BundlesData(BaseModel):
     boundaries: list[str] = Field(
         default_factory=list, description="Ends of the bundles, ascending, 0x and 8 hex digits."
     )
-    numBundles: int = Field(description="How many bundles there are.")
+    numBundles: int = Field(description="Number of bundles.")
 
 
 class BundlesWanted(Wanted):
@@ -77,7 +77,7 @@ class PoliciesWanted(BaseModel):
     allowed_clusters: Texts = Field(default_factory=list, description="The same.")
     scalableTopicAutoScalePolicy: dict[str, Any] | None = Field(
         default=None,
-        description="What it overrides of the nodes' auto-scale policy; may be left out.",
+        description="Its overrides of the nodes' auto-scale policy; may be left out.",
     )
 
 
@@ -88,7 +88,7 @@ class Policies(BaseModel):
     replication_clusters: list[str]
     scalableTopicAutoScalePolicy: dict[str, bool | int | float] | None = Field(
         default=None,
-        description="What it overrides of the nodes' auto-scale policy; absent for nothing.",
+        description="Its overrides of the nodes' auto-scale policy; absent for none.",
     )
     max_topics_per_namespace: int | None = Field(
         default=None, description="Its own limit; absent where the cluster's counts."
@@ -104,9 +104,9 @@ class BundleOwnership(BaseModel):
     state: str = Field(description="FREE, ASSIGNING, OWNED, RELEASING or SPLITTING.")
     broker: str = Field(description="The owner; while it moves, the next one; else empty.")
     source: str = Field(description="While it moves, the broker that gives it up; else empty.")
-    version: int = Field(description="How many moves the log has accepted for it.")
-    sinceMillis: int = Field(description="When the last of them was logged.")
-    sinceOffset: int = Field(description="Where in the log that is.")
+    version: int = Field(description="Number of moves that the log has accepted for it.")
+    sinceMillis: int = Field(description="Time of the last of them in the log.")
+    sinceOffset: int = Field(description="Offset of the last of them in the log.")
 
 
 class NamespaceOwnership(BaseModel):
@@ -165,7 +165,7 @@ class MoveNow(BaseModel):
     move: str
     end: str = Field(description="The state it leads to, where it is possible; else empty.")
     by: list[str] = Field(description="The brokers that may propose it now.")
-    forbiddenBy: str = Field(description="What forbids it, where it is not possible; else empty.")
+    forbiddenBy: str = Field(description="The rule that forbids it; empty if it is possible.")
 
 
 class Explanation(BaseModel):
@@ -182,13 +182,13 @@ class NodeStatus(BaseModel):
 
     brokerId: str
     clusterName: str
-    serviceUrl: str = Field(description="Where clients connect to; empty: with TLS alone.")
-    serviceUrlTls: str = Field(description="Where they do with TLS; empty: nowhere.")
+    serviceUrl: str = Field(description="The address for clients; empty: with TLS alone.")
+    serviceUrlTls: str = Field(description="Their address with TLS; empty: none.")
     version: str
     mode: str = Field(description="joining, serving, safe, draining or stopped.")
     leader: str = Field(description="The leader as this node sees it; empty when there is none.")
     nextOffset: int = Field(description="First offset of the log not applied yet.")
     digest: str = Field(description="Hash of the whole applied state, equal on equal nodes.")
     horizon: int = Field(description="Offset up to which a snapshot stands; -1 for none.")
-    leaseMillis: int = Field(description="What is left of its lease; 0 when lapsed.")
-    concerns: list[str] = Field(description="What people should look at, though it serves.")
+    leaseMillis: int = Field(description="The rest of its lease; 0 if it has lapsed.")
+    concerns: list[str] = Field(description="Faults that people should look at, though it serves.")

@@ -14,11 +14,11 @@ from anabranch.core.autoscale.policy import OVERRIDE_FIELDS, Override
 
 _Override = Annotated[
     dict[str, Any],
-    Body(description="What to override; all may be left out: " + ", ".join(OVERRIDE_FIELDS)),
+    Body(description="Fields to override; all may be left out: " + ", ".join(OVERRIDE_FIELDS)),
 ]
 _FOUND: dict[int | str, dict[str, Any]] = {
-    200: {"description": "What is overridden."},
-    204: {"description": "Nothing is."},
+    200: {"description": "The overrides."},
+    204: {"description": "There are none."},
 }
 
 

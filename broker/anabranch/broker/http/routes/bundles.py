@@ -190,7 +190,7 @@ def _add_changes(routes: APIRouter, operations: Operations) -> None:
         ] = SplitAlgorithm.RANGE.value,
         positions: Annotated[
             Annotated[list[StrictInt], Field(fail_fast=True)] | None,
-            Body(description=f"Where to cut; for {SplitAlgorithm.POSITIONS.value} only."),
+            Body(description=f"Positions to cut at; for {SplitAlgorithm.POSITIONS.value} only."),
         ] = None,
         authoritative: Authoritative = False,
     ) -> Response:

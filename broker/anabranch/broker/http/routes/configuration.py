@@ -15,7 +15,7 @@ from anabranch.broker.http.routing import DecidingRoute, Marked
 from anabranch.broker.settings.overrides import RUN_TIME_SETTINGS
 
 _Setting = Annotated[str, Path(description="The setting's name.")]
-_Value = Annotated[str, Path(description="What it is to be; slashes may stand as they are.")]
+_Value = Annotated[str, Path(description="The new value; slashes may stand as they are.")]
 
 
 class TextConvertor(Convertor[str]):

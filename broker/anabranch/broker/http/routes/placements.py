@@ -219,7 +219,7 @@ def _add_groups(routes: APIRouter, operations: Operations, mine: str) -> None:
     async def get_anti_affinity_namespaces(
         cluster: str,
         group: str,
-        tenant: Annotated[str, Query(description="Of this tenant alone.")] = "",
+        tenant: Annotated[str, Query(description="Only namespaces of this tenant.")] = "",
     ) -> list[str]:
         """The namespaces of an anti-affinity group."""
         _read(cluster, mine)

@@ -71,7 +71,7 @@ def router(topics: TopicOperations) -> APIRouter:
     async def delete_segment(
         name: TopicName,
         descriptor: str,
-        force: Annotated[bool, Query(description="Accepted; what is needed stays.")] = False,
+        force: Annotated[bool, Query(description="Accepted; a needed segment stays.")] = False,
         authoritative: Authoritative = False,
     ) -> None:
         """Deletes a sealed segment that all subscriptions have read; nothing if it is gone."""

@@ -44,7 +44,7 @@ class DeadLetters(Wanted, strict=False):
     )
     maxDeliveries: int = Field(
         DELIVERIES,
-        description=f"How often a message is given out before it goes there: 1 to {DELIVERIES_MAX}",
+        description=f"Deliveries of a message before it goes there: 1 to {DELIVERIES_MAX}",
     )
 
 

@@ -193,7 +193,7 @@ def _elsewhere(name: str, located: Located) -> ElsewhereError:
 
 
 def active_segments(topic: ScalableTopic, *, descriptors: bool = False) -> str:
-    """For whoever has named another: their ids, or descriptors, in the order of the ring."""
+    """Lists ids or descriptors in the order of the ring, for an error about another segment."""
     active = topic.layout.active
     names_ = [part.descriptor if descriptors else part.segment_id for part in active]
     return f"the active segments are {listed(names_)}"

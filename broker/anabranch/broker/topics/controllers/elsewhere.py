@@ -40,8 +40,8 @@ class OtherNodes:
             _log.warning(
                 "security.not_encrypted",
                 methods=shown.method,
-                why=f"node {where.netloc} is asked without TLS: whoever can listen can take what "
-                "is shown",
+                why=f"node {where.netloc} is asked without TLS: a listener can take the "
+                "credentials",
                 remedy="set webServicePortTls on every node",
             )
         await self._access.look()  # nothing else does

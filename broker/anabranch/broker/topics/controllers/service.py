@@ -296,7 +296,7 @@ class TopicService:
                         subscription=subscription,
                         count=len(buckets),
                         buckets=",".join(f"{segment}/{bucket}" for segment, bucket in buckets[:8]),
-                        why=f"nobody who is there could be given them for {bound_s:g} s",
+                        why=f"no connected consumer could be given them for {bound_s:g} s",
                     )
                 case CloseConsumer(connection, subscription):
                     silent = self.consumers.get(connection)

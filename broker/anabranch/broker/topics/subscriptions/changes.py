@@ -174,7 +174,7 @@ class DeadLetterPolicies:
     ) -> None:
         """Changes it, None for no dead letters; its consumers subscribe again, to hear of it.
 
-        `guard`: asked whether whoever asks may produce to the topic of the dead letters, and create
+        `guard`: asked if the principal may produce to the topic of the dead letters, and create
         it if it is not there; None: it is not asked. Raises NotFoundError, PreconditionError,
         ForbiddenError, UnavailableError.
         """
@@ -191,7 +191,9 @@ class DeadLetterPolicies:
             await self._consumers.change(
                 topic, subscription, op, dead_letter=where, deliveries_max=tries
             )
-            self._consumers.dismiss(topic, subscription, "where its dead letters go was changed")
+            self._consumers.dismiss(
+                topic, subscription, "the topic for its dead letters was changed"
+            )
         self._log.info(
             "subscription.dead_letter_set",
             topic=topic,

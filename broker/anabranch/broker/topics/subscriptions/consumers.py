@@ -276,7 +276,7 @@ class Consumers:
         told = f"{what} is being changed by others all the time; try again"
         try:
             async with asyncio.timeout(limit_s), lock:
-                told = f"whether {what} was changed is not known: look before you try again"
+                told = f"perhaps {what} was changed: look before you try again"
                 yield
         except TimeoutError:
             raise DeadlineExceededError(told) from None

@@ -210,7 +210,7 @@ class PositionWatch:
                 group=each.group.name,
                 buckets=count,
                 how=how.value,
-                why="by somebody else, in Kafka: it has no effect on what is delivered; "
+                why="somebody else did, in Kafka: it has no effect on deliveries; "
                 "`anabranch topics subscriptions seek` puts a subscription somewhere else",
             )
 
@@ -237,7 +237,7 @@ class PositionWatch:
         return await self._keep(each, {bucket: right[bucket] for bucket in wrong})
 
     async def _keep(self, each: _Asked, right: Mapping[Bucket, int]) -> bool:
-        """Kafka is told where the group is, for whoever looks there, while nobody consumes."""
+        """Tells Kafka the group's positions, for those who look there, while nobody consumes."""
         if self._kept >= _KEPT_MAX:
             return False
         self._kept += 1

@@ -175,7 +175,7 @@ class Expiry:
                 topic=name,
                 subscription=subscription,
                 in_s=round(left_s),
-                why=f"nobody has used it for {round(self._expiry_s - left.left_s)} s",
+                why=f"it was not used for {round(self._expiry_s - left.left_s)} s",
             )
         self.soon[key] = left_s
 
