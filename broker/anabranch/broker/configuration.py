@@ -105,9 +105,10 @@ class Configuration:
         ]
 
     async def override(self, written: str, text: str) -> None:
-        """The setting is this for all nodes, from the record's place in the log on.
+        """Sets the setting for all nodes, from the record's place in the log on.
 
-        Raises PreconditionError, with what to do, for what may not change or cannot be used here.
+        Raises PreconditionError, with the remedy, for a setting that may not change or a value that
+        cannot be used here.
         """
         try:
             name, value = checked_override(written, text)
@@ -141,9 +142,10 @@ class Configuration:
             )
 
     async def withdraw(self, written: str) -> None:
-        """Every node goes by its own setting again; nothing happens to one that is not overridden.
+        """Lets every node go by its own setting again; does nothing to one that is not overridden.
 
-        Raises PreconditionError for what may not change, and for what other overrides rest on.
+        Raises PreconditionError for a setting that may not change, and for one that other overrides
+        rest on.
         """
 
         def build() -> SettingChange | None:

@@ -45,7 +45,7 @@ class DigestWatch:
         self._newest: dict[str, Mismatch | None] = {}  # by broker; None: it agrees with mine
 
     def own(self, next_offset: int, digest: str) -> list[Mismatch]:
-        """This node has folded up to `next_offset`; returns what has begun to contradict it."""
+        """Notes this node's digest at `next_offset`; returns mismatches that begin with it."""
         said = self._note(self._me, next_offset, digest)
         found = [self._judge(broker, next_offset) for broker in tuple(said) if broker != self._me]
         return [mismatch for mismatch in found if mismatch is not None]

@@ -51,7 +51,9 @@ class OverloadedError(UnavailableError):
 
 
 class ElsewhereError(UnavailableError):
-    """Another node does this (307); the URLs say where it is, "" for what it does not offer."""
+    """Another node does this (307); the URLs are its addresses, "" for a port that it does not
+    have.
+    """
 
     def __init__(self, reason: str, web_url: str, web_url_tls: str) -> None:
         super().__init__(reason)
@@ -60,7 +62,7 @@ class ElsewhereError(UnavailableError):
 
 
 class KafkaFailedError(OperationError):
-    """Kafka refused what the request needs, so it was undone (500)."""
+    """Kafka refused a part of the request, so it was undone (500)."""
 
 
 class DeadlineExceededError(OperationError):
@@ -72,7 +74,7 @@ class StartError(AnabranchError):
 
 
 def no_namespace(name: str) -> NotFoundError:
-    """Says of which namespace there is none."""
+    """Returns the error for a namespace that does not exist."""
     return NotFoundError(f"Namespace {name} does not exist")
 
 

@@ -70,7 +70,7 @@ def get_logger(**fields: object) -> structlog.typing.FilteringBoundLogger:
 
 
 class _Lasting(io.TextIOBase, TextIO):
-    """Lines that nobody takes are lost: a node does not end with the reader of its log."""
+    """Drops lines that are not taken: a node does not end with the reader of its log."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

@@ -333,7 +333,7 @@ class Node:
         feed.start()
 
     def _open_loads(self) -> asyncio.Future[list[BrokerLoadChange]]:
-        """The topics between the nodes of what may be lost; the brokers' loads are read at once."""
+        """Opens the nodes' topics of soft state, and reads the brokers' loads at once."""
         self._table = LoadTable()
         self._loads = KafkaLoads(self._connection, self._topics)
         self._broker_loads = KafkaBrokerLoads(self._connection, self._topics)
@@ -399,8 +399,8 @@ class Node:
         else:
             self._log.error("node.fault", exc_info=error)
             self.runtime.fail(
-                f"a fault, {type(error).__name__}: {error}; the log lines above say where. What "
-                "was acknowledged is safe in the log; please report this"
+                f"a fault, {type(error).__name__}: {error}; the log lines above say where. "
+                "Acknowledged changes are safe in the log; please report this"
             )
 
     async def _rebuild(self) -> None:

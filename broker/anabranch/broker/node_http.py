@@ -42,7 +42,7 @@ class NodeSilentError(DeadlineExceededError):
 
 
 class NotLetInError(UnavailableError):
-    """The node does not take what is shown to it, so nothing was done (503)."""
+    """The node does not take the credentials, so nothing was done (503)."""
 
 
 class NodeRequest:
@@ -257,11 +257,10 @@ class NodeHttp:
         self._loop = asyncio.get_running_loop()
 
     async def ask(self, address: str, request: NodeRequest) -> NodeAnswer:
-        """The node's answer, as far as its head; `give_back` it in the end.
+        """Returns the node's answer, as far as its head; `give_back` it in the end.
 
-        A node that does not take what is shown to it is asked once more if there is something
-        newer to show. Raises NodeUnreachableError, NodeLostError, NodeSilentError, and
-        NotLetInError.
+        A node that does not take the credentials is asked once more if there are newer ones. Raises
+        NodeUnreachableError, NodeLostError, NodeSilentError, and NotLetInError.
         """
         shown = self._access.generation
         found = await self._ask(address, request)
@@ -309,7 +308,7 @@ class NodeHttp:
         idle.append(connection)
 
     def close(self) -> None:
-        """Ends what is idle."""
+        """Ends idle connections."""
         for idle in self._idle.values():
             for connection in idle:
                 connection.end()

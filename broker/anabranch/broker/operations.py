@@ -74,7 +74,7 @@ class LogPosition(msgspec.Struct, frozen=True):
 
 
 class Operations:
-    """The requests of one node. To be used in its event loop."""
+    """The requests of one node, for use in its event loop."""
 
     def __init__(self, runtime: Runtime, settings: Settings, parts: TopicParts) -> None:
         self._runtime = runtime
@@ -104,9 +104,10 @@ class Operations:
     # --- bundles ------------------------------------------------------------------------
 
     async def unload(self, unit: str, target: str = "") -> None:
-        """The owner gives the bundle up: to the broker `target`, or to whom the next look-up finds.
+        """Has the owner give the bundle up: to the broker `target`, or to the one that a look-up
+        finds.
 
-        Nothing happens to a bundle that nobody owns, or that the target owns already.
+        Nothing happens to a bundle that is free, or that the target owns already.
         """
         deadline = self._proposals.deadline(self._settings.now.operation_timeout_s)
         self._bundle(unit)
@@ -180,9 +181,9 @@ class Operations:
     async def split(
         self, unit: str, positions: Sequence[int] = (), unload: bool = False
     ) -> tuple[str, ...]:
-        """The bundle is divided at the positions, else in halves; returns the new bundles' names.
+        """Divides the bundle at the positions, else in halves; returns the new bundles' names.
 
-        A bundle that nobody owns is assigned first. With `unload` the owner then gives them up.
+        A free bundle is assigned first. With `unload` the owner then gives them up.
         """
         deadline = self._proposals.deadline(self._settings.now.operation_timeout_s)
 

@@ -67,7 +67,7 @@ class PlacementPolicies:
         return found
 
     async def set_isolation(self, name: str, wanted: IsolationPolicy) -> None:
-        """Creates the policy, or replaces what it says."""
+        """Creates the policy, or replaces its content."""
         await self._set(
             PolicyKind.ISOLATION,
             name,

@@ -59,9 +59,9 @@ AskEnd = Callable[[], Awaitable[int]]
 
 
 class Proposals:
-    """One node's. To be used in its event loop.
+    """One node's proposals, for use in its event loop.
 
-    `append` appends to the log; `ask_end` tells where it ends; `ended` is done once the node stops.
+    `append` appends to the log; `ask_end` asks for its end; `ended` is done once the node stops.
     """
 
     def __init__(
@@ -111,11 +111,12 @@ class Proposals:
         deadline: float,
         ready: Callable[[], Awaitable[object]] | None = None,
     ) -> _R | None:
-        """The record that was accepted, of those that `build` makes of the present state.
+        """Returns the accepted record, of those that `build` makes of the present state.
 
-        None when there is nothing to do: `build` returned it, or `refusals` has it for the verdict;
-        else the error there is raised. A lost race is tried again. `build` raises what the request
-        ends in when the state forbids it; `ready`, before it, waits for a state that does not.
+        Returns None if there is nothing to do: `build` returned it, or `refusals` has it for the
+        verdict. Else it raises the error there. A lost race is tried again. `build` raises the
+        request's error when the state forbids it; `ready`, before it, waits for a state that does
+        not.
         """
         key = ""
         for _ in range(RACES_MAX):
@@ -153,10 +154,10 @@ class Proposals:
     def cast(
         self, records: Sequence[Record], seconds: float, over: Callable[[], object] = lambda: None
     ) -> None:
-        """Proposes without waiting: the first record, and at once what is to follow it.
+        """Proposes without waiting: the first record, and at once those that follow it.
 
-        `over` is called with the verdict on the first, or when the time is over. Until then an
-        append of that one that fails is repeated.
+        It calls `over` with the verdict on the first, or when the time is over. Until then it
+        repeats an append of the first that fails.
         """
         first, *rest = records
         verdict = self._begin(first, rest)
@@ -171,8 +172,10 @@ class Proposals:
         verdict.add_done_callback(done)
 
     def _begin(self, record: Record, rest: Sequence[Record] = ()) -> asyncio.Future[Folded]:
-        """Its verdict, once it was read back. Until that is there or nobody awaits it any more, an
-        append that failed, or may have, is repeated. `rest` is appended with it.
+        """Returns a record's verdict, once it was read back; appends `rest` with it.
+
+        It repeats an append that failed, or may have, until the verdict is there or is awaited no
+        more.
         """
         verdict: asyncio.Future[Folded] = self._loop.create_future()
         if self._ended.done():
@@ -277,8 +280,10 @@ def not_permitted(key: str) -> ForbiddenError:
 
 
 class LogEnd:
-    """To be used in the event loop. `ask` tells the offset that the next record will get at least,
-    or raises AnabranchError; `next_offset`, how far this node has folded.
+    """The end of the log, for use in the event loop.
+
+    `ask` tells the offset that the next record will get at least, or raises AnabranchError.
+    `next_offset`: the first offset that this node has not folded.
     """
 
     def __init__(self, ask: AskEnd, next_offset: Callable[[], int]) -> None:

@@ -109,7 +109,7 @@ def _nothing_to_configure() -> None:
 
 
 class Runtime:
-    """A node's state and all who wait for it to change. To be used in the event loop only."""
+    """A node's state and all who wait for it to change, for use in the event loop only."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class Runtime:
         return clock.now()
 
     def soon(self, action: Callable[..., object], *args: Any) -> None:
-        """Calls it in the event loop, from whatever thread; not when the process is ending."""
+        """Calls it in the event loop, from any thread; does nothing when the process is ending."""
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(action, *args)
 

@@ -89,7 +89,7 @@ class CatchUp:
         *,
         passed_over: frozenset[int] = frozenset(),
     ) -> None:
-        """`log_id`: the log that an empty view must meet; "" accepts whichever is there."""
+        """`log_id`: the log that an empty view must meet; "" accepts any."""
         self._passed_over = passed_over
         self._connection = connection
         self._topics = topics
@@ -171,7 +171,7 @@ class CatchUp:
             _log.warning("snapshot.stray", topic=self._topics.snapshot, record=stray)
 
     def _fault(self) -> str:
-        """Describes what is wrong with the snapshot, as far as it can be told."""
+        """Describes the snapshot's fault, as far as it can be told."""
         try:
             return fault_of_snapshot(self._connection, self._topics, self._passed_over)
         except AnabranchError as error:

@@ -32,7 +32,7 @@ class Ignored(StrEnum):
 
 
 class LoadBoard:
-    """One node's. To be used in its event loop."""
+    """One node's, for use in its event loop."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.ignored: Counter[Ignored] = Counter()

@@ -47,7 +47,7 @@ class _Sum(msgspec.Struct):
 
 
 class BundleMeter:
-    """One node's. To be used in its event loop. `measured`: the topics that this node controls."""
+    """One node's, for use in its event loop. `measured`: the topics that this node controls."""
 
     def __init__(
         self,

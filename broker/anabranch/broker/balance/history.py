@@ -27,7 +27,7 @@ class ToldHistory(msgspec.Struct, frozen=True):
 
 
 class BalanceHistory:
-    """One node's. To be used in its event loop."""
+    """One node's, for use in its event loop."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._since_offset = runtime.view.next_offset
@@ -35,7 +35,7 @@ class BalanceHistory:
         runtime.listeners.append(self._folded)
 
     def newest(self, limit: int) -> ToldHistory:
-        """So many moves, as far as they are known."""
+        """Returns that many moves, if so many are known."""
         since = self._moves[0].offset if len(self._moves) == MOVES_MAX else self._since_offset
         # Later moves say how an earlier one ended.
         return ToldHistory(since, automatic_moves(self._moves)[-limit:])

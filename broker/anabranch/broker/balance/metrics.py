@@ -21,7 +21,7 @@ _LABELS: Final = ("broker", "metric")
 
 
 class LoadMetrics(Collector):
-    """The load of one broker, and what it knows of the others'."""
+    """The load of one broker, and its knowledge of the others'."""
 
     def __init__(self, broker: str, reporter: BalanceReporter, board: LoadBoard) -> None:
         self._labels = (broker.rpartition(":")[0], "loadBalancing")

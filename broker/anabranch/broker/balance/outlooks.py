@@ -40,7 +40,7 @@ class ToldOutlook(msgspec.Struct, frozen=True):
 
 
 class BalanceOutlooks:
-    """One node's. To be used in its event loop."""
+    """One node's, for use in its event loop."""
 
     def __init__(self, runtime: Runtime, settings: CurrentSettings, lookups: LookupService) -> None:
         self.board = LoadBoard(runtime)

@@ -84,7 +84,7 @@ class _Link:
         self._subscription = subscription
 
     def assigned(self, assignment: ConsumerAssignment) -> None:
-        """Tells what the consumer may serve from now on; drops it if no message holds that."""
+        """Tells the consumer its buckets from now on; drops it if no message holds them."""
         client = self._client
         if not self.right.stands:
             return

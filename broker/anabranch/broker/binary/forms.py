@@ -199,7 +199,7 @@ def buckets_of(forms: Sequence[SegmentBuckets], topic: ScalableTopic | None) -> 
 
 
 def committed_of(forms: Sequence[SegmentBuckets]) -> dict[Bucket, int]:
-    """Up to where each bucket is committed, of those of which the consumer knows that."""
+    """Returns each bucket's committed position, if the consumer knows it."""
     return {
         (form.segment_id, bucket): at
         for form in forms

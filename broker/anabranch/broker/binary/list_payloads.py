@@ -60,7 +60,7 @@ _Key = tuple[Namespace, Selection, Form, int]
 
 
 class Payloads:
-    """The payloads of one node's lists. To be used in its event loop."""
+    """The payloads of one node's lists, for use in its event loop."""
 
     def __init__(self, limiter: AsyncDualMemoryLimiter) -> None:
         self._limiter = limiter

@@ -13,7 +13,7 @@ from anabranch.wire.memory.limiter import AsyncDualMemoryLimiter
 
 
 class ListServing(msgspec.Struct, frozen=True):
-    """One node's. To be used in its event loop."""
+    """One node's, for use in its event loop."""
 
     access: TopicAccess
     lists: TopicLists

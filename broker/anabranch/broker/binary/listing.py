@@ -320,7 +320,7 @@ class _Listing:
     # --- what changes -------------------------------------------------------------------
 
     def due(self, watch: _Watch) -> None:
-        """To be told as soon as the client has taken what was sent before."""
+        """Marks a watch to be told as soon as the client has taken the last answer."""
         self._due.setdefault(watch.group, {})[watch.key] = watch
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="watch topics")

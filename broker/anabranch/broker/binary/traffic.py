@@ -24,9 +24,9 @@ from anabranch.wire.server.server import OpenSession, Peer, Routes
 def traffic_reports(
     access: TopicAccess, reports: TrafficReports, guard: AccessGuard | None = None
 ) -> OpenSession:
-    """The part that takes reports of traffic, of topics that this node controls.
+    """Returns the part that takes reports of traffic, of topics that this node controls.
 
-    `guard`: asked who may say what is written, and what is read; None: it is not asked.
+    `guard`: checks the right to report writes, and reads; None: there is no check.
     """
 
     def open_session(peer: Peer) -> Routes:

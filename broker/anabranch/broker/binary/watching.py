@@ -131,7 +131,7 @@ class _Pushes:
             self._refuse(session.number, code_of(error), str(error))
 
     def due(self, session: _Session) -> None:
-        """To be pushed as soon as the client has taken what was sent before."""
+        """Marks a watch to be pushed as soon as the client has taken the last push."""
         self._due[session.number] = session
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="watch")

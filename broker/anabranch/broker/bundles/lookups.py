@@ -32,7 +32,7 @@ _SAMPLES_MAX: Final = 1_000
 class Located(msgspec.Struct, frozen=True):
     """The owner of a topic's bundle; `stale`: this node has lost touch, so it may have changed.
 
-    A URL is "" for what the owner does not offer.
+    A URL is "" for a port that the owner does not have.
     """
 
     broker: str
@@ -114,7 +114,7 @@ class LookupService:
         return await self._proposals.decided(lambda: self.find(topic, namespace))
 
     async def find(self, topic: Topic, namespace: Namespace) -> Located:
-        """The owner; assigns the bundle if nobody owns it, and waits while it moves."""
+        """Returns the owner; assigns a free bundle, and waits while the bundle moves."""
         located = self.locate_cached(topic, namespace)
         if located is not None:
             return located
@@ -152,7 +152,7 @@ class LookupService:
             self.states[state, "Failure"] += failed
 
     async def assigned(self, name: str, unit: Unit, deadline: float) -> None:
-        """One step towards an owner of a free bundle; the caller looks at what came of it."""
+        """Does one step towards an owner of a free bundle; the caller looks at the result."""
         if name in self._assigning or self._assign(name, unit):
             what = (
                 f"bundle {name} found no owner: brokers are starting, stopping or out of touch "
@@ -174,7 +174,7 @@ class LookupService:
         if broker or not removed:
             return "there is one only now; try again"
         return (
-            f"of {len(counts)} that are in service {', '.join(sorted(removed))} leaves none; see "
+            f"{', '.join(sorted(removed))} leaves none of {len(counts)} that are in service; see "
             "`anabranch isolation brokers`, and the settings of docs/balance.md"
         )
 

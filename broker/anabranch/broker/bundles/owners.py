@@ -19,7 +19,7 @@ SLOTS_MAX: Final = 500_000  # of all namespaces together; 16 bytes each
 
 
 class _Ring:
-    """One namespace's live bundles by lower bound; `owners` has "" for who is not to be named."""
+    """One namespace's live bundles by lower bound; an owner that is not to be named is ""."""
 
     __slots__ = ("lowers", "owners", "uppers")
 

@@ -112,8 +112,9 @@ def create_server(
     held: socket.socket | None,
     security: NodeSecurity | None = None,
 ) -> HttpServer:
-    """A node's server, on the bound socket of its port without TLS if it has one. `security`: None
-    where nobody has to say who they are.
+    """Returns a node's server, on the bound socket of its port without TLS if it has one.
+
+    `security`: None if requests need no credentials.
     """
     app = create_app(operations, settings, metrics, security)
     site = OriginRules(settings)

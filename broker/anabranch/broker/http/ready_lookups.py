@@ -26,7 +26,7 @@ _NEED: Final = REST[LOOKUP].need
 class ReadyLookups:
     """`AtOnce` of a node that lets no other site's pages read answers, which need headers for it.
 
-    `security`: None where nobody has to say who they are.
+    `security`: None if requests need no credentials.
     """
 
     def __init__(

@@ -63,7 +63,7 @@ class DecidingRoute(APIRoute):
 
 
 def _freed(handle: Handler) -> Handler:
-    """FastAPI keeps what it raises in a variable: it would be a circle with the body's frame."""
+    """Raises FastAPI's errors without their frames: FastAPI keeps them, which makes a circle."""
 
     async def freed(request: Request) -> Response:
         try:

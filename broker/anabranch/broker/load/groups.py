@@ -64,7 +64,7 @@ class _Known(msgspec.Struct):
 
 
 class GroupWatch:
-    """Called from one thread. Rounds begin with what the last one knew."""
+    """Rounds of one thread; each begins with the knowledge of the last."""
 
     def __init__(self, window_s: float, now: Callable[[], float]) -> None:
         self._window_s = window_s

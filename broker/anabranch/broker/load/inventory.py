@@ -56,7 +56,10 @@ class MeasuredTopic(msgspec.Struct):
 
 
 class Inventory:
-    """To be used in the node's event loop. `withdraw` is told of segments that are no more."""
+    """The segments to measure, for use in the node's event loop.
+
+    `withdraw`: told of segments that exist no more.
+    """
 
     def __init__(
         self,
@@ -94,7 +97,7 @@ class Inventory:
         return topic.segments.get(place.segment_id)
 
     async def follow(self) -> None:
-        """Takes in what has changed in the log since the last time."""
+        """Takes in the changes of the log since the last time."""
         touched, self._touched = self._touched, set()
         moved, self._moved = self._moved, False
         if moved:

@@ -63,7 +63,7 @@ class LoadSettings(msgspec.Struct, frozen=True):
 
 
 class SegmentLoadReporter:
-    """One node's. `run` until it is cancelled, then `close`; to be used in the event loop."""
+    """One node's. `run` until it is cancelled, then `close`; for use in the event loop."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class SegmentLoadReporter:
         return self._groups.look(self._probe, wanted) if self._probe is not None else {}
 
     def _lacking_sizes(self, asked: dict[str, Measured], totals: dict[str, int]) -> list[str]:
-        """The busiest segments whose messages nobody tells the size of."""
+        """Returns the busiest segments whose messages' size no client tells."""
         now = self._now()
         lacking = [n for n, total in totals.items() if asked[n].meter.lacks_size(total, now)]
         lacking.sort(key=lambda name: asked[name].meter.came(totals[name]), reverse=True)

@@ -71,7 +71,7 @@ class _Clients(msgspec.Struct):
 
 
 class TrafficReports:
-    """The clients of the topics that this node controls. To be used in its event loop."""
+    """The clients of the topics that this node controls, for use in its event loop."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class TrafficReports:
         self._topics.pop((topic, incarnation), None)
 
     def tidy(self) -> None:
-        """Forgets the clients that have been silent for long, and what others say no more of."""
+        """Forgets clients and counters that have been silent for long."""
         silent = self._now() - _SILENT_WINDOWS * self._window_s
         for topic, clients in list(self._topics.items()):
             for number, client in list(clients.by_id.items()):

@@ -8,7 +8,7 @@ from anabranch.wire.server.gate import Gate
 
 
 def measure_strangers(gate: Gate, http: Connections, shown: ShownValues) -> None:
-    """Registers what limits bound, and what they refused."""
+    """Registers metrics of the resources that limits bound, and of refusals."""
     shown.total(
         "anabranch_http_refused",
         "HTTP connections that ended by a limit: too many, too large, too slow or malformed.",

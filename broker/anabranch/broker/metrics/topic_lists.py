@@ -75,7 +75,7 @@ class TopicListMetrics(Collector):
             self._waits[limit_type].observe(latency_ns / _NS_PER_MS)
 
     def show(self, limiter: AsyncDualMemoryLimiter, registry: CollectorRegistry) -> None:
-        """Registers what is asked of the limiter whenever the metrics are read."""
+        """Registers metrics of the limiter, asked whenever the metrics are read."""
         self._limiter = limiter
         registry.register(self)
 

@@ -57,7 +57,7 @@ class AclKeeper(Protocol):
 
 
 class AclReconciler:
-    """One node's. `run` until it is cancelled; to be used in the event loop, but for `cover`."""
+    """One node's. `run` until it is cancelled; for use in the event loop, but for `cover`."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class AclReconciler:
         return trusted and self._runtime.core.is_leader()
 
     def _rest(self) -> None:
-        """Another node leads, and will ask Kafka what it has."""
+        """Forgets Kafka's rules: another node leads, and will ask Kafka for them."""
         self._known = self._since = None
         self.wanted = self.differing = 0
         self._why, self._look_at, self._unmapped = "", 0.0, frozenset()
@@ -171,7 +171,9 @@ class AclReconciler:
             self._why = str(error)
 
     async def _told(self, began: float | None) -> None:
-        """Kafka is asked what it has if that is not known, or was long ago; then it is told."""
+        """Asks Kafka for its rules if they are not known, or were asked long ago; then changes
+        them.
+        """
         asked_at = clock.now()
         known = self._known
         if known is None or asked_at >= self._look_at:
@@ -298,7 +300,7 @@ def acl_reconciler(
 
 
 def measure_acls(reconciler: AclReconciler | None, metrics: Metrics) -> None:
-    """Registers what is counted of Kafka's ACLs: nothing where they are not this node's."""
+    """Registers metrics of Kafka's ACLs: none if they are not this node's."""
     nothing: Counter[str] = Counter()
     metrics.gauge(
         "anabranch_kafka_acls_wanted",

@@ -31,7 +31,7 @@ _log = get_logger()
 
 
 class WireAdmission:
-    """Admits clients of the binary port by what they show in CONNECT and AUTH_RESPONSE."""
+    """Admits clients of the binary port by their credentials in CONNECT and AUTH_RESPONSE."""
 
     def __init__(self, authenticator: Authenticator, now: Callable[[], float] = time.time) -> None:
         self._authenticator = authenticator
@@ -45,7 +45,7 @@ class WireAdmission:
         self._following = kept_going(self.follow, "admission")
 
     async def stop(self) -> None:
-        """Asks nobody anew."""
+        """Asks no client anew."""
         if self._following is not None:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
@@ -137,7 +137,7 @@ def warn_of_plain_ports(authenticator: Authenticator, *ports: str) -> None:
 
 
 def measure_authentication(authenticator: Authenticator | None, shown: ShownValues) -> None:
-    """Registers what is counted of who comes: nothing where nobody is asked."""
+    """Registers metrics of authentication: none if requests need no credentials."""
     nobody: Mapping[str, int] = {}
     shown.totals(
         "anabranch_authentications",

@@ -51,7 +51,9 @@ class _WrongError(CredentialsError):
 
 
 class Admitted(msgspec.Struct, frozen=True):
-    """Who asks. `ends_at`: in seconds since 1970, when that has to be shown anew; None: never."""
+    """An admitted client. `ends_at`: seconds since 1970, when it must show credentials anew; None:
+    never.
+    """
 
     principal: Principal
     ends_at: float | None = None
@@ -85,7 +87,7 @@ class Authenticator:
 
     @property
     def generation(self) -> int:
-        """Another one after keys or users have changed, of whichever provider."""
+        """A number that changes with the keys or users of any provider."""
         found = 0
         for each in self.providers:
             found = found * 31 + each.generation
@@ -187,7 +189,7 @@ class Authenticator:
         if spoken is None:
             raise CredentialsError(
                 RefusalReason.PROXY,
-                "who asks for somebody else must be a proxy by proxyRoles, and they none",
+                "only a proxy by proxyRoles may ask for somebody else, and for no other proxy",
             )
         return Admitted(spoken, found.ends_at)
 

@@ -135,7 +135,7 @@ def _cost_of(users: Users) -> int:
 
 
 def _parts(data: bytes) -> tuple[str, bytes]:
-    """User and password of what was shown, `user:password`. Raises CredentialsError."""
+    """Splits `user:password` into user and password. Raises CredentialsError."""
     if len(data) > CREDENTIAL_BYTES_MAX:
         raise CredentialsError(
             RefusalReason.SIZE, f"user and password have more than {CREDENTIAL_BYTES_MAX} bytes"

@@ -101,7 +101,7 @@ class Provider(Protocol):
         ...
 
     async def start(self) -> None:
-        """Follows what it depends on, until `stop`."""
+        """Follows its keys or users, until `stop`."""
         ...
 
     async def stop(self) -> None:

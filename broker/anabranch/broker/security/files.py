@@ -37,7 +37,7 @@ class ReadAgain(Generic[_T]):
         self.generation = 0  # higher with each change
 
     async def look(self) -> None:
-        """Takes what the files hold now, if that is another content, and sound."""
+        """Takes the files' content of now, if it has changed and is sound."""
         found = await asyncio.to_thread(self._digest)
         if found == self._seen:
             self._refused = b""

@@ -38,7 +38,7 @@ _log = get_logger()
 
 
 class _GuardError(OperationError):
-    """A refusal of the guard's, with what the log is told of it."""
+    """A refusal of the guard's, with its fields for the log."""
 
     kind = ""
     told: Mapping[str, object] = {}
@@ -123,7 +123,7 @@ class AccessGuard:
         found = spoken_for(principal, original, self._proxies)
         if found is not None:
             return found
-        why = "who asks for somebody else must be a proxy by proxyRoles, and they none"
+        why = "only a proxy by proxyRoles may ask for somebody else, and for no other proxy"
         raise _DeniedError(why).telling(_told(principal, str(on), why))
 
     def has_turn(self, principal: Principal) -> bool:
@@ -157,8 +157,10 @@ class AccessGuard:
     def check(
         self, principal: Principal, need: Need, on: ResourceName, what: str = "do that"
     ) -> None:
-        """Returns if the principal may. Raises ForbiddenError, or NotFoundError for what the
-        principal may not know of: those that `note` knows of. `what`: for people, after "may not".
+        """Returns if the principal may. `what`: the act in words, after "may not".
+
+        Raises ForbiddenError, or NotFoundError for a resource that the principal may not know of.
+        `note` knows both.
         """
         judged = self._judged(principal, need, on)
         if judged is Judgement.ALLOWED:

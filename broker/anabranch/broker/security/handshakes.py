@@ -74,7 +74,7 @@ class Handshakes:
         self._accepting: asyncio.Task[None] | None = None
 
     def listen(self, held: socket.socket) -> None:
-        """Accepts on a bound socket from now on; to be closed by who has it, after the stop."""
+        """Accepts on a bound socket from now on; its owner closes it, after the stop."""
         held.listen(_BACKLOG)
         held.setblocking(False)
         self._accepting = kept_going(lambda: self._accept(held), f"accept {self._port}")

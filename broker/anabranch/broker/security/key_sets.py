@@ -1,8 +1,8 @@
 """Keys that verify tokens: a secret, a public key, or a set of keys by `kid`, from a file.
 
-A key is bound to the algorithms that are its own, so that no token can choose to have a public key
-taken for a secret. Files that are read again may change while the node runs: `generation` says that
-they did.
+A key is bound to the algorithms that are its own. So no token can choose to have a public key taken
+for a secret. Files that are read again may change while the node runs: `generation` says that they
+did.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RAISED_FOR_BAD: Final = (
 
 
 class VerifyingKey(msgspec.Struct, frozen=True):
-    """A key, and the algorithms by which it may verify. `kid`: "" for one that is not in a set."""
+    """A key, and the algorithms that it may verify by. `kid`: "" for one that is not in a set."""
 
     key: Any
     algorithms: frozenset[str]

@@ -81,7 +81,7 @@ def _is_loopback(address: str) -> bool:
 
 
 def measure_security(security: NodeSecurity | None, metrics: Metrics) -> None:
-    """Registers what is counted of who comes: nothing without `security`, as nobody is asked."""
+    """Registers metrics of security; none without `security`: requests need no credentials."""
     nobody: Mapping[str, int] = {}
     measure_authentication(security.authenticator if security is not None else None, metrics)
     metrics.totals(

@@ -81,7 +81,7 @@ UNASKED: Final = OpenRight(None, NOBODY, ANYONE, CLUSTER, _never)
 
 
 class OpenRights:
-    """All of a node. `check` raises for who may not, by what is folded now."""
+    """All of a node. `check` raises if the folded state gives no right."""
 
     def __init__(self, check: Check, now: Callable[[], float] = clock.now) -> None:
         self._check = check
@@ -107,7 +107,7 @@ class OpenRights:
         request: str,
         host: str,
     ) -> OpenRight:
-        """One from now on, to be closed. Raises what `check` raises for who may not now."""
+        """Opens a right, to be closed. Raises as `check` if the principal lacks it now."""
         self._check(principal, need, on)
         right = OpenRight(self, principal, need, on, lost, request, host)
         self._all.add(right)

@@ -1,7 +1,6 @@
 """The settings of load balancing, by the names of PIP-192 and of Pulsar's broker.conf.
 
-docs/balance.md explains them. Their defaults are those of `BalanceSettings`, by which the balancer
-decides.
+docs/balance.md explains them. `BalanceSettings`, which the balancer uses, has the same defaults.
 """
 
 from __future__ import annotations

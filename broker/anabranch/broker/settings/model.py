@@ -295,7 +295,7 @@ class Settings(
 
 
 def name_of(field: str) -> str:
-    """The name by which people write a field of the settings."""
+    """Returns people's name of a field of the settings."""
     return written_name(Settings, field)
 
 

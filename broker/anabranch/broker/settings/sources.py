@@ -33,7 +33,7 @@ class SettingsError(AnabranchError):
 
 
 def written_name(model: type[BaseModel], field: str) -> str:
-    """The name by which people write a field of the settings."""
+    """Returns people's name of a field of the settings."""
     return model.model_fields[field].alias or to_camel(field)
 
 

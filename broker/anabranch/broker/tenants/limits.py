@@ -86,7 +86,7 @@ class RoomForOne:
 
 
 class TenantLimits:
-    """One node's. To be used in its event loop."""
+    """One node's, for use in its event loop."""
 
     def __init__(self, runtime: Runtime, settings: CurrentSettings) -> None:
         self._runtime = runtime

@@ -41,9 +41,9 @@ class RolePermissions:
         return dict(sorted(found.items()))
 
     async def grant(self, scope: str, role: str, words: Sequence[str]) -> None:
-        """These actions, and no others, are the role's on that namespace or topic from now on.
+        """Gives the role these actions, and no others, on that namespace or topic from now on.
 
-        Raises NotFoundError, and InvalidInputError for what is no role or no action.
+        Raises NotFoundError, and InvalidInputError for a word that is no role or no action.
         """
         check_role(role)
         if self._settings.now.kafka_acls_enabled:

@@ -44,7 +44,7 @@ class KafkaBrokerShare(msgspec.Struct, frozen=True):
 
 
 class KafkaDrains:
-    """The requests about Kafka's brokers. To be used in the node's event loop."""
+    """The requests about Kafka's brokers, for use in the node's event loop."""
 
     def __init__(
         self, runtime: Runtime, placement: KafkaPlacement, policies: PlacementPolicies

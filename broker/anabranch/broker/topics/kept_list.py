@@ -1,4 +1,4 @@
-"""`KeptList`: one list of topics that a node keeps up to date for who asks, or watches."""
+"""`KeptList`: one list of topics that a node keeps up to date for those who ask, or watch."""
 
 from __future__ import annotations
 

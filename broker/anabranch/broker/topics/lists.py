@@ -44,7 +44,7 @@ _DOMAIN_LENGTH: Final = len(full_name(""))
 
 
 class TopicLists:
-    """All lists of this node. To be used in its event loop. `used`: the processor's time of its
+    """All lists of this node, for use in its event loop. `used`: the processor's time of its
     thread.
     """
 
@@ -132,7 +132,7 @@ class TopicLists:
         return sum(map(len, self._by_home.values()))
 
     async def stop(self) -> None:
-        """Ends what is under way."""
+        """Ends work under way."""
         self._stopped = True
         for task in self._tasks:
             task.cancel()
@@ -170,7 +170,7 @@ class TopicLists:
             )
 
     def _forget_some(self) -> None:
-        """Keeps no more of what nobody watches than there is room for."""
+        """Keeps no more lists without watchers than there is room for."""
         count = len(self._unwatched)
         left = sum(map(self._selected_bytes, self._unwatched))
         for key in list(self._unwatched)[:-1]:  # but for the one asked for last
@@ -286,7 +286,7 @@ class TopicLists:
             self._catch_up()
 
     def _catch_up(self) -> None:
-        """Lists of selections have what has changed, as far as one slice of time goes."""
+        """Brings lists of selections up to date, as far as one slice of time goes."""
         self._catching_up.go_on(Slices(self._now))
         self._noting = None
         if not self._catching_up.is_done:

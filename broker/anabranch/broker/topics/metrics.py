@@ -78,7 +78,7 @@ class _Remembered:
 
 
 class AutoScaleMetrics(Collector):
-    """One node's, of the topics that something came of. To be used in the node's event loop."""
+    """Decisions on the topics of this node. Collected in the node's event loop."""
 
     def __init__(
         self,

@@ -60,7 +60,7 @@ Children = Callable[[SegmentLayout], tuple[SegmentInfo, ...]]
 
 
 class TopicOperations:
-    """The requests of one node. To be used in its event loop."""
+    """The requests of one node, for use in its event loop."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class TopicOperations:
             each.timeout_s = limits.timeout_s
 
     async def stop(self) -> None:
-        """Ends the thread that works on Kafka, and whatever else runs by itself."""
+        """Ends the thread that works on Kafka, and all other work of its own."""
         await self._finder.stop()
         await self.lists.stop()
         await self.looks.stop()
@@ -394,7 +394,7 @@ class TopicOperations:
         return part
 
     async def prune(self, name: str, descriptor: str) -> None:
-        """Deletes a sealed segment that nobody needs; one that is not there is as good as deleted.
+        """Deletes a sealed segment that is not needed; a missing one is as good as deleted.
 
         Raises PreconditionError for one that is needed.
         """

@@ -44,7 +44,7 @@ class Surveyor(Protocol):
 
 
 class KafkaPlacement:
-    """One node's. `run` until it is cancelled, then `close`; to be used in the event loop."""
+    """One node's. `run` until it is cancelled, then `close`; for use in the event loop."""
 
     def __init__(
         self,

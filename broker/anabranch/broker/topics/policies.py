@@ -73,7 +73,7 @@ def fits_clients(prefix: str, name: str, parts: Iterable[SegmentInfo]) -> bool:
 
 
 def layout_bytes_max(prefix: str, name: str, parts: Iterable[SegmentInfo]) -> int:
-    """An upper bound of what the segments take of a message, where to begin in each included."""
+    """Returns an upper bound of the segments' bytes in a message, with a beginning in each."""
     parts = tuple(parts)
     if not parts:
         return 0
@@ -85,7 +85,7 @@ def layout_bytes_max(prefix: str, name: str, parts: Iterable[SegmentInfo]) -> in
 
 
 class AutoScalePolicies:
-    """The requests of one node. To be used in its event loop."""
+    """The requests of one node, for use in its event loop."""
 
     def __init__(self, access: TopicAccess, timeout_s: float) -> None:
         self._access = access

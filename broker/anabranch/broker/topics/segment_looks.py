@@ -131,7 +131,7 @@ class SegmentLooks(Collector):
         return self._ends.get((name, incarnation, segment_id), ())
 
     async def stop(self) -> None:
-        """Ends what is under way."""
+        """Ends work under way."""
         await self._recurring.stop()
 
     def collect(self) -> Iterable[Metric]:

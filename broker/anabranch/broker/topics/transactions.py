@@ -38,7 +38,7 @@ class HeldSegments(msgspec.Struct, frozen=True):
 
 
 class SegmentTransactions:
-    """The requests of one node. To be used in its event loop."""
+    """The requests of one node, for use in its event loop."""
 
     def __init__(self, access: TopicAccess, positions: Positions, timeout_s: float) -> None:
         self.timeout_s = timeout_s
@@ -77,10 +77,10 @@ class SegmentTransactions:
         return HeldSegments(by_topic)
 
     async def abort(self, name: str, topic: ScalableTopic, number: int, producer_id: int) -> None:
-        """Ends what the producer has open in a sealed segment.
+        """Ends the producer's open transaction in a sealed segment.
 
-        Raises NotFoundError, PreconditionError, ConflictError for what may still live, and what
-        Kafka's refusal or silence ends in.
+        Raises NotFoundError, PreconditionError, ConflictError for a transaction that may still
+        live, and the errors of Kafka's refusal or silence.
         """
         what = f"segment {number} of {full_name(name)}"
         part = topic.segment(number)

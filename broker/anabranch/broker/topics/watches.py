@@ -48,7 +48,7 @@ class RoundRobin:
 
 
 class ControllerFinder:
-    """One search a topic, for as long as it is wanted. To be used in the event loop."""
+    """One search a topic, for as long as it is wanted, for use in the event loop."""
 
     def __init__(self, access: TopicAccess) -> None:
         self._access = access
@@ -108,7 +108,7 @@ class WatchedTopic(msgspec.Struct, frozen=True):
 
 
 class Watches:
-    """All watches of this node. To be used in its event loop."""
+    """All watches of this node, for use in its event loop."""
 
     def __init__(self, access: TopicAccess, finder: ControllerFinder) -> None:
         self._access = access
@@ -203,7 +203,7 @@ class Watches:
 
 
 class OwnedTopics:
-    """It follows the log by what changes there. To be used in the node's event loop."""
+    """This node's topics, by the changes of the log. For use in the node's event loop."""
 
     def __init__(self, service: TopicService) -> None:
         self._service = service
@@ -227,7 +227,7 @@ class OwnedTopics:
         return list(self._names)
 
     async def follow(self) -> None:
-        """Takes in what came with bundles."""
+        """Takes in the topics of bundles that came."""
         while self._is_behind:
             moved, self._moved = self._moved, set()
             found: list[str] = []
@@ -258,7 +258,7 @@ class OwnedTopics:
             self._runtime.fail(f"a fault while its topics were counted: {error}")
 
     async def stop(self) -> None:
-        """Ends what is under way."""
+        """Ends work under way."""
         if self._following is not None:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)

@@ -117,7 +117,7 @@ def _result(cycle: CycleStats) -> str:
 
 
 def _lines(cycle: CycleStats, found: BalanceOutlook) -> Iterator[str]:
-    """Why it moves what it moves, and why not more."""
+    """Gives the reasons of the moves, and the reason against more."""
     if cycle.strategy:
         yield f"strategy {cycle.strategy} decides"
     yield from filter(None, (cycle.fault, cycle.thresholds))

@@ -27,9 +27,9 @@ from anabranch.core.balance.history import AutomaticMove, automatic_moves, logge
 @json_option
 @watchable
 def history(start: str | None, as_json: bool, **given: Any) -> None:
-    """List what the balancer moved and split, with reasons, from the log.
+    """List the balancer's moves and splits, with reasons, from the log.
 
-    OBSERVED is the deviation of the brokers' loads that the next cycle found which moved anything.
+    OBSERVED is the deviation of the brokers' loads that the next cycle with a move found.
     """
     found = moves_of(lines(settings_of(**given), start, follow=False))
     if as_json:

@@ -25,7 +25,7 @@ def config() -> None:
 @json_option
 @watchable
 def list_(url: str, as_json: bool) -> None:
-    """List what is overridden, what was before, since when, and by which broker.
+    """List the overrides, their former values, times and brokers.
 
     The log has every change (`anabranch log tail`).
     """

@@ -96,7 +96,7 @@ def undrain(broker: int, url: str) -> None:
 
 
 def _wait(admin: Admin, broker: int) -> None:
-    """Says what is left, as often as it changes, until no active segment has a copy there."""
+    """Tells the segments left, as often as they change, until no active one has a copy there."""
     said = ""
     while True:
         found = next(

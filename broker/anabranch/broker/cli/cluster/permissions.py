@@ -59,7 +59,7 @@ def grant(target: str, role: str, actions: tuple[str, ...], url: str) -> None:
 @click.argument("role")
 @url_option
 def revoke(target: str, role: str, url: str) -> None:
-    """Take away what is granted to ROLE on TARGET itself."""
+    """Take away the grants of ROLE on TARGET itself."""
     admin, (name, is_topic) = connect(url), _named(target)
     if is_topic:
         admin.scalable_topics.revoke_permissions(name, role)

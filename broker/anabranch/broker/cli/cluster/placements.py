@@ -57,7 +57,7 @@ def list_(url: str, as_json: bool) -> None:
 @json_option
 @watchable
 def brokers(url: str, as_json: bool) -> None:
-    """List what the policies say of the brokers that serve now."""
+    """List the policies' words on the brokers that serve now."""
     admin, cluster = _connected(url)
     found = admin.placements.get_isolated_brokers(cluster)
     if as_json:
@@ -118,7 +118,7 @@ def set_(
     min_limit: int,
     url: str,
 ) -> None:
-    """Create policy NAME, or replace what it says."""
+    """Create policy NAME, or replace its content."""
     admin, cluster = _connected(url)
     admin.placements.set_isolation_policy(
         cluster, name, namespaces, primary, secondary, min_limit=min_limit

@@ -47,7 +47,10 @@ class AclReport(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def compare_acls(settings: Settings) -> tuple[AclDifference, WantedAcls]:
-    """From what Kafka has to what the log, read to its end, says. Raises AnabranchError."""
+    """Compares Kafka's ACLs with those that the log, read to its end, asks for.
+
+    Raises AnabranchError.
+    """
     connection = connect(settings)
     prefix, mapping = settings.topic_prefix, settings.principal_mapping
     state = state_now(connection, Topics(prefix), settings.passed_over)

@@ -22,7 +22,7 @@ class NotWellError(AnabranchError):
 
 
 def checked(check: str, look: Callable[[], str]) -> Finding:
-    """Runs a look and returns its finding; `look` returns that, or raises what is wrong."""
+    """Runs a look and returns its finding; `look` returns the text of that, or raises the fault."""
     try:
         return Finding(check, ok=True, found=look())
     except AnabranchError as error:

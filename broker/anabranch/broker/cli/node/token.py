@@ -1,4 +1,4 @@
-"""`anabranch token`: keys, the tokens that they sign, and what a token says."""
+"""`anabranch token`: keys, the tokens that they sign, and tokens' content."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OUT: Final = click.Path(dir_okay=False, path_type=Path)
 
 @click.group(epilog="Example: anabranch token create --secret secret.key --role ada --expires 30d")
 def token() -> None:
-    """Tokens, by which clients show who they are; the keys stay in files."""
+    """Tokens, which clients show as credentials; the keys stay in files."""
 
 
 @token.command(epilog="Example: anabranch token keys --private private.pem --public public.pem")
@@ -132,7 +132,7 @@ def _write_new(file: Path, content: bytes, mode: int = 0o600) -> None:
 
 
 def _write_over(file: Path, content: bytes) -> None:
-    """Puts a set in the place of another one, for nobody else to read: it may hold secrets."""
+    """Puts a set in the place of another one, readable by the user alone: it may hold secrets."""
     beside = file.with_name(f"{file.name}.new")
     beside.unlink(missing_ok=True)
     if not file.exists():
@@ -217,9 +217,9 @@ def _signing(secret: Path | None, private: Path | None) -> tuple[Any, str]:
 @token.command(epilog="Example: anabranch token inspect < ada.token")
 @click.option("--file", type=FILE, help="File of the token; standard input if left.")
 def inspect(file: Path | None) -> None:
-    """Print what a token says, as JSON. Nothing of it is verified: a node does that.
+    """Print a token's content, as JSON. Nothing of it is verified: a node does that.
 
-    It is read from a file or standard input, as what is on a command line is seen by others.
+    It is read from a file or standard input, because others can see a command line.
     """
     import jwt
 

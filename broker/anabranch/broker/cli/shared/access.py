@@ -107,7 +107,7 @@ def access_flags(command: _F) -> _F:
 
 
 def keep(context: click.Context, given: dict[str, Any]) -> None:
-    """Keeps what was given, for the command."""
+    """Keeps the flags for the command."""
     named = dict(given)
     named["any_host_name"] = named.pop("dangerously_accept_any_host_name")
     token = os.environ.get(TOKEN_VARIABLE) or None

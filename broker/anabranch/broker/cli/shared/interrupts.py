@@ -28,9 +28,10 @@ _watched: list[tuple[int, threading.Event]] = []
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[Callable[[], bool]]:
-    """Bounds what a Ctrl-C may take while the block runs. Yields what says if there was one.
+    """Bounds the time of a Ctrl-C while the block runs. Yields a function that says if there was
+    one.
 
-    Does nothing where the signal is ignored, as in the background of a script, or is for others.
+    Does nothing if the signal is ignored, as in the background of a script, or is for others.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
@@ -61,7 +62,7 @@ def interruptible() -> Iterator[Callable[[], bool]]:
 
 
 def note() -> None:
-    """Says that a Ctrl-C came, of which only an event loop was told."""
+    """Says that a Ctrl-C came, if only an event loop was told of it."""
     for writing, _ in _watched:
         os.write(writing, bytes([signal.SIGINT]))
 

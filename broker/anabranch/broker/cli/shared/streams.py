@@ -10,7 +10,8 @@ _STREAMS: Final = {"stdin": "r", "stdout": "w", "stderr": "w"}
 
 
 def open_closed() -> None:
-    """Puts /dev/null in the place of what the caller has closed (`>&-`), where sys has None.
+    """Puts /dev/null in the place of streams that the caller has closed (`>&-`): sys has None
+    there.
 
     The next file to be opened would get its number, and be written to.
     """

@@ -121,7 +121,7 @@ def archive(
     """Copy the log to Parquet, each record exactly once, until stopped.
 
     May be killed at any time; the next run goes on where this one ended. The log knows each
-    archive, and only what all of them hold is trimmed from it.
+    archive, and is trimmed only of records that all archives hold.
 
     Exit status 0: stopped, or done with --once, --list, --retire. 2: could not go on.
     """

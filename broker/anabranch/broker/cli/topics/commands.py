@@ -120,7 +120,7 @@ def list_(namespace: str, given: tuple[str, ...], url: str, as_json: bool) -> No
 def delete(topic: str, yes: bool, force: bool, url: str) -> None:
     """Delete TOPIC with its subscriptions, segments and messages.
 
-    Asks before, and where nobody can be asked wants --yes.
+    Asks before, and wants --yes if nobody can be asked.
     """
     admin = connect(url)
     full = full_of(topic)

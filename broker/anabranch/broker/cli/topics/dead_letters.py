@@ -39,8 +39,8 @@ def show(topic: str, name: str, url: str, as_json: bool) -> None:
         write_json(found)
     elif found:
         click.echo(
-            f"what subscription {name} of {full_of(topic)} was given {found.max_deliveries} "
-            f"times in vain goes to {found.dead_letter_topic}"
+            f"messages that subscription {name} of {full_of(topic)} was given "
+            f"{found.max_deliveries} times in vain go to {found.dead_letter_topic}"
         )
     else:
         click.echo(f"subscription {name} of {full_of(topic)} has no dead letters")

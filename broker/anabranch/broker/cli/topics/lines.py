@@ -74,7 +74,7 @@ class _Document(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def _exact(text: str | None, data: bytes | None) -> bytes | None:
-    """The bytes count where both are there: the text is only what can be shown of them."""
+    """Returns the bytes if both are given: the text only shows them as far as it can."""
     if data is not None or text is None:
         return data
     return text.encode()

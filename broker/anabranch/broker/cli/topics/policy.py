@@ -47,7 +47,7 @@ def policy() -> None:
 @json_option
 @watchable
 def show(target: str, url: str, as_json: bool) -> None:
-    """Show the policy in force for a topic, field by field, or what a namespace overrides."""
+    """Show the policy in force for a topic, field by field, or a namespace's overrides."""
     admin = connect(url)
     shown: Any
     if _is_namespace(target):
@@ -115,7 +115,7 @@ def _overridden(admin: Admin, target: str) -> dict[str, Any]:
 
 
 def _override(admin: Admin, target: str, fields: dict[str, Any]) -> None:
-    """Replaces what the target overrides; without any field it overrides nothing."""
+    """Replaces the target's overrides; without any field it overrides nothing."""
     wanted = cast(AutoScaleOverride, fields)
     home, topics = admin.namespaces, admin.scalable_topics
     match _is_namespace(target), bool(fields):

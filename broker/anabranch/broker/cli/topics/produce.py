@@ -183,7 +183,7 @@ class _Sender:
             click.echo(f"anabranch: line {number}: {error}", err=True)
 
     async def break_off(self) -> None:
-        """Gives Kafka a moment to take what is under way, and says what it has not taken."""
+        """Gives Kafka a moment to take messages under way, and tells the rest."""
         left = self.producer.under_way
         if left and self.unheard is None:
             click.echo(f"waiting for Kafka to take {count_of(left, 'message')}", err=True)
@@ -230,7 +230,7 @@ def _header(text: str) -> tuple[str, str]:
 
 
 async def _chunks(file: BinaryIO, stopping: asyncio.Event) -> AsyncIterator[bytes]:
-    """The input as it comes; a thread reads, which nobody waits for."""
+    """Yields the input as it comes; a thread reads it, and nothing waits for that thread."""
     loop = asyncio.get_running_loop()
     chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue()
     room = threading.Semaphore(_CHUNKS_MAX)

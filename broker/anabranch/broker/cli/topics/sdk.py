@@ -128,9 +128,9 @@ def selected(
 
 
 def _knock(connection: KafkaConnection) -> None:
-    """Tells soon what the SDK, which goes on trying, would tell after its time-outs or never.
+    """Tells soon an error that the SDK, which goes on trying, would tell late or never.
 
-    Raises KafkaUnreachableError where Kafka does not let us in. One that is not there may come.
+    Raises KafkaUnreachableError if Kafka does not let us in. A Kafka that is not there may come.
     """
     try:
         check_kafka(connection, _KNOCK_S_MAX)

@@ -59,7 +59,7 @@ def abort_transaction(topic: str, segment: int, producer: int | None, yes: bool,
 
     Its messages count as never written, in all its partitions, and its producer is kept out. A
     transaction that no coordinator of Kafka knows is ended in SEGMENT alone. The command asks
-    before, and wants --yes if there is no one to ask.
+    before, and wants --yes if nobody can be asked.
     """
     known = connect(url).scalable_topics
     found = known.get_segment_stats(topic, segment)
@@ -91,7 +91,7 @@ def restore(topic: str, segment: int, yes: bool, url: str) -> None:
 
     Its messages are lost, and the log says so. If it took messages, a new segment of its range
     takes them now; consumers wait for it no more. The node refuses while Kafka has the segment's
-    topic. The command asks before, and wants --yes if there is no one to ask.
+    topic. The command asks before, and wants --yes if nobody can be asked.
     """
     known = connect(url).scalable_topics
     where = f"segment {segment} of {full_of(topic)}"

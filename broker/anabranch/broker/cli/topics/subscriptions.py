@@ -110,7 +110,7 @@ def _subscriptions(admin: Admin, topic: str) -> dict[str, SubscriptionStats]:
 @json_option
 @watchable
 def list_(topic: str, url: str, as_json: bool) -> None:
-    """List the subscriptions of TOPIC with what they have yet to read.
+    """List the subscriptions of TOPIC with their backlogs.
 
     JSON also has consumers, and backlogs by segment.
     """

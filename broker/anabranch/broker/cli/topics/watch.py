@@ -91,7 +91,7 @@ def watch(
 async def follow(
     client: Client, chosen: TopicSelection, show: Show, *, changes_only: bool = False
 ) -> None:
-    """Shows what there is and what changes, until it is cancelled."""
+    """Shows the present topics and their changes, until it is cancelled."""
     async with await client.watch_topics(chosen) as following:
         if not changes_only:
             for topic in sorted(following.topics):

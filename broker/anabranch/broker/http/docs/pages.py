@@ -1,6 +1,6 @@
 """`/docs` and `/openapi.json`, which anybody may ask for: made once, and bytes from then on.
 
-So a stranger who asks again and again costs no more than one who asks whether the node is there.
+So a stranger who asks again and again costs no more than a probe of the node's health.
 """
 
 from __future__ import annotations

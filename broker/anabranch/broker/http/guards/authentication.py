@@ -34,7 +34,7 @@ _SCHEMES: Final = {"bearer": TOKEN, "basic": BASIC}
 
 
 class AuthenticationMiddleware:
-    """Hands on to `app` what comes from somebody, or from nobody, and says from whom."""
+    """Hands requests on to `app` with their sender, which may be NOBODY."""
 
     def __init__(
         self, app: ASGIApp, authenticator: Authenticator, guard: AccessGuard | None = None

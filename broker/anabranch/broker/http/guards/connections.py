@@ -34,7 +34,7 @@ NOSNIFF: Final = (b"x-content-type-options", b"nosniff")
 
 
 class ReadyAnswer:
-    """An answer of which nothing depends on the request."""
+    """An answer that does not depend on the request."""
 
     __slots__ = ("closing", "keeping")
 
@@ -46,7 +46,7 @@ class ReadyAnswer:
 
 
 class OfferedRequest:
-    """A request whose body nobody needs, and the way of its answer."""
+    """A request whose body is not needed, and the way of its answer."""
 
     __slots__ = ("_app", "_connection", "_cycle")
 
@@ -297,7 +297,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
-        """Uvicorn's answer to what is no HTTP."""
+        """Sends Uvicorn's answer to bytes that are no HTTP."""
         self.give_up(400, "malformed", f"this is no HTTP request: {msg}")
 
     def _unsupported_upgrade_warning(self) -> None:

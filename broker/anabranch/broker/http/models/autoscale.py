@@ -36,7 +36,7 @@ class DecisionStats(BaseModel):
 
 
 class AutoScaleStats(BaseModel):
-    """The policy in force and what was decided by it."""
+    """The policy in force and its decisions."""
 
     policy: dict[str, PolicyField]
     fault: str = Field(description="Why the policy cannot be used; empty when it can.")

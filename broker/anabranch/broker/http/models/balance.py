@@ -27,11 +27,11 @@ class UnmovedBundle(BaseModel):
     bundle: str
     reason: str
     why: str
-    setting: str = Field(description="By which it could be otherwise; empty for none.")
+    setting: str = Field(description="The setting that could change this; empty for none.")
 
 
 class ExchangeStats(BaseModel):
-    """Two brokers, the more loaded one first, and what they would exchange."""
+    """Two brokers, the more loaded one first, and their exchange."""
 
     source: str
     destination: str
@@ -59,7 +59,7 @@ class CycleStats(BaseModel):
 
     ended: str = Field(description="Why it does no more.")
     why: str
-    setting: str = Field(description="By which it could be otherwise; empty for none.")
+    setting: str = Field(description="The setting that could change this; empty for none.")
     condition: str | None = Field(description="Why there is something to do; null if there is not.")
     counted: str | None = Field(description="The metrics' word for it if it moves nothing.")
     hits: int = Field(description="Cycles in a row with a condition, after this one.")

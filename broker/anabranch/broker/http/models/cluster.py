@@ -98,7 +98,7 @@ class Policies(BaseModel):
 
 
 class BundleOwnership(BaseModel):
-    """One bundle of a namespace and what the log says of it."""
+    """One bundle of a namespace and its entry in the log."""
 
     bundle: str = Field(description="Its range, as other paths take it.")
     state: str = Field(description="FREE, ASSIGNING, OWNED, RELEASING or SPLITTING.")

@@ -6,7 +6,7 @@ from pydantic import BaseModel, Field
 
 
 class KafkaBrokerStats(BaseModel):
-    """One broker of Kafka, and what it has of our segments; counts are of partitions."""
+    """One broker of Kafka, and its share of our segments; counts are of partitions."""
 
     brokerId: int
     rack: str = Field(description="Its `broker.rack`; empty for none.")

@@ -45,7 +45,7 @@ def _topics(routes: APIRouter, policies: AutoScalePolicies) -> None:
 
     @routes.post(path, status_code=204, responses=refusals)
     async def set_auto_scale_policy(name: TopicName, override: _Override) -> None:
-        """Replaces what the topic overrides, as a whole."""
+        """Replaces the topic's overrides, as a whole."""
         await policies.set_topic(name, override)
 
     @routes.delete(path, status_code=204, responses=refusals)
@@ -65,7 +65,7 @@ def _namespaces(routes: APIRouter, policies: AutoScalePolicies) -> None:
 
     @routes.post(path, status_code=204, responses=refusals)
     async def set_namespace_auto_scale_policy(home: Home, override: _Override) -> None:
-        """Replaces what the namespace overrides, as a whole."""
+        """Replaces the namespace's overrides, as a whole."""
         await policies.set_namespace(home, override)
 
     @routes.delete(path, status_code=204, responses=refusals)

@@ -37,7 +37,7 @@ def router(outlooks: BalanceOutlooks, history: BalanceHistory) -> APIRouter:
 
     @routes.get("", dependencies=[Marked], responses=problems(307, 503))
     async def get_outlook() -> BalanceOutlook:
-        """Brokers' loads, their deviation, and what the next cycle would do."""
+        """Brokers' loads, their deviation, and the next cycle's moves."""
         return _outlook(outlooks.told())
 
     @routes.get("/history", dependencies=[Marked])

@@ -32,7 +32,7 @@ from anabranch.core.security.table import SEEING_CONCERNS
 def router(
     operations: Operations, settings: Settings, version: str, guard: AccessGuard | None
 ) -> APIRouter:
-    """The routes of brokers. `guard`: asked who may hear of concerns; None: it is not asked."""
+    """The routes of brokers. `guard`: checks the right to concerns; None: there is no check."""
     routes = APIRouter(route_class=DecidingRoute, prefix="/admin/v2/brokers", tags=["brokers"])
     _add_this_node(routes, operations, settings, version, guard)
     cluster_name = settings.cluster_name

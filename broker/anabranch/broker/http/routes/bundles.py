@@ -165,7 +165,7 @@ def _add_changes(routes: APIRouter, operations: Operations) -> None:
         ] = "",
         authoritative: Authoritative = False,
     ) -> Response:
-        """Takes a bundle from its owner, or transfers it. Done also where nobody owns it."""
+        """Takes a bundle from its owner, or transfers it. A free bundle counts as done."""
         unit = bundle_name(home, parse_range(bundle))
         await operations.unload(unit, broker_of(destinationBroker))
         return Response(status_code=204)
@@ -209,7 +209,7 @@ def _add_changes(routes: APIRouter, operations: Operations) -> None:
 
 
 def _algorithm(name: str, positions: list[int]) -> SplitAlgorithm:
-    """Raises PreconditionError for what is none, or does not go with the positions."""
+    """Raises PreconditionError for a word that is no algorithm, or does not fit the positions."""
     if name not in _ALGORITHMS:
         raise PreconditionError(
             "Unsupported namespace bundle split algorithm, supported algorithms are "

@@ -19,7 +19,7 @@ _Value = Annotated[str, Path(description="The new value; slashes may stand as th
 
 
 class TextConvertor(Convertor[str]):
-    """The rest of a path, whatever it holds: a value with a line's end is refused as a value."""
+    """The rest of a path with any characters: a value with a line's end is refused as a value."""
 
     regex = r"[\s\S]*"
 
@@ -51,7 +51,7 @@ def router(configuration: Configuration) -> APIRouter:
 
     @routes.get("/overrides", dependencies=[Marked])
     async def get_overrides() -> dict[str, OverrideData]:
-        """The same with what was before, since when, and by whom (Anabranch's own)."""
+        """The overrides with their former values, times and brokers (Anabranch's own)."""
         return {
             each.name: OverrideData(
                 value=each.override.value,

@@ -21,7 +21,7 @@ def router(drains: KafkaDrains) -> APIRouter:
 
     @routes.get("/brokers", dependencies=[Marked], responses=problems(503))
     async def list_kafka_brokers() -> list[KafkaBrokerStats]:
-        """Kafka's brokers with what they have of our segments, by id."""
+        """Kafka's brokers with their shares of our segments, by id."""
         return [
             KafkaBrokerStats(
                 brokerId=each.broker_id,

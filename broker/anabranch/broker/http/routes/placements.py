@@ -101,7 +101,7 @@ def _add_isolation(routes: APIRouter, operations: Operations, mine: str) -> None
 
     @routes.post(f"{_POLICIES}/{{policy}}", status_code=204, responses=problems(400, 412, 503, 504))
     async def set_isolation_policy(cluster: str, policy: _Name, wanted: IsolationData) -> None:
-        """Creates an isolation policy, or replaces what it says. Bundles are not moved by that."""
+        """Creates an isolation policy, or replaces its content. Bundles are not moved by that."""
         _written(cluster, mine)
         limits = wanted.auto_failover_policy.parameters
         await placements.set_isolation(

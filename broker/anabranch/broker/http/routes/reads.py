@@ -59,7 +59,7 @@ _Find = Callable[[], Awaitable[_Answer]]
 
 
 class Locations:
-    """Encoded answers by what they say; brokers are few, so nearly all are found here."""
+    """Encoded answers by their content; brokers are few, so nearly all are found here."""
 
     def __init__(self) -> None:
         self._known: dict[Located, tuple[_Answer, ReadyAnswer]] = {}

@@ -116,7 +116,7 @@ def _positions(routes: APIRouter, topics: TopicOperations) -> None:
         timestamp: _Timestamp = None,
         position: _Position = None,
     ) -> None:
-        """Goes on with what has this time or a later one; its consumers subscribe again."""
+        """Goes on with messages of this time or a later one; its consumers subscribe again."""
         if (timestamp is None) is (position is None):
             raise PreconditionError(
                 "say where to go on: timestamp=milliseconds since 1970, or position=earliest or "
@@ -155,13 +155,13 @@ def _dead_letters(routes: APIRouter, topics: TopicOperations, guard: AccessGuard
     async def set_dead_letter_policy(
         name: TopicName, subscription: str, policy: DeadLetters
     ) -> None:
-        """Lets a queue subscription put aside what was delivered so often in vain."""
+        """Lets a queue subscription put aside messages that were delivered so often in vain."""
         await topics.controlled(name)
         given = DeadLetterSettings(policy.deadLetterTopic, policy.maxDeliveries)
         await topics.dead_letters.set(name, subscription, given, guard)
 
     @routes.delete(path, status_code=204, responses=refusals)
     async def remove_dead_letter_policy(name: TopicName, subscription: str) -> None:
-        """Puts nothing aside any more: Kafka discards what was given out ten times in vain."""
+        """Puts nothing aside any more: Kafka discards messages delivered ten times in vain."""
         await topics.controlled(name)
         await topics.dead_letters.set(name, subscription, None, guard)

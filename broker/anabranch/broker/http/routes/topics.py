@@ -108,7 +108,7 @@ def _stats(routes: APIRouter, topics: TopicOperations) -> None:
 
     @routes.get(path + "/stats", dependencies=[Marked], responses=refusals)
     async def get_stats(name: TopicName, response: Response) -> TopicStats:
-        """Segments, and subscriptions with their consumers and what they have yet to read."""
+        """Segments, and subscriptions with their consumers and backlogs."""
         await topics.controlled(name, reading=True)
         # FastAPI drops the mark of staleness when a route makes its own response.
         return _raw(await stats_body(topics, name), response.headers)  # type: ignore[return-value]  # its bytes
@@ -146,7 +146,7 @@ def _stats(routes: APIRouter, topics: TopicOperations) -> None:
         segmentId: _SegmentId,
         producerId: Annotated[int, Path(ge=0, le=_ID_MAX, description="Of Kafka.")],
     ) -> None:
-        """Ends what a producer has open in a sealed segment; the producer is kept out."""
+        """Ends a producer's open transaction in a sealed segment; the producer is kept out."""
         await topics.transactions.abort(name, await topics.controlled(name), segmentId, producerId)
 
     lost = path + "/segments/{segmentId}/restore"

@@ -28,7 +28,9 @@ class TopicDomain(StrEnum):
 
 
 def router(operations: Operations, guard: AccessGuard | None) -> APIRouter:
-    """The one route. `guard`: asked who may say where a bundle goes; None: it is not asked."""
+    """The one route. `guard`: checks the right to name a bundle's next owner; None: there is no
+    check.
+    """
     routes = APIRouter(route_class=DecidingRoute, prefix="/admin/v2", tags=["bundles"])
 
     @routes.put(

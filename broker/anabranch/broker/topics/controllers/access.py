@@ -115,10 +115,10 @@ class TopicAccess:
     async def controlled(
         self, name: str, deadline: float, *, reading: bool = False
     ) -> ScalableTopic:
-        """The open topic, once this node is its controller, which knows most of it.
+        """Returns the open topic, once this node is its controller, which knows most of it.
 
-        `reading`: a node that has lost touch with the log tells what it has. Raises NotFoundError
-        and ElsewhereError.
+        `reading`: a node that has lost touch with the log answers from its state. Raises
+        NotFoundError and ElsewhereError.
         """
         self.topic(name)
         if self.runtime.has_lease or not reading:
@@ -151,7 +151,9 @@ class TopicAccess:
     def proposal(
         self, name: str, topic: ScalableTopic | None, move: TopicMove, **fields: Any
     ) -> TopicChange:
-        """An operator's change of a topic. The log refuses it of who is not the controller."""
+        """Returns an operator's change of a topic; the log refuses it of others than the
+        controller.
+        """
         return topic_change(
             self.proposals.actor(),
             name,

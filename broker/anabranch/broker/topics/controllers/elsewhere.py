@@ -24,7 +24,7 @@ _log = get_logger()
 
 
 class OtherNodes:
-    """To be used in the node's event loop."""
+    """For use in the node's event loop."""
 
     def __init__(self, access: OutgoingAccess) -> None:
         self._access = access

@@ -23,7 +23,7 @@ _VIEW_S_MAX: Final = 0.4  # it takes a hundredth of that, and producers wait
 
 
 class KafkaSegments(SegmentAdmin):
-    """A `SegmentKeeper`. To be used by one thread."""
+    """A `SegmentKeeper`, for use by one thread."""
 
     def __init__(self, connection: KafkaConnection, settings: SegmentSettings) -> None:
         security, asks = connection.security, can_ask(connection.security)

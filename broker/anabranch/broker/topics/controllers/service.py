@@ -72,7 +72,7 @@ class ConsumerConnection(Protocol):
 
 
 class Attached(msgspec.Struct, frozen=True):
-    """A consumer's connection, and what it consumes."""
+    """A consumer's connection, and its subscription."""
 
     topic: str
     subscription: str
@@ -88,7 +88,7 @@ class _Home(msgspec.Struct):
 
 
 class TopicService:
-    """One node's controllers. To be used in its event loop."""
+    """One node's controllers, for use in its event loop."""
 
     def __init__(
         self,
@@ -262,9 +262,9 @@ class TopicService:
     # --- controllers --------------------------------------------------------------------
 
     def reconcile(self, name: str, *, idle: bool = True) -> None:
-        """Lets the topic's controller see what there is to do, and does it.
+        """Lets the topic's controller see its work, and does that.
 
-        Without `idle` none is made for a topic that nothing is to be done for.
+        Without `idle` it makes no controller for a topic that has no work.
         """
         unit = self._unit(name)
         if not unit:

@@ -111,7 +111,7 @@ class Worker:
         return future
 
     def close(self, timeout_s: float) -> None:
-        """Drops what has not begun and waits for what has, never in the loop."""
+        """Drops tasks that have not begun and waits for those that have, never in the loop."""
         with self._submitting:
             self._is_closed = True
         while True:
@@ -286,7 +286,7 @@ def carry_out(
     room: Room | None = None,
     cover: Cover = uncovered,
 ) -> TaskDone | TaskFailed:
-    """Does in Kafka what the task says; `prefix` begins the names of all Kafka topics."""
+    """Does the task in Kafka; `prefix` begins the names of all Kafka topics."""
     topics = _topics(task, prefix)
     try:
         if isinstance(task, SealSegments):
@@ -327,7 +327,7 @@ def _are_children(task: MakeSegments) -> bool:
 
 
 def _pass_on(made: Future[_T], outcome: Future[_T], then: Future[None] | None = None) -> None:
-    """Gives `made`'s outcome, or the fault of what came after it."""
+    """Sets `made`'s outcome, or the fault of the step after it."""
     fault = None if then is None or then.cancelled() else then.exception()
     if made.cancelled():
         outcome.cancel()

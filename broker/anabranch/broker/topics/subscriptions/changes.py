@@ -47,7 +47,7 @@ _Create = Callable[[str, int, Mapping[str, str]], Awaitable[None]]
 
 
 class Resets:
-    """The requests of one node, as a controller. To be used in its event loop."""
+    """The requests of one node, as a controller, for use in its event loop."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class DeadLetterSettings(msgspec.Struct, frozen=True):
 
 
 class DeadLetterPolicies:
-    """The policies of this node's topics. To be used in its event loop."""
+    """The policies of this node's topics, for use in its event loop."""
 
     def __init__(
         self, consumers: Consumers, create: _Create, others: OtherNodes, timeout_s: float

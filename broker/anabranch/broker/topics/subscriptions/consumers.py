@@ -83,7 +83,7 @@ class RegisteredConsumer(msgspec.Struct, frozen=True):
 
 
 class Consumers:
-    """The sessions that this node, as a controller, keeps. To be used in its event loop."""
+    """The sessions that this node, as a controller, keeps, for use in its event loop."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Consumers:
     ) -> None:
         """Creates a subscription, unless it is there.
 
-        It begins with what has that time or a later one, at EARLIEST, or at LATEST.
+        It begins at the messages of that time or a later one, at EARLIEST, or at LATEST.
         """
         names.subscription(subscription)
         async with self.alone(topic, subscription):
@@ -210,7 +210,7 @@ class Consumers:
         return +counts
 
     def settle(self, session: RegisteredConsumer) -> None:
-        """Hands out what a report has set free; to be called once that is answered."""
+        """Hands out buckets that a report has set free; call it once the report is answered."""
         self._service.reconcile(session.asked.topic)
 
     async def leave(self, session: RegisteredConsumer, *, keeps_share: bool = False) -> None:
@@ -307,10 +307,10 @@ class Consumers:
         if not await self.groups.can_begin_anywhere():
             raise PreconditionError(
                 f"subscription {subscription} of {full_name(topic)} cannot be of type QUEUE and "
-                "begin elsewhere than at the earliest message: where SASL guards Kafka by "
-                "another mechanism than PLAIN or SCRAM, nodes cannot set the offsets of a share "
-                "group. Take another type, or use Kafka's own kafka-share-groups.sh "
-                "--reset-offsets on its group before anybody consumes it"
+                "begin elsewhere than at the earliest message: nodes cannot set the offsets of a "
+                "share group if SASL guards Kafka by another mechanism than PLAIN or SCRAM. Take "
+                "another type, or use Kafka's own kafka-share-groups.sh --reset-offsets on its "
+                "group before anybody consumes it"
             )
 
     async def start_share_group(self, topic: str, subscription: str, known: Subscription) -> None:

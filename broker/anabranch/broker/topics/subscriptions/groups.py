@@ -50,7 +50,7 @@ _DIGITS_MAX: Final = 19  # of an offset: a stranger's name may end with any numb
 
 
 class StartPositions(msgspec.Struct, frozen=True):
-    """Positions in a topic, and its sealed segments of which nothing is to be read."""
+    """Positions in a topic, and its sealed segments that have nothing to read."""
 
     incarnation: int
     positions: tuple[SegmentPositions, ...] = ()
@@ -167,9 +167,9 @@ class Groups:
         self._started[group] = None
 
     def delete(self, group: str, *, again: bool = True) -> None:
-        """Deletes the group of what is gone, if that is possible now.
+        """Deletes the group of a subscription that is gone, if that is possible now.
 
-        `again`: once more when nobody can be committing in its name, which makes it anew.
+        `again`: deletes it once more when no consumer can commit in its name, which makes it anew.
         """
         later = self._later.pop(group, None)
         if later is not None:
@@ -193,13 +193,13 @@ class Groups:
         self._log.info("group.deleted", group=group, left_to_leader=left)
 
     def stop(self) -> None:
-        """Deletes nothing again: the leader finds what is left."""
+        """Deletes nothing again: the leader finds groups that are left."""
         for later in self._later.values():
             later.cancel()
 
 
 class StrayGroups:
-    """Groups of subscriptions that are no more. To be used in the node's event loop."""
+    """Groups of subscriptions that exist no more. For use in the node's event loop."""
 
     def __init__(self, service: TopicService, groups: Groups, positions: Positions) -> None:
         self._service = service
@@ -209,9 +209,9 @@ class StrayGroups:
         self._log = get_logger(broker=service.runtime.core.me)
 
     async def search(self) -> None:
-        """Deletes what is left of subscriptions that the log has no more. For the leader.
+        """Deletes groups of subscriptions that the log has no more. For the leader.
 
-        Raises what Kafka's answer is, or UnavailableError.
+        Raises Kafka's error, or UnavailableError.
         """
         head = f"{self._service.prefix}subscription."
         found = await self._positions.ask(

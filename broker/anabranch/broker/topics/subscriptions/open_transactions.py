@@ -64,7 +64,7 @@ class _Leaders(msgspec.Struct, frozen=True):
 
 
 class KafkaTransactions:
-    """Blocking questions, each with a deadline. To be used by one thread."""
+    """Blocking questions, each with a deadline, for use by one thread."""
 
     def __init__(self, connection: KafkaConnection, admin: AdminClient) -> None:
         self._connection = connection
@@ -98,10 +98,10 @@ class KafkaTransactions:
         return [_named(place, each, known, silent) for place, each in producers]
 
     def find_in_sealed(self, head: str, deadline_s: float) -> list[HeldBucket]:
-        """Those in all sealed segments whose Kafka topics begin so; else as `find`.
+        """Returns those in all sealed segments whose Kafka topics begin so; else as `find`.
 
-        Transactions come and go in segments that take messages: only of what has one open Kafka is
-        asked whether it is sealed.
+        Transactions come and go in segments that take messages. So Kafka is asked only about
+        segments with an open one whether they are sealed.
         """
         deadline = clock.now() + deadline_s
         try:

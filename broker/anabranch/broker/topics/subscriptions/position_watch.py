@@ -103,12 +103,12 @@ class PositionWatch:
         self._troubles.add(error.reason)
 
     async def stop(self) -> None:
-        """Ends what is under way; a question that Kafka was asked has a deadline of its own."""
+        """Ends work under way; a question that Kafka was asked has a deadline of its own."""
         await self._recurring.stop()
         await self._positions.stop()
 
     async def round(self) -> None:
-        """Looks once, and puts right what is wrong. Raises what Kafka's answer is."""
+        """Looks once, and puts wrong positions right. Raises Kafka's error."""
         self._kept = 0
         self._told, self._troubles = self._troubles, set()
         await self._owned.follow()

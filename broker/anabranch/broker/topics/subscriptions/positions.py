@@ -92,7 +92,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Positions:
-    """The threads, and their bounded queue. To be used in the event loop."""
+    """The threads, and their bounded queue, for use in the event loop."""
 
     def __init__(self, open_keeper: OpenPositions, threads: int = 1) -> None:
         self._open = open_keeper
@@ -235,7 +235,7 @@ class Group(msgspec.Struct, frozen=True):
 def reading_groups(
     prefix: str, name: str, parts: Sequence[Part], subscriptions: Mapping[str, Subscription]
 ) -> dict[str, Group]:
-    """Each subscription's group, with what it has yet to read of these parts of the topic."""
+    """Returns each subscription's group, with the parts that it has yet to read of these."""
     found = {}
     for each, known in subscriptions.items():
         drained = set(known.drained)

@@ -59,7 +59,7 @@ COORDINATORS_MAX: Final = 1_000  # remembered
 
 
 class KafkaPositions(GroupPositions):
-    """A `PositionKeeper`. To be used by one thread."""
+    """A `PositionKeeper`, for use by one thread."""
 
     def __init__(self, connection: KafkaConnection) -> None:
         super().__init__(connection)
@@ -200,7 +200,7 @@ class KafkaPositions(GroupPositions):
         read: Callable[[ResponseReader, int, str], _T | None],
         deadline: float,
     ) -> _T:
-        """The answer of the broker that coordinates the group, whichever it is now."""
+        """Returns the answer of the broker that coordinates the group at this time."""
         known = self._coordinators.get(group)
         others = self.brokers(group, deadline - clock.now())
         first = [known] if known is not None else []

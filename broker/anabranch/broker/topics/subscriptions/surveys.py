@@ -62,9 +62,9 @@ _TRIM_S_MAX: Final = 3_600.0
 
 
 class TopicSurveys:
-    """One node's. `look` may be called for one topic; `round` looks at all that are its own.
+    """One node's surveys. `look` may be called for one topic; `round` looks at all its own.
 
-    `busy_rounds`: after which the positions of what is in use are written down again.
+    `busy_rounds`: the rounds after which positions in use are written down again.
     """
 
     busy_rounds = 60
@@ -113,7 +113,7 @@ class TopicSurveys:
         self._log = get_logger(broker=access.runtime.core.me)
 
     async def stop(self) -> None:
-        """Ends what is under way; a question that Kafka was asked has a deadline of its own."""
+        """Ends work under way; a question that Kafka was asked has a deadline of its own."""
         await self._owned.stop()
         await self.watch.stop()
         await self._recurring.stop()
@@ -229,7 +229,7 @@ class TopicSurveys:
         """Returns whether the log is told of drained segments that no consumer is there to report.
 
         The consumers of a used stream report them. Kafka does not give a queue's acknowledged
-        messages to any consumer again, so a queue's segments are told whoever is there.
+        messages to any consumer again, so a queue's segments are told even if it has consumers.
         """
         known, at = group.known, found.positions[group.name]
         at = {place: max(offset, found.begins[place]) for place, offset in at.items()}
@@ -366,8 +366,10 @@ class _Asked(msgspec.Struct, frozen=True):
 def _survey(
     keeper: PositionKeeper, asked: _Asked, young_ms: int | None, left_s: float
 ) -> tuple[Survey, dict[Place, int], dict[Place, int]]:
-    """Also, if a time is given, the first offset of it or a later one in what is active; and where
-    Kafka's partitions of sealed segments end.
+    """Surveys the groups; adds the ends of Kafka's partitions of sealed segments.
+
+    If a time is given, it also adds the first offset of that time or a later one in active
+    segments.
     """
     deadline = clock.now() + left_s
     asked_s = left_s if young_ms is None else left_s - _OLD_S

@@ -31,7 +31,7 @@ _Key = tuple[str, str]  # topic and subscription
 
 
 class Usage:
-    """One node's, as a controller. To be used in its event loop."""
+    """One node's, as a controller, for use in its event loop."""
 
     def __init__(self, access: TopicAccess) -> None:
         self._access = access

@@ -44,7 +44,7 @@ def _namespaces(routes: APIRouter, permissions: RolePermissions) -> None:
 
     @routes.delete(path + _ROLE, status_code=204, responses=refusals)
     async def revoke_on_namespace(home: Home, role: _Role) -> None:
-        """Takes away what is granted to a role on the namespace, not what is on its topics."""
+        """Takes away a role's grants on the namespace, but not those on its topics."""
         await permissions.revoke(home, role)
 
 
@@ -59,10 +59,10 @@ def _topics(routes: APIRouter, permissions: RolePermissions) -> None:
 
     @routes.post(path + _ROLE, status_code=204, responses=refusals)
     async def grant_on_topic(name: TopicName, role: _Role, actions: _Actions) -> None:
-        """Lets a role do this on the topic, besides what it may do on the namespace."""
+        """Lets a role do this on the topic, besides its actions on the namespace."""
         await permissions.grant(name, role, actions)
 
     @routes.delete(path + _ROLE, status_code=204, responses=refusals)
     async def revoke_on_topic(name: TopicName, role: _Role) -> None:
-        """Takes away what is granted to a role on the topic, not what is on its namespace."""
+        """Takes away a role's grants on the topic, but not those on its namespace."""
         await permissions.revoke(name, role)
