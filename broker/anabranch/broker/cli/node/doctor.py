@@ -58,12 +58,12 @@ _NAMED_MAX: Final = 10
 @click.option(
     "--url",
     metavar="http://HOST:PORT",
-    help="A node or proxy. Checks instead what its clients need, from where this is run.",
+    help="A node or proxy. Check its clients' needs instead, from this machine.",
 )
 @click.option(
     "--acls",
     is_flag=True,
-    help="Checks instead whether Kafka's ACLs are what was granted, and prints what a node needs.",
+    help="Compare Kafka's ACLs with grants instead, and print a node's needs.",
 )
 @json_option
 def doctor(as_json: bool, url: str | None, acls: bool, **given: Any) -> int:

@@ -75,7 +75,7 @@ _LOAD = click.Path(path_type=Path)
     "--seed", default=0, show_default=True, help="Seed of the places of the spread's keys."
 )
 @click.option(
-    "--segments", default=1, show_default=True, type=click.IntRange(1), help="To begin with."
+    "--segments", default=1, show_default=True, type=click.IntRange(1), help="Number to begin with."
 )
 @click.option(
     "--consumers",
@@ -89,7 +89,7 @@ _LOAD = click.Path(path_type=Path)
     default=0.0,
     show_default=True,
     type=NOT_NEGATIVE,
-    help="From a decision to its effect.",
+    help="Seconds from a decision to its effect.",
 )
 @click.option(
     "--flap-window",
@@ -103,14 +103,14 @@ _LOAD = click.Path(path_type=Path)
     default=604_800.0,
     show_default=True,
     type=NOT_NEGATIVE,
-    help="Seconds that what everybody has read is kept, and sealed segments in the layout with it.",
+    help="Seconds for which read messages are kept, and sealed segments in the layout with them.",
 )
 @click.option(
     "--sealed-retention",
     default=130.0,
     show_default=True,
     type=NOT_NEGATIVE,
-    help="Seconds that sealed segments stay at least, also with a shorter --retention.",
+    help="Least seconds for which sealed segments stay, also with a shorter --retention.",
 )
 @click.option(
     "--message-bytes",
@@ -124,7 +124,7 @@ _LOAD = click.Path(path_type=Path)
     default=1.0,
     show_default=True,
     type=NOT_NEGATIVE,
-    help="That read everything, where the load does not say rates out.",
+    help="Subscriptions that read everything, if the load does not say rates out.",
 )
 def backtest(
     load: tuple[Path, ...],

@@ -87,7 +87,7 @@ def _kafka(settings: Settings) -> dict[str, Any]:
     metavar=DIRECTORY_OR_URL,
     help="Directory of the Parquet: a path, or any URL that Hadoop knows.",
 )
-@click.option("--once", is_flag=True, help="Archive what is there, then end.")
+@click.option("--once", is_flag=True, help="Archive the present records, then end.")
 @click.option(
     "--interval",
     default=10.0,
@@ -98,8 +98,7 @@ def _kafka(settings: Settings) -> dict[str, Any]:
 @click.option(
     "--loads",
     is_flag=True,
-    help="Archive what segments' loads were, for `backtest`, not the log; in a directory of its "
-    "own.",
+    help="Archive segments' loads, for `backtest`, not the log; in a directory of its own.",
 )
 @click.option(
     "--list", "listed", is_flag=True, help="Show the archives that the log knows, and how far."
@@ -178,8 +177,7 @@ def archive(
     "--who",
     default="",
     metavar="ROLE",
-    help="Tell besides what this role was allowed, did, and passed on as a proxy, by offset and "
-    "time.",
+    help="Also tell what this role was allowed, did, and passed on as a proxy, by offset and time.",
 )
 def audit(
     archive_dir: str | None,

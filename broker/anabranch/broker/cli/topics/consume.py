@@ -90,15 +90,15 @@ class _Reader(Protocol):
     "message to any consumer. checkpoint: in order, positions in a file.",
 )
 @click.option(
-    "--checkpoint", "file", type=_FILE, help="Begins at the positions in it, if it is there."
+    "--checkpoint", "file", type=_FILE, help="Begin at the positions in it, if it is there."
 )
-@click.option("--max", "most", type=click.IntRange(1), help="Ends after so many messages.")
+@click.option("--max", "most", type=click.IntRange(1), help="End after that many messages.")
 @click.option(
     "--timeout",
     "wait_s",
     type=POSITIVE,
     metavar="SECONDS",
-    help="Ends with status 3 when nothing came for so long.",
+    help="End with status 3 when nothing came for that time.",
 )
 @click.option("--raw", is_flag=True, help="Escape no control characters on a terminal.")
 @client_options

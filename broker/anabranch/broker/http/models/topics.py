@@ -65,14 +65,18 @@ class OpenTransaction(BaseModel):
     """A transaction of Kafka that keeps a sealed segment from being read to its end."""
 
     bucket: int
-    startOffset: int = Field(description="From there on nobody gets anything of the bucket.")
-    producerId: int | None = Field(description="Of Kafka; null: `unknown` says why.")
+    startOffset: int = Field(
+        description="Offset from which on the bucket's messages are not given out."
+    )
+    producerId: int | None = Field(
+        description="Kafka's id of the producer; null: `unknown` says why."
+    )
     producerEpoch: int | None
-    lastWriteMs: int | None = Field(description="The time of what it wrote last.")
-    transactionalId: str = Field(description="Empty where no coordinator tells of it: it hangs.")
+    lastWriteMs: int | None = Field(description="The time of its last write.")
+    transactionalId: str = Field(description="Empty if no coordinator tells of it: it hangs.")
     state: str = Field(description="In the coordinator's words; empty likewise.")
     startedMs: int | None
-    timeoutMs: int | None = Field(description="After so long Kafka ends it by itself.")
+    timeoutMs: int | None = Field(description="Time after which Kafka ends it by itself.")
     unknown: str = Field(description="Why not all of this is known; empty when it is.")
 
 
