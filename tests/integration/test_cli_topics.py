@@ -120,7 +120,7 @@ def test_a_subscription_is_put_elsewhere_and_says_what_it_has_yet_to_read(topics
     letters = ("subscriptions", "dead-letters")
     assert "412" in topics.refused(*letters, "set", name, "billing")
     aside = f"{full}-pool-DLQ"
-    said = f"what subscription pool of {full} was given 3 times in vain goes to {aside}\n"
+    said = f"messages that subscription pool of {full} was given 3 times in vain go to {aside}\n"
     assert topics(*letters, "set", name, "pool", "--deliveries", "3") == said
     assert topics.json(*letters, "show", name, "pool")["deadLetterTopic"] == aside
     none = f"subscription pool of {full} has no dead letters\n"

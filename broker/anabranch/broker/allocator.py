@@ -1,9 +1,10 @@
-"""What the C library does with large blocks of memory that are given back.
+"""Makes the C library give large blocks of memory back to the system once they are freed.
 
-glibc maps them by themselves, and unmaps them at once. But when one was freed, it takes all that
-are no larger from its heap from then on (mallopt(3), M_MMAP_THRESHOLD), and of a heap only the end
-goes back: whatever small is behind them keeps them. The payloads of long lists of topics are such
-blocks, so that a node or proxy that had sent some kept tens of MB that nothing counts.
+glibc maps a large block by itself, and unmaps it as soon as it is freed. But the first such free
+raises glibc's threshold (mallopt(3), M_MMAP_THRESHOLD): it then takes all blocks up to that size
+from its heap. Only the end of a heap goes back, so any small block behind the large ones keeps
+them. The payloads of long topic lists are such blocks. A node or proxy that had sent some kept tens
+of MB that nothing counts.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 from typing import Final
 
 _MMAP_THRESHOLD: Final = -3  # M_MMAP_THRESHOLD of malloc.h
-_LARGE_BYTES: Final = 128 << 10  # as glibc begins
+_LARGE_BYTES: Final = 128 << 10  # glibc's threshold at the start
 _OF_OPERATORS: Final = ("MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 
 

@@ -1,7 +1,7 @@
-"""Who owns which part of a namespace's ring, in a form that answers a look-up in a microsecond.
+"""The owners of the parts of a namespace's ring, in a form that answers a look-up in a microsecond.
 
-A cache of the view: a namespace is read from it when it is first asked for, then kept up to date
-change by change. What it holds is bounded; the namespaces read first go first.
+This is a cache of the view. It reads a namespace from the view at the first request, and then
+follows it change by change. Its size is bounded: it drops the namespaces that it read first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SLOTS_MAX: Final = 500_000  # of all namespaces together; 16 bytes each
 
 
 class _Ring:
-    """One namespace's live bundles by lower bound; `owners` has "" for who is not to be named."""
+    """One namespace's live bundles by lower bound; an owner that is not to be named is ""."""
 
     __slots__ = ("lowers", "owners", "uppers")
 

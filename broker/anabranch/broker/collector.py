@@ -1,10 +1,10 @@
-"""How often Python's collector looks for cycles in a node or proxy.
+"""Sets how often Python's collector looks for cycles in a node or proxy.
 
-By default it looks through all that is new whenever 700 objects more are there than before, and
-through everything whenever a quarter was added that has survived two such looks. What is made for
-one round over thousands of topics survives them, and is freed without the collector when the round
-ends: a node with 10,000 topics spent a tenth of its time on looks that found nothing, and its event
-loop stood still meanwhile. What a node makes has few cycles, and so they may wait.
+The default looks through all new objects whenever 700 more are there than before. It looks through
+everything whenever a quarter was added that has survived two such looks. The objects of one round
+over thousands of topics survive those looks, and are freed without the collector when the round
+ends. A node with 10,000 topics spent a tenth of its time on looks that found nothing, and its event
+loop stood still meanwhile. A node makes few cycles, so they may wait.
 """
 
 from __future__ import annotations

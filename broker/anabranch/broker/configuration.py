@@ -1,7 +1,7 @@
-"""The settings of the whole cluster: changed by records of the log, and taken in from there.
+"""The settings of the whole cluster: records of the log change them, and each node follows.
 
-A value is checked before it is proposed, by this node's own settings and all overrides. Whatever
-the log holds, a node goes on: what it cannot use, it leaves out and says so.
+This node checks a value before it proposes it, against its own settings and all overrides. A node
+goes on whatever the log holds: it leaves out a value that it cannot use, and says so.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ShownOverride(msgspec.Struct, frozen=True):
 
 
 class Configuration:
-    """One node's. To be used in its event loop. `current`: what the node goes by."""
+    """One node's configuration, for use in its event loop. `current`: the settings in force."""
 
     def __init__(self, runtime: Runtime, own: Settings) -> None:
         self.current = CurrentSettings(own)
@@ -105,9 +105,10 @@ class Configuration:
         ]
 
     async def override(self, written: str, text: str) -> None:
-        """The setting is this for all nodes, from the record's place in the log on.
+        """Sets the setting for all nodes, from the record's place in the log on.
 
-        Raises PreconditionError, with what to do, for what may not change or cannot be used here.
+        Raises PreconditionError, with the remedy, for a setting that may not change or a value that
+        cannot be used here.
         """
         try:
             name, value = checked_override(written, text)
@@ -119,7 +120,7 @@ class Configuration:
             before = overrides.pop(name, None)
             if before is not None and before.value == value:
                 return None
-            # As the newest of all: it is what has to fit the others.
+            # The new value counts as the newest of all, because it has to fit the others.
             own = self.current.own
             found = effective(own, [*oldest_first(overrides), (name, value)])
             if name in found.ignored:
@@ -141,9 +142,10 @@ class Configuration:
             )
 
     async def withdraw(self, written: str) -> None:
-        """Every node goes by its own setting again; nothing happens to one that is not overridden.
+        """Lets every node go by its own setting again; does nothing to one that is not overridden.
 
-        Raises PreconditionError for what may not change, and for what other overrides rest on.
+        Raises PreconditionError for a setting that may not change, and for one that other overrides
+        rest on.
         """
 
         def build() -> SettingChange | None:

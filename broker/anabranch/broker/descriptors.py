@@ -1,7 +1,7 @@
 """File descriptors: each connection takes one, and so do Kafka's and the files of the view.
 
-With none left a node could not reach Kafka, and would lose its lease. So what its ports may take
-is kept below what the process may have, with some left over.
+With none left a node could not reach Kafka, and would lose its lease. So its ports may take less
+than the process may have, with some left over.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """The alarm that two nodes' states differ (docs/architecture.md).
 
-Digests can be compared at offsets at which both nodes have stopped to say them. Each node's newest
-word that could be compared counts, so an alarm ends by itself once the other agrees again: a state
-that really differs differs at every later offset, and a single wrong heartbeat is put right by the
-next one. Whose state is wrong nobody can tell from two digests; of several the majority is taken to
-be right, so one node with a wrong state stops the snapshots of no leader but itself.
+Two nodes' digests can be compared at offsets at which both have stopped to say them. The newest
+comparison with each node counts, so an alarm ends by itself once the other node agrees again. A
+state that really differs does so at every later offset; the next heartbeat corrects a single wrong
+one.
+
+Two digests do not tell which state is wrong. Among several nodes the majority is taken to be right:
+one node with a wrong state stops the snapshots of no leader but itself.
 """
 
 from __future__ import annotations
@@ -17,10 +19,10 @@ import msgspec
 from anabranch.core.sessions.lease import Heartbeat
 
 _REMEMBERED_MAX: Final = 4_096  # offsets
-_BROKERS_MAX: Final = 1_000  # of which an offset, or this node if some left, remembers something
+_BROKERS_MAX: Final = 1_000  # each offset, and this node for those that left, remembers no more
 
 IsMember = Callable[[str], bool]
-"""Whether a broker takes part: what strangers say is not even kept."""
+"""True if a broker takes part; words of strangers are not even kept."""
 
 
 class Mismatch(msgspec.Struct, frozen=True):
@@ -43,7 +45,7 @@ class DigestWatch:
         self._newest: dict[str, Mismatch | None] = {}  # by broker; None: it agrees with mine
 
     def own(self, next_offset: int, digest: str) -> list[Mismatch]:
-        """This node has folded up to `next_offset`; returns what has begun to contradict it."""
+        """Notes this node's digest at `next_offset`; returns mismatches that begin with it."""
         said = self._note(self._me, next_offset, digest)
         found = [self._judge(broker, next_offset) for broker in tuple(said) if broker != self._me]
         return [mismatch for mismatch in found if mismatch is not None]
@@ -90,14 +92,14 @@ class DigestWatch:
         return (each for each in self._newest.items() if self._is_member(each[0]))
 
     def is_outvoted(self) -> bool:
-        """Whether not most of those that could be compared, this node among them, agree with it."""
+        """True unless most nodes that could be compared, this one included, agree with it."""
         words = [found for _, found in self._members()]
         agree = words.count(None)
         against = len(words) - agree
         return against > 0 and against >= 1 + agree
 
     def concerns(self) -> Iterator[str]:
-        """What people should know, in sentences."""
+        """Yields sentences that tell people which nodes differ."""
         for broker, found in self._members():
             if found is not None:
                 yield (

@@ -1,4 +1,4 @@
-"""What a request can end in, other than success; `reason` is a sentence for people."""
+"""The errors that a request can end in; `reason` is a sentence for people."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class NotFoundError(OperationError):
 
 
 class ForbiddenError(OperationError):
-    """Whoever asks may not (403)."""
+    """The principal that asks may not do this (403)."""
 
 
 class TooManyRequestsError(OperationError):
-    """Whoever asks has asked too often (429); `wait_s`: when they may again."""
+    """The principal has asked too often (429); it may ask again in `wait_s` seconds."""
 
     def __init__(self, reason: str, wait_s: float) -> None:
         super().__init__(reason)
@@ -51,7 +51,9 @@ class OverloadedError(UnavailableError):
 
 
 class ElsewhereError(UnavailableError):
-    """Another node does this (307); the URLs say where it is, "" for what it does not offer."""
+    """Another node does this (307); the URLs are its addresses, "" for a port that it does not
+    have.
+    """
 
     def __init__(self, reason: str, web_url: str, web_url_tls: str) -> None:
         super().__init__(reason)
@@ -60,7 +62,7 @@ class ElsewhereError(UnavailableError):
 
 
 class KafkaFailedError(OperationError):
-    """Kafka refused what the request needs, so it was undone (500)."""
+    """Kafka refused a part of the request, so it was undone (500)."""
 
 
 class DeadlineExceededError(OperationError):
@@ -72,12 +74,12 @@ class StartError(AnabranchError):
 
 
 def no_namespace(name: str) -> NotFoundError:
-    """Says of which namespace there is none."""
+    """Returns the error for a namespace that does not exist."""
     return NotFoundError(f"Namespace {name} does not exist")
 
 
 def stopping() -> UnavailableError:
-    """Sends whoever asks a node that has ended, or is about to, to another one."""
+    """Sends a client of a node that has ended, or is about to, to another one."""
     return UnavailableError("this node is stopping; ask another")
 
 

@@ -17,9 +17,9 @@ _WAIT_S: Final = 0.2
 class Feed(Generic[T]):
     """Polls a source in a thread and hands each batch to the loop, a bounded number ahead.
 
-    `poll` blocks for a bounded time and returns what there is. `deliver` runs in the loop, in
-    order; it may return some of the last items, and gets them again after others had their turn.
-    Whatever either raises goes to `failed`, in the loop, once; then the feed is over.
+    `poll` blocks for a bounded time and returns the items that there are. `deliver` runs in the
+    loop, in order. It may return some of the last items, and gets them again after others had their
+    turn. An error that either raises goes to `failed`, in the loop, once; then the feed is over.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class Feed(Generic[T]):
         self._thread.start()
 
     def stop(self) -> None:
-        """Asks the thread to end; what was read but not delivered is dropped."""
+        """Asks the thread to end, and drops items that were read but not delivered."""
         self._over.set()
 
     def join(self, timeout_s: float) -> bool:
-        """Waits for the thread, never in the loop; whether it has ended."""
+        """Waits for the thread and returns whether it has ended. Never called in the loop."""
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
         return not self._thread.is_alive()

@@ -44,7 +44,7 @@ def configure_logging(settings: LogFields, stream: TextIO | None = None) -> None
 
 
 def set_log_level(level: str) -> None:
-    """Logs what is as severe as this, and nothing less, from now on: by every logger."""
+    """Makes every logger drop lines less severe than this level from now on."""
     _Lines.least = _LEVELS[level]
     logging.getLogger(LOG_ROOT).setLevel(_LEVELS[level])
 
@@ -70,7 +70,7 @@ def get_logger(**fields: object) -> structlog.typing.FilteringBoundLogger:
 
 
 class _Lasting(io.TextIOBase, TextIO):
-    """Lines that nobody takes are lost: a node does not end with the reader of its log."""
+    """Drops lines that are not taken: a node does not end with the reader of its log."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -86,8 +86,10 @@ class _Lasting(io.TextIOBase, TextIO):
 
 
 class _Bridge(logging.Handler):
-    """What comes through Python's own logging, as events: of our own parts that log so because
-    the SDK has them too, and of libraries, librdkafka above all.
+    """Turns lines of Python's own logging into events.
+
+    Those lines come from our own parts that log so because the SDK has them too, and from
+    libraries, above all librdkafka.
     """
 
     def emit(self, record: logging.LogRecord) -> None:

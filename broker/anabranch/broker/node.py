@@ -1,10 +1,9 @@
 """A node: the runtime in the event loop, threads that wait for Kafka, start and stop.
 
-The state has one owner, the event loop (`runtime`). Six threads wait for Kafka: one reads the log,
-one reads heartbeats and learns of their acknowledgement, one learns what became of appends, three
-read and write loads of segments, loads of brokers and top bundles. They hand over and do nothing
-else. Whatever goes wrong for good ends the node with a sentence that says what to do; an
-unreachable Kafka is no such thing: the node waits, in safe mode.
+The state has one owner, the event loop (`runtime`). Six threads wait for Kafka, hand over, and do
+nothing else. They read the log, read heartbeats and learn of their acknowledgement, and learn the
+results of appends. Three read and write loads of segments, loads of brokers and top bundles. An
+error that lasts ends the node and names the remedy. If Kafka is unreachable, it waits in safe mode.
 """
 
 from __future__ import annotations
@@ -302,7 +301,7 @@ class Node:
             await asyncio.sleep(period_s)
 
     def _begin(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
-        """What goes on until the node stops."""
+        """Starts a task that goes on until the node stops."""
         self._tasks.append(asyncio.create_task(self._guarded(run), name=name))
 
     async def _guarded(self, run: Callable[[], Awaitable[None]]) -> None:
@@ -330,7 +329,7 @@ class Node:
         feed.start()
 
     def _open_loads(self) -> asyncio.Future[list[BrokerLoadChange]]:
-        """The topics between the nodes of what may be lost; the brokers' loads are read at once."""
+        """Opens the nodes' topics of soft state, and reads the brokers' loads at once."""
         self._table = LoadTable()
         self._loads = KafkaLoads(self._connection, self._topics)
         self._broker_loads = KafkaBrokerLoads(self._connection, self._topics)
@@ -396,8 +395,8 @@ class Node:
         else:
             self._log.error("node.fault", exc_info=error)
             self.runtime.fail(
-                f"a fault, {type(error).__name__}: {error}; the log lines above say where. What "
-                "was acknowledged is safe in the log; please report this"
+                f"a fault, {type(error).__name__}: {error}; the log lines above say where. "
+                "Acknowledged changes are safe in the log; please report this"
             )
 
     async def _rebuild(self) -> None:
@@ -428,7 +427,7 @@ class Node:
                 break
         view.close()
         async with self._snapshots.writing:
-            # From here on without a pause: nobody may meet a view that is closed.
+            # No await from here on, because no task may meet a closed view.
             self._the_view().close()
             shutil.rmtree(path)
             fresh.rename(path)

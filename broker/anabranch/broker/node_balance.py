@@ -24,7 +24,7 @@ from anabranch.channel.load.loads import LoadTable
 
 
 def resource_meter(settings: Settings) -> ResourceMeter:
-    """Of this process; to be called in the thread of its event loop."""
+    """Returns the meter of this process; call it in the thread of the event loop."""
     return ResourceMeter(
         threading.get_native_id(), settings.load_balancer_override_broker_nic_speed_gbps
     )
@@ -40,7 +40,9 @@ def build_balance(
     top: TopBundlesOutbox,
     meter: ResourceMeter,
 ) -> BalanceReporter:
-    """What measures this node and its bundles, to be run, and what balances by it."""
+    """Returns the reporter, to be run, that measures this node and its bundles and balances by
+    that.
+    """
     topics, current = operations.topics, operations.configuration.current
     service = topics.access.service
     bundles = BundleMeter(
@@ -80,7 +82,7 @@ def _interval_s(settings: Settings) -> float:
 
 
 def build_counts(operations: Operations, runtime: Runtime) -> BalanceCounts:
-    """What is counted of decisions, from the first entry that is read on."""
+    """Returns the counts of the balancer's decisions, from the first entry that is read on."""
     registry, lookups = runtime.metrics.registry, operations.lookups
     counts = BalanceCounts(runtime.core.me, registry)
     runtime.listeners.append(counts.folded)

@@ -1,8 +1,8 @@
 """Requests to nodes over HTTP/1.1: connections that are kept, answers that are read as they come.
 
-No more than a proxy needs, or a node of another one: one request at a time on a connection, its
-body whole, the answer's in chunks that wait for whoever takes them. A general client would cost
-more than the request does.
+It does only as much as a proxy needs, or a node that asks another one. A connection has one request
+at a time, and sends its body whole. The answer comes in chunks that wait until the reader takes
+them. A general client would cost more than the request does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from anabranch.wire.placed_reads import SharedReads
 
 _IDLE_S_MAX: Final = 2.0  # a node ends what is idle for 5 s
 _IDLE_MAX: Final = 256  # connections to one node that wait for the next request
-_BUFFER_BYTES: Final = 256 * 1024  # of an answer that nobody has taken yet
+_BUFFER_BYTES: Final = 256 * 1024  # the part of an answer that waits for its reader
 _HEAD_BYTES_MAX: Final = 64 * 1024
 
 Header = tuple[bytes, bytes]
@@ -38,18 +38,18 @@ class NodeLostError(OperationError):
 
 
 class NodeSilentError(DeadlineExceededError):
-    """The node did not answer in time; what was asked may be done all the same (504)."""
+    """The node did not answer in time; it may still do the request (504)."""
 
 
 class NotLetInError(UnavailableError):
-    """The node does not take what is shown to it, so nothing was done (503)."""
+    """The node does not take the credentials, so nothing was done (503)."""
 
 
 class NodeRequest:
-    """What a node is asked; `target` is path and query as they came.
+    """A request to a node; `target` is path and query as they came.
 
-    `asker`: for whom it is asked by who shows who they are themselves; "": for the latter; None:
-    nothing is shown, and nothing said of anybody.
+    `asker`: the role that a sender with credentials of its own asks for. "": the sender asks for
+    itself. None: the request shows no credentials and names no asker.
     """
 
     __slots__ = ("asker", "body", "headers", "method", "target")
@@ -70,11 +70,11 @@ class NodeRequest:
 
     @property
     def is_safe(self) -> bool:
-        """Whether it changes nothing, so that it may be asked again elsewhere."""
+        """True if the request changes nothing, so that it may be asked again elsewhere."""
         return self.method in ("GET", "HEAD", "OPTIONS")
 
     def encoded(self, address: str, access: OutgoingAccess) -> bytes:
-        """As it is sent to that node."""
+        """Returns the bytes that are sent to the node at this address."""
         parts = [self.method.encode(), b" ", self.target, b" HTTP/1.1\r\nhost: ", address.encode()]
         shown = () if self.asker is None else access.headers(self.asker)
         for name, value in (*self.headers, *shown):
@@ -113,12 +113,12 @@ class NodeAnswer(asyncio.Protocol):
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of the answer is there."""
+        """True once all of the answer is there."""
         return self._is_whole
 
     @property
     def is_usable(self) -> bool:
-        """Whether another request may follow."""
+        """True if another request may follow on this connection."""
         return (
             self._is_whole
             and self._can_be_kept
@@ -172,8 +172,8 @@ class NodeAnswer(asyncio.Protocol):
         except TimeoutError:
             self.end()
             raise NodeSilentError(
-                f"node {self.address} did not answer in {timeout_s:g} s; what was asked may be "
-                "done all the same: look before you ask again"
+                f"node {self.address} did not answer in {timeout_s:g} s; it may do the request all "
+                "the same: look before you ask again"
             ) from None
         finally:
             self._waiter = None
@@ -257,11 +257,10 @@ class NodeHttp:
         self._loop = asyncio.get_running_loop()
 
     async def ask(self, address: str, request: NodeRequest) -> NodeAnswer:
-        """The node's answer, as far as its head; `give_back` it in the end.
+        """Returns the node's answer, as far as its head; `give_back` it in the end.
 
-        A node that does not take what is shown to it is asked once more if there is something
-        newer to show. Raises NodeUnreachableError, NodeLostError, NodeSilentError, and
-        NotLetInError.
+        A node that does not take the credentials is asked once more if there are newer ones. Raises
+        NodeUnreachableError, NodeLostError, NodeSilentError, and NotLetInError.
         """
         shown = self._access.generation
         found = await self._ask(address, request)
@@ -309,7 +308,7 @@ class NodeHttp:
         idle.append(connection)
 
     def close(self) -> None:
-        """Ends what is idle."""
+        """Ends idle connections."""
         for idle in self._idle.values():
             for connection in idle:
                 connection.end()

@@ -1,4 +1,4 @@
-"""What a node shows of itself: who it is to the others, and its place in the log."""
+"""A node's metrics of itself: its standing among the others, and its place in the log."""
 
 from __future__ import annotations
 

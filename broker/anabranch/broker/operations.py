@@ -1,8 +1,8 @@
-"""What people and clients can ask of a node; semantics and words follow Pulsar's admin interface.
+"""The operations that a node offers; semantics and words follow Pulsar's admin interface.
 
-Requests that change something return once this node has read in the log that it is done. Races
-lost against others are tried again; when a request cannot be meant or must not be done, the error
-says why. Queries answer from this node's view at once.
+A request that changes something returns once this node has read in the log that it is done. The
+node tries again when it lost a race against others. An error says why a request cannot be meant or
+must not be done. The node answers queries from its view at once.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _TOGETHER_MAX: Final = 256  # bundles of a namespace that are unloaded at once
 
 
 class LogPosition(msgspec.Struct, frozen=True):
-    """Where this node stands in the log, and how sure it is of itself."""
+    """This node's place in the log, and how sure it is of itself."""
 
     next_offset: int
     digest: str
@@ -74,7 +74,7 @@ class LogPosition(msgspec.Struct, frozen=True):
 
 
 class Operations:
-    """The requests of one node. To be used in its event loop."""
+    """The requests of one node, for use in its event loop."""
 
     def __init__(self, runtime: Runtime, settings: Settings, parts: TopicParts) -> None:
         self._runtime = runtime
@@ -104,9 +104,10 @@ class Operations:
     # --- bundles ------------------------------------------------------------------------
 
     async def unload(self, unit: str, target: str = "") -> None:
-        """The owner gives the bundle up: to the broker `target`, or to whom the next look-up finds.
+        """Has the owner give the bundle up: to the broker `target`, or to the one that a look-up
+        finds.
 
-        Nothing happens to a bundle that nobody owns, or that the target owns already.
+        Nothing happens to a bundle that is free, or that the target owns already.
         """
         deadline = self._proposals.deadline(self._settings.now.operation_timeout_s)
         self._bundle(unit)
@@ -151,7 +152,10 @@ class Operations:
     async def cuts(
         self, unit: str, algorithm: SplitAlgorithm, positions: Sequence[int]
     ) -> list[int]:
-        """Where a bundle is to be cut; none for in halves. Raises PreconditionError."""
+        """Returns the positions at which a bundle is to be cut; none means in halves.
+
+        Raises PreconditionError.
+        """
         if algorithm is SplitAlgorithm.POSITIONS:
             return sorted(set(positions))
         if algorithm is SplitAlgorithm.RANGE:
@@ -177,9 +181,9 @@ class Operations:
     async def split(
         self, unit: str, positions: Sequence[int] = (), unload: bool = False
     ) -> tuple[str, ...]:
-        """The bundle is divided at the positions, else in halves; returns the new bundles' names.
+        """Divides the bundle at the positions, else in halves; returns the new bundles' names.
 
-        A bundle that nobody owns is assigned first. With `unload` the owner then gives them up.
+        A free bundle is assigned first. With `unload` the owner then gives them up.
         """
         deadline = self._proposals.deadline(self._settings.now.operation_timeout_s)
 
@@ -217,7 +221,7 @@ class Operations:
         return children
 
     async def _release(self, unit: str, target: str, deadline: float) -> int:
-        """The version that the release made; 0 when there is nothing to release."""
+        """Returns the version that the release made, or 0 when there is nothing to release."""
 
         def build() -> UnitMove | None:
             actor, new_id = self._proposals.actor(), self._proposals.new_id()
@@ -286,10 +290,10 @@ class Operations:
         return [(name.rpartition("/")[2], unit) for name, unit in found]
 
     def explain(self, name: str) -> Explanation:
-        """What may become of a bundle, of the leadership or of a scalable topic now.
+        """Tells which moves a bundle, the leadership or a scalable topic can make now.
 
         `name`: `leadership`, `tenant/namespace/range` or `[topic://]tenant/namespace/name`. Raises
-        InvalidInputError for another form, NotFoundError for what has no namespace.
+        InvalidInputError for another form, and NotFoundError if the namespace does not exist.
         """
         view = self._runtime.view
         if name == LEADERSHIP or view.unit(name) is not None:
@@ -318,11 +322,11 @@ class Operations:
         return [(n, unit) for n, unit in units if unit.holder == broker and n != LEADERSHIP]
 
     def concerns(self) -> list[str]:
-        """What is wrong though this node may serve, in sentences that say what to do."""
+        """Returns sentences on faults of a node that may serve; each names the remedy."""
         return [sentence for worry in self._runtime.worries for sentence in worry()]
 
     def position(self) -> LogPosition:
-        """Where this node stands."""
+        """Returns this node's place in the log."""
         core, view = self._runtime.core, self._runtime.view
         return LogPosition(
             next_offset=view.next_offset,

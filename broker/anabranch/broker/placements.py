@@ -37,7 +37,7 @@ _WORDS = {
 
 
 class BrokerIsolation(msgspec.Struct, frozen=True):
-    """What one isolation policy says of one broker."""
+    """One isolation policy's standing for one broker."""
 
     broker: str
     policy: str
@@ -67,7 +67,7 @@ class PlacementPolicies:
         return found
 
     async def set_isolation(self, name: str, wanted: IsolationPolicy) -> None:
-        """Creates the policy, or replaces what it says."""
+        """Creates the policy, or replaces its content."""
         await self._set(
             PolicyKind.ISOLATION,
             name,
@@ -145,7 +145,7 @@ class PlacementPolicies:
         )
 
     def isolation_of(self, brokers: Sequence[str]) -> list[BrokerIsolation]:
-        """What each policy that names one of the brokers says of it; in their order."""
+        """Returns each policy that names one of the brokers, in the brokers' order."""
         isolation = policies_of(self._runtime.view).isolation
         return [
             BrokerIsolation(broker, name, standing is Standing.PRIMARY, policy.namespaces)
@@ -161,7 +161,10 @@ class PlacementPolicies:
         return self._runtime.namespace(ns).anti_affinity
 
     def namespaces_in(self, group: str, tenant: str = "") -> list[str]:
-        """The namespaces of a group, whose name is read without case; of one tenant, if given."""
+        """Returns the namespaces of a group, or those of one tenant if one is given.
+
+        The group's name is read without case.
+        """
         wanted = group.casefold()
         groups = policies_of(self._runtime.view).groups
         return sorted(

@@ -97,7 +97,7 @@ class TlsPorts:
         self._following = kept_going(lambda: self._follow(period_s), "certificates")
 
     async def _follow(self, period_s: float) -> None:
-        """Takes what the files hold now, again and again, and ends what that trusts no more."""
+        """Reads the files again and again, and ends connections that new ones trust no more."""
         while self.context is not None:
             await asyncio.sleep(period_s)
             await self.context.look()
@@ -113,7 +113,7 @@ class TlsPorts:
             await each.stop()
 
     def measure(self, shown: ShownValues) -> None:
-        """Registers what is counted of hand-shakes."""
+        """Registers the metrics of hand-shakes."""
         shown.totals(
             "anabranch_tls_refused",
             "Failed TLS hand-shakes of both ports, and connections ended because their "

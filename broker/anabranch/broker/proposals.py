@@ -1,13 +1,13 @@
-"""How a change gets into the log, and how a refusal is made sure of.
+"""Puts changes into the log, and confirms refusals at its end.
 
-Whoever changes something proposes a record and learns its verdict when this node has read it back:
-within a deadline (`propose`), tried again while others are faster (`settle`), or without waiting
-(`cast`), where whoever proposes looks again by itself. An append that may have failed is repeated:
-the fold knows a proposal by its id.
+A proposer appends a record, and learns its verdict when this node has read the record back.
+`propose` waits until a deadline; `settle` tries again while others are faster; `cast` does not
+wait, because its caller looks again by itself. An append that may have failed is repeated: the fold
+knows a proposal by its id.
 
-A node answers from what it has folded, which is milliseconds behind what another node has just
-made. So before it refuses it asks Kafka where the log ends, folds that far, and decides once more
-(`decided`). Whoever asks meanwhile shares the question, if it was put after theirs; a record of its
+A node answers from its folded state, which is milliseconds behind a change that another node has
+just made. So before it refuses it asks Kafka where the log ends, folds that far, and decides once
+more (`decided`). Several requests share such a question if it was put after theirs. A record of its
 own that is read back tells the same, at no cost.
 """
 
@@ -46,12 +46,12 @@ from anabranch.wire import clock
 _R = TypeVar("_R", bound=Record)
 _T = TypeVar("_T")
 
-# What a newer record could overturn.
+# A newer record could overturn these.
 _REFUSALS: Final = (NotFoundError, ForbiddenError, ConflictError, PreconditionError)
 RACES_MAX: Final = 8  # lost one after another before a request gives up
 APPEND_AGAIN_S: Final = 0.25
 
-# By verdict, the error that a request ends in, made when it is raised; None: that is no error.
+# Maps a verdict to the error that a request ends in, made when it is raised; None: no error.
 Refusals = dict[Verdict, Callable[[], Exception] | None]
 OnAppended = Callable[[Exception | None], None]
 Append = Callable[[Sequence[tuple[Record, OnAppended]]], None]
@@ -59,9 +59,9 @@ AskEnd = Callable[[], Awaitable[int]]
 
 
 class Proposals:
-    """One node's. To be used in its event loop.
+    """One node's proposals, for use in its event loop.
 
-    `append` appends to the log; `ask_end` tells where it ends; `ended` is done once the node stops.
+    `append` appends to the log; `ask_end` asks for its end; `ended` is done once the node stops.
     """
 
     def __init__(
@@ -111,11 +111,12 @@ class Proposals:
         deadline: float,
         ready: Callable[[], Awaitable[object]] | None = None,
     ) -> _R | None:
-        """The record that was accepted, of those that `build` makes of the present state.
+        """Returns the accepted record, of those that `build` makes of the present state.
 
-        None when there is nothing to do: `build` returned it, or `refusals` has it for the verdict;
-        else the error there is raised. A lost race is tried again. `build` raises what the request
-        ends in when the state forbids it; `ready`, before it, waits for a state that does not.
+        Returns None if there is nothing to do: `build` returned it, or `refusals` has it for the
+        verdict. Else it raises the error there. A lost race is tried again. `build` raises the
+        request's error when the state forbids it; `ready`, before it, waits for a state that does
+        not.
         """
         key = ""
         for _ in range(RACES_MAX):
@@ -146,17 +147,17 @@ class Proposals:
                 return await self._begin(record)
         except TimeoutError:
             raise DeadlineExceededError(
-                f"the log did not answer in time; whether {record.key} was changed is not known: "
+                f"the log did not answer in time; it may have changed {record.key} or not: "
                 "look before you try again"
             ) from None
 
     def cast(
         self, records: Sequence[Record], seconds: float, over: Callable[[], object] = lambda: None
     ) -> None:
-        """Proposes without waiting: the first record, and at once what is to follow it.
+        """Proposes without waiting: the first record, and at once those that follow it.
 
-        `over` is called with the verdict on the first, or when the time is over. Until then an
-        append of that one that fails is repeated.
+        It calls `over` with the verdict on the first, or when the time is over. Until then it
+        repeats an append of the first that fails.
         """
         first, *rest = records
         verdict = self._begin(first, rest)
@@ -171,8 +172,10 @@ class Proposals:
         verdict.add_done_callback(done)
 
     def _begin(self, record: Record, rest: Sequence[Record] = ()) -> asyncio.Future[Folded]:
-        """Its verdict, once it was read back. Until that is there or nobody awaits it any more, an
-        append that failed, or may have, is repeated. `rest` is appended with it.
+        """Returns a record's verdict, once it was read back; appends `rest` with it.
+
+        It repeats an append that failed, or may have, until the verdict is there or is awaited no
+        more.
         """
         verdict: asyncio.Future[Folded] = self._loop.create_future()
         if self._ended.done():
@@ -184,7 +187,7 @@ class Proposals:
         return verdict
 
     def send(self, records: Sequence[Record], *, again: bool = False) -> None:
-        """Appends records; whoever proposes them that way sees in the log what became of them."""
+        """Appends records; their proposer sees in the log what became of them."""
 
         def told(record: Record) -> OnAppended:
             def done(error: Exception | None) -> None:
@@ -223,7 +226,7 @@ class Proposals:
             self._metrics.verdict.observe(clock.now() - since)
 
     def end(self, error: Exception) -> None:
-        """The node has stopped: whoever waits for a verdict is told so."""
+        """Tells all who wait for a verdict that the node has stopped."""
         for verdict, _ in list(self._begun.values()):
             if not verdict.done():
                 verdict.set_exception(error)
@@ -231,12 +234,14 @@ class Proposals:
     # --- refusing -----------------------------------------------------------------------
 
     async def decided(self, ask: Callable[[], Awaitable[_T]]) -> _T:
-        """What `ask` returns, or raises once all is read that the log held when it was asked.
+        """Returns the result of `ask`; confirms a refusal at the end of the log before it raises
+        it.
 
-        What another node has just made may not be folded here yet: so a refusal, and only that, is
-        decided again at the end of the log, unless `ask` has read back a record of its own, after
-        which nothing older is lacking. Without a lease it stands: this node tells what it has.
-        Raises UnavailableError when the end is not reached in the time of a lease.
+        This node may not have folded yet a change that another node has just made. So it decides a
+        refusal, and only that, again once it has read all that the log held at that time. It does
+        not ask again if `ask` has read back a record of its own, because then nothing older is
+        lacking. Without a lease the refusal stands: this node tells what it has. Raises
+        UnavailableError when the end is not reached in the time of a lease.
         """
         began = clock.now()
         try:
@@ -266,7 +271,7 @@ class Proposals:
 
 
 def not_permitted(key: str) -> ForbiddenError:
-    """The log has refused what was asked for, since whoever asks may not."""
+    """The log has refused the request, since the principal lacks the right."""
     who = requester()
     by = f", or {who.proxied_by}, by which they ask," if who.proxied_by else ""
     return ForbiddenError(
@@ -275,8 +280,10 @@ def not_permitted(key: str) -> ForbiddenError:
 
 
 class LogEnd:
-    """To be used in the event loop. `ask` tells the offset that the next record will get at least,
-    or raises AnabranchError; `next_offset`, how far this node has folded.
+    """The end of the log, for use in the event loop.
+
+    `ask` tells the offset that the next record will get at least, or raises AnabranchError.
+    `next_offset`: the first offset that this node has not folded.
     """
 
     def __init__(self, ask: AskEnd, next_offset: Callable[[], int]) -> None:
@@ -308,7 +315,7 @@ class LogEnd:
                 self._reading.add_done_callback(self._done)
             reading = self._reading
             if reading is not None:
-                await asyncio.wait([reading])  # who is cancelled does not end it for others
+                await asyncio.wait([reading])  # a cancelled waiter does not end it for others
             if reading is None or reading.cancelled():
                 raise stopping()
             try:
@@ -317,7 +324,7 @@ class LogEnd:
                 del reading  # or it, its error and this frame were a circle
 
     def stop(self) -> None:
-        """Whoever waits, or comes, is told that this node stops."""
+        """Tells all who wait, and all who come later, that this node stops."""
         self._is_stopped = True
         if self._reading is not None:
             self._reading.cancel()
@@ -333,7 +340,7 @@ class LogEnd:
     def _done(self, reading: asyncio.Task[None]) -> None:
         self._reading = None
         if not reading.cancelled():
-            reading.exception()  # who waits is told; nobody may be waiting any more
+            reading.exception()  # waiters are told; perhaps none is left
 
 
 def ids() -> Callable[[], str]:

@@ -1,9 +1,9 @@
-"""On whose behalf a node does something: the principal of the request that it answers just now.
+"""The principal of the request that a node answers just now.
 
-Whoever takes a request in, by REST or by the binary protocol, says here who asks; it is read in one
-place, where a node becomes a proposer (`Proposals.actor`). What a node does by itself is proposed
-as `NodeCore.actor`, which knows of no request: so a bundle that a look-up lets be assigned, or the
-next step of what somebody has begun, is the node's own.
+The part that takes a request in, by REST or by the binary protocol, says here who asks. One place
+reads it, where a node becomes a proposer (`Proposals.actor`). A node proposes its own acts as
+`NodeCore.actor`, which knows of no request. Those acts include the assignment of a bundle that a
+look-up asked for, and the next step of an operation that somebody has begun.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ _REQUESTER: Final[ContextVar[Principal]] = ContextVar("requester", default=NOBOD
 
 
 def requester() -> Principal:
-    """Whoever asks; NOBODY outside of requests, and where nobody has to say who it is."""
+    """Returns the principal that asks, or NOBODY outside of requests and where none has to be
+    named.
+    """
     return _REQUESTER.get()
 
 
 def principal() -> str:
-    """The role of whoever asks, as the log has it."""
+    """Returns the role of the principal that asks, as the log has it."""
     return _REQUESTER.get().role
 
 

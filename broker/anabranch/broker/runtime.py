@@ -1,7 +1,7 @@
 """The one owner of a node's state: everything here runs in the event loop, as plain functions.
 
-Log entries and heartbeats come in, NodeCore's effects go out, and whoever waits for a verdict or
-for a unit to change is told. No `await` lies between reading the state and acting on it. Kafka,
+Log entries and heartbeats come in, and NodeCore's effects go out. Those who wait for a verdict or
+for a unit to change are told. No `await` lies between reading the state and acting on it. Kafka,
 threads and start-up are in `node`.
 """
 
@@ -47,7 +47,7 @@ from anabranch.core.tenants.tenant import NamespaceInfo
 from anabranch.wire import clock
 
 Publish = Callable[[Heartbeat, Callable[[Heartbeat], None]], None]
-Worry = Callable[[], Iterable[str]]  # what people should know of a node that serves, in sentences
+Worry = Callable[[], Iterable[str]]  # sentences for people on a node that serves
 
 
 class FoldingReplica(Replica, Protocol):
@@ -109,7 +109,7 @@ def _nothing_to_configure() -> None:
 
 
 class Runtime:
-    """A node's state and all who wait for it to change. To be used in the event loop only."""
+    """A node's state and all who wait for it to change, for use in the event loop only."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class Runtime:
         self.view = view
         self.core = NodeCore(settings, view, ids())
         self.routes = Routes(view)
-        self.server: UnitServer | None = None  # of what lies in bundles; it makes itself known
+        self.server: UnitServer | None = None  # serves the topics in bundles; it makes itself known
         self.followers: list[StateFollower] = []
         self.metrics = metrics
         self.waiting_max = waiting_max
@@ -139,12 +139,12 @@ class Runtime:
         self.digests = DigestWatch(settings.broker, self._is_member)
         self._watchers: dict[str, list[asyncio.Future[None]]] = {}
         self.watching = 0
-        self._urls: dict[str, tuple[str, ...]] = {}  # by broker, where it serves
+        self._urls: dict[str, tuple[str, ...]] = {}  # each broker's addresses
         self._mode = BrokerState.JOINING
         self.worries: list[Worry] = [self.digests.concerns]
-        self.on_closed: Callable[[float], None] = _nobody_asks  # how long a bundle took to close
+        self.on_closed: Callable[[float], None] = _nobody_asks  # told the closing time
         self._closing: dict[str, float] = {}
-        self.listeners: list[Callable[[Sequence[Folded]], None]] = []  # of what was read
+        self.listeners: list[Callable[[Sequence[Folded]], None]] = []  # told the read entries
         self.log_ms = 0  # the newest time that the log has told; retention is measured on it
         self.ahead = 0  # the furthest that any node has folded
         self.generation = 0  # changes whenever a broker may be reached otherwise, or no more
@@ -155,7 +155,7 @@ class Runtime:
 
     @property
     def has_lease(self) -> bool:
-        """Whether this node may act for itself and knows that what it reads is recent."""
+        """True if this node may act for itself and knows that its view is recent."""
         return self.core.lease.holds(clock.now())
 
     def _is_member(self, broker: str) -> bool:
@@ -168,11 +168,11 @@ class Runtime:
         return clock.now()
 
     def soon(self, action: Callable[..., object], *args: Any) -> None:
-        """Calls it in the event loop, from whatever thread; not when the process is ending."""
+        """Calls it in the event loop, from any thread; does nothing when the process is ending."""
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(action, *args)
 
-    # --- what comes in ------------------------------------------------------------------
+    # --- events that come in ------------------------------------------------------------------
 
     def joined(self) -> None:
         """The view has caught up: take part from now on."""
@@ -298,7 +298,7 @@ class Runtime:
     # --- questions ----------------------------------------------------------------------
 
     def namespace(self, name: str) -> NamespaceInfo:
-        """What the view has of a namespace. Raises NotFoundError."""
+        """Returns the view's entry of a namespace. Raises NotFoundError."""
         found = self.view.namespace(name)
         if found is None:
             raise no_namespace(name)

@@ -26,13 +26,13 @@ from anabranch.projections.view import View
 _BATCH_MAX: Final = 5_000
 _POLL_S: Final = 0.5
 _QUIET_S_MAX: Final = 5.0  # without an entry though the log goes on: the rest are gaps
-_ATTEMPTS_MAX: Final = 5  # of loading a snapshot while the log is trimmed behind it
+_ATTEMPTS_MAX: Final = 5  # to load a snapshot while the log is trimmed behind it
 
 _log = get_logger()
 
 
 def connect(settings: Settings) -> KafkaConnection:
-    """How Kafka is reached. Raises InvalidInputError."""
+    """Returns how Kafka is reached. Raises InvalidInputError."""
     properties = read_properties(settings.kafka_properties_file)
     return KafkaConnection(settings.bootstrap_servers, properties, settings.broker_id)
 
@@ -47,12 +47,12 @@ def prepare_topics(settings: Settings, connection: KafkaConnection) -> Topics:
 
 
 def topic_settings(settings: Settings) -> TopicSettings:
-    """What the cluster's own topics must have."""
+    """Returns the settings that the cluster's own topics must have."""
     return TopicSettings(settings.replication_factor, settings.min_insync_replicas)
 
 
 def segment_settings(settings: Settings) -> SegmentSettings:
-    """How the Kafka topics of segments are made."""
+    """Returns the settings of the segments' Kafka topics."""
     read_s = settings.scalable_topic_retention_seconds
     unread_s = settings.scalable_topic_unread_retention_seconds
     return SegmentSettings(
@@ -89,7 +89,7 @@ class CatchUp:
         *,
         passed_over: frozenset[int] = frozenset(),
     ) -> None:
-        """`log_id`: of the log that an empty view must meet; "" for whichever is there."""
+        """`log_id`: the log that an empty view must meet; "" accepts any."""
         self._passed_over = passed_over
         self._connection = connection
         self._topics = topics
@@ -164,18 +164,18 @@ class CatchUp:
             raise StartError(
                 f"{error}; {self._fault()}. This node does not start from it. Nodes that run have "
                 f"their own state: stop one whose state is right, delete {self._topics.snapshot}, "
-                "and start that node; it writes the topic anew. Where the log has never been "
+                "and start that node; it writes the topic anew. If the log has never been "
                 "trimmed, deleting the topic is enough"
             ) from None
         for stray in view.strays:
             _log.warning("snapshot.stray", topic=self._topics.snapshot, record=stray)
 
     def _fault(self) -> str:
-        """What is wrong with the snapshot, as far as it can be told."""
+        """Describes the snapshot's fault, as far as it can be told."""
         try:
             return fault_of_snapshot(self._connection, self._topics, self._passed_over)
         except AnabranchError as error:
-            return f"which key it is cannot be told: {error}"
+            return f"the key cannot be told: {error}"
 
     def _follow(self, view: View) -> KafkaLogReader:
         reader = KafkaLogReader(
@@ -204,9 +204,9 @@ def check_not_in_use(
 ) -> list[tuple[Heartbeat, int]]:
     """Raises StartError when another process is alive under this broker id.
 
-    Only a broker with an open session can be; so only the restart after a crash has to wait, for
-    heartbeats that came after `watched_since`, when the reader began. Returns each other broker's
-    last one, with the log's timestamp.
+    Only a broker with an open session can be alive. So only the restart after a crash has to wait,
+    for heartbeats that came after `watched_since`, when the reader began. Returns the last
+    heartbeat of each other broker, with the log's timestamp.
     """
     heard: dict[str, tuple[Heartbeat, int]] = {}
     session = view.session(broker)
@@ -216,7 +216,7 @@ def check_not_in_use(
     # heartbeat acknowledged before the reader began gives it a lease's time from then at most; a
     # later one is read here.
     deadline = watched_since + lease_s
-    left = _POLL_S  # what was read meanwhile is looked at in any case
+    left = _POLL_S  # beats that were read meanwhile are looked at in any case
     while left > 0:
         beats = heartbeats.poll(min(left, _POLL_S))
         left = deadline - time.monotonic()

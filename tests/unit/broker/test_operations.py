@@ -62,7 +62,7 @@ async def test_a_lookup_says_that_policies_leave_no_broker() -> None:
         nobody = IsolationPolicy(("public/.*",), ("not-here",))
         await operations.placements.set_isolation("gold", nobody)
         topic, home = parse_topic(TOPIC)
-        left = "of 3 that are in service broker_isolation_policies_filter leaves none"
+        left = "broker_isolation_policies_filter leaves none of 3 that are in service"
         with pytest.raises(DeadlineExceededError, match=left):
             await operations.lookups.lookup(topic, home)
 

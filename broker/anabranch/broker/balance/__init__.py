@@ -1,1 +1,1 @@
-"""What a node does so that load is balanced: it measures, reports, sheds, splits."""
+"""A node's part in balancing load: it measures, reports, sheds and splits."""

@@ -1,8 +1,8 @@
-"""`LoadBoard`: what the others say of their load, as far as it is to be believed.
+"""`LoadBoard`: the loads that the other brokers report, as far as they can be believed.
 
-A load counts while its broker has an open session and it is no older than its time to live, by the
-log's clock. What cannot be meant seriously is counted by the reason, and decides nothing; of a
-broker that is known it is kept, so that the leader sees that this one has told something.
+A load counts while its broker has an open session and the load is no older than its time to live,
+by the log's clock. An unsound load is counted by its reason, and decides nothing. The board keeps
+the unsound load of a known broker, so that the leader sees that this broker has told something.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Ignored(StrEnum):
 
 
 class LoadBoard:
-    """One node's. To be used in its event loop."""
+    """One node's, for use in its event loop."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.ignored: Counter[Ignored] = Counter()
@@ -46,14 +46,14 @@ class LoadBoard:
 
     @property
     def settings(self) -> BalanceSettings:
-        """What this node goes by at this moment."""
+        """The balancer's settings of this moment."""
         return self._runtime.core.settings.balance
 
     def __len__(self) -> int:
         return len(self._loads) - len(self._unsound)
 
     def take(self, changes: Iterable[BrokerLoadChange]) -> None:
-        """What was read of the brokers' loads, in order."""
+        """Takes changes of the brokers' loads, in the order in which they were read."""
         for broker, record in changes:
             self._loads.pop(broker, None)
             self._unsound.discard(broker)
@@ -70,7 +70,7 @@ class LoadBoard:
                 self._ignore(Ignored.UNKNOWN_BROKER, broker, "no such broker is known")
 
     def take_top(self, changes: Iterable[TopBundlesChange]) -> None:
-        """What was read of the top bundles, in order."""
+        """Takes changes of the top bundles, in the order in which they were read."""
         for broker, record in changes:
             if record is None:
                 self._top.pop(broker, None)
@@ -87,7 +87,9 @@ class LoadBoard:
             self._log.warning("balance.load_ignored", of=broker, why=why)
 
     def of(self, broker: str) -> ToldLoad | None:
-        """What may be decided by; None for a broker whose load is not known, or out of date."""
+        """Returns the load to decide by; None for a broker whose load is not known, unsound or out
+        of date.
+        """
         known = self._loads.get(broker)
         if known is None or broker in self._unsound:
             return None

@@ -1,8 +1,8 @@
-"""`BundleMeter`: what this node does for each bundle that it owns.
+"""`BundleMeter`: the load of each bundle that this node owns.
 
-Messages never pass through a node, so a bundle's rates are those of its topics' segments, as their
-controller, which is this node, has measured them (`broker.load`). Producers are the clients that
-have told what they write, consumers those that are connected.
+Messages never pass through a node. So a bundle's rates are those of its topics' segments, which
+this node measures as their controller (`broker.load`). Producers are the clients that have told how
+much they write; consumers are those that are connected.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _AT_ONCE: Final = 200  # topics looked at before others have their turn
 
 
 class _Sum(msgspec.Struct):
-    """Of one bundle; named as `BundleLoad`."""
+    """The sums of one bundle; fields are named as in `BundleLoad`."""
 
     msg_rate_in: float = 0.0
     msg_rate_out: float = 0.0
@@ -47,7 +47,7 @@ class _Sum(msgspec.Struct):
 
 
 class BundleMeter:
-    """One node's. To be used in its event loop. `measured`: the topics that this node controls."""
+    """One node's, for use in its event loop. `measured`: the topics that this node controls."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
-"""What a container may have, and has used: control groups of Linux, version 1 and 2.
+"""A container's limits and use: control groups of Linux, version 1 and 2.
 
-A group's limit holds for all groups below it, so the least one on the way up to the root counts,
-with the use of the group that it belongs to. Where nothing is limited there is nothing to tell:
-then the machine is the limit.
+A group's limit holds for all groups below it. So the least limit on the way up to the root counts,
+with the use of the group that it belongs to. Without any limit nothing is told: the machine is the
+limit then.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _UNLIMITED_BYTES: Final = 1 << 60  # version 1 says "no limit" as the largest mu
 
 
 class GroupUse(msgspec.Struct, frozen=True):
-    """Of one resource: the limit, and what the group that has it uses.
+    """One resource's limit, and the use of the group that has this limit.
 
-    Processor: cores, and seconds since the group was made. Memory: bytes, and those that cannot be
+    Processor: cores, and seconds since the group was made. Memory: bytes, and bytes that cannot be
     given back.
     """
 
@@ -141,7 +141,7 @@ def _memory(folder: Path, limit: str, current: str, droppable: str) -> GroupUse 
 
 
 def _text(path: Path) -> str:
-    """The file's text; "" where there is none, or none to be read."""
+    """Returns the file's text; "" if there is no file or it cannot be read."""
     try:
         return path.read_text()
     except (OSError, UnicodeDecodeError):

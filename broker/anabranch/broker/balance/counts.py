@@ -1,7 +1,7 @@
-"""`BalanceCounts`: what became of unloads, splits and assignments, as it is read in the log.
+"""`BalanceCounts`: the results of unloads, splits and assignments, as the log tells them.
 
-An unload or a split is counted once it is through, by the node that proposed it; what a round of
-the leader came to when it decided nothing, at once. Times are those of the log's clock.
+The node that proposed an unload or a split counts it once it is through. The leader counts a round
+that decided nothing at once. Times are those of the log's clock.
 """
 
 from __future__ import annotations
@@ -108,7 +108,9 @@ class BalanceCounts:
         average: float | None,
         deviation: float | None,
     ) -> None:
-        """The leader's round is over: what is counted of it, and what the loads were."""
+        """Ends the leader's round: counts its result, and keeps the average and deviation of the
+        loads.
+        """
         self._round += 1
         oldest = self._round - _ROUNDS_KEPT
         self._sources = {each for each in self._sources if each[0] > oldest}

@@ -1,7 +1,7 @@
-"""`BalanceHistory`: what the balancer has moved and split lately, as this node has read it.
+"""`BalanceHistory`: the balancer's latest moves and splits, as this node has read them.
 
-All of it is in the log, which `anabranch balance history` reads; a node keeps the newest part, from
-the entry on with which it began.
+The log has all of them, and `anabranch balance history` reads it. A node keeps the newest part,
+from the entry on with which it began.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ MOVES_MAX: Final = 1_000
 
 
 class ToldHistory(msgspec.Struct, frozen=True):
-    """The newest moves, the oldest of them first. What is before `since_offset` is not known."""
+    """The newest moves, the oldest of them first; moves before `since_offset` are not known."""
 
     since_offset: int
     moves: list[AutomaticMove]
 
 
 class BalanceHistory:
-    """One node's. To be used in its event loop."""
+    """One node's, for use in its event loop."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._since_offset = runtime.view.next_offset
@@ -35,9 +35,9 @@ class BalanceHistory:
         runtime.listeners.append(self._folded)
 
     def newest(self, limit: int) -> ToldHistory:
-        """So many moves, as far as they are known."""
+        """Returns that many moves, if so many are known."""
         since = self._moves[0].offset if len(self._moves) == MOVES_MAX else self._since_offset
-        # What came of a move, later ones say.
+        # Later moves say how an earlier one ended.
         return ToldHistory(since, automatic_moves(self._moves)[-limit:])
 
     def _folded(self, entries: Iterable[Folded]) -> None:

@@ -1,4 +1,4 @@
-"""What a node shows of balancing, by the names of the reference's metrics."""
+"""A node's metrics of balancing, under the names that the reference gives its own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LABELS: Final = ("broker", "metric")
 
 
 class LoadMetrics(Collector):
-    """The load of one broker, and what it knows of the others'."""
+    """The load of one broker, and its knowledge of the others'."""
 
     def __init__(self, broker: str, reporter: BalanceReporter, board: LoadBoard) -> None:
         self._labels = (broker.rpartition(":")[0], "loadBalancing")
@@ -69,7 +69,7 @@ class LoadMetrics(Collector):
 
 
 class DecisionMetrics(Collector):
-    """What became of unloads, splits and assignments."""
+    """The results of unloads, splits and assignments."""
 
     def __init__(self, counts: BalanceCounts, runtime: Runtime, lookups: LookupService) -> None:
         self._counts = counts
@@ -227,10 +227,10 @@ class ChannelMetrics(Collector):
             ),
             (
                 "last_metadata_session_event_timestamp_ms",
-                "When that was, by the log's clock.",
+                "Time of that event, on the log's clock.",
                 at_ms,
             ),
-            ("last_metadata_session_event_age_seconds", "How long ago that was.", age_s),
+            ("last_metadata_session_event_age_seconds", "Age of that event.", age_s),
         ):
             gauge = GaugeMetricFamily(f"brk_sunit_state_chn_{name}", text, labels=_LABELS)
             gauge.add_metric(self._labels, value)

@@ -1,7 +1,7 @@
-"""How balancing stands, and what would be done next, as the leader knows.
+"""The present state of balancing and its next decision, as the leader knows them.
 
-It alone is told which bundles could move, and for how long there has been a reason to. Nothing is
-proposed, and nothing noted: the next cycle goes on from where the last one ended.
+Only the leader is told which bundles could move, and for how long there has been a reason to. An
+outlook proposes nothing and notes nothing: the next cycle goes on from the end of the last one.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _SHOWN: Final = tuple(NAMES[field] for field in SHEDDING_FIELDS)
 
 
 class ToldOutlook(msgspec.Struct, frozen=True):
-    """An outlook, and what it rests on.
+    """An outlook, and the facts that it rests on.
 
-    `settings`: those that a cycle goes by, by name. `due_in_s`: when the next cycle comes; None:
-    not known yet.
+    `settings`: those that a cycle goes by, by name. `due_in_s`: seconds until the next cycle; None
+    if that is not known yet.
     """
 
     leader: str
@@ -40,7 +40,7 @@ class ToldOutlook(msgspec.Struct, frozen=True):
 
 
 class BalanceOutlooks:
-    """One node's. To be used in its event loop."""
+    """One node's, for use in its event loop."""
 
     def __init__(self, runtime: Runtime, settings: CurrentSettings, lookups: LookupService) -> None:
         self.board = LoadBoard(runtime)
@@ -50,9 +50,9 @@ class BalanceOutlooks:
         self._balancer = Balancer(runtime.core, runtime.proposals.new_id)
 
     def told(self) -> ToldOutlook:
-        """How things stand.
+        """Returns the outlook of this moment.
 
-        Raises ElsewhereError where another node leads, UnavailableError where nobody does.
+        Raises ElsewhereError if another node leads, and UnavailableError if none does.
         """
         self._must_lead()
         core, now = self._runtime.core, self._runtime.now()

@@ -1,8 +1,8 @@
 """`BalanceReporter`: measures this node, and tells the others when it has changed much.
 
-Its load goes to every node, its top bundles to the leader (PIP-192, "Load Data Write-Read Flow").
-A bundle that came, went or was split makes what was measured wrong: then the load is taken away,
-and measured anew. The loads of all bundles stay here, where they are split by.
+Its load goes to every node, its top bundles to the leader (PIP-192, "Load Data Write-Read Flow"). A
+bundle that came, went or was split makes the last measurement wrong: then the load is taken away,
+and measured anew. The loads of all bundles stay here, for splits.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _CAME_OR_WENT = (Move.OWN, Move.HAND_OVER, Move.FREE, Move.SPLIT_COMMIT)
 
 
 class BrokerLoadOutbox(Protocol):
-    """Where loads are written: `channel.load.balance.KafkaBrokerLoads`, or its double."""
+    """Takes loads to be written: `channel.load.balance.KafkaBrokerLoads`, or its double."""
 
     def write(self, records: Mapping[str, BrokerLoadRecord | None]) -> None: ...
 
 
 class TopBundlesOutbox(Protocol):
-    """Where top bundles are written, and whether they are read: `KafkaTopBundles`."""
+    """Takes top bundles to be written (`KafkaTopBundles`); `follows`: they are read as well."""
 
     follows: bool
 
@@ -52,7 +52,7 @@ class MeasureBundles(Protocol):
 
 
 class BalanceReporter:
-    """One node's. `run` until it is cancelled; to be used in the event loop.
+    """One node's. `run` until it is cancelled; for use in the event loop.
 
     `measure_node` is called in a thread.
     """
@@ -84,7 +84,7 @@ class BalanceReporter:
 
     @property
     def load(self) -> BrokerLoadData:
-        """What was measured last."""
+        """The load that was measured last."""
         return self._told.load
 
     async def run(self) -> None:
@@ -96,7 +96,7 @@ class BalanceReporter:
             await self.round()
 
     async def round(self) -> None:
-        """Measures once, and writes what is due."""
+        """Measures once, and writes the reports that are due."""
         now = self._runtime.now()
         elapsed_s, self._measured_at = now - self._measured_at, now
         self._told.settings = self._board.settings
@@ -119,13 +119,13 @@ class BalanceReporter:
         self._lead()
 
     def _is_taken_away(self, now_ms: int) -> bool:
-        """Whether the leader has taken away what this node told, whose session was over."""
+        """True if the leader has removed this node's report because its session was over."""
         told_ms = self._told.reported.reported_at_ms
         known = self._board.of(self._runtime.core.me) is not None
         return 0 < told_ms < now_ms - _READ_BACK_MS and not known
 
     def _lead(self) -> None:
-        """The leader reads the top bundles, and takes away what is out of date."""
+        """Reads the top bundles as the leader, and takes away reports that are out of date."""
         leads = self._runtime.core.is_leader()
         if self._top.follows and not leads:
             self._board.forget_top()

@@ -1,17 +1,17 @@
-"""`ResourceMeter`: how much a node uses of what it may have, between one look and the next.
+"""`ResourceMeter`: a node's use of its resources between two looks.
 
-What stands for each resource of a broker's load data here:
+The resources of a broker's load data mean here:
 
-- `cpu`: the node's own use, in percent of a core. Its container's, where that has a limit, else
-  its process's, of all cores. A node decides everything in one thread, which cannot use more than
-  one core: so, where that is more, the share of the time in which this thread ran or waited for a
-  core. Who shares the machine with others that take its cores is seen to be busy, too.
-- `memory`: the container's, where that has a limit, else the machine's, in MB.
-- `direct_memory`: what this process itself holds in memory, in MB, of the same limit.
-- `bandwidth_in`, `bandwidth_out`: of the network interfaces that are real ones or a container's,
-  in kbit/s; the limit is the setting's, else what the kernel says of them.
+- `cpu`: the node's own use, in percent of a core. It is the use of the node's container if that has
+  a limit, else the use of its process, out of all cores. One thread decides everything in a node,
+  and cannot use more than one core. So the share of time in which this thread ran or waited for a
+  core counts instead, if it is more. A node whose cores others take is seen to be busy, too.
+- `memory`: the container's if that has a limit, else the machine's, in MB.
+- `direct_memory`: this process's own memory, in MB, of the same limit.
+- `bandwidth_in`, `bandwidth_out`: the traffic of network interfaces that are real ones or a
+  container's, in kbit/s. The limit is the setting's, else the kernel's word on them.
 
-What cannot be read has a limit of 0, which counts as no use at all.
+A resource that cannot be read has a limit of 0, which counts as no use at all.
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ def traffic_of(text: str) -> dict[str, tuple[int, int]]:
 
 
 def thread_seconds(text: str) -> float:
-    """How long a thread has run or waited for a core, of its `schedstat`; 0 where it is unknown."""
+    """Returns the seconds in which a thread ran or waited for a core, from its `schedstat`; 0 if
+    unknown.
+    """
     numbers = text.split()
     if len(numbers) < 2 or not all(each.isdecimal() for each in numbers):
         return 0.0
@@ -94,9 +96,10 @@ def thread_seconds(text: str) -> float:
 
 
 class ResourceMeter:
-    """One node's. `thread`: the native id of the thread that decides; `read` blocks, but shortly.
+    """One node's meter.
 
-    `nic_gbps`: what a network interface can do, where the kernel is not to be asked.
+    `thread`: the native id of the thread that decides. `nic_gbps`: the speed of a network
+    interface, to be set if the kernel is not to be asked. `read` blocks, but shortly.
     """
 
     def __init__(
@@ -190,7 +193,9 @@ class ResourceMeter:
         return sum(self._speed_mbit(name) for name in names) * 1000.0
 
     def _speed_mbit(self, name: str) -> int:
-        """0 where the kernel knows none, which it says as -1 or not at all."""
+        """Returns an interface's speed; 0 if the kernel knows none, which it says as -1 or not at
+        all.
+        """
         said = _read(self._sys / "class/net" / name / "speed").strip()
         return int(said) if said.isdecimal() else 0
 

@@ -1,7 +1,7 @@
-"""`BalanceRunner`: has core decide when a cycle is due, carries that out, and says why in the log.
+"""`BalanceRunner`: has core decide when a cycle is due, does it, and says why in the log.
 
-The leader's cycles unload bundles, each owner's cycles split its own (PIP-192). What is decided,
-and what is kept from cycle to cycle, is core's (`core.balancer`).
+The leader's cycles unload bundles, and each owner's cycles split its own (PIP-192). Decisions are
+core's, and so is the state between two cycles (`core.balancer`).
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ class BalanceRunner:
         self._faults = dict(faults)
 
     def _propose(self, records: Iterable[UnitMove]) -> None:
-        """Whether they win, the log will tell; what is lost is decided anew."""
+        """Proposes moves and waits for no verdict: the log tells it, and lost ones are decided
+        anew.
+        """
         proposed = list(records)
         if proposed:
             self._runtime.proposals.send(proposed)

@@ -11,7 +11,7 @@ from anabranch.core.errors import InvalidInputError
 
 
 def installed() -> Strategies:
-    """All that are installed beside Anabranch. It reads files, and runs what they import."""
+    """Returns all that are installed beside Anabranch. It reads files, and runs their imports."""
     return Strategies(
         {
             kind: {each.name: _loaded(each) for each in entry_points(group=kind.value)}

@@ -1,1 +1,1 @@
-"""The node's side of the binary protocol: what it does with each command (docs/wire.md)."""
+"""The node's side of the binary protocol: its part for each command (docs/wire.md)."""

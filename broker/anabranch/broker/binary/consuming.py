@@ -84,7 +84,7 @@ class _Link:
         self._subscription = subscription
 
     def assigned(self, assignment: ConsumerAssignment) -> None:
-        """Tells what the consumer may serve from now on; drops it if no message holds that."""
+        """Tells the consumer its buckets from now on; drops it if no message holds them."""
         client = self._client
         if not self.right.stands:
             return
@@ -191,7 +191,7 @@ class _Client:
                 self.peer.close_watch()
 
     async def _subscribe(self, asked: CommandScalableTopicSubscribe) -> bool:
-        """Whether the consumer was there, to be dropped when it is served no more."""
+        """Returns whether the consumer was there, to be dropped when it is served no more."""
         link: _Link | None = None
         try:
             wanted = self._wanted(asked)
@@ -250,7 +250,7 @@ class _Client:
             self._consumers.settle(session)
 
     def _keeps(self, consumer_id: int) -> bool:
-        """Whether the consumer's session is kept by a report that has nothing else to say."""
+        """Returns whether an empty report keeps the consumer's session."""
         link = self._links.get(consumer_id)
         if link is None or link.session is None:
             return False
@@ -294,7 +294,7 @@ class _Client:
     def _told(
         self, session: RegisteredConsumer, begun_at: int, places: Sequence[SegmentBuckets]
     ) -> None:
-        """How far its consumer is, in what it holds or lets go of."""
+        """Passes on the committed positions of a consumer's buckets, held or let go of."""
         asked, committed = session.asked, committed_of(places)
         self._consumers.standing.told(asked.topic, asked.subscription, begun_at, committed)
 

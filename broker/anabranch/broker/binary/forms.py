@@ -130,7 +130,7 @@ def assignment_form(
     assignment: ConsumerAssignment,
     goes_on: Mapping[Bucket, int],
 ) -> ScalableConsumerAssignment:
-    """What a consumer may serve, with all it must know to do so.
+    """Returns a consumer's assignment, with all that it must know to serve it.
 
     `goes_on`: positions that are newer than the log's.
     """
@@ -199,7 +199,7 @@ def buckets_of(forms: Sequence[SegmentBuckets], topic: ScalableTopic | None) -> 
 
 
 def committed_of(forms: Sequence[SegmentBuckets]) -> dict[Bucket, int]:
-    """Up to where each bucket is committed, of those of which the consumer knows that."""
+    """Returns each bucket's committed position, if the consumer knows it."""
     return {
         (form.segment_id, bucket): at
         for form in forms

@@ -27,7 +27,7 @@ from anabranch.wire.server.server import Peer, Route
 
 
 class Decides(Protocol):
-    """What decides a refusal again, when all of the log is read (`Proposals.decided`)."""
+    """Decides a refusal again once all of the log is read (`Proposals.decided`)."""
 
     def __call__(self, ask: Callable[[], Awaitable[None]]) -> Awaitable[None]: ...
 
@@ -43,7 +43,7 @@ def guarded(route: Route, number: int, peer: Peer, guard: AccessGuard, decided: 
         on = resource_of_command(command)
         try:
             principal = guard.asked_for(speaker, original_of(command), on)
-            if need.right > Right.ANYONE:  # what it has opened, it may always tell of and close
+            if need.right > Right.ANYONE:  # it may always report on and close its own
                 guard.must_have_turn(principal)
         except OperationError as error:
             guard.note(error, name, peer.host)
@@ -57,7 +57,7 @@ def guarded(route: Route, number: int, peer: Peer, guard: AccessGuard, decided: 
 
 
 def may_at_once(guard: AccessGuard, peer: Peer, command: BaseCommand) -> bool:
-    """Whether a command, whose names are sound, may be answered without its route."""
+    """Returns whether a command, whose names are sound, may be answered without its route."""
     need = WIRE[commands.name_of(commands.type_of(command))].need
     speaker, on = peer.principal, resource_of_command(command)
     if not speaker.role:
@@ -70,7 +70,7 @@ def may_at_once(guard: AccessGuard, peer: Peer, command: BaseCommand) -> bool:
 
 
 def check_again(guard: AccessGuard, peer: Peer, command: BaseCommand) -> None:
-    """Raises OperationError for who has lost the right to a command while it waited."""
+    """Raises OperationError for a client that has lost the right to a command while it waited."""
     name = commands.name_of(commands.type_of(command))
     try:
         guard.check(requester(), WIRE[name].need, resource_of_command(command))
@@ -90,10 +90,10 @@ def original_of(command: BaseCommand) -> str:
 def open_right(
     guard: AccessGuard | None, peer: Peer, number: int, on: ResourceName, lost: Lost
 ) -> OpenRight:
-    """The right by which what this command has opened goes on; to be closed with it.
+    """Returns the right of the watch or session that this command has opened; close it with that.
 
-    `lost` is called when it is gone. Raises OperationError where it is gone already. Without a
-    guard nobody needs one.
+    `lost` is called when the right is gone. Raises OperationError if it is gone already. Without a
+    guard no right is needed.
     """
     if guard is None:
         return UNASKED
@@ -105,9 +105,9 @@ def open_right(
 def going_on(
     guard: AccessGuard | None, peer: Peer, number: int, on: ResourceName
 ) -> Iterator[OpenRight]:
-    """The right to an answer that may wait for long, and is not to be told once it is gone.
+    """Holds the right to an answer that may wait for long, and is not to be told without it.
 
-    Raises at the end, if it went meanwhile, the OperationError of who asks anew.
+    If the right went meanwhile, it raises at the end the OperationError of a new request.
     """
     gone: list[OperationError] = []
     right = open_right(guard, peer, number, on, gone.append)
@@ -128,7 +128,7 @@ async def _refuse(
     name: str,
     peer: Peer,
 ) -> None:
-    """Raises, unless what was granted just now is only not folded here yet."""
+    """Raises, unless the right was granted just now and is not folded here yet."""
 
     async def ask() -> None:
         guard.check(principal, need, on)
@@ -141,7 +141,10 @@ async def _refuse(
 
 
 def resource_of_command(command: BaseCommand) -> ResourceName:
-    """What the command is about. Raises InvalidInputError, as its route does."""
+    """Returns the resource that the command is about.
+
+    Raises InvalidInputError, as its route does.
+    """
     rule = WIRE[commands.name_of(commands.type_of(command))]
     payload: Any = commands.payload_of(command)
     if rule.level is ResourceLevel.CLUSTER:

@@ -69,9 +69,10 @@ def code_of(error: AnabranchError) -> ServerError:
 
 
 def open_sessions(*parts: OpenSession, before: Before | None = None) -> OpenSession:
-    """All parts as one; an error that a route raises on purpose becomes its command's answer.
+    """Returns all parts as one; an error that a route raises on purpose becomes its command's
+    answer.
 
-    `before`: what makes of each route one that looks first at who asks.
+    `before`: wraps each route in one that looks at the asker first.
     """
 
     def open_session(peer: Peer) -> Routes:
@@ -114,8 +115,10 @@ async def _refused(command: BaseCommand) -> None:
 def lookups(
     operations: Operations, may: May | None = None, check_again: CheckAgain | None = None
 ) -> OpenSession:
-    """The part that answers LOOKUP. `may`: whether a client may be answered at once, before which
-    nothing looks at who it is; None: any. `check_again`: asked of one that has waited.
+    """Returns the part that answers LOOKUP.
+
+    `may`: tells whether a client may be answered at once, before any look at who it is; None: any
+    client may. `check_again`: called for a client that has waited.
     """
 
     def open_session(peer: Peer) -> Routes:

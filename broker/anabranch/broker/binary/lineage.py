@@ -1,4 +1,4 @@
-"""A segment's ancestors and descendants, for clients that read what is past (1003)."""
+"""A segment's ancestors and descendants, for clients that read the past (1003)."""
 
 from __future__ import annotations
 

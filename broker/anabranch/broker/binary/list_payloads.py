@@ -1,7 +1,7 @@
-"""Lists of topics, and what changed in them, as the payloads of the protocol's answers.
+"""Lists of topics, and their changes, as the payloads of the protocol's answers.
 
-Each is made once for all who are told the same at the same generation of a list, and kept for those
-who ask later, as long as there is room.
+A payload is made once for all clients that are told the same at the same generation of a list. It
+is kept for those that ask later, as long as there is room.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PIECES_AT_ONCE: Final = 4  # before others have their turn
 
 
 class Form(Enum):
-    """Which answer carries the names."""
+    """The answer that carries the names."""
 
     RESPONSE = auto()  # 33
     SUCCESS = auto()  # 65
@@ -60,12 +60,12 @@ _Key = tuple[Namespace, Selection, Form, int]
 
 
 class Payloads:
-    """The payloads of one node's lists. To be used in its event loop."""
+    """The payloads of one node's lists, for use in its event loop."""
 
     def __init__(self, limiter: AsyncDualMemoryLimiter) -> None:
         self._limiter = limiter
         self._known: OrderedDict[_Key, tuple[KeptList, int, SharedPayload]] = OrderedDict()
-        # What was sent last is last.
+        # The payload that was sent last stands at the end.
         self._idle: OrderedDict[SharedPayload, int] = OrderedDict()
         self.idle_bytes = 0
 
@@ -82,7 +82,7 @@ class Payloads:
     def difference(
         self, kept: KeptList, since: int, difference: Difference, form: Form
     ) -> SharedPayload:
-        """What has changed since that generation."""
+        """Returns the changes of a list since that generation."""
 
         async def make() -> bytes:
             return _changes(difference, form)
@@ -108,7 +108,9 @@ class Payloads:
         return payload
 
     def _keep(self, key: _Key, payload: SharedPayload, size: int) -> bool:
-        """Whether the next one who asks finds it; if so, the oldest make room for it."""
+        """Returns whether the next client that asks finds the payload; if so, the oldest make room
+        for it.
+        """
         self.idle_bytes -= self._idle.pop(payload, 0)
         known = self._known.get(key)
         if size > _IDLE_BYTES_MAX or known is None or known[2] is not payload:

@@ -1,4 +1,4 @@
-"""`ListServing`: what all clients of a node share that are told lists of topics."""
+"""`ListServing`: the part of topic lists that all clients of a node share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anabranch.wire.memory.limiter import AsyncDualMemoryLimiter
 
 
 class ListServing(msgspec.Struct, frozen=True):
-    """One node's. To be used in its event loop."""
+    """One node's, for use in its event loop."""
 
     access: TopicAccess
     lists: TopicLists

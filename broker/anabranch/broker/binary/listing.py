@@ -1,13 +1,13 @@
 """Lists of a namespace's topics (32, 33) and both kinds of their watches (64 to 67, 76 to 78).
 
-All of it is answered from this node's own view, and within the limiter's memory, in the order of
-the seed's flows: a little heap memory before the list is looked for, that of the list while it is
-assembled, direct memory of what is sent until the client has taken it. Memory that many share is
-counted once.
+This node answers from its own view, within the limiter's memory, in the order of the seed's flows.
+It takes a little heap memory before it looks for the list, and the list's heap memory while it
+assembles that. The answer takes direct memory until the client has taken it. Memory that several
+clients share is counted once.
 
-A client has one list or difference under way at a time, so that one which does not read holds up
-nobody else. What changes meanwhile is told as one difference; it leads from the list that the
-client was told last to the one whose hash it carries.
+A client has one list or difference under way at a time, so a client that does not read holds up no
+other. Changes meanwhile become one difference. It leads from the list that the client was told last
+to the list whose hash it carries.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class _Watch:
 
 
 class _Listing:
-    """What one client asks of lists."""
+    """One client's requests for lists."""
 
     def __init__(self, peer: Peer, serving: ListServing) -> None:
         self._peer = peer
@@ -169,7 +169,7 @@ class _Listing:
     # --- watches ------------------------------------------------------------------------
 
     async def watch_topic_list(self, command: BaseCommand) -> None:
-        """WATCH_TOPIC_LIST; of a watch that is open it begins anew."""
+        """Answers WATCH_TOPIC_LIST; a watch that is open begins anew."""
         asked = command.watchTopicList
 
         async def tell(watch: _Watch, known_hash: str) -> None:
@@ -193,7 +193,7 @@ class _Listing:
         self._peer.send(CommandSuccess(request_id=command.watchTopicListClose.request_id))
 
     async def watch_scalable_topics(self, command: BaseCommand) -> None:
-        """WATCH_SCALABLE_TOPICS; of a watch that is open it begins anew."""
+        """Answers WATCH_SCALABLE_TOPICS; a watch that is open begins anew."""
         asked = command.watchScalableTopics
         try:
             await self._open(
@@ -320,7 +320,7 @@ class _Listing:
     # --- what changes -------------------------------------------------------------------
 
     def due(self, watch: _Watch) -> None:
-        """To be told as soon as the client has taken what was sent before."""
+        """Marks a watch to be told as soon as the client has taken the last answer."""
         self._due.setdefault(watch.group, {})[watch.key] = watch
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="watch topics")
@@ -371,7 +371,7 @@ class _Listing:
             async with payload.used() as changes:
                 async with self._serving.pace.turn:
                     self._tell_some(group, difference.generation, changes)
-                    await asyncio.sleep(0)  # nobody else's slice lies in the same turn of the loop
+                    await asyncio.sleep(0)  # others' slices get a turn of the loop of their own
                 await asyncio.shield(self._peer.taken())
 
     def _tell_some(self, group: dict[_WatchKey, _Watch], generation: int, changes: bytes) -> None:
@@ -399,7 +399,7 @@ class _Listing:
         self._write(answer, changes)
 
     async def _begin_anew(self, watch: _Watch) -> None:
-        """Of one that is too far behind, or whose list is not kept any more."""
+        """Begins a watch anew if it is too far behind, or if its list is not kept any more."""
         kind, number = watch.key
         if watch.kept.refusal:
             too_much = ServerError.TooManyRequests

@@ -1,4 +1,4 @@
-"""`PushPace`: what many clients are told never stands in the way of a node's other work."""
+"""`PushPace`: keeps pushes to many clients out of the way of a node's other work."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ class PushPace:
 
     @property
     def is_over(self) -> bool:
-        """Whether the slice is over."""
+        """True once the slice is over."""
         return self._now() >= self._until

@@ -1,4 +1,4 @@
-"""What clients write and read, told to the controller of each topic (1001)."""
+"""Passes clients' reports of their traffic to the controller of each topic (1001)."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from anabranch.wire.server.server import OpenSession, Peer, Routes
 def traffic_reports(
     access: TopicAccess, reports: TrafficReports, guard: AccessGuard | None = None
 ) -> OpenSession:
-    """The part that takes reports of traffic, of topics that this node controls.
+    """Returns the part that takes reports of traffic, of topics that this node controls.
 
-    `guard`: asked who may say what is written, and what is read; None: it is not asked.
+    `guard`: checks the right to report writes, and reads; None: there is no check.
     """
 
     def open_session(peer: Peer) -> Routes:
@@ -56,8 +56,10 @@ def traffic_reports(
 def _believed(
     said: Iterable[SegmentTraffic], topic: str, guard: AccessGuard | None
 ) -> list[SegmentTraffic]:
-    """What a client is believed: that it writes where it may produce, and reads where it may
-    consume. Else who may only read could have the topic split.
+    """Returns the reports of writes where the client may produce, and of reads where it may
+    consume.
+
+    Otherwise a client that may only read could have the topic split.
     """
     if guard is None:
         return list(said)
@@ -69,9 +71,9 @@ def _believed(
 def _known(
     said: Collection[SegmentTraffic], access: TopicAccess, name: str, topic: ScalableTopic
 ) -> Iterator[ReportedTraffic]:
-    """What is said of places that there are; a client may invent some, or know them for longer."""
+    """Yields reports on places that exist; a client may invent some, or know them for longer."""
     segments = {part.segment_id for part in topic.segments}
-    named = {each.subscription for each in said}  # "": what is written
+    named = {each.subscription for each in said}  # "": the client writes
     view = access.runtime.view
     readers = {each for each in named if not each or view.subscription(name, each) is not None}
     for each in said:

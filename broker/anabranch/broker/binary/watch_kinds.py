@@ -1,4 +1,4 @@
-"""The two kinds of watches of a namespace's topics: which commands open them, and for what."""
+"""The two kinds of watches of a namespace's topics, by their commands and their subjects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from anabranch.wire.anabranch_pb2 import BaseCommand, CommandWatchScalableTopics
 
 
 class WatchKind(Enum):
-    """Which commands open and tell a watch; each kind has numbers of its own."""
+    """The commands that open and tell a watch; each kind has numbers of its own."""
 
     TOPIC_LIST = auto()  # 64 to 67
     SCALABLE_TOPICS = auto()  # 76 to 78

@@ -53,7 +53,7 @@ class _Session:
 
 
 class _Pushes:
-    """What goes to one client: of each watch the newest only, and no faster than it reads."""
+    """The pushes to one client: only each watch's newest state, no faster than it reads."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class _Pushes:
             self._refuse(session.number, code_of(error), str(error))
 
     def due(self, session: _Session) -> None:
-        """To be pushed as soon as the client has taken what was sent before."""
+        """Marks a watch to be pushed as soon as the client has taken the last push."""
         self._due[session.number] = session
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="watch")
@@ -142,7 +142,7 @@ class _Pushes:
                 await self._peer.drained()
                 async with self._pace.turn:
                     self._push_some()
-                    await asyncio.sleep(0)  # nobody else's slice lies in the same turn of the loop
+                    await asyncio.sleep(0)  # others' slices get a turn of the loop of their own
         except Exception as error:  # noqa: BLE001 - a silent watch is worse than one begun again
             self._log.error("wire.fault", command="watch", exc_info=error)
             self._peer.close("a fault in the node ended this connection's watches; open them anew")
@@ -165,7 +165,9 @@ class _Pushes:
             self._tell(session, seen, self._dags.of(session.topic, seen.topic, seen))
 
     def _news(self, session: _Session) -> WatchedTopic | None:
-        """What the client is to be told of its topic; None if it knows, or has no more to hear."""
+        """Returns the news that the client gets of its topic; None if it knows, or has no more to
+        hear.
+        """
         seen = self._watches.look(session.topic)
         if seen.mark == session.told:
             return None

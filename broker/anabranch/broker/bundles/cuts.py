@@ -1,6 +1,6 @@
-"""`BundleCuts`: which bundle a word of an operator's stands for, and where a bundle is cut by hand.
+"""`BundleCuts`: finds the bundle that an operator's word means, and the cuts of a bundle by hand.
 
-What topics take is what every node reads of their segments' loads, so any node can answer.
+Topics' traffic comes from their segments' loads, which every node reads, so any node can answer.
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ _AT_ONCE: Final = 200  # topics looked at before others have their turn
 
 @unique
 class BundleWord(StrEnum):
-    """What a bundle may be called by instead of its range, in capitals as operators write it."""
+    """An operator's word for a bundle in place of its range; operators write it in capitals."""
 
     LARGEST = "LARGEST"  # the one with the most scalable topics
     HOT = "HOT"  # the one whose scalable topics have the most traffic
 
 
 class BundleCuts:
-    """One node's. To be used in its event loop. `load`: of segments, as far as they were read."""
+    """One node's cuts, for use in its event loop. `load`: segments' loads, as far as they were
+    read.
+    """
 
     def __init__(self, runtime: Runtime, load: LoadOf) -> None:
         self._runtime = runtime
@@ -60,9 +62,9 @@ class BundleCuts:
         return found
 
     async def between_topics(self, unit: str, algorithm: SplitAlgorithm) -> list[int]:
-        """Where an algorithm that looks at topics cuts a bundle.
+        """Returns the positions at which an algorithm that looks at topics cuts a bundle.
 
-        Raises PreconditionError where it does not, UnavailableError where loads are not read yet.
+        Raises PreconditionError if it does not, and UnavailableError if loads are not read yet.
         """
         ns, whole = split_bundle_name(unit)
         if algorithm is SplitAlgorithm.TOPIC_COUNT:
@@ -108,7 +110,7 @@ class BundleCuts:
         )
 
     def _positions(self, ns: Namespace) -> list[int]:
-        """Where the namespace's scalable topics lie on the ring."""
+        """Returns the positions of the namespace's scalable topics on the ring."""
         return [topic_hash(full_name(name)) for name in self._runtime.view.topics(ns)]
 
     async def _topics(self, ns: Namespace) -> list[TopicLoad]:

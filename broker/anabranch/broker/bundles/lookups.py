@@ -1,4 +1,4 @@
-"""Look-ups: which broker owns the bundle of a topic, assigning it when nobody does."""
+"""Finds the broker that owns a topic's bundle, and assigns a bundle that has no owner."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SAMPLES_MAX: Final = 1_000
 class Located(msgspec.Struct, frozen=True):
     """The owner of a topic's bundle; `stale`: this node has lost touch, so it may have changed.
 
-    A URL is "" for what the owner does not offer.
+    A URL is "" for a port that the owner does not have.
     """
 
     broker: str
@@ -110,11 +110,11 @@ class LookupService:
         return found
 
     async def lookup(self, topic: Topic, namespace: Namespace) -> Located:
-        """As `find`, of the log as it was when it was asked, or later."""
+        """Answers as `find`, by the log at the time of the question or later."""
         return await self._proposals.decided(lambda: self.find(topic, namespace))
 
     async def find(self, topic: Topic, namespace: Namespace) -> Located:
-        """The owner; assigns the bundle if nobody owns it, and waits while it moves."""
+        """Returns the owner; assigns a free bundle, and waits while the bundle moves."""
         located = self.locate_cached(topic, namespace)
         if located is not None:
             return located
@@ -126,7 +126,7 @@ class LookupService:
                 found = self._runtime.view.bundle_at(namespace, position)
                 if found is None:
                     raise no_namespace(namespace)
-                self._proposals.actor()  # what is not known needs the log
+                self._proposals.actor()  # an answer to the unknown needs the log
                 name, unit = found
                 state = state or unit.state.name.capitalize()
                 if unit.state is UnitState.FREE:
@@ -145,14 +145,14 @@ class LookupService:
         return located
 
     def _count(self, state: str, *, failed: bool) -> None:
-        """`state`: of the bundle when it was asked for; "" where it was not found."""
+        """Counts a look-up. `state`: the bundle's when it was asked for; "" if it was not found."""
         self.failed += failed
         if state:
             self.states[state, "Total"] += 1
             self.states[state, "Failure"] += failed
 
     async def assigned(self, name: str, unit: Unit, deadline: float) -> None:
-        """One step towards an owner of a free bundle; the caller looks at what came of it."""
+        """Does one step towards an owner of a free bundle; the caller looks at the result."""
         if name in self._assigning or self._assign(name, unit):
             what = (
                 f"bundle {name} found no owner: brokers are starting, stopping or out of touch "
@@ -174,7 +174,7 @@ class LookupService:
         if broker or not removed:
             return "there is one only now; try again"
         return (
-            f"of {len(counts)} that are in service {', '.join(sorted(removed))} leaves none; see "
+            f"{', '.join(sorted(removed))} leaves none of {len(counts)} that are in service; see "
             "`anabranch isolation brokers`, and the settings of docs/balance.md"
         )
 
@@ -200,7 +200,7 @@ class LookupService:
         return True
 
     def locate_broker(self, owner: str) -> Located | None:
-        """Where a broker answers; None for one that is not there, or was not heard yet."""
+        """Returns a broker's addresses; None if it is not there, or was not heard yet."""
         runtime = self._runtime
         session = runtime.view.session(owner)
         if session is None or not session.open:

@@ -29,28 +29,28 @@ _COMMANDS: Final = {
     "lookup": (".cluster.queries", "Say which broker serves a topic."),
     "tenants": (".cluster.tenants", "Tenants: list, show, create, update, delete."),
     "namespaces": (".cluster.namespaces", "Namespaces and their bundles: create, split ..."),
-    "permissions": (".cluster.permissions", "What roles may do: list, grant, revoke."),
+    "permissions": (".cluster.permissions", "Roles' rights: list, grant, revoke."),
     "bundles": (".cluster.bundles", "A namespace's bundles: list, unload, transfer, split."),
-    "brokers": (".cluster.queries", "List the brokers, and who leads."),
-    "isolation": (".cluster.placements", "Which brokers own whose bundles: list, set, delete."),
+    "brokers": (".cluster.queries", "List the brokers and their leader."),
+    "isolation": (".cluster.placements", "Brokers that own some bundles alone: list, set, delete."),
     "domains": (".cluster.placements", "Brokers that fail together: list, set, delete."),
-    "kafka": (".cluster.kafka", "Kafka's brokers, and what drains them: brokers, drain ..."),
-    "explain": (".cluster.queries", "Say what may become of a bundle or a topic now."),
+    "kafka": (".cluster.kafka", "Kafka's brokers, and draining them: brokers, drain ..."),
+    "explain": (".cluster.queries", "Say which moves a bundle or a topic can make now."),
     "topics": (".topics.commands", "Scalable topics: create, show, split, merge, produce ..."),
     "segments": (".topics.segments", "Single segments: strays, restore, abort-transaction."),
-    "policy": (".topics.policy", "When topics split and merge by themselves: show, set."),
+    "policy": (".topics.policy", "Rules for topics' own splits and merges: show, set."),
     "balance": (".cluster.balance", "The load balancer: show, history."),
     "log": (".cluster.log", "Read the log: `log tail`."),
     "archive": (".spark.jobs", "Copy the log to Parquet, exactly once."),
     "audit": (".spark.jobs", "Replay the whole log with Spark and check every promise."),
     "backtest": (".spark.backtest", "Try auto-scale policies on loads of the past."),
     "config": (".cluster.config", "Settings of all nodes while they run: list, set, unset."),
-    "settings": (".node.settings", "List a node's settings, what they mean and default to."),
+    "settings": (".node.settings", "List a node's settings with meanings and defaults."),
     "token": (".node.token", "Keys and the tokens that they sign: create, inspect, keys."),
     "doctor": (".node.doctor", "Check Java, Kafka, settings, disk and port."),
 }
 
-# What brings the packages that a command misses; the commands of the SDK miss none.
+# The extra `spark` brings these commands' packages, and `node` the others'; the SDK's need none.
 _OF_SPARK: Final = frozenset({"dev", "dev-role", "demo", "archive", "audit", "backtest"})
 
 _EPILOG: Final = """\b
@@ -196,7 +196,7 @@ def _run() -> int:
     if lost is not None and not status and not isinstance(lost, BrokenPipeError):
         say, status = _telling(describe(lost) or str(lost)), 2
     if say is not None:
-        with contextlib.suppress(OSError):  # nobody hears it
+        with contextlib.suppress(OSError):  # the output may be gone
             say()
         drop_unwritten()
     return status if isinstance(status, int) else 0

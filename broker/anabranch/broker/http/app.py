@@ -54,7 +54,7 @@ def create_api(
         description="Look-ups and administration, with the paths, bodies and status codes of "
         "Pulsar's admin REST. Refusals are JSON: a `reason` that names the thing and the remedy.",
         redirect_slashes=False,
-        openapi_url=None,  # FastAPI makes it anew for whoever asks
+        openapi_url=None,  # FastAPI would make it anew for each request
         docs_url=None,  # and its pages load their scripts from another host
         redoc_url=None,
     )
@@ -112,8 +112,9 @@ def create_server(
     held: socket.socket | None,
     security: NodeSecurity | None = None,
 ) -> HttpServer:
-    """A node's server, on the bound socket of its port without TLS if it has one. `security`: None
-    where nobody has to say who they are.
+    """Returns a node's server, on the bound socket of its port without TLS if it has one.
+
+    `security`: None if requests need no credentials.
     """
     app = create_app(operations, settings, metrics, security)
     site = OriginRules(settings)
@@ -127,7 +128,10 @@ def create_app(
     metrics: Metrics,
     security: NodeSecurity | None = None,
 ) -> ASGIApp:
-    """What a server runs. `security`: None where nobody has to say who they are."""
+    """Returns the application that a server runs.
+
+    `security`: None if requests need no credentials.
+    """
     guard = security.guard if security is not None else None
     api = create_api(operations, settings, metrics, guard)
     served: ASGIApp = reads.ReadMiddleware(api, operations, guard)

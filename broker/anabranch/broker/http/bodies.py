@@ -1,7 +1,7 @@
-"""How large the body of a request may be, by its route: so that no body takes the loop for long.
+"""Bounds the body of a request by its route, so that no body takes the loop for long.
 
-`httpMaxRequestSize` bounds what is read of any request. What an operation can need is far less, and
-what is wrong with a body is found value by value, each of which takes microseconds.
+`httpMaxRequestSize` bounds the bytes that are read of any request. An operation needs far less. The
+server looks for faults in a body value by value, and each value takes microseconds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from anabranch.core.ring import CUTS_MAX
 
 
 class BodyLimit(NamedTuple):
-    """`values_max`: of all that is in it, fields' values and lists' elements alike."""
+    """The bounds of a body. `values_max`: the sum of fields' values and lists' elements."""
 
     bytes_max: int
     values_max: int
@@ -27,7 +27,7 @@ class BodyLimit(NamedTuple):
 ORDINARY: Final = BodyLimit(16 << 10, 100)
 _TENANT: Final = BodyLimit(512 << 10, 2_100)  # its administrators and clusters, 1,000 each
 _PROPERTIES: Final = BodyLimit(512 << 10, 500)  # 64 KiB of text, which JSON may write longer
-# Of which most is a text for each bundle; a larger number of them needs none.
+# Most of it is a text for each bundle; a larger number of bundles needs none.
 _NAMESPACE: Final = BodyLimit(64 << 10, 2_000)
 BODIES: Final[Mapping[str, BodyLimit]] = {
     "PUT /admin/v2/tenants/{tenant}": _TENANT,
@@ -46,7 +46,7 @@ BODIES: Final[Mapping[str, BodyLimit]] = {
         1 << 20, BROKERS_MAX + 2
     ),
 }
-"""By the route, as the table of rights names it; of all others a body is `ORDINARY`."""
+"""Bounds by the route's name in the table of rights; all other routes have `ORDINARY` bodies."""
 
 
 class LimitedRequest(Request):
@@ -78,7 +78,7 @@ class LimitedRequest(Request):
 
 
 def _has_more(said: object, most: int) -> bool:
-    """Whether there are more values in what was decoded; looks at no more than that."""
+    """Returns whether the decoded body has more values than that; it looks at no more of them."""
     found, open_ = 1, [said]
     while open_ and found <= most:
         each = open_.pop()

@@ -93,7 +93,7 @@ async def _elsewhere(request: Request, error: Exception) -> JSONResponse:
     """The same request, to the node that can do it."""
     if not isinstance(error, ElsewhereError):
         return answer(error)
-    # As it came, or else it would be told to others, or refused by a port without TLS.
+    # The redirect keeps TLS, or others could read it, or a port without TLS would refuse it.
     url = error.web_url_tls if request.scope["scheme"] == "https" else error.web_url
     if not url:
         return answer(error)
@@ -121,7 +121,7 @@ async def _malformed(_: Request, error: Exception) -> JSONResponse:
         return answer(error)
     if isinstance(error.body, bytes):  # FastAPI did not even try to read it as JSON
         return refusal(415, "the body must be JSON: send it with Content-Type: application/json")
-    # What is not of a path's type names nothing; neither does an unknown word of a fixed few.
+    # A value of a wrong type in a path names nothing; neither does an unknown word of a fixed few.
     wrong = error.errors()
     nothing = any(found["loc"][0] == "path" or found["type"] == "enum" for found in wrong)
     said = "; ".join(map(_sentence, wrong[:_NAMED_MAX]))

@@ -1,7 +1,7 @@
 """Look-ups that a node answers as they come, which spares them the application.
 
-They are those of which all is known: who asks, that they may, and where the owner is. All else is
-the application's, a refusal above all, which asks the same once more and finds the words.
+For these look-ups the node knows the asker, its right, and the owner's address. The application
+takes all others, above all refusals: it asks the same once more and finds the words.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NEED: Final = REST[LOOKUP].need
 class ReadyLookups:
     """`AtOnce` of a node that lets no other site's pages read answers, which need headers for it.
 
-    `security`: None where nobody has to say who they are.
+    `security`: None if requests need no credentials.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class ReadyLookups:
         return True
 
     def _may(self, scope: Scope, topic: str) -> bool:
-        """Whether it is known who asks, and that they may, once more just now, too."""
+        """Returns whether the asker is known, may look the topic up, and has a turn just now."""
         if self._security is None:
             return True
         who = known_at_once(self._security.authenticator, scope)

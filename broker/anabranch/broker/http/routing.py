@@ -1,4 +1,4 @@
-"""What all routes share: names in their paths, refusals that hold, and the mark of staleness."""
+"""The common part of all routes: names in paths, refusals that hold, and the mark of staleness."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ STALE_HEADER: Final = "X-Anabranch-Stale"
 
 
 class DecidingRoute(APIRoute):
-    """Every route of the node is one: whether whoever asks may is decided before anything is done,
-    and a request that is refused is decided once more when this node has read all that the log held
-    when it came (`Proposals.decided`).
+    """The class of every route of the node: it checks the asker's right before anything is done.
+
+    It decides a refused request once more when this node has read all that the log held when the
+    request came (`Proposals.decided`).
     """
 
     def get_route_handler(self) -> Handler:
@@ -47,7 +48,7 @@ class DecidingRoute(APIRoute):
             async def ask() -> Response:
                 guard.check(principal, rule.need, on)
                 answer = await handle(request)
-                if request.method == "GET":  # what was there may have come after the right had gone
+                if request.method == "GET":  # the answer may be newer than the loss of a right
                     guard.check(principal, rule.need, on)
                 return answer
 
@@ -62,7 +63,7 @@ class DecidingRoute(APIRoute):
 
 
 def _freed(handle: Handler) -> Handler:
-    """FastAPI keeps what it raises in a variable: it would be a circle with the body's frame."""
+    """Raises FastAPI's errors without their frames: FastAPI keeps them, which makes a circle."""
 
     async def freed(request: Request) -> Response:
         try:
@@ -80,7 +81,7 @@ async def _decided(request: Request, ask: Callable[[], Awaitable[Response]]) -> 
 
 
 async def mark_if_stale(request: Request, response: Response) -> None:
-    """Marks the answer while this node is cut off from the log: what it says may have changed."""
+    """Marks the answer while this node is cut off from the log: the state may have changed."""
     if request.app.state.operations.topics.is_stale:
         response.headers[STALE_HEADER] = "true"
 

@@ -1,4 +1,4 @@
-"""Who has sent a request, and from where, as its ASGI scope says."""
+"""The sender of a request and its address, from the ASGI scope."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ TURN_KEY: Final = "anabranch.turn"  # of a request that has had its sender's tur
 
 
 class Caller:
-    """Who the last request of one connection came from: the next one mostly is theirs, too.
+    """The sender of a connection's last request, which mostly sends the next one, too.
 
-    `shown`: what it said of that, byte for byte; `generation`: by which keys and users it counted.
+    `shown`: its credentials, byte for byte. `generation`: the keys and users by which it counted.
     """
 
     __slots__ = ("admitted", "generation", "shown")
@@ -29,7 +29,7 @@ class Caller:
 
 
 def principal_of(scope: Scope) -> Principal:
-    """Who sends the request."""
+    """Returns the sender of the request."""
     found: Principal = scope.get(PRINCIPAL_KEY, NOBODY)
     return found
 

@@ -1,1 +1,1 @@
-"""How much traffic the segments of this node's topics have: measured here, told to all nodes."""
+"""The traffic of the segments of this node's topics: measured here, told to all nodes."""

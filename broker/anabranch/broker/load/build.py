@@ -13,7 +13,7 @@ from anabranch.channel.load.loads import LoadTable
 
 
 def load_settings(settings: Settings) -> LoadSettings:
-    """How loads are measured."""
+    """Returns the settings of the measuring of loads."""
     return LoadSettings(
         interval_s=settings.scalable_topic_load_report_interval_seconds,
         window_s=settings.scalable_topic_load_window_seconds,
@@ -22,7 +22,7 @@ def load_settings(settings: Settings) -> LoadSettings:
 
 
 def traffic_inbox(settings: Settings) -> TrafficReports:
-    """Where clients' reports come in."""
+    """Returns the place that takes clients' reports."""
     measured = load_settings(settings)
     return TrafficReports(
         measured.window_s, measured.interval_s, message_bytes_max=settings.max_message_size

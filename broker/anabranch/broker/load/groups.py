@@ -1,12 +1,12 @@
-"""`GroupWatch`: which of Kafka's consumer groups read segments though no client of ours says so.
+"""`GroupWatch`: finds Kafka's consumer groups that read segments without a report of our client.
 
-The SDK's consumers are no members of their groups (they are assigned what they read), so a group
-that has members is read by a plain Kafka consumer: by the group id of a subscription, which the
-stats show, or by one of its own. How far such a group has got is what it has committed. What is
-committed for a subscription that has no members and no consumers tells of no reading: a controller
-commits there where a seek has put it. Between two times that it is asked a group is taken to commit
-evenly, and after that to go on so: with many groups a turn takes long, and what came in all that
-time did not come in one round.
+The SDK's consumers are no members of their groups, because they are assigned their partitions. So a
+group with members is read by a plain Kafka consumer. Its group id is that of a subscription, which
+the stats show, or one of its own. The group's progress is its commits.
+
+Commits for a subscription without members and consumers tell of no reading: a controller commits
+there after a seek. Between two looks a group is taken to commit evenly, and after that to go on so.
+With many groups a turn takes long, and the commits of all that time did not come in one round.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ROUND_S: Final = 5.0
 
 
 class GroupProbe(Protocol):
-    """What is asked of Kafka: `channel.load.probe.LoadProbe`, or its double."""
+    """The questions to Kafka: `channel.load.probe.LoadProbe`, or its double."""
 
     def groups(self, timeout_s: float) -> list[str]: ...
     def readers(self, groups: list[str], timeout_s: float) -> list[ActiveGroup]: ...
@@ -37,8 +37,10 @@ class GroupProbe(Protocol):
 
 
 class SamplingPlan(msgspec.Struct, frozen=True):
-    """What a round is about: segments by Kafka topic, those that each subscription's group would
-    read, and the groups whose consumers report by themselves.
+    """The subject of a round.
+
+    It has the segments by Kafka topic, those that each subscription's group would read, and the
+    groups whose consumers report by themselves.
     """
 
     segments: Mapping[str, SegmentTopic]
@@ -47,8 +49,10 @@ class SamplingPlan(msgspec.Struct, frozen=True):
 
 
 class _Known(msgspec.Struct):
-    """A group that may read: the topics, when it was described last, its last positions and when
-    it told them, and how many messages a second it commits since then, by Kafka topic.
+    """A group that may read.
+
+    It has the group's topics, the time of its last description, and its last positions with their
+    time. `rates`: the messages that it commits in a second since then, by Kafka topic.
     """
 
     topics: tuple[str, ...]
@@ -60,7 +64,7 @@ class _Known(msgspec.Struct):
 
 
 class GroupWatch:
-    """Called from one thread. Rounds begin with what the last one knew."""
+    """Rounds of one thread; each begins with the knowledge of the last."""
 
     def __init__(self, window_s: float, now: Callable[[], float]) -> None:
         self._window_s = window_s
@@ -69,7 +73,7 @@ class GroupWatch:
         self._looked_at = now()
 
     def look(self, probe: GroupProbe, wanted: SamplingPlan) -> dict[str, float]:
-        """How many messages were committed since the last round, by Kafka topic."""
+        """Returns the number of messages committed since the last round, by Kafka topic."""
         began = self._now()
         since_s = min(began - self._looked_at, self._window_s)
         self._looked_at = began

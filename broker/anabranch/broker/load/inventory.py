@@ -30,7 +30,7 @@ _NEW_AT_ONCE: Final = 2_000  # segments that get their meters before that, in so
 
 
 class Measured(msgspec.Struct):
-    """One active segment. `next_at`: when it is sampled next, after `pause_s` without news."""
+    """One active segment. `next_at`: the time of its next sample, after `pause_s` without news."""
 
     place: SegmentKey
     kafka: SegmentTopic
@@ -41,8 +41,10 @@ class Measured(msgspec.Struct):
 
 
 class MeasuredTopic(msgspec.Struct):
-    """One topic. `groups`: of its stream subscriptions, Kafka's names and ours. `negligible`: rates
-    below which its policy takes all for alike; `cold`: those below which it merges.
+    """One topic.
+
+    `groups`: Kafka's names of its stream subscriptions, and ours. `negligible`: rates below which
+    its policy takes all for alike. `cold`: rates below which it merges.
     """
 
     name: str
@@ -54,7 +56,10 @@ class MeasuredTopic(msgspec.Struct):
 
 
 class Inventory:
-    """To be used in the node's event loop. `withdraw` is told of segments that are no more."""
+    """The segments to measure, for use in the node's event loop.
+
+    `withdraw`: told of segments that exist no more.
+    """
 
     def __init__(
         self,
@@ -92,7 +97,7 @@ class Inventory:
         return topic.segments.get(place.segment_id)
 
     async def follow(self) -> None:
-        """Takes in what has changed in the log since the last time."""
+        """Takes in the changes of the log since the last time."""
         touched, self._touched = self._touched, set()
         moved, self._moved = self._moved, False
         if moved:
@@ -108,7 +113,9 @@ class Inventory:
                 await asyncio.sleep(0)
 
     def sweep(self) -> None:
-        """Has every topic looked at again: whoever lost a bundle may have left something behind."""
+        """Has every topic looked at again: a broker that lost a bundle may have left something
+        behind.
+        """
         self._moved = True
 
     def _changed(self, topics: list[str], units: list[str]) -> None:
@@ -151,9 +158,10 @@ class Inventory:
         return self._take_segments(known, topic)
 
     def _orphans(self, name: str) -> list[SegmentKey]:
-        """What a topic left behind that was deleted with its namespace: it has no controller.
+        """Returns the segments left behind by a topic that was deleted with its namespace.
 
-        It must be old, for the log may be read a while later than the loads.
+        Such a topic has no controller. Its loads must be old, because the log may be read a while
+        later than the loads.
         """
         if not self._runtime.has_lease or self._runtime.view.namespace(namespace_of(name)):
             return []
@@ -181,7 +189,7 @@ class Inventory:
             for place in self._table.places(known.name)
             if place.incarnation != topic.incarnation or place.segment_id not in active
         ]
-        # What was measured here may be on its way to the table yet.
+        # Loads measured here may be on their way to the table yet.
         gone += [
             SegmentKey(known.name, topic.incarnation, each)
             for each in left - active.keys()

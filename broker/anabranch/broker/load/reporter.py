@@ -1,10 +1,11 @@
-"""`SegmentLoadReporter`: measures the segments of this node's topics and tells everybody.
+"""`SegmentLoadReporter`: measures the segments of this node's topics and tells all nodes.
 
 The proposal lets the owner of each segment measure it (PIP-483, "Load reporting"). Segments have no
-owners of their own here, their topics have: so the node that owns a topic's bundle, which is its
-controller, measures all of its active segments, only while its lease holds. It asks Kafka, some
-thousand partitions a request, in a thread; what rests is asked about less and less often, but once
-in a window at least. A load is written when it has changed much, and by nobody else.
+owners of their own here, but their topics do. So the node that owns a topic's bundle, its
+controller, measures all its active segments, only while the node's lease holds.
+
+It asks Kafka, some thousand partitions a request, in a thread. It asks about resting segments less
+and less often, but once in a window at least. It alone writes a load, once that has changed much.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _LOOK_S: Final = 0.05
 
 
 class Probe(GroupProbe, Protocol):
-    """What is asked of Kafka: `channel.load.probe.LoadProbe`, or its double."""
+    """The questions to Kafka: `channel.load.probe.LoadProbe`, or its double."""
 
     def ends(
         self, topics: Collection[SegmentTopic], timeout_s: float
@@ -46,7 +47,7 @@ class Probe(GroupProbe, Protocol):
 
 
 class Loads(Protocol):
-    """Where loads are written: `channel.load.loads.KafkaLoads`, or its double."""
+    """Takes loads to be written: `channel.load.loads.KafkaLoads`, or its double."""
 
     @property
     def is_whole(self) -> bool: ...
@@ -54,7 +55,7 @@ class Loads(Protocol):
 
 
 class LoadSettings(msgspec.Struct, frozen=True):
-    """How loads are measured; durations in seconds. `threshold`: a share of what was written."""
+    """The timing of measuring, in seconds. `threshold`: a share of the last written load."""
 
     interval_s: float = 10.0
     window_s: float = 60.0
@@ -62,7 +63,7 @@ class LoadSettings(msgspec.Struct, frozen=True):
 
 
 class SegmentLoadReporter:
-    """One node's. `run` until it is cancelled, then `close`; to be used in the event loop."""
+    """One node's. `run` until it is cancelled, then `close`; for use in the event loop."""
 
     def __init__(
         self,
@@ -77,7 +78,7 @@ class SegmentLoadReporter:
         self._now = now
         self.samples = 0  # of segments, since the start
         self.writes = 0
-        self.round_s = 0.0  # how long the last round took
+        self.round_s = 0.0  # the last round's duration
         self.settings = settings
         lag_s = min(_LAG * settings.interval_s, settings.window_s / 2)
         self.inventory = Inventory(service, table, settings.window_s, lag_s, self._withdraw, now)
@@ -175,7 +176,7 @@ class SegmentLoadReporter:
         return self._groups.look(self._probe, wanted) if self._probe is not None else {}
 
     def _lacking_sizes(self, asked: dict[str, Measured], totals: dict[str, int]) -> list[str]:
-        """The busiest segments whose messages nobody tells the size of."""
+        """Returns the busiest segments whose messages' size no client tells."""
         now = self._now()
         lacking = [n for n, total in totals.items() if asked[n].meter.lacks_size(total, now)]
         lacking.sort(key=lambda name: asked[name].meter.came(totals[name]), reverse=True)
@@ -203,7 +204,7 @@ class SegmentLoadReporter:
         parts = (each for topic in topics for each in topic.segments.values())
         return [each for each in parts if each.kafka.name in names]
 
-    # --- what comes of it ---------------------------------------------------------------
+    # --- results of a round ---------------------------------------------------------------
 
     async def _rate(self, asked: dict[str, Measured], totals: dict[str, int], at: float) -> None:
         for number, (name, total) in enumerate(totals.items()):

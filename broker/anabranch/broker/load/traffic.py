@@ -1,9 +1,8 @@
-"""`TrafficReports`: what clients say that they write and read, made into what is new of it.
+"""`TrafficReports`: finds the new part of clients' reports of their writes and reads.
 
-A client's counters never fall, and each report says besides what they were in the last one that
-was answered. So a controller that hears of a client for the first time, after a fail-over or
-because the client is new, knows what is new all the same, and a report whose answer got lost counts
-once.
+A client's counters never fall. Each report also has their values of the last report that was
+answered. A controller may hear of a client for the first time, after a fail-over or because the
+client is new. It knows the new part all the same, and counts a report whose answer got lost once.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _SILENT_WINDOWS: Final = 3.0  # after which a client is forgotten, and what one 
 
 
 class ReportedTraffic(msgspec.Struct, frozen=True):
-    """Of one segment: what was written (subscription ""), or read for a subscription."""
+    """One segment's traffic: written (subscription ""), or read for a subscription."""
 
     segment_id: int
     subscription: str
@@ -72,7 +71,7 @@ class _Clients(msgspec.Struct):
 
 
 class TrafficReports:
-    """The clients of the topics that this node controls. To be used in its event loop."""
+    """The clients of the topics that this node controls, for use in its event loop."""
 
     def __init__(
         self,
@@ -133,7 +132,7 @@ class TrafficReports:
                 )
 
     def producers(self, topic: str, incarnation: int) -> int:
-        """How many clients have told what they write to it."""
+        """Returns the number of clients that have reported writes to the topic."""
         clients = self._topics.get((topic, incarnation))
         if clients is None:
             return 0
@@ -147,7 +146,7 @@ class TrafficReports:
         self._topics.pop((topic, incarnation), None)
 
     def tidy(self) -> None:
-        """Forgets the clients that have been silent for long, and what others say no more of."""
+        """Forgets clients and counters that have been silent for long."""
         silent = self._now() - _SILENT_WINDOWS * self._window_s
         for topic, clients in list(self._topics.items()):
             for number, client in list(clients.by_id.items()):
@@ -161,7 +160,7 @@ class TrafficReports:
                 del self._topics[topic]
 
     def _before(self, report: TrafficReport, said: ReportedTraffic) -> tuple[int, int]:
-        """What is not new of what a client says for the first time."""
+        """Returns the old part of a client's first report."""
         if report.since_s > self._window_s:
-            return said.messages, said.size_bytes  # when it came is not known
+            return said.messages, said.size_bytes  # its time is not known
         return said.told_messages, said.told_bytes

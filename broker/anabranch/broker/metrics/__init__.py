@@ -1,1 +1,1 @@
-"""What a node counts and measures, for Prometheus."""
+"""A node's counts and measurements, for Prometheus."""

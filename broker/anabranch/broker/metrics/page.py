@@ -42,7 +42,7 @@ def parts_of(registry: CollectorRegistry) -> Iterator[bytes]:
 
 def _parts_of_family(family: Metric) -> Iterator[bytes]:
     samples = family.samples
-    # Of several kinds of samples, one kind may have to stand behind all the others.
+    # If there are several kinds of samples, one kind may have to stand behind all the others.
     if len(samples) <= _SAMPLES_MAX or len({sample.name for sample in samples}) > 1:
         yield generate_latest(_Alone(family))
         return
@@ -60,7 +60,7 @@ class MetricsPage(Response):
 
     def __init__(self, registry: CollectorRegistry) -> None:
         super().__init__()
-        del self.headers["content-length"]  # which an empty body has set
+        del self.headers["content-length"]  # the empty body has set it
         self._registry = registry
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,4 +1,4 @@
-"""What a node or a proxy shows of the clients of its ports: what they use, and who is refused."""
+"""Metrics of the clients of a node's or a proxy's ports: their use of resources, and refusals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class LimitedPort(Protocol):
 
 
 def measure_strangers(gate: Gate, http: LimitedPort, shown: ShownValues) -> None:
-    """Registers what limits bound, and what they refused."""
+    """Registers metrics of the resources that limits bound, and of refusals."""
     shown.total(
         "anabranch_http_refused",
         "HTTP connections ended by a limit: too many, too large, too slow or malformed.",

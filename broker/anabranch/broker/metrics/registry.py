@@ -35,7 +35,7 @@ _MOVES: Final = {move: move.name.lower() for move in Move}
 
 
 def record_kind(record: Record | None) -> str:
-    """What a record asks for, in lower case: the label of metrics and log lines."""
+    """Returns a record's kind of change, in lower case: the label of metrics and log lines."""
     if type(record) is UnitMove:
         return _MOVES[record.move]
     if isinstance(record, SessionChange):
@@ -115,7 +115,7 @@ class Metrics(ShownValues, Collector):
                     self.hand_over.observe(max(0, entity.since_ms - began) / 1000)
 
     def collect(self) -> Iterable[Metric]:
-        """What is counted without prometheus_client, for the sake of speed."""
+        """Yields metrics that are counted without prometheus_client, for the sake of speed."""
         records = CounterMetricFamily(
             "anabranch_log_records",
             "Log records read, by kind and verdict.",

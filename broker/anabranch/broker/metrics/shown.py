@@ -26,7 +26,7 @@ class ShownValues:
     def totals(
         self, name: str, text: str, label: str, values: Callable[[], Mapping[str, int]]
     ) -> None:
-        """As `total`, by the values of a label."""
+        """Registers totals by the values of a label, as `total` does for one."""
         self.registry.register(_Totals(name, text, label, values))
 
 

@@ -1,4 +1,4 @@
-"""What a node or a proxy shows of the memory of topic lists (PIP-442, "Metrics")."""
+"""Metrics of the memory of topic lists in a node or a proxy (PIP-442, "Metrics")."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _USES: Final = {
 
 @unique
 class TopicListPrefix(Enum):
-    """How the names of the metrics begin, by whose they are."""
+    """The beginning of the metrics' names, in a node and in a proxy."""
 
     BROKER = "pulsar_broker_topic_list_"
     PROXY = "pulsar_proxy_topic_list_"
@@ -75,7 +75,7 @@ class TopicListMetrics(Collector):
             self._waits[limit_type].observe(latency_ns / _NS_PER_MS)
 
     def show(self, limiter: AsyncDualMemoryLimiter, registry: CollectorRegistry) -> None:
-        """Registers what is asked of the limiter whenever the metrics are read."""
+        """Registers metrics of the limiter, asked whenever the metrics are read."""
         self._limiter = limiter
         registry.register(self)
 

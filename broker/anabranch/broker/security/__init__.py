@@ -1,17 +1,17 @@
-"""Who connects, and what of it may be read on the way: the shells of `core.security`.
+"""Authentication, rights and encryption of connections: the shells of `core.security`.
 
 `node`: all of it, as a node has it.
 `files`: files that are read again when they change.
-`tls`: this server's certificate, and whose certificates of clients it trusts.
+`tls`: this server's certificate, and the authorities of clients' certificates that it trusts.
 `handshakes`: TLS in front of a port.
 `certified`: connections that end when a port does not trust their client's authority any more.
-`credentials`: what a client shows, and what comes of it.
-`providers`: the ways to show it, of which `tokens` (by the keys of `key_sets`, or fetched by
-`key_set_url`), `certificates` and `basic` are one each.
-`authenticator`: who a client is, by these.
-`guard`: whether it may, asked before anything is done.
+`credentials`: a client's credentials, and the result of a look at them.
+`providers`: the ways to show credentials: `tokens` (with the keys of `key_sets`, or of
+    `key_set_url`), `certificates` and `basic`.
+`authenticator`: finds out by these who a client is.
+`guard`: checks a principal's right before anything is done.
 `admission`: both, for the binary protocol.
-`open_rights`: what goes on by a right, and ends with it.
-`outgoing`: what a node, or a proxy, shows other nodes.
-`acls`: what was granted, told to Kafka.
+`open_rights`: rights that a watch or a session needs all the time, and ends without.
+`outgoing`: the credentials of a node, or a proxy, for other nodes.
+`acls`: Kafka's rules, made of grants.
 """

@@ -1,11 +1,12 @@
-"""`AclReconciler`: the leader tells Kafka what was granted; every node looks before it makes names.
+"""`AclReconciler`: the leader makes Kafka's rules of grants; every node checks before it makes
+names.
 
-What Kafka has is compared with what it must have, so it does not matter what a former leader had
-come to. After a change of the log that is done at once, by what Kafka had when it was asked last;
-now and then Kafka is asked again, for somebody may have changed its rules by hand.
+It compares Kafka's rules with the wanted ones, so a former leader's progress does not matter. After
+a change of the log it does so at once, by Kafka's last answer. Now and then it asks Kafka again,
+because somebody may have changed the rules by hand.
 
-Where names in Kafka meet (`core.security.kafka_stems`), a new segment may need rules, or fall under
-somebody else's. The node that makes it sees to that before.
+If names in Kafka meet (`core.security.kafka_stems`), a new segment may need rules, or fall under
+somebody else's. The node that makes the segment sees to that before.
 """
 
 from __future__ import annotations
@@ -49,14 +50,14 @@ _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0
 
 
 class AclKeeper(Protocol):
-    """What is asked of Kafka, in threads: `channel.kafka.acls.KafkaAcls`, or its double."""
+    """The questions to Kafka, in threads: `channel.kafka.acls.KafkaAcls`, or its double."""
 
     def find(self, deadline_s: float) -> frozenset[Acl]: ...
     def carry_out(self, change: AclDifference, deadline_s: float) -> None: ...
 
 
 class AclReconciler:
-    """One node's. `run` until it is cancelled; to be used in the event loop, but for `cover`."""
+    """One node's. `run` until it is cancelled; for use in the event loop, but for `cover`."""
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class AclReconciler:
         self.changes: Counter[str] = Counter()
         self.wanted = 0
         self.differing = 0  # rules that were missing or too many when it was looked last
-        self.observe: Callable[[float], None] = lambda _: None  # how long a change took to count
+        self.observe: Callable[[float], None] = lambda _: None  # told the time that a change took
         self._runtime = runtime
         self._prefix = prefix
         self._mapping = mapping
@@ -80,7 +81,7 @@ class AclReconciler:
         self._keeper: AclKeeper | None = None
         self._view = runtime.view
         self._stems = KafkaStems.of(runtime.view, prefix)
-        self._known: frozenset[Acl] | None = None  # what Kafka has, as far as is known
+        self._known: frozenset[Acl] | None = None  # Kafka's rules, as far as known
         self._since: float | None = None  # the first change that it was not told yet
         self._look_at = 0.0
         self._reached = 0  # up to where on the log it was told everything
@@ -93,14 +94,14 @@ class AclReconciler:
 
     @property
     def offset(self) -> int:
-        """What was granted before this offset of the log counts on Kafka; 0: not known here."""
+        """The offset before which the log's grants count on Kafka; 0 if it is not known here."""
         if self._known is None:
             return 0
         # While rules differ, Kafka is being told: nothing later than before counts there yet.
         is_told = self._since is None and not self.differing
         return self._runtime.view.next_offset if is_told else self._reached
 
-    # --- what is wanted -----------------------------------------------------------------
+    # --- rules that are wanted -----------------------------------------------------------------
 
     def _folded(self, folded: Sequence[Folded]) -> None:
         if self._view is not self._runtime.view:
@@ -141,12 +142,12 @@ class AclReconciler:
                 await self._reconcile()
 
     def _leads(self) -> bool:
-        # Of a state that may be wrong nobody is to be told.
+        # A state that may be wrong must not reach Kafka.
         trusted = self._runtime.has_lease and not self._runtime.digests.is_outvoted()
         return trusted and self._runtime.core.is_leader()
 
     def _rest(self) -> None:
-        """Another node leads, and will ask Kafka what it has."""
+        """Forgets Kafka's rules: another node leads, and will ask Kafka for them."""
         self._known = self._since = None
         self.wanted = self.differing = 0
         self._why, self._look_at, self._unmapped = "", 0.0, frozenset()
@@ -170,7 +171,9 @@ class AclReconciler:
             self._why = str(error)
 
     async def _told(self, began: float | None) -> None:
-        """Kafka is asked what it has if that is not known, or was long ago; then it is told."""
+        """Asks Kafka for its rules if they are not known, or were asked long ago; then changes
+        them.
+        """
         asked_at = clock.now()
         known = self._known
         if known is None or asked_at >= self._look_at:
@@ -279,7 +282,10 @@ class AclReconciler:
 def acl_reconciler(
     runtime: Runtime, settings: Settings, open_keeper: Callable[[], AclKeeper]
 ) -> AclReconciler | None:
-    """As the settings say, with its metrics; None where Kafka's ACLs are not this node's."""
+    """Returns the reconciler that the settings ask for, with its metrics.
+
+    Returns None if Kafka's ACLs are not this node's.
+    """
     made = None
     if settings.kafka_acls_enabled:
         made = AclReconciler(
@@ -294,7 +300,7 @@ def acl_reconciler(
 
 
 def measure_acls(reconciler: AclReconciler | None, metrics: Metrics) -> None:
-    """Registers what is counted of Kafka's ACLs: nothing where they are not this node's."""
+    """Registers metrics of Kafka's ACLs: none if they are not this node's."""
     nothing: Counter[str] = Counter()
     metrics.gauge(
         "anabranch_kafka_acls_wanted",

@@ -1,4 +1,4 @@
-"""Who comes by a port: the admission of the binary protocol, and what is told of either port."""
+"""Admission to the binary protocol, and the metrics and warnings of both ports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from anabranch.wire.supervised import kept_going
 
 _LOOK_S: Final = 1.0  # between two looks at whether keys or users have changed
 _AT_ONCE: Final = 100  # clients that are asked anew before others have their turn
-# Of who may be somebody, and is to come again; as over HTTP (`http.errors`).
+# These refusals ask a client that may have good credentials to come again, like `http.errors`.
 _PASSING: Final = {
     RefusalReason.GUESSES: ServerError.TooManyRequests,
     RefusalReason.BUSY: ServerError.ServiceNotReady,
@@ -31,7 +31,7 @@ _log = get_logger()
 
 
 class WireAdmission:
-    """Admits clients of the binary port by what they show in CONNECT and AUTH_RESPONSE."""
+    """Admits clients of the binary port by their credentials in CONNECT and AUTH_RESPONSE."""
 
     def __init__(self, authenticator: Authenticator, now: Callable[[], float] = time.time) -> None:
         self._authenticator = authenticator
@@ -45,13 +45,13 @@ class WireAdmission:
         self._following = kept_going(self.follow, "admission")
 
     async def stop(self) -> None:
-        """Asks nobody anew."""
+        """Asks no client anew."""
         if self._following is not None:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
 
     async def follow(self) -> None:
-        """What `start` begins, for a task."""
+        """Goes on with the work that `start` begins, as a task."""
         while True:
             await asyncio.sleep(_LOOK_S)
             seen = self._generations()
@@ -131,13 +131,13 @@ def warn_of_plain_ports(authenticator: Authenticator, *ports: str) -> None:
         _log.warning(
             "security.not_encrypted",
             methods=",".join(told),
-            why="a port without TLS is on: whoever can listen to it can take what is shown",
+            why="a port without TLS is on: a listener can take the credentials",
             remedy=f"clear {' and '.join(ports)} once all clients have TLS",
         )
 
 
 def measure_authentication(authenticator: Authenticator | None, shown: ShownValues) -> None:
-    """Registers what is counted of who comes: nothing where nobody is asked."""
+    """Registers metrics of authentication: none if requests need no credentials."""
     nobody: Mapping[str, int] = {}
     shown.totals(
         "anabranch_authentications",

@@ -1,8 +1,8 @@
-"""`Authenticator`: from what a client shows to who it is, for both ports alike.
+"""`Authenticator`: finds the role of a client by its credentials, for both ports alike.
 
-The providers are asked in their order, and the first one that takes what is shown decides: what is
-wrong is refused, whoever else might have taken something. What was found right is remembered by a
-keyed hash of it, until it ends or what it was verified by has changed.
+It asks the providers in their order, and the first that takes the credentials decides. Wrong ones
+are refused, even if a later provider might have taken them. It remembers right ones by a keyed hash
+of them, until they end or the keys or users that verified them have changed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from anabranch.wire import clock
 _REMEMBERED_MAX: Final = 4_096
 _VERIFIED_MAX: Final = 3  # times, while what it is verified by changes
 _SILENT_S: Final = 10.0  # after one of a kind, of one address, was logged
-# What says nothing of the client, or is no try to be somebody.
+# These refusals say nothing of the client, or are no guesses.
 _NO_GUESSES: Final = (
     *(RefusalReason.MISSING, RefusalReason.BUSY, RefusalReason.GUESSES, RefusalReason.EXPIRED),
     *(RefusalReason.ANOTHER, RefusalReason.PROXY),
@@ -47,18 +47,20 @@ _log = get_logger()
 
 
 class _WrongError(CredentialsError):
-    """What was shown is wrong, which is noted before it has to wait."""
+    """The credentials are wrong, which is noted before the error has to wait."""
 
 
 class Admitted(msgspec.Struct, frozen=True):
-    """Who asks. `ends_at`: in seconds since 1970, when that has to be shown anew; None: never."""
+    """An admitted client. `ends_at`: seconds since 1970, when it must show credentials anew; None:
+    never.
+    """
 
     principal: Principal
     ends_at: float | None = None
 
 
 class Authenticator:
-    """Of a node. Raises StartError where the settings' files cannot be used."""
+    """A node's authenticator. Raises StartError if the settings' files cannot be used."""
 
     def __init__(
         self,
@@ -85,14 +87,14 @@ class Authenticator:
 
     @property
     def generation(self) -> int:
-        """Another one after keys or users have changed, of whichever provider."""
+        """A number that changes with the keys or users of any provider."""
         found = 0
         for each in self.providers:
             found = found * 31 + each.generation
         return found
 
     def counts(self, admitted: Admitted, generation: int) -> bool:
-        """Whether what was found right at that generation still counts."""
+        """Returns whether an admission of that generation still counts."""
         ends_at = admitted.ends_at
         return (ends_at is None or self._now() < ends_at) and generation == self.generation
 
@@ -107,9 +109,9 @@ class Authenticator:
             await each.stop()
 
     def at_once(self, shown: Credentials, original: str = "") -> Admitted | None:
-        """Who it is if that is remembered, or nothing is shown and that is well; else None.
+        """Returns the client if it is remembered, or if it shows nothing and need not; else None.
 
-        Raises CredentialsError for who speaks for another and may not.
+        Raises CredentialsError for a client that speaks for another and may not.
         """
         provider = self._provider(shown)
         if provider is None:
@@ -120,9 +122,9 @@ class Authenticator:
         return self._as(found, provider.method, original) if found is not None else None
 
     async def admit(self, shown: Credentials, host: str, original: str = "") -> Admitted:
-        """Who it is. Raises CredentialsError, late where an address has guessed too often.
+        """Returns the client. Raises CredentialsError, late if an address has guessed too often.
 
-        `original`: for whom it asks, where it is a proxy.
+        `original`: the role that it asks for, if it is a proxy.
         """
         provider = self._provider(shown)
         try:
@@ -145,18 +147,18 @@ class Authenticator:
         return admitted
 
     async def _tried(self, provider: Provider, shown: Credentials, host: str) -> Verified:
-        """Who it is, by a look at what is shown."""
+        """Verifies credentials that are not remembered."""
         stranger = "" if self._exempt.holds(host) else stranger_of(host)
         if stranger and not self._guesses.begin(stranger, clock.now()):
             raise CredentialsError(
                 RefusalReason.GUESSES,
-                "too much that your address has shown of late was wrong; try again in a minute",
+                "your address has shown too many wrong credentials of late; try again in a minute",
             )
         wait_s = 0.0
         try:
             found = await _verified(provider, shown)
             if self._is_over(found):
-                raise CredentialsError(RefusalReason.EXPIRED, "what was shown has expired")
+                raise CredentialsError(RefusalReason.EXPIRED, "the credentials have expired")
         except CredentialsError as error:
             self.note(error, shown.method, host)
             if stranger and error.kind not in _NO_GUESSES:
@@ -187,11 +189,11 @@ class Authenticator:
         if spoken is None:
             raise CredentialsError(
                 RefusalReason.PROXY,
-                "who asks for somebody else must be a proxy by proxyRoles, and they none",
+                "only a proxy by proxyRoles may ask for somebody else, and for no other proxy",
             )
         return Admitted(spoken, found.ends_at)
 
-    # --- what was right before ----------------------------------------------------------
+    # --- credentials that were right before ---------------------------------------------
 
     def _mark(self, shown: Credentials) -> bytes:
         return hashlib.blake2b(
@@ -220,10 +222,10 @@ class Authenticator:
     def _is_over(self, found: Verified) -> bool:
         return found.ends_at is not None and self._now() >= found.ends_at
 
-    # --- what was wrong -----------------------------------------------------------------
+    # --- credentials that were wrong ----------------------------------------------------
 
     def note(self, error: CredentialsError, method: str, host: str) -> None:
-        """Counts somebody who was refused; of each kind and address one is logged in a while."""
+        """Counts a refused client, and logs one of each kind and address in a while."""
         self.refused[error.kind.value] += 1
         count = self._logged.due((error.kind, host), clock.now())
         if count:
@@ -238,7 +240,8 @@ class Authenticator:
 
 
 async def _verified(provider: Provider, shown: Credentials) -> Verified:
-    """Who it is by the keys or users that there are when that is known, not by those of before.
+    """Verifies credentials by the keys or users that exist at the end of the check, not by former
+    ones.
 
     Raises CredentialsError.
     """
@@ -247,6 +250,4 @@ async def _verified(provider: Provider, shown: Credentials) -> Verified:
         found = await provider.verify(shown)
         if provider.generation == generation:
             return found
-    raise CredentialsError(
-        RefusalReason.BUSY, "who may connect is being changed all the time; try again"
-    )
+    raise CredentialsError(RefusalReason.BUSY, "the keys or users change all the time; try again")

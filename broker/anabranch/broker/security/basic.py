@@ -30,10 +30,10 @@ from anabranch.wire.supervised import kept_going
 
 _SETTING: Final = "basicAuthConf"
 _HASH: Final = re.compile(r"\$2[aby]\$(\d\d)\$[./A-Za-z0-9]{53}")
-_COST_MIN: Final = 4  # what bcrypt takes
+_COST_MIN: Final = 4  # bcrypt's least
 _COST_MAX: Final = 14  # about a second each
 _USERS_MAX: Final = 10_000
-_PASSWORD_BYTES_MAX: Final = 72  # what bcrypt looks at
+_PASSWORD_BYTES_MAX: Final = 72  # bcrypt ignores the rest
 _THREADS: Final = 2
 _WAITING_MAX: Final = 32
 
@@ -41,7 +41,7 @@ Users = Mapping[str, bytes]
 
 
 class _Known(NamedTuple):
-    """`nobody`: what an unknown user is held against, so that it takes as long."""
+    """The known users. `nobody`: the hash that an unknown user is checked by, to take as long."""
 
     users: Users
     nobody: bytes
@@ -135,7 +135,7 @@ def _cost_of(users: Users) -> int:
 
 
 def _parts(data: bytes) -> tuple[str, bytes]:
-    """User and password of what was shown, `user:password`. Raises CredentialsError."""
+    """Splits `user:password` into user and password. Raises CredentialsError."""
     if len(data) > CREDENTIAL_BYTES_MAX:
         raise CredentialsError(
             RefusalReason.SIZE, f"user and password have more than {CREDENTIAL_BYTES_MAX} bytes"

@@ -1,4 +1,4 @@
-"""Client certificates: who somebody is, by the common name of the certificate that TLS verified."""
+"""Client certificates: the role is the common name of the certificate that TLS verified."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from anabranch.core.security.principal import is_role
 
 
 class CertificateProvider:
-    """Reads the certificate of a connection; whether to trust it was for its TLS to say."""
+    """Reads the certificate of a connection; TLS has decided already that it can be trusted."""
 
     method = CERTIFICATE
     goes_by_data = False  # a client may show any beside its certificate

@@ -1,11 +1,11 @@
-"""Connections whose clients have shown a certificate: they end when its authority is trusted no
-more.
+"""Connections of clients with a certificate: they end when its authority is trusted no more.
 
 TLS verifies a certificate in the hand-shake alone, and Python's `ssl` has no way to do that again.
-So when a port trusts other authorities, `cryptography` verifies by these what is connected. Its
-rules are asked for the way from the certificate to an authority only: the rest OpenSSL has seen.
-Whoever was wrongly disconnected, as one whose authority in between is not known here (Python tells
-of it from 3.13 on), connects anew, and OpenSSL decides.
+So when a port's trusted authorities change, `cryptography` verifies the connected clients by the
+new ones. It checks only the way from the certificate to an authority: OpenSSL has seen the rest.
+
+It may disconnect a client wrongly, such as one whose intermediate authority is not known here
+(Python tells of it from 3.13 on). Such a client connects anew, and OpenSSL decides.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ class _Connected(msgspec.Struct, frozen=True):
 
 
 class CertifiedConnections:
-    """Of one port. `context`: its TLS as it is now; `ended`: told whose connection was ended."""
+    """The connections of one port. `context`: its TLS as it is now; `ended`: told each connection's
+    end.
+    """
 
     def __init__(
         self, context: Callable[[], ssl.SSLContext], ended: Callable[[str, str], None]
@@ -121,7 +123,7 @@ def trusted_of(chains: Iterable[ShownChain], authorities: Sequence[bytes]) -> se
 
     known = []
     for each in authorities:
-        # OpenSSL reads some that are not: whom those have signed comes again, and it decides.
+        # OpenSSL reads some invalid ones: their clients come again, and it decides.
         with suppress(ValueError, x509.InvalidVersion):
             known.append(x509.load_der_x509_certificate(each))
     if not known:

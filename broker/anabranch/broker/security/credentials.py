@@ -1,6 +1,6 @@
-"""What a client shows of who it is, and what comes of it: a role, or a reason why not.
+"""A client's credentials, and the result of a look at them: a role, or the reason of a refusal.
 
-A reason names what is wrong and never what was shown: tokens and passwords are in no message.
+A reason names the fault and never the credentials: tokens and passwords are in no message.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RefusalReason(StrEnum):
     GUESSES = "guesses"  # too many were wrong of late
     BUSY = "busy"
     ANOTHER = "another"  # a connection has become somebody else's
-    PROXY = "proxy"  # who asks for another is none
+    PROXY = "proxy"  # a client asks for another and is none
 
 
 class CredentialsError(OperationError):
@@ -52,7 +52,7 @@ class CredentialsError(OperationError):
 
 
 class Credentials:
-    """What a client shows. `method`: Pulsar's name of how; "" where it does not say."""
+    """A client's credentials. `method`: Pulsar's name of their kind, or "" if it is not said."""
 
     __slots__ = ("certificate", "data", "method")
 
@@ -66,7 +66,9 @@ class Credentials:
 
 
 class Verified(msgspec.Struct, frozen=True):
-    """Who it is. `ends_at`: in seconds since 1970, when it has to be shown anew; None: never."""
+    """The client's role. `ends_at`: seconds since 1970, at which it has to show it anew; None:
+    never.
+    """
 
     role: str
     ends_at: float | None = None
@@ -82,24 +84,24 @@ class Provider(Protocol):
 
     @property
     def goes_by_data(self) -> bool:
-        """Whether the data that is shown says who it is, whichever connection shows it."""
+        """True if the data alone names the role, whichever connection shows it."""
         ...
 
     @property
     def generation(self) -> int:
-        """Another one after its keys or users have changed: what it said before counts no more."""
+        """A number that changes with its keys or users; earlier answers count no more then."""
         ...
 
     def takes(self, shown: Credentials) -> bool:
-        """Whether this is what the client shows."""
+        """Returns whether the client shows this provider's kind of credentials."""
         ...
 
     async def verify(self, shown: Credentials) -> Verified:
-        """Who it is. Raises CredentialsError."""
+        """Returns the client's role. Raises CredentialsError."""
         ...
 
     async def start(self) -> None:
-        """Follows what it depends on, until `stop`."""
+        """Follows its keys or users, until `stop`."""
         ...
 
     async def stop(self) -> None:

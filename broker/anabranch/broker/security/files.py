@@ -1,7 +1,7 @@
 """Files of secrets and certificates, read again when they change.
 
-What is read must be whole and sound before it takes the place of what was there: a file that is
-just being written, or is broken, changes nothing but a line in the log, and is looked at again.
+New content must be whole and sound before it takes the place of the old. A file that is just being
+written, or is broken, changes nothing: the node logs a line, and looks at it again.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _log = get_logger()
 
 
 class ReadAgain(Generic[_T]):
-    """What `load` makes of some files. Raises StartError where they are of no use at the start.
+    """The value that `load` makes of some files. Raises StartError if it cannot at the start.
 
-    `load` raises StartError, with what to do, for files that it cannot use. It runs in a thread
+    `load` raises StartError, with the remedy, for files that it cannot use. It runs in a thread
     after the first time.
     """
 
@@ -31,13 +31,13 @@ class ReadAgain(Generic[_T]):
         self._what = what
         self._files = tuple(files)
         self._load = load
-        self._seen = self._digest()  # what `current` was made of
-        self._refused = b""  # what it could not be made of, which is said once
+        self._seen = self._digest()  # the files of `current`
+        self._refused = b""  # the files that were of no use, which is said once
         self.current: _T = load()
         self.generation = 0  # higher with each change
 
     async def look(self) -> None:
-        """Takes what the files hold now, if that is another content, and sound."""
+        """Takes the files' content of now, if it has changed and is sound."""
         found = await asyncio.to_thread(self._digest)
         if found == self._seen:
             self._refused = b""
@@ -73,7 +73,9 @@ class ReadAgain(Generic[_T]):
             await self.look()
 
     def _digest(self) -> bytes:
-        """Of the contents: times and numbers of files say nothing where links are turned."""
+        """Returns a hash of the contents: files' times and numbers do not tell that a link was
+        turned.
+        """
         digest = hashlib.sha256()
         for file in self._files:
             try:
@@ -87,7 +89,7 @@ class ReadAgain(Generic[_T]):
 
 
 def read_file(file: Path, setting: str) -> bytes:
-    """What the file holds, for a setting. Raises StartError."""
+    """Returns the content of a setting's file. Raises StartError."""
     try:
         with file.open("rb") as stream:
             content = stream.read(_BYTES_MAX + 1)

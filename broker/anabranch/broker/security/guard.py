@@ -1,7 +1,7 @@
-"""`AccessGuard`: whether whoever asks may, asked before anything is done. One for both ports.
+"""`AccessGuard`: checks a principal's right before anything is done. Both ports share one.
 
-What may be known of a refusal is in its words: of what a role has nothing to do with, that it is
-not there.
+A refusal's words tell only as much as the role may know. If the role has nothing to do with a
+resource, the refusal says that it is not there.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _log = get_logger()
 
 
 class _GuardError(OperationError):
-    """A refusal of the guard's, with what the log is told of it."""
+    """A refusal of the guard's, with its fields for the log."""
 
     kind = ""
     told: Mapping[str, object] = {}
@@ -50,19 +50,19 @@ class _GuardError(OperationError):
 
 
 class _DeniedError(_GuardError, ForbiddenError):
-    """Of what the role has no right to."""
+    """The role lacks the right."""
 
     kind = "denied"
 
 
 class _HiddenError(_GuardError, NotFoundError):
-    """Of what the role may not know of."""
+    """The role may not know of the resource."""
 
     kind = "hidden"
 
 
 class _TooOftenError(_GuardError, TooManyRequestsError):
-    """Of a role that asks too often."""
+    """The role asks too often."""
 
     kind = "rate"
 
@@ -71,8 +71,10 @@ _KINDS: Final = tuple(each.kind for each in (_DeniedError, _HiddenError, _TooOft
 
 
 class AccessGuard:
-    """`state`: what is folded now, of which the grants are part. `note_nobody`: told of those who
-    would have to say who they are, how they do (""), and their address.
+    """Checks principals' rights by the folded state.
+
+    `state`: the state of now, which has the grants. `note_nobody`: told of each client that would
+    have to show credentials, of their kind ("": none), and of its address.
     """
 
     def __init__(
@@ -96,7 +98,9 @@ class AccessGuard:
         self.rights = OpenRights(self.check)
 
     def rule_of(self, request: str) -> AccessRule:
-        """What a REST route needs here: the table's, but of what the settings open to everybody."""
+        """Returns a REST route's rule: the table's, or EVERYBODY for a route that the settings
+        open.
+        """
         return EVERYBODY if request in self._opened else REST[request]
 
     def must_be_somebody(self, principal: Principal, need: Need) -> None:
@@ -109,20 +113,21 @@ class AccessGuard:
             )
 
     def asked_for(self, principal: Principal, original: str, on: ResourceName) -> Principal:
-        """Whoever the principal asks for in a single command; itself where it names nobody.
+        """Returns the role that the principal asks for in a single command; itself if it names
+        none.
 
-        Raises ForbiddenError for who is no proxy, which `note` knows of.
+        Raises ForbiddenError for a principal that is no proxy, which `note` knows of.
         """
         if not original:
             return principal
         found = spoken_for(principal, original, self._proxies)
         if found is not None:
             return found
-        why = "who asks for somebody else must be a proxy by proxyRoles, and they none"
+        why = "only a proxy by proxyRoles may ask for somebody else, and for no other proxy"
         raise _DeniedError(why).telling(_told(principal, str(on), why))
 
     def has_turn(self, principal: Principal) -> bool:
-        """Whether the role may ask once more just now; then that counts."""
+        """Takes a turn of the role; returns whether it had one left just now."""
         return self._allowances is None or self._wait_s(principal) == 0.0
 
     def must_have_turn(self, principal: Principal) -> None:
@@ -146,14 +151,16 @@ class AccessGuard:
         return self._allowances.take(role, clock.now())
 
     def may(self, principal: Principal, need: Need, on: ResourceName) -> bool:
-        """Whether the principal, who is somebody, may; it costs a microsecond, or some."""
+        """Returns whether the principal, which has a role, may; it costs a microsecond, or some."""
         return self._judged(principal, need, on) is Judgement.ALLOWED
 
     def check(
         self, principal: Principal, need: Need, on: ResourceName, what: str = "do that"
     ) -> None:
-        """Returns if the principal may. Raises ForbiddenError, or NotFoundError for what the
-        principal may not know of: those that `note` knows of. `what`: for people, after "may not".
+        """Returns if the principal may. `what`: the act in words, after "may not".
+
+        Raises ForbiddenError, or NotFoundError for a resource that the principal may not know of.
+        `note` knows both.
         """
         judged = self._judged(principal, need, on)
         if judged is Judgement.ALLOWED:
@@ -166,7 +173,7 @@ class AccessGuard:
         raise _DeniedError(self._denial(principal, judged, what, f"{wanted} on {on}")).telling(told)
 
     def _denial(self, principal: Principal, judged: Judgement, what: str, wanted: str) -> str:
-        """Who lacks what, for people, with the remedy."""
+        """Tells people which principal lacks which right, with the remedy."""
         role, speaker = principal.role, principal.proxied_by
         if judged is Judgement.PROXY_DENIED:
             return (
@@ -199,8 +206,9 @@ class AccessGuard:
         return self.rights.open(principal, need, on, lost, request=request, host=host)
 
     def note(self, error: Exception, request: str, host: str) -> None:
-        """Counts an error that a request has ended in, if the guard has raised it; of each role and
-        kind one is logged in a while.
+        """Counts an error that a request has ended in, if the guard has raised it.
+
+        It logs one of each role and kind in a while.
         """
         if isinstance(error, CredentialsError):
             self._note_nobody(error, "", host)
@@ -226,7 +234,7 @@ class AccessGuard:
 
 
 def _told(principal: Principal, resource: str, why: str) -> dict[str, object]:
-    """What the log is told of a refusal."""
+    """Returns the log's fields of a refusal."""
     return {
         "principal": principal.role,
         "proxied_by": principal.proxied_by,
@@ -237,7 +245,7 @@ def _told(principal: Principal, resource: str, why: str) -> dict[str, object]:
 
 
 def wanted_words(need: Need) -> str:
-    """What is needed, for people."""
+    """Names the right that is needed, for people."""
     if need.right is Right.GRANTED:
         return " or ".join(sorted(need.any_of))
     return {

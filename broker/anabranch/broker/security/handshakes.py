@@ -1,8 +1,8 @@
 """TLS in front of a port: the hand-shake, before anything of the port's own begins.
 
-Each connection takes the TLS that is current when it comes, so that a new certificate needs no new
-port and disturbs nobody. Until the hand-shake is done it is kept account of here, by address, as
-the port itself does afterwards: it has a time by which it must be done, and where there are too
+A connection takes the TLS of the moment in which it comes. So a new certificate needs no new port
+and disturbs no client. Until the hand-shake is done, connections are counted here by address, as
+the port itself does afterwards. A hand-shake has a time by which it must be done. If there are too
 many, the one that has taken longest gives way.
 """
 
@@ -41,10 +41,10 @@ _Shaking = asyncio.Task[None]
 
 
 class Handshakes:
-    """Of one port, which is named as in the settings.
+    """The hand-shakes of one port, which is named as in the settings.
 
-    `context`: the TLS as it is now; `made`: makes what serves a connection, once it is secured;
-    `seconds_max`: for a hand-shake.
+    `context`: the TLS as it is now. `made`: makes the protocol that serves a connection, once it is
+    secured. `seconds_max`: the longest duration of a hand-shake.
     """
 
     def __init__(
@@ -74,13 +74,13 @@ class Handshakes:
         self._accepting: asyncio.Task[None] | None = None
 
     def listen(self, held: socket.socket) -> None:
-        """Accepts on a bound socket from now on; to be closed by who has it, after the stop."""
+        """Accepts on a bound socket from now on; its owner closes it, after the stop."""
         held.listen(_BACKLOG)
         held.setblocking(False)
         self._accepting = kept_going(lambda: self._accept(held), f"accept {self._port}")
 
     async def stop(self) -> None:
-        """Accepts no more, and breaks off what is under way; who is connected stays so."""
+        """Accepts no more, and breaks off hand-shakes under way; connected clients stay so."""
         tasks = [*self._under_way, *([self._accepting] if self._accepting else [])]
         for task in tasks:
             task.cancel()
@@ -147,14 +147,14 @@ class Handshakes:
             self._note("gone", peer, str(error) or "it went away")
 
     def _note(self, kind: str, peer: str, why: str) -> None:
-        """Counts one that came to nothing, or is ended; of each kind one is logged in a while."""
+        """Counts a hand-shake that failed, or was ended, and logs one of each kind in a while."""
         count = self.refused[kind] = self.refused[kind] + 1
         if self._logged.due(kind, clock.now()):
             _log.info("tls.refused", port=self._port, peer=peer, reason=kind, why=why, count=count)
 
 
 def _said(error: ssl.SSLError) -> str:
-    """What OpenSSL says, and of a certificate why it is not trusted."""
+    """Returns OpenSSL's word on the error, and the reason if a certificate is not trusted."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message}"
     return (error.reason or "it failed").lower().replace("_", " ")

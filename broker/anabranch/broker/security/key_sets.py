@@ -1,7 +1,7 @@
 """Keys that verify tokens: a secret, a public key, or a set of keys by `kid`, from a file.
 
-A key is bound to the algorithms that are its own, so that no token can choose to have a public key
-taken for a secret. Whatever is read again may change while the node runs: `generation` says that it
+A key is bound to the algorithms that are its own. So no token can choose to have a public key taken
+for a secret. Files that are read again may change while the node runs: `generation` says that they
 did.
 """
 
@@ -28,7 +28,7 @@ _RSA: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 _CURVES: Final = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 _SET: Final = "tokenKeySet"
 
-# What a stranger's key or token can make the library raise: all of it means that it is bad.
+# A stranger's key or token can make the library raise these; all mean that it is bad.
 RAISED_FOR_BAD: Final = (
     *(jwt.PyJWTError, ValueError, TypeError, KeyError, AttributeError),
     *(OverflowError, RecursionError, NotImplementedError),
@@ -36,7 +36,7 @@ RAISED_FOR_BAD: Final = (
 
 
 class VerifyingKey(msgspec.Struct, frozen=True):
-    """A key, and the algorithms by which it may verify. `kid`: "" for one that is not in a set."""
+    """A key, and the algorithms that it may verify by. `kid`: "" for one that is not in a set."""
 
     key: Any
     algorithms: frozenset[str]
@@ -44,7 +44,7 @@ class VerifyingKey(msgspec.Struct, frozen=True):
 
 
 class KeySource(Protocol):
-    """Where keys come from."""
+    """A source of keys."""
 
     @property
     def generation(self) -> int:
@@ -90,9 +90,9 @@ class KeyFile:
 
 
 def secret_key(file: Path) -> Sequence[VerifyingKey]:
-    """The secret in a file, as it is. Raises StartError, also for a key of another kind.
+    """Returns the secret in a file, as it is. Raises StartError, also for a key of another kind.
 
-    Whoever has a public key could make tokens by it, if it were taken for a secret.
+    A public key must not be taken for a secret: its readers could make tokens by it.
     """
     secret = read_file(file, "tokenSecretKey")
     if b"-----BEGIN" in secret or _is_public_key(secret):
@@ -137,9 +137,9 @@ def _is_public_key(der: bytes) -> bool:
 
 
 def keys_of_set(content: bytes, where: str, *, secrets: bool) -> Sequence[VerifyingKey]:
-    """The keys of a JWKS that can verify tokens. Raises StartError where there are none.
+    """Returns the keys of a JWKS that can verify tokens. Raises StartError if there are none.
 
-    `secrets`: whether shared secrets count, which nothing that is published may hold.
+    `secrets`: True if shared secrets count; a published set must hold none.
     """
     what = f"{where}, which is {_SET},"
     try:

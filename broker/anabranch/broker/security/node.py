@@ -1,4 +1,4 @@
-"""A node's own security: who connects by either port, and what they may."""
+"""A node's own security: authentication and rights at both ports."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ from anabranch.broker.settings import Settings
 from anabranch.broker.settings.ports import listed_words
 from anabranch.core.log.replica import Replica
 
-_REACHES: Final = "whoever reaches this node's ports"
+_REACHES: Final = "anybody who reaches this node's ports"
 
 _log = get_logger()
 
 
 class NodeSecurity:
-    """`state`: what is folded now. Raises StartError where the settings' files cannot be used."""
+    """A node's security. `state`: the folded state of now.
+
+    Raises StartError if the settings' files cannot be used.
+    """
 
     def __init__(self, settings: Settings, state: Callable[[], Replica]) -> None:
         exempt = tuple(listed_words(settings.per_ip_limit_exempt_addresses))
@@ -48,7 +51,10 @@ class NodeSecurity:
 
 
 def node_security(settings: Settings, state: Callable[[], Replica]) -> NodeSecurity | None:
-    """As the settings say; None where nobody has to say who they are. Raises StartError."""
+    """Returns the security that the settings ask for; None if requests need no credentials.
+
+    Raises StartError.
+    """
     _warn_if_open(settings)
     return NodeSecurity(settings, state) if settings.authentication_enabled else None
 
@@ -75,7 +81,7 @@ def _is_loopback(address: str) -> bool:
 
 
 def measure_security(security: NodeSecurity | None, metrics: Metrics) -> None:
-    """Registers what is counted of who comes: nothing without `security`, as nobody is asked."""
+    """Registers metrics of security; none without `security`: requests need no credentials."""
     nobody: Mapping[str, int] = {}
     measure_authentication(security.authenticator if security is not None else None, metrics)
     metrics.totals(

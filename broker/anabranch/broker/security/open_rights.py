@@ -1,10 +1,11 @@
-"""`OpenRights`: what goes on by a right that was asked for once, and ends when the right is gone.
+"""`OpenRights`: rights that were checked once, last as long as a watch or a session, and can be
+lost.
 
-A watch, or a consumer's session, is allowed when it is opened, and lasts. So whoever opens one
-holds an `OpenRight` for as long. When a change is folded that may have touched somebody's rights,
-theirs are in doubt, and judged anew, a slice of time each; before anything more is told by one that
-is in doubt, it is judged at once. So nothing is told by a right that the state does not have any
-more, and a change that 100,000 watches have to be judged for does not hold up the node.
+A watch, or a consumer's session, is allowed when it is opened, and lasts. So its opener holds an
+`OpenRight` for as long. A folded change may touch a role's rights. These are then in doubt, and are
+judged anew, a slice of time each. A doubtful right is judged at once before more is told by it. So
+nothing is told by a right that the state does not have any more. A change for which 100,000 watches
+have to be judged does not hold up the node.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class OpenRight:
 
     @property
     def stands(self) -> bool:
-        """Whether it is there now; if one that is open is gone, `lost` has been called by then."""
+        """True if the right is there now; `lost` has been called if an open one is gone."""
         return self._rights is None or self._rights.stands(self)
 
     def close(self) -> None:
@@ -72,21 +73,21 @@ class OpenRight:
 
 
 def _never(_: OperationError) -> None:
-    """What nobody asks for is lost by nobody."""
+    """Does nothing: a right that is never asked for is never lost."""
 
 
 UNASKED: Final = OpenRight(None, NOBODY, ANYONE, CLUSTER, _never)
-"""Of a node that asks nobody what they may."""
+"""The right in a node that checks none."""
 
 
 class OpenRights:
-    """All of a node. `check` raises for who may not, by what is folded now."""
+    """All of a node. `check` raises if the folded state gives no right."""
 
     def __init__(self, check: Check, now: Callable[[], float] = clock.now) -> None:
         self._check = check
         self._now = now
         self._all: set[OpenRight] = set()
-        # By tenant and role, a proxy's included that asks for somebody.
+        # The keys are tenant and role, and the role of the proxy that asks for somebody.
         self._open: dict[str, dict[str, dict[OpenRight, None]]] = {}
         self._doubtful: dict[OpenRight, None] = {}
         self._task: asyncio.Task[None] | None = None
@@ -106,7 +107,7 @@ class OpenRights:
         request: str,
         host: str,
     ) -> OpenRight:
-        """One from now on, to be closed. Raises what `check` raises for who may not now."""
+        """Opens a right, to be closed. Raises as `check` if the principal lacks it now."""
         self._check(principal, need, on)
         right = OpenRight(self, principal, need, on, lost, request, host)
         self._all.add(right)
@@ -115,7 +116,7 @@ class OpenRights:
         return right
 
     def close(self, right: OpenRight) -> None:
-        """Of one that is not open it does nothing."""
+        """Closes a right; does nothing if it is not open."""
         if not right.is_open:
             return
         right.is_open = False
@@ -192,7 +193,7 @@ class OpenRights:
         try:
             self._check(right.principal, right.need, right.on)
         except OperationError as error:
-            return error.with_traceback(None)  # whose frames would hold the caller's, and it
+            return error.with_traceback(None)  # its frames would hold the caller's, and it
         return None
 
     def _note(self, right: OpenRight, refusal: OperationError) -> None:

@@ -1,9 +1,9 @@
-"""`OutgoingAccess`: how a node, or a proxy, asks nodes: what it shows them, and whom it trusts.
+"""`OutgoingAccess`: a node's or a proxy's credentials for nodes, and the authorities that it
+trusts.
 
-A token is read from its file at the start, again and again, and at once when a node asks for it
-anew or has refused it.
-Who asks for somebody else says so with each request: nodes believe that of the roles in their
-`proxyRoles`.
+It reads a token from its file at the start, and again and again. It does so at once when a node has
+asked for the token anew or has refused it. A process that asks for somebody else says so with each
+request. Nodes believe that of the roles in their `proxyRoles`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ _PARAMETERS: Final = "brokerClientAuthenticationParameters"
 
 
 class OutgoingAccess:
-    """Of one process. `check_s`: between two looks at the token's file. Raises StartError."""
+    """One process's access. `check_s`: seconds between two looks at the token's file.
+
+    Raises StartError.
+    """
 
     def __init__(self, settings: BrokerClientFields, check_s: float) -> None:
         self.shows = bool(settings.broker_client_method)
@@ -80,7 +83,7 @@ class OutgoingAccess:
             await asyncio.gather(following, return_exceptions=True)
 
     def headers(self, original: str) -> list[tuple[bytes, bytes]]:
-        """What a request shows. `original`: for whom it asks; "" for itself."""
+        """Returns a request's headers. `original`: the role that it asks for; "" for itself."""
         shown: list[tuple[bytes, bytes]] = []
         if self._token is not None:
             shown.append((_AUTHORIZATION, b"Bearer " + self._token.current))

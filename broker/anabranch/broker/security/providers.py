@@ -1,6 +1,6 @@
-"""The ways to say who one is that the settings name, in their order.
+"""The ways to show credentials that the settings name, in their order.
 
-What they are made of is imported only where it is wanted: a node that asks nobody needs none of it.
+It imports a way's packages only if the settings name it: a node without authentication needs none.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The TLS of a server: its certificate, and whose certificates of clients it trusts.
+"""The TLS of a server: its certificate, and the authorities of clients that it trusts.
 
-TLS 1.2 and 1.3 with the suites of the OpenSSL that Python is built with, the server's order first.
-A connection that is made anew shows who it is anew: there are no tickets, so that what is no longer
-trusted cannot come back by a session of before.
+It has TLS 1.2 and 1.3 with the suites of the OpenSSL that Python is built with, the server's order
+first. A connection that is made anew shows its certificate anew, because there are no tickets. So a
+client that is no longer trusted cannot come back by a former session.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ _TRUSTED: Final = "tlsTrustCertsFilePath"
 
 
 class TlsFiles(msgspec.Struct, frozen=True):
-    """What a server's TLS is made of. `trusted`: authorities of clients; None: clients show no
-    certificate. `required`: they have to.
+    """The files of a server's TLS.
+
+    `trusted`: authorities of clients; None: clients show no certificate. `required`: they have to.
     """
 
     certificate: Path

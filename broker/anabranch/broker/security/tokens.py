@@ -1,7 +1,7 @@
-"""JSON web tokens (RFC 7519): who somebody is, by what was signed for them.
+"""JSON web tokens (RFC 7519): the role is the one that was signed for the client.
 
-PyJWT verifies; here is which key may verify by which algorithm, what a token must say, and that
-nothing of it is looked at that is too long.
+PyJWT verifies. This module says which key may verify by which algorithm, and which claims a token
+must have. It looks at nothing that is too long.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _WHY: Final[tuple[tuple[type[Exception], RefusalReason, str], ...]] = (
 
 
 class TokenRules(msgspec.Struct, frozen=True):
-    """What a token must say; "": anything."""
+    """The claims that a token must have; "": anything."""
 
     role_claim: str = "sub"
     issuer: str = ""
@@ -124,7 +124,7 @@ class TokenProvider:
         return self._said(token, found)
 
     def _candidates(self, algorithm: str, kid: str) -> list[VerifyingKey]:
-        """The keys that may have signed it: of its name, or where it names none any without one."""
+        """Returns the keys that may have signed it: those of its `kid`, else those without."""
         known = [key for source in self._sources for key in source.keys]
         named = [key for key in known if key.kid == kid] if kid else known
         named = named or [key for key in known if not key.kid]
@@ -178,7 +178,7 @@ class TokenProvider:
 
 
 def token_provider(settings: AuthenticationFields) -> TokenProvider:
-    """As the settings say. Raises StartError."""
+    """Returns the provider that the settings ask for. Raises StartError."""
     sources: list[KeySource] = []
     period_s = settings.authentication_files_check_seconds
     if settings.token_secret_key:

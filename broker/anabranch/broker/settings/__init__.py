@@ -1,4 +1,4 @@
-"""A node's settings: what there are, where they come from, and the page that lists them."""
+"""A node's settings: their names, their sources, and the page that lists them."""
 
 from anabranch.broker.settings.model import SETTING_NAMES as SETTING_NAMES
 from anabranch.broker.settings.model import Settings as Settings

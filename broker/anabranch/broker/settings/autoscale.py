@@ -1,4 +1,4 @@
-"""The settings of auto-scaling, by Pulsar's names; what they are for is said in docs/autoscale.md.
+"""The settings of auto-scaling, by Pulsar's names; docs/autoscale.md explains them.
 
 They are the policy of every topic that overrides nothing (PIP-483, "Configuration"; PIP-486).
 """
@@ -144,16 +144,16 @@ class AutoScaleFields(BaseModel):
         return AutoScalePolicy(**{field: getattr(self, setting_of(field)) for field in fields})
 
     def auto_scale_settings(self, *, is_allowed: bool) -> AutoScaleSettings:
-        """What a topic's controller must know of this."""
+        """Returns the part of them that a topic's controller must know."""
         interval_s = self.scalable_topic_auto_scale_interval_seconds
         return AutoScaleSettings(self.auto_scale_policy(), interval_s, is_allowed)
 
     def drain_after_s(self) -> float | None:
-        """When a backlog is drained by several; None: never."""
+        """Returns the time after which several consumers drain a backlog; None: never."""
         if not self.scalable_topic_sealed_segment_drain_enabled:
             return None
         return self.scalable_topic_sealed_segment_drain_delay_seconds
 
     def auto_scale_problem(self) -> str:
-        """What is wrong with the policy, in words; "" for nothing."""
+        """Describes the fault of the policy; "" if there is none."""
         return fault_of(self.auto_scale_policy())

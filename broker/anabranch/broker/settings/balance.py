@@ -1,7 +1,6 @@
 """The settings of load balancing, by the names of PIP-192 and of Pulsar's broker.conf.
 
-What they are for is said in docs/balance.md; their defaults are those of `BalanceSettings`, which
-is what the decisions are made by.
+docs/balance.md explains them. `BalanceSettings`, which the balancer uses, has the same defaults.
 """
 
 from __future__ import annotations
@@ -161,7 +160,7 @@ class BalanceFields(BaseModel):
     )
     load_balancer_shedding_enabled: AtRunTime[bool] = Field(
         _DEFAULT.shedding_enabled,
-        description="Whether the leader moves bundles away from overloaded brokers.",
+        description="The leader moves bundles away from overloaded brokers.",
     )
     load_balancer_shedding_interval_minutes: AtRunTime[float] = Field(
         _DEFAULT.shedding_interval_minutes, gt=0, description="Time between cycles of shedding."
@@ -230,7 +229,7 @@ class BalanceFields(BaseModel):
     )
     load_balancer_auto_unload_split_bundles_enabled: AtRunTime[bool] = Field(
         _DEFAULT.auto_unload_split_bundles_enabled,
-        description="Whether the leader is offered the new bundles to be moved.",
+        description="The leader is offered the new bundles to be moved.",
     )
     load_balancer_split_interval_minutes: AtRunTime[float] = Field(
         _DEFAULT.split_interval_minutes,
@@ -274,7 +273,10 @@ class BalanceFields(BaseModel):
     )
     default_namespace_bundle_split_algorithm: AtRunTime[
         Literal["range_equally_divide", "topic_count_equally_divide", "flow_or_qps_equally_divide"]
-    ] = Field("range_equally_divide", description="Where an automatic split cuts a bundle.")
+    ] = Field(
+        "range_equally_divide",
+        description="Rule for the place at which an automatic split cuts a bundle.",
+    )
     flow_or_qps_difference_threshold_percentage: AtRunTime[float] = Field(
         _DEFAULT.flow_or_qps_difference_threshold_percentage,
         ge=0,
@@ -282,7 +284,7 @@ class BalanceFields(BaseModel):
     )
 
     def balance_settings(self) -> BalanceSettings:
-        """What is decided by; it may have a fault (`fault_of`)."""
+        """Returns the settings that the balancer decides by; they may have a fault (`fault_of`)."""
         fields = {
             field: getattr(self, _setting_of(field)) for field in BalanceSettings.__struct_fields__
         }
@@ -293,7 +295,7 @@ class BalanceFields(BaseModel):
         return BalanceSettings(**fields)
 
     def balance_problem(self) -> str:
-        """What is wrong with them together, in words; "" for nothing."""
+        """Describes the fault of their combination; "" if there is none."""
         wrong = fault_of(self.balance_settings())
         if wrong:
             return wrong

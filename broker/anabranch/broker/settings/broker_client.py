@@ -1,4 +1,4 @@
-"""The settings by which a node, or a proxy, asks nodes: who it is then, and whom it trusts."""
+"""Settings of a node's or a proxy's credentials for nodes, and of its trusted authorities."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class BrokerClientFields(BaseModel):
 
     @property
     def broker_client_method(self) -> str:
-        """How it shows who it is; "": it does not."""
+        """The kind of credentials that it shows; "" for none."""
         return _method(self.broker_client_authentication_plugin)
 
     @property
@@ -72,7 +72,7 @@ class BrokerClientFields(BaseModel):
         return path_of(self.broker_client_authentication_parameters)
 
     def broker_client_problems(self) -> Iterator[tuple[tuple[str, ...], str]]:
-        """What is missing."""
+        """Yields the settings that are missing."""
         given = (self.broker_client_certificate_file_path, self.broker_client_key_file_path)
         if (given[0] is None) != (given[1] is None):
             yield _OWN, f"{' and '.join(_OWN)} go together: name both PEM files, or neither"

@@ -1,4 +1,4 @@
-"""When a setting may change: each field that may while a node runs says so by its type."""
+"""The time at which a setting may change: a field's type says if it may while a node runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _T = TypeVar("_T")
 
 @unique
 class Changes(Enum):
-    """When a value given takes effect."""
+    """The time at which a new value takes effect."""
 
     AT_START = "start"
     AT_RUN_TIME = "run time"
@@ -23,5 +23,5 @@ AtRunTime = Annotated[_T, Changes.AT_RUN_TIME]
 
 
 def changes_of(field: FieldInfo) -> Changes:
-    """When the setting may change."""
+    """Returns the time at which the setting may change."""
     return Changes.AT_RUN_TIME if Changes.AT_RUN_TIME in field.metadata else Changes.AT_START

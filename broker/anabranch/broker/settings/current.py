@@ -10,10 +10,10 @@ from anabranch.core.settings.override import SettingOverride
 
 
 class CurrentSettings:
-    """A node's own settings under the overrides of the cluster. To be used in its event loop.
+    """A node's own settings under the overrides of the cluster, for use in its event loop.
 
-    Who needs one reads it where it is used; who keeps something made of them subscribes.
-    `own`: what the node was started with.
+    Code that needs a setting reads it at the time of use. Code that keeps something made of
+    settings subscribes. `own`: the settings that the node was started with.
     """
 
     def __init__(self, own: Settings) -> None:
@@ -27,7 +27,7 @@ class CurrentSettings:
         self._listeners.append(listener)
 
     def under(self, overrides: Mapping[str, SettingOverride]) -> EffectiveSettings:
-        """What the settings would be under these overrides."""
+        """Returns the settings as they would be under these overrides."""
         return effective(self.own, oldest_first(overrides))
 
     def take(self, overrides: Mapping[str, SettingOverride]) -> None:

@@ -33,7 +33,7 @@ _OTHER_VARIABLES: Final = frozenset(
         "ANABRANCH_USER",
     }
 )
-_WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")  # where one begins
+_WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")  # a word's start
 _OF_A_SERVICE: Final = re.compile(
     r"(?P<service>ANABRANCH(_[A-Z0-9]+)*?)_("
     r"SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?"
@@ -42,7 +42,7 @@ _OF_A_SERVICE: Final = re.compile(
 
 
 def variable_of(setting: str) -> str:
-    """How the environment says a setting.
+    """Returns the environment's variable for a setting.
 
     >>> variable_of("brokerShutdownTimeoutMs")
     'ANABRANCH_BROKER_SHUTDOWN_TIMEOUT_MS'
@@ -58,7 +58,9 @@ def from_environment(
     problems: list[str],
     near: Callable[[str, str], str],
 ) -> dict[str, object]:
-    """Values by setting. What is no setting is added to `problems`, with what is `near` it."""
+    """Returns values by setting; adds unknown names to `problems`, with the settings `near` to
+    them.
+    """
     found: dict[str, object] = {}
     said_by: dict[str, str] = {}
     plain = {name.upper(): name for name in names}
@@ -82,8 +84,10 @@ def from_environment(
 def _is_a_platform_s(
     variable: str, value: str, environment: Mapping[str, str], is_setting: bool
 ) -> bool:
-    """Whether a container platform made it. A setting's name is one only beside the host that
-    platforms give each service: `ANABRANCH_WEB_SERVICE_PORT` with `ANABRANCH_WEB_SERVICE_HOST`.
+    """Returns whether a container platform made the variable.
+
+    A variable with a setting's name is a platform's only beside the host that platforms give each
+    service: `ANABRANCH_WEB_SERVICE_PORT` with `ANABRANCH_WEB_SERVICE_HOST`.
     """
     match = _OF_A_SERVICE.fullmatch(variable)
     if match is None:

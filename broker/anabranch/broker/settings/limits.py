@@ -37,6 +37,6 @@ class TenantLimitFields(BaseModel):
     )
 
     def tenant_limit(self, what: TenantLimit) -> int:
-        """What the cluster says, or else this node; 0 for any number."""
+        """Returns the cluster's limit, or else this node's; 0 for any number."""
         limit: int = getattr(self, what.name.lower())
         return limit

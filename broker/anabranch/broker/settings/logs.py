@@ -10,7 +10,7 @@ from anabranch.broker.settings.changes import AtRunTime
 
 
 class LogFields(BaseModel):
-    """Which events are logged, and how."""
+    """The choice of events to log, and their format."""
 
     log_level: AtRunTime[Literal["debug", "info", "warning", "error"]] = Field(
         "info", description="Least severity that is logged."

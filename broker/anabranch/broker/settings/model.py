@@ -50,7 +50,7 @@ class Settings(
     AutoScaleFields,
     BalanceFields,
 ):
-    """What a node can be told. People write the names in camelCase: `name_of`."""
+    """A node's settings. People write the names in camelCase: `name_of`."""
 
     cluster_name: str = Field("standalone", min_length=1, description="Name of the cluster.")
     bootstrap_servers: str = Field(
@@ -84,7 +84,7 @@ class Settings(
         description="Port of look-ups, administration and metrics; empty: none without TLS.",
     )
     web_service_port_tls: int | None = Field(
-        None, ge=1, le=65535, description="As webServicePort, with TLS; empty: none."
+        None, ge=1, le=65535, description="Port like webServicePort, with TLS; empty: none."
     )
     broker_service_port: int | None = Field(
         6650,
@@ -97,7 +97,7 @@ class Settings(
         None,
         ge=0,
         le=65535,
-        description="As brokerServicePort, with TLS; 0: any free one; empty: none.",
+        description="Port like brokerServicePort, with TLS; 0: any free one; empty: none.",
     )
     default_number_of_namespace_bundles: AtRunTime[int] = Field(
         4, ge=1, le=BUNDLES_MAX, description="Bundles of a namespace that is created without any."
@@ -109,7 +109,9 @@ class Settings(
         500, ge=10, description="Time between a node's heartbeats; the same on every node."
     )
     lease_millis: int = Field(
-        4_000, ge=100, description="How long a heartbeat lets its node act; the same on every node."
+        4_000,
+        ge=100,
+        description="Time for which a heartbeat lets its node act; the same everywhere.",
     )
     liveness_timeout_millis: int = Field(
         6_000,
@@ -144,7 +146,7 @@ class Settings(
         "and are skipped; the same on every node.",
     )
     scalable_topic_enabled: bool = Field(
-        True, description="Whether topics are made, watched, consumed and scaled."
+        True, description="Topics are made, watched, consumed and scaled."
     )
     scalable_topic_consumer_session_grace_period_seconds: float = Field(
         60.0,
@@ -209,13 +211,15 @@ class Settings(
 
     @property
     def broker_id(self) -> BrokerId:
-        """host:webPort, by which the cluster knows this node; of TLS where there is no other."""
+        """host:webPort, this node's name in the cluster; the port is that with TLS if there is no
+        other.
+        """
         port = self.web_service_port or self.web_service_port_tls
         return broker_id(f"{self.advertised_address}:{port}")
 
     @property
     def web_url(self) -> str:
-        """Where others send their HTTP requests to; "" for nowhere."""
+        """The address for others' HTTP requests; "" if there is none."""
         return self._url("http", self.web_service_port)
 
     @property
@@ -225,7 +229,7 @@ class Settings(
 
     @property
     def service_url(self) -> str:
-        """Where clients connect to; "" for nowhere, and while the port is not known."""
+        """The address for clients; "" if there is none, or if the port is not known yet."""
         return self._url("pulsar", self.broker_service_port)
 
     @property
@@ -238,7 +242,7 @@ class Settings(
 
     @property
     def wire_limits(self) -> ConnectionLimits:
-        """What the binary port needs to know, those of roles included."""
+        """The limits of the binary port, those of roles included."""
         limits = super().wire_limits
         account = msgspec.structs.replace(
             limits.account,
@@ -249,12 +253,12 @@ class Settings(
 
     @property
     def lookup_timeout_s(self) -> float:
-        """How long a look-up waits."""
+        """The longest time that a look-up waits."""
         return self.lookup_timeout_millis / 1000
 
     @property
     def operation_timeout_s(self) -> float:
-        """How long an administrative request waits."""
+        """The longest time that an administrative request waits."""
         return self.operation_timeout_millis / 1000
 
     @property
@@ -293,7 +297,7 @@ class Settings(
 
 
 def name_of(field: str) -> str:
-    """The name by which people write a field of the settings."""
+    """Returns people's name of a field of the settings."""
     return written_name(Settings, field)
 
 
@@ -367,7 +371,7 @@ def contradictions(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
             (_READ, _UNREAD),
             (
                 f"{_UNREAD} is {unread}, less than {_READ}, {'for ever' if read < 0 else read}: "
-                "what is yet to be read must be kept as long as what has been read, at least"
+                "unread messages must be kept as long as read ones, at least"
             ),
         )
     wrong = settings.auto_scale_problem()

@@ -1,8 +1,10 @@
-"""What a node makes of the cluster's overrides: which of them count, and why others do not.
+"""A node's view of the cluster's overrides: it finds those that count, and the reasons against
+others.
 
-The log keeps any name with any text. What can be used of it, each node finds for itself: it has
-its own file, and may be of another release. It never stops over it. An override that it cannot use
-is left out; where several contradict one another, or the node's own file, the newest go first.
+The log keeps any name with any text. Each node finds out for itself which of them it can use,
+because it has its own file, and may be of another release. It never stops over an override, but
+leaves an unusable one out. If several contradict one another, or the node's own file, the newest go
+first.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ def effective(own: Settings, overrides: Iterable[tuple[str, str]]) -> EffectiveS
 
 
 def oldest_first(overrides: Mapping[str, SettingOverride]) -> list[tuple[str, str]]:
-    """Names and values in the order of the log's time; of the same instant, by name."""
+    """Returns names and values in the order of the log's time, and by name within an instant."""
     ordered = sorted(overrides.items(), key=lambda each: (each[1].since_ms, each[0]))
     return [(name, each.value) for name, each in ordered]
 
@@ -92,7 +94,7 @@ def checked_override(written: str, text: str) -> tuple[str, str]:
 
 
 def setting_fault(name: str, value: str) -> str:
-    """What keeps a logged override from being one that this release can use; "" for nothing.
+    """Says why this release cannot use a logged override; "" if it can.
 
     >>> setting_fault("lookupTimeoutMillis", "30000")
     ''

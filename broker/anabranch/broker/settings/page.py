@@ -33,8 +33,10 @@ BY_POLICY: Final = f"{Changes.AT_RUN_TIME.value}; policy"
 
 
 class SettingRow(msgspec.Struct, frozen=True, rename="camel"):
-    """One setting. `changes`: when it may: at a node's start, or also while it runs, by
-    `anabranch config` and, of topics, by policies.
+    """One setting. `changes`: the times at which it may change.
+
+    It may change at a node's start, or also while the node runs. `anabranch config` changes it
+    then, or for topics a policy.
     """
 
     name: str
@@ -71,7 +73,7 @@ def setting_rows(model: type[BaseModel] = Settings) -> list[SettingRow]:
 
 
 def markdown_table(rows: Iterable[SettingRow]) -> str:
-    """As docs/settings.md has it."""
+    """Returns the table of docs/settings.md."""
     lines = ["| name | default | values | changes | |", "| --- | --- | --- | --- | --- |"]
     for row in rows:
         computed = row.name in _COMPUTED

@@ -1,4 +1,6 @@
-"""The settings of a node's two ports: what strangers may use up, and from where they may come."""
+"""The settings of a node's two ports: limits on strangers' use, and the networks that they come
+from.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ class PortNames(NamedTuple):
 
 
 class HttpLimits(msgspec.Struct, frozen=True):
-    """What clients of the HTTP port may use up; sizes in bytes, times in seconds."""
+    """The limits on clients of the HTTP port; sizes in bytes, times in seconds."""
 
     connections_max: int
     connections_per_ip_max: int  # 0: any number
@@ -176,7 +178,7 @@ class PortFields(BaseModel):
 
     @property
     def http_limits(self) -> HttpLimits:
-        """What the HTTP server needs to know."""
+        """The limits of the HTTP server."""
         return HttpLimits(
             connections_max=self.max_http_server_connections,
             connections_per_ip_max=self.max_http_server_connections_per_ip,
@@ -189,7 +191,7 @@ class PortFields(BaseModel):
 
     @property
     def wire_limits(self) -> ConnectionLimits:
-        """What the binary port needs to know."""
+        """The limits of the binary port."""
         return ConnectionLimits(
             frame_s_max=self.broker_frame_timeout_millis / 1000,
             handshake_s_max=self.broker_handshake_timeout_millis / 1000,
@@ -209,7 +211,7 @@ class PortFields(BaseModel):
 
 
 def listed_words(text: str) -> list[str]:
-    """What commas separate.
+    """Returns the words that commas separate.
 
     >>> listed_words("a, b,")
     ['a', 'b']

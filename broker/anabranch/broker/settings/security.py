@@ -1,6 +1,6 @@
-"""The settings of who may connect, and of whether it is asked who may do what.
+"""The settings of authentication and authorization.
 
-A proxy has the first alone: what somebody may do is for nodes to judge.
+A proxy has only those of authentication, because nodes judge rights.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class AuthenticationFields(BaseModel):
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """How somebody may say who they are, in order."""
+        """The ways to show credentials, in order."""
         return tuple(dict.fromkeys(map(_method, listed_words(self.authentication_providers))))
 
     @property
@@ -162,7 +162,7 @@ class AuthenticationFields(BaseModel):
     def authentication_problems(
         self, *, trusts_certificates: bool
     ) -> Iterator[tuple[tuple[str, ...], str]]:
-        """What is missing, or cannot be meant."""
+        """Yields the settings that are missing, or cannot be meant."""
         on = _ON
         if not self.authentication_enabled:
             return
@@ -186,7 +186,7 @@ class AuthenticationFields(BaseModel):
         if self.anonymous_user_role in self.proxies:
             yield (
                 (_ANONYMOUS, "proxyRoles"),
-                f"{_ANONYMOUS} is in proxyRoles: whoever says nothing could ask for anybody",
+                f"{_ANONYMOUS} is in proxyRoles: strangers could ask for anybody",
             )
 
     @property
@@ -202,8 +202,8 @@ class AuthenticationFields(BaseModel):
                 yield (
                     ("tokenKeySet", name),
                     (
-                        f"tokenKeySet is a URL and {name} is empty: what its keys sign is not for "
-                        "this cluster alone; say what its tokens must have there"
+                        f"tokenKeySet is a URL and {name} is empty: its keys sign others' tokens, "
+                        "too; set the value that this cluster's tokens have"
                     ),
                 )
 
@@ -272,14 +272,11 @@ class SecurityFields(AuthenticationFields):
     def security_problems(
         self, *, trusts_certificates: bool
     ) -> Iterator[tuple[tuple[str, ...], str]]:
-        """What is missing, or cannot be meant."""
+        """Yields the settings that are missing, or cannot be meant."""
         if self.authorization_enabled and not self.authentication_enabled:
             yield (
                 (_ON, "authorizationEnabled"),
-                (
-                    "authorizationEnabled needs authenticationEnabled: who may do what depends on "
-                    "who it is"
-                ),
+                ("authorizationEnabled needs authenticationEnabled: rights depend on roles"),
             )
         if self.kafka_acls_enabled and not self.authorization_enabled:
             yield (
@@ -293,7 +290,7 @@ class SecurityFields(AuthenticationFields):
         if self.authorization_enabled and self.anonymous_user_role in self.superusers:
             yield (
                 (_ANONYMOUS, "superuserRoles"),
-                f"{_ANONYMOUS} is in superuserRoles: whoever says nothing could do everything",
+                f"{_ANONYMOUS} is in superuserRoles: strangers could do everything",
             )
 
 
@@ -310,7 +307,7 @@ _KEYS: Final = ("tokenSecretKey", "tokenPublicKey", "tokenKeySet")
 
 
 def is_path(text: str) -> bool:
-    """Whether it is a file's path, or its URL, and no other URL nor `data:`.
+    """Returns whether it is a file's path or a file's URL, and no other URL nor `data:`.
 
     >>> is_path("file:///etc/key"), is_path("key.pem"), is_path("https://a/b"), is_path("data:;x")
     (True, True, False, False)

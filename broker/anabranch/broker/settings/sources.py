@@ -1,6 +1,6 @@
-"""Where settings come from: a TOML file, overruled by the environment, overruled by flags.
+"""The sources of settings: a TOML file, overruled by the environment, overruled by flags.
 
-One reader for every process that has settings, a node and a proxy: what it knows of them is their
+One reader serves every process that has settings, a node and a proxy. It knows them only by their
 model. It is pure but for reading the file, and reports every problem at once.
 """
 
@@ -33,7 +33,7 @@ class SettingsError(AnabranchError):
 
 
 def written_name(model: type[BaseModel], field: str) -> str:
-    """The name by which people write a field of the settings."""
+    """Returns people's name of a field of the settings."""
     return model.model_fields[field].alias or to_camel(field)
 
 
@@ -109,7 +109,7 @@ def _from_file(file: Path | None, problems: list[str]) -> Mapping[str, object]:
 def near_names(
     names: Iterable[str], name: str, prefix: str = "", otherwise: str = "; remove it"
 ) -> str:
-    """What to say after a name that is none: those that are like it, if there are any."""
+    """Returns the words behind an unknown name: the names that are like it, if there are any."""
     import difflib  # takes memory, which a node whose settings are right need not have
 
     plain = {known.lower(): known for known in names}
@@ -126,9 +126,10 @@ def _validated(
     origin: Mapping[str, str],
     problems: list[str],
 ) -> tuple[_ModelT, set[str]]:
-    """The settings with defaults in place of what is invalid, and the names of that.
+    """Returns the settings with defaults in place of invalid ones, and the names of the invalid
+    ones.
 
-    What is given for a field without `repr` may be a secret by mistake, and is not told.
+    A value given for a field without `repr` may be a secret by mistake, and is not told.
     """
     untold = {
         written_name(model, each) for each, field in model.model_fields.items() if not field.repr

@@ -27,7 +27,7 @@ class TlsFields(BaseModel):
         "asked for none.",
     )
     tls_require_trusted_client_cert_on_connect: bool = Field(
-        False, description="Whether a client without a trusted certificate is disconnected."
+        False, description="A client without a trusted certificate is disconnected."
     )
     tls_cert_refresh_check_duration_sec: float = Field(
         300.0,
@@ -38,7 +38,7 @@ class TlsFields(BaseModel):
     )
 
     def tls_problems(self, port: str) -> Iterator[tuple[tuple[str, ...], str]]:
-        """What is missing; `port`: the setting of a TLS port that is on, "" for none."""
+        """Yields missing settings; `port`: the setting of a TLS port that is on, "" for none."""
         given = (self.tls_certificate_file_path, self.tls_key_file_path)
         missing = [name for name, value in zip(_FILES, given, strict=True) if value is None]
         if port and missing:

@@ -1,6 +1,6 @@
-"""The settings of the memory that topic lists may take, by the seed's names; for nodes and proxies.
+"""The settings of topic lists' memory, by the seed's names; for nodes and proxies.
 
-What becomes of those who wait and hold when one changes is said in `core.topic_lists.semaphore`.
+`core.topic_lists.semaphore` tells the effect of a change on those that wait and hold.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class TopicListFields(BaseModel):
 
     @property
     def topic_list_limits(self) -> DualMemoryLimits:
-        """What the limiter needs to know."""
+        """The limits of the limiter."""
         return DualMemoryLimits(
             heap=_limits(
                 self.max_topic_list_in_flight_heap_mem_size_mb,

@@ -1,1 +1,1 @@
-"""Snapshots of the state, the log that is trimmed behind them, and what may be wrong with one."""
+"""Snapshots of the state, the log that is trimmed behind them, and faults of one."""

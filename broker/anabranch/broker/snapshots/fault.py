@@ -1,7 +1,8 @@
-"""What is wrong with a snapshot that is not what its writer had: which key, where that can be told.
+"""Finds the fault of a snapshot that is not as its writer had it, and the wrong key if it can.
 
-A sum says that something differs, not what. The log does, as long as it holds its beginning; else
-the bundles of a namespace, which must tile its ring. `anabranch audit` with the archive names all.
+A sum says only that something differs. The log tells the key, as long as it holds its beginning;
+else the bundles of a namespace do, which must tile its ring. `anabranch audit` with the archive
+names all.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ def fault_of_snapshot(
 def snapshot_state(
     connection: KafkaConnection, topics: Topics
 ) -> tuple[dict[str, Entity], Horizon | None]:
-    """What can be read of the snapshot, by key, and its horizon; None when there is none yet."""
+    """Returns the readable part of the snapshot, by key, and its horizon; None if there is none
+    yet.
+    """
     snapshot = SnapshotReader(connection, topics)
     found: dict[str, Entity] = {}
     for batch in snapshot.batches():
@@ -77,16 +80,16 @@ def first_difference(found: Mapping[str, Entity], expected: Mapping[str, Entity]
     """The first key, in order, that a snapshot holds otherwise than the log says; "" for none."""
     for key in sorted({*found, *expected}):
         if key not in found:
-            return f"by the log {key} is missing in it"
+            return f"{key} is missing in it, by the log"
         if key not in expected:
-            return f"by the log {key} does not exist"
+            return f"{key} does not exist, by the log"
         if found[key] != expected[key]:
-            return f"by the log {key} is {expected[key]}, not {found[key]}"
+            return f"{key} is {expected[key]}, not {found[key]}, by the log"
     return ""
 
 
 def gap_in_rings(found: Mapping[str, Entity]) -> str:
-    """The first namespace whose bundles do not tile its ring; "" when all do."""
+    """Describes the first namespace whose bundles do not tile its ring; returns "" if all do."""
     state = FoldedState()
     state.apply(found.items())
     start = namespace_key("")

@@ -1,4 +1,4 @@
-"""The state as the log has it now, for whoever has no view: from the snapshot, and what follows."""
+"""The state as the log has it now, from its snapshot and later records, for code without a view."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def state_before(connection: KafkaConnection, topics: Topics, first_offset: int)
     if horizon is None:
         raise SnapshotLostError(
             f"{topics.wal} begins at {first_offset} and {topics.snapshot} holds no snapshot: "
-            "what the records before it did is not known, so no verdict is"
+            "the effect of earlier records is not known, and so no verdict is"
         )
     replica.load(entities.items(), horizon.next_offset)
     return replica

@@ -1,4 +1,4 @@
-"""Which archives the log is kept for, and which of them keep it though they no longer move."""
+"""Watches the archives that the log is kept for, and finds those that no longer move."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ class ArchiveProgress(msgspec.Struct):
 
 
 class TrimWatch:
-    """What the leader knows of the archives; `stalled_after_s`: without a move, with work to do."""
+    """The leader's knowledge of the archives.
+
+    `stalled_after_s`: the time without a move, with work to do, after which an archive is told.
+    """
 
     def __init__(self, stalled_after_s: float) -> None:
         self._stalled_after_s = stalled_after_s
@@ -38,9 +41,9 @@ class TrimWatch:
         archives: Mapping[str, Archive],
         marks: Mapping[str, int | None],
     ) -> list[ArchiveProgress]:
-        """How far each archive is, of those registered; returns those that people must be told of.
+        """Takes the progress of each registered archive; returns those that people must be told of.
 
-        `marks`: the first offset that each does not hold, None where it never said one.
+        `marks`: the first offset that each archive does not hold; None if it never said one.
         """
         before, self._archives, self._now = self._archives, {}, now
         for archive, mark in marks.items():
@@ -78,7 +81,7 @@ class TrimWatch:
         return True
 
     def concerns(self) -> Iterator[str]:
-        """What people should know, in sentences."""
+        """Yields sentences that tell people of stalled archives."""
         for held in self._stalled():
             yield (
                 f"archive {held.archive} in {held.place} has not moved for "

@@ -33,8 +33,8 @@ P = ParamSpec("P")
 class Snapshots:
     """Writes a snapshot whenever one is due, as long as this node leads.
 
-    What changed is taken from the view between two batches; all that waits for Kafka runs in a
-    thread. Another leader's snapshots fence this one's: that is logged, and no harm is done.
+    It takes the changes from the view between two batches, and waits for Kafka in a thread. Another
+    leader's snapshots fence this one's: that is logged, and no harm is done.
     """
 
     def __init__(

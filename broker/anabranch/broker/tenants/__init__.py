@@ -1,1 +1,1 @@
-"""What a node decides of tenants and their namespaces, of their limits, and of grants to roles."""
+"""A node's decisions on tenants and their namespaces, on their limits, and on grants to roles."""

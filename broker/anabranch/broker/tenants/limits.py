@@ -1,4 +1,4 @@
-"""How many things tenants may have: what counts, and what namespaces say of it themselves."""
+"""Tenants' limits: the counts that they bound, and namespaces' own limits."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def setting_of(what: TenantLimit) -> str:
 
 
 LIMIT_OF: Final = {setting_of(each): each for each in OF_NAMESPACES}
-"""What namespaces can say themselves, by the setting's name."""
+"""The limits that namespaces can have of their own, by the setting's name."""
 
 
 class RoomForOne:
-    """For one more of something. `whose`: what has them; `ns`: the namespace it is in, if any."""
+    """Room for one more of something. `whose`: its holder; `ns`: the holder's namespace, if any."""
 
     def __init__(self, limits: TenantLimits, what: TenantLimit, whose: str, ns: str = "") -> None:
         self._limits = limits
@@ -58,7 +58,7 @@ class RoomForOne:
 
     @property
     def limit(self) -> int:
-        """How many there may be; 0 for any number."""
+        """The limit; 0 for any number."""
         return self._limits.in_force(self._ns, self._what)
 
     def taken(self, present: Iterable[object]) -> int:
@@ -86,27 +86,28 @@ class RoomForOne:
 
 
 class TenantLimits:
-    """One node's. To be used in its event loop."""
+    """One node's, for use in its event loop."""
 
     def __init__(self, runtime: Runtime, settings: CurrentSettings) -> None:
         self._runtime = runtime
         self._settings = settings
 
     def of_cluster(self, what: TenantLimit) -> int:
-        """What a proposal of this node carries; 0 for any number."""
+        """Returns the limit that a proposal of this node carries; 0 for any number."""
         return self._settings.now.tenant_limit(what)
 
     def in_force(self, ns: str, what: TenantLimit) -> int:
-        """What counts in a namespace, or for what is in none (""); 0 for any number."""
+        """Returns the limit in a namespace, or outside of all (""); 0 for any number."""
         given = self.of_cluster(what)
         return limit_in_force(self._runtime.view, ns, what, given) if ns else given
 
     def own(self, ns: Namespace, what: TenantLimit) -> int | None:
-        """What the namespace says itself; None where the cluster's counts. Raises NotFoundError."""
+        """Returns the namespace's own limit; None if the cluster's counts. Raises NotFoundError."""
         return own_limit(self._runtime.namespace(ns).limits, what)
 
     async def set(self, ns: Namespace, what: TenantLimit, own: int | None) -> None:
-        """Lets the namespace say so, None for no more. What is there already stays.
+        """Sets the namespace's own limit, or removes it for None. Things that are there already
+        stay.
 
         Raises NotFoundError and PreconditionError.
         """

@@ -1,4 +1,4 @@
-"""What is granted to roles on namespaces and scalable topics: shown, granted and revoked."""
+"""Roles' rights on namespaces and scalable topics: shown, granted and revoked."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GrantedActions = dict[str, list[str]]  # by role
 
 
 class RolePermissions:
-    """The requests about permissions; what they ask for and answer is Pulsar's."""
+    """The requests about permissions; their bodies and answers are Pulsar's."""
 
     def __init__(self, runtime: Runtime, settings: CurrentSettings) -> None:
         self._proposals = runtime.proposals
@@ -28,12 +28,12 @@ class RolePermissions:
         self._settings = settings
 
     def of_namespace(self, home: Namespace) -> GrantedActions:
-        """What is granted on the namespace, for all its topics. Raises NotFoundError."""
+        """Returns the grants on the namespace, for all its topics. Raises NotFoundError."""
         self._must_be_there(home)
         return {role: list(each.actions) for role, each in self._runtime.view.permissions(home)}
 
     def of_topic(self, topic: str) -> GrantedActions:
-        """What roles may do with the topic, by it or by its namespace. Raises NotFoundError."""
+        """Returns roles' rights on the topic, by it or by its namespace. Raises NotFoundError."""
         self._must_be_there(topic)
         found = self.of_namespace(namespace_of(topic))
         for role, each in self._runtime.view.permissions(topic):
@@ -41,9 +41,9 @@ class RolePermissions:
         return dict(sorted(found.items()))
 
     async def grant(self, scope: str, role: str, words: Sequence[str]) -> None:
-        """These actions, and no others, are the role's on that namespace or topic from now on.
+        """Gives the role these actions, and no others, on that namespace or topic from now on.
 
-        Raises NotFoundError, and InvalidInputError for what is no role or no action.
+        Raises NotFoundError, and InvalidInputError for a word that is no role or no action.
         """
         check_role(role)
         if self._settings.now.kafka_acls_enabled:
@@ -105,7 +105,7 @@ class RolePermissions:
         return no_namespace(scope)
 
     def _gone(self, scope: str) -> Refusals:
-        """What a change ends in when what it is on has gone meanwhile."""
+        """Returns the errors for a change whose namespace or topic has gone meanwhile."""
         home = scope_resource(scope).namespace
         return {
             Verdict.UNKNOWN_NAMESPACE: lambda: self._missing(home),

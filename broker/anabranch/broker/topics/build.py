@@ -46,7 +46,7 @@ OpenKeeper = Callable[[], SegmentKeeper]
 
 
 class TopicParts(msgspec.Struct, frozen=True):
-    """What scalable topics need of Kafka. `open_*` are called in threads, when they are needed."""
+    """The parts of scalable topics that ask Kafka. Threads call `open_*` when they need them."""
 
     open_keeper: OpenKeeper
     open_positions: OpenPositions
@@ -57,7 +57,7 @@ class TopicParts(msgspec.Struct, frozen=True):
 
 
 def timing(settings: Settings) -> Timing:
-    """How patient a controller is with consumers."""
+    """Returns a controller's patience with consumers."""
     return Timing(
         grace_s=settings.scalable_topic_consumer_session_grace_period_seconds,
         session_timeout_s=settings.scalable_topic_consumer_session_timeout_seconds,
@@ -66,7 +66,7 @@ def timing(settings: Settings) -> Timing:
 
 
 def retention(settings: Settings) -> Retention:
-    """What is kept, and for how long."""
+    """Returns the times for which messages and subscriptions are kept."""
 
     def seconds(given: int) -> float:
         return math.inf if given < 0 else float(given)
@@ -115,7 +115,7 @@ def build_topics(
     surveys = TopicSurveys(
         access,
         consumers,
-        # Of its own: nobody who asks is to wait for a round.
+        # Its own threads, because requests must not wait for a round.
         Positions(parts.open_positions, AT_ONCE),
         owned,
         retention(settings),

@@ -1,10 +1,12 @@
-"""`CatchingUp`: what changes is held against the patterns and properties that somebody follows.
+"""`CatchingUp`: matches changed topics with the patterns and properties that somebody follows.
 
 Nearly always that is done at once. Strangers' patterns may take long, all of them together: then
 others have their turn after each slice of time. A list is behind by the topics that have changed
-since it was exact last, each counted once, however often it changes. It is caught up with them by
-itself, and is never one that the log has not had: it waits for no other list, and no list waits for
-it longer than a round (`core.topic_lists.matching`), the cheap ones first.
+since it was exact last, each counted once, however often it changes.
+
+A list catches up with those topics by itself, and is never one that the log has not had. It waits
+for no other list, and no list waits for it longer than a round (`core.topic_lists.matching`), the
+cheap ones first.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ class Slices:
         self._until = now() + SLICE_S
 
     def over(self) -> bool:
-        """Whether others should have their turn."""
+        """Returns whether others should have their turn."""
         return self._now() >= self._until
 
     async def rest(self) -> None:
@@ -42,11 +44,10 @@ class Slices:
 
 
 class CatchingUp:
-    """Which lists of selections are behind, and what they have yet to be held against.
+    """The lists of selections that are behind, and the topics that they have yet to match.
 
-    `state_of`: a topic's, as it is now. `least_seen`: the `has_seen` that is least of those of a
-    namespace's lists. `give_up`: ends a list that takes too long. `used`: the processor's time of
-    this thread.
+    `state_of`: a topic's state of now. `least_seen`: the least `has_seen` of a namespace's lists.
+    `give_up`: ends a list that takes too long. `used`: the processor's time of this thread.
     """
 
     def __init__(
@@ -66,17 +67,19 @@ class CatchingUp:
         self._behind: dict[KeptList, None] = {}
         self._states: dict[str, _State] = {}  # looked up lately, and not changed since
         self._is_over: Callable[[], bool] = lambda: False  # the slice of time
-        self._used_s = 0.0  # when what is held against topics now began to be
+        self._used_s = 0.0  # the time at which the present match began
         self._last_asked: tuple[tuple[Namespace, int, int], list[str]] = ((Namespace(""), 0, 0), [])
         self._steps: Iterator[None] = iter(())
 
     @property
     def is_done(self) -> bool:
-        """Whether no list is behind."""
+        """True if no list is behind."""
         return not self._behind
 
     def awaits(self, kept: KeptList, number: int) -> bool:
-        """Whether the list lacks some of so many changes, or is one that the log has not had."""
+        """Returns whether the list lacks some of so many changes, or is one that the log has not
+        had.
+        """
         return kept in self._behind and not (kept.is_exact and kept.has_seen >= number)
 
     def changed(self, home: Namespace, name: str, lists: Iterable[KeptList]) -> None:
@@ -122,7 +125,7 @@ class CatchingUp:
         self._states.clear()
 
     def _forget_seen(self, home: Namespace) -> None:
-        """What all of a namespace's lists have, nobody asks for again."""
+        """Forgets the changes that all of a namespace's lists have: they are not needed again."""
         changes, seen = self._changes[home], self._least_seen(home)
         for name in list(takewhile(lambda each: changes[each] <= seen, changes)):
             del changes[name]
@@ -164,7 +167,7 @@ class CatchingUp:
         self._goes_on(kept, done, spent)
 
     def _goes_on(self, kept: KeptList, topics: int, spent: MatchingRound) -> bool:
-        """Whether the list may take more time, after so many more topics."""
+        """Returns whether the list may take more time, after so many more topics."""
         before, self._used_s = self._used_s, self.used()
         if spent.goes_on(kept.effort, topics, self._used_s - before):
             return True

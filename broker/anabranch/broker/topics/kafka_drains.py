@@ -25,10 +25,11 @@ _READ_AT_ONCE: Final = 100  # topics, before other requests have their turn
 
 
 class KafkaBrokerShare(msgspec.Struct, frozen=True):
-    """What one broker of Kafka has of our segments.
+    """One broker's share of our segments in Kafka.
 
-    `bytes_per_s`: in and out, of what it leads. Partitions of active segments, which take messages,
-    and of sealed ones, which are only read: that it leads, and that it has a copy of.
+    `bytes_per_s`: in and out, of the partitions that it leads. The other fields count partitions
+    that it leads, and those that it has a copy of. Active segments take messages, and sealed ones
+    are only read.
     """
 
     broker_id: int
@@ -43,7 +44,7 @@ class KafkaBrokerShare(msgspec.Struct, frozen=True):
 
 
 class KafkaDrains:
-    """The requests about Kafka's brokers. To be used in the node's event loop."""
+    """The requests about Kafka's brokers, for use in the node's event loop."""
 
     def __init__(
         self, runtime: Runtime, placement: KafkaPlacement, policies: PlacementPolicies

@@ -1,4 +1,4 @@
-"""`KeptList`: one list of topics that a node keeps up to date for who asks, or watches."""
+"""`KeptList`: one list of topics that a node keeps up to date for those who ask, or watch."""
 
 from __future__ import annotations
 
@@ -26,28 +26,30 @@ class KeptList:
         self.refusal = ""  # why it is over for good, for who follows it
         self.watchers: dict[Wake, Sharers] = {}
         self.making: asyncio.Task[None] | None = None
-        self.askers = 0  # who wait until it is made
-        # Of a selection: it has so many changes, of some more maybe a part, and is one that the log
-        # has had.
+        self.askers = 0  # those that wait until it is made
+        # A selection's list has so many changes, maybe a part of some more. If it is exact, the log
+        # has had it.
         self.has_seen = 0
         self.is_exact = selection.is_all
         self.effort = Effort()
-        self._meanwhile: dict[str, bool] = {}  # what changed while it was made
+        self._meanwhile: dict[str, bool] = {}  # changes while it was made
 
     @property
     def size_bytes(self) -> int:
-        """What it takes: the names, and what is said of them, which may be much and select none."""
+        """The bytes of the names and of the selection, which may be large and select none."""
         return self.list.names.names_bytes + self.selection.length
 
     def note(self, name: str, present: bool) -> bool:
-        """The topic of this full name belongs to it now, or does not; whether that is new."""
+        """Notes that the topic of this full name belongs to the list, or does not; returns if that
+        is new.
+        """
         if self.making is not None:
             self._meanwhile[name] = present
             return False
         return self.list.note(name, present)
 
     def made(self, names: Iterable[str]) -> None:
-        """These were found, each at some moment since it was begun; what changed since counts."""
+        """Takes the names found, each at some moment since the start; later changes count."""
         found = {name for name in names if self._meanwhile.get(name, True)}
         found.update(name for name, present in self._meanwhile.items() if present)
         self.list = TopicList(found)

@@ -1,4 +1,4 @@
-"""`ListShares`: of the lists of selections that a node follows, nobody takes more than a share."""
+"""`ListShares`: bounds each sharer's part of the lists of selections that a node follows."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ Sharers = tuple[Hashable, ...]  # for whom a list counts that a client follows
 
 
 class ListShares:
-    """`size_of`: how many bytes a list takes. What several clients of one sharer follow counts
-    once.
+    """The sharers' parts. `size_of`: a list's bytes.
+
+    A list that several clients of one sharer follow counts once.
     """
 
     def __init__(self, size_of: Callable[[Key], int]) -> None:

@@ -1,11 +1,12 @@
-"""`TopicLists`: the lists of topics that somebody asked this node for, kept up to date by the log.
+"""`TopicLists`: the lists of topics that this node was asked for, kept up to date by the log.
 
-A list is made when it is asked for first, by looking at every topic of the namespace, a slice of
-time each; from then on the changes of the log keep it. That of a whole namespace is the source of
-those that a pattern or properties select. What nobody watches may be forgotten again.
+The first request has a list made: the node looks at every topic of the namespace, a slice of time
+each. From then on the changes of the log keep it. A whole namespace's list is the source of those
+that a pattern or properties select. A list that nobody watches may be forgotten again.
 
-A topic that changes is held against each selection (`catching_up`); who asks for a list of one
-waits until it has what had changed by then. What takes too long is refused, or given up.
+Each topic that changes is matched with each selection (`catching_up`). A request for a selection's
+list waits until the list has the changes made by then. A list that takes too long is refused, or
+given up.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _DOMAIN_LENGTH: Final = len(full_name(""))
 
 
 class TopicLists:
-    """All lists of this node. To be used in its event loop. `used`: the processor's time of its
+    """All lists of this node, for use in its event loop. `used`: the processor's time of its
     thread.
     """
 
@@ -60,7 +61,7 @@ class TopicLists:
         self._unwatched: OrderedDict[Key, None] = OrderedDict()  # the one asked for last is last
         self._shares = ListShares(self._selected_bytes)
         self._stopped = False
-        # One at a time of each kind: what strangers ask for shares one slice of each turn.
+        # One list at a time of each kind: strangers' requests share one slice of each turn.
         self._whole_turn = asyncio.Lock()
         self._selected_turn = asyncio.Lock()
         self._new_turn = asyncio.Lock()
@@ -76,10 +77,11 @@ class TopicLists:
     async def of(
         self, home: Namespace, selection: Selection = ALL, sharers: Sharers = ()
     ) -> KeptList:
-        """The list as it is now. Of a namespace that is not there it is empty.
+        """Returns the list as it is now; it is empty for a namespace that is not there.
 
-        Raises PatternError, or OverloadedError where too many are kept, or by a sharer followed, or
-        it takes too long. Who wants it to stay calls `watch` before the next `await`.
+        A caller that wants it to stay calls `watch` before the next `await`. Raises PatternError.
+        Raises OverloadedError if too many lists are kept, if a sharer follows too many, or if it
+        takes too long.
         """
         came = self._catching_up.number
         if not selection.is_all and selection not in self._by_home.get(home, ()):
@@ -97,7 +99,7 @@ class TopicLists:
                 return kept
             kept.askers += 1
             try:
-                await asyncio.wait([awaited])  # who is cancelled does not end it for others
+                await asyncio.wait([awaited])  # a cancelled waiter does not end it for others
             finally:
                 kept.askers -= 1
             if not awaited.cancelled():
@@ -126,17 +128,17 @@ class TopicLists:
 
     @property
     def count(self) -> int:
-        """How many lists are kept."""
+        """Returns the number of lists that are kept."""
         return sum(map(len, self._by_home.values()))
 
     async def stop(self) -> None:
-        """Ends what is under way."""
+        """Ends work under way."""
         self._stopped = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    # --- what is kept -------------------------------------------------------------------
+    # --- lists that are kept ------------------------------------------------------------
 
     def _found(self, home: Namespace, selection: Selection) -> KeptList:
         lists = self._by_home.get(home, {})
@@ -168,7 +170,7 @@ class TopicLists:
             )
 
     def _forget_some(self) -> None:
-        """Keeps no more of what nobody watches than there is room for."""
+        """Keeps no more lists without watchers than there is room for."""
         count = len(self._unwatched)
         left = sum(map(self._selected_bytes, self._unwatched))
         for key in list(self._unwatched)[:-1]:  # but for the one asked for last
@@ -213,7 +215,7 @@ class TopicLists:
                 view = self._view
                 found: list[str] = []
                 slices = Slices(self._now)
-                # What is looked at once takes no place of what the view keeps at hand.
+                # A single look takes no place of the topics that the view keeps at hand.
                 for name, topic in view.topic_states(kept.home):
                     if slices.over():
                         await slices.rest()
@@ -262,7 +264,7 @@ class TopicLists:
         return found
 
     def _settled(self, kept: KeptList) -> None:
-        """Of one that could not be made nothing is left; whoever asks again has it made anew."""
+        """Forgets a list that could not be made; the next request has it made anew."""
         if kept.making is not None and not kept.is_over:
             self._forget(kept)
         self._forget_some()
@@ -284,7 +286,7 @@ class TopicLists:
             self._catch_up()
 
     def _catch_up(self) -> None:
-        """Lists of selections have what has changed, as far as one slice of time goes."""
+        """Brings lists of selections up to date, as far as one slice of time goes."""
         self._catching_up.go_on(Slices(self._now))
         self._noting = None
         if not self._catching_up.is_done:
@@ -296,7 +298,7 @@ class TopicLists:
         try:
             self._catch_up()
         except Exception:
-            self._forget_all()  # what was missed, nobody would make up for
+            self._forget_all()  # missed changes would stay missing
             raise
 
     def _least_seen(self, home: Namespace) -> int:
@@ -323,7 +325,7 @@ class TopicLists:
         self._log.warning("topic_list.given_up", namespace=kept.home, why=kept.refusal)
 
     def _state_of(self, name: str) -> tuple[bool, tuple[str, ...]]:
-        """Whether it is open, and its properties."""
+        """Returns whether the topic is open, and its properties."""
         topic = self._view.topic(name)
         return (topic.is_open, topic.properties) if topic is not None else (False, ())
 
@@ -335,7 +337,7 @@ class TopicLists:
         self._forget_all()
 
     def _forget_all(self) -> None:
-        """Whoever watches begins anew."""
+        """Forgets all lists; their watchers begin anew."""
         kept_lists = [kept for lists in self._by_home.values() for kept in lists.values()]
         for kept in kept_lists:
             self._forget(kept)

@@ -1,5 +1,6 @@
-"""What a node tells of its topics: decisions about load, who shares which segment (PIP-486), what
-they hold and what is unread.
+"""A node's metrics of its topics.
+
+They are decisions about load, shares of segments (PIP-486), stored messages, and unread ones.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _RATES = {
 
 
 class TopicSample(msgspec.Struct, frozen=True):
-    """What a look at one topic has found. `at`: when, on this node's clock."""
+    """The findings of a look at one topic. `at`: its time on this node's clock."""
 
     incarnation: int
     at: float
@@ -56,9 +57,9 @@ class TopicSample(msgspec.Struct, frozen=True):
 
 
 def is_rollover(change: object) -> bool:
-    """Whether that is what a topic has just become by a rollover that took over.
+    """Returns whether a topic has become this just now by a rollover that took over.
 
-    To be asked of each change once: a topic stays so until its next one.
+    Call it once for each change: a topic stays so until its next one.
     """
     return (
         isinstance(change, ScalableTopic)
@@ -77,7 +78,7 @@ class _Remembered:
 
 
 class AutoScaleMetrics(Collector):
-    """One node's, of the topics that something came of. To be used in the node's event loop."""
+    """Decisions on the topics of this node. Collected in the node's event loop."""
 
     def __init__(
         self,
@@ -185,7 +186,7 @@ class AutoScaleMetrics(Collector):
 
 
 class SegmentConsumerMetrics(Collector):
-    """Of the topics that this node is the controller of. Collected in the node's event loop."""
+    """Consumers of the topics that this node controls. Collected in the node's event loop."""
 
     def __init__(
         self,
@@ -262,7 +263,7 @@ class SegmentConsumerMetrics(Collector):
 
 
 class DeadLetterMetrics(Collector):
-    """Of the topics that this node is the controller of. Collected in the node's event loop."""
+    """Dead letters of the topics that this node controls. Collected in the node's event loop."""
 
     def __init__(self, waiting: Callable[[], Mapping[tuple[str, str], int]]) -> None:
         self._waiting = waiting
@@ -280,7 +281,7 @@ class DeadLetterMetrics(Collector):
 
 
 class BacklogMetrics(Collector):
-    """Of the topics that this node is the controller of. Collected in the node's event loop."""
+    """Messages of the topics that this node controls. Collected in the node's event loop."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
-"""What people can ask of scalable topics; semantics and words follow Pulsar's admin interface.
+"""People's requests about scalable topics; semantics and words follow Pulsar's admin interface.
 
-Reading is served by any node from its view. Changes are served by the topic's controller; another
-node raises ElsewhereError. A change returns once the log says that all of it is done, whoever
-finished it; when it was undone because Kafka refused what it needs, the error says what Kafka said.
+Any node answers reads from its view. The topic's controller makes changes, and another node raises
+ElsewhereError. A change returns once the log says that all of it is done, whichever node finished
+it. If it was undone because Kafka refused a part, the error has Kafka's words.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ Children = Callable[[SegmentLayout], tuple[SegmentInfo, ...]]
 
 
 class TopicOperations:
-    """The requests of one node. To be used in its event loop."""
+    """The requests of one node, for use in its event loop."""
 
     def __init__(
         self,
@@ -97,14 +97,14 @@ class TopicOperations:
         self._proposals = access.proposals
 
     def configure(self, limits: Limits, lookup_s: float) -> None:
-        """Requests go by these from now on; `lookup_s`: how long a consumer's may take."""
+        """Sets the bounds of requests from now on; `lookup_s`: the longest time of a consumer's."""
         self.limits = limits
         self.consumers.timeout_s = lookup_s
         for each in (self.resets, self.policies, self.dead_letters, self.transactions):
             each.timeout_s = limits.timeout_s
 
     async def stop(self) -> None:
-        """Ends the thread that works on Kafka, and whatever else runs by itself."""
+        """Ends the thread that works on Kafka, and all other work of its own."""
         await self._finder.stop()
         await self.lists.stop()
         await self.looks.stop()
@@ -123,10 +123,10 @@ class TopicOperations:
         wanted: Iterable[tuple[str, str]],
         limiter: AsyncDualMemoryLimiter,
     ) -> Callable[[], Awaitable[SortedNames]]:
-        """What finds the full names of the namespace's topics, as they are when it is called, that
-        have all the wanted properties. They are there, and small steps from here on.
+        """Returns a function that finds the full names of the topics with all the properties.
 
-        Raises NotFoundError, or OverloadedError where there is no memory to look for them.
+        It finds those at the time of its call, in small steps, because the list is made by then.
+        Raises NotFoundError, or OverloadedError if there is no memory to look for them.
         """
         self._runtime.namespace(ns)
         selection = by_properties(wanted)
@@ -148,11 +148,11 @@ class TopicOperations:
 
     @property
     def is_stale(self) -> bool:
-        """Whether this node has lost touch with the log, so that what it says may have changed."""
+        """True if this node has lost touch with the log, so that its state may have changed."""
         return not self._runtime.has_lease
 
     def subscriptions(self, name: str) -> list[tuple[str, Subscription, dict[str, bool]]]:
-        """Names, what the log says, and the consumers of each: whether they are connected."""
+        """Returns names, the log's entries, and the consumers of each, with True if connected."""
         self.topic(name)
         controller = self.access.service.known_controller(name)
         found = []
@@ -164,11 +164,11 @@ class TopicOperations:
         return found
 
     async def controlled(self, name: str, *, reading: bool = False) -> ScalableTopic:
-        """As `TopicAccess.controlled`, in the time that a request may take."""
+        """Does the same as `TopicAccess.controlled`, in the time that a request may take."""
         return await self.access.controlled(name, self.deadline(), reading=reading)
 
     def deadline(self) -> float:
-        """When a request that begins now is over."""
+        """Returns the end of the time of a request that begins now."""
         return self._proposals.deadline(self.limits.timeout_s)
 
     # --- topics -------------------------------------------------------------------------
@@ -217,9 +217,9 @@ class TopicOperations:
         await self._until(name, done, deadline, "was not created")
 
     async def delete(self, name: str, *, force: bool = False) -> None:
-        """Deletes a topic with its data; by force also one that has consumers, which end.
+        """Deletes a topic with its data; force also deletes one with consumers, and ends these.
 
-        Raises NotFoundError, and ConflictError for one that has, or may have, consumers.
+        Raises NotFoundError, and ConflictError for a topic that has, or may have, consumers.
         """
         deadline = self.deadline()
 
@@ -245,7 +245,7 @@ class TopicOperations:
         if state() is None:
             self.access.topic(name)  # says what is missing
         if not force:
-            await self.access.control(name, deadline)  # which knows who is there
+            await self.access.control(name, deadline)  # the controller knows its consumers
         await self._proposals.settle(build, self.access.refusals(name), deadline, sealed)
         gone = "was not deleted"
         await self._until(name, lambda: state() is not TopicState.DELETING, deadline, gone)
@@ -394,7 +394,7 @@ class TopicOperations:
         return part
 
     async def prune(self, name: str, descriptor: str) -> None:
-        """Deletes a sealed segment that nobody needs; one that is not there is as good as deleted.
+        """Deletes a sealed segment that is not needed; a missing one is as good as deleted.
 
         Raises PreconditionError for one that is needed.
         """
@@ -432,7 +432,7 @@ class TopicOperations:
     # --- steps --------------------------------------------------------------------------
 
     async def _until(self, name: str, done: Callable[[], bool], deadline: float, what: str) -> None:
-        """Waits for changes of the topic. What a request began goes on when its time is over."""
+        """Waits for changes of the topic; one that has begun goes on after the request's time."""
         try:
             while not done():
                 await self._runtime.until_changed(topic_key(name), deadline, what)

@@ -1,7 +1,7 @@
-"""`KafkaPlacement`: what this node knows of Kafka's brokers, for whoever makes segments' topics.
+"""`KafkaPlacement`: this node's knowledge of Kafka's brokers, for those who make segments' topics.
 
-It looks about as often as loads are measured, in a thread, and never on an operation's way. Of a
-Kafka of one broker it asks only whether there are more by now, and nothing is placed.
+It looks about as often as loads are measured, in a thread, and never on an operation's way. It asks
+a Kafka of one broker only whether there are more by now, and then nothing is placed.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _PAUSE_SHARE: Final = 20  # times as long as a look took: what a large Kafka may
 
 
 class Surveyor(Protocol):
-    """What is asked of Kafka: `channel.segments.survey.BrokerSurveyor`, or its double."""
+    """The questions to Kafka: `channel.segments.survey.BrokerSurveyor`, or its double."""
 
     def look(self, timeout_s: float, *, whole: bool) -> KafkaSurvey | None: ...
 
 
 class KafkaPlacement:
-    """One node's. `run` until it is cancelled, then `close`; to be used in the event loop."""
+    """One node's. `run` until it is cancelled, then `close`; for use in the event loop."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class KafkaPlacement:
         drained: Callable[[], frozenset[int]],
         now: Callable[[], float] = clock.now,
     ) -> None:
-        """`copies`: of each partition. `drained`: brokers that get nothing new, by the log."""
+        """`copies`: a partition's. `drained`: brokers that get nothing new, by the log."""
         self.copies = copies
         self.drained = drained
         self.brokers: tuple[KafkaBroker, ...] = ()
@@ -83,9 +83,9 @@ class KafkaPlacement:
         await asyncio.to_thread(self._thread.shutdown)
 
     async def look(self, *, whole: bool = False) -> None:
-        """Asks Kafka, once; what it does not answer leaves what was known.
+        """Asks Kafka, once; without an answer the former one stays.
 
-        `whole`: where segments lie is asked of a Kafka of one broker, too.
+        `whole`: asks a Kafka of one broker for the places of segments, too.
         """
         loop = asyncio.get_running_loop()
         survey = await loop.run_in_executor(self._thread, self._ask, whole)
@@ -104,7 +104,9 @@ class KafkaPlacement:
         self._number += 1
 
     def room(self, task: Task) -> Room | None:
-        """What the task's new Kafka topics are placed by; None where there is nothing to choose."""
+        """Returns the room that the task's new Kafka topics are placed by; None if there is no
+        choice.
+        """
         survey = self.survey
         if not isinstance(task, MakeSegments):
             return None
@@ -130,7 +132,7 @@ class KafkaPlacement:
         )
 
     async def fresh(self) -> KafkaSurvey:
-        """What Kafka has just said. Raises UnavailableError if it says nothing."""
+        """Returns Kafka's answer of just now. Raises UnavailableError if it gives none."""
         before = self._number
         await self.look(whole=True)
         if self.survey is None or self._number == before:
@@ -146,7 +148,7 @@ class KafkaPlacement:
         return {each: on for each, on in leaving.items() if drained.intersection(on)}
 
     def copies_of(self, incarnation: int, segment_id: int) -> tuple[Copies, ...]:
-        """Where a segment lies by the last survey; empty if that does not say it."""
+        """Returns a segment's brokers by the last survey; empty if that does not have them."""
         return self.survey.copies(incarnation, segment_id) if self.survey is not None else ()
 
     def check_left(self, survey: KafkaSurvey, off: Collection[int]) -> None:

@@ -1,4 +1,4 @@
-"""What a topic may be, and when it is to split and merge by itself (PIP-483)."""
+"""The bounds of a topic, and the rules for its own splits and merges (PIP-483)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _BUCKET_BYTES: Final = 36
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What an operator decides about topics; `timeout_s`: how long a change is waited for."""
+    """An operator's bounds on topics; `timeout_s`: the longest time to wait for a change."""
 
     timeout_s: float
     bucket_budget: int
@@ -68,12 +68,12 @@ def check_layout(prefix: str, name: str, parts: Iterable[SegmentInfo]) -> None:
 
 
 def fits_clients(prefix: str, name: str, parts: Iterable[SegmentInfo]) -> bool:
-    """Whether clients can be told the layout at once, and one consumer be assigned all of it."""
+    """Returns whether clients can be told the layout at once, and one can be assigned all."""
     return layout_bytes_max(prefix, name, parts) <= LAYOUT_BYTES_MAX
 
 
 def layout_bytes_max(prefix: str, name: str, parts: Iterable[SegmentInfo]) -> int:
-    """An upper bound of what the segments take of a message, where to begin in each included."""
+    """Returns an upper bound of the segments' bytes in a message, with a beginning in each."""
     parts = tuple(parts)
     if not parts:
         return 0
@@ -85,7 +85,7 @@ def layout_bytes_max(prefix: str, name: str, parts: Iterable[SegmentInfo]) -> in
 
 
 class AutoScalePolicies:
-    """The requests of one node. To be used in its event loop."""
+    """The requests of one node, for use in its event loop."""
 
     def __init__(self, access: TopicAccess, timeout_s: float) -> None:
         self._access = access
@@ -95,7 +95,7 @@ class AutoScalePolicies:
 
     @property
     def _settings(self) -> AutoScaleSettings:
-        """What namespaces and topics override."""
+        """The settings that namespaces and topics override."""
         return self._access.service.settings.auto_scale
 
     def effective(self, name: str) -> EffectivePolicy:
@@ -104,7 +104,7 @@ class AutoScalePolicies:
         return policy_here(self._runtime.view, name, topic, self._settings)
 
     async def of_topic(self, name: str) -> Override:
-        """What the topic overrides, by its controller: whoever changes it begins with this.
+        """Returns the topic's overrides, from its controller: a change of them begins with these.
 
         Raises NotFoundError and ElsewhereError.
         """
@@ -130,18 +130,23 @@ class AutoScalePolicies:
         await self._access.change(name, build, self._proposals.deadline(self.timeout_s))
 
     def of_namespace(self, ns: Namespace) -> Override:
-        """What the namespace overrides for its topics. Raises NotFoundError."""
+        """Returns the namespace's overrides for its topics. Raises NotFoundError."""
         return override_of(self._runtime.namespace(ns).auto_scale)
 
     def checked(self, given: Mapping[str, object]) -> Override:
-        """What a namespace may override. Raises InvalidInputError or PreconditionError."""
+        """Returns a namespace's checked overrides.
+
+        Raises InvalidInputError or PreconditionError.
+        """
         override = checked_override(given)
         if override:
             self._refuse(resolve(self._settings.policy, override, {}))
         return override
 
     async def set_namespace(self, ns: Namespace, given: Mapping[str, object]) -> None:
-        """As `set_topic`, for all topics of a namespace that do not override it themselves."""
+        """Does what `set_topic` does, for all topics of a namespace that do not override it
+        themselves.
+        """
         override = self.checked(given)
 
         def build() -> NamespaceChange:

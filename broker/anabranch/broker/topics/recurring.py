@@ -1,4 +1,4 @@
-"""`Recurring`: what a node does again and again for its topics, one round at a time."""
+"""`Recurring`: repeats a node's work for its topics, one round at a time."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Recurring:
         self._task = None
 
     async def stop(self) -> None:
-        """Ends what is under way, and begins nothing more."""
+        """Ends work under way, and begins nothing more."""
         self._next_at = math.inf
         if self._task is not None:
             self._task.cancel()

@@ -1,8 +1,8 @@
 """A topic goes on without a segment whose Kafka topic somebody has deleted.
 
-One that took messages is replaced, as by a relocation: it is sealed where Kafka has nothing, so it
-ends where it began, and its successor takes messages. One that was sealed before is logged to end
-where it began (LOST). Either way every subscription has drained it at once.
+A segment that took messages is replaced, as by a relocation. It is sealed while Kafka has nothing,
+so it ends where it began, and its successor takes messages. A segment that was sealed before is
+logged to end where it began (LOST). Either way every subscription has drained it at once.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ async def _must_be_lost(
             raise UnavailableError(f"Kafka does not say whether it has topic {where}; try again")
         is_there = told[where] is not None
         if not is_there and not part.is_active:
-            # Who was asked may have been behind; Kafka's controller, which seals, never is.
+            # The broker asked may have been behind; Kafka's controller, which seals, never is.
             sealed = workers.seal_again(SegmentTopic(where, part.buckets))
             is_there = any((await asyncio.wrap_future(sealed))[where])
     except KafkaRefusedError as error:

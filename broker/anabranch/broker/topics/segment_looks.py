@@ -1,15 +1,15 @@
-"""`SegmentLooks`: a controller looks at the Kafka topics of its segments, and says what it finds.
+"""`SegmentLooks`: a controller looks at the Kafka topics of its segments, and tells its findings.
 
-What tools do to a segment's topic, Kafka tells nobody. So each node asks Kafka for all segments
+Kafka does not report what tools do to a segment's topic. So each node asks Kafka for all segments
 that it controls, every five seconds: a change is known within ten. A finding counts when a second
-look finds the same, as a broker may be behind the log. A seal that is gone is made again at once;
-whatever was appended meanwhile is read once, to be named. What cannot be put right without loss is
-told: in the log, the statistics, the node's concerns and a gauge.
+look finds the same, as a broker may be behind the log. The node makes a missing seal again at once.
+It reads the messages appended meanwhile once, to name them. It tells faults that it cannot put
+right without loss: in the log, the statistics, its concerns and a gauge.
 
-Of 10,000 segments Kafka tells in 7 to 12 s, nearly all of it its own work, on two cores that it
-shared with much else; it takes 0.3 to 0.6 s of the node's processor (2026-11-28). Where it
-cannot be asked so, in 26 to 30 s, and 3 to 4 s. A look is begun again after as long at least as it
-took, so with so many segments on one node a change may take half a minute, or a minute.
+Kafka answers for 10,000 segments in 7 to 12 s, nearly all of it its own work, on two cores that it
+shared with much else. That takes 0.3 to 0.6 s of the node's processor (2026-11-28). If Kafka cannot
+be asked so, it takes 26 to 30 s, and 3 to 4 s. A look begins again after as long at least as it
+took. So with so many segments on one node a change may take half a minute, or a minute.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ def _parts(name: str, topic: ScalableTopic | None) -> Iterator[tuple[Key, Segmen
 
 
 class SegmentLooks(Collector):
-    """One node's. To be used in its event loop. `lived_by`: settings that each segment has.
+    """One node's looks, for use in its event loop. `lived_by`: settings that each segment has.
 
-    `again_s`: when what was found is looked at once more.
+    `again_s`: seconds until a finding is looked at once more.
     """
 
     again_s = 1.0
@@ -95,7 +95,7 @@ class SegmentLooks(Collector):
         self._owned = owned
         self._lived_by = lived_by
         self._now = now
-        # Whether a segment has today's retention from this node: before, it may have another one.
+        # True if a segment has today's retention from this node: before, it may have another one.
         self.is_retained: Callable[[str, str], bool] = lambda name, kafka_topic: False
         self._found: dict[Key, Findings] = {}
         self._ends: dict[Key, tuple[int, ...]] = {}  # of those that take messages, seen last
@@ -108,11 +108,13 @@ class SegmentLooks(Collector):
         self._runtime.worries.append(self._concerns)
 
     def of(self, name: str, incarnation: int, segment_id: int) -> list[str]:
-        """What is to be told of one segment."""
+        """Returns the findings about one segment."""
         return [*self._found.get((name, incarnation, segment_id), {}).values()]
 
     def note_ends(self, name: str, topic: ScalableTopic, ends: Mapping[Place, int]) -> None:
-        """Where Kafka's partitions end, as somebody has just asked: it may be behind a seal."""
+        """Takes the ends of Kafka's partitions that somebody has just asked for: one may be behind
+        a seal.
+        """
         for part in topic.segments:
             where = kafka_topic(self._service.prefix, name, topic.incarnation, part)
             key = name, topic.incarnation, part.segment_id
@@ -123,11 +125,13 @@ class SegmentLooks(Collector):
                 self._ends[key] = seen
 
     def last_ends(self, name: str, incarnation: int, segment_id: int) -> tuple[int, ...]:
-        """Where the buckets of a segment that takes messages were seen to end; () for unknown."""
+        """Returns the last known ends of the buckets of a segment that takes messages; () for
+        unknown.
+        """
         return self._ends.get((name, incarnation, segment_id), ())
 
     async def stop(self) -> None:
-        """Ends what is under way."""
+        """Ends work under way."""
         await self._recurring.stop()
 
     def collect(self) -> Iterable[Metric]:
@@ -155,7 +159,9 @@ class SegmentLooks(Collector):
             yield sentence
 
     def _descriptor(self, name: str, segment_id: int) -> str:
-        """With its part of the ring; what was pruned since the last look has none any more."""
+        """Names a segment with its part of the ring; one pruned since the last look has none any
+        more.
+        """
         topic = self._runtime.view.topic(name)
         part = topic.segment(segment_id) if topic is not None else None
         return str(segment_id) if part is None else part.descriptor
@@ -212,7 +218,9 @@ class SegmentLooks(Collector):
                     yield _Looked(key, part, kafka_topic(prefix, name, topic.incarnation, part))
 
     async def _look(self, parts: Sequence[_Looked]) -> dict[Key, dict[SegmentFinding, str]]:
-        """What is found of each of which Kafka says something, and that is still what it was."""
+        """Returns the findings about each segment that Kafka tells of, and that is still what it
+        was.
+        """
         told: dict[Key, dict[SegmentFinding, str]] = {}
         for start in range(0, len(parts), _AT_ONCE):
             some = parts[start : start + _AT_ONCE]

@@ -31,14 +31,14 @@ from anabranch.wire import clock
 
 
 class HeldSegments(msgspec.Struct, frozen=True):
-    """By Kafka topic of a segment, the transactions in it; `unknown`: why they are not known."""
+    """The transactions in segments, by Kafka topic; `unknown`: the reason if they are not known."""
 
     by_topic: Mapping[str, list[HeldBucket]]
     unknown: str = ""
 
 
 class SegmentTransactions:
-    """The requests of one node. To be used in its event loop."""
+    """The requests of one node, for use in its event loop."""
 
     def __init__(self, access: TopicAccess, positions: Positions, timeout_s: float) -> None:
         self.timeout_s = timeout_s
@@ -77,10 +77,10 @@ class SegmentTransactions:
         return HeldSegments(by_topic)
 
     async def abort(self, name: str, topic: ScalableTopic, number: int, producer_id: int) -> None:
-        """Ends what the producer has open in a sealed segment.
+        """Ends the producer's open transaction in a sealed segment.
 
-        Raises NotFoundError, PreconditionError, ConflictError for what may still live, and what
-        Kafka's refusal or silence ends in.
+        Raises NotFoundError, PreconditionError, ConflictError for a transaction that may still
+        live, and the errors of Kafka's refusal or silence.
         """
         what = f"segment {number} of {full_name(name)}"
         part = topic.segment(number)
@@ -94,7 +94,7 @@ class SegmentTransactions:
         sealed_ms = part.sealed_at_ms
 
         def end(keeper: PositionKeeper, left_s: float) -> tuple[list[HeldBucket], list[str]]:
-            # In one go: what is open under a transactional id may soon be another transaction.
+            # In one go, because the same transactional id may soon have another transaction.
             deadline = clock.now() + left_s
             mine = _of(producer_id, keeper.open_transactions(ends, left_s), what)
             left_s = max(0.0, deadline - clock.now())
@@ -121,7 +121,7 @@ class SegmentTransactions:
         )
 
     def _ends(self, name: str, topic: ScalableTopic, number: int) -> dict[Place, int]:
-        """Of the buckets of a segment; none if it is active or gone."""
+        """Returns the ends of a segment's buckets; none if it is active or gone."""
         part = topic.segment(number)
         if part is None or part.is_active:
             return {}
@@ -131,8 +131,9 @@ class SegmentTransactions:
 
 
 def _of(producer_id: int, found: list[HeldBucket], what: str) -> list[HeldBucket]:
-    """What the producer has open; raises PreconditionError where that is not known, or
-    NotFoundError.
+    """Returns the producer's open transactions.
+
+    Raises PreconditionError if they are not known, and NotFoundError if there are none.
     """
     for each in found:
         if each.producer is None:

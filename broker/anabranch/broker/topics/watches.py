@@ -1,7 +1,7 @@
-"""Whoever follows topics: watches of layouts, searches for controllers, a node's own topics.
+"""The followers of topics: watches of layouts, searches for controllers, a node's own topics.
 
-Any node can tell of a layout and of who controls it: both come from its own fold. A watcher is told
-that there is something new, and looks when it can take it: only the newest matters.
+Any node can tell a layout and its controller, because both come from its own fold. A watcher is
+told that there is something new, and looks when it can take it: only the newest matters.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class RoundRobin:
 
 
 class ControllerFinder:
-    """One search a topic, for as long as it is wanted. To be used in the event loop."""
+    """One search a topic, for as long as it is wanted, for use in the event loop."""
 
     def __init__(self, access: TopicAccess) -> None:
         self._access = access
@@ -92,7 +92,7 @@ class ControllerFinder:
 
 
 class WatchedTopic(msgspec.Struct, frozen=True):
-    """What a watcher sees: the topic (None: there is none) and where its controller is."""
+    """A watcher's view: the topic (None: there is none) and its controller's address."""
 
     topic: ScalableTopic | None
     service_url: str = ""
@@ -108,7 +108,7 @@ class WatchedTopic(msgspec.Struct, frozen=True):
 
 
 class Watches:
-    """All watches of this node. To be used in its event loop."""
+    """All watches of this node, for use in its event loop."""
 
     def __init__(self, access: TopicAccess, finder: ControllerFinder) -> None:
         self._access = access
@@ -122,7 +122,7 @@ class Watches:
         access.service.tickers.append(self._reached)
 
     def counts(self) -> dict[str, int]:
-        """How many watches each watched topic has."""
+        """Returns the number of watches of each watched topic."""
         return {topic: len(wakes) for topic, wakes in self._by_topic.items()}
 
     def look(self, topic: str) -> WatchedTopic:
@@ -203,7 +203,7 @@ class Watches:
 
 
 class OwnedTopics:
-    """It follows the log by what changes there. To be used in the node's event loop."""
+    """This node's topics, by the changes of the log. For use in the node's event loop."""
 
     def __init__(self, service: TopicService) -> None:
         self._service = service
@@ -221,11 +221,13 @@ class OwnedTopics:
         return len(self._names)
 
     def names(self) -> list[str]:
-        """As it was when the log changed last; soon after a bundle came it is complete."""
+        """Returns the names as of the last change of the log; they are complete soon after a bundle
+        came.
+        """
         return list(self._names)
 
     async def follow(self) -> None:
-        """Takes in what came with bundles."""
+        """Takes in the topics of bundles that came."""
         while self._is_behind:
             moved, self._moved = self._moved, set()
             found: list[str] = []
@@ -256,7 +258,7 @@ class OwnedTopics:
             self._runtime.fail(f"a fault while its topics were counted: {error}")
 
     async def stop(self) -> None:
-        """Ends what is under way."""
+        """Ends work under way."""
         if self._following is not None:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)

@@ -21,7 +21,7 @@ class ChoiceReason(StrEnum):
     """Why a broker was chosen, or none."""
 
     LESS_LOADED = "less loaded than the average by the threshold"
-    NO_DIFFERENCE = "nobody is less loaded than the average by the threshold"
+    NO_DIFFERENCE = "no broker is less loaded than the average by the threshold"
     IN_TURN = "brokers take turns for namespaces that are excluded from shedding"
     NO_CANDIDATE = "no broker is left"
 

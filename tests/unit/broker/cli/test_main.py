@@ -202,7 +202,7 @@ def test_a_fault_is_told_in_a_line_and_its_stack_kept_in_a_file(
     ("start", "first", "judged", "begin", "said"),
     [
         (None, 0, 0, 0, []),
-        (None, 5, 5, 5, ["begins at offset 5: what came before was trimmed"]),
+        (None, 5, 5, 5, ["begins at offset 5: earlier records were trimmed"]),
         ("4", 5, 5, 5, ["begins at offset 5"]),
         ("5", 5, 5, 5, []),
         (None, 5, 8, 5, ["begins at offset 5", "offsets 5 to 7 are shown without verdicts"]),

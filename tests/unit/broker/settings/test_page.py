@@ -59,6 +59,6 @@ def test_the_command_lists_finds_and_explains_them() -> None:
     assert rows["leaseMillis"]["variable"] == "ANABRANCH_LEASE_MILLIS"
     assert rows["leaseMillis"]["default"] == "4000"
     few = said("lease", "heartbeat")
-    assert few.startswith("leaseMillis\n  How long a heartbeat lets its node act")
+    assert few.startswith("leaseMillis\n  Time for which a heartbeat lets its node act")
     assert "default 4000; integer from 100; changes: start\n  ANABRANCH_LEASE_MILLIS\n" in few
     assert said("nothing-is-called-so") == ""

@@ -17,10 +17,10 @@ def test_the_first_key_that_differs_is_named() -> None:
     expected = _state()
     assert first_difference(expected, expected) == ""
     lacking = {key: entity for key, entity in expected.items() if key != UNIT}
-    assert first_difference(lacking, expected) == f"by the log {UNIT} is missing in it"
-    assert first_difference(expected, lacking) == f"by the log {UNIT} does not exist"
+    assert first_difference(lacking, expected) == f"{UNIT} is missing in it, by the log"
+    assert first_difference(expected, lacking) == f"{UNIT} does not exist, by the log"
     other = expected | {UNIT: expected[f"{DEFAULT}/0x40000000_0x80000000"]}
-    assert first_difference(other, expected).startswith(f"by the log {UNIT} is Unit(")
+    assert first_difference(other, expected).startswith(f"{UNIT} is Unit(")
 
 
 def test_without_the_log_a_hole_in_a_ring_is_named() -> None:

@@ -1,4 +1,4 @@
-"""`anabranch balance`: how loads stand, what the load balancer would do, and what it has done."""
+"""`anabranch balance`: the loads, the next step of the load balancer, and its past ones."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Balance(click.Group):
 
 @click.group(cls=_Balance, epilog="Example: anabranch balance show --watch")
 def balance() -> None:
-    """What the load balancer goes by, would do, and has done."""
+    """The load balancer: its loads, its next step and its past ones."""
 
 
 @balance.command(epilog="Example: anabranch balance show --watch")
@@ -50,11 +50,11 @@ def balance() -> None:
 @json_option
 @watchable
 def show(url: str, as_json: bool) -> None:
-    """Show loads, their deviation, and what the next cycle would do.
+    """Show loads, their deviation, and the next cycle's moves.
 
-    Loads are as their brokers have reported them; LOAD is the average that decisions are made by, 1
-    for all of a resource. MOVABLE: how many bundles a broker has reported, the highest ones. Where
-    nothing would be moved, or no more, the reason is said, and the setting that it hangs on.
+    Brokers report these loads themselves. LOAD is the average that decides; 1 means all of a
+    resource. MOVABLE counts the bundles that a broker has reported, the highest ones. If the next
+    cycle moves nothing, or no more, the output tells the reason, and the setting that it hangs on.
     """
     found = connect(url).balance.get_outlook()
     if as_json:
@@ -117,7 +117,7 @@ def _result(cycle: CycleStats) -> str:
 
 
 def _lines(cycle: CycleStats, found: BalanceOutlook) -> Iterator[str]:
-    """Why it moves what it moves, and why not more."""
+    """Gives the reasons of the moves, and the reason against more."""
     if cycle.strategy:
         yield f"strategy {cycle.strategy} decides"
     yield from filter(None, (cycle.fault, cycle.thresholds))

@@ -1,4 +1,4 @@
-"""`anabranch balance history`: what the load balancer has done, as the log tells it."""
+"""`anabranch balance history`: the load balancer's past moves, as the log tells them."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from anabranch.core.balance.history import AutomaticMove, automatic_moves, logge
 @json_option
 @watchable
 def history(start: str | None, as_json: bool, **given: Any) -> None:
-    """List what the balancer moved and split, with reasons, from the log.
+    """List the balancer's moves and splits, with reasons, from the log.
 
-    OBSERVED is the deviation of the brokers' loads that the next cycle found which moved anything.
+    OBSERVED is the deviation of the brokers' loads that the next cycle with a move found.
     """
     found = moves_of(lines(settings_of(**given), start, follow=False))
     if as_json:
@@ -51,7 +51,7 @@ def history(start: str | None, as_json: bool, **given: Any) -> None:
 
 
 def moves_of(log: Iterable[LogLine]) -> list[AutomaticMove]:
-    """Of the log's records those of the balancer that were accepted, in order."""
+    """Returns the accepted records of the balancer, in the log's order."""
     logged = (
         logged_move(shown.offset, shown.timestamp_ms, shown.record, shown.verdict) for shown in log
     )

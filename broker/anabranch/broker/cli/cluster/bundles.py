@@ -1,4 +1,4 @@
-"""`anabranch bundles`: who owns which part of a namespace's ring, and moves by hand."""
+"""`anabranch bundles`: the owners of the parts of a namespace's ring, and moves by hand."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def transfer(namespace: str, bundle: str, broker: str, url: str) -> None:
     type=int,
     multiple=True,
     metavar="POSITION",
-    help="Where to cut, on the ring of 32 bits; may be repeated.",
+    help="Position to cut at, on the ring of 32 bits; may be repeated.",
 )
 @click.option(
     "--algorithm",

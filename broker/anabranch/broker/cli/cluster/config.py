@@ -25,7 +25,7 @@ def config() -> None:
 @json_option
 @watchable
 def list_(url: str, as_json: bool) -> None:
-    """List what is overridden, what was before, since when, and by which broker.
+    """List the overrides, their former values, times and brokers.
 
     The log has every change (`anabranch log tail`).
     """
@@ -60,8 +60,8 @@ def list_(url: str, as_json: bool) -> None:
 def set_(name: str, value: str, url: str) -> None:
     """Override setting NAME by VALUE on all nodes, at once.
 
-    VALUE is written as in a file of settings; where NAME says a unit, others may be given: 5s,
-    64MB, 25%. What contradicts other settings is refused.
+    VALUE is written as in a file of settings. If NAME says a unit, VALUE may have another one: 5s,
+    64MB, 25%. A value that contradicts other settings is refused.
     """
     connect(url).brokers.update_dynamic_configuration(name, value)
     click.echo(f"{name} is set")

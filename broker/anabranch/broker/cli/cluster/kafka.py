@@ -19,7 +19,7 @@ _broker = click.argument("broker", type=click.IntRange(0))
 
 @click.group(epilog="Example: anabranch kafka brokers")
 def kafka() -> None:
-    """Kafka's brokers: what lies there, and draining them.
+    """Kafka's brokers: their load, and draining them.
 
     BROKER is Kafka's own id of one.
     """
@@ -30,10 +30,11 @@ def kafka() -> None:
 @json_option
 @watchable
 def brokers(url: str, as_json: bool) -> None:
-    """List Kafka's brokers with what they have of the segments.
+    """List Kafka's brokers with their parts of the segments.
 
-    Counts are of partitions. ACTIVE: of segments that take messages, SEALED: of those that are only
-    read; each led there, and with a copy there. BYTES/S: in and out, of what is led there.
+    Counts are of partitions: those that the broker leads, and those that it has a copy of. ACTIVE
+    segments take messages; SEALED ones are only read. BYTES/S: in and out, of the partitions that
+    the broker leads.
     """
     found = connect(url).kafka_brokers.list_kafka_brokers()
     if as_json:
@@ -95,7 +96,7 @@ def undrain(broker: int, url: str) -> None:
 
 
 def _wait(admin: Admin, broker: int) -> None:
-    """Says what is left, as often as it changes, until no active segment has a copy there."""
+    """Tells the segments left, as often as they change, until no active one has a copy there."""
     said = ""
     while True:
         found = next(

@@ -15,6 +15,7 @@ import msgspec
 from anabranch.broker.cli.shared.api import json_lines_option
 from anabranch.broker.cli.shared.flags import setting_flags, settings_of
 from anabranch.broker.cli.shared.terminal import escaped
+from anabranch.broker.cli.topics.words import count_of
 from anabranch.broker.settings import Settings
 from anabranch.broker.snapshots.replayed import state_before
 from anabranch.broker.startup import connect
@@ -58,15 +59,18 @@ def log() -> None:
     help="First offset to print, or `end` for new records only; the oldest there is if left.",
 )
 @click.option(
-    "--follow/--no-follow", default=True, show_default=True, help="Whether to go on at the end."
+    "--follow/--no-follow",
+    default=True,
+    show_default=True,
+    help="Go on at the end of the log, or not.",
 )
 @json_lines_option
 def tail(start: str | None, follow: bool, as_json: bool, **given: Any) -> int:
     """Print the log's records, winners and losers, each with its verdict.
 
-    Verdicts depend on all that came before, so the log is folded from its beginning, or from the
-    snapshot where its beginning was trimmed, whatever --from says. What the log still holds of the
-    time before that snapshot is shown without verdicts (`?`, or null).
+    Verdicts depend on all earlier records. So the command folds the log from its beginning whatever
+    --from says, or from the snapshot if its beginning was trimmed. Records that the log still holds
+    from before that snapshot have no verdict (`?`, or null).
     """
     try:
         for shown in lines(settings_of(**given), start, follow=follow):
@@ -121,9 +125,10 @@ def lines(settings: Settings, start: str | None, *, follow: bool) -> Iterator[Lo
 
 
 def shown_from(start: str | None, first: int, judged: int, end: int) -> tuple[int, list[str]]:
-    """The first offset to print, and what to say about it. Raises InvalidInputError.
+    """Returns the first offset to print, and notes on it. Raises InvalidInputError.
 
-    `first`: that the log holds; `judged`: where verdicts begin, since the snapshot stands for it.
+    `first`: the first offset that the log holds. `judged`: the offset at which verdicts begin,
+    because the snapshot stands for all before it.
     """
     if start == "end":
         return end, []
@@ -134,7 +139,7 @@ def shown_from(start: str | None, first: int, judged: int, end: int) -> tuple[in
         return asked, [f"--from {asked} lies behind the end of the log, which is {end}"]
     notes = []
     if asked < first:
-        notes.append(f"the log begins at offset {first}: what came before was trimmed")
+        notes.append(f"the log begins at offset {first}: earlier records were trimmed")
     begin = max(asked, first)
     if begin < judged:
         notes.append(
@@ -145,13 +150,13 @@ def shown_from(start: str | None, first: int, judged: int, end: int) -> tuple[in
 
 
 def _endless(reader: KafkaLogReader) -> Iterator[list[Entry]]:
-    """What comes, until somebody ends it."""
+    """Yields the entries that come, until somebody ends it."""
     while True:
         yield reader.poll(_BATCH_MAX, _POLL_S)
 
 
 def _judged(entries: Iterable[Entry], replica: MemoryReplica) -> Iterator[LogLine]:
-    """What bytes of no schema are told needs no state; every other verdict does."""
+    """Yields each entry with its verdict; only the verdict on bytes of no schema needs no state."""
     for entry in entries:
         record = entry.record()
         verdict = Verdict.UNREADABLE if record is None else None
@@ -174,7 +179,7 @@ def _json(shown: LogLine) -> str:
 
 
 def _fields(record: Record) -> dict[str, Any]:
-    """A record's fields; what is a number in the log is a name here."""
+    """Returns a record's fields, with names in place of the log's numbers."""
     return {name: _shown(value) for name, value in msgspec.structs.asdict(record).items()}
 
 
@@ -194,7 +199,7 @@ def _line(shown: LogLine) -> str:
 
 
 def sentence(record: Record) -> str:
-    """What a record asks for, in words."""
+    """Says in words what a record asks for."""
     match record:
         case UnitMove():
             target = f" to {record.broker}" if record.broker else ""
@@ -225,20 +230,20 @@ def sentence(record: Record) -> str:
 
 
 def _grounds(record: UnitMove) -> str:
-    """What the load balancer's choice rested on, in short."""
+    """Says in short why the load balancer chose so."""
     for made in record.choice:
         weighed = [each for each in made.weighed if not each.removed_by]
         named = next((each.load for each in weighed if each.broker == record.broker), -1.0)
-        load = f" with load {named:.2f}" if named >= 0 else ""
+        load = f", load {named:.2f}" if named >= 0 else ""
         deviation = f", deviation {made.deviation:.2f}" if made.deviation >= 0 else ""
         predicted = f" to {made.predicted:.2f}" if deviation and made.predicted >= 0 else ""
-        brokers = f", of {made.brokers} brokers" if made.brokers else ""  # a split has none
-        return f" by {made.rule}{load}{brokers}{deviation}{predicted}"
+        brokers = f" among {count_of(made.brokers, 'broker')}" if made.brokers else ""  # no split
+        return f"{brokers}: {made.rule}{load}{deviation}{predicted}"
     return ""
 
 
 def _of_topic(record: TopicChange) -> str:
-    """What a move is about: segments by descriptor or id."""
+    """Says which segments a move is about, by descriptor or id."""
     into = ", ".join(part.descriptor for part in record.segments)
     match record.move:
         case TopicMove.CREATE:

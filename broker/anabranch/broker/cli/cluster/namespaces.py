@@ -1,4 +1,4 @@
-"""`anabranch namespaces`: what topics are grouped in, and how their bundles are divided."""
+"""`anabranch namespaces`: the groups of topics, and the division of their bundles."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def show(namespace: str, url: str, as_json: bool) -> None:
 @click.option(
     "--bundles",
     type=click.IntRange(1),
-    help="How many, of equal size.  [setting: defaultNumberOfNamespaceBundles]",
+    help="Number of them, of equal size.  [setting: defaultNumberOfNamespaceBundles]",
 )
 @url_option
 def create(namespace: str, bundles: int | None, url: str) -> None:
@@ -151,8 +151,8 @@ def limit(namespace: str, name: str, number: int | None, remove: bool, url: str)
 def unload(namespace: str, bundle: str | None, to: str | None, url: str) -> None:
     """Take a bundle of NAMESPACE from its owner, or all of them.
 
-    BUNDLE is a range, as `anabranch bundles` has it. Who looks one of its topics up next is served
-    by whichever broker then gets it, or by the one named.
+    BUNDLE is a range, as `anabranch bundles` has it. The next look-up of one of its topics gives it
+    to any broker, or to the one named.
     """
     admin = connect(url)
     if bundle is None:
@@ -177,7 +177,7 @@ def unload(namespace: str, bundle: str | None, to: str | None, url: str) -> None
     type=int,
     multiple=True,
     metavar="POSITION",
-    help="Where to cut, on the ring of 32 bits; may be repeated. In halves if left.",
+    help="Position to cut at, on the ring of 32 bits; may be repeated. In halves if left.",
 )
 @click.option("--unload", is_flag=True, help="Take the parts from their owner, too.")
 @url_option
@@ -193,9 +193,9 @@ def split(namespace: str, bundle: str, positions: tuple[int, ...], unload: bool,
 
 
 def split_in_words(admin: Admin, namespace: str, bundle: str, before: list[str]) -> str:
-    """Which parts a bundle was split into, of a namespace that had these boundaries before."""
+    """Names the parts that a bundle was split into; `before`: the namespace's former boundaries."""
     edges = admin.bundles.get_bundles(namespace).boundaries
-    if "_" not in bundle:  # a word that stands for one: what is new lies in it
+    if "_" not in bundle:  # a word that stands for a bundle: new edges lie in that
         new = [at for at, edge in enumerate(edges) if edge not in before]
         if not new:
             return f"bundle {bundle} of {namespace} is split"

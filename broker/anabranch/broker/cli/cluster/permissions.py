@@ -1,4 +1,4 @@
-"""`anabranch permissions`: what roles may do with a namespace's topics, or with one topic."""
+"""`anabranch permissions`: roles' rights on a namespace's topics, or on one topic."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _SLASHES_OF_A_TOPIC = 2
 
 @click.group(epilog="Example: anabranch permissions grant acme/shop ada produce consume")
 def permissions() -> None:
-    """What roles may do: produce, consume, scale, view.
+    """Roles' rights: produce, consume, scale, view.
 
     TARGET is a namespace, tenant/namespace, and means all its topics, or one topic,
-    tenant/namespace/topic. It counts where nodes ask who may do what.
+    tenant/namespace/topic. Rights count if nodes have authorization enabled.
     """
 
 
@@ -27,7 +27,7 @@ def permissions() -> None:
 @json_option
 @watchable
 def list_(target: str, url: str, as_json: bool) -> None:
-    """List what roles may do with TARGET; of a topic, also by its namespace."""
+    """List roles' rights on TARGET; for a topic, its namespace's too."""
     admin, (name, is_topic) = connect(url), _named(target)
     if is_topic:
         found = admin.scalable_topics.get_permissions(name)
@@ -59,7 +59,7 @@ def grant(target: str, role: str, actions: tuple[str, ...], url: str) -> None:
 @click.argument("role")
 @url_option
 def revoke(target: str, role: str, url: str) -> None:
-    """Take away what is granted to ROLE on TARGET itself."""
+    """Take away the grants of ROLE on TARGET itself."""
     admin, (name, is_topic) = connect(url), _named(target)
     if is_topic:
         admin.scalable_topics.revoke_permissions(name, role)

@@ -1,4 +1,4 @@
-"""`anabranch isolation` and `anabranch domains`: which brokers may own whose bundles."""
+"""`anabranch isolation` and `anabranch domains`: limits on the brokers that may own bundles."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def _connected(url: str) -> tuple[Admin, str]:
     epilog="Example: anabranch isolation set gold --namespace 'acme/.*' --primary 'node-[12]'"
 )
 def isolation() -> None:
-    """Isolation policies: which brokers the bundles of some namespaces belong to.
+    """Isolation policies: namespaces that have brokers of their own.
 
     Other namespaces get none of their primary brokers. Patterns are regular expressions of whole
-    names. Of several policies for a namespace the first by name counts. Bundles that are owned
+    names. If several policies fit a namespace, the first by name counts. Bundles that are owned
     elsewhere stay there until they move.
     """
 
@@ -57,7 +57,7 @@ def list_(url: str, as_json: bool) -> None:
 @json_option
 @watchable
 def brokers(url: str, as_json: bool) -> None:
-    """List what the policies say of the brokers that serve now."""
+    """List the policies' words on the brokers that serve now."""
     admin, cluster = _connected(url)
     found = admin.placements.get_isolated_brokers(cluster)
     if as_json:
@@ -118,7 +118,7 @@ def set_(
     min_limit: int,
     url: str,
 ) -> None:
-    """Create policy NAME, or replace what it says."""
+    """Create policy NAME, or replace its content."""
     admin, cluster = _connected(url)
     admin.placements.set_isolation_policy(
         cluster, name, namespaces, primary, secondary, min_limit=min_limit

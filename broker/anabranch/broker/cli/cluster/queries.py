@@ -19,9 +19,10 @@ from anabranch.core.names import SCALABLE_DOMAIN, full_name, parse_scalable_topi
 def lookup(topic: str, url: str, as_json: bool) -> None:
     """Say which broker serves TOPIC ([domain://]tenant/namespace/name).
 
-    Without a domain it is a scalable topic, topic://, as everywhere; the answer is its controller,
-    or that there is no such topic. Of other domains no topics are on record: the answer is who owns
-    the bundle that the name falls into. Assigns that to a broker if nobody has it yet.
+    A name without a domain is a scalable topic, topic://, as everywhere. The answer is then its
+    controller, or that there is no such topic. Other domains have no topics on record, so the
+    answer is the owner of the bundle that the name falls into. The command has a free bundle
+    assigned to a broker.
     """
     name, _ = parse_topic(topic)
     admin = connect(url)
@@ -72,11 +73,11 @@ def brokers(url: str, as_json: bool) -> None:
 @json_option
 @watchable
 def explain(name: str, url: str, as_json: bool) -> None:
-    """Say what may become of NAME now, and what forbids the rest.
+    """Say which moves NAME can make now, and what forbids the rest.
 
     NAME is a scalable topic, [topic://]tenant/namespace/name, a bundle, tenant/namespace/range, or
-    `leadership`. Each move of its state machine is tried, in thought, by every broker: possible
-    moves tell where they lead and who may propose them, others the first rule in their way.
+    `leadership`. The node tries each move of the state machine, in thought, for every broker. A
+    possible move tells its end and its proposers, and another one the first rule in its way.
     """
     found = connect(url).brokers.explain(name)
     if as_json:

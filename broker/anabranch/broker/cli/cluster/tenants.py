@@ -1,4 +1,4 @@
-"""`anabranch tenants`: who namespaces belong to."""
+"""`anabranch tenants`: the owners of namespaces."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def list_(url: str, as_json: bool) -> None:
 def show(tenant: str, url: str, as_json: bool) -> None:
     """Show the roles and clusters of TENANT.
 
-    Where nodes ask who may do what, its roles administer it; clusters are kept and shown.
+    Its roles administer it if nodes have authorization enabled. Clusters are only kept and shown.
     """
     found = connect(url).tenants.get_tenant_info(tenant)
     if as_json:

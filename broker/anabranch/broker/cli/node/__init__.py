@@ -1,1 +1,1 @@
-"""Commands about one node: run it, check what it needs, list its settings."""
+"""Commands about one node: run it, check its needs, list its settings."""

@@ -1,4 +1,4 @@
-"""`anabranch doctor --acls`: whether Kafka's ACLs are what was granted, and what a node needs."""
+"""`anabranch doctor --acls`: compares Kafka's ACLs with grants, and tells a node's rights."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from anabranch.core.security.acls import (
 )
 from anabranch.core.security.kafka_stems import KafkaStems
 
-_NODE: Final = "User:NODE"  # whoever runs it knows by which name Kafka knows the nodes
+_NODE: Final = "User:NODE"  # the user puts in the nodes' name in Kafka
 _OPTIONS: Final = {
     AclResource.TOPIC: "--topic",
     AclResource.GROUP: "--group",
@@ -36,7 +36,7 @@ _OPTIONS: Final = {
 
 
 class AclReport(msgspec.Struct, frozen=True, rename="camel"):
-    """What the command tells with --json. `surplus`: what nothing that was granted explains."""
+    """The command's report with --json. `surplus`: ACLs that no grant explains."""
 
     wanted: int
     missing: list[str]
@@ -47,7 +47,10 @@ class AclReport(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def compare_acls(settings: Settings) -> tuple[AclDifference, WantedAcls]:
-    """From what Kafka has to what the log, read to its end, says. Raises AnabranchError."""
+    """Compares Kafka's ACLs with those that the log, read to its end, asks for.
+
+    Raises AnabranchError.
+    """
     connection = connect(settings)
     prefix, mapping = settings.topic_prefix, settings.principal_mapping
     state = state_now(connection, Topics(prefix), settings.passed_over)
@@ -82,8 +85,8 @@ def _print(settings: Settings, report: AclReport) -> None:
     if rows:
         table(("", "ACL"), rows)
     click.echo(
-        f"{count_of(report.wanted, 'ACL')} by what is granted, {len(report.missing)} of them "
-        f"missing; {len(report.surplus)} that nothing granted explains"
+        f"{count_of(report.wanted, 'ACL')} wanted by grants, {len(report.missing)} of them "
+        f"missing; {len(report.surplus)} that no grant explains"
     )
     for line in report.remedy:
         click.echo(line)
@@ -127,7 +130,7 @@ def _command(settings: Settings, what: str, acl: Acl) -> str:
 
 
 def node_commands(settings: Settings) -> Iterator[str]:
-    """What gives a node's principal its rights, as commands of Kafka's."""
+    """Yields Kafka's commands that give a node's principal its rights."""
     start = f"kafka-acls --bootstrap-server {settings.bootstrap_servers} --add"
     start = f"{start} --allow-principal {_NODE}"
     for resource, operations in NODE_RIGHTS.items():
@@ -142,7 +145,7 @@ def _operations(named: Iterable[str]) -> str:
 
 
 def _word(operation: str) -> str:
-    """As Kafka's commands write it.
+    """Returns an operation's name as Kafka's commands write it.
 
     >>> _word("DESCRIBE_CONFIGS")
     'DescribeConfigs'

@@ -58,23 +58,25 @@ _NAMED_MAX: Final = 10
 @click.option(
     "--url",
     metavar="http://HOST:PORT",
-    help="A node or proxy. Checks instead what its clients need, from where this is run.",
+    help="A node or proxy. Check its clients' needs instead, from this machine.",
 )
 @click.option(
     "--acls",
     is_flag=True,
-    help="Checks instead whether Kafka's ACLs are what was granted, and prints what a node needs.",
+    help="Compare Kafka's ACLs with grants instead, and print a node's needs.",
 )
 @json_option
 def doctor(as_json: bool, url: str | None, acls: bool, **given: Any) -> int:
     """Check Java, the Kafka jars, settings, disk, port and Kafka for a node with these flags.
 
-    Kafka is asked only where its address is given; a record goes through a topic and a share group
-    of the command's own, which it then deletes. With --url: whether a client that runs here reaches
-    that node or proxy, the port for clients that it names, and every address that Kafka's brokers
-    advertise; and what the nodes ask people to look at, of segments above all. With --acls: what is
-    granted, by the log, against the ACLs that Kafka has for it (kafkaAclsEnabled), with what to do
-    where they differ. Leaves nothing changed and fetches nothing.
+    The command asks Kafka only if its address is given. It sends a record through a topic and a
+    share group of its own, which it then deletes.
+
+    With --url, it checks the way of a client that runs here. The client must reach that node or
+    proxy, the port for clients that it names, and every address that Kafka's brokers advertise. It
+    also prints the nodes' concerns, above all about segments. With --acls, it compares the log's
+    grants with Kafka's ACLs for them (kafkaAclsEnabled), and tells the remedy for a difference. It
+    leaves nothing changed and fetches nothing.
 
     Exit status 0: all is well. 1: something is not.
     """
@@ -167,7 +169,7 @@ def _port(settings: Settings) -> str:
 
 
 def _node_there(settings: Settings) -> str:
-    """What to say where a node runs already, and nothing may be wrong."""
+    """Returns a note for the case that a node runs already, and nothing may be wrong."""
     node = f"http://127.0.0.1:{settings.web_service_port}"
     try:
         with Admin(node, timeout_s=_NODE_S_MAX) as admin:

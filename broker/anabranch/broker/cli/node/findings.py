@@ -1,4 +1,4 @@
-"""What `anabranch doctor` has looked at, one thing at a time."""
+"""The findings of `anabranch doctor`, one for each check."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from anabranch.core.errors import AnabranchError
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One check: what was looked at, whether it is well, and what was found or is to be done."""
+    """One check: its subject, its result, and a finding or a remedy."""
 
     check: str
     ok: bool
@@ -18,11 +18,11 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class NotWellError(AnabranchError):
-    """What is to be done."""
+    """Something is not well; the text is the remedy."""
 
 
 def checked(check: str, look: Callable[[], str]) -> Finding:
-    """What came of a look that says what it found, or raises what is wrong."""
+    """Runs a look and returns its finding; `look` returns the text of that, or raises the fault."""
     try:
         return Finding(check, ok=True, found=look())
     except AnabranchError as error:

@@ -1,6 +1,6 @@
-"""What a client needs of the network, looked at from where the command is run.
+"""A client's needs of the network, checked from the place where the command is run.
 
-A client asks a node, or a proxy, by two ports, and takes its messages from Kafka itself: so it must
+A client asks a node, or a proxy, by two ports, and takes its messages from Kafka itself. So it must
 reach every address that those two tell it, the advertised ones, and not only the first.
 """
 
@@ -49,7 +49,9 @@ def examine_reach(url: str, kafka: str, security: Mapping[str, str]) -> Iterator
 
 
 def examine_kafka(connection: KafkaConnection) -> Iterator[Finding]:
-    """Whether each address that Kafka's brokers advertise can be reached from here."""
+    """Yields a finding for each address that Kafka's brokers advertise: it tells if the address
+    answers.
+    """
     servers = connection.bootstrap_servers
     try:
         brokers = connection.admin().list_topics(timeout=KAFKA_S_MAX).brokers.values()
@@ -94,7 +96,7 @@ def _service(admin: Admin, who: Access) -> str:
 
 
 def _concerns(admin: Admin, who: Access) -> str:
-    """What the cluster's nodes ask people to look at: of segments each knows its own."""
+    """Raises the concerns of all nodes: each knows only those of its own segments."""
     is_tls = admin.answered_by.startswith("https:")
     asked, concerns = 0, []
     for each in admin.brokers.list_addresses():

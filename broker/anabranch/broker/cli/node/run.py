@@ -34,8 +34,8 @@ def node(end_with_parent: bool, **given: Any) -> int:
     """Run one node.
 
     Settings come from --config, then the environment (ANABRANCH_ and the setting's name), then
-    flags; later ones win. SIGTERM hands every bundle over before it ends (a second signal ends
-    it at once); so does Ctrl-C, as far as it gets within 3 s. Log lines go to standard error.
+    flags; later ones win. SIGTERM hands every bundle over before it ends the node (a second signal
+    ends it at once). Ctrl-C does so, too, but ends it within 3 s. Log lines go to standard error.
 
     Exit status 0: stopped as asked. 1: ended by itself, or bundles were left. 2: did not start.
     """
@@ -118,7 +118,7 @@ async def run(settings: Settings) -> int:
 
 
 def _end_with_parent() -> None:
-    """Ends the process once nobody holds the other end of stdin."""
+    """Ends the process once the other end of stdin is closed."""
     while os.read(0, 64):
         pass
     os._exit(1)

@@ -1,4 +1,4 @@
-"""`anabranch settings`: what a node can be told."""
+"""`anabranch settings`: a node's settings."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def settings(words: tuple[str, ...], of_proxy: bool, markdown: bool, as_json: bo
     """List the settings of a node, or those whose name or meaning has each WORD.
 
     A setting goes into the file of --config, or the environment under the variable's name, or into
-    --set NAME=VALUE. CHANGES says when it takes effect: at a node's start; or also while nodes
-    run, for all of them (`anabranch config`), or by a policy for a topic or a namespace
-    (`anabranch policy`).
+    --set NAME=VALUE. CHANGES says when it takes effect. Every setting does at a node's start. Some
+    also change while nodes run: for all nodes (`anabranch config`), or by a policy for a topic or a
+    namespace (`anabranch policy`).
 
     Exit status 1: no setting has all of the WORDs.
     """

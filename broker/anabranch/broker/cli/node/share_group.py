@@ -1,4 +1,4 @@
-"""Whether Kafka can serve queues: one record through a share group of the doctor's own."""
+"""Checks that Kafka can serve queues: takes one record through a share group of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`anabranch token`: keys, the tokens that they sign, and what a token says."""
+"""`anabranch token`: keys, the tokens that they sign, and tokens' content."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OUT: Final = click.Path(dir_okay=False, path_type=Path)
 
 @click.group(epilog="Example: anabranch token create --secret secret.key --role ada --expires 30d")
 def token() -> None:
-    """Tokens, by which clients show who they are; the keys stay in files."""
+    """Tokens, which clients show as credentials; the keys stay in files."""
 
 
 @token.command(epilog="Example: anabranch token keys --private private.pem --public public.pem")
@@ -45,7 +45,7 @@ def token() -> None:
     type=click.Choice(("ES256", "RS256", "EdDSA")),
     default="ES256",
     show_default=True,
-    help="What the private key signs by.",
+    help="Algorithm that the private key signs by.",
 )
 def keys(
     secret: Path | None,
@@ -132,7 +132,7 @@ def _write_new(file: Path, content: bytes, mode: int = 0o600) -> None:
 
 
 def _write_over(file: Path, content: bytes) -> None:
-    """Puts a set in the place of another one, for nobody else to read: it may hold secrets."""
+    """Puts a set in the place of another one, readable by the user alone: it may hold secrets."""
     beside = file.with_name(f"{file.name}.new")
     beside.unlink(missing_ok=True)
     if not file.exists():
@@ -146,16 +146,16 @@ def _write_over(file: Path, content: bytes) -> None:
 @token.command(
     epilog="Example: anabranch token create --secret secret.key --role ada --expires 30d"
 )
-@click.option("--role", required=True, help="Who shows it.")
+@click.option("--role", required=True, help="The role of the client that shows it.")
 @click.option("--secret", type=FILE, help="File of the shared secret that signs it.")
 @click.option("--private", type=FILE, help="File of the private key that signs it.")
-@click.option("--algorithm", help="Of the key, where it has several; RS256 for RSA if left.")
+@click.option("--algorithm", help="The key's algorithm, if it has several; RS256 for RSA if left.")
 @click.option("--kid", help="The key's name in the nodes' tokenKeySet.")
-@click.option("--expires", metavar="DURATION", help="When it is over, from now: 12h, 30d ...")
-@click.option("--issuer", help="What it has as `iss` (tokenIssuer).")
-@click.option("--audience", help="What it has as `aud` (tokenAudience).")
+@click.option("--expires", metavar="DURATION", help="Time from now until it is over: 12h, 30d ...")
+@click.option("--issuer", help="Its `iss` (tokenIssuer).")
+@click.option("--audience", help="Its `aud` (tokenAudience).")
 @click.option(
-    "--claim", default="sub", show_default=True, help="What the role is (tokenAuthClaim)."
+    "--claim", default="sub", show_default=True, help="The claim that is the role (tokenAuthClaim)."
 )
 def create(
     role: str,
@@ -217,9 +217,9 @@ def _signing(secret: Path | None, private: Path | None) -> tuple[Any, str]:
 @token.command(epilog="Example: anabranch token inspect < ada.token")
 @click.option("--file", type=FILE, help="File of the token; standard input if left.")
 def inspect(file: Path | None) -> None:
-    """Print what a token says, as JSON. Nothing of it is verified: a node does that.
+    """Print a token's content, as JSON. Nothing of it is verified: a node does that.
 
-    It is read from a file or standard input, as what is on a command line is seen by others.
+    It is read from a file or standard input, because others can see a command line.
     """
     import jwt
 

@@ -1,1 +1,1 @@
-"""What commands share: flags, numbers and output, questions to a node, errors in words."""
+"""The common parts of commands: flags, numbers and output, questions to a node, errors in words."""

@@ -1,7 +1,7 @@
-"""Flags of `anabranch` itself: as whom its commands ask nodes, and whom they trust.
+"""Flags of `anabranch` itself: credentials of its commands, and authorities to trust.
 
-What is on a command line is seen by others on the machine: so secrets come from files, and a token
-from the environment, too.
+Others on the machine can see a command line. So secrets come from files, and a token from the
+environment, too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # most commands need none of it, and `--help` should be quick
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 TOKEN_VARIABLE: Final = "ANABRANCH_TOKEN"  # noqa: S105 - its name
-# The setting's, for commands that have settings; of others an option's.
+# This is the setting's variable in commands that have settings, and an option's in others.
 KAFKA_PROPERTIES_VARIABLE: Final = "ANABRANCH_KAFKA_PROPERTIES_FILE"
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)
 
@@ -36,7 +36,7 @@ _OPTIONS: Final = (
         f"File of the token to show nodes; or itself in {TOKEN_VARIABLE}.",
         type=_FILE,
     ),
-    _option("--user", "Who to be to nodes that ask for a password.", metavar="NAME"),
+    _option("--user", "User to name to nodes that ask for a password.", metavar="NAME"),
     _option("--password-file", "File of that user's password.", type=_FILE),
     _option("--tls-ca", "File of the authorities to trust; the system's if left.", type=_FILE),
     _option("--tls-cert", "File of a certificate to show nodes.", type=_FILE),
@@ -50,7 +50,7 @@ _OPTIONS: Final = (
 
 
 class Access(NamedTuple):
-    """What was given. A command that asks no nodes does not mind what it is."""
+    """The flags as given; a command that asks no nodes ignores their values."""
 
     token: str | None = None
     token_file: Path | None = None
@@ -62,7 +62,9 @@ class Access(NamedTuple):
     any_host_name: bool = False
 
     def credentials(self) -> Credentials | None:
-        """Who to be; None to show nothing. Raises InvalidInputError, UsageError."""
+        """Returns the credentials to show; None to show nothing. Raises InvalidInputError,
+        UsageError.
+        """
         from anabranch.access import Basic, Token
 
         if (self.user is None) != (self.password_file is None):
@@ -81,7 +83,10 @@ class Access(NamedTuple):
         return given[0] if given else None
 
     def tls(self) -> Tls | None:
-        """Whom to trust, where that was said. Raises InvalidInputError."""
+        """Returns the authorities to trust, and the certificate, if flags name them.
+
+        Raises InvalidInputError.
+        """
         from anabranch.access import Tls
 
         if not (self.tls_ca or self.tls_cert or self.tls_key or self.any_host_name):
@@ -102,7 +107,7 @@ def access_flags(command: _F) -> _F:
 
 
 def keep(context: click.Context, given: dict[str, Any]) -> None:
-    """Keeps what was given, for the command."""
+    """Keeps the flags for the command."""
     named = dict(given)
     named["any_host_name"] = named.pop("dangerously_accept_any_host_name")
     token = os.environ.get(TOKEN_VARIABLE) or None
@@ -113,7 +118,7 @@ def keep(context: click.Context, given: dict[str, Any]) -> None:
 
 
 def access() -> Access:
-    """What was given to the command that runs, in the thread in which it runs."""
+    """Returns the flags of the command that runs; call it in the thread in which it runs."""
     context = click.get_current_context(silent=True)
     found = None if context is None else context.find_root().obj
     return found if isinstance(found, Access) else Access()

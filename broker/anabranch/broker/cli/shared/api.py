@@ -1,4 +1,4 @@
-"""A node's administration as the commands use it: where the node is, and errors as lines."""
+"""A node's administration for the commands: the connection to a node, and errors as lines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ url_option = click.option(
     envvar=URL_VARIABLE,
     show_default=True,
     show_envvar=True,
-    help="A node of the cluster; any will do. Of several, a,b, the first that is there.",
+    help="A node of the cluster; any will do. If there are several, a,b, the first that answers.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 json_lines_option = click.option(
@@ -34,14 +34,15 @@ class CommandRefusedError(click.ClickException):
     exit_code = 1
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """As `main` tells of other errors: it is not the usage that is wrong."""
+        """Prints as `main` prints other errors, because the usage is not wrong."""
         click.echo(f"anabranch: {self.format_message()}", file=file, err=file is None)
 
 
 def connect(url: str, given: Access | None = None) -> Admin:
-    """The node's administration; nothing is asked yet. Raises InvalidInputError.
+    """Returns the node's administration, and asks nothing yet. Raises InvalidInputError.
 
-    `given`: as whom, on a thread that is not the command's; else it is closed with the command.
+    `given`: the access flags, on a thread that is not the command's. Without it the administration
+    is closed with the command.
     """
     who = given or access()
     admin = Admin(url, tls=who.tls(), credentials=who.credentials(), on_stale=_tell_stale)

@@ -7,7 +7,7 @@ import traceback
 
 
 def describe(error: BaseException) -> str | None:
-    """What to print for an error; None when it has no message made for people."""
+    """Returns the text to print for an error; None when it has no message made for people."""
     from anabranch.core.errors import AnabranchError
 
     if isinstance(error, AnabranchError):

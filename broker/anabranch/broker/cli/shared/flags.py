@@ -42,7 +42,7 @@ _OPTIONS = (
     click.option(
         "--data-dir",
         type=click.Path(file_okay=False),
-        help=setting_help("Where a node keeps its view of the log.", "data_dir"),
+        help=setting_help("Directory of a node's view of the log.", "data_dir"),
     ),
     click.option(
         "--set",
@@ -62,7 +62,7 @@ def setting_flags(command: _F) -> _F:
 
 
 def given_settings(settings: Iterable[str]) -> dict[str, object]:
-    """What --set gives, by name."""
+    """Returns the settings that --set gives, by name."""
     found: dict[str, object] = {}
     for setting in settings:
         name, sep, value = setting.partition("=")

@@ -1,9 +1,9 @@
-"""Ctrl-C: whatever a command is at, it ends within seconds, with status 130, and leaves no child.
+"""Ctrl-C ends a command within seconds, with status 130, and leaves no child.
 
-A call into C keeps Python from hearing of a signal until it returns, and what tidies up may wait
-for Kafka. So a thread hears of it too, by the byte that Python writes for each signal, and ends the
-process once the time to tidy up is over. Whoever takes the signal by an event loop calls `note`:
-the loop has that byte written to itself.
+Python hears of a signal only after a call into C returns, and a clean-up may wait for Kafka. So a
+thread hears of it too, by the byte that Python writes for each signal. It ends the process once the
+time to tidy up is over. Code that takes the signal by an event loop calls `note`, because the loop
+has that byte written to itself.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ INTERRUPTED: Final = 130
 _TIDY_S: Final = 2.5
 _HEARD_S_MAX: Final = 0.1
 _OVER: Final = b"\0"  # no signal's number
-# Where the thread hears from, and what it has heard, while there is one.
+# The descriptor that the thread listens to, and the event that it sets, while there is a thread.
 _watched: list[tuple[int, threading.Event]] = []
 
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[Callable[[], bool]]:
-    """Bounds what a Ctrl-C may take while the block runs. Yields what says if there was one.
+    """Bounds the time of a Ctrl-C while the block runs. Yields a function that says if there was
+    one.
 
-    Does nothing where the signal is ignored, as in the background of a script, or is for others.
+    Does nothing if the signal is ignored, as in the background of a script, or is for others.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
@@ -61,13 +62,13 @@ def interruptible() -> Iterator[Callable[[], bool]]:
 
 
 def note() -> None:
-    """Says that a Ctrl-C came, of which only an event loop was told."""
+    """Says that a Ctrl-C came, if only an event loop was told of it."""
     for writing, _ in _watched:
         os.write(writing, bytes([signal.SIGINT]))
 
 
 def was_heard() -> bool:
-    """Whether a Ctrl-C has come: a call into C may make another error of it.
+    """Returns whether a Ctrl-C has come: a call into C may make another error of it.
 
     Waits a moment for the thread, which may hear of it last.
     """

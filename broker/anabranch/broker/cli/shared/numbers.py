@@ -9,7 +9,7 @@ import click
 
 
 class Finite(click.FloatRange):
-    """A range of numbers without `nan` and `inf`, which are in each as far as click can tell."""
+    """A range of numbers without `nan` and `inf`, which click takes for members of any range."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None

@@ -1,4 +1,4 @@
-"""How commands print: JSON for scripts, aligned columns for people."""
+"""Output of commands: JSON for scripts, aligned columns for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What SIGTERM and Ctrl-C do to a command that serves."""
+"""The effect of SIGTERM and Ctrl-C on a command that serves."""
 
 from __future__ import annotations
 

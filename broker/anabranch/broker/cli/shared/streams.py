@@ -10,7 +10,8 @@ _STREAMS: Final = {"stdin": "r", "stdout": "w", "stderr": "w"}
 
 
 def open_closed() -> None:
-    """Puts /dev/null in the place of what the caller has closed (`>&-`), where sys has None.
+    """Puts /dev/null in the place of streams that the caller has closed (`>&-`): sys has None
+    there.
 
     The next file to be opened would get its number, and be written to.
     """
@@ -21,14 +22,15 @@ def open_closed() -> None:
 
 
 def can_be_asked() -> bool:
-    """Whether a person is there to answer."""
+    """Returns whether a person is there to answer."""
     return sys.stdin.isatty()
 
 
 def drop_unwritten() -> OSError | None:
-    """Why an output takes nothing any more (`| head`, a full disk), if one does.
+    """Returns the error of an output that takes nothing any more (`| head`, a full disk), if one
+    does.
 
-    What is left of it goes nowhere: the interpreter would try again at its end, and complain.
+    The rest of that output goes nowhere: the interpreter would try again at its end, and complain.
     """
     lost = None
     for stream in filter(None, (sys.__stdout__, sys.__stderr__)):

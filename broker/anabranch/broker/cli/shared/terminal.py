@@ -1,8 +1,8 @@
-"""What others wrote, on its way to a terminal: it moves no cursor, and begins no line of its own.
+"""Keeps others' text from moving a terminal's cursor, or beginning a line of its own.
 
-Names, properties, reasons, keys and values come from whoever may write them, and a terminal obeys
-control characters. So both streams of the command line escape them, whoever prints; `escaped` does
-so with the ends of lines and tabs, too. The escapes are those of JSON, which so stays what it is.
+Names, properties, reasons, keys and values come from any writer, and a terminal obeys control
+characters. So both streams of the command line escape them, for all that is printed. `escaped` also
+escapes the ends of lines and tabs. The escapes are those of JSON, so JSON stays as it is.
 """
 
 from __future__ import annotations
@@ -49,13 +49,17 @@ class _Tame:
 
 
 def tame_streams() -> None:
-    """Whatever is printed from now on is escaped."""
+    """Makes both streams escape all that is printed from now on."""
     sys.stdout = cast(TextIO, _Tame(sys.stdout))
     sys.stderr = cast(TextIO, _Tame(sys.stderr))
 
 
 def print_data(fields: Sequence[str], *, raw: bool = False) -> None:
-    """A line of messages' fields: as they are for a program, or if `raw`; a terminal's escaped."""
+    """Prints a line of messages' fields.
+
+    It escapes them for a terminal. A program gets them as they are, and so does a terminal if
+    `raw`.
+    """
     out = sys.stdout.stream if isinstance(sys.stdout, _Tame) else sys.stdout
     shown = fields if raw or not out.isatty() else [escaped(field) for field in fields]
     out.write("\t".join(shown) + "\n")

@@ -1,4 +1,4 @@
-"""`--watch`: what a command says, said again whenever it has changed."""
+"""`--watch`: prints a command's output again whenever it has changed."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def watched(
 
 
 def _said(tell: Callable[[], None], *, must: bool) -> tuple[str, str]:
-    """What is printed, on either stream. Raises what `tell` does if it `must` succeed."""
+    """Returns the output on both streams. Raises the errors of `tell` if it `must` succeed."""
     output, errors = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
         try:

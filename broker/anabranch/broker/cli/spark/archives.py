@@ -19,7 +19,7 @@ from anabranch.channel.log.kafka_log import offsets
 
 
 def list_archives(settings: Settings) -> int:
-    """Prints each with where it begins, how far it is and what the log keeps for it."""
+    """Prints each with its beginning, its progress and the records that the log keeps for it."""
     connection, topics = _reached(settings)
     with closing(_registry(connection, topics, settings)) as registry:
         found = registry.read()

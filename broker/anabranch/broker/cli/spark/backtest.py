@@ -37,7 +37,7 @@ _LOAD = click.Path(path_type=Path)
 @click.option(
     "--load-archive",
     metavar=DIRECTORY_OR_URL,
-    help="What a cluster has recorded: the directory of `archive --loads`.",
+    help="A cluster's recorded load: the directory of `archive --loads`.",
 )
 @click.option(
     "--archive-dir",
@@ -69,25 +69,27 @@ _LOAD = click.Path(path_type=Path)
     "--spread",
     default="uniform",
     show_default=True,
-    help="Of the load over the ring: uniform, hot:SHARE, zipf:EXPONENT or zipf:EXPONENT:KEYS.",
+    help="Spread of the load on the ring: uniform, hot:SHARE, zipf:EXPONENT or zipf:EXPONENT:KEYS.",
 )
-@click.option("--seed", default=0, show_default=True, help="Of where the spread's keys lie.")
 @click.option(
-    "--segments", default=1, show_default=True, type=click.IntRange(1), help="To begin with."
+    "--seed", default=0, show_default=True, help="Seed of the places of the spread's keys."
+)
+@click.option(
+    "--segments", default=1, show_default=True, type=click.IntRange(1), help="Number to begin with."
 )
 @click.option(
     "--consumers",
     default=0,
     show_default=True,
     type=click.IntRange(0),
-    help="Of one stream subscription, where the load has no column `consumers`.",
+    help="Consumers of one stream subscription, if the load has no column `consumers`.",
 )
 @click.option(
     "--operation-seconds",
     default=0.0,
     show_default=True,
     type=NOT_NEGATIVE,
-    help="From a decision to its effect.",
+    help="Seconds from a decision to its effect.",
 )
 @click.option(
     "--flap-window",
@@ -101,28 +103,28 @@ _LOAD = click.Path(path_type=Path)
     default=604_800.0,
     show_default=True,
     type=NOT_NEGATIVE,
-    help="Seconds that what everybody has read is kept, and sealed segments in the layout with it.",
+    help="Seconds for which read messages are kept, and sealed segments in the layout with them.",
 )
 @click.option(
     "--sealed-retention",
     default=130.0,
     show_default=True,
     type=NOT_NEGATIVE,
-    help="Seconds that sealed segments stay at least, also with a shorter --retention.",
+    help="Least seconds for which sealed segments stay, also with a shorter --retention.",
 )
 @click.option(
     "--message-bytes",
     default=1_000.0,
     show_default=True,
     type=POSITIVE,
-    help="Of a message, where the load does not say bytes_rate_in.",
+    help="Bytes of a message, if the load does not say bytes_rate_in.",
 )
 @click.option(
     "--subscriptions",
     default=1.0,
     show_default=True,
     type=NOT_NEGATIVE,
-    help="That read everything, where the load does not say rates out.",
+    help="Subscriptions that read everything, if the load does not say rates out.",
 )
 def backtest(
     load: tuple[Path, ...],

@@ -24,7 +24,7 @@ _OPTIONS: Final = (
         show_default=True,
         show_envvar=True,
         metavar="URL",
-        help="Where Spark runs: local[CORES], this machine; or spark://HOST:PORT, a standalone "
+        help="Spark's master: local[CORES], this machine; or spark://HOST:PORT, a standalone "
         "cluster.",
     ),
     click.option(
@@ -33,8 +33,8 @@ _OPTIONS: Final = (
         envvar="ANABRANCH_SPARK_DRIVER_MEMORY",
         show_envvar=True,
         metavar="SIZE",
-        help="Of this process's Java, for example 4g.  [default: a third of the machine's, 1g to "
-        "6g]",
+        help="Memory of this process's Java, for example 4g.  [default: a third of the "
+        "machine's, 1g to 6g]",
     ),
     click.option(
         "--executor-memory",
@@ -43,14 +43,14 @@ _OPTIONS: Final = (
         show_default=True,
         show_envvar=True,
         metavar="SIZE",
-        help="Of the Java of each executor of a cluster; its Python workers come on top.",
+        help="Memory of the Java of a cluster's executor; its Python workers come on top.",
     ),
     click.option(
         "--cores",
         type=click.IntRange(1),
         envvar="ANABRANCH_SPARK_CORES",
         show_envvar=True,
-        help="Of a cluster, for this job at most.  [default: 1 for archive, else all]",
+        help="Most cores of a cluster for this job.  [default: 1 for archive, else all]",
     ),
     click.option(
         "--driver-host",
@@ -58,7 +58,7 @@ _OPTIONS: Final = (
         envvar="ANABRANCH_SPARK_DRIVER_HOST",
         show_envvar=True,
         metavar="HOST",
-        help="Where a cluster's executors reach this process.  [default: its address on the way "
+        help="Address of this process for a cluster's executors.  [default: the one on the way "
         "to the master]",
     ),
     click.option(
@@ -90,7 +90,7 @@ def place_of_archive(given: str) -> Place:
 
 
 def spark_settings_of(given: dict[str, Any], cores: int = 0) -> SparkSettings:
-    """Takes the flags out of what was given; `cores`: of a cluster, unless told otherwise.
+    """Takes the flags of Spark out of `given`. `cores`: the default number of a cluster's cores.
 
     Raises InvalidInputError.
     """

@@ -32,8 +32,8 @@ _ARCHIVE_CORES: Final = 1  # the log is one partition, and an archive never ends
 def tidy_when_terminated() -> None:
     """Makes SIGTERM end the command as Ctrl-C does, which leaves no files of Spark's behind.
 
-    The bridge to Spark (py4j) logs a trace of what interrupts a call, and raises it as well; and it
-    logs another one if Spark's process has ended before it.
+    The bridge to Spark (py4j) logs a trace of the error that interrupts a call, and raises it as
+    well. It logs another trace if Spark's process has ended before it.
     """
     signal.signal(signal.SIGTERM, _interrupt)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored
@@ -62,7 +62,9 @@ def _interrupt_again(dropped: sys.UnraisableHookArgs) -> None:
 
 
 def _kafka(settings: Settings) -> dict[str, Any]:
-    """Where Kafka is, once it has answered: Spark would not say why it is not let in."""
+    """Returns Spark's access to Kafka, once Kafka has answered: Spark would not tell a refusal's
+    reason.
+    """
     from anabranch.broker.startup import connect
     from anabranch.channel.kafka.topics import check_kafka
 
@@ -83,9 +85,9 @@ def _kafka(settings: Settings) -> dict[str, Any]:
 @click.option(
     "--archive-dir",
     metavar=DIRECTORY_OR_URL,
-    help="Where the Parquet goes: a path, or any URL that Hadoop knows.",
+    help="Directory of the Parquet: a path, or any URL that Hadoop knows.",
 )
-@click.option("--once", is_flag=True, help="Archive what is there, then end.")
+@click.option("--once", is_flag=True, help="Archive the present records, then end.")
 @click.option(
     "--interval",
     default=10.0,
@@ -96,8 +98,7 @@ def _kafka(settings: Settings) -> dict[str, Any]:
 @click.option(
     "--loads",
     is_flag=True,
-    help="Archive what segments' loads were, for `backtest`, not the log; in a directory of its "
-    "own.",
+    help="Archive segments' loads, for `backtest`, not the log; in a directory of its own.",
 )
 @click.option(
     "--list", "listed", is_flag=True, help="Show the archives that the log knows, and how far."
@@ -119,7 +120,7 @@ def archive(
     """Copy the log to Parquet, each record exactly once, until stopped.
 
     May be killed at any time; the next run goes on where this one ended. The log knows each
-    archive, and only what all of them hold is trimmed from it.
+    archive, and is trimmed only of records that all archives hold.
 
     Exit status 0: stopped, or done with --once, --list, --retire. 2: could not go on.
     """
@@ -176,8 +177,7 @@ def archive(
     "--who",
     default="",
     metavar="ROLE",
-    help="Tell besides what this role was allowed, did, and passed on as a proxy, by offset and "
-    "time.",
+    help="Also tell what this role was allowed, did, and passed on as a proxy, by offset and time.",
 )
 def audit(
     archive_dir: str | None,

@@ -69,9 +69,9 @@ def topics() -> None:
 
 @topics.command(epilog="Example: anabranch topics create public/default/orders --segments 4")
 @click.argument("topic")
-@click.option("--segments", default=1, show_default=True, help="How many to begin with.")
+@click.option("--segments", default=1, show_default=True, help="Number to begin with.")
 @click.option(
-    "--property", "given", multiple=True, metavar="K=V", help="Of the topic; may be repeated."
+    "--property", "given", multiple=True, metavar="K=V", help="A property; may be repeated."
 )
 @url_option
 @json_option
@@ -120,7 +120,7 @@ def list_(namespace: str, given: tuple[str, ...], url: str, as_json: bool) -> No
 def delete(topic: str, yes: bool, force: bool, url: str) -> None:
     """Delete TOPIC with its subscriptions, segments and messages.
 
-    Asks before, and where nobody can be asked wants --yes.
+    Asks before, and wants --yes if nobody can be asked.
     """
     admin = connect(url)
     full = full_of(topic)
@@ -152,10 +152,10 @@ def _ask_to_delete(admin: Admin, topic: str, full: str) -> None:
 def show(topic: str, url: str, as_json: bool) -> None:
     """Draw the segments of TOPIC.
 
-    The hash ring goes across, epochs downwards. A box is a segment. What touches the double line
-    at the foot takes messages; the others are sealed, and lie above those that they were split or
-    merged into. EPOCHS: from the one that made a segment to the one that sealed it. END OFFSETS:
-    where each bucket of a sealed one ends.
+    The hash ring goes across, epochs downwards. A box is a segment. Segments that touch the double
+    line at the foot take messages. The others are sealed, and lie above those that they were split
+    or merged into. EPOCHS: from the one that made a segment to the one that sealed it. END OFFSETS:
+    the ends of the buckets of a sealed segment.
     """
     found = connect(url).scalable_topics.get_metadata(topic)
     if as_json:
@@ -298,8 +298,8 @@ def properties(
 def unload(topic: str, dest: str, url: str) -> None:
     """Take the bundle of TOPIC, and all topics of that, from its owner.
 
-    TOPIC may be of another domain, too: persistent://tenant/namespace/name. Who looks it up next is
-    served by whichever broker then gets it, or by the one named.
+    TOPIC may be of another domain, too: persistent://tenant/namespace/name. The next look-up gives
+    it to any broker, or to the one named.
     """
     connect(url).bundles.unload_topic(topic, dest)
     click.echo(f"the bundle of {topic} {f'belongs to {dest}' if dest else 'is unloaded'}")
@@ -370,9 +370,9 @@ def rebucket(topic: str, segment: int, buckets: int, url: str, as_json: bool) ->
 def relocate(topic: str, segment: int | None, off: int | None, url: str, as_json: bool) -> None:
     """Move a segment to other brokers of Kafka.
 
-    SEGMENT (an id) is replaced by one of the same range and buckets, to which new messages go; what
-    it holds stays and is read where it is. Without SEGMENT each active one of TOPIC, with --off
-    those that have a copy there.
+    A new segment of the same range and buckets replaces SEGMENT (an id), and takes new messages.
+    Messages of the old one stay, and are read there. Without SEGMENT each active one of TOPIC is
+    moved, or with --off those that have a copy on that broker.
     """
     admin = connect(url)
     brokers = () if off is None else (off,)
@@ -386,9 +386,7 @@ def relocate(topic: str, segment: int | None, off: int | None, url: str, as_json
 
 
 def _on(admin: Admin, topic: str, broker: int | None) -> list[int]:
-    """The active segments; of those with a copy on that broker, if one is named, or with copies
-    that the node does not know of.
-    """
+    """Returns the ids of the active segments; with `broker`, those that may have a copy there."""
     segments = admin.scalable_topics.get_stats(topic).segments
     return [
         number
@@ -409,9 +407,9 @@ def _looking_at(topic: str) -> Iterator[None]:
 
 
 def _say_children(admin: Admin, topic: str, parents: list[int], what: str, as_json: bool) -> None:
-    """What came of it; another change may have followed, or cleaned the parents away.
+    """Prints the children; another change may have followed, or cleaned the parents away.
 
-    The node that did it is asked: another one may still tell the layout before it.
+    Another node than the one that made the change may still tell the layout before it.
     """
     did = as_seen_by(admin)
     segments = did.scalable_topics.get_metadata(topic).segments
@@ -430,8 +428,9 @@ def _ranged(part: Segment) -> str:
 
 
 def _say_scaling(did: Admin, topic: str) -> None:
-    """What may become of segments made by hand, where it may, for people; the node that made them
-    is asked. What is done is done: that it cannot tell is no failure.
+    """Warns people that auto-scaling may change segments made by hand.
+
+    It asks the node that made them. The change is done, so a node that cannot answer is no failure.
     """
     with contextlib.suppress(AdminError):
         scale = did.scalable_topics.get_stats(topic).auto_scale

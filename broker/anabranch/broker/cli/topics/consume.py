@@ -48,11 +48,11 @@ class _Reader(Protocol):
     """One kind of consumer, as this command uses it."""
 
     async def read(self, most: int, wait_s: float | None) -> Iterable[Message]:
-        """What has come. Raises DeadlineError where that is nothing for so long."""
+        """Returns the messages that have come. Raises DeadlineError if none comes in that time."""
         ...
 
     async def done(self) -> None:
-        """What was read so far has been printed."""
+        """Takes note that all messages read so far have been printed."""
         ...
 
     async def close(self) -> None: ...
@@ -68,7 +68,8 @@ class _Reader(Protocol):
     help="In place of TOPIC: all whose name in the namespace matches, those to come included.",
 )
 @click.option(
-    "--namespace", help="Of --pattern and --property, public/default if left; or all of it."
+    "--namespace",
+    help="Namespace of --pattern and --property, public/default if left; alone: all its topics.",
 )
 @click.option(
     "--property",
@@ -78,26 +79,26 @@ class _Reader(Protocol):
     help="In place of TOPIC: all that were created with it; give several for all of them.",
 )
 @click.option("--subscription", required=True, help="Made, from the first message on, if needed.")
-@click.option("--name", default="", help="Of this consumer; a name keeps its share for a minute.")
+@click.option("--name", default="", help="Name of this consumer; it keeps its share for a minute.")
 @click.option(
     "--type",
     "kind",
     type=click.Choice(("stream", "queue", "checkpoint")),
     default="stream",
     show_default=True,
-    help="Of the subscription. stream: in order by key, positions in Kafka. queue: each message to "
-    "any consumer. checkpoint: in order, positions in a file.",
+    help="Type of the subscription. stream: in order by key, positions in Kafka. queue: each "
+    "message to any consumer. checkpoint: in order, positions in a file.",
 )
 @click.option(
-    "--checkpoint", "file", type=_FILE, help="Begins at the positions in it, if it is there."
+    "--checkpoint", "file", type=_FILE, help="Begin at the positions in it, if it is there."
 )
-@click.option("--max", "most", type=click.IntRange(1), help="Ends after so many messages.")
+@click.option("--max", "most", type=click.IntRange(1), help="End after that many messages.")
 @click.option(
     "--timeout",
     "wait_s",
     type=POSITIVE,
     metavar="SECONDS",
-    help="Ends with status 3 when nothing came for so long.",
+    help="End with status 3 when nothing came for that time.",
 )
 @click.option("--raw", is_flag=True, help="Escape no control characters on a terminal.")
 @client_options
@@ -124,12 +125,13 @@ def consume(
 
     A message without key or value has - there; --json tells that from a value of -.
 
-    Those of a --pattern, --namespace or --property have the topic before that.
+    With --pattern, --namespace or --property each message has its topic before that.
 
-    Several that run with one --subscription share the messages. What was printed is acknowledged.
-    Goes on until --max, --timeout or Ctrl-C, and gives this consumer's share to the others at once.
-    With --json, a key or value that is no UTF-8 is in keyBase64 or valueBase64 too, a header's
-    content behind its text. `anabranch topics produce --from-json` takes that.
+    Several commands with one --subscription share the messages. The command acknowledges the
+    messages that it has printed. It goes on until --max, --timeout or Ctrl-C, and gives this
+    consumer's share to the others at once. With --json, a key or value that is no UTF-8 is in
+    keyBase64 or valueBase64 too, and a header's content behind its text. `anabranch topics produce
+    --from-json` takes that.
 
     Exit status 0: --max. 1: refused. 2: could not go on. 3: --timeout.
     """
@@ -164,7 +166,10 @@ def consume(
 def _selected(
     topic: str | None, pattern: str | None, namespace: str | None, properties: tuple[str, ...]
 ) -> TopicSelection | None:
-    """What is consumed in place of one topic, if so. Raises InvalidInputError, UsageError."""
+    """Returns the selection that is consumed in place of one topic, if there is one.
+
+    Raises InvalidInputError, UsageError.
+    """
     is_selection = pattern is not None or namespace is not None or bool(properties)
     if is_selection == (topic is not None):
         raise click.UsageError("give a TOPIC, or some of --pattern, --namespace and --property")
@@ -239,7 +244,7 @@ async def _print_all(
 
 
 def stored(file: Path) -> Checkpoint:
-    """What an earlier run has written. Raises InvalidInputError, which names the file."""
+    """Returns an earlier run's checkpoint. Raises InvalidInputError, which names the file."""
     try:
         return Checkpoint.from_json(file.read_bytes())
     except InvalidInputError as error:
@@ -277,7 +282,7 @@ class _Queue:
 
 
 class _Saved:
-    """Keeps the file: what was read in earlier runs, and what this one has read since."""
+    """Keeps the file: the positions of earlier runs, and those that this run has reached since."""
 
     def __init__(self, consumer: CheckpointConsumer, file: Path, known: Checkpoint | None) -> None:
         self._consumer = consumer
@@ -306,7 +311,7 @@ class _Saved:
         now = self._consumer.checkpoint()
         if now == self._written or not now.positions:
             return
-        # What it does not name stays as it was stored.
+        # Places that the new checkpoint does not name stay as they were stored.
         self._known = now if self._known is None else now.over(self._known)
         fresh = self._file.with_name(self._file.name + ".new")
         fresh.write_bytes(self._known.to_json())
@@ -323,7 +328,7 @@ def print_line(message: Message, *, named: bool = False, raw: bool = False) -> N
 
 
 def print_json(message: Message, *, named: bool = False) -> None:
-    """As a document of its own; `named`: with the topic."""
+    """Prints a message as a document of its own; `named`: with the topic."""
     said = {
         **({"topic": message.topic} if named else {}),
         **said_as("key", message.key),

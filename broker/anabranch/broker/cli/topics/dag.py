@@ -1,9 +1,10 @@
 """A topic's DAG of segments as text: the hash ring across, epochs downwards.
 
-Each segment is a box: as wide as its part of the ring, from the epoch that made it to the one that
-sealed it. So a split is a box with two below it, a merge two with one below, and what touches the
-double line at the foot takes messages now. A ring of many segments is drawn in bands, one below the
-other. Boxes say how segments follow each other; what they hold is said by the rows of `describe`.
+Each segment is a box. It is as wide as its part of the ring, and reaches from the epoch that made
+it to the one that sealed it. So a split is a box with two below it, and a merge is two with one
+below. Boxes that touch the double line at the foot take messages now. A ring of many segments is
+drawn in bands, one below the other. Boxes show how segments follow each other; the rows of
+`describe` tell their content.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _PLAIN: Final = str.maketrans("╵╷│╴┘┐┤╶└┌├─┴┬┼═�
 
 
 class _Box(msgspec.Struct, frozen=True):
-    """Where a segment is drawn: characters across, rows down, borders included."""
+    """A segment's place in the drawing: characters across, rows down, borders included."""
 
     part: SegmentInfo
     left: int
@@ -69,7 +70,10 @@ _OFFSETS_COLUMNS: Final = 18
 
 
 def describe(layout: SegmentLayout) -> list[tuple[str, ...]]:
-    """Rows under HEAD, by id: what the picture has no room for. Many end offsets take more rows."""
+    """Returns rows under HEAD, by id, for which the picture has no room.
+
+    Many end offsets take more rows.
+    """
     rows: list[tuple[str, ...]] = []
     for part in sorted(layout.segments.values(), key=lambda part: part.segment_id):
         first, *more = textwrap.wrap(_listed(part.end_offsets, ", "), _OFFSETS_COLUMNS)

@@ -1,4 +1,6 @@
-"""`anabranch topics subscriptions dead-letters`: where a queue puts what nobody could process."""
+"""`anabranch topics subscriptions dead-letters`: the place for messages that a queue cannot
+process.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ from anabranch.core.subscriptions.subscription import DELIVERIES, DELIVERIES_MAX
     epilog="Example: anabranch topics subscriptions dead-letters set public/default/orders jobs",
 )
 def dead_letters() -> None:
-    """What a queue could not process: put aside in a topic, or, without, lost in the end."""
+    """Messages that a queue could not process.
+
+    A queue puts them aside in a topic. Without such a topic they are lost in the end.
+    """
 
 
 @dead_letters.command(
@@ -34,8 +39,8 @@ def show(topic: str, name: str, url: str, as_json: bool) -> None:
         write_json(found)
     elif found:
         click.echo(
-            f"what subscription {name} of {full_of(topic)} was given {found.max_deliveries} "
-            f"times in vain goes to {found.dead_letter_topic}"
+            f"messages that subscription {name} of {full_of(topic)} was given "
+            f"{found.max_deliveries} times in vain go to {found.dead_letter_topic}"
         )
     else:
         click.echo(f"subscription {name} of {full_of(topic)} has no dead letters")
@@ -53,7 +58,7 @@ def show(topic: str, name: str, url: str, as_json: bool) -> None:
     type=click.IntRange(1, DELIVERIES_MAX),
     default=DELIVERIES,
     show_default=True,
-    help="How often a message is given out before it is put aside.",
+    help="Deliveries of a message before it is put aside.",
 )
 @click.option(
     "--to", "where", default="", help="A scalable topic, made if needed; TOPIC-NAME-DLQ if left."
@@ -63,10 +68,10 @@ def show(topic: str, name: str, url: str, as_json: bool) -> None:
 def set_(
     context: click.Context, topic: str, name: str, deliveries: int, where: str, url: str
 ) -> None:
-    """Let the queue subscription NAME of TOPIC put aside what it could not process.
+    """Let the queue subscription NAME of TOPIC put messages aside that it could not process.
 
-    What was given out so often without being acknowledged, and what its consumers reject, goes to
-    that topic, with where it came from and why in its headers.
+    A message goes to that topic after so many deliveries without an acknowledgement, or when a
+    consumer rejects it. Its headers tell its origin and the reason.
     """
     connect(url).scalable_topics.set_dead_letter_policy(topic, name, deliveries, where)
     context.invoke(show, topic=topic, name=name, url=url, as_json=False)

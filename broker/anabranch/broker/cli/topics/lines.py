@@ -1,4 +1,4 @@
-"""What `anabranch topics produce` makes of its input: lines, JSON documents, or all of it."""
+"""Turns input of `anabranch topics produce` into messages: lines, documents, or all of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ class InputMessage(msgspec.Struct, frozen=True):
 
     @classmethod
     def of_line(cls, line: bytes, key: bytes | None) -> Self:
-        r"""Of a line without its end; `key`: of all lines, which are then values as they are.
+        r"""Reads a line without its end. `key`: all lines' key; the lines are then values as they
+        are.
 
         >>> InputMessage.of_line(b"eve\tone\ttwo", None)
         InputMessage(key=b'eve', value=b'one\ttwo', headers=(), event_time_ms=None)
@@ -36,7 +37,7 @@ class InputMessage(msgspec.Struct, frozen=True):
 
     @classmethod
     def of_document(cls, line: bytes) -> Self:
-        """Of a document as `topics consume --json` prints it. Raises InvalidInputError.
+        """Reads a document as `topics consume --json` prints it. Raises InvalidInputError.
 
         >>> InputMessage.of_document(b'{"key": "eve", "value": null}').value is None
         True
@@ -65,7 +66,7 @@ class InputMessage(msgspec.Struct, frozen=True):
 
 class _Document(msgspec.Struct, frozen=True, rename="camel"):
     key: str | None = None
-    key_base64: bytes | None = None  # which msgspec decodes
+    key_base64: bytes | None = None  # msgspec decodes it
     value: str | msgspec.UnsetType | None = msgspec.UNSET
     value_base64: bytes | None = None
     headers: list[list[str | None]] = []
@@ -73,7 +74,7 @@ class _Document(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def _exact(text: str | None, data: bytes | None) -> bytes | None:
-    """The bytes count where both are there: the text is only what can be shown of them."""
+    """Returns the bytes if both are given: the text only shows them as far as it can."""
     if data is not None or text is None:
         return data
     return text.encode()

@@ -17,7 +17,12 @@ from anabranch.client import Message
 @click.command(epilog="Example: anabranch topics peek public/default/orders --max 3")
 @click.argument("topic")
 @click.option(
-    "--max", "most", type=click.IntRange(1, 10_000), default=10, show_default=True, help="So many."
+    "--max",
+    "most",
+    type=click.IntRange(1, 10_000),
+    default=10,
+    show_default=True,
+    help="Number of messages.",
 )
 @click.option(
     "--from",

@@ -1,4 +1,4 @@
-"""`anabranch policy`: when topics split and merge by themselves, for one topic or a namespace."""
+"""`anabranch policy`: rules for splits and merges of one topic's segments, or a namespace's."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Examples:
 
 @click.group(epilog=_EXAMPLES)
 def policy() -> None:
-    """Auto-scale policies: what a topic or a namespace overrides of the nodes' settings.
+    """Auto-scale policies: a topic's or a namespace's overrides of the nodes' settings.
 
     TARGET is tenant/namespace or [topic://]tenant/namespace/name. A topic's fields go before its
     namespace's, those before the settings.
@@ -47,7 +47,7 @@ def policy() -> None:
 @json_option
 @watchable
 def show(target: str, url: str, as_json: bool) -> None:
-    """Show the policy in force for a topic, field by field, or what a namespace overrides."""
+    """Show the policy in force for a topic, field by field, or a namespace's overrides."""
     admin = connect(url)
     shown: Any
     if _is_namespace(target):
@@ -72,7 +72,7 @@ def show(target: str, url: str, as_json: bool) -> None:
 @click.argument("fields", nargs=-1, required=True, metavar="FIELD=VALUE...")
 @url_option
 def set_fields(target: str, fields: tuple[str, ...], url: str) -> None:
-    """Override the fields named; what TARGET overrides besides stays."""
+    """Override the fields named; other overrides of TARGET stay."""
     wanted = _fields(fields)
     admin = connect(url)
     _override(admin, target, {**_overridden(admin, target), **wanted})
@@ -89,7 +89,7 @@ def remove(target: str, fields: tuple[str, ...], url: str) -> None:
     for name in fields:
         _must_be_field(name)
     admin = connect(url)
-    before = _overridden(admin, target) if fields else {}  # what cannot be read can be removed
+    before = _overridden(admin, target) if fields else {}  # an unreadable policy can be removed
     left = {name: value for name, value in before.items() if name not in fields}
     _override(admin, target, left)
     click.echo(f"{target} overrides " + (", ".join(left) or "nothing"))
@@ -108,14 +108,14 @@ def _topic(target: str) -> str:
 
 
 def _overridden(admin: Admin, target: str) -> dict[str, Any]:
-    """What the target overrides, by field."""
+    """Returns the target's overrides, by field."""
     if _is_namespace(target):
         return dict(admin.namespaces.get_scalable_topic_auto_scale_policy(target))
     return dict(admin.scalable_topics.get_auto_scale_policy(_topic(target)))
 
 
 def _override(admin: Admin, target: str, fields: dict[str, Any]) -> None:
-    """Replaces what the target overrides; without any field it overrides nothing."""
+    """Replaces the target's overrides; without any field it overrides nothing."""
     wanted = cast(AutoScaleOverride, fields)
     home, topics = admin.namespaces, admin.scalable_topics
     match _is_namespace(target), bool(fields):
@@ -158,7 +158,7 @@ def _must_be_field(name: str) -> None:
 
 
 def _value(name: str, text: str) -> bool | float:
-    """What the text says; whether it is of the field's kind, the node says."""
+    """Returns the text's value; the node checks that it is of the field's kind."""
     if text in ("true", "false"):
         return text == "true"
     try:

@@ -46,9 +46,13 @@ _LINE_BYTES_MAX: Final = 16 * 1024 * 1024
     help="Lines are documents, as `anabranch topics consume --json` prints them.",
 )
 @click.option("--whole", is_flag=True, help="All of the input is the value of one message.")
-@click.option("--key", help="Of all messages; lines are then values as they are.")
+@click.option("--key", help="Key of all messages; lines are then values as they are.")
 @click.option(
-    "--header", "given", multiple=True, metavar="K=V", help="Of all messages; may be repeated."
+    "--header",
+    "given",
+    multiple=True,
+    metavar="K=V",
+    help="A header of all messages; may be repeated.",
 )
 @click.option("--verbose", is_flag=True, help="Print where each message is.")
 @client_options
@@ -69,9 +73,9 @@ def produce(
 ) -> int:
     """Send each line to TOPIC, as KEY<TAB>VALUE, or without a key as VALUE.
 
-    With --from-json a line says all of a message: key, value, headers, eventTimeMs. null stands for
-    no key, no value (a tombstone: {"key": "eve", "value": null}) or a header without content;
-    keyBase64 and valueBase64 carry bytes that are no text. What the other fields say is ignored.
+    With --from-json a line is a whole message: key, value, headers, eventTimeMs. null stands for no
+    key, no value (a tombstone: {"key": "eve", "value": null}) or a header without content.
+    keyBase64 and valueBase64 carry bytes that are no text. Other fields are ignored.
 
     Ends at the end of the input, once Kafka has all that was read. Ctrl-C gives it a moment for
     that. --json prints a document for each message, as --verbose prints a line; a key that is no
@@ -179,7 +183,7 @@ class _Sender:
             click.echo(f"anabranch: line {number}: {error}", err=True)
 
     async def break_off(self) -> None:
-        """Gives Kafka a moment to take what is under way, and says what it has not taken."""
+        """Gives Kafka a moment to take messages under way, and tells the rest."""
         left = self.producer.under_way
         if left and self.unheard is None:
             click.echo(f"waiting for Kafka to take {count_of(left, 'message')}", err=True)
@@ -196,7 +200,7 @@ class _Sender:
             )
 
     def say_what_failed(self) -> None:
-        """How many, where not each was told of."""
+        """Prints the number of failures if there were too many to tell of each."""
         if self.failed > _FAILURES_TOLD:
             click.echo(
                 f"anabranch: {self.failed} lines are not sent, or not known to be; the first "
@@ -226,7 +230,7 @@ def _header(text: str) -> tuple[str, str]:
 
 
 async def _chunks(file: BinaryIO, stopping: asyncio.Event) -> AsyncIterator[bytes]:
-    """The input as it comes; a thread reads, which nobody waits for."""
+    """Yields the input as it comes; a thread reads it, and nothing waits for that thread."""
     loop = asyncio.get_running_loop()
     chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue()
     room = threading.Semaphore(_CHUNKS_MAX)

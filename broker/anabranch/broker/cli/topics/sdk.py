@@ -1,4 +1,4 @@
-"""What the commands that use the SDK have in common: where the nodes are, how they end."""
+"""The common part of commands that use the SDK: addresses of nodes, and ways to end."""
 
 from __future__ import annotations
 
@@ -77,10 +77,10 @@ def client_options(command: _F) -> _F:
 async def open_client(
     topic: str | None, url: str, service_url: str | None, kafka_properties: Path | None
 ) -> AsyncIterator[Client]:
-    """A client for one topic, or for many, while the block runs.
+    """Opens a client for one topic, or for many, while the block runs.
 
-    What a node refuses is a CommandRefusedError, as over REST; that Kafka does not let us in is a
-    KafkaUnreachableError.
+    A node's refusal becomes a CommandRefusedError, as over REST. Kafka's refusal to let the client
+    in becomes a KafkaUnreachableError.
     """
     configure_sdk_log(sys.stderr)
     who = access()
@@ -101,7 +101,7 @@ async def open_client(
 
 @contextlib.contextmanager
 def telling_refusals() -> Iterator[None]:
-    """What a node refuses a client of the SDK is a CommandRefusedError."""
+    """Turns a node's refusal of the SDK's client into a CommandRefusedError."""
     try:
         yield
     except _REFUSALS as error:
@@ -128,9 +128,9 @@ def selected(
 
 
 def _knock(connection: KafkaConnection) -> None:
-    """Tells soon what the SDK, which goes on trying, would tell after its time-outs or never.
+    """Tells soon an error that the SDK, which goes on trying, would tell late or never.
 
-    Raises KafkaUnreachableError where Kafka does not let us in. One that is not there may come.
+    Raises KafkaUnreachableError if Kafka does not let us in. A Kafka that is not there may come.
     """
     try:
         check_kafka(connection, _KNOCK_S_MAX)
@@ -141,7 +141,7 @@ def _knock(connection: KafkaConnection) -> None:
 
 
 def configure_sdk_log(to: TextIO, level: int = logging.ERROR) -> None:
-    """What the SDK logs goes there, never between the lines of a command's output."""
+    """Sends the SDK's log lines there, never between the lines of a command's output."""
     handler = logging.StreamHandler(to)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
     log = logging.getLogger(LOG_ROOT)
@@ -171,7 +171,7 @@ def run_stoppable(main: Callable[[asyncio.Event], Coroutine[Any, Any, _T]]) -> _
 
 
 async def unless_stopped(what: Awaitable[_T], stopping: asyncio.Event) -> _T | None:
-    """What it returns, or None when the event came first; then it is cancelled."""
+    """Returns the result, or None when the event came first; then it cancels `what`."""
     working = asyncio.ensure_future(what)
     asked = asyncio.create_task(stopping.wait())
     try:

@@ -1,4 +1,4 @@
-"""`anabranch segments`: what is done to single segments of scalable topics, for operators."""
+"""`anabranch segments`: operators' actions on single segments of scalable topics."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def segments() -> None:
 def abort_transaction(topic: str, segment: int, producer: int | None, yes: bool, url: str) -> None:
     """End an open transaction that keeps a sealed segment from being read.
 
-    What it wrote counts as never written, in all its partitions, and its producer is kept out. One
-    that no coordinator of Kafka knows is ended in SEGMENT alone. Asks before, and where nobody can
-    be asked wants --yes.
+    Its messages count as never written, in all its partitions, and its producer is kept out. A
+    transaction that no coordinator of Kafka knows is ended in SEGMENT alone. The command asks
+    before, and wants --yes if nobody can be asked.
     """
     known = connect(url).scalable_topics
     found = known.get_segment_stats(topic, segment)
@@ -71,14 +71,14 @@ def abort_transaction(topic: str, segment: int, producer: int | None, yes: bool,
     if not yes:
         if not can_be_asked():
             raise click.UsageError(
-                "ending a transaction loses what it wrote, and nobody can be asked here: say --yes"
+                "ending a transaction loses its messages, and nobody can be asked here: say --yes"
             )
         for line in held_back(segment, found):
             click.echo(line, err=True)
         question = f"Abort what producer {producer} has open there, and keep it out?"
         click.confirm(question, abort=True, err=True)
     known.abort_transaction(topic, segment, producer)
-    click.echo(f"{where}: what producer {producer} had open is aborted")
+    click.echo(f"{where}: the open transaction of producer {producer} is aborted")
 
 
 @segments.command(epilog="Example: anabranch segments restore public/default/orders 3")
@@ -89,9 +89,9 @@ def abort_transaction(topic: str, segment: int, producer: int | None, yes: bool,
 def restore(topic: str, segment: int, yes: bool, url: str) -> None:
     """Go on without SEGMENT (an id), whose Kafka topic somebody has deleted.
 
-    What it held is lost, and the log says so. Where it took messages, a new segment of its range
-    does; consumers wait for it no more. Refused while Kafka has its topic. Asks before, and where
-    nobody can be asked wants --yes.
+    Its messages are lost, and the log says so. If it took messages, a new segment of its range
+    takes them now; consumers wait for it no more. The node refuses while Kafka has the segment's
+    topic. The command asks before, and wants --yes if nobody can be asked.
     """
     known = connect(url).scalable_topics
     where = f"segment {segment} of {full_of(topic)}"
@@ -100,12 +100,12 @@ def restore(topic: str, segment: int, yes: bool, url: str) -> None:
     if not yes:
         if not can_be_asked():
             raise click.UsageError(
-                "what the segment held counts as lost then, and nobody can be asked here: say --yes"
+                "the segment's messages count as lost then, and nobody can be asked here: say --yes"
             )
-        question = "Let the topic and its subscriptions go on without what it held?"
+        question = "Let the topic and its subscriptions go on without its messages?"
         click.confirm(question, abort=True, err=True)
     known.restore_segment(topic, segment)
-    click.echo(f"{where}: the topic goes on without what it held")
+    click.echo(f"{where}: the topic goes on without its messages")
 
 
 def _only_producer(found: SegmentStats, where: str) -> int:
@@ -166,9 +166,10 @@ def strays(
     """Print the messages behind the logged end of SEGMENT (an id), which no consumer delivers.
 
     They came while somebody had taken its seal away: PARTITION@OFFSET, key and value of each. With
-    --send-on they are sent to TOPIC by their keys, with their headers and event times, and their
-    consumers get them from the segments that take messages now. They stay where they are, too: sent
-    on twice, they are there twice. An event time of 0 cannot be sent, and becomes that of sending.
+    --send-on they are sent to TOPIC by their keys, with their headers and event times. Their
+    consumers then get them from the segments that take messages now. They stay in SEGMENT, too:
+    sent on twice, they are there twice. An event time of 0 cannot be sent, and becomes that of
+    sending.
     """
 
     async def main() -> None:

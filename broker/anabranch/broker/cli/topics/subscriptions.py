@@ -1,4 +1,4 @@
-"""`anabranch topics subscriptions`: who reads a scalable topic, and how far."""
+"""`anabranch topics subscriptions`: the readers of a scalable topic, and their positions."""
 
 from __future__ import annotations
 
@@ -66,16 +66,16 @@ def tell(found: Mapping[str, SubscriptionStats]) -> None:
     type=click.Choice(("stream", "queue", "checkpoint")),
     default="stream",
     show_default=True,
-    help="Of the subscription. stream: in order by key. queue: each message to any consumer. "
-    "checkpoint: in order, with positions in the consumer's own hands.",
+    help="Type of the subscription. stream: in order by key. queue: each message to any "
+    "consumer. checkpoint: in order, with positions in the consumer's own hands.",
 )
 @click.option(
     "--start",
     default="earliest",
     show_default=True,
     metavar="earliest|latest|TIME",
-    help="Where it begins. TIME: ISO 8601 (UTC unless it says otherwise), or milliseconds since "
-    "1970; of the messages.",
+    help="Its beginning. TIME is that of the messages: ISO 8601 (UTC unless it says otherwise), or "
+    "milliseconds since 1970.",
 )
 @url_option
 def create(topic: str, name: str, kind: str, start: str, url: str) -> None:
@@ -110,7 +110,7 @@ def _subscriptions(admin: Admin, topic: str) -> dict[str, SubscriptionStats]:
 @json_option
 @watchable
 def list_(topic: str, url: str, as_json: bool) -> None:
-    """List the subscriptions of TOPIC with what they have yet to read.
+    """List the subscriptions of TOPIC with their backlogs.
 
     JSON also has consumers, and backlogs by segment.
     """
@@ -146,15 +146,15 @@ def delete(topic: str, name: str, force: bool, url: str) -> None:
     "--to",
     required=True,
     metavar="earliest|latest|TIME",
-    help="TIME: ISO 8601 (UTC unless it says otherwise), or milliseconds since 1970; of the "
-    "messages.",
+    help="TIME is that of the messages: ISO 8601 (UTC unless it says otherwise), or milliseconds "
+    "since 1970.",
 )
 @url_option
 def seek(topic: str, name: str, to: str, url: str) -> None:
     """Put the subscription NAME of TOPIC elsewhere.
 
-    All its consumers go on with what has that time or a later one. What is acknowledged already
-    comes again if it lies behind that place.
+    All its consumers go on with the messages of that time or a later one. Acknowledged messages
+    come again if they lie behind that place.
     """
     connect(url).scalable_topics.seek_subscription(topic, name, place_of(to, "--to"))
     click.echo(f"subscription {name} of {full_of(topic)} goes on at {to}")
@@ -170,14 +170,14 @@ def seek(topic: str, name: str, to: str, url: str) -> None:
 def skip_all(topic: str, name: str, url: str) -> None:
     """Clear the backlog of the subscription NAME of TOPIC.
 
-    It goes on with what comes after; what is there now is not read by it any more.
+    It goes on with messages that come after, and does not read the present ones any more.
     """
     connect(url).scalable_topics.skip_all(topic, name)
     click.echo(f"subscription {name} of {full_of(topic)} has nothing left to read")
 
 
 def place_of(given: str, option: str) -> Place:
-    """Where an option says to begin. Raises BadParameter."""
+    """Returns the place that an option names. Raises BadParameter."""
     if given == "earliest":
         return "earliest"
     if given == "latest":

@@ -25,15 +25,15 @@ from anabranch.core.names import full_name
 
 
 class ListEvent(Enum):
-    """What a line tells of a topic; the value is what it begins with."""
+    """The event that a line tells of a topic; the value begins the line."""
 
-    PRESENT = "="  # when the watch began
+    PRESENT = "="  # there when the watch began
     ADDED = "+"
     REMOVED = "-"
 
 
 class TopicEvent(msgspec.Struct, frozen=True, rename="camel"):
-    """A line of `--json`. `time`: when this command heard of it."""
+    """A line of `--json`. `time`: the time at which this command heard of the event."""
 
     event: str
     topic: str
@@ -71,12 +71,12 @@ def watch(
 ) -> None:
     """Follow which scalable topics NAMESPACE has, public/default if left.
 
-    A line for each: "= TOPIC" for one that is there at first, "+ TOPIC" for one that comes, "-
-    TOPIC" for one that goes, is deleted or does not match any more. With --json, {"event":
-    "present", "added" or "removed", "topic": ..., "time": ...}.
+    It prints a line for each: "= TOPIC" for a topic that is there at first, "+ TOPIC" for one that
+    comes. "- TOPIC" stands for one that goes, is deleted or does not match any more. With --json,
+    {"event": "present", "added" or "removed", "topic": ..., "time": ...}.
 
-    Goes on until Ctrl-C. When the node that tells it ends, another one is asked: what changed
-    meanwhile is told then.
+    It goes on until Ctrl-C. If its node ends, the command asks another one, which then tells the
+    changes made meanwhile.
     """
     chosen = selected(namespace, pattern, properties)
     show = _print_json if as_json else _print_line
@@ -91,7 +91,7 @@ def watch(
 async def follow(
     client: Client, chosen: TopicSelection, show: Show, *, changes_only: bool = False
 ) -> None:
-    """Shows what there is and what changes, until it is cancelled."""
+    """Shows the present topics and their changes, until it is cancelled."""
     async with await client.watch_topics(chosen) as following:
         if not changes_only:
             for topic in sorted(following.topics):

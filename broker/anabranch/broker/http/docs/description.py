@@ -1,7 +1,7 @@
-"""The OpenAPI description: what FastAPI makes of the routes, with the refusals that all share.
+"""The OpenAPI description: FastAPI's description of the routes, with the refusals that all share.
 
-FastAPI promises a 422 for whatever a route takes. Here malformed input is answered with 400, as in
-Pulsar, and only where there is some that can be malformed.
+FastAPI promises a 422 for any input of a route. Here malformed input is answered with 400, as in
+Pulsar, and only if a route has input that can be malformed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def describe(api: FastAPI) -> None:
     def openapi() -> dict[str, Any]:
         if api.openapi_schema is not None:
             return api.openapi_schema
-        found = made()  # which keeps it
+        found = made()  # the application keeps it
         for path in found["paths"].values():
             for operation in path.values():
                 _answers(operation)

@@ -23,7 +23,7 @@ td, th { border: 1px solid #8884; padding: .2rem .5rem; text-align: left; vertic
 p { margin: .3rem 0; }
 """
 
-# Whatever gets into the page runs nothing, loads nothing, and is shown in no other site's frame.
+# Text in the page runs nothing and loads nothing, and no other site's frame shows the page.
 _STYLE_HASH: Final = b64encode(sha256(_STYLE.encode()).digest()).decode()
 CONTENT_POLICY: Final = (
     f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none'; form-action 'none'; "

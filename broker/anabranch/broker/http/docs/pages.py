@@ -1,6 +1,6 @@
 """`/docs` and `/openapi.json`, which anybody may ask for: made once, and bytes from then on.
 
-So a stranger who asks again and again costs no more than one who asks whether the node is there.
+So a stranger who asks again and again costs no more than a probe of the node's health.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _KEPT: Final = {"Cache-Control": "max-age=60"}  # another release may serve here
 
 
 class DocumentationPages:
-    """Of one application, when all of its routes are there."""
+    """The pages of one application, once all of its routes are there."""
 
     def __init__(self, api: FastAPI) -> None:
         self._api = api
@@ -43,5 +43,5 @@ class DocumentationPages:
 
     def _make(self) -> tuple[bytes, bytes]:
         found = self._api.openapi()
-        self._api.openapi_schema = None  # which is of no use to anybody from now on
+        self._api.openapi_schema = None  # it is of no use from now on
         return msgspec.json.encode(found), docs_page(found).encode()

@@ -1,1 +1,1 @@
-"""What stands before every route: limits of connections and bodies, and who may ask."""
+"""The guards before every route: limits of connections and bodies, and checks of the asker."""

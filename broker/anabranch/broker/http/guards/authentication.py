@@ -1,8 +1,8 @@
-"""ASGI middleware: who sends a request, made sure of before anything else is done with it.
+"""ASGI middleware that authenticates the sender of a request before anything else.
 
-Whoever shows something wrong is refused. Whoever shows nothing is nobody, or the anonymous role;
-the routes know who may ask for them (`routing.DecidingRoute`), so that a probe of whether the node
-is there needs no password.
+A sender that shows something wrong is refused. A sender that shows nothing is NOBODY, or the
+anonymous role. The routes check rights (`routing.DecidingRoute`), so a probe of the node's health
+needs no password.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SCHEMES: Final = {"bearer": TOKEN, "basic": BASIC}
 
 
 class AuthenticationMiddleware:
-    """Hands on to `app` what comes from somebody, or from nobody, and says from whom."""
+    """Hands requests on to `app` with their sender, which may be NOBODY."""
 
     def __init__(
         self, app: ASGIApp, authenticator: Authenticator, guard: AccessGuard | None = None
@@ -87,7 +87,7 @@ class AuthenticationMiddleware:
 
 
 def known_at_once(authenticator: Authenticator, scope: Scope) -> Principal | None:
-    """Who sends a request, if that is remembered; None where it has to be looked at."""
+    """Returns the sender of a request if it is remembered; None if it has to be looked at."""
     remembered = _remembered(authenticator, scope)
     if remembered is not None:
         return remembered.principal
@@ -96,7 +96,7 @@ def known_at_once(authenticator: Authenticator, scope: Scope) -> Principal | Non
         said = _said(scope)
         known = authenticator.at_once(*_credentials(said, scope))
     except CredentialsError:
-        return None  # whoever looks at it says why, and counts it
+        return None  # the full look says why, and counts it
     if known is None:
         return None
     _remember(scope, said, generation, known)
@@ -104,7 +104,9 @@ def known_at_once(authenticator: Authenticator, scope: Scope) -> Principal | Non
 
 
 def _remembered(authenticator: Authenticator, scope: Scope) -> Admitted | None:
-    """Who it is, if its connection's last request said the same and that still counts."""
+    """Returns the sender if its connection's last request had the same credentials, and they still
+    count.
+    """
     caller: Caller | None = scope.get(CALLER_KEY)
     if caller is None or caller.admitted is None or _said(scope) != caller.shown:
         return None
@@ -121,7 +123,10 @@ def _remember(
 
 
 def _said(scope: Scope) -> tuple[bytes, bytes] | None:
-    """What the request says of who sends it, and for whom; None for one that says it twice."""
+    """Returns a request's credentials, and the principal that it asks for.
+
+    Returns None for a request that names either twice.
+    """
     shown = original = None
     for name, value in scope["headers"]:
         if name == _AUTHORIZATION:
@@ -164,5 +169,5 @@ def _user_and_password(encoded: bytes) -> bytes:
         return base64.b64decode(encoded, validate=True)
     except binascii.Error:
         raise CredentialsError(
-            RefusalReason.MALFORMED, "what follows Basic is not base64 of user:password"
+            RefusalReason.MALFORMED, "the text behind Basic is not base64 of user:password"
         ) from None

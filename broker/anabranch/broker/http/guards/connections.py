@@ -1,13 +1,13 @@
 """HTTP connections that cannot use up the node: uvicorn's, with limits in front of its parser.
 
 uvicorn bounds neither a request's line and headers, which its parser joins in quadratic time, nor
-how long they take, and a connection that sends nothing stays for ever. Here bytes are counted
-before they are parsed, a request has a time by which it must be there, an answer one by which it
-must be taken, and when there are too many connections those go that only wait.
+their duration. A connection that sends nothing stays for ever. Here bytes are counted before they
+are parsed. A request has a time by which it must be there, and an answer one by which it must be
+taken. If there are too many connections, those go that only wait.
 
-An application costs a request a task and some calls of it. What is asked often and answered in few
-bytes can be spared them: `AtOnce` is offered each request first. Its answers are written in one
-piece, which with TLS is one record and not two.
+An application costs a request a task and some calls of it. A frequent request with a short answer
+can be spared them: `AtOnce` is offered each request first. Its answers are written in one piece,
+which with TLS is one record and not two.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from anabranch.core.strangers import AccountLimits, ExemptAddresses, PortAccount
 
 _PIECE: Final = 4_096  # bytes that are parsed between two looks at the limits
 _PER_HEADER: Final = 4  # colon, space, end of line
-# Of every answer: a browser takes it for what it says it is, and for no script.
+# Every answer has it, so that a browser trusts the content type, and takes no answer for a script.
 NOSNIFF: Final = (b"x-content-type-options", b"nosniff")
 
 
 class ReadyAnswer:
-    """An answer of which nothing depends on the request."""
+    """An answer that does not depend on the request."""
 
     __slots__ = ("closing", "keeping")
 
@@ -46,7 +46,7 @@ class ReadyAnswer:
 
 
 class OfferedRequest:
-    """A request whose body nobody needs, and the way of its answer."""
+    """A request whose body is not needed, and the way of its answer."""
 
     __slots__ = ("_app", "_connection", "_cycle")
 
@@ -59,7 +59,7 @@ class OfferedRequest:
 
     @property
     def scope(self) -> Scope:
-        """What is asked."""
+        """The request's ASGI scope."""
         return cast(Scope, self._cycle.scope)
 
     def answer(self, ready: ReadyAnswer) -> None:
@@ -157,7 +157,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """The client's address, without its port."""
         return self.client[0] if self.client else "?"
 
-    # --- what comes in ------------------------------------------------------------------
+    # --- bytes that come in ------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast(asyncio.Transport, transport))
@@ -244,7 +244,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._is_between and self.cycle.response_complete and not self.pipeline:
             self._all.waits(self)
 
-    # --- what goes out ------------------------------------------------------------------
+    # --- answers that go out ------------------------------------------------------------------
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         at_once = self._all.at_once
@@ -301,7 +301,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
-        """Uvicorn's answer to what is no HTTP."""
+        """Sends Uvicorn's answer to bytes that are no HTTP."""
         self.give_up(400, "malformed", f"this is no HTTP request: {msg}")
 
     def _unsupported_upgrade_warning(self) -> None:
@@ -373,7 +373,7 @@ _PHRASES: Final = {
 
 
 def protocol_of(connections: Connections) -> Callable[..., BoundedProtocol]:
-    """What uvicorn makes for each connection."""
+    """Returns the factory that uvicorn calls for each connection."""
 
     def made(*args: Any, **named: Any) -> BoundedProtocol:
         return BoundedProtocol(connections, *args, **named)

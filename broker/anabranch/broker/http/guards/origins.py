@@ -1,11 +1,12 @@
-"""Pages of other sites: what they have the browser of a visitor send is refused.
+"""Refuses requests that pages of other sites have a visitor's browser send.
 
 A browser says in `Origin` which site's page sends a request that can change something. It must be
-the node's own, by the name in `Host`, or one that is allowed. That is not enough where a site has
-its own name point to the node's address (DNS rebinding): then both are the site's. So what comes
-from a browser must also be for a name that the node has, or an address, or localhost, which nobody
-can have point elsewhere. Programs send no `Origin`, and may know the node by any name, such as that
-of a load balancer, unless the allowed names are listed.
+the node's own, by the name in `Host`, or one that is allowed.
+
+A site can have its own name point to the node's address (DNS rebinding): then both headers name
+that site. So a browser's request must also be for an address, for localhost, or for a name that the
+node has. No site can have those point elsewhere. Programs send no `Origin`. They may know the node
+by any name, such as that of a load balancer, unless the allowed names are listed.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _Reason = tuple[HTTPStatus, str]
 
 
 class SiteSettings(Protocol):
-    """What is needed of a node's settings, or a proxy's."""
+    """The part of a node's or a proxy's settings that origins need."""
 
     @property
     def web_service_allowed_origins(self) -> str: ...
@@ -45,7 +46,7 @@ class SiteSettings(Protocol):
 
 
 class OriginRules:
-    """What is the node's own, and what is allowed besides."""
+    """The node's own names and origins, and those that are allowed besides."""
 
     def __init__(self, settings: SiteSettings) -> None:
         self.origins: Final = frozenset(listed_words(settings.web_service_allowed_origins))

@@ -15,7 +15,7 @@ _log = get_logger()
 
 
 class Refused:
-    """Of one part of a node's HTTP port."""
+    """The refusals of one part of a node's HTTP port."""
 
     def __init__(self, now: Callable[[], float] = clock.now) -> None:
         self.counts: dict[str, int] = {}  # by kind, in a word
@@ -23,7 +23,7 @@ class Refused:
         self._logged = LogRateLimit(_SILENT_S)
 
     def note(self, kind: str, **said: object) -> None:
-        """Counts one; of each kind one is logged in a while, or floods would fill the log."""
+        """Counts a refusal, and logs one of each kind in a while: floods would fill the log."""
         count = self.counts[kind] = self.counts.get(kind, 0) + 1
         if self._logged.due(kind, self._now()):
             _log.info("http.refused", **said, count=count)

@@ -12,19 +12,19 @@ class LoadStats(BaseModel):
     bytesRateIn: float
     msgRateOut: float
     bytesRateOut: float
-    modifiedMs: int = Field(description="When it changed by much the last time.")
-    estimated: list[str] = Field(description="Which of the byte rates are estimates.")
+    modifiedMs: int = Field(description="Time of its last large change.")
+    estimated: list[str] = Field(description="The byte rates that are estimates.")
 
 
 class PolicyField(BaseModel):
     """One field of the policy in force."""
 
     value: bool | int | float
-    level: str = Field(description="Where it is set: broker, namespace or topic.")
+    level: str = Field(description="The level that sets it: broker, namespace or topic.")
 
 
 class DecisionStats(BaseModel):
-    """What came of one look at the load."""
+    """The result of one look at the load."""
 
     atMs: int
     trigger: str | None = Field(
@@ -36,11 +36,11 @@ class DecisionStats(BaseModel):
 
 
 class AutoScaleStats(BaseModel):
-    """The policy in force and what was decided by it."""
+    """The policy in force and its decisions."""
 
     policy: dict[str, PolicyField]
     fault: str = Field(description="Why the policy cannot be used; empty when it can.")
-    now: DecisionStats = Field(description="What would be done at this moment.")
+    now: DecisionStats = Field(description="The decision of this moment.")
     decisions: list[DecisionStats] = Field(
         description="The last ones of this node that acted or were kept from it, newest first."
     )

@@ -16,8 +16,8 @@ class BrokerLoadStats(BaseModel):
     msgRate: float | None = Field(description="Messages a second, in and out.")
     bundles: int | None
     topics: int | None
-    updatedMillis: int | None = Field(description="When that was measured.")
-    reportedBundles: int = Field(description="How many bundles it has told the leader of.")
+    updatedMillis: int | None = Field(description="Time of the measurement.")
+    reportedBundles: int = Field(description="Bundles that it has told the leader of.")
     ignored: str = Field(description="Why this load takes no part; empty if it does.")
 
 
@@ -27,11 +27,11 @@ class UnmovedBundle(BaseModel):
     bundle: str
     reason: str
     why: str
-    setting: str = Field(description="By which it could be otherwise; empty for none.")
+    setting: str = Field(description="The setting that could change this; empty for none.")
 
 
 class ExchangeStats(BaseModel):
-    """Two brokers, the more loaded one first, and what they would exchange."""
+    """Two brokers, the more loaded one first, and their exchange."""
 
     source: str
     destination: str
@@ -48,9 +48,9 @@ class UnloadStats(BaseModel):
 
     bundle: str
     source: str
-    destination: str = Field(description="Empty: whoever the next look-up finds.")
+    destination: str = Field(description="Empty: the broker that the next look-up finds.")
     reason: str
-    deviation: float = Field(description="Of the loads, before what this one belongs to.")
+    deviation: float = Field(description="Deviation of the loads before its cycle.")
     predicted: float = Field(description="The same, after.")
 
 
@@ -59,35 +59,37 @@ class CycleStats(BaseModel):
 
     ended: str = Field(description="Why it does no more.")
     why: str
-    setting: str = Field(description="By which it could be otherwise; empty for none.")
+    setting: str = Field(description="The setting that could change this; empty for none.")
     condition: str | None = Field(description="Why there is something to do; null if there is not.")
-    counted: str | None = Field(description="As what metrics count it if it moves nothing.")
+    counted: str | None = Field(description="The metrics' word for it if it moves nothing.")
     hits: int = Field(description="Cycles in a row with a condition, after this one.")
-    average: float | None = Field(description="Of the loads; null where it ends before that.")
+    average: float | None = Field(
+        description="Average of the loads; null if the cycle ends before that."
+    )
     deviation: float | None
     predicted: float | None = Field(description="The deviation when all is done.")
     awaited: list[str] = Field(description="Brokers whose next report it waits for.")
     thresholds: str = Field(
         description="Thresholds that hold in place of the settings, and why; empty for none."
     )
-    strategy: str = Field(description="Of your own, that decided; empty for the built-in one.")
+    strategy: str = Field(description="Your own strategy that decided; empty for the built-in one.")
     fault: str = Field(description="Why the strategy that is set did not decide; empty if it did.")
     exchanges: list[ExchangeStats]
     unloads: list[UnloadStats]
 
 
 class BalanceOutlook(BaseModel):
-    """How things stand with the brokers' loads, and what the leader would do."""
+    """The brokers' loads, and the leader's next step."""
 
     leader: str
     atMillis: int = Field(description="The log's time.")
     nextCycleMillis: int | None = Field(
-        description="How long until the leader's next cycle; null for not known."
+        description="Time until the leader's next cycle; null if it is not known."
     )
     settings: dict[str, bool | int | float | str] = Field(
-        description="What a cycle goes by, by the settings' names."
+        description="Values that a cycle goes by, under the settings' names."
     )
-    average: float | None = Field(description="Of the loads that take part; null for none.")
+    average: float | None = Field(description="Average of the loads that take part; null for none.")
     deviation: float | None
     hits: int = Field(description="Cycles in a row with a condition so far.")
     prevented: str = Field(description="Why there is no cycle; empty if there is.")
@@ -98,24 +100,26 @@ class BalanceOutlook(BaseModel):
 class AutomaticMoveStats(BaseModel):
     """A move or split that the balancer decided on by itself."""
 
-    offset: int = Field(description="Where it is in the log.")
+    offset: int = Field(description="Its place in the log.")
     timestampMillis: int
     move: str = Field(description="RELEASE or SPLIT.")
     bundle: str
-    to: str = Field(description="The next owner, empty for whoever a look-up finds; or the parts.")
+    to: str = Field(description="The next owner, empty if a look-up finds it; or the parts.")
     reason: str
-    deviation: float | None = Field(description="Of the loads, when it was decided.")
+    deviation: float | None = Field(
+        description="Deviation of the loads at the time of the decision."
+    )
     predicted: float | None = Field(description="The same, as it should be after this one.")
     rule: str = Field(
         description="The reason, with the strategy and thresholds where not built in, or as set."
     )
     observed: float | None = Field(
-        description="As the next cycle that moved anything has found it; null for none yet."
+        description="The deviation that the next cycle with a move has found; null for none yet."
     )
 
 
 class BalanceHistoryStats(BaseModel):
     """The newest of them that a node has read, the oldest first."""
 
-    sinceOffset: int = Field(description="Of what is before it in the log nothing is known here.")
+    sinceOffset: int = Field(description="Earlier entries of the log are not known here.")
     moves: list[AutomaticMoveStats]

@@ -22,9 +22,9 @@ _Roles = Annotated[
 
 
 class Problem(BaseModel):
-    """What every refused request is answered with."""
+    """The answer to every refused request."""
 
-    reason: str = Field(description="What was wrong, and what to do about it.")
+    reason: str = Field(description="The fault and its remedy.")
 
 
 class TenantInfo(Wanted):
@@ -44,16 +44,16 @@ class ClusterData(BaseModel):
 
 
 class BundlesData(BaseModel):
-    """How a namespace is divided into bundles."""
+    """A namespace's division into bundles."""
 
     boundaries: list[str] = Field(
         default_factory=list, description="Ends of the bundles, ascending, 0x and 8 hex digits."
     )
-    numBundles: int = Field(description="How many bundles there are.")
+    numBundles: int = Field(description="Number of bundles.")
 
 
 class BundlesWanted(Wanted):
-    """How a new namespace shall be divided; the ranges are of equal size."""
+    """The division of a new namespace; the ranges are of equal size."""
 
     boundaries: Texts = Field(
         default_factory=list, description="May be left out; if given, those of equal ranges."
@@ -77,7 +77,7 @@ class PoliciesWanted(BaseModel):
     allowed_clusters: Texts = Field(default_factory=list, description="The same.")
     scalableTopicAutoScalePolicy: dict[str, Any] | None = Field(
         default=None,
-        description="What it overrides of the nodes' auto-scale policy; may be left out.",
+        description="Its overrides of the nodes' auto-scale policy; may be left out.",
     )
 
 
@@ -88,7 +88,7 @@ class Policies(BaseModel):
     replication_clusters: list[str]
     scalableTopicAutoScalePolicy: dict[str, bool | int | float] | None = Field(
         default=None,
-        description="What it overrides of the nodes' auto-scale policy; absent for nothing.",
+        description="Its overrides of the nodes' auto-scale policy; absent for none.",
     )
     max_topics_per_namespace: int | None = Field(
         default=None, description="Its own limit; absent where the cluster's counts."
@@ -98,15 +98,15 @@ class Policies(BaseModel):
 
 
 class BundleOwnership(BaseModel):
-    """One bundle of a namespace and what the log says of it."""
+    """One bundle of a namespace and its entry in the log."""
 
     bundle: str = Field(description="Its range, as other paths take it.")
     state: str = Field(description="FREE, ASSIGNING, OWNED, RELEASING or SPLITTING.")
     broker: str = Field(description="The owner; while it moves, the next one; else empty.")
     source: str = Field(description="While it moves, the broker that gives it up; else empty.")
-    version: int = Field(description="How many moves the log has accepted for it.")
-    sinceMillis: int = Field(description="When the last of them was logged.")
-    sinceOffset: int = Field(description="Where in the log that is.")
+    version: int = Field(description="Number of moves that the log has accepted for it.")
+    sinceMillis: int = Field(description="Time of the last of them in the log.")
+    sinceOffset: int = Field(description="Offset of the last of them in the log.")
 
 
 class NamespaceOwnership(BaseModel):
@@ -125,7 +125,7 @@ class TopicHashPositions(BaseModel):
 
 
 class LookupData(BaseModel):
-    """Where the owner of a topic's bundle answers; null for what it does not offer."""
+    """The addresses of the owner of a topic's bundle; null for a port that it does not offer."""
 
     brokerUrl: str | None
     brokerUrlTls: str | None
@@ -142,7 +142,7 @@ class LeaderBroker(BaseModel):
 
 
 class BrokerAddresses(BaseModel):
-    """Where a broker is; empty: nowhere, by that port."""
+    """A broker's addresses; empty for a port that it does not have."""
 
     brokerId: str
     webServiceUrl: str = Field(description="For administration and look-ups over HTTP.")
@@ -152,7 +152,7 @@ class BrokerAddresses(BaseModel):
 
 
 class NamespaceOwnershipStatus(BaseModel):
-    """What Pulsar says of a bundle that a broker owns."""
+    """Pulsar's word for a bundle that a broker owns."""
 
     broker_assignment: str = "shared"
     is_controlled: bool = False
@@ -165,11 +165,11 @@ class MoveNow(BaseModel):
     move: str
     end: str = Field(description="The state it leads to, where it is possible; else empty.")
     by: list[str] = Field(description="The brokers that may propose it now.")
-    forbiddenBy: str = Field(description="What forbids it, where it is not possible; else empty.")
+    forbiddenBy: str = Field(description="The rule that forbids it; empty if it is possible.")
 
 
 class Explanation(BaseModel):
-    """What may become of a bundle, of the leadership or of a scalable topic now."""
+    """The moves that a bundle, the leadership or a scalable topic can make now."""
 
     name: str
     state: str = Field(description="INIT: it is not there.")
@@ -178,17 +178,17 @@ class Explanation(BaseModel):
 
 
 class NodeStatus(BaseModel):
-    """How the node that was asked is doing."""
+    """The state of the node that was asked."""
 
     brokerId: str
     clusterName: str
-    serviceUrl: str = Field(description="Where clients connect to; empty: with TLS alone.")
-    serviceUrlTls: str = Field(description="Where they do with TLS; empty: nowhere.")
+    serviceUrl: str = Field(description="The address for clients; empty: with TLS alone.")
+    serviceUrlTls: str = Field(description="Their address with TLS; empty: none.")
     version: str
     mode: str = Field(description="joining, serving, safe, draining or stopped.")
     leader: str = Field(description="The leader as this node sees it; empty when there is none.")
     nextOffset: int = Field(description="First offset of the log not applied yet.")
     digest: str = Field(description="Hash of the whole applied state, equal on equal nodes.")
     horizon: int = Field(description="Offset up to which a snapshot stands; -1 for none.")
-    leaseMillis: int = Field(description="What is left of its lease; 0 when lapsed.")
-    concerns: list[str] = Field(description="What people should look at, though it serves.")
+    leaseMillis: int = Field(description="The rest of its lease; 0 if it has lapsed.")
+    concerns: list[str] = Field(description="Faults that people should look at, though it serves.")

@@ -25,7 +25,7 @@ _Whole = Annotated[StrictInt, BeforeValidator(_whole)]
 
 
 class FailoverParameters(Wanted):
-    """When other brokers than the primary ones help out."""
+    """The condition on which other brokers than the primary ones help out."""
 
     min_limit: _Whole = Field(
         default=0,
@@ -35,16 +35,16 @@ class FailoverParameters(Wanted):
 
 
 class FailoverPolicy(Wanted):
-    """What is done when primary brokers are missing."""
+    """The answer to missing primary brokers."""
 
     policy_type: Literal["min_available"] = "min_available"
     parameters: FailoverParameters = Field(default_factory=FailoverParameters)
 
 
 class IsolationData(Wanted):
-    """Which brokers the bundles of some namespaces belong to.
+    """The brokers that the bundles of some namespaces belong to.
 
-    All are patterns of whole names: of namespaces, and of brokers' hosts or ids, host:port.
+    All are patterns of whole names: those of namespaces, and brokers' hosts or ids, host:port.
     """
 
     namespaces: _Patterns
@@ -70,7 +70,7 @@ class IsolationData(Wanted):
 
 
 class BrokerIsolationData(BaseModel):
-    """What one isolation policy says of one broker."""
+    """One isolation policy's standing for one broker."""
 
     brokerName: str
     policyName: str

@@ -40,7 +40,7 @@ class SegmentBody(BaseModel):
         description="First hash of every entry bucket but the first."
     )
     endOffsets: list[int] = Field(
-        description="Of a sealed segment: the first offset that each Kafka partition never has."
+        description="The first offset that each Kafka partition of a sealed segment never has."
     )
     sealed: bool
     active: bool
@@ -57,7 +57,7 @@ class LayoutBody(BaseModel):
     segments: dict[str, SegmentBody]
     properties: dict[str, str]
     autoScalePolicy: dict[str, Any] | None = Field(
-        None, description="What the topic overrides; absent when that is nothing."
+        None, description="The topic's overrides; absent if it has none."
     )
 
 
@@ -65,14 +65,18 @@ class OpenTransaction(BaseModel):
     """A transaction of Kafka that keeps a sealed segment from being read to its end."""
 
     bucket: int
-    startOffset: int = Field(description="From there on nobody gets anything of the bucket.")
-    producerId: int | None = Field(description="Of Kafka; null: `unknown` says why.")
+    startOffset: int = Field(
+        description="Offset from which on the bucket's messages are not given out."
+    )
+    producerId: int | None = Field(
+        description="Kafka's id of the producer; null: `unknown` says why."
+    )
     producerEpoch: int | None
-    lastWriteMs: int | None = Field(description="The time of what it wrote last.")
-    transactionalId: str = Field(description="Empty where no coordinator tells of it: it hangs.")
+    lastWriteMs: int | None = Field(description="The time of its last write.")
+    transactionalId: str = Field(description="Empty if no coordinator tells of it: it hangs.")
     state: str = Field(description="In the coordinator's words; empty likewise.")
     startedMs: int | None
-    timeoutMs: int | None = Field(description="After so long Kafka ends it by itself.")
+    timeoutMs: int | None = Field(description="Time after which Kafka ends it by itself.")
     unknown: str = Field(description="Why not all of this is known; empty when it is.")
 
 
@@ -82,7 +86,7 @@ class SegmentStats(BaseModel):
     hashRange: HashRange
     name: str
     state: str
-    kafkaTopic: str = Field(description="Where its messages are.")
+    kafkaTopic: str = Field(description="The Kafka topic of its messages.")
     entryBuckets: int = Field(description="Partitions of that topic.")
     kafkaLeaders: list[int | None] = Field(
         description="Ids of Kafka's brokers that lead them, as of some seconds ago; null: none; "
@@ -90,11 +94,11 @@ class SegmentStats(BaseModel):
     )
     kafkaReplicas: list[int] = Field(description="Those that have a copy of any, likewise.")
     findings: list[str] = Field(
-        description="What somebody else has made of its Kafka topic, as of some seconds ago."
+        description="Others' changes to its Kafka topic, as of some seconds ago."
     )
     load: LoadStats | None = Field(description="Its traffic; null before it had any.")
     openTransactions: list[OpenTransaction] = Field(
-        description="Of a sealed segment that some subscription has yet to read."
+        description="Those in a sealed segment that some subscription has yet to read."
     )
 
 
@@ -121,9 +125,11 @@ class SubscriptionStats(BaseModel):
     )
     groupId: str = Field(description="Its consumer group, or share group, in Kafka.")
     deadLetterTopic: str = Field(
-        description="Of a queue: the scalable topic for what nobody could process; empty for none."
+        description="A queue's scalable topic for messages that it cannot process; empty for none."
     )
-    maxDeliveries: int = Field(description="After how many deliveries; 0 where there is none.")
+    maxDeliveries: int = Field(
+        description="Deliveries before a message goes there; 0 if there is no such topic."
+    )
 
 
 class SegmentDetail(SegmentStats):
@@ -141,7 +147,7 @@ class SegmentDetail(SegmentStats):
 
 
 class TopicStats(BaseModel):
-    """What there is of a topic."""
+    """The segments, subscriptions and operations of a topic."""
 
     epoch: int
     totalSegments: int
@@ -150,7 +156,7 @@ class TopicStats(BaseModel):
     segments: dict[str, SegmentStats]
     subscriptions: dict[str, SubscriptionStats]
     operation: str = Field(
-        description="What is under way: NONE, SPLIT, MERGE, REBUCKET or RELOCATE."
+        description="The operation under way: NONE, SPLIT, MERGE, REBUCKET or RELOCATE."
     )
     lastFailure: str = Field(
         description="Why the last step in Kafka failed; empty when it did not."

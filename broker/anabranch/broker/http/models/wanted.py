@@ -13,7 +13,7 @@ Texts = Annotated[list[str], Field(fail_fast=True)]
 
 
 class Wanted(BaseModel):
-    """What a request asks for, in known fields. Of its lists the first wrong element is named."""
+    """The body of a request, in known fields; an error names the first wrong element of a list."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 

@@ -1,4 +1,4 @@
-"""Auto-scale policies: what topics and namespaces override of the node's settings (PIP-483)."""
+"""Auto-scale policies: topics' and namespaces' overrides of the node's settings (PIP-483)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from anabranch.core.autoscale.policy import OVERRIDE_FIELDS, Override
 
 _Override = Annotated[
     dict[str, Any],
-    Body(description="What to override; all may be left out: " + ", ".join(OVERRIDE_FIELDS)),
+    Body(description="Fields to override; all may be left out: " + ", ".join(OVERRIDE_FIELDS)),
 ]
 _FOUND: dict[int | str, dict[str, Any]] = {
-    200: {"description": "What is overridden."},
-    204: {"description": "Nothing is."},
+    200: {"description": "The overrides."},
+    204: {"description": "There are none."},
 }
 
 
@@ -40,12 +40,12 @@ def _topics(routes: APIRouter, policies: AutoScalePolicies) -> None:
 
     @routes.get(path, dependencies=[Marked], responses={**_FOUND, **refusals})
     async def get_auto_scale_policy(name: TopicName) -> Response:
-        """What the topic overrides of its namespace's policy, as its controller has changed it."""
+        """The topic's overrides of its namespace's policy, as its controller has changed them."""
         return _answer(await policies.of_topic(name))
 
     @routes.post(path, status_code=204, responses=refusals)
     async def set_auto_scale_policy(name: TopicName, override: _Override) -> None:
-        """Replaces what the topic overrides, as a whole."""
+        """Replaces the topic's overrides, as a whole."""
         await policies.set_topic(name, override)
 
     @routes.delete(path, status_code=204, responses=refusals)
@@ -60,12 +60,12 @@ def _namespaces(routes: APIRouter, policies: AutoScalePolicies) -> None:
 
     @routes.get(path, dependencies=[Marked], responses={**_FOUND, **problems(404, 412)})
     async def get_namespace_auto_scale_policy(home: Home) -> Response:
-        """What the namespace overrides of the nodes' settings."""
+        """The namespace's overrides of the nodes' settings."""
         return _answer(policies.of_namespace(home))
 
     @routes.post(path, status_code=204, responses=refusals)
     async def set_namespace_auto_scale_policy(home: Home, override: _Override) -> None:
-        """Replaces what the namespace overrides, as a whole."""
+        """Replaces the namespace's overrides, as a whole."""
         await policies.set_namespace(home, override)
 
     @routes.delete(path, status_code=204, responses=refusals)

@@ -1,4 +1,4 @@
-"""The load balancer: how things stand, what it would do, and has done (Anabranch's own)."""
+"""The load balancer: its loads, its next step and its past ones (Anabranch's own)."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def router(outlooks: BalanceOutlooks, history: BalanceHistory) -> APIRouter:
 
     @routes.get("", dependencies=[Marked], responses=problems(307, 503))
     async def get_outlook() -> BalanceOutlook:
-        """Brokers' loads, their deviation, and what the next cycle would do."""
+        """Brokers' loads, their deviation, and the next cycle's moves."""
         return _outlook(outlooks.told())
 
     @routes.get("/history", dependencies=[Marked])
     async def get_history(limit: _Newest = 100) -> BalanceHistoryStats:
-        """What was moved and split, and what came of it, as the node that is asked has read it."""
+        """The latest moves and splits and their results, as this node has read them."""
         told = history.newest(limit)
         return BalanceHistoryStats(
             sinceOffset=told.since_offset, moves=[_move(each) for each in told.moves]

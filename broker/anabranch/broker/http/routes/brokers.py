@@ -32,7 +32,7 @@ from anabranch.core.security.table import SEEING_CONCERNS
 def router(
     operations: Operations, settings: Settings, version: str, guard: AccessGuard | None
 ) -> APIRouter:
-    """The routes of brokers. `guard`: asked who may hear of concerns; None: it is not asked."""
+    """The routes of brokers. `guard`: checks the right to concerns; None: there is no check."""
     routes = APIRouter(route_class=DecidingRoute, prefix="/admin/v2/brokers", tags=["brokers"])
     _add_this_node(routes, operations, settings, version, guard)
     cluster_name = settings.cluster_name
@@ -58,7 +58,7 @@ def router(
             str, Query(description="`leadership`, tenant/namespace/range, or a scalable topic.")
         ] = LEADERSHIP,
     ) -> Explanation:
-        """What may become of it now, and what forbids the rest (Anabranch's own)."""
+        """The moves that it can make now, and the rules that forbid the rest (Anabranch's own)."""
         found = operations.explain(name)
         return Explanation(
             name=found.name,
@@ -97,7 +97,9 @@ def router(
 def _add_addresses(routes: APIRouter, operations: Operations) -> None:
     @routes.get("/addresses", dependencies=[Marked])
     async def list_addresses() -> list[BrokerAddresses]:
-        """Where each broker that serves now is, by each of its ports (Anabranch's own)."""
+        """The addresses of each broker that serves now, one for each of its ports (Anabranch's
+        own).
+        """
         found = (operations.lookups.locate_broker(each) for each in operations.brokers())
         return [
             BrokerAddresses(
@@ -123,7 +125,7 @@ def _add_this_node(
     async def check_health() -> str:
         """`ok` while this node holds its lease and follows the log, so that it may own bundles.
 
-        What people should look at all the same follows, a line each.
+        Its concerns follow, a line each: people should look at them all the same.
         """
         return "\n".join((_ok(operations), *operations.concerns()))
 
@@ -141,7 +143,8 @@ def _add_this_node(
     async def get_status() -> NodeStatus:
         """This node's mode, its lease, and its place in the log (Anabranch's own).
 
-        Its concerns name topics and roles: whoever may not ask for its health is told of none.
+        Its concerns name topics and roles. So a principal that may not ask for its health is told
+        of none.
         """
         found = operations.position()
         is_told = guard is None or guard.may(requester(), SEEING_CONCERNS, CLUSTER)
@@ -162,7 +165,7 @@ def _add_this_node(
 
 
 def probes(operations: Operations) -> APIRouter:
-    """What load balancers and container platforms ask."""
+    """The routes that load balancers and container platforms ask."""
     routes = APIRouter(route_class=DecidingRoute, tags=["probes"])
 
     @routes.get("/livez", response_class=PlainTextResponse)

@@ -98,7 +98,8 @@ def _add_reads(routes: APIRouter, operations: Operations) -> None:
             list[str] | None, Query(description="Topics, by full or local name; may be repeated.")
         ] = None,
     ) -> TopicHashPositions:
-        """Where topics of an owned bundle lie on the ring; those of other bundles are left out.
+        """The positions of an owned bundle's topics on the ring; those of other bundles are left
+        out.
 
         Names have to be given: topics are not kept on record in this version.
         """
@@ -164,7 +165,7 @@ def _add_changes(routes: APIRouter, operations: Operations) -> None:
         ] = "",
         authoritative: Authoritative = False,
     ) -> Response:
-        """Takes a bundle from its owner, or transfers it. Done also where nobody owns it."""
+        """Takes a bundle from its owner, or transfers it. A free bundle counts as done."""
         unit = bundle_name(home, parse_range(bundle))
         await operations.unload(unit, broker_of(destinationBroker))
         return Response(status_code=204)
@@ -189,7 +190,7 @@ def _add_changes(routes: APIRouter, operations: Operations) -> None:
         ] = SplitAlgorithm.RANGE.value,
         positions: Annotated[
             Annotated[list[StrictInt], Field(fail_fast=True)] | None,
-            Body(description=f"Where to cut; for {SplitAlgorithm.POSITIONS.value} only."),
+            Body(description=f"Positions to cut at; for {SplitAlgorithm.POSITIONS.value} only."),
         ] = None,
         authoritative: Authoritative = False,
     ) -> Response:
@@ -208,7 +209,7 @@ def _add_changes(routes: APIRouter, operations: Operations) -> None:
 
 
 def _algorithm(name: str, positions: list[int]) -> SplitAlgorithm:
-    """Raises PreconditionError for what is none, or does not go with the positions."""
+    """Raises PreconditionError for a word that is no algorithm, or does not fit the positions."""
     if name not in _ALGORITHMS:
         raise PreconditionError(
             "Unsupported namespace bundle split algorithm, supported algorithms are "

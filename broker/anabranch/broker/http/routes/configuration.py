@@ -15,11 +15,11 @@ from anabranch.broker.http.routing import DecidingRoute, Marked
 from anabranch.broker.settings.overrides import RUN_TIME_SETTINGS
 
 _Setting = Annotated[str, Path(description="The setting's name.")]
-_Value = Annotated[str, Path(description="What it is to be; slashes may stand as they are.")]
+_Value = Annotated[str, Path(description="The new value; slashes may stand as they are.")]
 
 
 class TextConvertor(Convertor[str]):
-    """The rest of a path, whatever it holds: a value with a line's end is refused as a value."""
+    """The rest of a path with any characters: a value with a line's end is refused as a value."""
 
     regex = r"[\s\S]*"
 
@@ -51,7 +51,7 @@ def router(configuration: Configuration) -> APIRouter:
 
     @routes.get("/overrides", dependencies=[Marked])
     async def get_overrides() -> dict[str, OverrideData]:
-        """The same with what was before, since when, and by whom (Anabranch's own)."""
+        """The overrides with their former values, times and brokers (Anabranch's own)."""
         return {
             each.name: OverrideData(
                 value=each.override.value,

@@ -1,4 +1,4 @@
-"""Kafka's brokers: what lies there, and draining them (Anabranch's own)."""
+"""Kafka's brokers: their load, and draining them (Anabranch's own)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def router(drains: KafkaDrains) -> APIRouter:
 
     @routes.get("/brokers", dependencies=[Marked], responses=problems(503))
     async def list_kafka_brokers() -> list[KafkaBrokerStats]:
-        """Kafka's brokers with what they have of our segments, by id."""
+        """Kafka's brokers with their shares of our segments, by id."""
         return [
             KafkaBrokerStats(
                 brokerId=each.broker_id,

@@ -1,4 +1,4 @@
-"""Where bundles may be: isolation policies, failure domains, anti-affinity groups."""
+"""Limits on the places of bundles: isolation policies, failure domains, anti-affinity groups."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _add_isolation(routes: APIRouter, operations: Operations, mine: str) -> None
 
     @routes.get(f"{_POLICIES}/brokers", dependencies=[Marked], responses=problems(404))
     async def list_isolated_brokers(cluster: str) -> list[BrokerIsolationData]:
-        """What the policies say of the brokers that serve now."""
+        """The policies' words on the brokers that serve now."""
         _read(cluster, mine)
         return [_of_broker(each) for each in placements.isolation_of(operations.brokers())]
 
@@ -89,7 +89,7 @@ def _add_isolation(routes: APIRouter, operations: Operations, mine: str) -> None
         f"{_POLICIES}/brokers/{{broker}}", dependencies=[Marked], responses=problems(404, 412)
     )
     async def get_isolated_broker(cluster: str, broker: str) -> list[BrokerIsolationData]:
-        """What the policies say of one broker, host:port, serving or not."""
+        """The policies' words on one broker, host:port, serving or not."""
         _read(cluster, mine)
         return [_of_broker(each) for each in placements.isolation_of([names.broker_id(broker)])]
 
@@ -101,7 +101,7 @@ def _add_isolation(routes: APIRouter, operations: Operations, mine: str) -> None
 
     @routes.post(f"{_POLICIES}/{{policy}}", status_code=204, responses=problems(400, 412, 503, 504))
     async def set_isolation_policy(cluster: str, policy: _Name, wanted: IsolationData) -> None:
-        """Creates an isolation policy, or replaces what it says. Bundles are not moved by that."""
+        """Creates an isolation policy, or replaces its content. Bundles are not moved by that."""
         _written(cluster, mine)
         limits = wanted.auto_failover_policy.parameters
         await placements.set_isolation(
@@ -219,7 +219,7 @@ def _add_groups(routes: APIRouter, operations: Operations, mine: str) -> None:
     async def get_anti_affinity_namespaces(
         cluster: str,
         group: str,
-        tenant: Annotated[str, Query(description="Of this tenant alone.")] = "",
+        tenant: Annotated[str, Query(description="Only namespaces of this tenant.")] = "",
     ) -> list[str]:
         """The namespaces of an anti-affinity group."""
         _read(cluster, mine)

@@ -59,7 +59,7 @@ _Find = Callable[[], Awaitable[_Answer]]
 
 
 class Locations:
-    """Encoded answers by what they say; brokers are few, so nearly all are found here."""
+    """Encoded answers by their content; brokers are few, so nearly all are found here."""
 
     def __init__(self) -> None:
         self._known: dict[Located, tuple[_Answer, ReadyAnswer]] = {}
@@ -77,7 +77,7 @@ class Locations:
         if found is None:
             if len(self._known) >= _LOCATED_MAX:
                 self._known.clear()
-            # Of an owner that serves no binary protocol, the HTTP address stands for it.
+            # The HTTP address stands in for an owner that serves no binary protocol.
             service_url = located.service_url or located.web_url or None
             told = {
                 "brokerUrl": service_url,
@@ -164,9 +164,11 @@ class ReadMiddleware:
         on: ResourceName,
         known: Callable[[], _Answer | _Find],
     ) -> _Answer | _Find:
-        """What is known if whoever asks may; else what refuses it, or finds that they may now.
+        """Returns the known answer if the principal may have it.
 
-        For who may not nothing is looked for: how long that took would tell what is there.
+        Otherwise it returns a function that refuses, or finds that the principal may now. It looks
+        for nothing before the right is known, because the time that a look takes would tell if
+        there is something.
         """
         guard = self._guard
         if guard is None:
@@ -211,7 +213,7 @@ class ReadMiddleware:
         return self._locations.of(await self._lookups.find(topic, home))
 
     def _layout(self, name: str, parts: Sequence[str]) -> _Answer | _Find:
-        """As `_lookup`, of a layout."""
+        """Answers for a layout as `_lookup` does for an owner."""
         topic = self._topics.open_topic(name)
         if topic is None:
             return partial(self._decided, partial(self._find_layout, parts))
@@ -242,7 +244,7 @@ class ReadMiddleware:
 
 
 class AskedTopic(NamedTuple):
-    """What a look-up is for. `name`: the topic's of any domain, as rights go by it."""
+    """The subject of a look-up. `name`: the topic's name without its domain, by which rights go."""
 
     topic: Topic
     home: Namespace
@@ -250,7 +252,9 @@ class AskedTopic(NamedTuple):
 
 
 def asked_topic(path: str) -> AskedTopic | None:
-    """What a look-up with this path is for; None for what is none, or names none that can be."""
+    """Returns the subject of a look-up with this path; None for other paths, and for impossible
+    names.
+    """
     parts = _lookup_parts(path)
     if parts is None:
         return None
@@ -328,7 +332,7 @@ def router(operations: Operations) -> APIRouter:
         topic: _LocalName,
         authoritative: Authoritative = False,
     ) -> LookupData:
-        """Where the topic's owner is. Assigns its bundle if nobody has it; waits while it moves.
+        """The addresses of the topic's owner. Assigns a free bundle; waits while the bundle moves.
 
         The header `X-Anabranch-Stale: true` marks the answer of a node that is cut off from the
         log: the owner may have changed since.

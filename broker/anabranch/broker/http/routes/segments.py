@@ -1,8 +1,8 @@
 """Single segments: `/admin/v2/segments`, as PIP-468 has it.
 
-There the controller makes, terminates and deletes segments by these calls. Here it does so by
-records of the log, and a call that would do it behind the log's back is refused with the way to do
-it: no call leaves a topic in a state that it cannot go on from.
+PIP-468's controller makes, terminates and deletes segments by these calls. Here it does so by
+records of the log. A call that would do it behind the log's back is refused with the way to do it.
+So no call leaves a topic in a state that it cannot go on from.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def router(topics: TopicOperations) -> APIRouter:
     async def delete_segment(
         name: TopicName,
         descriptor: str,
-        force: Annotated[bool, Query(description="Accepted; what is needed stays.")] = False,
+        force: Annotated[bool, Query(description="Accepted; a needed segment stays.")] = False,
         authoritative: Authoritative = False,
     ) -> None:
         """Deletes a sealed segment that all subscriptions have read; nothing if it is gone."""

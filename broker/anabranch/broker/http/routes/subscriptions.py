@@ -29,7 +29,7 @@ _Timestamp = Annotated[
 
 
 class SubscriptionType(Enum):
-    """As Pulsar names them; CHECKPOINT is ours."""
+    """Pulsar's names of the types; CHECKPOINT is ours."""
 
     STREAM = "STREAM"
     QUEUE = "QUEUE"
@@ -37,14 +37,14 @@ class SubscriptionType(Enum):
 
 
 class DeadLetters(Wanted, strict=False):
-    """Where a queue puts what nobody could process, and after how many tries; ours."""
+    """A queue's topic for messages that it cannot process, and its number of tries; ours."""
 
     deadLetterTopic: str = Field(
         "", description="A scalable topic, made if it is not there; TOPIC-SUBSCRIPTION-DLQ if left."
     )
     maxDeliveries: int = Field(
         DELIVERIES,
-        description=f"How often a message is given out before it goes there: 1 to {DELIVERIES_MAX}",
+        description=f"Deliveries of a message before it goes there: 1 to {DELIVERIES_MAX}",
     )
 
 
@@ -100,7 +100,7 @@ def _existence(routes: APIRouter, topics: TopicOperations) -> None:
         subscription: str,
         force: Annotated[bool, Query(description="Also if it has consumers.")] = False,
     ) -> None:
-        """Deletes a subscription and its positions; by force its consumers' sessions, too."""
+        """Deletes a subscription and its positions; force ends its consumers' sessions, too."""
         await topics.controlled(name)
         await topics.consumers.delete(name, subscription, force=force)
 
@@ -116,7 +116,7 @@ def _positions(routes: APIRouter, topics: TopicOperations) -> None:
         timestamp: _Timestamp = None,
         position: _Position = None,
     ) -> None:
-        """Goes on with what has this time or a later one; its consumers subscribe again."""
+        """Goes on with messages of this time or a later one; its consumers subscribe again."""
         if (timestamp is None) is (position is None):
             raise PreconditionError(
                 "say where to go on: timestamp=milliseconds since 1970, or position=earliest or "
@@ -143,7 +143,7 @@ def _dead_letters(routes: APIRouter, topics: TopicOperations, guard: AccessGuard
 
     @routes.get(path, responses={**found, **problems(307, 404, 412)})
     async def get_dead_letter_policy(name: TopicName, subscription: str) -> Response:
-        """Where a queue subscription puts what nobody could process."""
+        """A queue subscription's topic for messages that it cannot process."""
         await topics.controlled(name, reading=True)
         policy = topics.dead_letters.of(name, subscription)
         if policy is None:
@@ -155,13 +155,13 @@ def _dead_letters(routes: APIRouter, topics: TopicOperations, guard: AccessGuard
     async def set_dead_letter_policy(
         name: TopicName, subscription: str, policy: DeadLetters
     ) -> None:
-        """Lets a queue subscription put aside what was delivered so often in vain."""
+        """Lets a queue subscription put aside messages that were delivered so often in vain."""
         await topics.controlled(name)
         given = DeadLetterSettings(policy.deadLetterTopic, policy.maxDeliveries)
         await topics.dead_letters.set(name, subscription, given, guard)
 
     @routes.delete(path, status_code=204, responses=refusals)
     async def remove_dead_letter_policy(name: TopicName, subscription: str) -> None:
-        """Puts nothing aside any more: Kafka discards what was given out ten times in vain."""
+        """Puts nothing aside any more: Kafka discards messages delivered ten times in vain."""
         await topics.controlled(name)
         await topics.dead_letters.set(name, subscription, None, guard)

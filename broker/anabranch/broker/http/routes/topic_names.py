@@ -1,9 +1,9 @@
 """Names of topics by HTTP: a JSON array, sent in pieces, within the limiter's memory.
 
-A client that reads slowly holds the memory of one piece, and nothing of the list: each piece is
-what the list, as it is by then, has behind the one before. So a topic that is there all the while
-is told once, and one that comes or goes meanwhile once or not at all. An answer with a limit is one
-piece, and a `Link` header names what follows.
+A client that reads slowly holds the memory of one piece, and nothing of the list. Each piece begins
+behind the last name of the piece before, in the list as it is by then. So a topic that is there all
+the while is told once, and a topic that comes or goes meanwhile once or not at all. An answer with
+a limit is one piece, and a `Link` header names the next one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class NamesResponse(Response):
         piece_bytes: int,
     ) -> None:
         super().__init__(headers=dict(headers))
-        del self.headers["content-length"]  # which an empty body has set
+        del self.headers["content-length"]  # the empty body has set it
         self._pieces = pieces
         self._limiter = limiter
         self._piece_bytes = piece_bytes

@@ -65,7 +65,10 @@ async def stats_body(topics: TopicOperations, name: str) -> bytes:
 def _subscription(
     group: str, known: Subscription, consumers: Mapping[str, bool], backlog: Backlog
 ) -> dict[str, Any]:
-    """`SubscriptionStats` as plain JSON values; `consumers`: whether each is connected."""
+    """Returns `SubscriptionStats` as plain JSON values.
+
+    `consumers`: names, each with True if the consumer is connected.
+    """
     return {
         "type": known.kind.name,
         "consumerCount": len(consumers),

@@ -98,7 +98,7 @@ def _topics(routes: APIRouter, topics: TopicOperations, limiter: AsyncDualMemory
         name: TopicName,
         force: Annotated[bool, Query(description="Also if it has consumers.")] = False,
     ) -> None:
-        """Deletes the topic with its data; by force its consumers' sessions, too."""
+        """Deletes the topic with its data; force ends its consumers' sessions, too."""
         await topics.delete(name, force=force)
 
 
@@ -108,7 +108,7 @@ def _stats(routes: APIRouter, topics: TopicOperations) -> None:
 
     @routes.get(path + "/stats", dependencies=[Marked], responses=refusals)
     async def get_stats(name: TopicName, response: Response) -> TopicStats:
-        """Segments, and subscriptions with their consumers and what they have yet to read."""
+        """Segments, and subscriptions with their consumers and backlogs."""
         await topics.controlled(name, reading=True)
         # FastAPI drops the mark of staleness when a route makes its own response.
         return _raw(await stats_body(topics, name), response.headers)  # type: ignore[return-value]  # its bytes
@@ -146,14 +146,14 @@ def _stats(routes: APIRouter, topics: TopicOperations) -> None:
         segmentId: _SegmentId,
         producerId: Annotated[int, Path(ge=0, le=_ID_MAX, description="Of Kafka.")],
     ) -> None:
-        """Ends what a producer has open in a sealed segment; the producer is kept out."""
+        """Ends a producer's open transaction in a sealed segment; the producer is kept out."""
         await topics.transactions.abort(name, await topics.controlled(name), segmentId, producerId)
 
     lost = path + "/segments/{segmentId}/restore"
 
     @routes.post(lost, status_code=204, responses=problems(307, 404, 409, 412, 500, 503, 504))
     async def restore_segment(name: TopicName, segmentId: _SegmentId) -> None:
-        """Goes on without a segment whose Kafka topic is gone; what it held is lost."""
+        """Goes on without a segment whose Kafka topic is gone; the segment's messages are lost."""
         await restore(topics, name, segmentId)
 
 

@@ -20,7 +20,7 @@ from anabranch.core.security.table import PLACING_BUNDLES
 
 
 class TopicDomain(StrEnum):
-    """What a topic's path begins with."""
+    """The first part of a topic's path."""
 
     PERSISTENT = "persistent"
     NON_PERSISTENT = "non-persistent"
@@ -28,7 +28,9 @@ class TopicDomain(StrEnum):
 
 
 def router(operations: Operations, guard: AccessGuard | None) -> APIRouter:
-    """The one route. `guard`: asked who may say where a bundle goes; None: it is not asked."""
+    """The one route. `guard`: checks the right to name a bundle's next owner; None: there is no
+    check.
+    """
     routes = APIRouter(route_class=DecidingRoute, prefix="/admin/v2", tags=["bundles"])
 
     @routes.put(

@@ -1,4 +1,4 @@
-"""Where a topic is controlled, and proposals on it by whoever controls it."""
+"""A topic's controller: the way to it, and its proposals on the topic."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from anabranch.core.topics.topic import ScalableTopic, TopicMove
 
 
 class TopicAccess:
-    """What REST and consumers' sessions share. To be used in the event loop."""
+    """The common part of REST and consumers' sessions, for use in the event loop."""
 
     def __init__(
         self,
@@ -93,11 +93,11 @@ class TopicAccess:
         return kafka_group(self.service.prefix, topic, subscription, known.group_offset)
 
     def controller_at(self, name: str) -> Located | None:
-        """Where the topic's controller is, as far as it is known at once."""
+        """Returns the address of the topic's controller, as far as it is known at once."""
         return self._lookups.locate_cached(full_name(name), namespace_of(name))
 
     async def find_controller(self, name: str) -> Located:
-        """Where the topic's controller is; sees to it that there is one."""
+        """Returns the address of the topic's controller; sees to it that there is one."""
         return await self._lookups.find(full_name(name), namespace_of(name))
 
     async def control(self, name: str, deadline: float) -> None:
@@ -115,10 +115,10 @@ class TopicAccess:
     async def controlled(
         self, name: str, deadline: float, *, reading: bool = False
     ) -> ScalableTopic:
-        """The open topic, once this node is its controller, which knows most of it.
+        """Returns the open topic, once this node is its controller, which knows most of it.
 
-        `reading`: a node that has lost touch with the log tells what it has. Raises NotFoundError
-        and ElsewhereError.
+        `reading`: a node that has lost touch with the log answers from its state. Raises
+        NotFoundError and ElsewhereError.
         """
         self.topic(name)
         if self.runtime.has_lease or not reading:
@@ -151,7 +151,9 @@ class TopicAccess:
     def proposal(
         self, name: str, topic: ScalableTopic | None, move: TopicMove, **fields: Any
     ) -> TopicChange:
-        """An operator's change of a topic. The log refuses it of who is not the controller."""
+        """Returns an operator's change of a topic; the log refuses it of others than the
+        controller.
+        """
         return topic_change(
             self.proposals.actor(),
             name,
@@ -163,7 +165,7 @@ class TopicAccess:
         )
 
     def refusals(self, name: str) -> Refusals:
-        """What a proposal on a topic ends in when the log refuses it for good."""
+        """Returns the errors for a proposal on a topic that the log refuses for good."""
         full = full_name(name)
 
         def gone() -> NotFoundError:
@@ -193,7 +195,7 @@ def _elsewhere(name: str, located: Located) -> ElsewhereError:
 
 
 def active_segments(topic: ScalableTopic, *, descriptors: bool = False) -> str:
-    """For whoever has named another: their ids, or descriptors, in the order of the ring."""
+    """Lists ids or descriptors in the order of the ring, for an error about another segment."""
     active = topic.layout.active
     names_ = [part.descriptor if descriptors else part.segment_id for part in active]
     return f"the active segments are {listed(names_)}"

@@ -1,6 +1,7 @@
-"""What a node asks of another one, which alone can do it: a topic that the other would control.
+"""Requests to another node, which alone can do them: they create a topic that it would control.
 
-It shows who it is, and asks for whoever asks it, so that the other node judges what they may.
+The node shows its credentials, and names the principal that it asks for. So the other node judges
+that principal's right.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _log = get_logger()
 
 
 class OtherNodes:
-    """To be used in the node's event loop."""
+    """For use in the node's event loop."""
 
     def __init__(self, access: OutgoingAccess) -> None:
         self._access = access
@@ -31,7 +32,7 @@ class OtherNodes:
     async def create_topic(self, name: str, at: ElsewhereError, timeout_s: float) -> None:
         """Creates the topic at the node that would control it, unless it is there.
 
-        By TLS, where that node has it. Raises UnavailableError.
+        It uses TLS if that node has it. Raises UnavailableError.
         """
         where = urlsplit(at.web_url_tls or at.web_url)
         shown = self._access.credentials
@@ -39,8 +40,8 @@ class OtherNodes:
             _log.warning(
                 "security.not_encrypted",
                 methods=shown.method,
-                why=f"node {where.netloc} is asked without TLS: whoever can listen can take what "
-                "is shown",
+                why=f"node {where.netloc} is asked without TLS: a listener can take the "
+                "credentials",
                 remedy="set webServicePortTls on every node",
             )
         await self._access.look()  # nothing else does

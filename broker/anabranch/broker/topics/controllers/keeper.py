@@ -1,7 +1,7 @@
 """`KafkaSegments`: the channel's `SegmentAdmin`, which asks Kafka by fewer bytes.
 
-Where Kafka cannot be asked so (`can_ask`), librdkafka is. It tells all settings of a topic, and of
-one broker only with all settings of that broker.
+If Kafka cannot be asked so (`can_ask`), librdkafka asks it. librdkafka tells all settings of a
+topic, and one setting of a broker only with all its others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _VIEW_S_MAX: Final = 0.4  # it takes a hundredth of that, and producers wait
 
 
 class KafkaSegments(SegmentAdmin):
-    """A `SegmentKeeper`. To be used by one thread."""
+    """A `SegmentKeeper`, for use by one thread."""
 
     def __init__(self, connection: KafkaConnection, settings: SegmentSettings) -> None:
         security, asks = connection.security, can_ask(connection.security)
@@ -39,6 +39,6 @@ class KafkaSegments(SegmentAdmin):
     def look(self, topics: Sequence[str], deadline_s: float) -> dict[str, KafkaTopic | None]:
         deadline = clock.now() + deadline_s
         if self._describer is not None:
-            with suppress(OSError, KafkaProtocolError):  # what is wrong librdkafka tells
+            with suppress(OSError, KafkaProtocolError):  # librdkafka tells the fault
                 return self._describer.described(topics, self.told)
         return super().look(topics, deadline - clock.now())

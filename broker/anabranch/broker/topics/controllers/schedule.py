@@ -1,4 +1,4 @@
-"""`TickSchedule`: which topics have their turn in a tick, so that none takes long."""
+"""`TickSchedule`: picks the topics that have their turn in a tick, so that no tick takes long."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""`TopicService`: the controllers of the topics in this node's bundles, and what they ask for.
+"""`TopicService`: the controllers of the topics in this node's bundles, and their effects.
 
-The shell around `core.controller`: it has a controller only for topics that something is to be done
-for (an operation or garbage, consumers that are registered or connected, sealed segments to prune),
-so that an idle topic costs nothing. It runs their Kafka tasks in a thread, proposes their
-records, and hands their assignments to the consumers' connections. A bundle that this node loses,
-even for a moment between two entries of one batch, takes its controllers with it: what they knew of
-consumers is not true any more.
+This is the shell around `core.controller`. It has a controller only for topics that need one, so an
+idle topic costs nothing. Such topics have an operation or garbage, registered or connected
+consumers, or sealed segments to prune.
+
+It runs their Kafka tasks in a thread, proposes their records, and hands their assignments to the
+consumers' connections. The controllers of a bundle go when this node loses it, even for a moment
+between two entries of one batch. Their knowledge of consumers is not true any more.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _TOPIC: Final = "topic:"
 _SUBSCRIPTION: Final = "subscription:"
 _VERDICT_S_MAX: Final = 30.0
 
-# Whether clients can be told a layout: the prefix of Kafka topics, the topic, its segments.
+# True if clients can be told a layout: the prefix of Kafka topics, the topic, its segments.
 Fits = Callable[[str, str, Iterable[SegmentInfo]], bool]
 
 
@@ -71,7 +72,7 @@ class ConsumerConnection(Protocol):
 
 
 class Attached(msgspec.Struct, frozen=True):
-    """A consumer's connection, and what it consumes."""
+    """A consumer's connection, and its subscription."""
 
     topic: str
     subscription: str
@@ -87,7 +88,7 @@ class _Home(msgspec.Struct):
 
 
 class TopicService:
-    """One node's controllers. To be used in its event loop."""
+    """One node's controllers, for use in its event loop."""
 
     def __init__(
         self,
@@ -140,7 +141,7 @@ class TopicService:
         return [home.controller for home in self._homes.values()]
 
     def _unit(self, name: str) -> str:
-        """The bundle in whose name this node controls the topic; "" where another one does."""
+        """Returns the bundle that lets this node control the topic; "" if another node does."""
         me = self.runtime.core.me
         home = self._homes.get(name)
         if home is not None:  # a bundle that has a holder has no children yet
@@ -151,7 +152,7 @@ class TopicService:
         return unit if holder == me else ""
 
     def may_act(self, name: str) -> bool:
-        """Whether this node is the topic's controller at this instant."""
+        """Returns whether this node is the topic's controller at this instant."""
         unit = self._unit(name)
         return bool(unit) and self.runtime.core.may_act(unit, self.runtime.now())
 
@@ -255,15 +256,15 @@ class TopicService:
         self._rounds.look_through(self.open_since)
 
     async def stop(self) -> None:
-        """Ends the threads; what is under way is finished by whoever controls the topics next."""
+        """Ends the threads; the topics' next controller finishes the tasks under way."""
         await asyncio.to_thread(self.workers.close)
 
     # --- controllers --------------------------------------------------------------------
 
     def reconcile(self, name: str, *, idle: bool = True) -> None:
-        """Lets the topic's controller see what there is to do, and does it.
+        """Lets the topic's controller see its work, and does that.
 
-        Without `idle` none is made for a topic that nothing is to be done for.
+        Without `idle` it makes no controller for a topic that has no work.
         """
         unit = self._unit(name)
         if not unit:
@@ -274,7 +275,7 @@ class TopicService:
             self._forget(name)
 
     def carry_out(self, name: str, effects: Iterable[ControllerEffect]) -> None:
-        """What the topic's controller has asked for."""
+        """Carries out the effects that the topic's controller has asked for."""
         for effect in effects:
             match effect:
                 case RunTask(task):
@@ -295,7 +296,7 @@ class TopicService:
                         subscription=subscription,
                         count=len(buckets),
                         buckets=",".join(f"{segment}/{bucket}" for segment, bucket in buckets[:8]),
-                        why=f"nobody who is there could be given them for {bound_s:g} s",
+                        why=f"no connected consumer could be given them for {bound_s:g} s",
                     )
                 case CloseConsumer(connection, subscription):
                     silent = self.consumers.get(connection)

@@ -1,4 +1,4 @@
-"""`Timelines`: how long each step of a layout change takes, on the node that carries it out.
+"""`Timelines`: the duration of each step of a layout change, on the node that carries it out.
 
 The steps are those of docs/topics.md. Between two records something is done in Kafka, and counts
 with its failed tries. Then the record that says so goes to the log and comes back. From the seal on
@@ -17,7 +17,7 @@ from anabranch.core.topics.topic import Operation, ScalableTopic, TopicState
 
 
 class ChangeStep(StrEnum):
-    """Of a layout change; WHOLE: from BEGIN to COMMIT."""
+    """A step of a layout change; WHOLE: from BEGIN to COMMIT."""
 
     MAKE = "make"  # the children's Kafka topics, and their copies
     SEALING = "sealing"  # the record
@@ -27,7 +27,7 @@ class ChangeStep(StrEnum):
 
 
 class Timeline(msgspec.Struct, frozen=True):
-    """Of one change that took over; in seconds."""
+    """One change that took over; in seconds."""
 
     operation: Operation
     parents: int
@@ -36,7 +36,7 @@ class Timeline(msgspec.Struct, frozen=True):
 
 
 class _UnderWay(msgspec.Struct):
-    """`at`: when each step was over, and the first one began."""
+    """A change under way. `at`: the start of the first step, and the end of each."""
 
     operation: Operation
     parents: int
@@ -49,7 +49,7 @@ _STEPS = (ChangeStep.MAKE, ChangeStep.SEALING, ChangeStep.SEAL, ChangeStep.COMMI
 
 
 class Timelines:
-    """Of all topics. A change has one if this node has carried out all of it."""
+    """The changes of all topics. A change has a timeline if this node has carried out all of it."""
 
     def __init__(self) -> None:
         self._under_way: dict[str, _UnderWay] = {}

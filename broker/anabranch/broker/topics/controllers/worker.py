@@ -1,9 +1,9 @@
-"""The threads in which a node changes segments' Kafka topics, and what each task means there.
+"""The threads in which a node changes segments' Kafka topics, and the meaning of each task there.
 
-What Kafka does not answer costs its thread the whole deadline. So that nobody waits for another
-topic's trouble, whatever is tried for the first time gets a short deadline, and what that was not
-enough for is tried again in a thread of its own kind, with a long one. Large tasks, which take
-Kafka a while, have a third. A fourth waits until Kafka copies what is to take over from others.
+A task that Kafka does not answer costs its thread the whole deadline. One topic's trouble must not
+delay others. So a first try gets a short deadline, and a later one a long deadline in a thread of
+its own kind. Large tasks, which take Kafka a while, have a third thread. A fourth waits until Kafka
+copies segments that take over from others.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _LARGE: Final = 512  # partitions of one task
 _TROUBLED_MAX: Final = 10_000
 _CLOSE_S: Final = 10.0
 _COPIES_S: Final = 2.0  # Kafka needs a good second, where no broker is in trouble
-_PARTITIONS_PER_S: Final = 500  # what a slow Kafka can be expected to make
+_PARTITIONS_PER_S: Final = 500  # a slow Kafka can be expected to make these
 _TOPICS_MAX: Final = 1_000  # those that failed last are remembered
 _IDS_MAX: Final = 1_000  # of one record
 _IDS_S: Final = 0.5
@@ -58,7 +58,7 @@ def uncovered(task: Task, deadline_s: float) -> None:
 
 
 class SegmentKeeper(Protocol):
-    """What a node needs of Kafka for segments: the channel's `SegmentAdmin`, or its double."""
+    """The questions to Kafka about segments: the channel's `SegmentAdmin`, or its double."""
 
     def create(
         self, topics: Sequence[SegmentTopic], deadline_s: float, room: Room | None = None
@@ -111,7 +111,7 @@ class Worker:
         return future
 
     def close(self, timeout_s: float) -> None:
-        """Drops what has not begun and waits for what has, never in the loop."""
+        """Drops tasks that have not begun and waits for those that have, never in the loop."""
         with self._submitting:
             self._is_closed = True
         while True:
@@ -144,8 +144,10 @@ class Worker:
 
 
 class WorkerPool:
-    """A worker for first tries, one for large tasks, one for what is in trouble, one that waits for
-    copies, and one that looks at what there is.
+    """The workers of a node.
+
+    One does first tries, one large tasks, one tasks in trouble, one waits for copies, and one looks
+    at the topics there are.
     """
 
     def __init__(
@@ -168,10 +170,11 @@ class WorkerPool:
         self._troubled: dict[str, None] = {}  # topics and groups whose last try got no answer
 
     def task(self, task: Task, room: Room | None = None) -> Future[TaskDone | TaskFailed]:
-        """The task's outcome; `room`: by which new Kafka topics are placed.
+        """Returns the task's outcome; `room`: the room that new Kafka topics are placed by.
 
-        Children are made once Kafka copies them, or after a while: nobody waits for them yet, and
-        when their parents refuse, everybody does. Raises UnavailableError when too many wait.
+        Children count as made once Kafka copies them, or after a while. Nothing waits for them yet,
+        but all producers do once their parents refuse. Raises UnavailableError when too many tasks
+        wait.
         """
         partitions = sum(part.buckets for part in task.segments)
         slow_s = partitions / _PARTITIONS_PER_S
@@ -222,7 +225,7 @@ class WorkerPool:
         return future
 
     def look(self, topics: Sequence[str]) -> Future[dict[str, KafkaTopic | None]]:
-        """What Kafka has of these topics. Raises as `task`."""
+        """Returns Kafka's entries of these topics. Raises as `task`."""
         return self._looking.submit(lambda keeper: keeper.look(topics, _AGAIN_S))
 
     def seal_again(self, topic: SegmentTopic) -> Future[dict[str, tuple[int, ...]]]:
@@ -230,7 +233,7 @@ class WorkerPool:
         return self._looking.submit(lambda keeper: keeper.seal([topic], _AGAIN_S))
 
     def strays(self, topic: str, ends: Sequence[int]) -> Future[dict[int, list[int]]]:
-        """What lies behind these ends, by partition. Raises as `task`."""
+        """Returns the messages behind these ends, by partition. Raises as `task`."""
         return self._looking.submit(
             lambda keeper: keeper.strays(topic, ends, _AGAIN_S, _STRAYS_MAX)
         )
@@ -241,11 +244,14 @@ class WorkerPool:
         return self._again.submit(lambda keeper: keeper.retain(topics, deadline_s))
 
     def delete_group(self, group: str) -> Future[list[str]]:
-        """The group, if it has members yet. Nobody waits for it. Raises as `task`."""
+        """Deletes the group; returns it if it has members yet. No caller waits.
+
+        Raises as `task`.
+        """
         return self._again.submit(lambda keeper: keeper.delete_groups([group], _AGAIN_S))
 
     def close(self) -> None:
-        """Ends the threads; what is under way is waited for, never in the loop."""
+        """Ends the threads, and waits for tasks under way; never called in the loop."""
         for worker in (self._first, self._large, self._again, self._copying, self._looking):
             worker.close(_CLOSE_S)
 
@@ -262,7 +268,7 @@ class WorkerPool:
 
 
 def _timed_out(future: Future[Any]) -> bool:
-    """Whether Kafka gave no answer, which is what takes time; refusals come at once."""
+    """Returns whether Kafka gave no answer, which takes time; refusals come at once."""
     if future.cancelled():
         return False
     error = future.exception()
@@ -280,7 +286,7 @@ def carry_out(
     room: Room | None = None,
     cover: Cover = uncovered,
 ) -> TaskDone | TaskFailed:
-    """Does in Kafka what the task says; `prefix` begins the names of all Kafka topics."""
+    """Does the task in Kafka; `prefix` begins the names of all Kafka topics."""
     topics = _topics(task, prefix)
     try:
         if isinstance(task, SealSegments):
@@ -321,7 +327,7 @@ def _are_children(task: MakeSegments) -> bool:
 
 
 def _pass_on(made: Future[_T], outcome: Future[_T], then: Future[None] | None = None) -> None:
-    """Gives `made`'s outcome, or the fault of what came after it."""
+    """Sets `made`'s outcome, or the fault of the step after it."""
     fault = None if then is None or then.cancelled() else then.exception()
     if made.cancelled():
         outcome.cancel()
@@ -334,9 +340,9 @@ def _pass_on(made: Future[_T], outcome: Future[_T], then: Future[None] | None = 
 def _topic_ids(
     keeper: SegmentKeeper, task: Task, parts: Sequence[SegmentInfo], prefix: str
 ) -> tuple[str, ...]:
-    """By which Kafka knows the topics of new segments; "" of one of which it does not say so yet.
+    """Returns Kafka's ids of new segments' topics; "" for a topic that it does not tell yet.
 
-    Nobody waits for it: what is not known is known to one controller at a time, from its looks.
+    Nothing waits for the ids. A missing one is known to one controller at a time, from its looks.
     """
     names = [kafka_topic(prefix, task.topic, task.incarnation, part) for part in parts]
     if not 0 < len(names) <= _IDS_MAX:
@@ -346,7 +352,7 @@ def _topic_ids(
 
 
 class Failures:
-    """Of the topics that this node controls. To be used in its event loop."""
+    """Failures of the topics that this node controls, for use in its event loop."""
 
     def __init__(self) -> None:
         self._reasons: dict[str, str] = {}
@@ -361,7 +367,7 @@ class Failures:
                 del self._reasons[next(iter(self._reasons))]
 
     def why(self, name: str) -> str:
-        """What Kafka said; "" when the topic's last step did not fail, or long ago."""
+        """Returns Kafka's words; "" if the topic's last step did not fail, or long ago."""
         return self._reasons.get(name, "")
 
     def forget(self, name: str) -> None:

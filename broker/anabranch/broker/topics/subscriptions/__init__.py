@@ -1,11 +1,11 @@
-"""Subscriptions of the topics that a node controls: who consumes, how far, and what is kept of it.
+"""Subscriptions of the topics that a node controls: consumers, positions, and their records.
 
 `consumers`: consumers' sessions with the controller.
-`groups`: where a subscription begins in Kafka, and how it ends.
-`changes`: what is changed of one that is there.
-`positions`, `queue_positions`: what Kafka is asked of how far all have read.
-`open_transactions`: what keeps sealed segments from being read.
+`groups`: a subscription's beginning in Kafka, and its end.
+`changes`: changes of a subscription that is there.
+`positions`, `queue_positions`: questions to Kafka about all groups' progress.
+`open_transactions`: open transactions that keep sealed segments from being read.
 `surveys`: the regular look at that.
-`standing`, `position_watch`: which positions count, and that nobody else's take their place.
-`usage`: who may be consuming, and what becomes of what nobody uses.
+`standing`, `position_watch`: the positions that count, and the guard of their place in Kafka.
+`usage`: possible consumers, and the end of unused subscriptions.
 """

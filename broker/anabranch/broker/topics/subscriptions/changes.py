@@ -1,11 +1,11 @@
-"""What is changed of a subscription that is there: where it goes on, and where its dead letters go.
+"""Changes of a subscription that is there: its positions, and the topic for its dead letters.
 
 One record puts a subscription somewhere else, for all its consumers at once: it begins anew, under
-the same Kafka group. What a consumer commits that was there before says so, and is not believed: so
-none has to be waited for, and none can undo the change. Only a queue gets another group, since
+the same Kafka group. The commit of a consumer that was there before says so, and is not believed.
+So the change waits for no consumer, and none can undo it. Only a queue gets another group, since
 Kafka keeps no such word with its positions.
 
-A queue's consumers send dead letters themselves (`anabranch.client._queue.dead_letters`), so the
+A queue's consumers send dead letters themselves (`anabranch.client._queue.dead_letters`). So the
 topic for them has to be there before the log says that it is to be used.
 """
 
@@ -47,7 +47,7 @@ _Create = Callable[[str, int, Mapping[str, str]], Awaitable[None]]
 
 
 class Resets:
-    """The requests of one node, as a controller. To be used in its event loop."""
+    """The requests of one node, as a controller, for use in its event loop."""
 
     def __init__(
         self,
@@ -64,13 +64,16 @@ class Resets:
         self._log = get_logger(broker=access.runtime.core.me)
 
     async def reset(self, topic: str, subscription: str, timestamp_ms: int) -> None:
-        """Lets it begin at what has that time or a later one, at EARLIEST, or at LATEST.
+        """Lets a subscription begin at the messages of that time or a later one, at EARLIEST, or at
+        LATEST.
 
-        Its consumers are told to subscribe again. Raises NotFoundError, PreconditionError for a
-        kind whose positions are not the controller's, ConflictError for a queue that is being
-        consumed, or may be, or for what was deleted meanwhile and made anew, and KafkaFailedError
-        or UnavailableError when Kafka does not do its part, or not in time. Nobody else changes the
-        subscription until all of it is over.
+        Its consumers are told to subscribe again. No one else changes the subscription until all of
+        it is over. Raises NotFoundError, and PreconditionError for a kind whose positions are not
+        the controller's.
+
+        Raises ConflictError for a queue that is being consumed, or may be, and for a subscription
+        that was deleted meanwhile and made anew. Raises KafkaFailedError or UnavailableError when
+        Kafka does not do its part, or not in time.
         """
         async with self._consumers.alone(topic, subscription, self.timeout_s):
             before = self._consumers.known(topic, subscription)
@@ -99,7 +102,7 @@ class Resets:
             self._consumers.groups.delete(former)
 
     async def _start_share_group(self, topic: str, subscription: str) -> None:
-        """Whoever subscribes sees to that too."""
+        """Starts the share group; a consumer that subscribes does so, too."""
         known = self._consumers.known(topic, subscription)
         try:
             await self._consumers.start_share_group(topic, subscription, known)
@@ -123,7 +126,7 @@ class Resets:
 class DeadLetterSettings(msgspec.Struct, frozen=True):
     """`topic`: `[topic://]tenant/namespace/name`, empty for the conventional one.
 
-    `deliveries_max`: how often a message is given to the application before it goes there.
+    `deliveries_max`: the number of deliveries to the application after which a message goes there.
     """
 
     topic: str = ""
@@ -131,7 +134,7 @@ class DeadLetterSettings(msgspec.Struct, frozen=True):
 
 
 class DeadLetterPolicies:
-    """The policies of this node's topics. To be used in its event loop."""
+    """The policies of this node's topics, for use in its event loop."""
 
     def __init__(
         self, consumers: Consumers, create: _Create, others: OtherNodes, timeout_s: float
@@ -143,7 +146,7 @@ class DeadLetterPolicies:
         self._log = get_logger()
 
     def of(self, topic: str, subscription: str) -> DeadLetterSettings | None:
-        """What the log says. Raises NotFoundError."""
+        """Returns the log's settings. Raises NotFoundError."""
         known = self._consumers.known(topic, subscription)
         if not known.deliveries_max:
             return None
@@ -152,7 +155,7 @@ class DeadLetterPolicies:
     async def make(
         self, asked: ConsumerRequest, policy: DeadLetterSettings, guard: AccessGuard | None
     ) -> None:
-        """As `set`, by a consumer whose subscription may not be there yet."""
+        """Does what `set` does, for a consumer whose subscription may not be there yet."""
         topic, subscription = asked.topic, asked.subscription
         self._consumers.must_control(topic)
         where = self._checked(topic, subscription, asked.kind, policy)
@@ -171,7 +174,7 @@ class DeadLetterPolicies:
     ) -> None:
         """Changes it, None for no dead letters; its consumers subscribe again, to hear of it.
 
-        `guard`: asked whether whoever asks may produce to the topic of the dead letters, and create
+        `guard`: asked if the principal may produce to the topic of the dead letters, and create
         it if it is not there; None: it is not asked. Raises NotFoundError, PreconditionError,
         ForbiddenError, UnavailableError.
         """
@@ -188,7 +191,9 @@ class DeadLetterPolicies:
             await self._consumers.change(
                 topic, subscription, op, dead_letter=where, deliveries_max=tries
             )
-            self._consumers.dismiss(topic, subscription, "where its dead letters go was changed")
+            self._consumers.dismiss(
+                topic, subscription, "the topic for its dead letters was changed"
+            )
         self._log.info(
             "subscription.dead_letter_set",
             topic=topic,
@@ -217,9 +222,10 @@ class DeadLetterPolicies:
         return where
 
     def _must_be_theirs(self, where: str, guard: AccessGuard | None) -> None:
-        """What whoever asks could not do itself is not done for it. Raises as `AccessGuard.check`.
+        """Refuses to do for a principal what it could not do itself. Raises as `AccessGuard.check`.
 
-        Producing to the topic, for its consumers send the dead letters; creating it, if need be.
+        The principal needs the right to produce to the topic, because its consumers send the dead
+        letters. If the topic is not there, it needs the right to create it.
         """
         if guard is None:
             return

@@ -83,7 +83,7 @@ class RegisteredConsumer(msgspec.Struct, frozen=True):
 
 
 class Consumers:
-    """The sessions that this node, as a controller, keeps. To be used in its event loop."""
+    """The sessions that this node, as a controller, keeps, for use in its event loop."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Consumers:
     ) -> None:
         """Creates a subscription, unless it is there.
 
-        It begins with what has that time or a later one, at EARLIEST, or at LATEST.
+        It begins at the messages of that time or a later one, at EARLIEST, or at LATEST.
         """
         names.subscription(subscription)
         async with self.alone(topic, subscription):
@@ -133,9 +133,9 @@ class Consumers:
             await self._let_begin(topic, subscription)
 
     async def delete(self, topic: str, subscription: str, *, force: bool = False) -> None:
-        """Deletes a subscription; by force also one that has consumers, whose sessions end.
+        """Deletes a subscription. Force also deletes one with consumers, and ends their sessions.
 
-        Raises NotFoundError, and ConflictError for one that has, or may have, consumers.
+        Raises NotFoundError, and ConflictError for a subscription that has, or may have, consumers.
         """
         async with self.alone(topic, subscription):
             before = self.known(topic, subscription)
@@ -163,7 +163,7 @@ class Consumers:
         self._access.topic(asked.topic)
         self._access.must_control(asked.topic)
         with self._service.pinned(asked.topic):
-            self._service.reconcile(asked.topic)  # what is known before this one counts
+            self._service.reconcile(asked.topic)  # earlier knowledge of consumers counts
             async with self.alone(asked.topic, asked.subscription):
                 await self._register(asked)
             return self._open(asked, consumer)
@@ -171,8 +171,9 @@ class Consumers:
     def report(
         self, session: RegisteredConsumer, released: Iterable[Bucket], drained: Iterable[Bucket]
     ) -> bool:
-        """Takes a report; whether `settle` is due. Raises SessionOverError or ElsewhereError when
-        it is not counted.
+        """Takes a report; returns whether `settle` is due.
+
+        Raises SessionOverError or ElsewhereError if the report is not counted.
         """
         asked = session.asked
         self._access.must_control(asked.topic)
@@ -200,14 +201,16 @@ class Consumers:
             )
 
     def dead_letters_waiting(self) -> Mapping[tuple[str, str], int]:
-        """How many messages of which topic's subscription could not be put aside so far."""
+        """Returns the number of messages that could not be put aside so far, by topic and
+        subscription.
+        """
         counts: Counter[tuple[str, str]] = Counter()
         for each in self._service.consumers.values():
             counts[each.topic, each.subscription] += each.dead_letters_waiting
         return +counts
 
     def settle(self, session: RegisteredConsumer) -> None:
-        """Hands out what a report has set free; to be called once that is answered."""
+        """Hands out buckets that a report has set free; call it once the report is answered."""
         self._service.reconcile(session.asked.topic)
 
     async def leave(self, session: RegisteredConsumer, *, keeps_share: bool = False) -> None:
@@ -236,9 +239,10 @@ class Consumers:
             self.closed(session)
 
     def closed(self, session: RegisteredConsumer, *, hung_up: bool = False) -> None:
-        """The consumer's connection is gone; its share waits for it as long as its grace.
+        """Ends a session whose connection is gone; the consumer's share waits for it as long as its
+        grace.
 
-        `hung_up`: as the end of its process ends one.
+        `hung_up`: the connection ended as the end of a process ends one.
         """
         asked = session.asked
         self._service.consumers.pop(session.number, None)
@@ -272,7 +276,7 @@ class Consumers:
         told = f"{what} is being changed by others all the time; try again"
         try:
             async with asyncio.timeout(limit_s), lock:
-                told = f"whether {what} was changed is not known: look before you try again"
+                told = f"perhaps {what} was changed: look before you try again"
                 yield
         except TimeoutError:
             raise DeadlineExceededError(told) from None
@@ -303,10 +307,10 @@ class Consumers:
         if not await self.groups.can_begin_anywhere():
             raise PreconditionError(
                 f"subscription {subscription} of {full_name(topic)} cannot be of type QUEUE and "
-                "begin elsewhere than at the earliest message: where SASL guards Kafka by "
-                "another mechanism than PLAIN or SCRAM, nodes cannot set the offsets of a share "
-                "group. Take another type, or use Kafka's own kafka-share-groups.sh "
-                "--reset-offsets on its group before anybody consumes it"
+                "begin elsewhere than at the earliest message: nodes cannot set the offsets of a "
+                "share group if SASL guards Kafka by another mechanism than PLAIN or SCRAM. Take "
+                "another type, or use Kafka's own kafka-share-groups.sh --reset-offsets on its "
+                "group before anybody consumes it"
             )
 
     async def start_share_group(self, topic: str, subscription: str, known: Subscription) -> None:
@@ -406,10 +410,11 @@ class Consumers:
         of: Subscription | None = None,
         **fields: Any,
     ) -> SubscriptionChange | None:
-        """The record of it; None where what is asked for is so already: somebody else was as fast.
+        """Returns the record of a change; None if another request was as fast and has made it
+        already.
 
-        `begin`: where it begins, as was found a moment ago. `of`: None too where it begins anew, or
-        is another one, since that was read.
+        `begin`: the beginning that was found a moment ago. `of`: returns None, too, if the
+        subscription has begun anew since that was read, or is another one.
         """
         what = _LIMITED.get(op)
         room = None if what is None else self._access.room(what, topic, subscription)

@@ -1,13 +1,14 @@
-"""The Kafka groups of subscriptions: where each begins, and how it ends.
+"""The Kafka groups of subscriptions: the beginning and the end of each.
 
-The log takes down where a subscription begins with the subscription itself, in one record: whoever
-is let in begins there, whatever became of the node that was asked, and nothing is committed in
-anybody's name. Only of a queue's group Kafka has to be told.
+One record of the log has a subscription with its beginning. So a consumer that is let in begins
+there, even if the node that was asked has ended, and nothing is committed in anybody's name. Kafka
+has to be told only for a queue's group.
 
-A group is deleted with its subscription, and comes back with the commit of a consumer that has not
-heard of that yet: Kafka makes it anew. So it is deleted again once every such consumer must have
-stopped; and now and then the leader deletes what is left all the same, by names that are the
-cluster's own: each ends with the offset in the log that made the subscription.
+A group is deleted with its subscription. It comes back with the commit of a consumer that has not
+heard of that yet, because Kafka makes it anew. So it is deleted again once every such consumer must
+have stopped. Now and then the leader deletes groups that are left all the same. It knows them by
+their names, which are the cluster's own: each ends with the offset in the log that made the
+subscription.
 """
 
 from __future__ import annotations
@@ -49,14 +50,15 @@ _DIGITS_MAX: Final = 19  # of an offset: a stranger's name may end with any numb
 
 
 class StartPositions(msgspec.Struct, frozen=True):
-    """Positions in a topic, and its sealed segments of which nothing is to be read."""
+    """Positions in a topic, and its sealed segments that have nothing to read."""
 
     incarnation: int
     positions: tuple[SegmentPositions, ...] = ()
     drained: tuple[int, ...] = ()
 
     def fields(self, name: str, topic: ScalableTopic) -> dict[str, Any]:
-        """What a record says of it; a segment that was pruned meanwhile has no part in that.
+        """Returns a record's fields for it; a segment that was pruned meanwhile has no part in
+        that.
 
         Raises ConflictError for another topic of that name.
         """
@@ -77,12 +79,12 @@ class StartPositionFinder:
         self._positions = positions
 
     async def of(self, name: str, timestamp_ms: int, kind: SubscriptionKind) -> StartPositions:
-        """At what has that time or a later one, at EARLIEST, or at LATEST.
+        """Returns the positions at that time or a later one, at EARLIEST, or at LATEST.
 
-        EARLIEST is what Kafka has now: whatever goes later was the subscription's to read. Where
-        Kafka does not tell it is offset 0, and a queue's group finds it by itself. Raises
-        NotFoundError, and for other times KafkaFailedError, or UnavailableError when Kafka does not
-        answer in time.
+        EARLIEST is the beginning that Kafka has now: messages deleted later were the subscription's
+        to read. If Kafka does not tell it, it is offset 0, and a queue's group finds it by itself.
+        Raises NotFoundError. For other times it raises KafkaFailedError, or UnavailableError when
+        Kafka does not answer in time.
         """
         topic = self._access.topic(name)
         if timestamp_ms == EARLIEST and kind is SubscriptionKind.QUEUE:
@@ -111,11 +113,11 @@ def written_parts(prefix: str, name: str, topic: ScalableTopic) -> list[Part]:
 def beginning(
     topic: ScalableTopic, parts: Sequence[Part], starts: Mapping[Place, int]
 ) -> StartPositions:
-    """What is left out is called drained, if nothing above it is left to read either."""
+    """Returns the positions; a segment left out is called drained if all above it are read."""
     found = []
     for part in parts:
         offsets = tuple(starts.get(place, 0) for place in part.places())
-        if part.segment.end_offsets:  # what lies behind a sealed one's end is no message
+        if part.segment.end_offsets:  # nothing behind a sealed one's end is a message
             offsets = tuple(map(min, offsets, part.segment.end_offsets))
         found.append(SegmentPositions(part.segment.segment_id, offsets))
     at = {(each.segment_id, bucket): o for each in found for bucket, o in enumerate(each.offsets)}
@@ -127,7 +129,7 @@ def beginning(
 
 
 class Groups:
-    """What Kafka is told of groups. To be used in the node's event loop."""
+    """Kafka's groups as this node makes and deletes them, for use in its event loop."""
 
     def __init__(self, service: TopicService, positions: Positions) -> None:
         self._service = service
@@ -138,14 +140,14 @@ class Groups:
         self._log = get_logger(broker=service.runtime.core.me)
 
     async def can_begin_anywhere(self) -> bool:
-        """Whether Kafka can be told of offsets. Raises UnavailableError."""
+        """Returns whether Kafka can be told offsets. Raises UnavailableError."""
         return await self._positions.ask(lambda keeper, _: keeper.places_queues(), _KAFKA_S)
 
     async def start(self, group: str, starts: Mapping[Place, int]) -> None:
-        """Lets it begin at the first message, or at these offsets.
+        """Lets a group begin at the first message, or at these offsets.
 
-        Nobody may read before it is done: Kafka would let the group begin at its latest. Where it
-        has begun it stays, so this can be done again, by whichever node. Raises KafkaFailedError or
+        No consumer may read before it is done: Kafka would let the group begin at its latest. A
+        group that has begun stays, so any node can do this again. Raises KafkaFailedError or
         UnavailableError.
         """
         if group in self._started:
@@ -165,9 +167,9 @@ class Groups:
         self._started[group] = None
 
     def delete(self, group: str, *, again: bool = True) -> None:
-        """Deletes the group of what is gone, if that is possible now.
+        """Deletes the group of a subscription that is gone, if that is possible now.
 
-        `again`: once more when nobody can be committing in its name, which makes it anew.
+        `again`: deletes it once more when no consumer can commit in its name, which makes it anew.
         """
         later = self._later.pop(group, None)
         if later is not None:
@@ -191,13 +193,13 @@ class Groups:
         self._log.info("group.deleted", group=group, left_to_leader=left)
 
     def stop(self) -> None:
-        """Deletes nothing again: the leader finds what is left."""
+        """Deletes nothing again: the leader finds groups that are left."""
         for later in self._later.values():
             later.cancel()
 
 
 class StrayGroups:
-    """Groups of subscriptions that are no more. To be used in the node's event loop."""
+    """Groups of subscriptions that exist no more. For use in the node's event loop."""
 
     def __init__(self, service: TopicService, groups: Groups, positions: Positions) -> None:
         self._service = service
@@ -207,15 +209,15 @@ class StrayGroups:
         self._log = get_logger(broker=service.runtime.core.me)
 
     async def search(self) -> None:
-        """Deletes what is left of subscriptions that the log has no more. For the leader.
+        """Deletes groups of subscriptions that the log has no more. For the leader.
 
-        Raises what Kafka's answer is, or UnavailableError.
+        Raises Kafka's error, or UnavailableError.
         """
         head = f"{self._service.prefix}subscription."
         found = await self._positions.ask(
             lambda keeper, left_s: keeper.unused_groups(head, left_s), _SEARCH_S
         )
-        # What this node has not read of yet may have a subscription.
+        # A group newer than this node's view may have a subscription.
         known = {number: group for group in found if (number := _number(group)) is not None}
         next_offset = self._runtime.view.next_offset
         left = {number: group for number, group in known.items() if number < next_offset}

@@ -1,13 +1,14 @@
-"""Transactions that keep sealed segments from being read, and how one is ended (KIP-664).
+"""Transactions that keep sealed segments from being read, and ways to end one (KIP-664).
 
-Whether one is open, librdkafka tells: Kafka gives out nothing from where the first one begins, and
-calls that the end. Who has it open takes questions of Kafka's protocol for which librdkafka 2.16
-has no call, so it is not known where Kafka cannot be asked (`can_ask`).
+librdkafka tells if one is open: Kafka gives out nothing from the first one's beginning on, and
+calls that the end. The producer is known only by questions of Kafka's protocol for which librdkafka
+2.16 has no call. So it is not known if Kafka cannot be asked (`can_ask`).
 
-One that its coordinator knows is ended by that: whoever begins under its transactional id aborts
-what is open under it, in all partitions, and keeps the former producer out. One that no coordinator
-knows hangs, for nobody will ever end it: its partitions are told the end, each by itself. A
-coordinator shows nobody what he has no right to see, so what may still live is not called hanging.
+A coordinator ends a transaction that it knows. A producer that begins under its transactional id
+aborts its open part, in all partitions, and keeps the former producer out. A transaction that no
+coordinator knows hangs, for nothing will ever end it: its partitions are told the end, each by
+itself. A coordinator shows a principal only transactions that it has the right to see. So a
+transaction that may still live is not called hanging.
 """
 
 from __future__ import annotations
@@ -43,10 +44,11 @@ _NOT_TOLD: Final = (
 
 
 class HeldBucket(msgspec.Struct, frozen=True):
-    """A bucket from which nobody gets anything from `start` on, where a transaction is open.
+    """A bucket whose messages are not given out from `start` on, because a transaction is open
+    there.
 
-    `producer`: who has it open; None where Kafka is not asked. `known`: what its coordinator has of
-    it; None where none told of it. `unknown`: why not all is known; "" when it is.
+    `producer`: the one that has it open; None if Kafka is not asked. `known`: its coordinator's
+    entry; None if none told of it. `unknown`: the reason if not all is known; "" if it is.
     """
 
     place: Place
@@ -62,12 +64,12 @@ class _Leaders(msgspec.Struct, frozen=True):
 
 
 class KafkaTransactions:
-    """Blocking questions, each with a deadline. To be used by one thread."""
+    """Blocking questions, each with a deadline, for use by one thread."""
 
     def __init__(self, connection: KafkaConnection, admin: AdminClient) -> None:
         self._connection = connection
         self._admin = admin
-        # Of what is read as committed: so the end is where the first open transaction begins.
+        # It reads committed messages, so the end is the beginning of the first open transaction.
         self._stable = PartitionOffsets(connection, connection.consumer())
 
     def close(self) -> None:
@@ -96,10 +98,10 @@ class KafkaTransactions:
         return [_named(place, each, known, silent) for place, each in producers]
 
     def find_in_sealed(self, head: str, deadline_s: float) -> list[HeldBucket]:
-        """Those in all sealed segments whose Kafka topics begin so; else as `find`.
+        """Returns those in all sealed segments whose Kafka topics begin so; else as `find`.
 
-        Transactions come and go in segments that take messages: only of what has one open Kafka is
-        asked whether it is sealed.
+        Transactions come and go in segments that take messages. So Kafka is asked only about
+        segments with an open one whether they are sealed.
         """
         deadline = clock.now() + deadline_s
         try:
@@ -140,8 +142,8 @@ class KafkaTransactions:
     ) -> list[str]:
         """Ends these, and returns the transactional ids that were fenced for it.
 
-        `sealed_ms`: when their segment was sealed, behind which nobody wrote. Raises ConflictError
-        for what may still live; else as `find`.
+        `sealed_ms`: the time of their segment's seal, after which nothing was written. Raises
+        ConflictError for a transaction that may still live; else as `find`.
         """
         deadline = clock.now() + deadline_s
         hanging = [each for each in found if each.known is None]
@@ -156,7 +158,7 @@ class KafkaTransactions:
         return names
 
     def _starts(self, ends: Mapping[Place, int], deadline: float) -> dict[Place, int]:
-        """Where what is not given out begins, where that is before the end."""
+        """Returns the offsets from which nothing is given out, if they are before the end."""
         starts = {}
         for place, told in self._stable.ask(ends, LATEST, _left_s(deadline)).items():
             if isinstance(told, PartitionOffset):
@@ -207,7 +209,7 @@ class KafkaTransactions:
     def _known(
         self, producer_ids: Collection[int], leaders: _Leaders, deadline: float
     ) -> tuple[dict[int, KnownTransaction], str]:
-        """By producer, and why that is not all."""
+        """Returns known transactions by producer, and the reason if those are not all."""
         known: dict[int, KnownTransaction] = {}
         silent = ""
         for number in leaders.brokers if producer_ids else ():
@@ -289,7 +291,10 @@ class KafkaTransactions:
 def _named(
     place: Place, producer: ProducerState, known: Mapping[int, KnownTransaction], silent: str
 ) -> HeldBucket:
-    """What its coordinator has of another transaction of the producer, says nothing of this one."""
+    """Names the bucket's transaction.
+
+    A coordinator's entry of another transaction of the producer says nothing of this one.
+    """
     told = known.get(producer.producer_id)
     if told is None or place not in told.partitions:
         return HeldBucket(place, producer.transaction_start, producer, None, silent)

@@ -1,11 +1,13 @@
-"""`PositionWatch`: sees that the positions that Kafka has of streams are those that count.
+"""`PositionWatch`: sees that Kafka's positions of streams are those that count.
 
-Kafka lets anybody reset the offsets of a group that has no members, or delete it, though it is
-consumed: consumers here are no members (decision 0026). What a stranger writes is not believed by
-anybody (`anabranch.core.subscriptions.marks`), but it has taken the place of what is: if the
-consumers ended now, only the log would know where they were, as of a while ago. So a controller
-looks every few seconds. Where something else is there, it writes down in the log what it knows, and
-has the consumers commit once more; where nobody consumes, it tells Kafka itself what the log has.
+Kafka lets anybody reset the offsets of a group that has no members, or delete the group, though it
+is consumed. Consumers here are no members (decision 0026). No node believes a stranger's position
+(`anabranch.core.subscriptions.marks`), but that has taken the place of the real one. If the
+consumers ended now, only the log would have their positions, as of a while ago.
+
+So a controller looks every few seconds. If it finds something else, it writes its own positions
+into the log, and has the consumers commit once more. Without consumers it tells Kafka the log's
+positions itself.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ class _Asked(msgspec.Struct, frozen=True):
     places: Mapping[Bucket, Place]
 
 
-_Wrong = tuple[dict[Bucket, PositionFinding], float, float]  # when it is tried again, and pause
+_Wrong = tuple[dict[Bucket, PositionFinding], float, float]  # next try's time, and pause
 _RIGHT: Final[_Wrong] = ({}, 0.0, LOOK_S)
 
 
@@ -101,12 +103,12 @@ class PositionWatch:
         self._troubles.add(error.reason)
 
     async def stop(self) -> None:
-        """Ends what is under way; a question that Kafka was asked has a deadline of its own."""
+        """Ends work under way; a question that Kafka was asked has a deadline of its own."""
         await self._recurring.stop()
         await self._positions.stop()
 
     async def round(self) -> None:
-        """Looks once, and puts right what is wrong. Raises what Kafka's answer is."""
+        """Looks once, and puts wrong positions right. Raises Kafka's error."""
         self._kept = 0
         self._told, self._troubles = self._troubles, set()
         await self._owned.follow()
@@ -117,7 +119,7 @@ class PositionWatch:
             await self._look(some)
 
     def _forget(self, mine: set[str]) -> None:
-        """What is another node's by now, or is no more."""
+        """Forgets topics of other nodes, and subscriptions that are gone."""
         view = self._access.runtime.view
         self._standing.forget(mine)
         if self._view is not view:
@@ -139,7 +141,7 @@ class PositionWatch:
                 yield from found
 
     def _of(self, name: str) -> Iterator[_Asked]:
-        """What is to be asked of one topic, as the log has it now."""
+        """Yields the questions about one topic, as the log has it now."""
         view, prefix = self._access.runtime.view, self._service.prefix
         topic = view.topic(name)
         if topic is None:
@@ -189,7 +191,7 @@ class PositionWatch:
         self._report(each, {b: how for b, how in wrong.items() if last.get(b) is not how})
         self._try_again(key, wrong, LOOK_S)  # it is told once, also where Kafka refuses
         if await self._put_right(each, standing.at, wrong) and wrong == last:
-            # Nobody may hold such a bucket for now: then it stays as it is until somebody does.
+            # Such a bucket may have no holder for now: then it stays as it is until it has one.
             self._try_again(key, wrong, min(_AGAIN_S_MAX, 2 * pause_s))
 
     def _try_again(
@@ -208,14 +210,14 @@ class PositionWatch:
                 group=each.group.name,
                 buckets=count,
                 how=how.value,
-                why="by somebody else, in Kafka: it has no effect on what is delivered; "
+                why="somebody else did, in Kafka: it has no effect on deliveries; "
                 "`anabranch topics subscriptions seek` puts a subscription somewhere else",
             )
 
     async def _put_right(
         self, each: _Asked, at: Mapping[Bucket, int], wrong: Iterable[Bucket]
     ) -> bool:
-        """Whether all was done that can be done now."""
+        """Returns whether all was done that can be done now."""
         known, parts = each.group.known, each.group.parts
         noted = each.group.by_bucket(each.group.starts())
         right = {bucket: max(offset, at.get(bucket, 0)) for bucket, offset in noted.items()}
@@ -235,7 +237,7 @@ class PositionWatch:
         return await self._keep(each, {bucket: right[bucket] for bucket in wrong})
 
     async def _keep(self, each: _Asked, right: Mapping[Bucket, int]) -> bool:
-        """Kafka is told where the group is, for whoever looks there, while nobody consumes."""
+        """Tells Kafka the group's positions, for those who look there, while nobody consumes."""
         if self._kept >= _KEPT_MAX:
             return False
         self._kept += 1

@@ -1,7 +1,7 @@
-"""What a node asks Kafka about positions, in threads of its own: backlogs, and where to begin.
+"""A node's questions to Kafka about positions, in threads of its own: backlogs, and beginnings.
 
-Kafka is the only one that knows both ends of a backlog, and it may not answer. So every question
-has a deadline, the largest topics are not asked for, and what is not known is said to be unknown.
+Only Kafka knows both ends of a backlog, and it may not answer. So every question has a deadline,
+and the largest topics are not asked for. An unknown backlog is said to be unknown.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _NOT_TOLD: Final = (
 
 
 class PositionKeeper(Protocol):
-    """What is needed of Kafka: `queue_positions.KafkaPositions`, or its double."""
+    """The questions to Kafka: `queue_positions.KafkaPositions`, or its double."""
 
     def offsets(
         self, places: Iterable[Place], timestamp_ms: int, deadline_s: float
@@ -92,7 +92,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Positions:
-    """The threads, and their bounded queue. To be used in the event loop."""
+    """The threads, and their bounded queue, for use in the event loop."""
 
     def __init__(self, open_keeper: OpenPositions, threads: int = 1) -> None:
         self._open = open_keeper
@@ -104,11 +104,11 @@ class Positions:
         self._turn = asyncio.Lock()
 
     async def ask(self, job: Callable[[PositionKeeper, float], _T], seconds: float) -> _T:
-        """What `job` returns, which is called in a thread with the time that is left to it.
+        """Returns the result of `job`, which a thread calls with the time that is left to it.
 
-        Raises UnavailableError when Kafka gives no answer in time, or when too many ask;
+        Raises UnavailableError when Kafka gives no answer in time, or when too many ask, and
         KafkaFailedError when it refuses. A job that has begun is over when this ends, also by a
-        cancellation: nothing is committed behind the back of who asked.
+        cancellation. So nothing is committed behind the caller's back.
         """
         if self._waiting >= _WAITING_MAX:
             raise UnavailableError(f"{_WAITING_MAX} questions on positions wait already; try again")
@@ -145,10 +145,10 @@ class Positions:
             del answer, future  # or they, their error and this frame were a circle
 
     async def first_offsets(self, places: Iterable[Place]) -> Mapping[Place, int]:
-        """The first offset that Kafka still has, of these and others; what it does not tell is
-        left out.
+        """Returns the first offsets that Kafka still has, of these places and others.
 
-        All that is wanted meanwhile is asked for at once: a consumer may begin 10,000 topics.
+        It leaves out places that Kafka does not tell. It asks for all that is wanted meanwhile at
+        once: a consumer may begin 10,000 topics.
         """
         self._wanted.update(places)
         if self._next is None:
@@ -166,14 +166,16 @@ class Positions:
                 return {}
 
     async def stop(self) -> None:
-        """Ends the threads; what is under way is waited for."""
+        """Ends the threads, and waits for questions under way."""
         await asyncio.to_thread(self._threads.shutdown, wait=True, cancel_futures=True)
         for keeper in self._idle:
             await asyncio.to_thread(keeper.close)
 
 
 def ends(keeper: PositionKeeper, parts: Sequence[Part], deadline_s: float) -> dict[Place, int]:
-    """Where each bucket ends: of a sealed segment by the log, of an open one by Kafka, now."""
+    """Returns the end of each bucket: the log's for a sealed segment, Kafka's of now for an open
+    one.
+    """
     found: dict[Place, int] = {}
     opened: list[Place] = []
     for part in parts:
@@ -189,7 +191,8 @@ def ends(keeper: PositionKeeper, parts: Sequence[Part], deadline_s: float) -> di
 def starting_at(
     keeper: PositionKeeper, parts: Sequence[Part], timestamp_ms: int, deadline_s: float
 ) -> dict[Place, int]:
-    """Where a group begins that is to read what has that time or a later one, or LATEST: nothing.
+    """Returns the beginning of a group that reads messages of that time or a later one, or LATEST:
+    none.
 
     A bucket without such a message is begun at its end.
     """
@@ -205,8 +208,9 @@ def starting_at(
 
 
 class Group(msgspec.Struct, frozen=True):
-    """A subscription's Kafka group, what it has yet to read, and where it goes on in what Kafka
-    knows no position of. Of a queue only Kafka knows any.
+    """A subscription's Kafka group, the parts that it has yet to read, and its beginnings.
+
+    The beginnings count if Kafka knows no position. Only Kafka knows any of a queue.
     """
 
     name: str
@@ -214,7 +218,7 @@ class Group(msgspec.Struct, frozen=True):
     known: Subscription
 
     def starts(self) -> dict[Place, int]:
-        """What the log says of each bucket."""
+        """Returns the log's position of each bucket."""
         noted = {each.segment_id: each.offsets for each in self.known.positions}
         found: dict[Place, int] = {}
         for part in self.parts:
@@ -231,7 +235,7 @@ class Group(msgspec.Struct, frozen=True):
 def reading_groups(
     prefix: str, name: str, parts: Sequence[Part], subscriptions: Mapping[str, Subscription]
 ) -> dict[str, Group]:
-    """Each subscription's group, with what it has yet to read of these parts of the topic."""
+    """Returns each subscription's group, with the parts that it has yet to read of these."""
     found = {}
     for each, known in subscriptions.items():
         drained = set(known.drained)
@@ -241,8 +245,10 @@ def reading_groups(
 
 
 class Survey(msgspec.Struct, frozen=True):
-    """What Kafka has of some segments, from the first record to the end, exclusive, and where each
-    group goes on. Queues that Kafka cannot be asked for are left out.
+    """Kafka's offsets of some segments, from the first record to the end, exclusive, and groups'
+    positions.
+
+    It leaves out queues that Kafka cannot be asked for.
     """
 
     begins: Mapping[Place, int]
@@ -251,7 +257,7 @@ class Survey(msgspec.Struct, frozen=True):
     unasked: Sequence[str] = ()  # groups for which no time was left
 
     def left(self, group: str, place: Place) -> int:
-        """How many records the group has yet to read of a bucket, of those that are there."""
+        """Returns the number of records in a bucket that the group has yet to read."""
         return unread(self.ends[place], self.begins[place], self.positions[group][place])
 
     def left_of(self, group: Group) -> int:
@@ -267,10 +273,11 @@ def survey(
     also: Iterable[Part] = (),
     group_s: float | None = None,
 ) -> Survey:
-    """Asks Kafka. Where it knows no position, it has forgotten it, or there never was one.
+    """Asks Kafka. If it knows no position, it has forgotten it, or there never was one.
 
-    `also`: parts of which no group need have anything to read. `group_s`: what a group may take,
-    one of which Kafka does not tell in time is then left out; without it, that is an error.
+    `also`: parts that no group need have anything to read of. `group_s`: the longest time for a
+    group. A group that Kafka does not tell in that time is left out; without the bound, that is an
+    error.
     """
     deadline = clock.now() + deadline_s
     groups = tuple(groups)
@@ -281,7 +288,7 @@ def survey(
         return Survey({}, {}, {group.name: {} for group in groups})
     stops = ends(keeper, tuple(parts.values()), deadline - clock.now())
     begins = dict.fromkeys(places, 0)
-    # Of a bucket that holds nothing Kafka need not have the topic any more.
+    # If a bucket holds nothing, Kafka need not have its topic any more.
     if held := [place for place in places if stops[place]]:
         begins |= keeper.offsets(held, EARLIEST, deadline - clock.now())
     found: dict[str, dict[Place, int]] = {}
@@ -305,7 +312,7 @@ def survey(
 def _standing(
     keeper: PositionKeeper, group: Group, stops: Mapping[Place, int], deadline_s: float
 ) -> dict[Place, int] | None:
-    """Where the group goes on; None: Kafka cannot be asked for this queue."""
+    """Returns the group's positions; None: Kafka cannot be asked for this queue."""
     starts = group.starts()
     at = {place: start for place, start in starts.items() if stops[place]}
     if not at:
@@ -317,7 +324,7 @@ def _standing(
     told = keeper.queue(group.name, at, deadline_s)
     if at.keys() != told.keys():
         return None
-    # What is left is counted up to an end that came later than these.
+    # Kafka counts messages left up to an end that came later than these.
     read = {place: stops[place] if left == 0 else start for place, (start, left) in told.items()}
     return starts | read
 
@@ -325,9 +332,9 @@ def _standing(
 def backlogs(
     keeper: PositionKeeper, groups: Iterable[Group], deadline_s: float
 ) -> dict[str, dict[int, int]]:
-    """By group, how many records of each of its segments it has not committed, or acknowledged.
+    """Returns the number of records that each group has not committed, or acknowledged, by segment.
 
-    What Kafka has deleted since is not counted, nor a queue that it does not tell of.
+    It counts no records that Kafka has deleted since, and no queue that Kafka does not tell of.
     """
     groups = tuple(groups)
     found = survey(keeper, groups, deadline_s)
@@ -415,7 +422,10 @@ class Backlogs:
 def _backlog(
     topic: ScalableTopic, group: Group, found: Mapping[int, int] | None, why: str
 ) -> Backlog:
-    """By what was found, None for nothing: `why`. What is drained has no backlog in any case."""
+    """Returns the backlog that was found; for None an unknown one, for the reason `why`.
+
+    A drained segment has no backlog in any case.
+    """
     if found is not None:
         segments = {part.segment_id: found.get(part.segment_id, 0) for part in topic.segments}
         return Backlog(sum(found.values()), segments)

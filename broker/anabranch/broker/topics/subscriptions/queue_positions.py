@@ -1,11 +1,12 @@
-"""What Kafka tells of groups over a connection of our own: how far a queue has read, and where it
-begins, the start offsets of its share group, for which librdkafka has no call; and what other
-groups have committed, for which it has one that costs a client for each group.
+"""Kafka's answers about groups over a connection of our own.
+
+They are a queue's progress, and the start offsets of its share group, for which librdkafka has no
+call. They are also the commits of other groups, for which its call costs a client for each group.
 
 Kafka is asked so (DescribeShareGroupOffsets, AlterShareGroupOffsets, KIP-932), unless SASL guards
 it by a mechanism that is not spoken here. All below a start offset was acknowledged, rejected, or
-given up by Kafka. It is behind by what was acknowledged last; from 4.2 Kafka also tells how many
-are left (KIP-1226).
+given up by Kafka. The offset lags behind the latest acknowledgements; from 4.2 Kafka also tells the
+number of messages left (KIP-1226).
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ COORDINATORS_MAX: Final = 1_000  # remembered
 
 
 class KafkaPositions(GroupPositions):
-    """A `PositionKeeper`. To be used by one thread."""
+    """A `PositionKeeper`, for use by one thread."""
 
     def __init__(self, connection: KafkaConnection) -> None:
         super().__init__(connection)
@@ -76,7 +77,7 @@ class KafkaPositions(GroupPositions):
         super().close()
 
     def open_transactions(self, ends: Mapping[Place, int], deadline_s: float) -> list[HeldBucket]:
-        """As `KafkaTransactions.find`."""
+        """Does the same as `KafkaTransactions.find`."""
         if self._transactions is None:
             self._transactions = KafkaTransactions(self._connection, self._admin)
         return self._transactions.find(ends, deadline_s)
@@ -84,7 +85,7 @@ class KafkaPositions(GroupPositions):
     def abort_transactions(
         self, found: Sequence[HeldBucket], sealed_ms: int, now_ms: int, deadline_s: float
     ) -> list[str]:
-        """As `KafkaTransactions.abort`, of what was found."""
+        """Does the same as `KafkaTransactions.abort`, for transactions that were found."""
         if self._transactions is None:
             self._transactions = KafkaTransactions(self._connection, self._admin)
         return self._transactions.abort(found, sealed_ms, now_ms, deadline_s)
@@ -92,20 +93,21 @@ class KafkaPositions(GroupPositions):
     def committed(
         self, group: str, places: Iterable[Place], deadline_s: float
     ) -> dict[Place, CommittedPosition]:
-        """As that of `GroupPositions`, without a client for the group where that can be."""
+        """Does the same as in `GroupPositions`, without a client for the group if that can be."""
         asked, deadline = list(places), clock.now() + deadline_s
         told = self._together({group: asked}, deadline_s).get(group) if asked else None
         if told is not None:
             return told
-        # What is wrong, or passes, librdkafka tells.
+        # librdkafka tells faults, also those that pass.
         return super().committed(group, asked, deadline - clock.now())
 
     def committed_by(
         self, groups: Mapping[str, Sequence[Place]], deadline_s: float
     ) -> dict[str, dict[Place, CommittedPosition]]:
-        """The same of many groups; those that Kafka does not tell of, or not in time, are left out.
+        """Returns the commits of many groups; leaves out those that Kafka does not tell, or not in
+        time.
 
-        Where each is asked for by itself, one that takes long leaves time for the others.
+        If it asks for each group by itself, one that takes long leaves time for the others.
         """
         deadline = clock.now() + deadline_s
         if can_ask(self._security):
@@ -145,10 +147,10 @@ class KafkaPositions(GroupPositions):
     def queue(
         self, group: str, places: Iterable[Place], deadline_s: float
     ) -> dict[Place, tuple[int, int]]:
-        """Where the group goes on in each partition, and how many messages it has left, or -1; only
-        those of which Kafka tells.
+        """Returns the group's position in each partition that Kafka tells of, and the messages
+        left, or -1.
 
-        {} where it cannot be asked. Raises KafkaRefusedError, or KafkaUnreachableError.
+        Returns {} if Kafka cannot be asked. Raises KafkaRefusedError, or KafkaUnreachableError.
         """
         asked = list(places)
         if not asked or not self.places_queues():
@@ -157,15 +159,16 @@ class KafkaPositions(GroupPositions):
         return {place: (max(0, start), left) for place, (start, left) in found.items()}
 
     def places_queues(self) -> bool:
-        """Whether `begin_queue` can do it here."""
+        """Returns whether `begin_queue` works here."""
         return can_ask(self._security)
 
     def begin_queue(self, group: str, starts: Mapping[Place, int], deadline_s: float) -> None:
-        """Lets the group, which nobody reads yet, begin at these offsets. Where it has begun
-        already, it stays. Raises as `queue`.
+        """Lets the group, which has no readers yet, begin at these offsets.
+
+        A partition that has begun already stays. Raises as `queue`.
         """
         deadline = clock.now() + deadline_s
-        # Where no group was ever asked for, Kafka has nobody who coordinates any: asking makes it.
+        # Before the first question about a group Kafka has no coordinator: the question makes it.
         self.committed(f"{group}.begins", list(starts)[:1], deadline_s)
         begun = self._described(group, list(starts), deadline)
         left = {
@@ -197,7 +200,7 @@ class KafkaPositions(GroupPositions):
         read: Callable[[ResponseReader, int, str], _T | None],
         deadline: float,
     ) -> _T:
-        """The answer of the broker that coordinates the group, whichever it is now."""
+        """Returns the answer of the broker that coordinates the group at this time."""
         known = self._coordinators.get(group)
         others = self.brokers(group, deadline - clock.now())
         first = [known] if known is not None else []

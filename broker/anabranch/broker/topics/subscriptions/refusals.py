@@ -21,7 +21,7 @@ class SubscriptionGoneError(NotFoundError):
 
 
 def taken_over(asked: SubscribeRequest) -> str:
-    """What who had the name is told."""
+    """Returns the text for the process that had the name."""
     return (
         f"another process has taken over the name {asked.consumer} in {_what(asked)}: give each "
         "one its own name"
@@ -31,7 +31,7 @@ def taken_over(asked: SubscribeRequest) -> str:
 def refusal(
     asked: SubscribeRequest, step: AdmissionStep, known: Subscription | None
 ) -> OperationError:
-    """What refuses a consumer at this step; where there is no room, its limit says so."""
+    """Returns the error that refuses a consumer at this step; full limits have their own."""
     what, who = _what(asked), asked.consumer
     match step:
         case AdmissionStep.DELETED:

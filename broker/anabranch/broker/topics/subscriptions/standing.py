@@ -1,4 +1,4 @@
-"""`StandingPositions`: what a controller knows of positions beside the log."""
+"""`StandingPositions`: a controller's knowledge of positions beside the log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NOTHING: Final[Mapping[Bucket, int]] = {}
 
 
 class StandingPositions:
-    """One node's. To be used in its event loop."""
+    """One node's, for use in its event loop."""
 
     def __init__(self, view: Callable[[], StateReader]) -> None:
         self._view = view

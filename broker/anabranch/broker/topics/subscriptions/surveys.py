@@ -1,16 +1,18 @@
-"""`TopicSurveys`: what a controller does for its topics' subscriptions now and then, used or not.
+"""`TopicSurveys`: a controller's regular work for its topics' subscriptions, used or not.
 
-It asks Kafka how far each has read, and keeps what Kafka forgets: positions that nobody has
-committed for `offsets.retention.minutes` are gone, of a group without consumers or a bucket without
-messages. So they are written down in the log, in a record that fits the very version of the
-subscription that they were read for. Nothing is committed to Kafka: that has no "unless somebody
-has committed since", and a late one would take a consumer's own back. What all have read, and is
-old enough, is deleted; and a subscription that nobody uses expires, where an operator wants that.
+It asks Kafka for each one's progress, and keeps positions that Kafka forgets. Kafka forgets a
+position without a commit for `offsets.retention.minutes`: that of a group without consumers, or of
+a bucket without messages. So positions are written into the log, in a record that fits the very
+version of the subscription that they were read for. Nothing is committed to Kafka. It has no
+"unless somebody has committed since", and a late commit would take a consumer's own back.
+
+Messages that all have read, and that are old enough, are deleted. An unused subscription expires if
+an operator wants that.
 
 Kafka may be slow, and librdkafka takes a client for each group. So eight topics are looked at at
-once, and what a look asks of positions takes half a minute at most, ten seconds of it for a group:
-1,000 topics are through in about an hour if each takes all of it, and groups for which there was no
-time are the first ones of the next look.
+once. A look takes half a minute at most for positions, ten seconds of it for a group. 1,000 topics
+are through in about an hour if each takes all of it. Groups for which there was no time are the
+first ones of the next look.
 """
 
 from __future__ import annotations
@@ -60,9 +62,9 @@ _TRIM_S_MAX: Final = 3_600.0
 
 
 class TopicSurveys:
-    """One node's. `look` may be called for one topic; `round` looks at all that are its own.
+    """One node's surveys. `look` may be called for one topic; `round` looks at all its own.
 
-    `busy_rounds`: after which the positions of what is in use are written down again.
+    `busy_rounds`: the rounds after which positions in use are written down again.
     """
 
     busy_rounds = 60
@@ -111,14 +113,14 @@ class TopicSurveys:
         self._log = get_logger(broker=access.runtime.core.me)
 
     async def stop(self) -> None:
-        """Ends what is under way; a question that Kafka was asked has a deadline of its own."""
+        """Ends work under way; a question that Kafka was asked has a deadline of its own."""
         await self._owned.stop()
         await self.watch.stop()
         await self._recurring.stop()
         await self._positions.stop()
 
     async def round(self) -> None:
-        """Looks at all topics of this node. What cannot be done now is left for the next round."""
+        """Looks at all topics of this node, and leaves failed looks for the next round."""
         self._rounds += 1
         if self._rounds % _SEARCHES == 1 and self._runtime.core.is_leader():
             await self._search()
@@ -151,7 +153,7 @@ class TopicSurveys:
             self._log.warning("groups.not_searched", why=error.reason)
 
     def _forget(self, mine: set[str]) -> None:
-        """What is another node's by now, or is no more."""
+        """Forgets topics of other nodes, and subscriptions that are gone."""
         kept: tuple[dict[str, Any], ...] = (
             self.seen,
             self._trim_at,
@@ -224,10 +226,10 @@ class TopicSurveys:
         group: Group,
         found: Survey,
     ) -> bool:
-        """Whether the log is told what nobody is there to report.
+        """Returns whether the log is told of drained segments that no consumer is there to report.
 
-        Of a stream that somebody uses, its consumers say it. What Kafka calls done of a queue it
-        gives to nobody again, whoever is there.
+        The consumers of a used stream report them. Kafka does not give a queue's acknowledged
+        messages to any consumer again, so a queue's segments are told even if it has consumers.
         """
         known, at = group.known, found.positions[group.name]
         at = {place: max(offset, found.begins[place]) for place, offset in at.items()}
@@ -244,7 +246,9 @@ class TopicSurveys:
     async def _write_down(
         self, name: str, subscription: str, group: Group, at: Mapping[Place, int]
     ) -> None:
-        """What is in use is written down now and then only: its consumers commit it to Kafka."""
+        """Writes positions into the log; those in use only now and then: consumers commit them to
+        Kafka.
+        """
         known, key, now = group.known, (name, subscription), self._now()
         wanted = written_down(known, (part.segment for part in group.parts), group.by_bucket(at))
         number, not_before = self._note_at.get(key, (known.created_offset, -math.inf))
@@ -276,7 +280,7 @@ class TopicSurveys:
             self._retained[name] = there
 
     def is_retained(self, name: str, kafka_topic: str) -> bool:
-        """Whether Kafka has got today's retention of a segment from this node."""
+        """Returns whether Kafka has got today's retention of a segment from this node."""
         return kafka_topic in self._retained.get(name, ())
 
     def _trims_due(self, name: str) -> bool:
@@ -285,7 +289,7 @@ class TopicSurveys:
         return self._now() >= self._trim_at.get(name, -math.inf)
 
     def _young_ms(self) -> int:
-        """What has this time, or a later one, is kept; by the log's clock."""
+        """Returns the time, on the log's clock, from which on messages are kept."""
         return max(0, self._runtime.log_ms - round(self._retention.read_s * 1000))
 
     async def _trim(
@@ -297,7 +301,9 @@ class TopicSurveys:
         found: Survey,
         old: Mapping[Place, int],
     ) -> None:
-        """Of active segments; what is sealed goes as a whole, once all have drained it."""
+        """Deletes old messages of active segments; a sealed one goes as a whole, once all have
+        drained it.
+        """
         read_s = self._retention.read_s
         self._trim_at[name] = self._now() + min(_TRIM_S_MAX, read_s / _TRIMS)
         positions = [found.positions.get(asked.groups[each].name, {}) for each in subscriptions]
@@ -311,7 +317,9 @@ class TopicSurveys:
     def _is_unchanged(
         self, name: str, topic: ScalableTopic, subscriptions: Mapping[str, Subscription]
     ) -> bool:
-        """Whether nobody has come since who has more to read: one made, or put somewhere else."""
+        """Returns whether no subscription with more to read has come since: a new one, or one
+        moved.
+        """
         now = self._runtime.view.topic(name)
         if now is None or now.incarnation != topic.incarnation:
             return False
@@ -322,7 +330,7 @@ class TopicSurveys:
             for each, known in self._runtime.view.subscriptions(name)
         )
 
-    # --- what was seen ------------------------------------------------------------------
+    # --- progress seen ------------------------------------------------------------------
 
     def _note_seen(self, name: str, topic: ScalableTopic, asked: _Asked, found: Survey) -> None:
         now = self._now()
@@ -349,7 +357,7 @@ class TopicSurveys:
 
 
 class _Asked(msgspec.Struct, frozen=True):
-    """What Kafka is asked for: all parts, and the groups by their subscriptions' names."""
+    """A question to Kafka: all parts, and the groups by their subscriptions' names."""
 
     parts: list[Part]
     groups: dict[str, Group]
@@ -358,8 +366,10 @@ class _Asked(msgspec.Struct, frozen=True):
 def _survey(
     keeper: PositionKeeper, asked: _Asked, young_ms: int | None, left_s: float
 ) -> tuple[Survey, dict[Place, int], dict[Place, int]]:
-    """Also, if a time is given, the first offset of it or a later one in what is active; and where
-    Kafka's partitions of sealed segments end.
+    """Surveys the groups; adds the ends of Kafka's partitions of sealed segments.
+
+    If a time is given, it also adds the first offset of that time or a later one in active
+    segments.
     """
     deadline = clock.now() + left_s
     asked_s = left_s if young_ms is None else left_s - _OLD_S

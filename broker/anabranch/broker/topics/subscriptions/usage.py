@@ -1,7 +1,7 @@
-"""Who may be consuming a subscription, and what becomes of one that nobody uses.
+"""The possible consumers of a subscription, and the end of an unused one.
 
-`Expiry` deletes those where an operator has set a time for that. `change_as_read` proposes on a
-subscription what is meant for what it was when it was looked at.
+`Expiry` deletes unused ones if an operator has set a time for that. `change_as_read` proposes a
+change of a subscription that holds only if it is still as it was when it was looked at.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _Key = tuple[str, str]  # topic and subscription
 
 
 class Usage:
-    """One node's, as a controller. To be used in its event loop."""
+    """One node's, as a controller, for use in its event loop."""
 
     def __init__(self, access: TopicAccess) -> None:
         self._access = access
@@ -57,7 +57,7 @@ class Usage:
             self.must_be_unused(topic, each, known, remedy)
 
     def is_used(self, topic: str, subscription: str, known: Subscription) -> bool:
-        """Whether somebody consumes it, or may."""
+        """Returns whether a consumer reads it, or may."""
         return bool(self.consumers(topic, subscription, known)) or self._unknown_s(topic, known) > 0
 
     def consumers(self, topic: str, subscription: str, known: Subscription) -> list[str]:
@@ -70,7 +70,7 @@ class Usage:
         return sorted(found.union(name for name, number in registered if number not in idle))
 
     def _unknown_s(self, topic: str, known: Subscription) -> float:
-        """How long a queue's consumers may yet be there whom no record names."""
+        """Returns the seconds for which a queue may yet have consumers that no record names."""
         if known.kind is not SubscriptionKind.QUEUE:
             return 0.0
         view = self._access.runtime.view
@@ -138,7 +138,7 @@ class Expiry:
         self._log = get_logger(broker=access.runtime.core.me)
 
     def forget(self, mine: set[str]) -> None:
-        """What is another node's topic by now, or is no more."""
+        """Forgets topics of other nodes, and subscriptions that are gone."""
         for keys in (self._unused_since, self.soon):
             for key in list(keys):
                 if key[0] not in mine or self._access.runtime.view.subscription(*key) is None:
@@ -175,7 +175,7 @@ class Expiry:
                 topic=name,
                 subscription=subscription,
                 in_s=round(left_s),
-                why=f"nobody has used it for {round(self._expiry_s - left.left_s)} s",
+                why=f"it was not used for {round(self._expiry_s - left.left_s)} s",
             )
         self.soon[key] = left_s
 
@@ -193,6 +193,6 @@ class Expiry:
             self._groups.delete(group)
 
     async def _say_used(self, name: str, subscription: str, known: Subscription) -> None:
-        """In a record: who uses it is in no other."""
+        """Says in a record that a subscription is used, because no other record says it."""
         op = SubscriptionOp.POSITIONS
         await change_as_read(self._access, name, subscription, known, op, positions=known.positions)

@@ -63,9 +63,10 @@ def test_each_move_has_what_was_predicted_and_what_the_next_cycle_found() -> Non
 
 
 def test_a_record_s_sentence_has_deviations_only_where_they_are_known() -> None:
-    assert "of 3 brokers, deviation 0.50 to 0.30  (" in sentence(moved(Cause.OVERLOADED, 0.5, 0.3))
-    assert "of 3 brokers, deviation 0.50  (" in sentence(moved(Cause.LOOKUP, 0.5))
-    assert "of 3 brokers  (" in sentence(moved(Cause.LOOKUP))
+    over = sentence(moved(Cause.OVERLOADED, 0.5, 0.3))
+    assert " among 3 brokers: OVERLOADED, deviation 0.50 to 0.30  (" in over
+    assert " among 3 brokers: LOOKUP, deviation 0.50  (" in sentence(moved(Cause.LOOKUP, 0.5))
+    assert " among 3 brokers: LOOKUP  (" in sentence(moved(Cause.LOOKUP))
 
 
 def test_a_log_in_which_the_balancer_did_nothing_has_no_history() -> None:

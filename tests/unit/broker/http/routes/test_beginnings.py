@@ -45,7 +45,7 @@ async def test_a_subscription_that_cannot_begin_where_it_is_to_is_not_made(node:
     refused(await http.put(BILLING, params=both), 412, "not both")
     queue = {"position": "latest", "type": "QUEUE"}
     node.cluster.positions.told = False  # SASL guards Kafka
-    refused(await http.put(BILLING, params=queue), 412, "where SASL guards Kafka")
+    refused(await http.put(BILLING, params=queue), 412, "if SASL guards Kafka")
     node.cluster.positions.failure = KafkaUnreachableError("Kafka does not answer")
     refused(await http.put(BILLING, params={"position": "latest"}), 503, "does not answer")
     assert (await stats(node))["subscriptions"] == {}

@@ -1,4 +1,4 @@
-"""How many things a namespace lets a tenant have: `/admin/v2/namespaces/.../max...`."""
+"""A namespace's limits on a tenant's things: `/admin/v2/namespaces/.../max...`."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ def _add(routes: APIRouter, limits: TenantLimits, setting: str, what: TenantLimi
         responses={**_NONE, **problems(404, 412)},
     )
     async def get_limit(home: Home) -> int | None:
-        """What the namespace says itself."""
+        """The namespace's own limit."""
         return limits.own(home, what)
 
     @routes.post(
         place, name=f"set_{name}", status_code=204, responses=problems(400, 404, 412, 503, 504)
     )
     async def set_limit(home: Home, limit: Annotated[int, Body()]) -> None:
-        """Lets the namespace say so itself, whatever the cluster's setting is; 0: any number.
+        """Sets the namespace's own limit, which goes before the cluster's setting; 0: any number.
 
-        What is there already stays.
+        Things that are there already stay.
         """
         await limits.set(home, what, limit)
 

@@ -18,7 +18,7 @@ from anabranch.core.errors import InvalidInputError
 from anabranch.core.ring import even_ranges
 from anabranch.core.tenants.limits import OF_NAMESPACES
 
-# What Pulsar's clients send of policies that nobody has set, where that is not empty.
+# Values that Pulsar's clients send for unset policies, if they are not empty.
 _UNSET: Final[Mapping[str, object]] = {
     "is_allow_auto_update_schema_with_replicator": True,
     "offload_threshold": -1,
@@ -87,8 +87,9 @@ def router(operations: Operations, cluster: str) -> APIRouter:
 
 
 def _refuse_unknown_policies(wanted: PoliciesWanted, cluster: str) -> None:
-    """What would have to be ignored is refused, unless it says nothing: Pulsar's Java client sends
-    all policies that it knows.
+    """Refuses policies that would be ignored, except unset ones.
+
+    Pulsar's Java client sends all policies that it knows.
     """
     extra: dict[str, Any] = wanted.model_extra or {}
     unknown = sorted(name for name, value in extra.items() if not _is_unset(name, value))

@@ -1,4 +1,4 @@
-"""Who may do what on a namespace or a topic: `.../permissions`."""
+"""Roles' rights on a namespace or a topic: `.../permissions`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _namespaces(routes: APIRouter, permissions: RolePermissions) -> None:
 
     @routes.get(path, dependencies=[Marked], responses=problems(404, 412))
     async def get_namespace_permissions(home: Home) -> GrantedActions:
-        """What each role may do on all topics of the namespace."""
+        """Each role's actions on all topics of the namespace."""
         return permissions.of_namespace(home)
 
     @routes.post(path + _ROLE, status_code=204, responses=refusals)
@@ -44,7 +44,7 @@ def _namespaces(routes: APIRouter, permissions: RolePermissions) -> None:
 
     @routes.delete(path + _ROLE, status_code=204, responses=refusals)
     async def revoke_on_namespace(home: Home, role: _Role) -> None:
-        """Takes away what is granted to a role on the namespace, not what is on its topics."""
+        """Takes away a role's grants on the namespace, but not those on its topics."""
         await permissions.revoke(home, role)
 
 
@@ -54,15 +54,15 @@ def _topics(routes: APIRouter, permissions: RolePermissions) -> None:
 
     @routes.get(path, dependencies=[Marked], responses=problems(404, 412))
     async def get_topic_permissions(name: TopicName) -> GrantedActions:
-        """What each role may do on the topic, by what is granted on it or on its namespace."""
+        """Each role's actions on the topic, granted on it or on its namespace."""
         return permissions.of_topic(name)
 
     @routes.post(path + _ROLE, status_code=204, responses=refusals)
     async def grant_on_topic(name: TopicName, role: _Role, actions: _Actions) -> None:
-        """Lets a role do this on the topic, besides what it may do on the namespace."""
+        """Lets a role do this on the topic, besides its actions on the namespace."""
         await permissions.grant(name, role, actions)
 
     @routes.delete(path + _ROLE, status_code=204, responses=refusals)
     async def revoke_on_topic(name: TopicName, role: _Role) -> None:
-        """Takes away what is granted to a role on the topic, not what is on its namespace."""
+        """Takes away a role's grants on the topic, but not those on its namespace."""
         await permissions.revoke(name, role)

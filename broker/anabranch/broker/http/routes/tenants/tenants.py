@@ -25,7 +25,7 @@ def router(operations: Operations, settings: Settings) -> APIRouter:
 
     @routes.get("/clusters/{cluster}", dependencies=[Marked], responses=problems(404))
     async def get_cluster(cluster: str) -> ClusterData:
-        """Where the cluster answers: at this node as at any other."""
+        """The cluster's addresses: this node's, as any other's."""
         if cluster != mine:
             raise NotFoundError(f"Cluster {cluster} does not exist; this one is {mine}")
         return ClusterData(
