@@ -14,7 +14,7 @@ from anabranch.broker.cli.topics.sdk import service_urls, telling_refusals
 from anabranch.channel.kafka.topics import check_kafka
 from anabranch.devkit.demo.narrator import Narrator
 from anabranch.devkit.demo.reach import Reach
-from anabranch.devkit.demo.story import BrokenPromiseError, Story
+from anabranch.devkit.demo.story import SEGMENTS_MAX, BrokenPromiseError, Story
 
 _KNOCK_S_MAX: Final = 10.0
 
@@ -65,6 +65,6 @@ class GivenClusterDemo:
         run = f"{datetime.now(UTC):%Y%m%d-%H%M%S}"
         async with Story(f"merges-{run}", reach, self._narrator) as story:
             await story.begin()
-            await story.split()
+            await story.split(SEGMENTS_MAX)
             await story.merge()
             return await story.judge()

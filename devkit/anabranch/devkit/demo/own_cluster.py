@@ -99,7 +99,7 @@ class OwnClusterDemo:
         """Whether the judge found nothing. Raises BrokenPromiseError."""
         async with Story("merges", reach, self._narrator) as story:
             await story.begin()
-            await story.split()
+            await story.split(2)  # of 3, so that a split may be under way when its node dies
             await self._kill_the_controller(story)
             await story.merge()
             return await story.judge()

@@ -27,8 +27,9 @@ from anabranch.devkit.hot_broker import MEASURES
 
 # A minute of the defaults is a second or so here, and a thousand messages a few.
 SETTINGS: Final = (*MEASURES, "scalableTopicAutoScaleIntervalSeconds=0.5")
+SEGMENTS_MAX: Final = 3
 POLICY: Final = AutoScaleOverride(
-    maxSegments=3,
+    maxSegments=SEGMENTS_MAX,
     splitCooldownSeconds=1.5,
     rebucketCooldownSeconds=1.5,
     mergeCooldownSeconds=1.5,
@@ -80,14 +81,14 @@ class Story:
             "2 workers of a queue receive it"
         )
 
-    async def split(self) -> None:
-        """Raises the load; returns when there is more than one segment."""
+    async def split(self, segments: int) -> None:
+        """Raises the load; returns when there are so many segments or more."""
         self._narrator.step("split", "A topic splits under load")
         self.traffic.rate = HIGH_RATE
         self._narrator.say(
             f"the load rises from {LOW_RATE:.0f} to {HIGH_RATE:.0f} messages a second"
         )
-        await self.until(lambda seen: seen.active_segments > 1, "the topic does not split")
+        await self.until(lambda seen: seen.active_segments >= segments, "the topic does not split")
 
     async def merge(self) -> None:
         """Takes the load away; returns when there is one segment again."""
