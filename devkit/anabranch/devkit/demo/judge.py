@@ -25,7 +25,7 @@ class TraceMessage(msgspec.Struct, frozen=True):
 
 
 class Arrival(msgspec.Struct, frozen=True):
-    """A message where it was found: who received it, and in which segment it lies."""
+    """A message at the place where it was found: its receiver, and its place in a segment."""
 
     message: TraceMessage
     by: str
@@ -35,7 +35,7 @@ class Arrival(msgspec.Struct, frozen=True):
 
 
 class Findings(msgspec.Struct, frozen=True):
-    """What a check found; each entry of the four lists says in words what is wrong."""
+    """The result of a check; each entry of the four lists says in words what is wrong."""
 
     sent: int
     arrived: int
@@ -47,7 +47,7 @@ class Findings(msgspec.Struct, frozen=True):
 
     @property
     def sound(self) -> bool:
-        """Whether something was sent, and nothing is wrong."""
+        """Tells whether something was sent, and nothing is wrong."""
         return self.sent > 0 and not (self.lost or self.repeated or self.disordered or self.foreign)
 
     def lines(self) -> list[str]:
@@ -68,10 +68,10 @@ def check(
 ) -> Findings:
     """Holds `arrivals`, in the order in which they came, against what was acknowledged as sent.
 
-    `spans`: when each message was sent and acknowledged, by its number; what was acknowledged
-    before another one of its key was sent must come first, whoever sent them. None: no order is
-    promised.
-    A message that came again is reported as repeated only, not as out of order too.
+    `spans` has by number the times at which each message was sent and acknowledged. One that was
+    acknowledged before another one of its key was sent must come first, whoever sent them. None
+    means that no order is promised. A message that came again is reported as repeated only, not as
+    out of order too.
     """
     expected = {message.number: message for message in sent}
     counts = Counter(arrival.message.number for arrival in arrivals)

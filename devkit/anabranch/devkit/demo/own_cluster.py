@@ -96,7 +96,7 @@ class OwnClusterDemo:
         )
 
     async def _tell(self, reach: Reach) -> bool:
-        """Whether the judge found nothing. Raises BrokenPromiseError."""
+        """Tells whether the judge finds nothing wrong. Raises BrokenPromiseError."""
         async with Story("merges", reach, self._narrator) as story:
             await story.begin()
             await story.split(2)  # of 3, so that a split may be under way when its node dies
@@ -112,15 +112,14 @@ class OwnClusterDemo:
         dead.kill()
         killed_s = time.monotonic()
         self._narrator.say(f"SIGKILL of {dead.name}, which controls the topic; the load goes on")
-        await story.until_controlled_by_another(dead.url)
-        successor = named[await story.controller()]
+        successor = named[await story.successor(dead.url)]
         self._narrator.say(
             f"{successor.name} controls the topic after {time.monotonic() - killed_s:.1f} s; "
             f"producers sent {len(story.traffic.sent) - sent:,} messages meanwhile"
         )
 
     def _show_records(self) -> None:
-        """Prints what the log has of all that was shown."""
+        """Stops the nodes, and prints the records of all that was shown."""
         self._narrator.step("audit", "Every decision is a record, and Spark proves the log sound")
         # In turn: what is handed to a node that stops as well would be an orphan for the audit.
         for node in self._nodes:

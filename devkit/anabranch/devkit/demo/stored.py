@@ -1,4 +1,4 @@
-"""What Kafka itself holds of a scalable topic, read as any client of Kafka would."""
+"""The messages of a scalable topic that Kafka holds, read as any client of Kafka reads."""
 
 from __future__ import annotations
 

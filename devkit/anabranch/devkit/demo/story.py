@@ -88,21 +88,23 @@ class Story:
         self._narrator.say(
             f"the load rises from {LOW_RATE:.0f} to {HIGH_RATE:.0f} messages a second"
         )
-        await self.until(lambda seen: seen.active_segments >= segments, "the topic does not split")
+        await self._scaled(
+            lambda seen: seen.active_segments >= segments, "the topic does not split"
+        )
 
     async def merge(self) -> None:
         """Takes the load away; returns when there is one segment again."""
         self._narrator.step("merge", "The topic merges when the load is gone")
         self.traffic.rate = LOW_RATE
         self._narrator.say(f"the load falls to {LOW_RATE:.0f} messages a second")
-        await self.until(lambda seen: seen.active_segments == 1, "the topic does not merge")
+        await self._scaled(lambda seen: seen.active_segments == 1, "the topic does not merge")
         found = await self.admin.scalable_topics.get_metadata(self.topic)
         layout = SegmentLayout.from_metadata(msgspec.to_builtins(found, str_keys=True))
         self._narrator.say(f"its {len(layout.segments)} segments, from the first to the last:\n")
         self._narrator.show(fitting(draw(layout), sys.stdout.encoding).splitlines())
 
     async def judge(self) -> bool:
-        """Whether all that was acknowledged arrived everywhere, once and in its key's order."""
+        """Tells whether each acknowledged message arrived everywhere, once and in key order."""
         self._narrator.step(
             "messages", "No message is lost, none comes twice, and each key keeps its order"
         )
@@ -135,32 +137,44 @@ class Story:
         found = await self.admin.lookups.lookup_topic(self.topic)
         return found.http_url or found.http_url_tls or ""
 
-    async def until_controlled_by_another(self, url: str) -> None:
-        """Returns when a node with another URL answers as the topic's controller."""
+    async def successor(self, url: str) -> str:
+        """The URL of the topic's controller, once that is not `url`, and answers.
+
+        Raises BrokenPromiseError after STEP_S_MAX.
+        """
+        found = url
 
         async def is_another() -> bool:
-            if await self.controller() == url:
+            nonlocal found
+            found = await self.controller()
+            if found == url:
                 return False
-            await self.admin.scalable_topics.get_stats(self.topic)
+            await self._look()  # raises while nobody controls it
             return True
 
         await self._until(is_another, "no other node takes over")
+        return found
 
-    async def until(self, holds: Callable[[TopicStats], bool], unless: str) -> None:
-        """Returns when the topic's statistics are so, and tells what it decides meanwhile.
+    async def _scaled(self, holds: Callable[[TopicStats], bool], unless: str) -> None:
+        """Returns when no change is under way and the topic's statistics are so.
 
         Raises BrokenPromiseError, which says `unless`, after STEP_S_MAX.
         """
 
-        async def look() -> bool:
-            seen = await self.admin.scalable_topics.get_stats(self.topic)
-            for each in reversed(seen.auto_scale.decisions):
-                if each not in self._told and each.action != "none":
-                    self._narrator.say(f"decision: {each.action}, because {each.why}")
-                self._told.add(each)
+        async def has_scaled() -> bool:
+            seen = await self._look()
             return seen.operation == "NONE" and holds(seen)
 
-        await self._until(look, unless)
+        await self._until(has_scaled, unless)
+
+    async def _look(self) -> TopicStats:
+        """The topic's statistics; tells the decisions that are new."""
+        seen = await self.admin.scalable_topics.get_stats(self.topic)
+        for each in reversed(seen.auto_scale.decisions):
+            if each not in self._told and each.action != "none":
+                self._narrator.say(f"decision: {each.action}, because {each.why}")
+            self._told.add(each)
+        return seen
 
     async def _until(self, holds: Callable[[], Awaitable[bool]], unless: str) -> None:
         deadline_s = time.monotonic() + STEP_S_MAX

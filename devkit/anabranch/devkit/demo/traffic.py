@@ -73,7 +73,7 @@ class Traffic:
         self._sending = supervised(self._send(), "sender")
 
     def raise_fault(self) -> None:
-        """Raises what has ended a producer or a consumer, if something has."""
+        """Raises the error that has ended a producer or a consumer, if there is one."""
         for task in (*self._receiving, *filter(None, (self._sending,))):
             if task.done() and not task.cancelled():
                 task.result()
@@ -88,7 +88,7 @@ class Traffic:
 
     @property
     def has_arrived(self) -> bool:
-        """Whether readers and workers have as many messages as were acknowledged."""
+        """Tells whether readers and workers have as many messages as were acknowledged."""
         return min(len(self.arrivals), len(self.queued)) >= len(self.sent)
 
     def judged(self, in_kafka: Sequence[Arrival]) -> dict[str, Findings]:
