@@ -77,8 +77,8 @@ class Story:
         self._narrator.say(f"{self.topic} has 1 segment; no request changes it from here on")
         await self.traffic.start()
         self._narrator.say(
-            "2 producers send OpenStack's merge history, with its projects as keys; 2 readers and "
-            "2 workers of a queue receive it"
+            "2 producers send OpenStack's merge history, with projects as keys; 2 readers and 2 "
+            "queue workers receive it"
         )
 
     async def split(self, segments: int) -> None:
