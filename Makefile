@@ -26,7 +26,7 @@ PYTEST_WITH_PROCESSES := $(BIN)/pytest -n 3
 .PHONY: help
 help:
 	@echo 'make setup         create .venv with the anabranch command in it'
-	@echo 'make demo          a small cluster on a real trace, with failures and an audit'
+	@echo 'make demo          each promise once, on a small cluster and a real trace'
 	@echo 'make check         the quick loop: format, lint, types, layers, unit and property tests'
 	@echo 'make test          the above, a slice of each simulation, a real Kafka, a real Spark'
 	@echo 'make test-long     the rest: several brokers, long simulations, containers'

@@ -1,13 +1,11 @@
 """The demo's last check reads what Kafka has, and must not overlook or misplace a message."""
 
-from typing import Any
-
 import msgspec
 
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.segments.admin import SegmentAdmin, SegmentSettings
 from anabranch.channel.segments.sealing import SegmentTopic
-from anabranch.devkit.demo.messages import TraceMessage
+from anabranch.devkit.demo.judge import TraceMessage
 from anabranch.devkit.demo.stored import stored
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.waiting import WAIT_S
@@ -25,18 +23,14 @@ def test_all_messages_of_all_segments_are_found_parents_first(
     messages = [TraceMessage(number, "k", number) for number in range(6)]
     for message in reversed(messages):
         topic = topics[message.number // 2]
-        body = msgspec.json.encode({"message": message})
+        body = msgspec.json.encode(message)
         producer.produce(topic.name, body, partition=message.number % 2)
     assert producer.flush(WAIT_S) == 0
-    stats: dict[str, Any] = {
-        "segments": {
-            topic.name.rpartition("-")[2]: {"kafkaTopic": topic.name, "entryBuckets": 2}
-            for topic in topics
-        }
-    }
-    found = stored(connection, stats)
+    found = stored(
+        connection, {int(topic.name.rpartition("-")[2]): (topic.name, 2) for topic in topics}
+    )
     assert [one.message for one in found] == messages
     assert [(one.segment_id, one.bucket, one.offset) for one in found] == [
         *((2, 0, 0), (2, 1, 0), (10, 0, 0), (10, 1, 0), (11, 0, 0), (11, 1, 0))
     ]
-    assert stored(connection, {"segments": {}}) == []
+    assert stored(connection, {}) == []

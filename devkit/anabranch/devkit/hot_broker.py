@@ -1,4 +1,4 @@
-"""A broker that look-ups make hot: for the demo, tests and figures, on nodes of one machine.
+"""A broker that look-ups make hot: for tests and figures, on nodes of one machine.
 
 Messages never pass through a node, so only many requests make a node hot. Each bundle of a
 namespace has a topic, and a client that looks up this topic again and again. It asks the broker
@@ -29,7 +29,7 @@ from anabranch.core.names import full_name
 from anabranch.core.ring import HashRange, even_ranges, topic_hash
 from anabranch.devkit.nodes import NodeProcess
 
-HOT_BUNDLES: Final = 8
+_HOT_BUNDLES: Final = 8
 TARGET: Final = 0.2  # the target deviation of the brokers' loads
 # Seconds in place of minutes. Nodes of one machine share its network: that makes none of them hot.
 SETTINGS: Final = (
@@ -80,12 +80,6 @@ class SeenLoads(msgspec.Struct, frozen=True):
     loads: dict[str, float]
     oldest_ms: int
 
-    def text(self) -> str:
-        """Returns the loads in words, the highest first."""
-        found = sorted(self.loads.items(), key=lambda each: -each[1])
-        told = ", ".join(f"{broker} {load:.2f}" for broker, load in found)
-        return f"loads {told}; deviation {self.deviation:.2f}"
-
 
 class HotBroker:
     """A namespace whose bundles are all on `hot`, and one that the other nodes share.
@@ -99,7 +93,7 @@ class HotBroker:
     ) -> None:
         self.hot = hot
         self.home = home
-        parts = even_ranges(HOT_BUNDLES)
+        parts = even_ranges(_HOT_BUNDLES)
         self.topics = {str(part): _topic_of(home, part) for part in parts}
         others = [node for node in nodes if node is not hot]
         self._quiet_home = quiet_home
@@ -172,13 +166,6 @@ class HotBroker:
             {each["brokerId"]: each["load"] for each in known},
             min((each["updatedMillis"] for each in known), default=0),
         )
-
-    def is_hot(self, seen: SeenLoads) -> bool:
-        """Returns True if it has so much more load than the others that there is a
-        reason to act.
-        """
-        here = seen.loads.get(self.hot.broker_id, 0.0)
-        return seen.deviation > TARGET and here == max(seen.loads.values())
 
     async def _ask(self, method: str, path: str, body: object = None) -> Any:
         answer = await self._http.request(method, path, json=body)

@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from anabranch.broker.settings.environment import ENVIRONMENT_PREFIX
 from anabranch.core.errors import AnabranchError
@@ -45,15 +45,6 @@ _LAST_WORDS_BYTES: Final = 2_000
 
 class ChildError(AnabranchError):
     """A node ended, or did not become ready, while it was being started."""
-
-
-class NodeAddress(Protocol):
-    """The addresses of a node, for its clients."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def url(self) -> str: ...
 
 
 class NodeProcess:

@@ -24,7 +24,7 @@ _COMMANDS: Final = {
     "proxy": (".node.proxy", "Run a proxy, for clients that cannot reach the nodes."),
     "demo": (
         "anabranch.devkit.demo.command",
-        "Show a cluster at work on a real trace, with failures and an audit.",
+        "Show each promise once, on a small cluster and a real trace.",
     ),
     "lookup": (".cluster.queries", "Say which broker serves a topic."),
     "tenants": (".cluster.tenants", "Tenants: list, show, create, update, delete."),

@@ -270,9 +270,7 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "demo": (  # with --nodes
         *(f"GET {_NAMESPACE}", f"GET {_TENANT}", _CLUSTER_NAMES, f"PUT {_TENANT}"),
         *(f"PUT {_NAMESPACE}", f"PUT {_TOPIC}", f"POST {_TOPIC}/autoScalePolicy"),
-        *(f"GET {_LOOKUP}", _LAYOUT, _STATS, *_OF_CONSUMERS),
-        *(f"POST {_TOPIC}/split/{{segmentId}}", f"POST {_TOPIC}/rebucket/{{segmentId}}"),
-        f"POST {_TOPIC}/merge/{{segmentId1}}/{{segmentId2}}",
+        *(_LAYOUT, _STATS, *_OF_CONSUMERS),
     ),
     "lookup": (f"GET {_LOOKUP}", f"GET {_LOOKUP}/bundle", _LAYOUT),
     "tenants list": (f"GET {_ADMIN}/tenants",),

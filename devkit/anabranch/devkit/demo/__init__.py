@@ -1,1 +1,1 @@
-"""`anabranch demo`: a cluster on a real trace, with moves, splits, crashes and an audit."""
+"""`anabranch demo`: one story that shows each promise once, on a real trace."""

@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 
 from anabranch.broker.cli.shared.access import KAFKA_PROPERTIES_VARIABLE, access
-from anabranch.broker.cli.shared.numbers import Finite
 from anabranch.broker.cli.spark.jobs import tidy_when_terminated
 
 
@@ -21,16 +20,9 @@ from anabranch.broker.cli.spark.jobs import tidy_when_terminated
     help="Each run makes a folder of its own here.",
 )
 @click.option(
-    "--duration",
-    default=75.0,
-    show_default=True,
-    type=Finite(45, 3600),
-    help="Seconds over which the trace is spread.",
-)
-@click.option(
     "--nodes",
     metavar="URL,...",
-    help="Of a cluster that runs already: its load only, without a Kafka, crashes and audit.",
+    help="Of a cluster that runs already: the load only, without a Kafka, a crash and an audit.",
 )
 @click.option(
     "--bootstrap-servers",
@@ -46,41 +38,36 @@ from anabranch.broker.cli.spark.jobs import tidy_when_terminated
 )
 def demo(
     data_dir: Path,
-    duration: float,
     nodes: str | None,
     bootstrap_servers: str | None,
     kafka_properties: Path | None,
 ) -> int:
-    """Show a cluster at work on a real trace, with failures and an audit.
+    """Show each promise once, on a small cluster and a real trace.
 
-    An embedded Kafka and three nodes. OpenStack's merge history is looked up, one topic for each
-    sub-project, and sent through one scalable topic, with sub-projects as keys, in its order.
-    Meanwhile bundles are unloaded, transferred and split, segments are split and merged, consumers
-    come and go, the topic's controller is killed in the middle of a change, twice, and the leader.
-    A second topic gets load that rises and falls, and splits and merges its segments by itself.
-    Then look-ups make a broker hot, and the balancer takes bundles from it by itself.
-    At the end every message is checked, and Spark replays the whole log and checks that.
+    It starts an embedded Kafka and three nodes, and sends OpenStack's merge history through a
+    scalable topic. The topic splits when the load rises, loses the node that controls it, goes on
+    with another one, and merges when the load falls. A judge then compares what was received, and
+    what Kafka holds, with what was sent. At the end Spark replays the log and checks each decision.
 
-    With --nodes the same load goes through a cluster that runs already, and needs the settings of
-    loads that docker/compose.yaml has if the second topic is to scale in that time. Who asks, by
-    the options of `anabranch` itself, has to administer the six tenants that it uses (planning,
-    deployment, libraries, documents, testing, services), or to be a superuser, who makes them, and
-    to be let in by Kafka.
+    With --nodes the load goes through a cluster that runs already. The topic scales in time if the
+    cluster has the settings of loads that docker/compose.yaml has. The options of `anabranch`
+    itself say who asks: a superuser, who makes the tenant `demo`, or an administrator of it, whom
+    Kafka lets in, too.
 
-    Exit status 0: all look-ups were right, every message arrived once and in its key's order, and
-    the log is sound. 1: not so. 2: could not run.
+    Exit status 0: each promise was kept. 1: one was not. 2: could not run.
     """
     if (nodes is None) != (bootstrap_servers is None):
         raise click.UsageError("give --nodes and --bootstrap-servers, or neither")
     tidy_when_terminated()
+    from anabranch.devkit.demo.narrator import Narrator
+
     if nodes is not None and bootstrap_servers is not None:
         from anabranch.channel.kafka.connection import read_properties
-        from anabranch.devkit.demo.cluster import ClusterDemo
+        from anabranch.devkit.demo.given_cluster import GivenClusterDemo
 
         security = read_properties(kafka_properties)
-        urls = nodes.split(",")
-        return ClusterDemo(urls, bootstrap_servers, duration, access(), security).run()
-    from anabranch.devkit.demo.run import Demo
+        return GivenClusterDemo(nodes, bootstrap_servers, access(), security, Narrator()).run()
+    from anabranch.devkit.demo.own_cluster import OwnClusterDemo
 
     folder = data_dir.absolute() / f"demo-{datetime.now(UTC):%Y%m%d-%H%M%S}"
-    return Demo(folder, duration).run()
+    return OwnClusterDemo(folder, Narrator()).run()

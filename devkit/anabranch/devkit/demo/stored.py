@@ -1,9 +1,9 @@
-"""What Kafka itself holds of a scalable topic, read as any client of Kafka would."""
+"""The messages of a scalable topic that Kafka holds, read as any client of Kafka reads."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from confluent_kafka import Message as KafkaMessage
@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition
 
 from anabranch.channel.kafka.connection import NO_GROUP, KafkaConnection, close_consumer
 from anabranch.core.errors import AnabranchError
-from anabranch.devkit.demo.messages import Arrival, TraceMessage
+from anabranch.devkit.demo.judge import Arrival, TraceMessage
 
 _SECONDS_MAX: Final = 10.0
 _CLOSE_SECONDS_MAX: Final = 2.0
@@ -22,16 +22,16 @@ class MissingMessagesError(AnabranchError):
     """Kafka did not give what it says it has."""
 
 
-def stored(connection: KafkaConnection, stats: Mapping[str, Any]) -> list[Arrival]:
+def stored(connection: KafkaConnection, segments: Mapping[int, tuple[str, int]]) -> list[Arrival]:
     """Every message in every segment's Kafka topic, segment by segment, parents first.
 
-    `stats`: the body of `GET .../stats`. In this order each key's messages are in theirs, since a
-    child has a greater id than its parents. Raises MissingMessagesError.
+    `segments` has by id each one's Kafka topic and its number of buckets. Each key's messages are
+    in their order, since a child has a greater id than its parents. Raises MissingMessagesError.
     """
     places = {
-        (segment["kafkaTopic"], bucket): int(segment_id)
-        for segment_id, segment in stats["segments"].items()
-        for bucket in range(segment["entryBuckets"])
+        (topic, bucket): segment_id
+        for segment_id, (topic, buckets) in segments.items()
+        for bucket in range(buckets)
     }
     found: list[Arrival] = []
     consumer = connection.consumer()
@@ -43,7 +43,7 @@ def stored(connection: KafkaConnection, stats: Mapping[str, Any]) -> list[Arriva
             left += end  # nothing is removed before its retention is over
         consumer.assign([TopicPartition(*place, 0) for place in places])
         while left > 0:
-            read = consumer.consume(_BATCH_MAX, _SECONDS_MAX)
+            read = consumer.consume(min(left, _BATCH_MAX), _SECONDS_MAX)  # waits for so many
             if not read:
                 raise MissingMessagesError(f"{left} messages that Kafka says it has were not given")
             for each in read:
@@ -61,5 +61,5 @@ def stored(connection: KafkaConnection, stats: Mapping[str, Any]) -> list[Arriva
 
 def _arrival(places: Mapping[tuple[str, int], int], read: KafkaMessage) -> Arrival:
     bucket = read.partition() or 0
-    message = msgspec.convert(msgspec.json.decode(read.value() or b"")["message"], TraceMessage)
+    message = msgspec.json.decode(read.value() or b"", type=TraceMessage)
     return Arrival(message, "Kafka", places[read.topic() or "", bucket], bucket, read.offset() or 0)

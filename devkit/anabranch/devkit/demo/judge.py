@@ -1,4 +1,7 @@
-"""What was sent held against what arrived: nothing lost, nothing twice, causes before effects."""
+"""The judge of a run: it holds what arrived against what was sent, and asks no node.
+
+Nothing may be lost or come twice, and causes come before effects.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ _SHOWN: Final = 5
 
 
 class TraceMessage(msgspec.Struct, frozen=True):
-    """One message of the trace. `number` counts all from 0, `turn` those of its key from 0."""
+    """One message. `number` counts all from 0, `turn` those of its key from 0."""
 
     number: int
     key: str
@@ -22,7 +25,7 @@ class TraceMessage(msgspec.Struct, frozen=True):
 
 
 class Arrival(msgspec.Struct, frozen=True):
-    """A message where it was found: who received it, and in which segment it lies."""
+    """A message at the place where it was found: its receiver, and its place in a segment."""
 
     message: TraceMessage
     by: str
@@ -32,11 +35,10 @@ class Arrival(msgspec.Struct, frozen=True):
 
 
 class Findings(msgspec.Struct, frozen=True):
-    """What a check found; each entry of the four lists says in words what is wrong."""
+    """The result of a check; each entry of the four lists says in words what is wrong."""
 
     sent: int
     arrived: int
-    keys: int
     lost: tuple[str, ...]
     repeated: tuple[str, ...]
     disordered: tuple[str, ...]
@@ -45,15 +47,15 @@ class Findings(msgspec.Struct, frozen=True):
 
     @property
     def sound(self) -> bool:
-        """Whether nothing is wrong."""
-        return not (self.lost or self.repeated or self.disordered or self.foreign)
+        """Tells whether something was sent, and nothing is wrong."""
+        return self.sent > 0 and not (self.lost or self.repeated or self.disordered or self.foreign)
 
     def lines(self) -> list[str]:
         """The counts, and some examples of whatever is wrong."""
-        order = f"{len(self.disordered)} out of their key's order, " if self.ordered else ""
+        order = f", {len(self.disordered)} out of their key's order" if self.ordered else ""
         counts = (
-            f"{self.sent} sent with {self.keys} keys, {self.arrived} arrived: {len(self.lost)} "
-            f"lost, {len(self.repeated)} twice, {order}{len(self.foreign)} never sent"
+            f"{self.arrived:,} of {self.sent:,}: {len(self.lost)} lost, {len(self.repeated)} "
+            f"twice, {len(self.foreign)} never sent{order}"
         )
         lines = [counts]
         for wrong in (self.lost, self.repeated, self.disordered, self.foreign):
@@ -61,28 +63,15 @@ class Findings(msgspec.Struct, frozen=True):
         return lines
 
 
-class Checked(msgspec.Struct, frozen=True):
-    """All checks of one run, by who received; `failed`: what could not be sent, in words."""
-
-    checks: Mapping[str, Findings]
-    failed: tuple[str, ...]
-
-    @property
-    def sound(self) -> bool:
-        """Whether nothing is wrong anywhere, and something was sent."""
-        found = self.checks.values()
-        return not self.failed and all(each.sound and each.sent for each in found)
-
-
 def check(
     sent: Iterable[TraceMessage], arrivals: Sequence[Arrival], spans: Mapping[int, Span] | None
 ) -> Findings:
     """Holds `arrivals`, in the order in which they came, against what was acknowledged as sent.
 
-    `spans`: when each message was sent and acknowledged, by its number; what was acknowledged
-    before another one of its key was sent must come first, whoever sent them. None: no order is
-    promised.
-    A message that came again is reported as repeated only, not as out of order too.
+    `spans` has by number the times at which each message was sent and acknowledged. One that was
+    acknowledged before another one of its key was sent must come first, whoever sent them. None
+    means that no order is promised. A message that came again is reported as repeated only, not as
+    out of order too.
     """
     expected = {message.number: message for message in sent}
     counts = Counter(arrival.message.number for arrival in arrivals)
@@ -116,7 +105,6 @@ def check(
     return Findings(
         sent=len(expected),
         arrived=len(arrivals),
-        keys=len({message.key for message in expected.values()}),
         lost=tuple(lost),
         repeated=tuple(repeated),
         disordered=tuple(disordered),
