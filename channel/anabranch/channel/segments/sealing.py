@@ -54,6 +54,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
+    ClusterMetadata,
     ConfigEntry,
     ConfigResource,
 )
@@ -67,7 +68,7 @@ from anabranch.channel.kafka.deadline import Deadline
 from anabranch.channel.kafka.deletion import delete_nothing, led_of
 from anabranch.channel.kafka.offsets import ASKING, LATEST, Answers, PartitionOffsets, Place
 from anabranch.channel.kafka.propagation import Known, await_known
-from anabranch.channel.segments.copies import Brokers, Views, await_shown, newest_epochs
+from anabranch.channel.segments.copies import Address, Brokers, Views, await_shown, newest_epochs
 from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
 
 _LIMIT: Final = "max.message.bytes"
@@ -129,7 +130,7 @@ class Sealer:
         self._consumer: Consumer = connection.consumer(**ASKING)
         self._offsets = PartitionOffsets(connection, self._consumer)
         self._finder = ThreadPoolExecutor(1, "copies")
-        self._there: Brokers = {}  # the brokers with copies, as found last
+        self._there: Brokers = {}  # those with copies, as some broker told last
         self._led: set[Place] = set()  # the admin client's last word
         self._epochs: dict[Place, int] = {}  # the newest ones that brokers have shown
 
@@ -210,7 +211,6 @@ class Sealer:
             futures = self._admin.incremental_alter_configs(resources)
             if settings is _SEALED:  # while Kafka is at it
                 self._get_acquainted(left, deadline)
-                self._copies(left, deadline)
             answers = {
                 resource.name: deadline.answer(future, f"to seal topic {resource.name}")
                 for resource, future in futures.items()
@@ -269,7 +269,7 @@ class Sealer:
 
         The admin client hears of the leaders by this, too.
         """
-        found: dict[int, tuple[str, int]] = {}
+        found: dict[int, Address] = {}
         for name in names:
             doing = f"to find the copies of topic {name}"
             try:
@@ -281,11 +281,7 @@ class Sealer:
             if topic.error is not None:
                 return None
             self._led |= led_of(name, topic)
-            for partition in topic.partitions.values():
-                if len(partition.replicas) > 1:
-                    for number in metadata.brokers.keys() & set(partition.replicas):
-                        broker = metadata.brokers[number]
-                        found[number] = (str(broker.host), broker.port)
+            found |= _with_copies(name, metadata)
         self._there = found
         return found
 
@@ -295,7 +291,8 @@ class Sealer:
             doing = f"to find the leaders of topic {name}"
             try:
                 for client in (self._consumer, self._producer):
-                    client.list_topics(name, timeout=deadline.left_s(doing))
+                    metadata = client.list_topics(name, timeout=deadline.left_s(doing))
+                    self._there = {**self._there, **_with_copies(name, metadata)}
             except KafkaException as error:
                 deadline.passing(error.args[0], doing)
 
@@ -432,6 +429,16 @@ class Sealer:
             return not left
         finally:
             self._consumer.unassign()
+
+
+def _with_copies(name: str, metadata: ClusterMetadata) -> dict[int, Address]:
+    """The live brokers that have one of several copies of a topic."""
+    return {
+        number: (str(metadata.brokers[number].host), metadata.brokers[number].port)
+        for partition in metadata.topics[name].partitions.values()
+        if len(partition.replicas) > 1
+        for number in metadata.brokers.keys() & set(partition.replicas)
+    }
 
 
 def _is_sealed(answer: KafkaError | None) -> bool:
