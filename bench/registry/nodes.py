@@ -203,13 +203,6 @@ OF_NODES = (
         proxying.proxied_lookups,
     ),
     Figure(
-        "proxy-http",
-        "the same by HTTP",
-        "at least 0.7 x the same at a node",
-        "-",
-        proxying.proxied_http,
-    ),
-    Figure(
         "start-to-lookup",
         "process start to first right look-up",
         "at most 3 s",

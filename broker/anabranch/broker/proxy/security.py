@@ -1,30 +1,26 @@
-"""A proxy's own security: who comes by its ports, and for whom nodes are asked what they ask.
+"""`ProxySecurity`: a proxy makes sure who its clients are, as a node does.
 
-A proxy makes sure of who its clients are, as a node does; what they may, nodes judge, who are told
-with each request, connection or look-up for whom it is.
+Nodes judge what each client may do. The proxy tells them for whom it asks, with each link and each
+HTTP request.
 """
 
 from __future__ import annotations
 
 from anabranch.broker.security.admission import WireAdmission, warn_of_plain_ports
 from anabranch.broker.security.authenticator import Authenticator
-from anabranch.broker.settings.ports import listed_words
-from anabranch.broker.settings.proxy import ProxySettings
-from anabranch.core.security.principal import Principal, spoken_for
+from anabranch.broker.settings.proxy import BINARY, WEB, ProxySettings
 
 
 class ProxySecurity:
     """Raises StartError where the settings' files cannot be used."""
 
     def __init__(self, settings: ProxySettings) -> None:
-        exempt = tuple(listed_words(settings.per_ip_limit_exempt_addresses))
-        self.authenticator = Authenticator(settings, exempt)
+        self.authenticator = Authenticator(settings.authentication)
         self.admission = WireAdmission(self.authenticator)
-        self._proxies = settings.proxies
-        self._is_plain = bool(settings.web_url or settings.service_url)
+        self._is_plain = bool(settings.url_of(WEB) or settings.url_of(BINARY))
 
     async def start(self) -> None:
-        """Follows keys and users until `stop`."""
+        """Follows the keys until `stop`."""
         await self.authenticator.start()
         self.admission.start()
         if self._is_plain:
@@ -34,17 +30,6 @@ class ProxySecurity:
         """Follows nothing any more."""
         await self.admission.stop()
         await self.authenticator.stop()
-
-    def asker_of(self, principal: Principal) -> str:
-        """For whom nodes are asked what this principal asks.
-
-        "" for another proxy that names nobody: then this one asks as itself, as that one would.
-        """
-        return "" if principal.role in self._proxies else principal.role
-
-    def may_speak_for(self, principal: Principal, original: str) -> bool:
-        """Whether the principal is a proxy that may ask for them."""
-        return spoken_for(principal, original, self._proxies) is not None
 
 
 def proxy_security(settings: ProxySettings) -> ProxySecurity | None:
