@@ -51,7 +51,6 @@ class ListingNode:
         self.asked = 0
         self.told = 0  # lists with names
         self.hash = "abc"
-        self.opened: dict[int, int] = {}  # how each watch was opened last, by its id
         self.strangers: set[str] = set()  # roles that may not see any list
         self.believing = Believing()  # who comes, where it is asked
         self.waits = asyncio.Event()  # not set: nothing is answered
@@ -87,9 +86,6 @@ class ListingNode:
             told = pb.CommandWatchScalableTopicsUpdate(
                 watch_id=asked.watch_id, topics_hash=self.hash
             )
-            if asked.HasField("opening"):
-                told.opening = asked.opening
-            self.opened[asked.watch_id] = told.opening
             is_known = asked.current_hash == self.hash
             if is_known:
                 told.diff.SetInParent()

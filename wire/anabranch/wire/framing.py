@@ -80,11 +80,6 @@ class FrameDecoder:
         (total,) = _SIZE.unpack_from(self._buffer, self._position)
         return total, bytes(self._buffer[start : start + count])
 
-    def beginning(self, count: int) -> bytes:
-        """At most the first `count` bytes of the command that has begun, as far as they came."""
-        start = self._position + _SIZES.size
-        return bytes(self._buffer[start : start + count])
-
     def skip(self) -> None:
         """Leaves out the frame that has begun, whether or not all of it is there."""
         (total,) = _SIZE.unpack_from(self._buffer, self._position)

@@ -125,14 +125,14 @@ class Peer(Connection):
         """For whom counts what it takes of something that has a share for each."""
         return self._gate.account.sharers(self)
 
-    def send_shared(self, head: bytes, payload: bytes | memoryview, tail: bytes = b"") -> None:
+    def send_shared(self, head: bytes, payload: bytes) -> None:
         """Sends a frame whose payload is one object for many clients, of which somebody else keeps
         account: it is no memory that is kept for this one.
         """
         begin, end = self._shared
         if self._written - self._unsent >= end:  # of those before nothing is left
             begin = self._written
-        parts = [part for part in (head, payload, tail) if part]
+        parts = [part for part in (head, payload) if part]
         self._shared = (begin, self._written + sum(map(len, parts)))
         self.send_frame(*parts)
 
