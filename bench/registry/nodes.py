@@ -198,7 +198,7 @@ OF_NODES = (
     Figure(
         "proxy",
         "look-ups per second through a proxy, binary protocol, 32 connections",
-        "at least 0.7 x the same at a node",
+        "at least 0.4 x the same at a node",
         "-",
         proxying.proxied_lookups,
     ),

@@ -126,7 +126,7 @@ class NodeLink(ClientConnection):
             taken.set_result(data)
 
     def received(self, command: BaseCommand) -> None:
-        is_own = commands.request_id_of(command) in self._waiting
+        is_own = self._waiting and commands.request_id_of(command) in self._waiting
         if is_own or not self.welcomed.done() or command.type == BaseCommand.AUTH_CHALLENGE:
             super().received(command)  # a challenge is about what the proxy itself has shown
         elif command.type == BaseCommand.ERROR and command.error.request_id == commands.NO_REQUEST:

@@ -88,7 +88,7 @@ class ClientSession:
         self._waiting = 0  # for the home: who comes later has to come behind them
         self._consumers: dict[int, NodeLink] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._is_client_slow = False
+        self._is_client_slow = self._is_full = False
         peer.closed.add_done_callback(lambda _: self._end())
         peer.answer_at_once(BaseCommand.LOOKUP, self._look_up)
 
@@ -185,7 +185,9 @@ class ClientSession:
         """The client waits while a node owes it as many answers as may be."""
         owed = max((len(link.asked) for link in self._links.values()), default=0)
         is_full = owed >= self._peer.limits.requests_max
-        (self._peer.hold if is_full else self._peer.go_on)(_FULL)
+        if is_full != self._is_full:
+            self._is_full = is_full
+            (self._peer.hold if is_full else self._peer.go_on)(_FULL)
 
     # --- links ------------------------------------------------------------------------------
 
