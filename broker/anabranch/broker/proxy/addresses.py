@@ -1,7 +1,7 @@
-"""Where clients of a proxy shall go: the nodes' addresses in answers become the proxy's.
+"""The nodes' addresses in answers become the proxy's.
 
-A client of a proxy cannot reach nodes, so no answer may send it to one. What merely names a node,
-such as a broker's id, stays as it is.
+A client of a proxy cannot reach nodes, so no answer may send it to one. Names of nodes stay, such
+as a broker's id.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _BODIES: Final = tuple(
 
 
 class ProxyAddresses:
-    """What clients of this proxy are told; "" for a port that it does not have."""
+    """The URLs that clients of this proxy are told; "" for a port that it does not have."""
 
     def __init__(
         self, web_url: str, service_url: str, web_url_tls: str = "", service_url_tls: str = ""
@@ -76,16 +76,16 @@ class ProxyAddresses:
         layouts.fit(dag)  # the proxy's address may be longer
 
     def fields_of(self, path: bytes) -> dict[str, str] | None:
-        """What is to be changed in the body of a 200 to that path; None for nothing."""
+        """The fields to change in the body of a 200 to that path; None for none."""
         for pattern, fields in _BODIES:
             if pattern.fullmatch(path):
                 return fields
         return None
 
     def in_body(self, body: bytes, fields: dict[str, str]) -> bytes:
-        """The body with those fields changed; as it is if it is no JSON object, or list of such.
+        """The body with those fields changed; unchanged if it is no JSON object, or list of such.
 
-        Who is anywhere, by whichever port, is at the proxy, by each that it has.
+        An object that has any of the fields gets all URLs of the proxy.
         """
         try:
             told: Any = msgspec.json.decode(body)

@@ -73,7 +73,7 @@ def create_proxy_app(
     host: str,
     bind_address: str,
 ) -> ASGIApp:
-    """What the HTTP server runs. `host`: by which clients reach the proxy."""
+    """The application of the HTTP server. `host`: the name that clients use for the proxy."""
     served: ASGIApp = GuardMiddleware(forwarding, limits)
     if security is not None:
         served = AuthenticationMiddleware(served, security.authenticator)

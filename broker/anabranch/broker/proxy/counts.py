@@ -1,4 +1,4 @@
-"""What a proxy counts and measures, for Prometheus."""
+"""A proxy's own metrics, for Prometheus."""
 
 from __future__ import annotations
 

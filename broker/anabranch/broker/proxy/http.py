@@ -218,13 +218,13 @@ async def _body(receive: Receive) -> bytes:
 
 
 def _named_in(headers: list[Header]) -> frozenset[bytes]:
-    """What the connection header names, which is for one hop, too."""
+    """The headers that the connection header names, which are for one hop, too."""
     said = (value for name, value in headers if name == b"connection")
     return frozenset(each.strip().lower() for value in said for each in value.split(b","))
 
 
 def _redirected_to(found: NodeAnswer) -> tuple[str, str]:
-    """How and where (host:port) another node is to be asked; "" for none."""
+    """Scheme and host:port of the other node to ask; "" for none."""
     for name, value in found.headers:
         if name == b"location":
             parts = urlsplit(value.decode("latin-1"))

@@ -42,11 +42,11 @@ class Asked(NamedTuple):
     """A request that a node has not answered yet, without what it says."""
 
     type_number: int
-    consumer: int | None  # whose session it is about
+    consumer: int | None  # the id of the consumer whose session it is about
 
 
 class LinkOwner(Protocol):
-    """Whose link it is."""
+    """The session of the link's client."""
 
     def answered(self, link: NodeLink, command: BaseCommand) -> None:
         """A command of the node for the client, no list."""

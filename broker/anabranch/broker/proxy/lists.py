@@ -1,8 +1,8 @@
 """Lists of topics through a proxy, in bounded memory (PIP-442, "Proxy Reading Memory Control").
 
-A request for a list holds heap memory for a small answer before a node is asked. It holds as much
-as the answer has before more than the first piece of that is read, and as much direct memory before
-it is written. Both come back when the client has taken the list, and on every other path. A list
+A request for a list holds heap memory for a small answer before a node is asked. The proxy reads
+the first piece of the answer, then holds heap memory for all of it. It holds as much direct memory
+before it writes. Both come back when the client has taken the list, and on every other path. A list
 that nobody has asked for, such as a change of a watched one, holds the same while it passes.
 """
 
@@ -72,7 +72,7 @@ class ListRelay:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is under way, or waits."""
+        """True if no request is under way, or waits."""
         return not self._turn.locked()
 
     async def ask(self, command: BaseCommand) -> None:

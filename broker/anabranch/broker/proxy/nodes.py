@@ -1,4 +1,4 @@
-"""`KnownNodes`: which nodes are behind a proxy, which of them answer, and how to reach one.
+"""`KnownNodes`: the nodes behind a proxy, those of them that answer, and connections to them.
 
 The settings name some nodes. The proxy asks one that answers for the addresses of all, every ten
 seconds.
@@ -45,7 +45,7 @@ _log = get_logger()
 
 
 class _Addresses(msgspec.Struct, rename="camel"):
-    """Where one node is; "" for nowhere."""
+    """The URLs of one node; "" for none."""
 
     web_service_url: str
     web_service_url_tls: str
@@ -77,7 +77,7 @@ class NodeTable:
 
     @property
     def answering(self) -> int:
-        """How many did not fail when they were asked last."""
+        """The number of those that did not fail when they were asked last."""
         return len(self.addresses) - len(self._failing)
 
     def learn(self, addresses: Iterable[str]) -> bool:
@@ -90,7 +90,7 @@ class NodeTable:
         return is_new
 
     def order(self) -> list[str]:
-        """Whom to ask, best first: those that answer, by turns; then those that failed."""
+        """The addresses, best first: those that answer, by turns; then those that failed."""
         self._turn += 1
         named = tuple(each for each in self._named if each not in self._learnt)
         well = (*self._rotated(self._learnt), *self._rotated(named))
@@ -144,16 +144,16 @@ class KnownNodes:
 
     @property
     def known(self) -> int:
-        """Of the ports of either kind, how many are known."""
+        """The number of nodes, by the kind of port that more are known of."""
         return max(len(self.web.addresses), len(self.binary.addresses))
 
     @property
     def answering(self) -> int:
-        """How many of them answered when they were asked last, of the kind that is worse off."""
+        """The number of nodes that answer, by the kind of port that is worse off."""
         return min(self.web.answering, self.binary.answering)
 
     def is_own(self, address: str) -> bool:
-        """Whether that is an address of this proxy, or none."""
+        """True for an address of this proxy, and for none."""
         return address in self._own
 
     async def joined(
@@ -244,7 +244,7 @@ class KnownNodes:
         return body
 
     def nobody(self, failures: list[str]) -> UnavailableError:
-        """What to say when no node could be asked."""
+        """The error when no node could be asked."""
         said = "; ".join(failures) or "none is known; name one in brokerWebServiceURL"
         return UnavailableError(f"no node answers this proxy: {said}")
 

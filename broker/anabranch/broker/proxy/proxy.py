@@ -6,6 +6,7 @@ import socket
 from collections.abc import Mapping
 from importlib.metadata import version as package_version
 from typing import Final
+from urllib.parse import urlsplit
 
 from anabranch.broker.http.server import HttpServer
 from anabranch.broker.logging import get_logger
@@ -68,7 +69,7 @@ class Proxy:
             self.counts.registry,
             self._security,
             ports.http_limits,
-            settings.advertised_host,
+            urlsplit(self._urls["web_url"] or self._urls["web_url_tls"]).hostname or "",
             settings.bind_address,
         )
         self._http_limits = ports.http_limits

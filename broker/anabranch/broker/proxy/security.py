@@ -33,5 +33,5 @@ class ProxySecurity:
 
 
 def proxy_security(settings: ProxySettings) -> ProxySecurity | None:
-    """As the settings say; None where nobody has to say who they are. Raises StartError."""
+    """The security of the settings; None where nobody is asked who they are. Raises StartError."""
     return ProxySecurity(settings) if settings.authentication_enabled else None

@@ -1,9 +1,9 @@
 """`ClientSession`: relays one client of a proxy to nodes, by links that are this client's alone.
 
-Look-ups, lists and watches go to the client's *home*, its link to any one node. What belongs to a
-consumer's session, and reports of traffic, go to the node that controls the topic, which the home
-is asked for each time. A client ends with its home, and connects again; a consumer whose node is
-lost is told to subscribe again.
+Look-ups, lists and watches go to the client's *home*, its link to any one node. A consumer's
+session and reports of traffic go to the node that controls the topic; the home looks it up each
+time. A client ends with its home, and connects again. A consumer that has lost its node is told to
+subscribe again.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _log = get_logger()
 
 
 class SessionParts(NamedTuple):
-    """What a session needs of its proxy."""
+    """The parts of the proxy that a session needs."""
 
     nodes: KnownNodes
     addresses: ProxyAddresses
@@ -72,7 +72,7 @@ class SessionParts(NamedTuple):
 
 
 class ClientSession:
-    """One client. `hello`: what nodes are told of it; `asker`: who it is, "" for nobody's word."""
+    """One client. `hello`: its CONNECT for nodes. `asker`: its role, "" where nobody is asked."""
 
     def __init__(self, peer: Peer, parts: SessionParts, hello: CommandConnect, asker: str) -> None:
         self._peer = peer
@@ -105,7 +105,7 @@ class ClientSession:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no node owes it an answer."""
+        """True if no node owes it an answer."""
         return self._lists.is_idle and not any(link.asked for link in self._links.values())
 
     # --- to nodes ---------------------------------------------------------------------------
@@ -128,7 +128,7 @@ class ClientSession:
         self._ask(home, command)
 
     def _may_ask(self, command: BaseCommand) -> bool:
-        """Whether it names nobody else; the link has said for whom it asks."""
+        """False for a look-up that names somebody else; the link names the client."""
         if command.type != BaseCommand.LOOKUP:
             return True
         named = command.lookupTopic.original_principal
@@ -372,10 +372,10 @@ class ClientSession:
 
 
 def _code_of(error: Exception) -> ServerError:
-    """What a client is told: what a node said that is there and does not take the link."""
+    """The code for a client: that of a node that is there and does not take the link."""
     return error.code if isinstance(error, TurnedAwayError) else ServerError.ServiceNotReady
 
 
 def _was_idle(link: NodeLink) -> bool:
-    """Whether the node has ended the link for that nothing was asked, and nothing watched."""
+    """True if the node has ended the link because nothing was asked, and nothing watched."""
     return link.farewell is not None and link.farewell.error == ServerError.ServiceNotReady

@@ -1,6 +1,6 @@
 """A proxy's settings, by the names of Pulsar's proxy.conf where that has them.
 
-A proxy has few of its own. What a node lets its operator choose besides, a proxy has as a constant.
+A proxy has few of its own. The other settings of a node's ports are constants here.
 """
 
 from __future__ import annotations
@@ -183,21 +183,15 @@ class ProxySettings(TopicListFields):
         plugin = TOKEN if self.broker_client_authentication_parameters else ""
         return found.model_copy(update={"broker_client_authentication_plugin": plugin})
 
-    @property
-    def advertised_host(self) -> str:
-        """The name of all ports that `advertised_address` has no URL for."""
-        for url in _urls_in(self.advertised_address).values():
-            return url.rpartition(":")[0]
-        return self.advertised_address
-
     def url_of(self, field: str) -> str:
-        """Where clients reach the port of that field; "" for a port that is off."""
+        """The URL by which clients reach the port of that field; "" for a port that is off."""
         port: int | None = getattr(self, field)
         if port is None:
             return ""
-        scheme = _SCHEMES[field]
-        told = _urls_in(self.advertised_address).get(scheme)
-        return f"{scheme}://{told or f'{self.advertised_host}:{port}'}"
+        told, scheme = _urls_in(self.advertised_address), _SCHEMES[field]
+        # A port that has no URL is at the host of the first one.
+        host = next(iter(told.values())).rpartition(":")[0] if told else self.advertised_address
+        return f"{scheme}://{told.get(scheme) or f'{host}:{port}'}"
 
     @property
     def web_nodes(self) -> tuple[str, ...]:
@@ -206,7 +200,7 @@ class ProxySettings(TopicListFields):
 
     @property
     def is_tls_with_nodes(self) -> bool:
-        """Whether the proxy speaks TLS with nodes."""
+        """True if the proxy speaks TLS with nodes."""
         return self.broker_web_service_url.strip().startswith(f"{_SECURE}:")
 
 
