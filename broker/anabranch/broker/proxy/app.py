@@ -16,7 +16,7 @@ from anabranch.broker.http.guards.requests import GuardMiddleware
 from anabranch.broker.metrics.page import MetricsPage
 from anabranch.broker.proxy.http import Forwarding
 from anabranch.broker.proxy.nodes import KnownNodes
-from anabranch.broker.proxy.security import ProxySecurity
+from anabranch.broker.security.authenticator import Authenticator
 from anabranch.broker.settings.ports import HttpLimits
 
 
@@ -68,13 +68,13 @@ def create_proxy_app(
     forwarding: Forwarding,
     nodes: KnownNodes,
     registry: CollectorRegistry,
-    security: ProxySecurity | None,
+    authenticator: Authenticator | None,
     limits: HttpLimits,
     host: str,
     bind_address: str,
 ) -> ASGIApp:
     """The application of the HTTP server. `host`: the name that clients use for the proxy."""
     served: ASGIApp = GuardMiddleware(forwarding, limits)
-    if security is not None:
-        served = AuthenticationMiddleware(served, security.authenticator)
+    if authenticator is not None:
+        served = AuthenticationMiddleware(served, authenticator)
     return _OwnPaths(behind_origins(served, _Site(host, bind_address)), nodes, registry)

@@ -30,7 +30,7 @@ from anabranch.broker.node_http import (
 from anabranch.broker.proxy.addresses import ProxyAddresses
 from anabranch.broker.proxy.counts import ProxyCounts
 from anabranch.broker.proxy.nodes import KnownNodes
-from anabranch.broker.proxy.security import ProxySecurity
+from anabranch.broker.security.authenticator import Authenticator
 from anabranch.broker.security.credentials import CredentialsError, RefusalReason
 from anabranch.core.security.actions import Right
 from anabranch.core.security.table import REST
@@ -69,20 +69,20 @@ class Forwarding:
         nodes: KnownNodes,
         addresses: ProxyAddresses,
         counts: ProxyCounts,
-        security: ProxySecurity | None,
+        authenticator: Authenticator | None,
     ) -> None:
         self._nodes = nodes
         self._addresses = addresses
         self._counts = counts
-        self._security = security
+        self._authenticator = authenticator
         self._scheme = "http" if nodes.tls is None else "https"  # of nodes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             asker = self._asker(scope)
         except CredentialsError as error:
-            if self._security is not None:
-                self._security.authenticator.note(error, "", host_of(scope))
+            if self._authenticator is not None:
+                self._authenticator.note(error, "", host_of(scope))
             await answer_to(error)(scope, receive, send)
             return
         try:
@@ -109,7 +109,7 @@ class Forwarding:
         """
         role = principal_of(scope).role
         is_public = f"{scope['method']} {scope['path']}" in _FOR_EVERYBODY
-        if self._security is None or (not role and is_public):
+        if self._authenticator is None or (not role and is_public):
             return None
         if role:
             return role

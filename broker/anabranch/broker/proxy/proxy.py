@@ -18,10 +18,14 @@ from anabranch.broker.proxy.app import create_proxy_app
 from anabranch.broker.proxy.counts import ProxyCounts
 from anabranch.broker.proxy.http import Forwarding
 from anabranch.broker.proxy.nodes import KnownNodes
-from anabranch.broker.proxy.security import proxy_security
 from anabranch.broker.proxy.server import ProxyServer
 from anabranch.broker.proxy.session import SessionParts
-from anabranch.broker.security.admission import measure_authentication
+from anabranch.broker.security.admission import (
+    WireAdmission,
+    measure_authentication,
+    warn_of_plain_ports,
+)
+from anabranch.broker.security.authenticator import Authenticator
 from anabranch.broker.settings.ports import PortFields
 from anabranch.broker.settings.proxy import (
     BINARY,
@@ -58,16 +62,21 @@ class Proxy:
         )
         self.nodes = KnownNodes(settings)
         self.addresses = ProxyAddresses(**self._urls)
-        self._security = proxy_security(settings)
+        # None: nobody has to say who they are. Nodes judge what each client may do.
+        self._authenticator: Authenticator | None = None
+        self._admission: WireAdmission | None = None
+        if settings.authentication_enabled:
+            self._authenticator = Authenticator(settings.authentication)
+            self._admission = WireAdmission(self._authenticator)
         self._tls = TlsPorts(settings, PROXY_PORTS)
         version = f"anabranch-proxy {package_version('anabranch')}"
         parts = SessionParts(self.nodes, self.addresses, self.limiter, self.counts)
-        self.wire = ProxyServer(parts, version, ports.wire_limits, self._security)
+        self.wire = ProxyServer(parts, version, ports.wire_limits, self._admission)
         self.app = create_proxy_app(
-            Forwarding(self.nodes, self.addresses, self.counts, self._security),
+            Forwarding(self.nodes, self.addresses, self.counts, self._authenticator),
             self.nodes,
             self.counts.registry,
-            self._security,
+            self._authenticator,
             ports.http_limits,
             urlsplit(self._urls["web_url"] or self._urls["web_url_tls"]).hostname or "",
             settings.bind_address,
@@ -95,14 +104,16 @@ class Proxy:
             "Of these, how many answered when they were asked last.",
             lambda: nodes.answering,
         )
-        security = self._security
-        measure_authentication(security.authenticator if security is not None else None, counts)
+        measure_authentication(self._authenticator, counts)
         self._tls.measure(counts)
 
     async def start(self, sockets: Mapping[str, socket.socket]) -> None:
         """Returns once all ports accept, which are held by the fields of their settings."""
-        if self._security is not None:
-            await self._security.start()
+        if self._authenticator is not None and self._admission is not None:
+            await self._authenticator.start()
+            self._admission.start()
+            if self._urls["web_url"] or self._urls["service_url"]:
+                warn_of_plain_ports(self._authenticator, "webServicePort", "servicePort")
         credentials = self.nodes.access.credentials
         if credentials is not None and self.nodes.tls is None:
             _log.warning(
@@ -131,5 +142,6 @@ class Proxy:
         if self._http is not None:
             await self._http.stop()
         await self.nodes.close()
-        if self._security is not None:
-            await self._security.stop()
+        if self._authenticator is not None and self._admission is not None:
+            await self._admission.stop()
+            await self._authenticator.stop()

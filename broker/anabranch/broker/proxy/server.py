@@ -7,11 +7,11 @@ from typing import Final
 
 import msgspec
 
-from anabranch.broker.proxy.security import ProxySecurity
 from anabranch.broker.proxy.session import ClientSession, SessionParts
 from anabranch.wire.anabranch_pb2 import BaseCommand, CommandConnect, ServerError
 from anabranch.wire.connection import ConnectionLimits
 from anabranch.wire.framing import FRAME_BYTES_MAX, LIST_FRAME_BYTES_MAX
+from anabranch.wire.server.admission import Admission
 from anabranch.wire.server.server import Peer, Routes, WireServer
 
 _LOOK_S: Final = 0.02
@@ -51,9 +51,8 @@ class ProxyServer(WireServer):
         parts: SessionParts,
         version: str,
         limits: ConnectionLimits,
-        security: ProxySecurity | None,
+        admission: Admission | None,
     ) -> None:
-        admission = security.admission if security is not None else None
         # A node's limits, with room for a list, which is as long as it is.
         unsent = LIST_FRAME_BYTES_MAX + 2 * FRAME_BYTES_MAX
         limits = msgspec.structs.replace(limits, unsent_bytes_max=unsent)
