@@ -1,4 +1,6 @@
-"""HTTP through the proxy: each request goes to a node, and its answer comes back as it is made.
+"""The HTTP port of a proxy: its own state, and all else from nodes, behind a node's own guards.
+
+Each request goes to a node, and the answer comes back as it is made.
 
 The proxy follows a redirect to another node (307), because its client may not reach that. It keeps
 a request's body whole, within the limits of the port, to send it again where that changes nothing:
@@ -7,18 +9,24 @@ after a redirect, when no connection came about, and of reads when the connectio
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Final
+from collections.abc import AsyncIterator, Callable
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from starlette.types import Receive, Scope, Send
+from prometheus_client import CollectorRegistry
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from anabranch.broker.errors import OperationError, UnavailableError
 from anabranch.broker.http.errors import answer as answer_to
 from anabranch.broker.http.errors import refusal
+from anabranch.broker.http.guards.authentication import AuthenticationMiddleware
 from anabranch.broker.http.guards.connections import NOSNIFF
+from anabranch.broker.http.guards.origins import behind_origins
+from anabranch.broker.http.guards.requests import GuardMiddleware
 from anabranch.broker.http.senders import host_of, principal_of
 from anabranch.broker.logging import get_logger
+from anabranch.broker.metrics.page import MetricsPage
 from anabranch.broker.node_http import (
     Header,
     NodeAnswer,
@@ -32,6 +40,7 @@ from anabranch.broker.proxy.counts import ProxyCounts
 from anabranch.broker.proxy.nodes import KnownNodes
 from anabranch.broker.security.authenticator import Authenticator
 from anabranch.broker.security.credentials import CredentialsError, RefusalReason
+from anabranch.broker.settings.ports import HttpLimits
 from anabranch.core.security.actions import Right
 from anabranch.core.security.table import REST
 from anabranch.wire.supervised import supervised
@@ -61,7 +70,7 @@ _FORWARDED: Final = b"x-forwarded-for"
 _FORWARDED_BYTES_MAX: Final = 1_024
 
 
-class Forwarding:
+class _Forwarding:
     """ASGI: all that a node serves."""
 
     def __init__(
@@ -262,3 +271,63 @@ async def _stream(
 async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+class Site(NamedTuple):
+    """No page but the proxy's own may send requests: pages of other sites have a node to ask."""
+
+    advertised_address: str
+    bind_address: str
+    web_service_allowed_origins: str = ""
+    web_service_allowed_hosts: str = ""
+
+
+class _OwnPaths:
+    """ASGI: health, readiness and metrics of the proxy itself; the rest goes to `app`.
+
+    The metrics are for everybody, because a scraper has no token.
+    """
+
+    def __init__(self, app: ASGIApp, nodes: KnownNodes, registry: CollectorRegistry) -> None:
+        self._app = app
+        self._nodes = nodes
+        metrics = MetricsPage(registry)
+        self._own: dict[str, Callable[[], ASGIApp]] = {
+            "/livez": lambda: PlainTextResponse("ok"),
+            "/readyz": lambda: self._ready("ok"),
+            "/status.html": lambda: self._ready("OK"),
+            "/metrics": lambda: metrics,
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        own = self._own.get(scope["path"]) if scope["type"] == "http" else None
+        served = own() if own is not None else self._app
+        if own is not None and scope["method"] not in ("GET", "HEAD"):
+            why = f"{scope['method']} is not served here; use GET"
+            served = refusal(405, why, {"Allow": "GET"})
+        await served(scope, receive, send)
+
+    def _ready(self, word: str) -> Response:
+        if self._nodes.answering:
+            return PlainTextResponse(word)
+        if self._nodes.refusal:
+            return refusal(503, f"nodes do not let this proxy in: {self._nodes.refusal}")
+        return refusal(
+            503, f"none of the {self._nodes.known} nodes that are known answers this proxy"
+        )
+
+
+def create_proxy_app(
+    nodes: KnownNodes,
+    addresses: ProxyAddresses,
+    counts: ProxyCounts,
+    authenticator: Authenticator | None,
+    limits: HttpLimits,
+    site: Site,
+) -> ASGIApp:
+    """The application of the HTTP server."""
+    forwarding = _Forwarding(nodes, addresses, counts, authenticator)
+    served: ASGIApp = GuardMiddleware(forwarding, limits)
+    if authenticator is not None:
+        served = AuthenticationMiddleware(served, authenticator)
+    return _OwnPaths(behind_origins(served, site), nodes, counts.registry)

@@ -44,15 +44,6 @@ _LinkT = TypeVar("_LinkT", bound=ClientConnection)
 _log = get_logger()
 
 
-class _Addresses(msgspec.Struct, rename="camel"):
-    """The URLs of one node; "" for none."""
-
-    web_service_url: str
-    web_service_url_tls: str
-    broker_service_url: str
-    broker_service_url_tls: str
-
-
 class NodeTable:
     """The addresses, host:port, of one kind of port of the nodes.
 
@@ -186,9 +177,9 @@ class KnownNodes:
         """Asks a node which ones there are, and tries again those whose binary port has failed."""
         for address in self.web.order():
             body = await self._asked(address)
-            told: list[_Addresses] = []
+            told: list[dict[str, str]] = []
             with contextlib.suppress(msgspec.DecodeError):
-                told = msgspec.json.decode(body, type=list[_Addresses])
+                told = msgspec.json.decode(body, type=list[dict[str, str]])
             if told:
                 self._learn(told)
                 break
@@ -208,13 +199,12 @@ class KnownNodes:
             except Exception as error:  # noqa: BLE001 - a fault in one look must not end all
                 _log.error("proxy.fault", exc_info=error)
 
-    def _learn(self, told: list[_Addresses]) -> None:
-        if self.tls is None:
-            urls = [(each.web_service_url, each.broker_service_url) for each in told]
-        else:
-            urls = [(each.web_service_url_tls, each.broker_service_url_tls) for each in told]
-        web = {address_of(url) for url, _ in urls} - self._own
-        binary = {address_of(url) for _, url in urls} - self._own
+    def _learn(self, told: list[dict[str, str]]) -> None:
+        suffix = "" if self.tls is None else "Tls"
+        web, binary = (
+            {address_of(each.get(f"{kind}ServiceUrl{suffix}", "")) for each in told} - self._own
+            for kind in ("web", "broker")
+        )
         is_new = self.web.learn(web)
         if self.binary.learn(binary) or is_new:
             _log.info("proxy.nodes", web=",".join(sorted(web)), binary=",".join(sorted(binary)))

@@ -14,9 +14,8 @@ from anabranch.broker.metrics.ports import measure_strangers
 from anabranch.broker.metrics.topic_lists import TopicListPrefix, measured_limiter
 from anabranch.broker.ports import TlsPorts
 from anabranch.broker.proxy.addresses import ProxyAddresses
-from anabranch.broker.proxy.app import create_proxy_app
 from anabranch.broker.proxy.counts import ProxyCounts
-from anabranch.broker.proxy.http import Forwarding
+from anabranch.broker.proxy.http import Site, create_proxy_app
 from anabranch.broker.proxy.nodes import KnownNodes
 from anabranch.broker.proxy.server import ProxyServer
 from anabranch.broker.proxy.session import SessionParts
@@ -72,14 +71,14 @@ class Proxy:
         version = f"anabranch-proxy {package_version('anabranch')}"
         parts = SessionParts(self.nodes, self.addresses, self.limiter, self.counts)
         self.wire = ProxyServer(parts, version, ports.wire_limits, self._admission)
+        web = urlsplit(self._urls["web_url"] or self._urls["web_url_tls"])
         self.app = create_proxy_app(
-            Forwarding(self.nodes, self.addresses, self.counts, self._authenticator),
             self.nodes,
-            self.counts.registry,
+            self.addresses,
+            self.counts,
             self._authenticator,
             ports.http_limits,
-            urlsplit(self._urls["web_url"] or self._urls["web_url_tls"]).hostname or "",
-            settings.bind_address,
+            Site(web.hostname or "", settings.bind_address),
         )
         self._http_limits = ports.http_limits
         self._http: HttpServer | None = None
