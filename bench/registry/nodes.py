@@ -198,16 +198,9 @@ OF_NODES = (
     Figure(
         "proxy",
         "look-ups per second through a proxy, binary protocol, 32 connections",
-        "at least 0.7 x the same at a node",
+        "at least 0.4 x the same at a node",
         "-",
         proxying.proxied_lookups,
-    ),
-    Figure(
-        "proxy-http",
-        "the same by HTTP",
-        "at least 0.7 x the same at a node",
-        "-",
-        proxying.proxied_http,
     ),
     Figure(
         "start-to-lookup",

@@ -38,7 +38,11 @@ _REPEATS: Final = 30
 _WARM_UP: Final = 2
 _WAIT_S: Final = 60.0
 _ROLE: Final = "ada"
-_OF_PROXY: Final = ("authentication", "token", "brokerClientAuthentication")
+_OF_PROXY: Final = (
+    "authenticationEnabled",
+    "tokenSecretKey",
+    "brokerClientAuthenticationParameters",
+)
 _TOPIC: Final = "/admin/v2/scalable/public/default/granted"
 _GRANT: Final = f"/admin/v2/namespaces/public/default/permissions/{_ROLE}"
 _KAFKA, _PROXY = "Kafka", "proxy"

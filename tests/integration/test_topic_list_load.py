@@ -1,7 +1,9 @@
-"""Many clients ask a node, or a proxy before it, for long lists, and half of them never read.
+"""Many clients ask a node for long lists, and half of them never read; fewer ask a proxy before it.
 
-The memory for lists holds one of the two that are asked for. `TOPIC_LIST_LOAD=full` asks over 1,000
-connections for 100,000 topics each; `--log-level=info -rP` has pytest say how much memory it took.
+The memory for lists holds one of the two that are asked for. A node sends all of them the same
+bytes. A proxy holds the list of each client by itself, so that those who do not read make others
+wait. `TOPIC_LIST_LOAD=full` asks a node over 1,000 connections for 100,000 topics each;
+`--log-level=info -rP` has pytest say how much memory it took.
 """
 
 from __future__ import annotations
@@ -62,16 +64,29 @@ class Load(NamedTuple):
     limit_mb: int  # of each kind of memory
 
 
+class Crowd(NamedTuple):
+    """Who asks."""
+
+    deaf: int  # who never read, and ask first
+    readers: int
+
+
 # A list is longer than what the kernel takes for a client that does not read.
 LOAD: Final = (
     Load(1_000, 100_000, 100, 15)
     if os.environ.get("TOPIC_LIST_LOAD") == "full"
     else Load(200, 20_000, 240, 7)
 )
+OF_A_NODE: Final = Crowd(LOAD.connections // 2, LOAD.connections // 2)
+OF_A_PROXY: Final = Crowd(
+    2, 20
+)  # the two hold the memory for ten seconds each, one after the other
 MEMORY_IN_FLIGHT: Final = 32 << 20
 LIMITS: Final = (
     f"maxTopicListInFlightHeapMemSizeMB={LOAD.limit_mb}",
     f"maxTopicListInFlightDirectMemSizeMB={LOAD.limit_mb}",
+)
+OF_OTHER_MEMORY: Final = (
     # Less than those who never read are owed: what many share is nobody's own.
     f"brokerMaxMemoryInFlight={MEMORY_IN_FLIGHT}",
     f"brokerMaxMemoryInFlightPerIp={MEMORY_IN_FLIGHT}",
@@ -143,7 +158,8 @@ def node(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Iter
     """
     folder = tmp_path_factory.mktemp("topic-list-load")  # another name each time
     prefix = f"{folder.name}."
-    given = (f"topicPrefix={prefix}", *LIMITS, EVENLY, "loadBalancerSheddingEnabled=false")
+    limits = (*LIMITS, *OF_OTHER_MEMORY)
+    given = (f"topicPrefix={prefix}", *limits, EVENLY, "loadBalancerSheddingEnabled=false")
     owner, onlooker = (
         NodeProcess(name, free_port(HOST), kafka.bootstrap_servers, folder, *given)
         for name in ("owner", "onlooker")
@@ -251,12 +267,11 @@ async def become_known(server: Server) -> None:
         await read_all(readers)
 
 
-async def load(server: Server) -> None:
+async def load(server: Server, crowd: Crowd) -> None:
     """Those who never read ask first, then the others; it ends when all memory has come back."""
-    half = LOAD.connections // 2
     with (
-        askers(*[PATTERNS[0]] * half) as deaf,
-        askers(*[PATTERNS[number % 2] for number in range(half)]) as readers,
+        askers(*[PATTERNS[0]] * crowd.deaf) as deaf,
+        askers(*[PATTERNS[number % 2] for number in range(crowd.readers)]) as readers,
     ):
         for each in deaf:
             await each.ask(server.address, reads=False)
@@ -269,13 +284,13 @@ async def load(server: Server) -> None:
             await asyncio.sleep(0.1)
 
 
-def withstands(server: Server) -> None:
+def withstands(server: Server, crowd: Crowd) -> None:
     """It keeps within its memory, refuses nobody who reads, and gives the memory back."""
     # What it keeps of topics and connections is there then; the limits are about none of it.
     asyncio.run(become_known(server))
     before = server.settled_mb()
     server.forget_peak()
-    asyncio.run(load(server))
+    asyncio.run(load(server, crowd))
     peak, after = server.memory_mb("VmHWM"), server.memory_mb()
     _log.info("%s: %.0f MB before, %.0f at most, %.0f after", server.prefix, before, peak, after)
     # The list for each client that does not read would be many times as much.
@@ -291,14 +306,15 @@ def test_clients_that_never_read_cost_a_node_neither_memory_nor_heartbeats(
 ) -> None:
     served = Server(node.pid or 0, node.url, node.service_url(), "pulsar_broker_topic_list_")
     lapses = served.metric("anabranch_session_lapses_total")
-    withstands(served)
+    withstands(served, OF_A_NODE)
     assert served.metric("anabranch_session_lapses_total") == lapses == 0
 
 
 def test_clients_that_never_read_cost_a_proxy_no_memory(node: NodeProcess, tmp_path: Path) -> None:
     with proxy_process("proxy", [node.url.removeprefix("http://")], tmp_path, LIMITS) as proxy:
         withstands(
-            Server(proxy.process.pid, proxy.web_url, proxy.service_url, "pulsar_proxy_topic_list_")
+            Server(proxy.process.pid, proxy.web_url, proxy.service_url, "pulsar_proxy_topic_list_"),
+            OF_A_PROXY,
         )
     heard = Server(node.pid or 0, node.url, node.service_url(), "pulsar_broker_topic_list_")
     assert heard.metric("anabranch_session_lapses_total") == 0

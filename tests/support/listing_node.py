@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from anabranch.broker.proxy.lists.shared import Told
 from anabranch.core.security.principal import Principal
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
@@ -17,8 +16,14 @@ from anabranch.wire.memory.limiter import LimitType
 from anabranch.wire.memory.shared import frame_head
 from anabranch.wire.server.admission import AdmittedPeer, Visitor
 from anabranch.wire.server.server import Peer, Routes
-from support.proxied import RunningProxy, before_port, running_proxy
+from support.proxied import RunningProxy, proxy_before
 from support.wire import Raw, raw, serving
+
+Told = (
+    pb.CommandGetTopicsOfNamespaceResponse
+    | pb.CommandWatchTopicListSuccess
+    | pb.CommandWatchScalableTopicsUpdate
+)
 
 _LIMITS = ConnectionLimits(unsent_bytes_max=4 * LIST_FRAME_BYTES_MAX, unread_s_max=3_600)
 
@@ -46,7 +51,6 @@ class ListingNode:
         self.asked = 0
         self.told = 0  # lists with names
         self.hash = "abc"
-        self.opened: dict[int, int] = {}  # how each watch was opened last, by its id
         self.strangers: set[str] = set()  # roles that may not see any list
         self.believing = Believing()  # who comes, where it is asked
         self.waits = asyncio.Event()  # not set: nothing is answered
@@ -82,9 +86,6 @@ class ListingNode:
             told = pb.CommandWatchScalableTopicsUpdate(
                 watch_id=asked.watch_id, topics_hash=self.hash
             )
-            if asked.HasField("opening"):
-                told.opening = asked.opening
-            self.opened[asked.watch_id] = told.opening
             is_known = asked.current_hash == self.hash
             if is_known:
                 told.diff.SetInParent()
@@ -144,7 +145,7 @@ async def listed(**changes: object) -> AsyncIterator[tuple[RunningProxy, Listing
     node = ListingNode()
     async with (
         serving(node.open_session, _LIMITS) as server,
-        running_proxy(before_port(server.port, **changes)) as proxy,
+        proxy_before(server.port, **changes) as proxy,
     ):
         if "authenticationEnabled" in changes:
             server.admission = node.believing
@@ -154,7 +155,7 @@ async def listed(**changes: object) -> AsyncIterator[tuple[RunningProxy, Listing
 @asynccontextmanager
 async def before_another(proxy: RunningProxy) -> AsyncIterator[RunningProxy]:
     """A proxy that takes this one for its node."""
-    async with running_proxy(before_port(proxy.port)) as outer:
+    async with proxy_before(proxy.port) as outer:
         yield outer
 
 
@@ -182,7 +183,7 @@ def watch(client: Raw, count: int, watch_id: int = 1) -> None:
 
 
 def held(proxy: RunningProxy) -> tuple[int, int]:
-    limiter = proxy.proxy.shared.limiter
+    limiter = proxy.proxy.limiter
     heap, direct = (limiter.side(each).acquired for each in LimitType)
     return heap, direct
 

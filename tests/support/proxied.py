@@ -114,17 +114,9 @@ async def create_topic(
 
 def before_nodes(*web: str, **changes: object) -> ProxySettings:
     """Of a proxy before nodes with these addresses, host:port, of HTTP."""
-    return _here(brokerWebServiceURL="http://" + ",".join(web), **changes)
-
-
-def before_port(binary: int, **changes: object) -> ProxySettings:
-    """Of a proxy before one node, of which it knows the binary port."""
-    return _here(brokerServiceURL=f"pulsar://{HOST}:{binary}", **changes)
-
-
-def _here(**given: object) -> ProxySettings:
-    here = {"advertisedAddress": HOST, "bindAddress": HOST, "webServicePort": 0, "servicePort": 0}
-    return load_proxy_settings(None, {}, {**here, **given})
+    here = {"advertisedAddress": HOST, "webServicePort": 0, "servicePort": 0}
+    named = {"brokerWebServiceURL": "http://" + ",".join(web)}
+    return load_proxy_settings(None, {}, {**here, **named, **changes})
 
 
 class RunningProxy:
@@ -133,9 +125,9 @@ class RunningProxy:
     def __init__(self, proxy: Proxy, settings: ProxySettings, http: httpx.AsyncClient) -> None:
         self.proxy = proxy
         self.settings = settings
-        self.service_url = settings.service_url
+        self.service_url = settings.url_of(BINARY)
         self.port = settings.service_port or 0  # of the binary protocol, without TLS
-        self.web_url = settings.web_url
+        self.web_url = settings.url_of(WEB)
         self.http = http
 
     def client(
@@ -151,10 +143,18 @@ async def running_proxy(settings: ProxySettings) -> AsyncIterator[RunningProxy]:
         proxy = Proxy(settings)
         await proxy.start(held.sockets)
         try:
-            async with httpx.AsyncClient(base_url=settings.web_url, timeout=WAIT_S) as http:
+            async with httpx.AsyncClient(base_url=settings.url_of(WEB), timeout=WAIT_S) as http:
                 yield RunningProxy(proxy, settings, http)
         finally:
             await proxy.stop()
+
+
+@asynccontextmanager
+async def proxy_before(*ports: int, **changes: object) -> AsyncIterator[RunningProxy]:
+    """A proxy before nodes of a test's own, which have binary ports alone."""
+    async with running_proxy(before_nodes(f"{HOST}:1", **changes)) as proxy:
+        proxy.proxy.nodes.binary.learn(f"{HOST}:{port}" for port in ports)
+        yield proxy
 
 
 @asynccontextmanager

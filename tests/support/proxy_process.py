@@ -23,7 +23,7 @@ class ProxyProcess:
         self.output = folder / f"{name}.out"
         command = [*COMMAND, "proxy", "--nodes", "http://" + ",".join(nodes)]
         command += ["--http-port", "0", "--service-port", "0"]
-        for setting in (f"bindAddress={HOST}", f"advertisedAddress={HOST}", *settings):
+        for setting in (f"advertisedAddress={HOST}", *settings):
             command += ["--set", setting]
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)

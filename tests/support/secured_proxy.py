@@ -10,7 +10,7 @@ from typing import Final
 import httpx
 
 from anabranch.access import Tls, TlsFiles, Token
-from anabranch.broker.settings.proxy import ProxySettings, load_proxy_settings
+from anabranch.broker.settings.proxy import WEB_TLS, ProxySettings, load_proxy_settings
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.client import ClientConnection
 from support.authority import Authority, tls_settings
@@ -36,6 +36,8 @@ class Surroundings:
         self.authority = Authority(folder / "authority")
         self.server = self.authority.issue("server", server=True)
         self.keys = folder / "keys.json"
+        self.people = folder / "people.key"
+        self.people.write_bytes(PEOPLE)
         self.token = folder / "proxy.token"
         self.set_keys("people", "proxies")
         self.set_token(shown(PROXY, PROXIES))
@@ -49,8 +51,7 @@ class Surroundings:
         self.token.write_text(f"{told}\n")
 
     @property
-    def asking(self) -> dict[str, object]:
-        """Settings that nodes and proxies share."""
+    def of_nodes(self) -> dict[str, object]:
         return {
             **tls_settings(self.server),
             "authenticationEnabled": True,
@@ -59,35 +60,31 @@ class Surroundings:
             "authenticationFilesCheckSeconds": 0.1,
             "proxyRoles": PROXY,
             "perIpLimitExemptAddresses": HOST,
-        }
-
-    @property
-    def showing(self) -> dict[str, object]:
-        """Settings of who asks nodes."""
-        return {
-            "brokerClientAuthenticationPlugin": "token",
-            "brokerClientAuthenticationParameters": f"file://{self.token}",
-            "brokerClientTrustCertsFilePath": str(self.authority.file),
-        }
-
-    @property
-    def of_nodes(self) -> dict[str, object]:
-        return {
-            **self.asking,
-            **self.showing,
             "authorizationEnabled": True,
             "superuserRoles": f"{ROOT},{PROXY}",
+            "brokerClientAuthenticationPlugin": "token",
+            **self._showing,
+        }
+
+    @property
+    def _showing(self) -> dict[str, object]:
+        """Settings of who asks nodes."""
+        return {
+            "brokerClientAuthenticationParameters": f"file://{self.token}",
+            "brokerClientTrustCertsFilePath": str(self.authority.file),
         }
 
     def of_proxy(self, nodes: str, **changes: object) -> ProxySettings:
         """`nodes`: host:port,... of ports of HTTP with TLS."""
         given = {
-            **self.asking,
-            **self.showing,
+            **tls_settings(self.server),
+            "authenticationEnabled": True,
+            "tokenSecretKey": str(self.people),
+            **self._showing,
             "advertisedAddress": HOST,
-            "bindAddress": HOST,
             "brokerWebServiceURL": f"https://{nodes}",
-            "brokerListRefreshSeconds": 0.1,
+            "webServicePort": 0,
+            "servicePort": 0,
             "webServicePortTls": 0,
             "servicePortTls": 0,
             **changes,
@@ -127,7 +124,9 @@ async def secured_proxy(
 ) -> AsyncIterator[SecuredProxy]:
     async with running_proxy(around.of_proxy(nodes, **changes)) as running:
         http = httpx.AsyncClient(
-            base_url=running.settings.web_url_tls, verify=around.authority.client(), timeout=WAIT_S
+            base_url=running.settings.url_of(WEB_TLS),
+            verify=around.authority.client(),
+            timeout=WAIT_S,
         )
         async with http:
             yield SecuredProxy(running, around, http)

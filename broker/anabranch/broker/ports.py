@@ -60,10 +60,12 @@ class TlsPorts:
     """The ports with TLS, beside those without. Raises StartError."""
 
     def __init__(self, settings: Settings | ProxySettings, names: PortNames) -> None:
-        files = files_of(settings)
+        own = settings if isinstance(settings, Settings) else settings.tls
+        files = files_of(own)
         self.context = read_again(files) if files is not None else None
         self.handshakes: list[Handshakes] = []
         self._settings = settings
+        self._refresh_s = own.tls_cert_refresh_check_duration_sec
         self._names = names
         self._following: asyncio.Task[None] | None = None
 
@@ -93,13 +95,12 @@ class TlsPorts:
                 )
                 before.listen(sockets[field])
                 self.handshakes.append(before)
-        period_s = self._settings.tls_cert_refresh_check_duration_sec
-        self._following = kept_going(lambda: self._follow(period_s), "certificates")
+        self._following = kept_going(self._follow, "certificates")
 
-    async def _follow(self, period_s: float) -> None:
-        """Reads the files again and again, and ends connections that new ones trust no more."""
+    async def _follow(self) -> None:
+        """Takes what the files hold now, again and again, and ends what that trusts no more."""
         while self.context is not None:
-            await asyncio.sleep(period_s)
+            await asyncio.sleep(self._refresh_s)
             await self.context.look()
             for each in self.handshakes:
                 await each.verify_again()

@@ -9,7 +9,7 @@ from typing import Any, Final
 import yaml
 
 from anabranch.broker.settings import load_settings
-from anabranch.broker.settings.proxy import ProxySettings, load_proxy_settings
+from anabranch.broker.settings.proxy import BINARY, WEB, ProxySettings, load_proxy_settings
 from support.metrics_page import ROOT
 
 _DOCKER: Final = ROOT / "docker"
@@ -68,9 +68,9 @@ def test_the_proxy_tells_the_ports_at_which_this_machine_has_it() -> None:
     for variables in ({}, moved):
         told = proxy(variables)
         ports = dict(each.split(":")[1:][::-1] for each in services(variables)["proxy"]["ports"])
-        assert told.web_url == f"http://localhost:{ports[str(told.web_service_port)]}"
-        assert told.service_url == f"pulsar://localhost:{ports[str(told.service_port)]}"
-    assert proxy(moved).service_url == "pulsar://localhost:16650"
+        assert told.url_of(WEB) == f"http://localhost:{ports[str(told.web_service_port)]}"
+        assert told.url_of(BINARY) == f"pulsar://localhost:{ports[str(told.service_port)]}"
+    assert proxy(moved).url_of(BINARY) == "pulsar://localhost:16650"
 
 
 def test_prometheus_asks_every_node_and_proxy_of_the_stack() -> None:

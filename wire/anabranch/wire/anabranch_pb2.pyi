@@ -653,18 +653,16 @@ class CommandWatchTopicListClose(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., watcher_id: _Optional[int] = ...) -> None: ...
 
 class CommandWatchScalableTopics(_message.Message):
-    __slots__ = ("watch_id", "namespace", "property_filters", "current_hash", "opening")
+    __slots__ = ("watch_id", "namespace", "property_filters", "current_hash")
     WATCH_ID_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     PROPERTY_FILTERS_FIELD_NUMBER: _ClassVar[int]
     CURRENT_HASH_FIELD_NUMBER: _ClassVar[int]
-    OPENING_FIELD_NUMBER: _ClassVar[int]
     watch_id: int
     namespace: str
     property_filters: _containers.RepeatedCompositeFieldContainer[KeyValue]
     current_hash: str
-    opening: int
-    def __init__(self, watch_id: _Optional[int] = ..., namespace: _Optional[str] = ..., property_filters: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., current_hash: _Optional[str] = ..., opening: _Optional[int] = ...) -> None: ...
+    def __init__(self, watch_id: _Optional[int] = ..., namespace: _Optional[str] = ..., property_filters: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., current_hash: _Optional[str] = ...) -> None: ...
 
 class ScalableTopicsSnapshot(_message.Message):
     __slots__ = ("topics",)
@@ -681,22 +679,20 @@ class ScalableTopicsDiff(_message.Message):
     def __init__(self, added: _Optional[_Iterable[str]] = ..., removed: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class CommandWatchScalableTopicsUpdate(_message.Message):
-    __slots__ = ("watch_id", "snapshot", "diff", "error", "message", "topics_hash", "opening")
+    __slots__ = ("watch_id", "snapshot", "diff", "error", "message", "topics_hash")
     WATCH_ID_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     DIFF_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     TOPICS_HASH_FIELD_NUMBER: _ClassVar[int]
-    OPENING_FIELD_NUMBER: _ClassVar[int]
     watch_id: int
     snapshot: ScalableTopicsSnapshot
     diff: ScalableTopicsDiff
     error: ServerError
     message: str
     topics_hash: str
-    opening: int
-    def __init__(self, watch_id: _Optional[int] = ..., snapshot: _Optional[_Union[ScalableTopicsSnapshot, _Mapping]] = ..., diff: _Optional[_Union[ScalableTopicsDiff, _Mapping]] = ..., error: _Optional[_Union[ServerError, str]] = ..., message: _Optional[str] = ..., topics_hash: _Optional[str] = ..., opening: _Optional[int] = ...) -> None: ...
+    def __init__(self, watch_id: _Optional[int] = ..., snapshot: _Optional[_Union[ScalableTopicsSnapshot, _Mapping]] = ..., diff: _Optional[_Union[ScalableTopicsDiff, _Mapping]] = ..., error: _Optional[_Union[ServerError, str]] = ..., message: _Optional[str] = ..., topics_hash: _Optional[str] = ...) -> None: ...
 
 class CommandWatchScalableTopicsClose(_message.Message):
     __slots__ = ("watch_id",)

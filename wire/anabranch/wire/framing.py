@@ -82,13 +82,6 @@ class FrameDecoder:
         (total,) = _SIZE.unpack_from(self._buffer, self._position)
         return total, bytes(self._buffer[start : start + count])
 
-    def beginning(self, count: int) -> bytes:
-        """Returns the first bytes of the command that has begun, as far as they came, `count` at
-        most.
-        """
-        start = self._position + _SIZES.size
-        return bytes(self._buffer[start : start + count])
-
     def skip(self) -> None:
         """Skips the frame that has begun, complete or not."""
         (total,) = _SIZE.unpack_from(self._buffer, self._position)

@@ -71,14 +71,11 @@ _Group = tuple[WatchKind, KeptList, int]  # those of one client that are to be t
 class _Watch:
     """One watch of one client."""
 
-    __slots__ = ("_listing", "generation", "kept", "key", "opening", "right")
+    __slots__ = ("_listing", "generation", "kept", "key", "right")
 
-    def __init__(
-        self, listing: _Listing, key: _WatchKey, kept: KeptList, opening: int | None
-    ) -> None:
+    def __init__(self, listing: _Listing, key: _WatchKey, kept: KeptList) -> None:
         self._listing = listing
         self.key = key
-        self.opening = opening  # as the client calls this time that it has opened it
         self.kept = kept
         self.right = UNASKED
         self.generation = kept.list.generation  # of the list that the client has, or is about to
@@ -202,7 +199,6 @@ class _Listing:
                 lambda: selection_of(asked),
                 asked.current_hash,
                 self._tell_snapshot,
-                asked.opening if asked.HasField("opening") else None,
             )
         except RefusedError as error:
             self._refuse(asked.watch_id, error.code, error.reason)
@@ -220,7 +216,6 @@ class _Listing:
         select: Callable[[], Selection],
         known_hash: str,
         tell: Callable[[_Watch, str], Awaitable[None]],
-        opening: int | None = None,
     ) -> None:
         is_counted = key not in self._watches  # else it takes the place of that one
         if is_counted:
@@ -238,7 +233,7 @@ class _Listing:
                 if not is_counted:
                     self._peer.open_watch()
                     is_counted = True
-                watch = self._allowed(key, kept, opening)
+                watch = self._allowed(key, kept)
                 self._follow(watch)
                 is_open = True
                 try:
@@ -253,11 +248,11 @@ class _Listing:
             if is_counted and not is_open:
                 self._peer.close_watch()
 
-    def _allowed(self, key: _WatchKey, kept: KeptList, opening: int | None) -> _Watch:
+    def _allowed(self, key: _WatchKey, kept: KeptList) -> _Watch:
         """Makes a watch, for `_follow`. Raises OperationError where the client may not see the
         namespace any more.
         """
-        watch = _Watch(self, key, kept, opening)
+        watch = _Watch(self, key, kept)
         on = namespace_resource(kept.home)
         watch.right = open_right(
             self._serving.guard, self._peer, WATCH_OPENERS[key[0]], on, watch.lost
@@ -272,8 +267,6 @@ class _Listing:
         answer = CommandWatchScalableTopicsUpdate(
             watch_id=watch.key[1], topics_hash=watch.kept.list.topics_hash
         )
-        if watch.opening is not None:
-            answer.opening = watch.opening
         if known_hash and known_hash == answer.topics_hash:
             answer.diff.CopyFrom(ScalableTopicsDiff())
             await self._send(answer, None, watch.right)
@@ -416,7 +409,7 @@ class _Listing:
                 kept = await self._kept(kept.home, kept.selection, self._peer.sharers)
             if self._watches.get(watch.key) is not watch:
                 return
-            now = self._allowed(watch.key, kept, watch.opening)
+            now = self._allowed(watch.key, kept)
             self._drop(watch.key)
             self._peer.open_watch()
             self._follow(now)

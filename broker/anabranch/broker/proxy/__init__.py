@@ -1,1 +1,1 @@
-"""`anabranch proxy`: one address for clients that cannot reach the nodes. It keeps nothing."""
+"""A relay for clients that cannot reach nodes: the binary protocol and HTTP, client by client."""

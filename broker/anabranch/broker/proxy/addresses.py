@@ -1,14 +1,13 @@
-"""Where clients of a proxy shall go: the nodes' addresses in answers become the proxy's.
+"""The nodes' addresses in answers become the proxy's.
 
-A client of a proxy cannot reach nodes, so no answer may send it to one. What merely names a node,
-such as a broker's id, stays as it is.
+A client of a proxy cannot reach nodes, so no answer may send it to one. Names of nodes stay, such
+as a broker's id.
 """
 
 from __future__ import annotations
 
 import re
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -17,54 +16,39 @@ from anabranch.wire.anabranch_pb2 import CommandLookupTopicResponse, ScalableTop
 
 _WEB, _WEB_TLS, _ANY_WEB = "web", "web tls", "any web"
 _BINARY, _BINARY_TLS = "binary", "binary tls"
+_BROKER: Final = {"brokerServiceUrl": _BINARY, "brokerServiceUrlTls": _BINARY_TLS}
+_LOOKUP: Final = {
+    "brokerUrl": _BINARY,
+    "brokerUrlTls": _BINARY_TLS,
+    "nativeUrl": _BINARY,
+    "httpUrl": _WEB,
+    "httpUrlTls": _WEB_TLS,
+}
 # By the path that they answer: the fields of JSON objects that say where a node is.
-_BODIES: Final = (
-    (
-        re.compile(rb"/lookup/v2/topic/.*"),
-        {
-            "brokerUrl": _BINARY,
-            "brokerUrlTls": _BINARY_TLS,
-            "nativeUrl": _BINARY,
-            "httpUrl": _WEB,
-            "httpUrlTls": _WEB_TLS,
-        },
-    ),
-    (
-        re.compile(rb"/admin/v2/clusters/[^/]*/?"),
-        {
-            "serviceUrl": _WEB,
-            "serviceUrlTls": _WEB_TLS,
-            "brokerServiceUrl": _BINARY,
-            "brokerServiceUrlTls": _BINARY_TLS,
-        },
-    ),
-    (re.compile(rb"/admin/v2/brokers/leaderBroker"), {"serviceUrl": _ANY_WEB}),
-    (
-        re.compile(rb"/admin/v2/brokers/status"),
-        {"serviceUrl": _BINARY, "serviceUrlTls": _BINARY_TLS},
-    ),
-    (
-        re.compile(rb"/admin/v2/brokers/addresses"),
-        {
-            "webServiceUrl": _WEB,
-            "webServiceUrlTls": _WEB_TLS,
-            "brokerServiceUrl": _BINARY,
-            "brokerServiceUrlTls": _BINARY_TLS,
-        },
-    ),
+_BODIES: Final = tuple(
+    (re.compile(path), fields)
+    for path, fields in (
+        (rb"/lookup/v2/topic/.*", _LOOKUP),
+        (
+            rb"/admin/v2/clusters/[^/]*/?",
+            {**_BROKER, "serviceUrl": _WEB, "serviceUrlTls": _WEB_TLS},
+        ),
+        (rb"/admin/v2/brokers/leaderBroker", {"serviceUrl": _ANY_WEB}),
+        (rb"/admin/v2/brokers/status", {"serviceUrl": _BINARY, "serviceUrlTls": _BINARY_TLS}),
+        (
+            rb"/admin/v2/brokers/addresses",
+            {**_BROKER, "webServiceUrl": _WEB, "webServiceUrlTls": _WEB_TLS},
+        ),
+    )
 )
 
 
 class ProxyAddresses:
-    """What clients of this proxy are told; "" for a port that it does not have."""
+    """The URLs that clients of this proxy are told; "" for a port that it does not have."""
 
     def __init__(
         self, web_url: str, service_url: str, web_url_tls: str = "", service_url_tls: str = ""
     ) -> None:
-        self.web_url: Final = web_url
-        self.service_url: Final = service_url
-        self.web_url_tls: Final = web_url_tls
-        self.service_url_tls: Final = service_url_tls
         self._urls = {
             _WEB: web_url,
             _WEB_TLS: web_url_tls,
@@ -77,30 +61,31 @@ class ProxyAddresses:
         """Changes the answer to a look-up."""
         if not answer.brokerServiceUrl and not answer.brokerServiceUrlTls:
             return
-        _put(answer, "brokerServiceUrl", self.service_url)
-        _put(answer, "brokerServiceUrlTls", self.service_url_tls)
+        for field, kind in _BROKER.items():
+            _put(answer, field, self._urls[kind])
 
     def in_layout(self, dag: ScalableTopicDAG) -> None:
         """Changes a layout."""
+        plain, tls = self._urls[_BINARY], self._urls[_BINARY_TLS]
         if dag.controller_broker_url or dag.controller_broker_url_tls:
-            _put(dag, "controller_broker_url", self.service_url)
-            _put(dag, "controller_broker_url_tls", self.service_url_tls)
+            _put(dag, "controller_broker_url", plain)
+            _put(dag, "controller_broker_url_tls", tls)
         for each in dag.segment_brokers:
-            each.broker_url = self.service_url or self.service_url_tls
-            _put(each, "broker_url_tls", self.service_url_tls)
+            each.broker_url = plain or tls
+            _put(each, "broker_url_tls", tls)
         layouts.fit(dag)  # the proxy's address may be longer
 
     def fields_of(self, path: bytes) -> dict[str, str] | None:
-        """What is to be changed in the body of a 200 to that path; None for nothing."""
+        """The fields to change in the body of a 200 to that path; None for none."""
         for pattern, fields in _BODIES:
             if pattern.fullmatch(path):
                 return fields
         return None
 
     def in_body(self, body: bytes, fields: dict[str, str]) -> bytes:
-        """The body with those fields changed; as it is if it is no JSON object, or list of such.
+        """The body with those fields changed; unchanged if it is no JSON object, or list of such.
 
-        Who is anywhere, by whichever port, is at the proxy, by each that it has.
+        An object that has any of the fields gets all URLs of the proxy.
         """
         try:
             told: Any = msgspec.json.decode(body)
@@ -115,13 +100,6 @@ class ProxyAddresses:
                 none = None if "nativeUrl" in fields else ""  # as look-ups say it, and all else
                 each[name] = self._urls[fields[name]] or none
         return msgspec.json.encode(told)
-
-    def in_location(self, location: str, *, is_tls: bool) -> str:
-        """A redirect to a node as one to this proxy, by the kind of port that was asked."""
-        parts = urlsplit(location)
-        query = f"?{parts.query}" if parts.query else ""
-        url = self.web_url_tls if is_tls else self.web_url
-        return f"{url}{parts.path}{query}"
 
 
 def _put(message: Any, field: str, url: str) -> None:

@@ -1,4 +1,4 @@
-"""What a proxy counts and measures, for Prometheus."""
+"""A proxy's own metrics, for Prometheus."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ class ProxyCounts(ShownValues):
     def __init__(self) -> None:
         super().__init__()
         self.connections = 0
-        self.lookups = 0
-        self.requests = 0
+        self.commands = 0
         self.refusals = 0
-        self.moved_watches = 0
         self.lost_links = 0
         self.http_requests = 0
         self.http_failures = 0
@@ -27,24 +25,14 @@ class ProxyCounts(ShownValues):
             lambda: self.connections,
         )
         self.total(
-            "anabranch_proxy_lookups",
-            "Look-ups by the binary protocol that were passed on to nodes.",
-            lambda: self.lookups,
-        )
-        self.total(
             "anabranch_proxy_commands",
-            "Other commands of clients that were passed on to nodes.",
-            lambda: self.requests,
+            "Commands of clients that were passed on to nodes.",
+            lambda: self.commands,
         )
         self.total(
             "anabranch_proxy_refusals",
             "Commands refused by the proxy itself: no node answered, or a limit.",
             lambda: self.refusals,
-        )
-        self.total(
-            "anabranch_proxy_moved_watches",
-            "Watches moved to another node after theirs had gone.",
-            lambda: self.moved_watches,
         )
         self.total(
             "anabranch_proxy_lost_node_connections",

@@ -1,4 +1,7 @@
-"""A proxy's settings, by the names of Pulsar's proxy.conf where that has them."""
+"""A proxy's settings, by the names of Pulsar's proxy.conf where that has them.
+
+A proxy has few of its own. The other settings of a node's ports are constants here.
+"""
 
 from __future__ import annotations
 
@@ -14,31 +17,33 @@ from pydantic.alias_generators import to_camel
 
 from anabranch.broker.settings.broker_client import BrokerClientFields
 from anabranch.broker.settings.environment import variable_of
-from anabranch.broker.settings.logs import LogFields
-from anabranch.broker.settings.ports import PortFields, PortNames, listed_words
-from anabranch.broker.settings.security import CERTIFICATE, AuthenticationFields
+from anabranch.broker.settings.ports import HttpLimits, PortFields, PortNames, listed_words
+from anabranch.broker.settings.security import TOKEN, AuthenticationFields, is_path
 from anabranch.broker.settings.sources import read_settings, written_name
 from anabranch.broker.settings.tls import TlsFields
 from anabranch.broker.settings.topic_lists import TopicListFields
 from anabranch.core.names import PORT_MAX
+from anabranch.wire.connection import ConnectionLimits
 
 _ADDRESS: Final = re.compile(r"(?:\[[0-9a-fA-F:]+\]|[-.\w]+):\d{1,5}", re.ASCII)
-# Set by the image of nodes for whatever runs in it; a proxy keeps nothing.
+_HOST: Final = re.compile(r"[-.\w:\[\]]+")
+# The image of nodes sets it for whatever runs in it; a proxy keeps nothing.
 _OF_THE_IMAGE: Final = variable_of("dataDir")
-_NODES: Final = ("brokerServiceURL", "brokerWebServiceURL")
-_BINARY_SCHEMES: Final = ("pulsar", "pulsar+ssl")
-_WEB_SCHEMES: Final = ("http", "https")
-
+_PLAIN, _SECURE = "http", "https"
 
 WEB, WEB_TLS = "web_service_port", "web_service_port_tls"
 BINARY, BINARY_TLS = "service_port", "service_port_tls"
 PROXY_PORTS: Final = PortNames(WEB, WEB_TLS, BINARY, BINARY_TLS)
+_SCHEMES: Final = {WEB: _PLAIN, WEB_TLS: _SECURE, BINARY: "pulsar", BINARY_TLS: "pulsar+ssl"}
+
+# A node's defaults, but no limit of an address: behind a load balancer all clients have one.
+PORTS: Final = PortFields.model_validate(
+    {"broker_max_watches_per_ip": 0, "broker_max_memory_in_flight_per_ip": 0}
+)
 
 
-class ProxySettings(
-    PortFields, TlsFields, AuthenticationFields, BrokerClientFields, LogFields, TopicListFields
-):
-    """What a proxy can be told. It keeps nothing, so that is all it goes by."""
+class ProxySettings(TopicListFields):
+    """All that a proxy goes by."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -48,27 +53,20 @@ class ProxySettings(
         allow_inf_nan=False,
     )
 
-    broker_service_url: str = Field(
-        "",
-        alias="brokerServiceURL",
-        description="Nodes' binary ports to begin with, pulsar://host:port,host:port; or "
-        "pulsar+ssl:// for those with TLS.",
-    )
     broker_web_service_url: str = Field(
         "",
         alias="brokerWebServiceURL",
-        description="Nodes' HTTP ports to begin with, http://host:port,host:port, or https:// for "
-        "those with TLS; by these the other nodes are found.",
+        description="HTTP ports of some nodes, http://host:port,host:port, or https:// for those "
+        "with TLS. The proxy finds the other nodes by them.",
     )
     cluster_name: str = Field(
         "standalone", min_length=1, description="Name of the cluster, as the metrics have it."
     )
-    bind_address: str = Field("0.0.0.0", description="Address to listen on.")  # noqa: S104
     advertised_address: str = Field(
         default_factory=socket.gethostname,
-        pattern=r"^[-.\w:\[\]]+$",
-        description="Host name or address by which clients reach this proxy, or the load balancer "
-        "in front of several; the host's own if left.",
+        description="Host name by which clients reach this proxy, or a load balancer before it; "
+        "the host's own if left. Where clients use other ports, URLs: "
+        "pulsar://host:port,http://host:port, with pulsar+ssl:// and https:// for TLS.",
     )
     web_service_port: int | None = Field(
         8080,
@@ -96,32 +94,33 @@ class ProxySettings(
         le=PORT_MAX,
         description="As servicePort, with TLS; 0: any free one; empty: none.",
     )
-    advertised_web_service_port: int = Field(
-        0, ge=0, le=PORT_MAX, description="The HTTP port as clients reach it; 0: the same."
+    tls_certificate_file_path: Path | None = Field(
+        None,
+        description="PEM file of the proxy's certificate, and of those between it and a root.",
     )
-    advertised_web_service_port_tls: int = Field(
-        0, ge=0, le=PORT_MAX, description="As advertisedWebServicePort, with TLS."
+    tls_key_file_path: Path | None = Field(
+        None, description="PEM file of the certificate's private key, without a password."
     )
-    advertised_service_port: int = Field(
-        0, ge=0, le=PORT_MAX, description="The binary port as clients reach it; 0: the same."
+    authentication_enabled: bool = Field(
+        False, description="Whether clients must show a token that says who they are."
     )
-    advertised_service_port_tls: int = Field(
-        0, ge=0, le=PORT_MAX, description="As advertisedServicePort, with TLS."
+    token_secret_key: str = Field(
+        "", repr=False, description="File of the secret that verifies clients' tokens, as it is."
     )
-    broker_proxy_connect_timeout_ms: int = Field(
-        3_000, ge=10, le=600_000, description="How long a connection to a node may take to be made."
+    token_public_key: str = Field(
+        "",
+        repr=False,
+        description="File of the public key that verifies clients' tokens, PEM or DER.",
     )
-    http_proxy_timeout: int = Field(
-        60_000,
-        ge=100,
-        le=3_600_000,
-        description="Milliseconds in which a node must begin to answer an HTTP request, and go on.",
+    broker_client_authentication_parameters: str = Field(
+        "",
+        repr=False,
+        description="File of the token that the proxy shows nodes; empty: it shows none.",
     )
-    broker_list_refresh_seconds: float = Field(
-        10.0, ge=0.1, le=3_600, description="Time between two looks at which nodes there are."
-    )
-    proxy_shutdown_timeout_ms: int = Field(
-        5_000, ge=0, description="How long requests under way are waited for at a graceful stop."
+    broker_client_trust_certs_file_path: Path | None = Field(
+        None,
+        description="PEM file of the authorities that have signed the nodes' certificates; the "
+        "system's if left.",
     )
 
     @field_validator(*PROXY_PORTS, mode="before")
@@ -129,60 +128,80 @@ class ProxySettings(
     def _none(cls, value: object) -> object:
         return None if value == "" else value
 
-    @field_validator("broker_service_url")
-    @classmethod
-    def _binary(cls, value: str) -> str:
-        addresses_in(value, *_BINARY_SCHEMES)
-        return value
-
     @field_validator("broker_web_service_url")
     @classmethod
     def _web(cls, value: str) -> str:
-        addresses_in(value, *_WEB_SCHEMES)
+        addresses_in(value)
+        return value
+
+    @field_validator("advertised_address")
+    @classmethod
+    def _advertised(cls, value: str) -> str:
+        if not _HOST.fullmatch(value) and not _urls_in(value):
+            raise ValueError("write a host name, or URLs: pulsar://host:port,http://host:port")
+        return value
+
+    @field_validator(
+        "token_secret_key", "token_public_key", "broker_client_authentication_parameters"
+    )
+    @classmethod
+    def _files(cls, value: str) -> str:
+        if value and not is_path(value):
+            raise ValueError("write the path of a file, or file:///path: secrets are no settings")
         return value
 
     @property
-    def web_url(self) -> str:
-        """Where clients send their HTTP requests to; "" for nowhere."""
-        return self._url("http", WEB)
+    def bind_address(self) -> str:
+        """All interfaces: in a container, where proxies run, there is none to choose."""
+        return "0.0.0.0"  # noqa: S104
 
     @property
-    def web_url_tls(self) -> str:
-        """The same with TLS."""
-        return self._url("https", WEB_TLS)
+    def http_limits(self) -> HttpLimits:
+        """Those of `PORTS`."""
+        return PORTS.http_limits
 
     @property
-    def service_url(self) -> str:
-        """Where clients connect to; "" for nowhere."""
-        return self._url("pulsar", BINARY)
+    def wire_limits(self) -> ConnectionLimits:
+        """Those of `PORTS`."""
+        return PORTS.wire_limits
 
     @property
-    def service_url_tls(self) -> str:
-        """The same with TLS."""
-        return self._url("pulsar+ssl", BINARY_TLS)
+    def tls(self) -> TlsFields:
+        """A node's, without certificates of clients: a token says who somebody is."""
+        return TlsFields.model_validate(self, from_attributes=True)
 
-    def _url(self, scheme: str, field: str) -> str:
+    @property
+    def authentication(self) -> AuthenticationFields:
+        """A node's, by tokens alone, which need nothing but a key at the edge of a network."""
+        found = AuthenticationFields.model_validate(self, from_attributes=True)
+        return found.model_copy(update={"authentication_providers": TOKEN})
+
+    @property
+    def broker_client(self) -> BrokerClientFields:
+        """A node's, by a token, which can change while links are open."""
+        found = BrokerClientFields.model_validate(self, from_attributes=True)
+        plugin = TOKEN if self.broker_client_authentication_parameters else ""
+        return found.model_copy(update={"broker_client_authentication_plugin": plugin})
+
+    def url_of(self, field: str) -> str:
+        """The URL by which clients reach the port of that field; "" for a port that is off."""
         port: int | None = getattr(self, field)
         if port is None:
             return ""
-        reached = getattr(self, f"advertised_{field}") or port
-        return f"{scheme}://{self.advertised_address}:{reached}"
-
-    @property
-    def binary_nodes(self) -> tuple[str, ...]:
-        """host:port of the nodes' binary ports that are named."""
-        return addresses_in(self.broker_service_url, *_BINARY_SCHEMES)
+        told, scheme = _urls_in(self.advertised_address), _SCHEMES[field]
+        # A port that has no URL is at the host of the first one.
+        host = next(iter(told.values())).rpartition(":")[0] if told else self.advertised_address
+        return f"{scheme}://{told.get(scheme) or f'{host}:{port}'}"
 
     @property
     def web_nodes(self) -> tuple[str, ...]:
         """host:port of the nodes' HTTP ports that are named."""
-        return addresses_in(self.broker_web_service_url, *_WEB_SCHEMES)
+        return addresses_in(self.broker_web_service_url)
 
     @property
     def is_tls_with_nodes(self) -> bool:
-        """Whether nodes are asked with TLS."""
-        named = (self.broker_service_url.strip(), self.broker_web_service_url.strip())
-        return any(map(_is_tls, named))
+        """True if the proxy speaks TLS with nodes."""
+        return self.broker_web_service_url.strip().startswith(f"{_SECURE}:")
 
 
 def load_proxy_settings(
@@ -193,67 +212,65 @@ def load_proxy_settings(
     return read_settings(ProxySettings, file, own, overrides, _contradictions)
 
 
-def addresses_in(url: str, *schemes: str) -> tuple[str, ...]:
+def addresses_in(url: str) -> tuple[str, ...]:
     """The addresses of a list of nodes, each host:port. Raises ValueError.
 
-    >>> addresses_in("pulsar://one:6650,two:6650/", "pulsar")
-    ('one:6650', 'two:6650')
+    >>> addresses_in("http://one:8080,two:8080/")
+    ('one:8080', 'two:8080')
     """
     if not url.strip():
         return ()
-    said, sep, rest = url.strip().partition("://")
-    if not sep or said not in schemes:
-        more = "".join(f", or {each}:// of those with TLS" for each in schemes[1:])
-        raise ValueError(f"write {schemes[0]}://host:port,host:port{more}")
+    scheme, sep, rest = url.strip().partition("://")
+    if not sep or scheme not in (_PLAIN, _SECURE):
+        raise ValueError("write http://host:port,host:port, or https:// of those with TLS")
     found = tuple(dict.fromkeys(listed_words(rest.rstrip("/"))))
     for each in found:
-        if not _ADDRESS.fullmatch(each) or not 0 < (urlsplit(f"//{each}").port or 0) <= PORT_MAX:
+        if not _is_address(each):
             raise ValueError(f"{each!r} is not an address: write host:port")
     return found
 
 
-def _is_tls(url: str) -> bool:
-    return url.startswith((f"{_WEB_SCHEMES[1]}:", f"{_BINARY_SCHEMES[1]}:"))
+def _urls_in(text: str) -> dict[str, str]:
+    """host:port by scheme; empty where the text is not a list of URLs of different schemes."""
+    found: dict[str, str] = {}
+    for each in listed_words(text):
+        scheme, _, address = each.partition("://")
+        if scheme not in _SCHEMES.values() or scheme in found or not _is_address(address):
+            return {}
+        found[scheme] = address
+    return found
+
+
+def _is_address(text: str) -> bool:
+    return bool(_ADDRESS.fullmatch(text)) and 0 < (urlsplit(f"//{text}").port or 0) <= PORT_MAX
 
 
 def _contradictions(settings: ProxySettings) -> Iterator[tuple[tuple[str, ...], str]]:
     with_tls = [port for port in (WEB_TLS, BINARY_TLS) if getattr(settings, port) is not None]
-    trusts = settings.tls_trust_certs_file_path is not None
-    yield from settings.authentication_problems(trusts_certificates=trusts)
-    yield from settings.tls_problems(written_name(ProxySettings, with_tls[0]) if with_tls else "")
-    yield from settings.broker_client_problems()
+    yield from settings.tls.tls_problems(
+        written_name(ProxySettings, with_tls[0]) if with_tls else ""
+    )
     for plain, tls in ((WEB, WEB_TLS), (BINARY, BINARY_TLS)):
         if getattr(settings, plain) is None and getattr(settings, tls) is None:
             names = written_name(ProxySettings, plain), written_name(ProxySettings, tls)
             yield names, f"neither {names[0]} nor {names[1]} is given: a proxy needs one of them"
-    urls = [url.strip() for url in (settings.broker_service_url, settings.broker_web_service_url)]
-    if len({_is_tls(url) for url in urls if url}) > 1:
+    has_key = settings.token_secret_key or settings.token_public_key
+    if settings.authentication_enabled and not has_key:
         yield (
-            _NODES,
+            ("authenticationEnabled", "tokenSecretKey", "tokenPublicKey"),
+            "authenticationEnabled needs tokenSecretKey or tokenPublicKey, which verify tokens",
+        )
+    if settings.broker_client_authentication_parameters and not settings.authentication_enabled:
+        yield (
+            ("authenticationEnabled", "brokerClientAuthenticationParameters"),
             (
-                "nodes are named with TLS and without: name all ports by pulsar+ssl:// and "
-                "https://, or all by pulsar:// and http://"
+                "brokerClientAuthenticationParameters needs authenticationEnabled: else nodes "
+                "would believe this proxy of clients of whom it has asked nothing"
             ),
         )
-    if settings.broker_client_method == CERTIFICATE and not settings.is_tls_with_nodes:
+    if not settings.broker_web_service_url.strip():
         yield (
-            ("brokerClientAuthenticationPlugin", *_NODES),
-            (
-                f"brokerClientAuthenticationPlugin is {CERTIFICATE}, which needs TLS with nodes: "
-                "name them by pulsar+ssl:// and https://"
-            ),
-        )
-    if settings.broker_client_method and not settings.authentication_enabled:
-        yield (
-            ("authenticationEnabled", "brokerClientAuthenticationPlugin"),
-            (
-                "brokerClientAuthenticationPlugin needs authenticationEnabled: else nodes would "
-                "believe this proxy of clients of whom it has asked nothing"
-            ),
-        )
-    if not settings.broker_service_url.strip() and not settings.broker_web_service_url.strip():
-        yield (
-            _NODES,
+            ("brokerWebServiceURL",),
             (
                 "no node is named: give brokerWebServiceURL, http://host:port of one node or more; "
                 "the others are found by it"

@@ -145,30 +145,26 @@ async def test_a_watch_that_is_opened_again_with_its_hash_is_sent_no_names() -> 
             await until(lambda: client.has("list", "a", "b"))
 
 
-async def test_a_watch_begins_with_the_hash_of_its_list_and_the_number_it_was_opened_with() -> None:
+async def test_a_watch_begins_with_the_hash_of_its_list() -> None:
     async with one_node() as node:
         await make(node, "a")
         hashes = [topics_hash(full(*names)) for names in (("a",), ("a", "b"))]
         async with follower_of(node) as client:
-            for opening, known in ((8, ""), (9, hashes[0])):
+            for known in ("", hashes[0]):
                 client.pushed.clear()
                 client.connection.send(
-                    pb.CommandWatchScalableTopics(
-                        watch_id=1, namespace=HOME, current_hash=known, opening=opening
-                    )
+                    pb.CommandWatchScalableTopics(watch_id=1, namespace=HOME, current_hash=known)
                 )
                 await until(lambda: bool(client.pushed))
                 told = client.pushed[-1].watchScalableTopicsUpdate
-                assert (told.opening, told.topics_hash) == (opening, hashes[0])
+                assert told.topics_hash == hashes[0]
             await make(node, "b")
             await until(lambda: client.has("scalable", "a", "b"))
             change = client.pushed[-1].watchScalableTopicsUpdate
-            assert not change.HasField("opening")  # whatever has it is a beginning
-            assert not change.HasField("topics_hash")
+            assert not change.HasField("topics_hash")  # whatever has it is a beginning
             client.connection.send(pb.CommandWatchScalableTopics(watch_id=2, namespace=HOME))
             await until(lambda: client.has("scalable", "a", "b", number=2))
-            last = client.pushed[-1].watchScalableTopicsUpdate
-            assert (last.topics_hash, last.HasField("opening")) == (hashes[1], False)
+            assert client.pushed[-1].watchScalableTopicsUpdate.topics_hash == hashes[1]
 
 
 async def test_property_filters_follow_properties_that_change() -> None:

@@ -102,7 +102,7 @@ def _of_a_proxy() -> list[Row]:
 
     async def body() -> None:
         settings = load_proxy_settings(None, {}, {"brokerWebServiceURL": "http://node:8080"})
-        found.extend(_described(Proxy(settings).shared.counts.registry))
+        found.extend(_described(Proxy(settings).counts.registry))
 
     steady.run(body())
     return sorted(found)

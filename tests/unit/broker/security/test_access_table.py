@@ -15,7 +15,6 @@ from click.testing import CliRunner
 from anabranch.broker.binary.sessions import sessions
 from anabranch.broker.cli.main import cli
 from anabranch.broker.http.app import create_api
-from anabranch.broker.proxy.http.app import create_proxy_app
 from anabranch.core.security.actions import Right
 from anabranch.core.security.resources import ResourceLevel
 from anabranch.core.security.table import COMMANDS, REST, WIRE, resource_of
@@ -49,8 +48,7 @@ async def _served() -> dict[str, set[str]]:
         first = nodes[0].node
         paths = create_api(first.operations, first.settings, first.metrics).openapi()["paths"]
         found["rest"] = {f"{verb.upper()} {path}" for path in paths for verb in paths[path]}
-        own = create_proxy_app(proxy.proxy.shared, proxy.settings)
-        found["proxy's rest"] = {f"GET {path}" for path in vars(own)["_own"]}
+        found["proxy's rest"] = {f"GET {path}" for path in vars(proxy.proxy.app)["_own"]}
         async with proxy.client():
             (peer,) = proxy.proxy.wire.peers
             found["proxy's commands"] = {name_of(number) for number in vars(peer)["_routes"]}

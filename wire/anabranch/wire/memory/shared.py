@@ -37,23 +37,7 @@ def frame_head(message: Message, payload_bytes: int, frame_bytes_max: int) -> by
     lacks. Raises FrameError if the frame is larger than it may be.
     """
     own = message.SerializePartialToString()
-    return _beginning(message, len(own) + payload_bytes, frame_bytes_max) + own
-
-
-def frame_around(message: Message, payload_bytes: int, frame_bytes_max: int) -> tuple[bytes, bytes]:
-    """Returns the parts of a frame before and behind a payload that has fields of the message, but
-    those of another request.
-
-    A parser takes the last one of a field that comes several times. A reader of only the beginning
-    finds the same.
-    """
-    own = message.SerializePartialToString()
-    before = _beginning(message, 2 * len(own) + payload_bytes, frame_bytes_max)
-    return before + own, own
-
-
-def _beginning(message: Message, size: int, frame_bytes_max: int) -> bytes:
-    """Returns sizes and envelope of a command whose message has that size."""
+    size = len(own) + payload_bytes
     number = commands.number_of(message)
     envelope = BaseCommand(type=commands.name_of(number)).SerializeToString()
     envelope += before_nested(number, size)
@@ -61,7 +45,7 @@ def _beginning(message: Message, size: int, frame_bytes_max: int) -> bytes:
     total = 4 + command_size
     if total > frame_bytes_max:
         raise FrameError(f"a command of {command_size} bytes: a frame holds {frame_bytes_max}")
-    return _SIZES.pack(total, command_size) + envelope
+    return _SIZES.pack(total, command_size) + envelope + own
 
 
 class SharedMemory:

@@ -125,12 +125,14 @@ class Peer(Connection):
         """The holders of shares to which its use of a shared resource counts."""
         return self._gate.account.sharers(self)
 
-    def send_shared(self, head: bytes, payload: bytes | memoryview, tail: bytes = b"") -> None:
-        """Sends a frame whose payload is shared, and so is in the memory of another account."""
+    def send_shared(self, head: bytes, payload: bytes) -> None:
+        """Sends a frame whose payload is one object for many clients, of which somebody else keeps
+        account: it is no memory that is kept for this one.
+        """
         begin, end = self._shared
         if self._written - self._unsent >= end:  # nothing is left of those before
             begin = self._written
-        parts = [part for part in (head, payload, tail) if part]
+        parts = [part for part in (head, payload) if part]
         self._shared = (begin, self._written + sum(map(len, parts)))
         self.send_frame(*parts)
 

@@ -47,7 +47,7 @@ def proxy(
     service_port: int | None,
     settings: tuple[str, ...],
 ) -> int:
-    """Run a proxy: look-ups, watches, consumers' sessions, lists and administration by one address.
+    """Run a proxy: one address for the binary protocol and HTTP of all nodes.
 
     Messages do not go through it: its clients reach Kafka themselves (`anabranch doctor --url`
     checks that). Settings come from --config, then the environment (ANABRANCH_ and the setting's
@@ -59,6 +59,7 @@ def proxy(
     from anabranch.broker.allocator import give_back_large_blocks
     from anabranch.broker.collector import collect_rarely
     from anabranch.broker.logging import configure_logging
+    from anabranch.broker.settings.logs import LogFields
 
     give_back_large_blocks()
     collect_rarely()
@@ -70,7 +71,7 @@ def proxy(
     overrides = given_settings(settings)
     overrides |= {name: value for name, value in named.items() if value is not None}
     loaded = load_proxy_settings(config, os.environ, overrides)
-    configure_logging(loaded)
+    configure_logging(LogFields.model_validate({}))  # text from info on: a proxy has little to say
     import uvloop
 
     import anabranch.broker.proxy.proxy  # noqa: F401 - before a loop runs, which hears of no signal
@@ -83,11 +84,12 @@ async def run(settings: ProxySettings) -> int:
     from anabranch.broker.descriptors import fit_connections
     from anabranch.broker.ports import hold_ports
     from anabranch.broker.proxy.proxy import DESCRIPTORS_EACH, Proxy
-    from anabranch.broker.settings.proxy import PROXY_PORTS
+    from anabranch.broker.settings.proxy import PORTS, PROXY_PORTS
 
     stopping = asked_to_stop()
     with hold_ports(settings, PROXY_PORTS) as held:
-        running = Proxy(fit_connections(held.settings, DESCRIPTORS_EACH, held.handshakes))
+        ports = fit_connections(PORTS, DESCRIPTORS_EACH, held.handshakes)
+        running = Proxy(held.settings, ports)
         await running.start(held.sockets)
         await stopping.wait()
         await running.stop()

@@ -1,23 +1,32 @@
-"""HTTP through the proxy: each request goes to a node, and its answer comes back as it is made.
+"""The HTTP port of a proxy: its own state, and all else from nodes, behind a node's own guards.
 
-A node that another one redirects to (307) is asked by the proxy, so that a client need not reach
-it. A request's body is kept whole, which the limits of the port bound, to be sent again where that
-changes nothing: when no connection came about, and of reads when the connection was lost.
+Each request goes to a node, and the answer comes back as it is made.
+
+The proxy follows a redirect to another node (307), because its client may not reach that. It keeps
+a request's body whole, within the limits of the port, to send it again where that changes nothing:
+after a redirect, when no connection came about, and of reads when the connection was lost.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import AsyncIterator, Callable
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from starlette.types import Receive, Scope, Send
+from prometheus_client import CollectorRegistry
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from anabranch.broker.errors import OperationError, UnavailableError
 from anabranch.broker.http.errors import answer as answer_to
 from anabranch.broker.http.errors import refusal
+from anabranch.broker.http.guards.authentication import AuthenticationMiddleware
 from anabranch.broker.http.guards.connections import NOSNIFF
+from anabranch.broker.http.guards.origins import behind_origins
+from anabranch.broker.http.guards.requests import GuardMiddleware
 from anabranch.broker.http.senders import host_of, principal_of
 from anabranch.broker.logging import get_logger
+from anabranch.broker.metrics.page import MetricsPage
 from anabranch.broker.node_http import (
     Header,
     NodeAnswer,
@@ -26,8 +35,12 @@ from anabranch.broker.node_http import (
     NodeUnreachableError,
     NotLetInError,
 )
-from anabranch.broker.proxy.parts import SharedParts
+from anabranch.broker.proxy.addresses import ProxyAddresses
+from anabranch.broker.proxy.counts import ProxyCounts
+from anabranch.broker.proxy.nodes import KnownNodes
+from anabranch.broker.security.authenticator import Authenticator
 from anabranch.broker.security.credentials import CredentialsError, RefusalReason
+from anabranch.broker.settings.ports import HttpLimits
 from anabranch.core.security.actions import Right
 from anabranch.core.security.table import REST
 from anabranch.wire.supervised import supervised
@@ -40,29 +53,14 @@ _OK: Final = 200
 _BODY_BYTES_MAX: Final = 1 << 20  # of an answer in which an address is changed
 # RFC 9110, 7.6.1: what one connection says of itself.
 _OF_ONE_HOP: Final = frozenset(
-    {
-        b"connection",
-        b"keep-alive",
-        b"proxy-authenticate",
-        b"proxy-authorization",
-        b"proxy-connection",
-        b"te",
-        b"trailer",
-        b"transfer-encoding",
-        b"upgrade",
-    }
+    b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer "
+    b"transfer-encoding upgrade".split()
 )
 # The proxy says these itself, or has judged by them: of a page's origin a node would think that it
 # is another site's, as it is not asked by the name that the browser knows.
-_NOT_PASSED_ON: Final = _OF_ONE_HOP | {
-    b"content-length",
-    b"expect",
-    b"host",
-    b"origin",
-    b"sec-fetch-site",
-    b"x-forwarded-for",
-    b"x-original-principal",
-}
+_NOT_PASSED_ON: Final = _OF_ONE_HOP | frozenset(
+    b"content-length expect host origin sec-fetch-site x-forwarded-for x-original-principal".split()
+)
 _SHOWN: Final = frozenset({b"authorization"})
 # Nodes answer it to anybody.
 _FOR_EVERYBODY: Final = frozenset(
@@ -72,32 +70,37 @@ _FORWARDED: Final = b"x-forwarded-for"
 _FORWARDED_BYTES_MAX: Final = 1_024
 
 
-class Forwarding:
+class _Forwarding:
     """ASGI: all that a node serves."""
 
-    def __init__(self, shared: SharedParts) -> None:
-        self._nodes = shared.nodes
-        self._addresses = shared.addresses
-        self._counts = shared.counts
-        self._security = shared.security
-        self._scheme = "http" if shared.nodes.tls is None else "https"  # of nodes
+    def __init__(
+        self,
+        nodes: KnownNodes,
+        addresses: ProxyAddresses,
+        counts: ProxyCounts,
+        authenticator: Authenticator | None,
+    ) -> None:
+        self._nodes = nodes
+        self._addresses = addresses
+        self._counts = counts
+        self._authenticator = authenticator
+        self._scheme = "http" if nodes.tls is None else "https"  # of nodes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             asker = self._asker(scope)
         except CredentialsError as error:
-            if self._security is not None:
-                self._security.authenticator.note(error, "", host_of(scope))
+            if self._authenticator is not None:
+                self._authenticator.note(error, "", host_of(scope))
             await answer_to(error)(scope, receive, send)
             return
         try:
             found = await self._asked(await _request(scope, receive, asker))
         except OperationError as error:
             self._counts.http_failures += 1
-            if isinstance(error, NodeLostError):
-                await refusal(502, str(error))(scope, receive, send)
-            else:
-                await answer_to(error)(scope, receive, send)
+            is_lost = isinstance(error, NodeLostError)
+            told = refusal(502, str(error)) if is_lost else answer_to(error)
+            await told(scope, receive, send)
             return
         try:
             await self._tell(found, scope, receive, send)
@@ -113,13 +116,12 @@ class Forwarding:
 
         Raises CredentialsError for somebody who would have to say who they are.
         """
-        if self._security is None:
+        role = principal_of(scope).role
+        is_public = f"{scope['method']} {scope['path']}" in _FOR_EVERYBODY
+        if self._authenticator is None or (not role and is_public):
             return None
-        principal = principal_of(scope)
-        if principal.role:
-            return self._security.asker_of(principal)
-        if f"{scope['method']} {scope['path']}" in _FOR_EVERYBODY:
-            return None
+        if role:
+            return role
         raise CredentialsError(
             RefusalReason.MISSING, "say who you are: this proxy asks everybody who wants that"
         )
@@ -138,16 +140,14 @@ class Forwarding:
                     f"node {found.address} sends this on to {scheme}://{there}, and this proxy "
                     f"asks nodes by {self._scheme}://; give all nodes ports of that kind"
                 )
-            async for _ignored in found.chunks(self._nodes.http.answer_s_max):
-                pass
-            self._nodes.http.give_back(found)
+            await self._nodes.http.whole(found)
             found = await self._of(there, request)
         self._nodes.http.give_back(found)
         raise UnavailableError(f"nodes redirected {_HOPS_MAX} times: no owner is known; try again")
 
     async def _of_any(self, request: NodeRequest) -> NodeAnswer:
         failures: list[str] = []
-        for address in self._nodes.web_order():
+        for address in self._nodes.web.order():
             try:
                 return await self._of(address, request)
             except (NodeUnreachableError, NotLetInError) as error:
@@ -159,7 +159,7 @@ class Forwarding:
                         "again"
                     ) from None
                 failures.append(str(error))
-        raise UnavailableError("no node answers this proxy: " + ("; ".join(failures) or _NO_NODE))
+        raise self._nodes.nobody(failures)
 
     async def _of(self, address: str, request: NodeRequest) -> NodeAnswer:
         try:
@@ -167,47 +167,29 @@ class Forwarding:
         except NotLetInError:
             raise  # it may be on account of this one client, so the node is no worse off
         except OperationError as error:
-            self._nodes.web_failed(address, error)
+            self._nodes.web.failed(address, str(error))
             raise
-        self._nodes.web_answered(address)
+        self._nodes.web.answered(address)
         return found
 
     async def _tell(self, found: NodeAnswer, scope: Scope, receive: Receive, send: Send) -> None:
         fields = self._addresses.fields_of(_path(scope)) if found.status == _OK else None
-        headers = self._headers(found, scope)
-        timeout_s = self._nodes.http.answer_s_max
-        if fields is not None:
-            body = await _whole(found, timeout_s)
-            told = self._addresses.in_body(body, fields)
-            headers = [each for each in headers if each[0] != b"content-length"]
-            headers.append((b"content-length", str(len(told)).encode()))
-            await _start(send, found.status, headers)
-            await send({"type": "http.response.body", "body": told})
-        elif found.is_whole:
-            await _start(send, found.status, headers)
-            await send({"type": "http.response.body", "body": found.at_once()})
-        else:
-            await _start(send, found.status, headers)
-            await _stream(found, timeout_s, receive, send)
-
-    def _headers(self, found: NodeAnswer, scope: Scope) -> list[Header]:
         dropped = _OF_ONE_HOP | _named_in(found.headers) | {NOSNIFF[0]}  # the server says it
+        chunks = found.chunks(self._nodes.http.answer_s_max)
+        told: bytes | None = None
+        if fields is not None:
+            told = self._addresses.in_body(await _bounded(chunks), fields)
+            dropped |= {b"content-length"}
+        elif found.is_whole:
+            told = found.at_once()
         headers = [each for each in found.headers if each[0] not in dropped]
-        if found.status not in _REDIRECTS:
-            return headers
-        return [
-            (name, self._here(value, scope)) if name == b"location" else (name, value)
-            for name, value in headers
-        ]
-
-    def _here(self, location: bytes, scope: Scope) -> bytes:
-        here = self._addresses.in_location(
-            location.decode("latin-1"), is_tls=scope.get("scheme") == "https"
-        )
-        return here.encode("latin-1")
-
-
-_NO_NODE: Final = "none is known; name one in brokerWebServiceURL"
+        if fields is not None and told is not None:
+            headers.append((b"content-length", str(len(told)).encode()))
+        await send({"type": "http.response.start", "status": found.status, "headers": headers})
+        if told is None:
+            await _stream(found, chunks, receive, send)
+        else:
+            await send({"type": "http.response.body", "body": told})
 
 
 async def _request(scope: Scope, receive: Receive, asker: str | None) -> NodeRequest:
@@ -215,19 +197,13 @@ async def _request(scope: Scope, receive: Receive, asker: str | None) -> NodeReq
     dropped = _NOT_PASSED_ON | _named_in(headers)
     if asker is not None:  # who the client is, nodes are told by the proxy
         dropped |= _SHOWN
-    kept: list[Header] = []
-    forwarded = b""
-    has_body = False
-    for name, value in headers:
-        if name not in dropped:
-            kept.append((name, value))
-        elif name == _FORWARDED:
-            forwarded = value[:_FORWARDED_BYTES_MAX] + b", "
-        elif name in (b"content-length", b"transfer-encoding"):
-            has_body = True
+    kept = [each for each in headers if each[0] not in dropped]
+    said = dict(headers)
     client = scope.get("client")
     if client:
-        kept.append((_FORWARDED, forwarded + str(client[0]).encode()))
+        before = said[_FORWARDED][:_FORWARDED_BYTES_MAX] + b", " if _FORWARDED in said else b""
+        kept.append((_FORWARDED, before + str(client[0]).encode()))
+    has_body = b"content-length" in said or b"transfer-encoding" in said
     body = await _body(receive) if has_body else b""
     query: bytes = scope["query_string"]
     target = _path(scope) + (b"?" + query if query else b"")
@@ -251,15 +227,13 @@ async def _body(receive: Receive) -> bytes:
 
 
 def _named_in(headers: list[Header]) -> frozenset[bytes]:
-    """What the connection header names, which is for one hop, too."""
-    for name, value in headers:
-        if name == b"connection" and value not in (b"keep-alive", b"close", b"Keep-Alive"):
-            return frozenset(each.strip().lower() for each in value.split(b","))
-    return frozenset()
+    """The headers that the connection header names, which are for one hop, too."""
+    said = (value for name, value in headers if name == b"connection")
+    return frozenset(each.strip().lower() for value in said for each in value.split(b","))
 
 
 def _redirected_to(found: NodeAnswer) -> tuple[str, str]:
-    """How and where (host:port) another node is to be asked; "" for none."""
+    """Scheme and host:port of the other node to ask; "" for none."""
     for name, value in found.headers:
         if name == b"location":
             parts = urlsplit(value.decode("latin-1"))
@@ -268,26 +242,23 @@ def _redirected_to(found: NodeAnswer) -> tuple[str, str]:
     return "", ""
 
 
-async def _whole(found: NodeAnswer, timeout_s: float) -> bytes:
-    parts = []
-    size = 0
-    async for chunk in found.chunks(timeout_s):
-        size += len(chunk)
-        if size > _BODY_BYTES_MAX:
+async def _bounded(chunks: AsyncIterator[bytes]) -> bytes:
+    """All of them. Raises OperationError, also for a body that is too long to be changed."""
+    body = b""
+    async for chunk in chunks:
+        body += chunk
+        if len(body) > _BODY_BYTES_MAX:
             raise UnavailableError(f"the node's answer has more than {_BODY_BYTES_MAX} bytes")
-        parts.append(chunk)
-    return b"".join(parts)
+    return body
 
 
-async def _start(send: Send, status: int, headers: list[Header]) -> None:
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-
-
-async def _stream(found: NodeAnswer, timeout_s: float, receive: Receive, send: Send) -> None:
-    """What a client that has gone does not take is not asked of the node, either."""
+async def _stream(
+    found: NodeAnswer, chunks: AsyncIterator[bytes], receive: Receive, send: Send
+) -> None:
+    """A node is read no further for a client that has gone."""
     gone = supervised(_disconnected(receive), "client gone")
     try:
-        async for chunk in found.chunks(timeout_s):
+        async for chunk in chunks:
             if gone.done():
                 found.end()
                 return
@@ -300,3 +271,63 @@ async def _stream(found: NodeAnswer, timeout_s: float, receive: Receive, send: S
 async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+class Site(NamedTuple):
+    """No page but the proxy's own may send requests: pages of other sites have a node to ask."""
+
+    advertised_address: str
+    bind_address: str
+    web_service_allowed_origins: str = ""
+    web_service_allowed_hosts: str = ""
+
+
+class _OwnPaths:
+    """ASGI: health, readiness and metrics of the proxy itself; the rest goes to `app`.
+
+    The metrics are for everybody, because a scraper has no token.
+    """
+
+    def __init__(self, app: ASGIApp, nodes: KnownNodes, registry: CollectorRegistry) -> None:
+        self._app = app
+        self._nodes = nodes
+        metrics = MetricsPage(registry)
+        self._own: dict[str, Callable[[], ASGIApp]] = {
+            "/livez": lambda: PlainTextResponse("ok"),
+            "/readyz": lambda: self._ready("ok"),
+            "/status.html": lambda: self._ready("OK"),
+            "/metrics": lambda: metrics,
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        own = self._own.get(scope["path"]) if scope["type"] == "http" else None
+        served = own() if own is not None else self._app
+        if own is not None and scope["method"] not in ("GET", "HEAD"):
+            why = f"{scope['method']} is not served here; use GET"
+            served = refusal(405, why, {"Allow": "GET"})
+        await served(scope, receive, send)
+
+    def _ready(self, word: str) -> Response:
+        if self._nodes.answering:
+            return PlainTextResponse(word)
+        if self._nodes.refusal:
+            return refusal(503, f"nodes do not let this proxy in: {self._nodes.refusal}")
+        return refusal(
+            503, f"none of the {self._nodes.known} nodes that are known answers this proxy"
+        )
+
+
+def create_proxy_app(
+    nodes: KnownNodes,
+    addresses: ProxyAddresses,
+    counts: ProxyCounts,
+    authenticator: Authenticator | None,
+    limits: HttpLimits,
+    site: Site,
+) -> ASGIApp:
+    """The application of the HTTP server."""
+    forwarding = _Forwarding(nodes, addresses, counts, authenticator)
+    served: ASGIApp = GuardMiddleware(forwarding, limits)
+    if authenticator is not None:
+        served = AuthenticationMiddleware(served, authenticator)
+    return _OwnPaths(behind_origins(served, site), nodes, counts.registry)

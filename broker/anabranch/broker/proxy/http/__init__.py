@@ -1,1 +1,0 @@
-"""What clients of a proxy ask over HTTP: passed on, or answered at once from look-ups."""

@@ -1,1 +1,0 @@
-"""Lists of topics on their way through a proxy, in bounded memory."""
