@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from anabranch.core.bundles import propose
-from anabranch.core.bundles.unit import Move, UnitState
 from anabranch.core.effects import (
     AppendRecord,
     CloseUnit,
@@ -16,6 +15,7 @@ from anabranch.core.effects import (
     OpenUnit,
     SendHeartbeat,
 )
+from anabranch.core.entities.unit import Move, UnitState
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import Cause, Record
 from anabranch.core.log.replica import MemoryReplica

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from anabranch.channel.codec import decode_entity
-from anabranch.core.bundles.unit import LEADERSHIP, Unit
+from anabranch.core.entities.unit import LEADERSHIP, Unit
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import namespace_key
 from anabranch.core.log.replica import MemoryReplica

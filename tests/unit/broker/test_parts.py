@@ -22,7 +22,7 @@ from anabranch.broker.settings import load_settings
 from anabranch.broker.startup import open_view
 from anabranch.channel.kafka.connection import read_properties
 from anabranch.core.bundles.propose import Actor, move
-from anabranch.core.bundles.unit import Move, Unit, UnitState
+from anabranch.core.entities.unit import Move, Unit, UnitState
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.log.fold import UNREADABLE
 from anabranch.core.log.outcome import Folded, Outcome

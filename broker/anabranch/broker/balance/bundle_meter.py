@@ -22,7 +22,7 @@ from anabranch.broker.topics.watches import Watches
 from anabranch.channel.load.loads import LoadTable
 from anabranch.core.balance.bundle_load import BundleLoad
 from anabranch.core.balance.splitting import TopicLoad
-from anabranch.core.bundles.unit import LEADERSHIP
+from anabranch.core.entities.unit import LEADERSHIP
 from anabranch.core.names import full_name
 from anabranch.core.ring import topic_hash
 from anabranch.core.topics.guards import controller_of

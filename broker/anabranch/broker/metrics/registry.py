@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from anabranch.broker.metrics.shown import ShownValues
 from anabranch.broker.snapshots.trim_watch import ArchiveProgress
-from anabranch.core.bundles.unit import Move, Unit, UnitState
+from anabranch.core.entities.unit import Move, Unit, UnitState
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import (
     ArchiveChange,

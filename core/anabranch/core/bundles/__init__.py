@@ -1,6 +1,5 @@
 """Service units (PIP-192): bundles of a namespace, and the leadership of a cluster.
 
-`unit`: the log's entry for one.
 `machine`: its moves, the states that they start from, and their guards.
 `guards`: the conditions of its moves.
 `evolve`: the changes of units by records.
@@ -12,5 +11,4 @@
 # Code outside of core may import these.
 __all__ = [
     "propose",
-    "unit",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from anabranch.core.bundles.unit import Unit
+from anabranch.core.entities.unit import Unit
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.log.records import UnitMove
 from anabranch.core.log.state import StateReader, leader_of

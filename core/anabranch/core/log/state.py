@@ -6,9 +6,16 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from anabranch.core.archives.archive import Archive, archive_key
-from anabranch.core.bundles.unit import LEADERSHIP, UNSETTLED, Unit, UnitState
-from anabranch.core.cluster.settings import Cluster
+from anabranch.core.entities.archive import Archive, archive_key
+from anabranch.core.entities.cluster import Cluster
+from anabranch.core.entities.override import OVERRIDES_PREFIX, SettingOverride, override_key
+from anabranch.core.entities.permission import Permission, permission_key
+from anabranch.core.entities.placement_policy import PlacementPolicy, PolicyKind, policy_key
+from anabranch.core.entities.session import Session
+from anabranch.core.entities.subscription import Subscription
+from anabranch.core.entities.tenant import NamespaceInfo, Tenant
+from anabranch.core.entities.topic import ScalableTopic
+from anabranch.core.entities.unit import LEADERSHIP, UNSETTLED, Unit, UnitState
 from anabranch.core.log.records import (
     CLUSTER_KEY,
     namespace_key,
@@ -18,14 +25,7 @@ from anabranch.core.log.records import (
     topic_key,
 )
 from anabranch.core.names import Namespace
-from anabranch.core.policies.policy import PlacementPolicy, PolicyKind, policy_key
 from anabranch.core.ring import after_bundles, split_bundle_name
-from anabranch.core.security.permission import Permission, permission_key
-from anabranch.core.sessions.session import Session
-from anabranch.core.settings.override import OVERRIDES_PREFIX, SettingOverride, override_key
-from anabranch.core.subscriptions.subscription import Subscription
-from anabranch.core.tenants.tenant import NamespaceInfo, Tenant
-from anabranch.core.topics.topic import ScalableTopic
 
 Entity = (
     Unit

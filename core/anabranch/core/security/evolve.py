@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from anabranch.core.entities.permission import Permission, permission_key
 from anabranch.core.log.conflicts import end_of_change, first_version
 from anabranch.core.log.outcome import REJECTED, Outcome
 from anabranch.core.log.records import PermissionChange
@@ -9,7 +10,6 @@ from anabranch.core.log.state import Change, StateReader
 from anabranch.core.log.state_machine import Existence
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.security.machine import PERMISSIONS
-from anabranch.core.security.permission import Permission, permission_key
 from anabranch.core.security.resources import scope_resource
 
 

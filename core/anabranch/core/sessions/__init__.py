@@ -1,6 +1,5 @@
 """Sessions of brokers: leases, signs of life, and the detection of silent brokers.
 
-`session`: the log's entry for one.
 `machine`: its moves, the states that they start from, and their guards.
 `evolve`: the changes of sessions by records.
 `lease`: the times at which a broker may act, and at which it may be given up.
@@ -11,5 +10,4 @@
 # Code outside of core may import these.
 __all__ = [
     "lease",
-    "session",
 ]

@@ -5,6 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
+from anabranch.core.entities.segment import (
+    BUCKETS_MAX,
+    SEGMENTS_MAX,
+    SegmentInfo,
+    SegmentState,
+    tile,
+)
+from anabranch.core.entities.topic import Operation, ScalableTopic
 from anabranch.core.log.records import TopicChange
 from anabranch.core.log.state import StateReader
 from anabranch.core.log.state_machine import Guard
@@ -12,8 +20,6 @@ from anabranch.core.log.verdicts import Verdict
 from anabranch.core.names import full_name, namespace_of
 from anabranch.core.ring import topic_hash
 from anabranch.core.tenants.limits import TenantLimit, has_room, limit_in_force
-from anabranch.core.topics.segment import BUCKETS_MAX, SEGMENTS_MAX, SegmentInfo, SegmentState, tile
-from anabranch.core.topics.topic import Operation, ScalableTopic
 
 TopicGuard = Guard[ScalableTopic, TopicChange]
 

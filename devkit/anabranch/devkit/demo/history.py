@@ -12,7 +12,7 @@ import msgspec
 from anabranch.channel.kafka.connection import KAFKA_S_MAX, KafkaConnection
 from anabranch.channel.kafka.topics import Topics
 from anabranch.channel.log.kafka_log import KafkaLogReader
-from anabranch.core.bundles.unit import Move, Unit, UnitState
+from anabranch.core.entities.unit import Move, Unit, UnitState
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.log.state import Change

@@ -13,8 +13,8 @@ from typing import Any, Final
 import httpx
 import msgspec
 
+from anabranch.core.entities.layout import SegmentLayout
 from anabranch.core.names import full_name
-from anabranch.core.topics.layout import SegmentLayout
 from anabranch.devkit.demo.reach import OPEN, Reach, checked
 from anabranch.devkit.nodes import NodeAddress
 

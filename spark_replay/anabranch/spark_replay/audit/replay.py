@@ -19,7 +19,7 @@ import msgspec
 from anabranch.channel.codec import SCHEMA_HEADER, knows_record, read_entry, read_state
 from anabranch.channel.errors import NewerSchemaError, UnreadableError
 from anabranch.channel.registry import MARKER
-from anabranch.core.bundles.unit import LEADERSHIP, Move
+from anabranch.core.entities.unit import LEADERSHIP, Move
 from anabranch.core.log import digests
 from anabranch.core.log.digests import EMPTY, Digest
 from anabranch.core.log.fold import UNREADABLE, evolve

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.core.archives.archive import Archive, ArchiveOp
+from anabranch.core.entities.archive import Archive, ArchiveOp
 from anabranch.core.log.fold import evolve
 from anabranch.core.log.records import ArchiveChange
 from anabranch.core.log.replica import MemoryReplica

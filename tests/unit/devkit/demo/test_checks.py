@@ -11,9 +11,9 @@ import pytest
 from anabranch.broker.settings import load_settings
 from anabranch.core.autoscale.policy import AutoScalePolicy, checked_override, fault_of, resolve
 from anabranch.core.balance.history import AutomaticMove
+from anabranch.core.entities.layout import SegmentLayout
 from anabranch.core.names import Namespace
 from anabranch.core.ring import bundle_name, even_ranges
-from anabranch.core.topics.layout import SegmentLayout
 from anabranch.devkit.causality import Span
 from anabranch.devkit.demo import load_wave
 from anabranch.devkit.demo.history import LAG_MS_MAX
