@@ -29,9 +29,9 @@ from anabranch.core.effects import (
     SendHeartbeat,
 )
 from anabranch.core.entities.unit import LEADERSHIP, Move, UnitState
+from anabranch.core.fold.replica import MemoryReplica
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import AUTOMATIC, Cause, Record, UnitMove
-from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.log.state import leader_of, live_bundles
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.node import NodeCore

@@ -18,9 +18,9 @@ from anabranch.core.effects import (
     SendHeartbeat,
 )
 from anabranch.core.entities.unit import LEADERSHIP
+from anabranch.core.fold.replica import MemoryReplica
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import Record
-from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.log.state import Entity
 from anabranch.core.node import NodeCore
 from anabranch.core.sessions.lease import Heartbeat

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from anabranch.core.entities.topic import TopicMove
-from anabranch.core.log.fold import evolve
+from anabranch.core.fold.evolve import evolve
 from anabranch.core.log.outcome import Outcome
 from anabranch.core.log.records import PermissionChange, PolicyOp, Record, TenantChange
 from anabranch.core.log.state import StateReader

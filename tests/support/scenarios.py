@@ -30,8 +30,8 @@ from anabranch.core.entities.subscription import (
 )
 from anabranch.core.entities.topic import Operation, TopicMove
 from anabranch.core.entities.unit import LEADERSHIP, Move
+from anabranch.core.fold.replica import MemoryReplica
 from anabranch.core.log.records import Record, UnitMove
-from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.node import NodeCore
 from anabranch.core.subscriptions.coordinator import ConsumerAssignment, SubscriptionCoordinator
 from anabranch.core.subscriptions.instances import Bucket

@@ -16,9 +16,9 @@ from anabranch.core.effects import (
     SendHeartbeat,
 )
 from anabranch.core.entities.unit import Move, UnitState
+from anabranch.core.fold.replica import MemoryReplica
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import Cause, Record
-from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.node import NodeCore
 from anabranch.core.sessions.lease import Heartbeat
 from support.world import UNIT, A, B

@@ -11,7 +11,7 @@ from anabranch.core.entities.layout import initial_segments
 from anabranch.core.entities.segment import SegmentInfo
 from anabranch.core.entities.subscription import SubscriptionKind, SubscriptionOp
 from anabranch.core.entities.topic import Operation, ScalableTopic, TopicMove
-from anabranch.core.log.fold import evolve
+from anabranch.core.fold.evolve import evolve
 from anabranch.core.log.records import PolicyOp, SubscriptionChange, TopicChange
 from anabranch.core.subscriptions.propose import subscription_change
 from anabranch.core.topics.guards import controller_of

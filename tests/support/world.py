@@ -12,6 +12,7 @@ from anabranch.core.entities.segment import SegmentInfo
 from anabranch.core.entities.subscription import Subscription, SubscriptionOp
 from anabranch.core.entities.topic import Operation, ScalableTopic, TopicMove
 from anabranch.core.entities.unit import LEADERSHIP, Move, Unit
+from anabranch.core.fold.replica import MemoryReplica
 from anabranch.core.log.outcome import Folded, Outcome
 from anabranch.core.log.records import (
     ArchiveChange,
@@ -29,7 +30,6 @@ from anabranch.core.log.records import (
     TopicChange,
     UnitMove,
 )
-from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.log.state import leader_of
 from anabranch.core.log.verdicts import Verdict
 from support.there import there

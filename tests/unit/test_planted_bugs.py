@@ -23,8 +23,8 @@ from anabranch.client._consumer import assignment
 from anabranch.client._consumer.core import ConsumerCore
 from anabranch.core.entities.tenant import NamespaceInfo
 from anabranch.core.entities.unit import LEADERSHIP, Move, Unit, UnitState
+from anabranch.core.fold.replica import MemoryReplica
 from anabranch.core.log.records import PolicyOp, Record, SessionOp
-from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.log.state import leader_of
 from anabranch.core.names import Namespace
 from anabranch.core.ring import bundle_name, even_ranges

@@ -42,7 +42,7 @@ from anabranch.core.effects import BrokerState
 from anabranch.core.entities.unit import LEADERSHIP, Unit, UnitState
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.explain import Explanation, explain_topic, explain_unit
-from anabranch.core.log.digests import to_hex
+from anabranch.core.fold.digests import to_hex
 from anabranch.core.log.records import Cause, UnitMove
 from anabranch.core.log.state import leader_of, live_bundles
 from anabranch.core.log.verdicts import Verdict

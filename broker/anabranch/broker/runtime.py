@@ -35,10 +35,10 @@ from anabranch.core.entities.override import OVERRIDES_PREFIX
 from anabranch.core.entities.session import Session
 from anabranch.core.entities.tenant import NamespaceInfo
 from anabranch.core.entities.unit import LEADERSHIP, Unit, UnitState
-from anabranch.core.log.digests import to_hex
+from anabranch.core.fold.digests import to_hex
+from anabranch.core.fold.replica import Replica
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import Record, UnitMove
-from anabranch.core.log.replica import Replica
 from anabranch.core.log.state import Change
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.node import NodeCore

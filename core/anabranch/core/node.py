@@ -34,6 +34,7 @@ from anabranch.core.effects import (
 )
 from anabranch.core.entities.session import Session
 from anabranch.core.entities.unit import IN_FLIGHT, LEADERSHIP, Unit, UnitState
+from anabranch.core.fold.replica import Replica
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import (
     ClusterSettings,
@@ -42,7 +43,6 @@ from anabranch.core.log.records import (
     SessionOp,
     UnitMove,
 )
-from anabranch.core.log.replica import Replica
 from anabranch.core.log.state import leader_of
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.proposal_throttle import ProposalThrottle

@@ -23,8 +23,8 @@ from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.core.bundles.propose import Actor
 from anabranch.core.entities.layout import initial_segments
 from anabranch.core.entities.topic import TopicMove
+from anabranch.core.fold.replica import MemoryReplica
 from anabranch.core.log.records import TopicChange
-from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.topics.guards import controller_of
 from anabranch.core.topics.kafka_names import kafka_topic

@@ -20,7 +20,7 @@ from anabranch.channel.snapshots.reader import Batch
 from anabranch.channel.snapshots.state_sums import FORM, StateSums
 from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.entities.unit import UNSETTLED, Move, Unit, UnitState
-from anabranch.core.log import digests
+from anabranch.core.fold import digests
 from anabranch.core.log.records import CLUSTER_KEY, topic_key
 from anabranch.projections import owners
 from anabranch.projections.errors import SnapshotDamagedError, ViewOffsetError

@@ -26,9 +26,9 @@ from anabranch.core.entities.placement_policy import PlacementPolicy
 from anabranch.core.entities.session import Session
 from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.entities.unit import LEADERSHIP, UNSETTLED, Unit
-from anabranch.core.log import digests
-from anabranch.core.log.digests import Digest
-from anabranch.core.log.fold import UNREADABLE, evolve
+from anabranch.core.fold import digests
+from anabranch.core.fold.digests import Digest
+from anabranch.core.fold.evolve import UNREADABLE, evolve
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.state import Change, Entity
 from anabranch.projections import owners

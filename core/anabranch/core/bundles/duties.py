@@ -15,8 +15,8 @@ from anabranch.core.bundles.placement import Chooser, by_count
 from anabranch.core.bundles.propose import Actor, NewId
 from anabranch.core.effects import NodeSettings
 from anabranch.core.entities.unit import IN_FLIGHT, Unit
+from anabranch.core.fold.replica import Replica
 from anabranch.core.log.records import SessionChange, UnitMove
-from anabranch.core.log.replica import Replica
 
 
 class Duties:

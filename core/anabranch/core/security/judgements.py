@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from anabranch.core.log.replica import Replica
+from anabranch.core.fold.replica import Replica
 from anabranch.core.security.actions import Need
 from anabranch.core.security.authorize import Judgement, authorize
 from anabranch.core.security.changes import FoldedGrants

@@ -13,8 +13,8 @@ from anabranch.channel.kafka.connection import KAFKA_S_MAX, KafkaConnection
 from anabranch.channel.kafka.topics import Topics
 from anabranch.channel.log.kafka_log import KafkaLogReader
 from anabranch.core.entities.unit import Move, Unit, UnitState
+from anabranch.core.fold.replica import MemoryReplica
 from anabranch.core.log.outcome import Folded
-from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.log.state import Change
 from anabranch.core.ring import split_bundle_name, topic_hash
 from anabranch.devkit.demo.lookups import LookupSample

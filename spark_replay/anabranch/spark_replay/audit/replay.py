@@ -20,9 +20,9 @@ from anabranch.channel.codec import SCHEMA_HEADER, knows_record, read_entry, rea
 from anabranch.channel.errors import NewerSchemaError, UnreadableError
 from anabranch.channel.registry import MARKER
 from anabranch.core.entities.unit import LEADERSHIP, Move
-from anabranch.core.log import digests
-from anabranch.core.log.digests import EMPTY, Digest
-from anabranch.core.log.fold import UNREADABLE, evolve
+from anabranch.core.fold import digests
+from anabranch.core.fold.digests import EMPTY, Digest
+from anabranch.core.fold.evolve import UNREADABLE, evolve
 from anabranch.core.log.outcome import Outcome
 from anabranch.core.log.records import (
     ClusterSettings,

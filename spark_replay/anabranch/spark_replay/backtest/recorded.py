@@ -22,7 +22,7 @@ from anabranch.channel.errors import NewerSchemaError, UnreadableError
 from anabranch.core.autoscale.load import Rates
 from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.errors import InvalidInputError
-from anabranch.core.log.fold import evolve
+from anabranch.core.fold.evolve import evolve
 from anabranch.core.log.records import TopicChange
 from anabranch.core.log.state import FoldedState
 from anabranch.spark_replay.archive.folders import Place

@@ -24,6 +24,7 @@ from anabranch.channel.log.entries import Entry, read_until
 from anabranch.channel.log.kafka_log import KafkaLogReader, offsets
 from anabranch.core.entities.topic import TopicMove
 from anabranch.core.errors import InvalidInputError
+from anabranch.core.fold.replica import MemoryReplica
 from anabranch.core.log.records import (
     ClusterSettings,
     PermissionChange,
@@ -33,7 +34,6 @@ from anabranch.core.log.records import (
     TopicChange,
     UnitMove,
 )
-from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.security.changes import asker_of
 

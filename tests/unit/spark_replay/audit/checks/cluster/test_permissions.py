@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from anabranch.broker.settings.overrides import setting_fault
 from anabranch.core.entities.override import SettingOverride, override_key
 from anabranch.core.entities.topic import TopicMove
-from anabranch.core.log.fold import NOT_PERMITTED, evolve
+from anabranch.core.fold.evolve import NOT_PERMITTED, evolve
 from anabranch.core.log.outcome import Outcome
 from anabranch.core.log.records import PolicyOp, Record, SettingChange, TopicChange
 from anabranch.core.log.state import StateReader

@@ -22,9 +22,9 @@ from anabranch.core.entities.subscription import (
 from anabranch.core.entities.tenant import NamespaceInfo, Tenant
 from anabranch.core.entities.topic import Operation, ScalableTopic, TopicMove, TopicState
 from anabranch.core.entities.unit import Move, Unit, UnitState
-from anabranch.core.log import digests
+from anabranch.core.fold import digests
+from anabranch.core.fold.replica import MemoryReplica
 from anabranch.core.log.records import PolicyOp, SessionOp
-from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.log.state import Change, live_bundles
 from anabranch.core.log.verdicts import Verdict
 from support.there import there

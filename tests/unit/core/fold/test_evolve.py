@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from anabranch.core.entities.unit import LEADERSHIP, Move, UnitState
-from anabranch.core.log.fold import evolve
+from anabranch.core.fold.evolve import evolve
 from anabranch.core.log.records import PolicyOp, Record, SessionOp
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.ring import BUNDLES_MAX

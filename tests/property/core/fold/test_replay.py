@@ -25,9 +25,10 @@ from anabranch.core.entities.subscription import Subscription
 from anabranch.core.entities.tenant import NamespaceInfo, Tenant
 from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.entities.unit import LEADERSHIP, Move, Unit
-from anabranch.core.log import digests, records
+from anabranch.core.fold import digests
+from anabranch.core.fold.replica import MemoryReplica
+from anabranch.core.log import records
 from anabranch.core.log.outcome import Folded
-from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.log.state import Entity, live_bundles
 from anabranch.core.log.state_machine import Existence, StateMachine
 from anabranch.core.log.verdicts import Verdict
