@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
+from anabranch.core.bundles.guards import controller_of
 from anabranch.core.entities.archive import ArchiveOp
 from anabranch.core.entities.layout import initial_segments
 from anabranch.core.entities.placement_policy import PolicyKind
@@ -18,7 +19,6 @@ from anabranch.core.log.records import PolicyOp, Record, SessionOp
 from anabranch.core.log.state import leader_of
 from anabranch.core.names import namespace_of, tenant_of
 from anabranch.core.ring import split_bundle_name
-from anabranch.core.topics.guards import controller_of
 from anabranch.core.topics.machine import LAYOUTS
 from support.topics import random_positions
 from support.world import A, B, C, World

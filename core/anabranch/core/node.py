@@ -45,10 +45,10 @@ from anabranch.core.log.records import (
 )
 from anabranch.core.log.state import leader_of
 from anabranch.core.log.verdicts import Verdict
+from anabranch.core.membership import ClusterMembership, SessionOutcome
 from anabranch.core.proposal_throttle import ProposalThrottle
 from anabranch.core.sessions.lease import Heartbeat, Lease, Liveness
 from anabranch.core.sessions.log_contact import LogContact
-from anabranch.core.sessions.membership import ClusterMembership, SessionOutcome
 
 _OF_POLICIES: Final = ("namespace:", "placement:")  # keys of what says where bundles may be
 

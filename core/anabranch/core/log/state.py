@@ -361,6 +361,11 @@ def leader_of(state: StateReader) -> tuple[str, int]:
     return unit.broker, unit.version
 
 
+def leads(state: StateReader, actor: str, epoch: int) -> bool:
+    """Tells whether `actor` is the leader and `epoch` its epoch."""
+    return leader_of(state) == (actor, epoch) and epoch > 0
+
+
 def live_bundles(state: StateReader, namespace: Namespace | str) -> list[tuple[str, Unit]]:
     """The bundles that tile the namespace now, in ring order."""
     return [
@@ -368,3 +373,8 @@ def live_bundles(state: StateReader, namespace: Namespace | str) -> list[tuple[s
         for name, unit in state.bundles(namespace)
         if unit.state is not UnitState.DELETED
     ]
+
+
+def revoked_with(state: StateReader, scope: str) -> list[Change]:
+    """The permissions that end with a namespace or a topic: all that were granted on it."""
+    return [(permission_key(scope, role), None) for role, _ in state.permissions(scope)]

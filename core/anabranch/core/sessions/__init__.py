@@ -3,7 +3,6 @@
 `machine`: its moves, the states that they start from, and their guards.
 `evolve`: the changes of sessions by records.
 `lease`: the times at which a broker may act, and at which it may be given up.
-`membership`: a broker's own part.
 `log_contact`: the broker's contact with the log.
 """
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from anabranch.core import names
+from anabranch.core.bundles.guards import CONTROLLER
 from anabranch.core.entities.subscription import (
     DELIVERIES_MAX,
     NOBODY,
@@ -28,7 +29,6 @@ from anabranch.core.log.state_machine import (
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.sessions.machine import IN_SESSION
 from anabranch.core.tenants.limits import TenantLimit, has_room, limit_in_force
-from anabranch.core.topics.guards import CONTROLLER
 
 SubscriptionGuard = Guard[Subscription | None, SubscriptionChange]
 _Before = Subscription | None

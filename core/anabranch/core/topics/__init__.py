@@ -17,7 +17,6 @@ __all__ = [
     "controller",
     "entries",
     "findings",
-    "guards",
     "kafka_names",
     "propose",
     "retention",

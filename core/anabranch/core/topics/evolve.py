@@ -22,10 +22,9 @@ from anabranch.core.entities.topic import (
 from anabranch.core.log.conflicts import first_version, may_propose, unfit_version
 from anabranch.core.log.outcome import REJECTED, Outcome
 from anabranch.core.log.records import TopicChange, subscription_key
-from anabranch.core.log.state import Change, StateReader
+from anabranch.core.log.state import Change, StateReader, revoked_with
 from anabranch.core.log.state_machine import Arrow, Case
 from anabranch.core.log.verdicts import Verdict
-from anabranch.core.security.evolve import revoked_with
 from anabranch.core.topics.machine import LAYOUTS
 
 _ABSENT: Final = ScalableTopic(

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from anabranch.core.bundles.guards import CONTROLLER
 from anabranch.core.entities.topic import TopicMove, TopicState
 from anabranch.core.log.state_machine import Arrow, StateMachine
 from anabranch.core.topics.guards import (
     CHILDREN_FIT,
-    CONTROLLER,
     ENDS_COMPLETE,
     GARBAGE_NAMED,
     LOST_AS_IT_WAS,

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from anabranch.core.bundles.guards import controller_of
 from anabranch.core.entities.layout import SegmentLayout, initial_segments
 from anabranch.core.entities.segment import BUCKETS_MAX, SegmentInfo, SegmentState, new_segment
 from anabranch.core.entities.subscription import SubscriptionOp
@@ -16,7 +17,6 @@ from anabranch.core.errors import InvalidInputError
 from anabranch.core.log.records import PolicyOp
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.subscriptions.draining import drained_by_positions
-from anabranch.core.topics.guards import controller_of
 from anabranch.core.topics.tasks import MakeSegments, next_task
 from support.topics import layout, opened, owned, split
 from support.world import FIRST, TOPIC, UNIT, A, B, World

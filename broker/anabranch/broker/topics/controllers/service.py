@@ -29,6 +29,7 @@ from anabranch.broker.topics.controllers.worker import Failures, WorkerPool
 from anabranch.broker.topics.metrics import AutoScaleMetrics, is_rollover
 from anabranch.broker.topics.placement import KafkaPlacement
 from anabranch.core.autoscale.schedule import AutoScaleSettings, LoadOf
+from anabranch.core.bundles.guards import controller_of
 from anabranch.core.entities.segment import SegmentInfo
 from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.entities.unit import Unit
@@ -46,7 +47,6 @@ from anabranch.core.topics.controller import (
     TopicController,
     Unserved,
 )
-from anabranch.core.topics.guards import controller_of
 from anabranch.core.topics.tasks import Task, TaskDone, TaskFailed
 
 _TOPIC: Final = "topic:"

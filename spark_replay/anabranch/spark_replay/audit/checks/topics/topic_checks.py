@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from anabranch.core.bundles.guards import controller_of
 from anabranch.core.entities.segment import SegmentInfo
 from anabranch.core.entities.subscription import (
     SegmentPositions,
@@ -15,7 +16,6 @@ from anabranch.core.entities.subscription import (
 from anabranch.core.entities.topic import ScalableTopic, TopicMove, TopicState
 from anabranch.core.log.records import SubscriptionChange, TopicChange
 from anabranch.core.log.state import Change, Entity, StateReader
-from anabranch.core.topics.guards import controller_of
 from anabranch.spark_replay.audit.checks.topics.draining import Draining
 from anabranch.spark_replay.audit.checks.topics.layouts import Layouts
 from anabranch.spark_replay.audit.checks.topics.noted import NotedPositions
