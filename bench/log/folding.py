@@ -19,7 +19,7 @@ from anabranch.channel.log.entries import Entry
 from anabranch.channel.registry import PREFIX_LENGTH, prefix_of
 from anabranch.channel.snapshots.reader import Batch
 from anabranch.channel.snapshots.state_sums import FORM, row_check
-from anabranch.core.bundles.unit import Move, Unit, UnitState
+from anabranch.core.entities.unit import Move, Unit, UnitState
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.ring import even_ranges
 from anabranch.projections.view import View

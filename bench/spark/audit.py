@@ -27,7 +27,7 @@ from pyspark.sql import functions as F
 from anabranch.channel.codec import SCHEMA_HEADER, encode_record, schema_header
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.topics import Topics
-from anabranch.core.bundles.unit import Move
+from anabranch.core.entities.unit import Move
 from anabranch.core.log.records import (
     Cause,
     ClusterSettings,

@@ -15,7 +15,7 @@ import msgspec
 from anabranch.core.autoscale.decide import Demand, LastActions, decide
 from anabranch.core.autoscale.load import SegmentLoad
 from anabranch.core.autoscale.policy import AutoScalePolicy
-from anabranch.core.topics.layout import SegmentLayout
+from anabranch.core.entities.layout import SegmentLayout
 from bench.figure import Measured, spread
 from bench.place import Place
 

@@ -19,8 +19,8 @@ from anabranch.channel.log.entries import append_record
 from anabranch.channel.log.kafka_log import KafkaLogReader, KafkaLogWriter
 from anabranch.core.bundles import propose
 from anabranch.core.bundles.propose import Actor
+from anabranch.core.fold.replica import MemoryReplica
 from anabranch.core.log.records import SessionChange
-from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.log.state import leader_of
 from faults.history import History
 

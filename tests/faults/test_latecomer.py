@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.core.bundles.unit import LEADERSHIP, Move
+from anabranch.core.entities.unit import LEADERSHIP, Move
 from anabranch.core.log.records import SessionOp
 from anabranch.core.log.state import leader_of
 from anabranch.core.log.verdicts import Verdict

@@ -10,12 +10,12 @@ from confluent_kafka.cimpl import NewTopic
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.topics import Topics
 from anabranch.channel.segments.positions import GroupPositions
+from anabranch.core.entities.layout import entered
+from anabranch.core.entities.segment import SegmentInfo, SegmentState, new_segment
+from anabranch.core.entities.subscription import SegmentPositions
 from anabranch.core.log.records import subscription_key
 from anabranch.core.subscriptions.marks import kept_mark, mark_of
-from anabranch.core.subscriptions.subscription import SegmentPositions
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
-from anabranch.core.topics.layout import entered
-from anabranch.core.topics.segment import SegmentInfo, SegmentState, new_segment
 from anabranch.spark_replay.audit.checks.topics.order import check_order
 from anabranch.spark_replay.audit.checks.topics.segments import (
     SegmentEnds,

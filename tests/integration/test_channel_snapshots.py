@@ -18,10 +18,10 @@ from anabranch.channel.kafka.topics import RECORD_BYTES_MAX, Topics, TopicSettin
 from anabranch.channel.log.kafka_log import KafkaLogReader, KafkaLogWriter, offsets
 from anabranch.channel.snapshots.compactor import Compactor, TrimResult
 from anabranch.channel.snapshots.reader import Pair, SnapshotReader, last_horizon, snapshot_consumer
+from anabranch.core.entities.layout import initial_segments
+from anabranch.core.entities.segment import SEGMENTS_MAX, SegmentState
+from anabranch.core.entities.topic import Operation, ScalableTopic, TopicMove, TopicState
 from anabranch.core.log.records import TopicChange, topic_key
-from anabranch.core.topics.layout import initial_segments
-from anabranch.core.topics.segment import SEGMENTS_MAX, SegmentState
-from anabranch.core.topics.topic import Operation, ScalableTopic, TopicMove, TopicState
 from support.channel import append_all, commit_archived, move, read_all, until
 from support.there import there
 from support.waiting import WAIT_S

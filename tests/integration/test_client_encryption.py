@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka import Message
 
 from anabranch import client as sdk
+from anabranch.core.entities.layout import SegmentLayout
 from anabranch.core.hashing import hash32, segment_hash
 from anabranch.core.topics.entries import ENTRY_MIN, EntryBounds, bounds_in, place_of
-from anabranch.core.topics.layout import SegmentLayout
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.hand_made_topic import HandMadeTopic
 from support.record_batches import batches_of

@@ -13,8 +13,8 @@ from anabranch.broker.topics.subscriptions.queue_positions import KafkaPositions
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.offsets import EARLIEST, Place
 from anabranch.client import Client, StreamConsumer
+from anabranch.core.entities.subscription import Subscription
 from anabranch.core.subscriptions.marks import mark_of
-from anabranch.core.subscriptions.subscription import Subscription
 from anabranch.core.topics.kafka_names import kafka_topic
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.group_tool import group_tool

@@ -16,7 +16,7 @@ from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.topics import Topics, TopicSettings, ensure_topics
 from anabranch.channel.log.kafka_log import KafkaLogWriter
 from anabranch.channel.snapshots.compactor import Compactor
-from anabranch.core.bundles.unit import UnitState
+from anabranch.core.entities.unit import UnitState
 from anabranch.core.names import Namespace, parse_topic
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.projections.errors import ViewLogError

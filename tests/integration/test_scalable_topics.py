@@ -12,9 +12,9 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from anabranch.broker.node import Node
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.client import Client, StreamConsumer
+from anabranch.core.entities.segment import SegmentInfo, tile
+from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.topics import kafka_names as segment_topics
-from anabranch.core.topics.segment import SegmentInfo, tile
-from anabranch.core.topics.topic import ScalableTopic
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.doomed_node import Point
 from support.kafka_cluster import kafka_cluster

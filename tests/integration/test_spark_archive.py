@@ -23,7 +23,7 @@ from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.topics import Topics
 from anabranch.channel.log.entries import Entry
 from anabranch.channel.snapshots.compactor import Compactor
-from anabranch.core.archives.archive import archive_key
+from anabranch.core.entities.archive import archive_key
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.spark_replay.archive.contents import (
     committed_batch,

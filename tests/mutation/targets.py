@@ -51,7 +51,7 @@ _RULES: Final = (
     "core/bundles/placement.py",
     "core/bundles/propose.py",
 )
-_FOLDS: Final = ("core/log/fold.py", "core/log/conflicts.py", "core/*/evolve.py")
+_FOLDS: Final = ("core/log/conflicts.py", "core/*/evolve.py")
 _PLANS: Final = (
     "core/topics/controller.py",
     "core/subscriptions/coordinator.py",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from anabranch.channel.codec import Horizon
-from anabranch.core.log import digests
+from anabranch.core.fold import digests
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import SubscriptionChange, TopicChange
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic

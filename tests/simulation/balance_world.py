@@ -20,7 +20,6 @@ from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.balance.shedding import Round
 from anabranch.core.balance.usage import ResourceUsage
 from anabranch.core.balancer import Balancer
-from anabranch.core.bundles.unit import LEADERSHIP, Move, UnitState
 from anabranch.core.effects import (
     AppendRecord,
     CloseUnit,
@@ -29,9 +28,10 @@ from anabranch.core.effects import (
     NodeSettings,
     SendHeartbeat,
 )
+from anabranch.core.entities.unit import LEADERSHIP, Move, UnitState
+from anabranch.core.fold.replica import MemoryReplica
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import AUTOMATIC, Cause, Record, UnitMove
-from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.log.state import leader_of, live_bundles
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.node import NodeCore

@@ -12,8 +12,8 @@ from anabranch.client._consumer.consumer import Membership
 from anabranch.client._consumer.core import ConsumerCore
 from anabranch.client._consumer.group_offsets import Answers
 from anabranch.client._consumer.stream import OrderedConsumer
+from anabranch.core.entities.subscription import SubscriptionKind
 from anabranch.core.errors import AnabranchError
-from anabranch.core.subscriptions.subscription import SubscriptionKind
 from simulation.checkpoint_sink import Sink
 from simulation.consumers import Consumer, Reader
 from simulation.scheduler import ViolationError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from anabranch.client import Checkpoint
+from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.topics.kafka_names import kafka_topic
-from anabranch.core.topics.topic import ScalableTopic
 from simulation.scheduler import ViolationError
 from simulation.segment_store import Message, Place
 from simulation.shared_keys import is_shared

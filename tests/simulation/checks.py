@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from anabranch.core.bundles.guards import session_open
-from anabranch.core.bundles.unit import IN_FLIGHT, LEADERSHIP, Move, Unit, UnitState
-from anabranch.core.log.digests import Digest
+from anabranch.core.entities.subscription import Subscription
+from anabranch.core.entities.topic import TopicMove
+from anabranch.core.entities.unit import IN_FLIGHT, LEADERSHIP, Move, Unit, UnitState
+from anabranch.core.fold.digests import Digest
+from anabranch.core.fold.replica import MemoryReplica
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import ClusterSettings, Record, SessionChange, TopicChange, UnitMove
-from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.log.state import Entity, leader_of, live_bundles
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.ring import FULL_RING, HashRange, split_bundle_name, tiles
-from anabranch.core.subscriptions.subscription import Subscription
-from anabranch.core.topics.topic import TopicMove
 from simulation.scheduler import ViolationError
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from anabranch.core.bundles import propose
-from anabranch.core.bundles.unit import LEADERSHIP, Unit, UnitState
+from anabranch.core.entities.unit import LEADERSHIP, Unit, UnitState
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.log.records import Cause, NamespaceChange, PolicyOp, Record, TenantChange
 from anabranch.core.log.state import live_bundles

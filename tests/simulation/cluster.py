@@ -9,7 +9,7 @@ import msgspec
 
 from anabranch.channel.codec import decode_entity, encode_entity, encode_record, schema_header
 from anabranch.channel.log.entries import Entry
-from anabranch.core.log import digests
+from anabranch.core.fold import digests
 from anabranch.core.log.records import Record
 from anabranch.core.log.state import Entity
 from anabranch.core.sessions.lease import Heartbeat

@@ -11,9 +11,9 @@ from anabranch.broker.topics.subscriptions.consumers import ConsumerRequest
 from anabranch.channel.kafka.offsets import EARLIEST, LATEST
 from anabranch.client._consumer.assignment import Assignment, Holding, SegmentBucket
 from anabranch.client._consumer.core import ConsumerCore
+from anabranch.core.entities.subscription import SubscriptionKind
 from anabranch.core.subscriptions.instances import Bucket
 from anabranch.core.subscriptions.marks import CommittedPosition, mark_of
-from anabranch.core.subscriptions.subscription import SubscriptionKind
 from anabranch.core.topics.kafka_names import kafka_group
 from simulation.connections import Connection
 from simulation.process import Process

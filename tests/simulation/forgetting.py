@@ -17,11 +17,11 @@ from anabranch.broker.topics.controllers.access import TopicAccess
 from anabranch.broker.topics.subscriptions.consumers import Consumers
 from anabranch.broker.topics.subscriptions.position_watch import PositionWatch
 from anabranch.broker.topics.subscriptions.surveys import TopicSurveys
+from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.errors import AnabranchError
 from anabranch.core.subscriptions.marks import CommittedPosition
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
 from anabranch.core.topics.retention import Retention
-from anabranch.core.topics.topic import ScalableTopic
 from simulation.process import Process
 from simulation.work import Work
 

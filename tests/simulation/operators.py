@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch.channel.kafka.offsets import EARLIEST, LATEST
 from anabranch.core.autoscale.policy import override_flat
-from anabranch.core.bundles.unit import UnitState
+from anabranch.core.bundles.guards import controller_of
+from anabranch.core.entities.layout import SegmentLayout, initial_segments
+from anabranch.core.entities.segment import SegmentInfo
+from anabranch.core.entities.subscription import SubscriptionKind, SubscriptionOp
+from anabranch.core.entities.topic import Operation, ScalableTopic, TopicMove, TopicState
+from anabranch.core.entities.unit import UnitState
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.log.records import NamespaceChange, PolicyOp
 from anabranch.core.subscriptions.propose import subscription_change
-from anabranch.core.subscriptions.subscription import SubscriptionKind, SubscriptionOp
-from anabranch.core.topics.guards import controller_of
-from anabranch.core.topics.layout import SegmentLayout, initial_segments
 from anabranch.core.topics.propose import topic_change
-from anabranch.core.topics.segment import SegmentInfo
-from anabranch.core.topics.topic import Operation, ScalableTopic, TopicMove, TopicState
 from simulation.consumers import BACK_MS
 from simulation.process import Process
 from simulation.topic_plan import draw_override

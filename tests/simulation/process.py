@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from anabranch.channel.errors import LogTrimmedError
-from anabranch.core.bundles.unit import LEADERSHIP
 from anabranch.core.effects import (
     AppendRecord,
     BrokerState,
@@ -18,9 +17,10 @@ from anabranch.core.effects import (
     OpenUnit,
     SendHeartbeat,
 )
+from anabranch.core.entities.unit import LEADERSHIP
+from anabranch.core.fold.replica import MemoryReplica
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import Record
-from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.log.state import Entity
 from anabranch.core.node import NodeCore
 from anabranch.core.sessions.lease import Heartbeat

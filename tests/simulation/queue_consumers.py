@@ -10,7 +10,7 @@ from anabranch.client._consumer.core import ConsumerCore
 from anabranch.client._queue.core import QueueCore
 from anabranch.client._queue.messages import ACCEPT, RELEASE, Delivery
 from anabranch.client._queue.turns import Pace, Turns, hold_s
-from anabranch.core.subscriptions.subscription import SubscriptionKind
+from anabranch.core.entities.subscription import SubscriptionKind
 from simulation.consumers import CLOSE_S, Consumer
 from simulation.scheduler import Action
 from simulation.segment_store import TIMEOUT_S, Place

@@ -12,10 +12,10 @@ from anabranch.core.autoscale.decide import LastActions, decide
 from anabranch.core.autoscale.decisions import NoAction, Reason
 from anabranch.core.autoscale.policy import AutoScalePolicy, effective_policy
 from anabranch.core.autoscale.schedule import demand_of, policy_of
+from anabranch.core.entities.topic import Operation, ScalableTopic, TopicMove
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import NamespaceChange, TopicChange
 from anabranch.core.names import namespace_of
-from anabranch.core.topics.topic import Operation, ScalableTopic, TopicMove
 from simulation.cluster import LATE_S_MAX
 from simulation.scheduler import ViolationError
 

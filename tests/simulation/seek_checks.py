@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from anabranch.core.entities.subscription import SubscriptionOp
 from anabranch.core.log.records import SubscriptionChange
-from anabranch.core.subscriptions.subscription import SubscriptionOp
 from anabranch.core.topics.kafka_names import kafka_group
 from simulation.scheduler import ViolationError
 from simulation.segment_store import Message

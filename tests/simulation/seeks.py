@@ -18,10 +18,10 @@ from anabranch.broker.topics.subscriptions.groups import StartPositionFinder
 from anabranch.broker.topics.subscriptions.positions import PositionKeeper
 from anabranch.channel.errors import KafkaUnreachableError
 from anabranch.channel.kafka.offsets import EARLIEST, LATEST
+from anabranch.core.entities.subscription import SubscriptionOp
 from anabranch.core.errors import AnabranchError
 from anabranch.core.log.records import Record, SubscriptionChange
 from anabranch.core.subscriptions.marks import CommittedPosition
-from anabranch.core.subscriptions.subscription import SubscriptionOp
 from anabranch.core.topics.kafka_names import kafka_group
 from simulation.process import Process
 from simulation.segment_store import TIMEOUT_S, Place, SegmentStore

@@ -14,8 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from anabranch.client._queue.messages import ACCEPT
+from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.topics.kafka_names import kafka_topic
-from anabranch.core.topics.topic import ScalableTopic
 from simulation.scheduler import ViolationError
 from simulation.segment_store import Message, Place
 

@@ -12,15 +12,15 @@ from anabranch.core.bundles import evolve as units
 from anabranch.core.bundles import propose
 from anabranch.core.bundles.guards import SOURCE_SETTLED
 from anabranch.core.bundles.machine import BUNDLES
-from anabranch.core.bundles.unit import Move, UnitState
 from anabranch.core.effects import Effect
+from anabranch.core.entities.session import Session
+from anabranch.core.entities.unit import Move, UnitState
 from anabranch.core.log.records import Cause
 from anabranch.core.log.state import Entity
 from anabranch.core.node import NodeCore
 from anabranch.core.proposal_throttle import ProposalThrottle
 from anabranch.core.sessions.lease import Lease
 from anabranch.core.sessions.log_contact import LogContact
-from anabranch.core.sessions.session import Session
 from anabranch.core.tenants import machine as tenants
 from simulation import cluster
 from simulation.planted import noticed

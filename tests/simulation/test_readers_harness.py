@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from anabranch.broker.topics.subscriptions import groups
 from anabranch.client._consumer.assignment import AssignedSegment
+from anabranch.core.entities.subscription import Subscription, SubscriptionOp
+from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.log.records import SubscriptionChange
 from anabranch.core.subscriptions import evolve as subscription_evolve
 from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
-from anabranch.core.subscriptions.subscription import Subscription, SubscriptionOp
-from anabranch.core.topics.topic import ScalableTopic
 from faults.planted import BUGS
 from simulation.planted import noticed, stormy
 

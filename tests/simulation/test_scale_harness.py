@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from anabranch.core.autoscale import schedule as autoscaler
 from anabranch.core.autoscale.decide import decide
 from anabranch.core.autoscale.schedule import AutoScaler, Trigger
-from anabranch.core.topics.topic import ScalableTopic
+from anabranch.core.entities.topic import ScalableTopic
 from simulation.planted import noticed
 
 pytestmark = pytest.mark.simulation

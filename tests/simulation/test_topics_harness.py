@@ -11,6 +11,9 @@ from anabranch.broker.topics.subscriptions import consumers
 from anabranch.client import TopicLayout
 from anabranch.client._consumer.assignment import Holding, Phase
 from anabranch.client._producer.partition_writer import PartitionWriter, Step
+from anabranch.core.entities.layout import SegmentLayout
+from anabranch.core.entities.segment import SegmentInfo
+from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.log.state import StateReader
 from anabranch.core.subscriptions import admission, instances
 from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
@@ -20,11 +23,8 @@ from anabranch.core.subscriptions.marks import CommittedPosition
 from anabranch.core.topics import controller
 from anabranch.core.topics import evolve as topic_fold
 from anabranch.core.topics.guards import CHILDREN_FIT, PRUNABLE
-from anabranch.core.topics.layout import SegmentLayout
 from anabranch.core.topics.machine import LAYOUTS
-from anabranch.core.topics.segment import SegmentInfo
 from anabranch.core.topics.tasks import DeleteSegments, next_task
-from anabranch.core.topics.topic import ScalableTopic
 from faults.planted import BUGS
 from simulation.handler_checks import HandlerChecks
 from simulation.planted import noticed, quiet, stormy

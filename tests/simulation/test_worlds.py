@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from anabranch.core.subscriptions.subscription import SubscriptionOp
-from anabranch.core.topics.topic import Operation, TopicMove
+from anabranch.core.entities.subscription import SubscriptionOp
+from anabranch.core.entities.topic import Operation, TopicMove
 from simulation.run import WORLDS, Report, simulate
 from support.budget import Budget
 

@@ -7,15 +7,15 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from anabranch.client._consumer.assignment import Holding, Phase
+from anabranch.core.entities.segment import SegmentInfo, tile
+from anabranch.core.entities.subscription import SubscriptionKind, SubscriptionOp
+from anabranch.core.entities.topic import ScalableTopic, TopicMove, TopicState
 from anabranch.core.hashing import bucket_of, hash32, segment_hash
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import SubscriptionChange, TopicChange
 from anabranch.core.subscriptions.draining import unread
 from anabranch.core.subscriptions.marks import mark_of
-from anabranch.core.subscriptions.subscription import SubscriptionKind, SubscriptionOp
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
-from anabranch.core.topics.segment import SegmentInfo, tile
-from anabranch.core.topics.topic import ScalableTopic, TopicMove, TopicState
 from simulation.handler_checks import HandlerChecks
 from simulation.scheduler import ViolationError
 from simulation.seek_checks import SeekChecks

@@ -16,10 +16,10 @@ import msgspec
 from anabranch.core.autoscale.load import Rates, SegmentLoad, changed
 from anabranch.core.autoscale.rates import RollingRates
 from anabranch.core.autoscale.schedule import policy_of
-from anabranch.core.topics.guards import controller_of
+from anabranch.core.bundles.guards import controller_of
+from anabranch.core.entities.segment import SegmentInfo
+from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.topics.kafka_names import kafka_topic
-from anabranch.core.topics.segment import SegmentInfo
-from anabranch.core.topics.topic import ScalableTopic
 
 if TYPE_CHECKING:
     from simulation.process import Process

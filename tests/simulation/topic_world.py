@@ -7,9 +7,9 @@ import msgspec
 from anabranch.broker.binary.forms import ClientSettings, Dags
 from anabranch.broker.topics.watches import WatchedTopic
 from anabranch.client import TopicLayout
+from anabranch.core.bundles.guards import controller_of
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.verdicts import Verdict
-from anabranch.core.topics.guards import controller_of
 from anabranch.core.topics.kafka_names import kafka_group
 from simulation.audits import Auditor
 from simulation.checkpoint_consumers import CheckpointReader

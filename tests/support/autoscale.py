@@ -10,8 +10,8 @@ from anabranch.core.autoscale.decide import Demand, LastActions, decide
 from anabranch.core.autoscale.decisions import Blocked, Decision, NoAction, Reason, Rebucket, Split
 from anabranch.core.autoscale.load import SegmentLoad
 from anabranch.core.autoscale.policy import AutoScalePolicy
-from anabranch.core.topics.layout import SegmentLayout
-from anabranch.core.topics.segment import RING16_END, new_segment
+from anabranch.core.entities.layout import SegmentLayout
+from anabranch.core.entities.segment import RING16_END, new_segment
 
 NOW_MS = 1_000_000_000
 LONG_AGO_MS = NOW_MS - 100_000_000

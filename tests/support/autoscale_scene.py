@@ -8,12 +8,12 @@ from typing import Any
 from anabranch.core.autoscale.load import SegmentLoad
 from anabranch.core.autoscale.policy import AutoScalePolicy, checked_override, override_flat
 from anabranch.core.autoscale.schedule import AutoScaleSettings, Evaluation
+from anabranch.core.entities.segment import SegmentInfo
+from anabranch.core.entities.subscription import SubscriptionKind, SubscriptionOp
+from anabranch.core.entities.topic import Operation, ScalableTopic, TopicMove
 from anabranch.core.log.records import PolicyOp, TopicChange
-from anabranch.core.subscriptions.subscription import SubscriptionKind, SubscriptionOp
 from anabranch.core.topics import controller
-from anabranch.core.topics.segment import SegmentInfo
 from anabranch.core.topics.tasks import SealSegments, Task, TaskDone, TaskFailed
-from anabranch.core.topics.topic import Operation, ScalableTopic, TopicMove
 from support.autoscale import POLICY
 from support.there import there
 from support.world import FIRST, TOPIC, A, World

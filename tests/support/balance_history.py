@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from anabranch.core.bundles.unit import Move
+from anabranch.core.entities.placement_policy import PolicyKind
+from anabranch.core.entities.unit import Move
 from anabranch.core.log.grounds import Grounds, Weighed
 from anabranch.core.log.records import Cause, PlacementPolicyChange, PolicyOp
-from anabranch.core.policies.policy import PolicyKind
 from support.history import BROKERS, History
 
 FIRST, SECOND, THIRD = BROKERS

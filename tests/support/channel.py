@@ -15,7 +15,7 @@ from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.topics import Topics
 from anabranch.channel.log.entries import Entry, append_record
 from anabranch.channel.log.kafka_log import KafkaLogReader, KafkaLogWriter
-from anabranch.core.bundles.unit import Move
+from anabranch.core.entities.unit import Move
 from anabranch.core.log.records import Record, UnitMove
 from anabranch.core.subscriptions.marks import mark_of
 from support.quiet import QUIET

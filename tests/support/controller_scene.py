@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from anabranch.core.entities.layout import initial_segments
+from anabranch.core.entities.subscription import SubscriptionOp
+from anabranch.core.entities.topic import Operation, ScalableTopic, TopicMove, TopicState
 from anabranch.core.log.records import SubscriptionChange, TopicCause, TopicChange
 from anabranch.core.subscriptions.propose import subscription_change
-from anabranch.core.subscriptions.subscription import SubscriptionOp
 from anabranch.core.topics import controller
-from anabranch.core.topics.layout import initial_segments
 from anabranch.core.topics.propose import topic_change
 from anabranch.core.topics.tasks import Task, TaskDone, TaskFailed
-from anabranch.core.topics.topic import Operation, ScalableTopic, TopicMove, TopicState
 from support.there import there
 from support.world import A, World
 

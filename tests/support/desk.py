@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from anabranch.core.subscriptions import subscription
+from anabranch.core.entities import subscription
+from anabranch.core.entities.layout import SegmentLayout
 from anabranch.core.subscriptions.coordinator import ConsumerAssignment, SubscriptionCoordinator
 from anabranch.core.subscriptions.instances import Bucket
 from anabranch.core.subscriptions.propose import change_due
 from anabranch.core.subscriptions.timing import Timing
-from anabranch.core.topics.layout import SegmentLayout
 
 Buckets = tuple[Bucket, ...]
 TIMING = Timing(grace_s=60, session_timeout_s=10)

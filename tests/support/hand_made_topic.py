@@ -15,10 +15,10 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.cimpl import NewTopic
 
 from anabranch.client import Client
+from anabranch.core.entities.layout import SegmentLayout
+from anabranch.core.entities.segment import SegmentInfo
 from anabranch.core.hashing import bucket_starts
 from anabranch.core.topics.kafka_names import kafka_topic
-from anabranch.core.topics.layout import SegmentLayout
-from anabranch.core.topics.segment import SegmentInfo
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.server.server import Peer, Routes, serve

@@ -14,15 +14,15 @@ import msgspec
 from anabranch.channel.codec import Horizon, encode_entity, encode_record, schema_header
 from anabranch.channel.log.entries import Entry
 from anabranch.channel.snapshots.state_sums import StateSums
-from anabranch.core.archives.archive import ArchiveOp
 from anabranch.core.bundles import propose
 from anabranch.core.bundles.propose import Actor
-from anabranch.core.bundles.unit import Move, Unit, UnitState
+from anabranch.core.entities.archive import ArchiveOp
+from anabranch.core.entities.unit import Move, Unit, UnitState
+from anabranch.core.fold.digests import to_hex
+from anabranch.core.fold.evolve import evolve
+from anabranch.core.fold.replica import MemoryReplica
 from anabranch.core.log import records
-from anabranch.core.log.digests import to_hex
-from anabranch.core.log.fold import evolve
 from anabranch.core.log.outcome import Folded, Outcome
-from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.log.state import StateReader, leader_of
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.sessions.lease import Heartbeat

@@ -7,13 +7,13 @@ from typing import Final
 
 from hypothesis import strategies as st
 
+from anabranch.core.entities.permission import Permission, permission_key
+from anabranch.core.entities.segment import new_segment
+from anabranch.core.entities.subscription import Subscription, SubscriptionKind
+from anabranch.core.entities.tenant import NamespaceInfo, Tenant
 from anabranch.core.log.records import namespace_key, subscription_key, tenant_key, topic_key
 from anabranch.core.log.state import Change, Entity, IndexedState
 from anabranch.core.security.acls import Acl, AclResource
-from anabranch.core.security.permission import Permission, permission_key
-from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind
-from anabranch.core.tenants.tenant import NamespaceInfo, Tenant
-from anabranch.core.topics.segment import new_segment
 from support.open_topic import topic_of
 
 # One is the beginning of another, as a path or as Kafka sees it; one looks like a segment's end.

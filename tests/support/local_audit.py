@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 
 from anabranch.channel.log.entries import Entry
 from anabranch.core.effects import BrokerState
-from anabranch.core.log.fold import evolve
+from anabranch.core.fold.evolve import evolve
 from anabranch.core.log.records import scope_of
 from anabranch.core.sessions.lease import Heartbeat
 from anabranch.spark_replay.audit.checks.cluster.settings import SettingFault

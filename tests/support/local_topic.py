@@ -12,7 +12,7 @@ import httpx
 
 from anabranch.broker.binary.sessions import sessions
 from anabranch.broker.node import Node
-from anabranch.core.topics.guards import controller_of
+from anabranch.core.bundles.guards import controller_of
 from anabranch.devkit.ports import free_port
 from anabranch.wire.server.server import serve
 from support import doomed_node

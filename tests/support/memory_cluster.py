@@ -26,9 +26,9 @@ from anabranch.channel.errors import KafkaUnreachableError
 from anabranch.channel.load.loads import LoadTable
 from anabranch.channel.log.entries import Entry
 from anabranch.core.autoscale.load import SegmentLoad
+from anabranch.core.fold.replica import MemoryReplica
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import Record
-from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.placement.drain import drained_brokers
 from anabranch.core.placement.room import KafkaSurvey
 from anabranch.core.sessions.lease import Heartbeat

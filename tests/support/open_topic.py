@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from anabranch.core.topics.segment import SegmentInfo
-from anabranch.core.topics.topic import Operation, ScalableTopic, TopicMove, TopicState
+from anabranch.core.entities.segment import SegmentInfo
+from anabranch.core.entities.topic import Operation, ScalableTopic, TopicMove, TopicState
 
 
 def topic_of(incarnation: int, segments: Collection[SegmentInfo]) -> ScalableTopic:

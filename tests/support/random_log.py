@@ -8,18 +8,18 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from anabranch.core.archives.archive import ArchiveOp
-from anabranch.core.bundles.unit import LEADERSHIP, Move, Unit, UnitState
+from anabranch.core.bundles.guards import controller_of
+from anabranch.core.entities.archive import ArchiveOp
+from anabranch.core.entities.layout import initial_segments
+from anabranch.core.entities.placement_policy import PolicyKind
+from anabranch.core.entities.subscription import SubscriptionKind, SubscriptionOp
+from anabranch.core.entities.topic import Operation, ScalableTopic, TopicMove
+from anabranch.core.entities.unit import LEADERSHIP, Move, Unit, UnitState
 from anabranch.core.log.records import PolicyOp, Record, SessionOp
 from anabranch.core.log.state import leader_of
 from anabranch.core.names import namespace_of, tenant_of
-from anabranch.core.policies.policy import PolicyKind
 from anabranch.core.ring import split_bundle_name
-from anabranch.core.subscriptions.subscription import SubscriptionKind, SubscriptionOp
-from anabranch.core.topics.guards import controller_of
-from anabranch.core.topics.layout import initial_segments
 from anabranch.core.topics.machine import LAYOUTS
-from anabranch.core.topics.topic import Operation, ScalableTopic, TopicMove
 from support.topics import random_positions
 from support.world import A, B, C, World
 

@@ -6,12 +6,12 @@ from typing import Final
 
 import msgspec
 
-from anabranch.core.log.fold import evolve
+from anabranch.core.entities.topic import TopicMove
+from anabranch.core.fold.evolve import evolve
 from anabranch.core.log.outcome import Outcome
 from anabranch.core.log.records import PermissionChange, PolicyOp, Record, TenantChange
 from anabranch.core.log.state import StateReader
 from anabranch.core.log.verdicts import Verdict
-from anabranch.core.topics.topic import TopicMove
 from support.history import BROKERS, DEFAULT, History, Rule
 from support.topic_history import controlled, create, subscribe, topic_move
 

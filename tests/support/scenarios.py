@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 
 from anabranch.broker.cli.cluster.log import sentence
-from anabranch.core.bundles.unit import LEADERSHIP, Move
 from anabranch.core.effects import (
     AppendRecord,
     CloseUnit,
@@ -22,22 +21,23 @@ from anabranch.core.effects import (
     OpenUnit,
     SendHeartbeat,
 )
-from anabranch.core.log.records import Record, UnitMove
-from anabranch.core.log.replica import MemoryReplica
-from anabranch.core.node import NodeCore
-from anabranch.core.subscriptions.coordinator import ConsumerAssignment, SubscriptionCoordinator
-from anabranch.core.subscriptions.instances import Bucket
-from anabranch.core.subscriptions.propose import change_due
-from anabranch.core.subscriptions.subscription import (
+from anabranch.core.entities.layout import SegmentLayout, initial_segments
+from anabranch.core.entities.subscription import (
     NOBODY,
     Subscription,
     SubscriptionKind,
     SubscriptionOp,
 )
+from anabranch.core.entities.topic import Operation, TopicMove
+from anabranch.core.entities.unit import LEADERSHIP, Move
+from anabranch.core.fold.replica import MemoryReplica
+from anabranch.core.log.records import Record, UnitMove
+from anabranch.core.node import NodeCore
+from anabranch.core.subscriptions.coordinator import ConsumerAssignment, SubscriptionCoordinator
+from anabranch.core.subscriptions.instances import Bucket
+from anabranch.core.subscriptions.propose import change_due
 from anabranch.core.subscriptions.timing import Timing
-from anabranch.core.topics.layout import SegmentLayout, initial_segments
 from anabranch.core.topics.tasks import next_task
-from anabranch.core.topics.topic import Operation, TopicMove
 from support.world import TOPIC, UNIT, A, World
 
 _DASHES = "----"

@@ -15,9 +15,9 @@ from anabranch.client._producer.outcomes import AppendOutcome, outcome_of
 from anabranch.client._producer.partition_writer import PartitionWriter
 from anabranch.client._producer.sender import Barrier, Sender
 from anabranch.client._producer.settlement import is_stored
+from anabranch.core.entities.layout import SegmentLayout
+from anabranch.core.entities.segment import SegmentInfo
 from anabranch.core.hashing import bucket_of, hash32, segment_hash
-from anabranch.core.topics.layout import SegmentLayout
-from anabranch.core.topics.segment import SegmentInfo
 from anabranch.devkit.causality import CausalityViolation, Span, turned_round
 from anabranch.wire.kafka.producer_state import ProducerState
 from anabranch.wire.kafka.producing import KafkaCode

@@ -12,7 +12,7 @@ from anabranch import client as sdk
 from anabranch.client._producer.batch import PendingMessage
 from anabranch.client._producer.dispatcher import Dispatcher
 from anabranch.client._producer.partition_writer import PartitionWriter
-from anabranch.core.topics.layout import SegmentLayout
+from anabranch.core.entities.layout import SegmentLayout
 from support.played_kafka import PlayedLinks, Request
 from support.still_watch import layout_of
 from support.waiting import until

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from anabranch.core.bundles import propose
-from anabranch.core.bundles.unit import Move, UnitState
 from anabranch.core.effects import (
     AppendRecord,
     CloseUnit,
@@ -16,9 +15,10 @@ from anabranch.core.effects import (
     OpenUnit,
     SendHeartbeat,
 )
+from anabranch.core.entities.unit import Move, UnitState
+from anabranch.core.fold.replica import MemoryReplica
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import Cause, Record
-from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.node import NodeCore
 from anabranch.core.sessions.lease import Heartbeat
 from support.world import UNIT, A, B

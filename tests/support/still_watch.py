@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from anabranch.client import LayoutWatch, Producer, ProducerSettings, Segment, TopicLayout
 from anabranch.client._consumer.consumer import Membership
 from anabranch.client._topics.nodes import Nodes
-from anabranch.core.topics.layout import SegmentLayout
+from anabranch.core.entities.layout import SegmentLayout
 from anabranch.wire.kafka.link import KafkaLinks
 
 

@@ -7,15 +7,15 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from anabranch.core.log.fold import evolve
+from anabranch.core.bundles.guards import controller_of
+from anabranch.core.entities.layout import initial_segments
+from anabranch.core.entities.segment import SegmentInfo
+from anabranch.core.entities.subscription import SubscriptionKind, SubscriptionOp
+from anabranch.core.entities.topic import Operation, ScalableTopic, TopicMove
+from anabranch.core.fold.evolve import evolve
 from anabranch.core.log.records import PolicyOp, SubscriptionChange, TopicChange
 from anabranch.core.subscriptions.propose import subscription_change
-from anabranch.core.subscriptions.subscription import SubscriptionKind, SubscriptionOp
-from anabranch.core.topics.guards import controller_of
-from anabranch.core.topics.layout import initial_segments
 from anabranch.core.topics.propose import topic_change
-from anabranch.core.topics.segment import SegmentInfo
-from anabranch.core.topics.topic import Operation, ScalableTopic, TopicMove
 from support.history import BROKERS, DEFAULT, History, Rule
 from support.there import there
 

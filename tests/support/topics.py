@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from anabranch.core.subscriptions.subscription import SegmentPositions
-from anabranch.core.topics.layout import SegmentLayout
-from anabranch.core.topics.segment import SegmentInfo
-from anabranch.core.topics.topic import ScalableTopic
+from anabranch.core.entities.layout import SegmentLayout
+from anabranch.core.entities.segment import SegmentInfo
+from anabranch.core.entities.subscription import SegmentPositions
+from anabranch.core.entities.topic import ScalableTopic
 from support.world import A, B, World
 
 

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TypeVar
 
-from anabranch.core.archives.archive import ArchiveOp
 from anabranch.core.bundles.propose import Actor
-from anabranch.core.bundles.unit import LEADERSHIP, Move, Unit
+from anabranch.core.entities.archive import ArchiveOp
+from anabranch.core.entities.layout import initial_segments
+from anabranch.core.entities.placement_policy import PolicyKind
+from anabranch.core.entities.segment import SegmentInfo
+from anabranch.core.entities.subscription import Subscription, SubscriptionOp
+from anabranch.core.entities.topic import Operation, ScalableTopic, TopicMove
+from anabranch.core.entities.unit import LEADERSHIP, Move, Unit
+from anabranch.core.fold.replica import MemoryReplica
 from anabranch.core.log.outcome import Folded, Outcome
 from anabranch.core.log.records import (
     ArchiveChange,
@@ -24,14 +30,8 @@ from anabranch.core.log.records import (
     TopicChange,
     UnitMove,
 )
-from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.log.state import leader_of
 from anabranch.core.log.verdicts import Verdict
-from anabranch.core.policies.policy import PolicyKind
-from anabranch.core.subscriptions.subscription import Subscription, SubscriptionOp
-from anabranch.core.topics.layout import initial_segments
-from anabranch.core.topics.segment import SegmentInfo
-from anabranch.core.topics.topic import Operation, ScalableTopic, TopicMove
 from support.there import there
 
 A, B, C = "a:8080", "b:8080", "c:8080"

@@ -21,14 +21,14 @@ from anabranch.channel.kafka.deadline import Deadline
 from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.client._consumer import assignment
 from anabranch.client._consumer.core import ConsumerCore
-from anabranch.core.bundles.unit import LEADERSHIP, Move, Unit, UnitState
+from anabranch.core.entities.tenant import NamespaceInfo
+from anabranch.core.entities.unit import LEADERSHIP, Move, Unit, UnitState
+from anabranch.core.fold.replica import MemoryReplica
 from anabranch.core.log.records import PolicyOp, Record, SessionOp
-from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.log.state import leader_of
 from anabranch.core.names import Namespace
 from anabranch.core.ring import bundle_name, even_ranges
 from anabranch.core.sessions.lease import Lease
-from anabranch.core.tenants.tenant import NamespaceInfo
 from faults import planted
 from faults.planted import BUGS, Part, Replacement
 from support.sealable_kafka import Partition, SealableKafka

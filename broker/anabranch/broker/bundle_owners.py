@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from typing import Final
 
-from anabranch.core.bundles.unit import Unit, UnitState
+from anabranch.core.entities.unit import Unit, UnitState
 from anabranch.core.log.state import Change, StateReader
 from anabranch.core.ring import split_bundle_name, topic_hash
 

@@ -24,10 +24,10 @@ from anabranch.broker.settings.overrides import (
     run_time_name,
     text_of,
 )
+from anabranch.core.entities.override import OVERRIDES_MAX, SettingOverride
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.log.records import Cause, PolicyOp, SettingChange
 from anabranch.core.log.verdicts import Verdict
-from anabranch.core.settings.override import OVERRIDES_MAX, SettingOverride
 
 _WAIT_S_MIN: Final = 5.0  # else a short operationTimeoutMillis could not be taken back
 

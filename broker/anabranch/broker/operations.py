@@ -38,11 +38,11 @@ from anabranch.broker.topics.build import TopicParts, build_topics
 from anabranch.broker.topics.kafka_drains import KafkaDrains
 from anabranch.core.balance.settings import SplitAlgorithm
 from anabranch.core.bundles import propose
-from anabranch.core.bundles.unit import LEADERSHIP, Unit, UnitState
 from anabranch.core.effects import BrokerState
+from anabranch.core.entities.unit import LEADERSHIP, Unit, UnitState
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.explain import Explanation, explain_topic, explain_unit
-from anabranch.core.log.digests import to_hex
+from anabranch.core.fold.digests import to_hex
 from anabranch.core.log.records import Cause, UnitMove
 from anabranch.core.log.state import leader_of, live_bundles
 from anabranch.core.log.verdicts import Verdict

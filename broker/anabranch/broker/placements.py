@@ -17,16 +17,16 @@ from anabranch.broker.errors import (
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings.current import CurrentSettings
 from anabranch.core.balance.policies import IsolationPolicy, Standing, policies_of
-from anabranch.core.log.records import Cause, NamespaceChange, PlacementPolicyChange, PolicyOp
-from anabranch.core.log.verdicts import Verdict
-from anabranch.core.names import Namespace
-from anabranch.core.policies.policy import (
+from anabranch.core.entities.placement_policy import (
     PlacementPolicy,
     PolicyKind,
     check_domain,
     check_group,
     check_name,
 )
+from anabranch.core.log.records import Cause, NamespaceChange, PlacementPolicyChange, PolicyOp
+from anabranch.core.log.verdicts import Verdict
+from anabranch.core.names import Namespace
 from anabranch.core.tenants.propose import namespace_change
 
 _WORDS = {

@@ -22,7 +22,6 @@ from anabranch.broker.logging import get_logger
 from anabranch.broker.metrics.registry import Metrics, record_kind
 from anabranch.broker.proposals import Append, AskEnd, Proposals, ids
 from anabranch.channel.log.entries import Entry
-from anabranch.core.bundles.unit import LEADERSHIP, Unit, UnitState
 from anabranch.core.effects import (
     AppendRecord,
     BrokerState,
@@ -32,18 +31,19 @@ from anabranch.core.effects import (
     NodeSettings,
     SendHeartbeat,
 )
-from anabranch.core.log.digests import to_hex
+from anabranch.core.entities.override import OVERRIDES_PREFIX
+from anabranch.core.entities.session import Session
+from anabranch.core.entities.tenant import NamespaceInfo
+from anabranch.core.entities.unit import LEADERSHIP, Unit, UnitState
+from anabranch.core.fold.digests import to_hex
+from anabranch.core.fold.replica import Replica
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import Record, UnitMove
-from anabranch.core.log.replica import Replica
 from anabranch.core.log.state import Change
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.node import NodeCore
 from anabranch.core.security.changes import asker_of
 from anabranch.core.sessions.lease import Heartbeat
-from anabranch.core.sessions.session import Session
-from anabranch.core.settings.override import OVERRIDES_PREFIX
-from anabranch.core.tenants.tenant import NamespaceInfo
 from anabranch.wire import clock
 
 Publish = Callable[[Heartbeat, Callable[[Heartbeat], None]], None]

@@ -22,8 +22,8 @@ from anabranch.channel.kafka.topics import Topics
 from anabranch.channel.log.entries import Entry, append_record, read_until
 from anabranch.channel.log.kafka_log import KafkaLogReader, KafkaLogWriter
 from anabranch.channel.snapshots.reader import SnapshotReader
-from anabranch.core.archives.archive import Archive, ArchiveOp, archive_key
 from anabranch.core.archives.machine import evolve_archive
+from anabranch.core.entities.archive import Archive, ArchiveOp, archive_key
 from anabranch.core.errors import AnabranchError
 from anabranch.core.log.records import ArchiveChange
 from anabranch.core.log.verdicts import Verdict

@@ -11,10 +11,17 @@ from anabranch.channel.avro import read_length
 from anabranch.channel.balance_records import BrokerLoadRecord, TopBundlesRecord
 from anabranch.channel.errors import DELETE_KEY, NewerSchemaError, UnreadableError
 from anabranch.channel.registry import MARKER, PREFIX_LENGTH, SchemaSet, stored_family
-from anabranch.core.archives.archive import Archive
 from anabranch.core.autoscale.load import LoadRecord
-from anabranch.core.bundles.unit import Unit
-from anabranch.core.cluster.settings import Cluster
+from anabranch.core.entities.archive import Archive
+from anabranch.core.entities.cluster import Cluster
+from anabranch.core.entities.override import SettingOverride
+from anabranch.core.entities.permission import Permission
+from anabranch.core.entities.placement_policy import PlacementPolicy
+from anabranch.core.entities.session import Session
+from anabranch.core.entities.subscription import Subscription
+from anabranch.core.entities.tenant import NamespaceInfo, Tenant
+from anabranch.core.entities.topic import ScalableTopic
+from anabranch.core.entities.unit import Unit
 from anabranch.core.log.records import (
     ArchiveChange,
     ClusterSettings,
@@ -30,14 +37,7 @@ from anabranch.core.log.records import (
     UnitMove,
 )
 from anabranch.core.log.state import Entity
-from anabranch.core.policies.policy import PlacementPolicy
-from anabranch.core.security.permission import Permission
 from anabranch.core.sessions.lease import Heartbeat
-from anabranch.core.sessions.session import Session
-from anabranch.core.settings.override import SettingOverride
-from anabranch.core.subscriptions.subscription import Subscription
-from anabranch.core.tenants.tenant import NamespaceInfo, Tenant
-from anabranch.core.topics.topic import ScalableTopic
 
 HORIZON_KEY: Final = "horizon"  # the snapshot topic's key that is no entity's
 SCHEMA_HEADER: Final = "anabranch-schema"

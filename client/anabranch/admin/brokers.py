@@ -18,8 +18,8 @@ from anabranch.admin.calls import (
     path,
 )
 from anabranch.core import names
+from anabranch.core.entities.override import is_setting_name
 from anabranch.core.errors import InvalidInputError
-from anabranch.core.settings.override import is_setting_name
 
 
 class LeaderBroker(Answer, frozen=True):

@@ -35,9 +35,9 @@ from anabranch.admin.scalable_models import (
     override,
 )
 from anabranch.core import names
+from anabranch.core.entities.segment import parse_descriptor
+from anabranch.core.entities.subscription import DELIVERIES
 from anabranch.core.errors import InvalidInputError
-from anabranch.core.subscriptions.subscription import DELIVERIES
-from anabranch.core.topics.segment import parse_descriptor
 
 Place = datetime | Literal["earliest", "latest"]  # the first messages by time
 

@@ -14,8 +14,8 @@ from typing import Any, Final, Literal, Self, TypedDict
 import msgspec
 
 from anabranch.core import names
+from anabranch.core.entities.subscription import DELIVERIES, DELIVERIES_MAX
 from anabranch.core.errors import InvalidInputError
-from anabranch.core.subscriptions.subscription import DELIVERIES, DELIVERIES_MAX
 
 Start = Literal["earliest", "latest"] | datetime | int
 Deserializer = Callable[[Any, Any], Any]  # takes bytes, and the context of confluent-kafka

@@ -15,7 +15,7 @@ from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.balance.shedding import Round
 from anabranch.core.balance.splitting import OwnerView, SplitRound, TopicLoad
 from anabranch.core.bundles.propose import NewId
-from anabranch.core.bundles.unit import UnitState
+from anabranch.core.entities.unit import UnitState
 from anabranch.core.log.records import UnitMove
 from anabranch.core.log.state import live_bundles
 from anabranch.core.node import NodeCore

@@ -7,7 +7,7 @@ from enum import Enum, unique
 import msgspec
 
 from anabranch.core.balance.settings import BalanceSettings
-from anabranch.core.cluster.settings import Cluster
+from anabranch.core.entities.cluster import Cluster
 from anabranch.core.log.records import Record
 from anabranch.core.sessions.lease import Heartbeat
 

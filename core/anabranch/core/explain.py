@@ -16,14 +16,14 @@ from typing import Any
 import msgspec
 
 from anabranch.core.bundles.machine import BUNDLES, LEADING
-from anabranch.core.bundles.unit import LEADERSHIP, Move, Unit, UnitState
+from anabranch.core.entities.layout import initial_segments
+from anabranch.core.entities.topic import Operation, ScalableTopic, TopicMove, TopicState
+from anabranch.core.entities.unit import LEADERSHIP, Move, Unit, UnitState
 from anabranch.core.log.records import TopicChange, UnitMove
 from anabranch.core.log.state import StateQueries, leader_of
 from anabranch.core.log.state_machine import StateMachine
 from anabranch.core.ring import split_bundle_name
-from anabranch.core.topics.layout import initial_segments
 from anabranch.core.topics.machine import LAYOUTS
-from anabranch.core.topics.topic import Operation, ScalableTopic, TopicMove, TopicState
 
 
 class MoveNow(msgspec.Struct, frozen=True):

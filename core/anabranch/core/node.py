@@ -21,7 +21,6 @@ from anabranch.core.balance.policies import Policies, policies_of
 from anabranch.core.bundles import propose
 from anabranch.core.bundles.duties import Duties, expiries
 from anabranch.core.bundles.propose import Actor, NewId
-from anabranch.core.bundles.unit import IN_FLIGHT, LEADERSHIP, Unit, UnitState
 from anabranch.core.effects import (
     AppendRecord,
     BrokerState,
@@ -33,6 +32,9 @@ from anabranch.core.effects import (
     SendHeartbeat,
     settings_difference,
 )
+from anabranch.core.entities.session import Session
+from anabranch.core.entities.unit import IN_FLIGHT, LEADERSHIP, Unit, UnitState
+from anabranch.core.fold.replica import Replica
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import (
     ClusterSettings,
@@ -41,14 +43,12 @@ from anabranch.core.log.records import (
     SessionOp,
     UnitMove,
 )
-from anabranch.core.log.replica import Replica
 from anabranch.core.log.state import leader_of
 from anabranch.core.log.verdicts import Verdict
+from anabranch.core.membership import ClusterMembership, SessionOutcome
 from anabranch.core.proposal_throttle import ProposalThrottle
 from anabranch.core.sessions.lease import Heartbeat, Lease, Liveness
 from anabranch.core.sessions.log_contact import LogContact
-from anabranch.core.sessions.membership import ClusterMembership, SessionOutcome
-from anabranch.core.sessions.session import Session
 
 _OF_POLICIES: Final = ("namespace:", "placement:")  # keys of what says where bundles may be
 

@@ -20,15 +20,15 @@ from anabranch.channel.log.kafka_log import KafkaLogReader, KafkaLogWriter
 from anabranch.channel.segments.admin import SegmentAdmin, SegmentSettings
 from anabranch.channel.segments.positions import GroupPositions
 from anabranch.channel.segments.sealing import SegmentTopic
+from anabranch.core.bundles.guards import controller_of
 from anabranch.core.bundles.propose import Actor
+from anabranch.core.entities.layout import initial_segments
+from anabranch.core.entities.topic import TopicMove
+from anabranch.core.fold.replica import MemoryReplica
 from anabranch.core.log.records import TopicChange
-from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.log.verdicts import Verdict
-from anabranch.core.topics.guards import controller_of
 from anabranch.core.topics.kafka_names import kafka_topic
-from anabranch.core.topics.layout import initial_segments
 from anabranch.core.topics.propose import topic_change
-from anabranch.core.topics.topic import TopicMove
 
 _AT_ONCE: Final = 5_000  # appends that are not settled
 _DEADLINE_S: Final = 60.0

@@ -18,10 +18,10 @@ from anabranch.channel.codec import Horizon, decode_entity, encode_entity, peek_
 from anabranch.channel.errors import NewerSchemaError, UnreadableError
 from anabranch.channel.snapshots.reader import Batch
 from anabranch.channel.snapshots.state_sums import FORM, StateSums
-from anabranch.core.bundles.unit import UNSETTLED, Move, Unit, UnitState
-from anabranch.core.log import digests
+from anabranch.core.entities.topic import ScalableTopic
+from anabranch.core.entities.unit import UNSETTLED, Move, Unit, UnitState
+from anabranch.core.fold import digests
 from anabranch.core.log.records import CLUSTER_KEY, topic_key
-from anabranch.core.topics.topic import ScalableTopic
 from anabranch.projections import owners
 from anabranch.projections.errors import SnapshotDamagedError, ViewOffsetError
 from anabranch.projections.examined import CHUNK, Examined, examine, told

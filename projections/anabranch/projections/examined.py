@@ -15,7 +15,7 @@ from anabranch.channel.codec import ENTITY_PREFIXES, encode_entity, read_state
 from anabranch.channel.errors import NewerSchemaError, UnreadableError
 from anabranch.channel.registry import PREFIX_LENGTH
 from anabranch.channel.snapshots.state_sums import StateSums, row_check
-from anabranch.core.log.digests import Digest, entity_hash
+from anabranch.core.fold.digests import Digest, entity_hash
 from anabranch.projections.store import Family, Store, new_batch
 
 ENTITIES: Final = (Family.POLICIES, Family.UNITS, Family.TOPICS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from anabranch.channel.snapshots.state_sums import StateSums
-from anabranch.core.log.digests import Digest
+from anabranch.core.fold.digests import Digest
 from anabranch.projections.examined import ENTITIES
 from anabranch.projections.store import Family, Store, family_of
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from rocksdict import WriteBatch
 
-from anabranch.core.bundles.unit import Unit
+from anabranch.core.entities.unit import Unit
 from anabranch.projections.store import Family, Store
 
 _COUNT_BYTES = 4

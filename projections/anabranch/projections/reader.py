@@ -14,9 +14,21 @@ from itertools import islice
 from typing import Final
 
 from anabranch.channel.codec import decode_entity
-from anabranch.core.archives.archive import Archive, archive_key
-from anabranch.core.bundles.unit import LEADERSHIP, Unit, UnitState
-from anabranch.core.cluster.settings import Cluster
+from anabranch.core.entities.archive import Archive, archive_key
+from anabranch.core.entities.cluster import Cluster
+from anabranch.core.entities.override import OVERRIDES_PREFIX, SettingOverride, override_key
+from anabranch.core.entities.permission import Permission, permission_key
+from anabranch.core.entities.placement_policy import (
+    PLACEMENTS_PREFIX,
+    PlacementPolicy,
+    PolicyKind,
+    policy_key,
+)
+from anabranch.core.entities.session import Session
+from anabranch.core.entities.subscription import Subscription
+from anabranch.core.entities.tenant import NamespaceInfo, Tenant
+from anabranch.core.entities.topic import ScalableTopic
+from anabranch.core.entities.unit import LEADERSHIP, Unit, UnitState
 from anabranch.core.log.records import (
     CLUSTER_KEY,
     namespace_key,
@@ -26,19 +38,7 @@ from anabranch.core.log.records import (
     topic_key,
 )
 from anabranch.core.log.state import Entity
-from anabranch.core.policies.policy import (
-    PLACEMENTS_PREFIX,
-    PlacementPolicy,
-    PolicyKind,
-    policy_key,
-)
 from anabranch.core.ring import after_bundles, split_bundle_name
-from anabranch.core.security.permission import Permission, permission_key
-from anabranch.core.sessions.session import Session
-from anabranch.core.settings.override import OVERRIDES_PREFIX, SettingOverride, override_key
-from anabranch.core.subscriptions.subscription import Subscription
-from anabranch.core.tenants.tenant import NamespaceInfo, Tenant
-from anabranch.core.topics.topic import ScalableTopic
 from anabranch.projections.owners import groups_of
 from anabranch.projections.store import Family, Store, family_of
 

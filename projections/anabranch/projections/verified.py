@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from anabranch.channel.snapshots.state_sums import FORM
-from anabranch.core.log import digests
+from anabranch.core.fold import digests
 from anabranch.projections.errors import ViewDamagedError
 from anabranch.projections.examined import CHUNK, ENTITIES, examine, raw_sums
 from anabranch.projections.meta import META_KEY, Meta, encode_meta, read_meta

@@ -20,17 +20,17 @@ from anabranch.channel.codec import Horizon, encode_entity
 from anabranch.channel.log.entries import Entry
 from anabranch.channel.snapshots.reader import Batch
 from anabranch.channel.snapshots.state_sums import StateSums, row_check
-from anabranch.core.bundles.unit import LEADERSHIP, UNSETTLED, Unit
-from anabranch.core.cluster.settings import Cluster
-from anabranch.core.log import digests
-from anabranch.core.log.digests import Digest
-from anabranch.core.log.fold import UNREADABLE, evolve
+from anabranch.core.entities.cluster import Cluster
+from anabranch.core.entities.override import SettingOverride
+from anabranch.core.entities.placement_policy import PlacementPolicy
+from anabranch.core.entities.session import Session
+from anabranch.core.entities.topic import ScalableTopic
+from anabranch.core.entities.unit import LEADERSHIP, UNSETTLED, Unit
+from anabranch.core.fold import digests
+from anabranch.core.fold.digests import Digest
+from anabranch.core.fold.evolve import UNREADABLE, evolve
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.state import Change, Entity
-from anabranch.core.policies.policy import PlacementPolicy
-from anabranch.core.sessions.session import Session
-from anabranch.core.settings.override import SettingOverride
-from anabranch.core.topics.topic import ScalableTopic
 from anabranch.projections import owners
 from anabranch.projections.bulk import bulk_load
 from anabranch.projections.errors import ViewError, ViewLogError, ViewOffsetError

@@ -4,13 +4,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.broker.bundle_owners import Routes, owner_to_name
-from anabranch.core.bundles.unit import Move, Unit, UnitState
+from anabranch.core.entities.tenant import NamespaceInfo
+from anabranch.core.entities.unit import Move, Unit, UnitState
+from anabranch.core.fold.replica import MemoryReplica
 from anabranch.core.log.records import namespace_key
-from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.log.state import Change
 from anabranch.core.names import Namespace, parse_topic
 from anabranch.core.ring import FULL_RING, bundle_name, even_ranges, split_bundle_name, topic_hash
-from anabranch.core.tenants.tenant import NamespaceInfo
 
 HOMES = (Namespace("public/a"), Namespace("public/b"))
 TOPICS = [f"public/a/t{n}" for n in range(20)] + [f"public/b/t{n}" for n in range(20)]

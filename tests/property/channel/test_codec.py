@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from anabranch.channel import codec
 from anabranch.channel.errors import UnreadableError
 from anabranch.channel.registry import PREFIX_LENGTH, SchemaFamily, SchemaSet
-from anabranch.core.bundles.unit import Unit
-from anabranch.core.sessions.session import Session
+from anabranch.core.entities.session import Session
+from anabranch.core.entities.unit import Unit
 
 
 class Colour(IntEnum):

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from anabranch.channel.codec import decode_entity
-from anabranch.core.bundles.unit import LEADERSHIP, Unit
+from anabranch.core.entities.unit import LEADERSHIP, Unit
+from anabranch.core.fold.replica import MemoryReplica
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import namespace_key
-from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.ring import RING_END
 from anabranch.projections.view import View
 from support.history import DEFAULT, History

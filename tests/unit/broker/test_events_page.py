@@ -10,7 +10,7 @@ from pathlib import Path
 
 from anabranch.broker.metrics.registry import record_kind
 from anabranch.channel.load.soft_state import SoftStateTopic
-from anabranch.core.bundles.unit import Move
+from anabranch.core.entities.unit import Move
 
 ROOT = Path(__file__).parents[3]
 _PARTS = ("broker", "channel")

@@ -22,9 +22,9 @@ from anabranch.broker.settings import load_settings
 from anabranch.broker.startup import open_view
 from anabranch.channel.kafka.connection import read_properties
 from anabranch.core.bundles.propose import Actor, move
-from anabranch.core.bundles.unit import Move, Unit, UnitState
+from anabranch.core.entities.unit import Move, Unit, UnitState
 from anabranch.core.errors import InvalidInputError
-from anabranch.core.log.fold import UNREADABLE
+from anabranch.core.fold.evolve import UNREADABLE
 from anabranch.core.log.outcome import Folded, Outcome
 from anabranch.core.log.records import Cause
 from anabranch.core.log.verdicts import Verdict

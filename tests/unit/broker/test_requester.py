@@ -13,7 +13,8 @@ from structlog.testing import capture_logs
 from anabranch.broker.cli.cluster.log import sentence
 from anabranch.broker.proposals import not_permitted
 from anabranch.broker.requester import asked_by, principal
-from anabranch.core.bundles.unit import Move
+from anabranch.core.entities.topic import TopicMove
+from anabranch.core.entities.unit import Move
 from anabranch.core.log.records import (
     Cause,
     PolicyOp,
@@ -24,7 +25,6 @@ from anabranch.core.log.records import (
     UnitMove,
 )
 from anabranch.core.security.principal import Principal
-from anabranch.core.topics.topic import TopicMove
 from support.asking import asking
 from support.binary import reachable
 from support.binary_consumer import client_of

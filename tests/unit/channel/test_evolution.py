@@ -16,7 +16,7 @@ from anabranch.channel import codec
 from anabranch.channel.errors import NewerSchemaError, UnreadableError
 from anabranch.channel.passed_over import PassedOver
 from anabranch.channel.registry import SchemaFamily, SchemaSet
-from anabranch.core.bundles.unit import Move
+from anabranch.core.entities.unit import Move
 from anabranch.core.log.records import Record, UnitMove
 from support import golden
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from anabranch.core.archives.archive import ArchiveOp
 from anabranch.core.archives.machine import ARCHIVES
 from anabranch.core.bundles.machine import BUNDLES, LEADING
-from anabranch.core.bundles.unit import Move
 from anabranch.core.cluster.machine import CLUSTERS
+from anabranch.core.entities.archive import ArchiveOp
+from anabranch.core.entities.subscription import SubscriptionOp
+from anabranch.core.entities.topic import TopicMove
+from anabranch.core.entities.unit import Move
 from anabranch.core.policies.machine import PLACEMENTS
 from anabranch.core.security.machine import PERMISSIONS
 from anabranch.core.sessions.machine import SESSIONS
 from anabranch.core.settings.machine import OVERRIDES
 from anabranch.core.subscriptions.machine import SUBSCRIPTIONS
-from anabranch.core.subscriptions.subscription import SubscriptionOp
 from anabranch.core.tenants.machine import NAMESPACES, TENANTS
 from anabranch.core.topics.machine import LAYOUTS
-from anabranch.core.topics.topic import TopicMove
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "state-machine.md").read_text()

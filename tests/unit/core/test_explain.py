@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.core.bundles.unit import LEADERSHIP, Move, Unit
+from anabranch.core.entities.topic import Operation
+from anabranch.core.entities.unit import LEADERSHIP, Move, Unit
 from anabranch.core.explain import MoveNow, explain_topic, explain_unit
 from anabranch.core.log.records import SessionOp, TopicChange, UnitMove
 from anabranch.core.log.verdicts import Verdict
-from anabranch.core.topics.topic import Operation
 from support.random_log import TOPICS, random_record
 from support.world import HALVES, TOPIC, UNIT, A, B, World
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from anabranch.core import names
-from anabranch.core.bundles.unit import LEADERSHIP
+from anabranch.core.entities.unit import LEADERSHIP
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.log.records import namespace_key, scope_of, session_key, tenant_key
 

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from anabranch.core.bundles import propose
-from anabranch.core.bundles.unit import LEADERSHIP, Move, UnitState
 from anabranch.core.effects import BrokerState, Halt, NodeSettings
+from anabranch.core.entities.unit import LEADERSHIP, Move, UnitState
 from anabranch.core.log.records import Cause, SessionChange, SessionOp, UnitMove
 from support.stage import Actor, Stage, request, state_of, two_nodes
 from support.there import there

@@ -12,8 +12,8 @@ import pytest
 
 from anabranch.channel.codec import encode_entity
 from anabranch.channel.snapshots.state_sums import FORM, StateSums
-from anabranch.core.bundles.unit import Move, Unit, UnitState
-from anabranch.core.tenants.tenant import Tenant
+from anabranch.core.entities.tenant import Tenant
+from anabranch.core.entities.unit import Move, Unit, UnitState
 from anabranch.projections.errors import SnapshotDamagedError, ViewDamagedError
 from anabranch.projections.meta import META_KEY, encode_meta
 from anabranch.projections.store import Family, new_batch

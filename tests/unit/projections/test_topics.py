@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from anabranch.core.bundles.guards import controller_of
+from anabranch.core.entities.topic import TopicMove
 from anabranch.core.log.verdicts import Verdict
-from anabranch.core.topics.guards import controller_of
-from anabranch.core.topics.topic import TopicMove
 from anabranch.projections import reader as readers
 from anabranch.projections import view as views
 from anabranch.projections.view import View

@@ -12,7 +12,7 @@ import textwrap
 from pathlib import Path
 
 from anabranch.channel.codec import encode_entity
-from anabranch.core.log.replica import MemoryReplica
+from anabranch.core.fold.replica import MemoryReplica
 from anabranch.projections.view import View
 from support.history import History, mixed
 from support.waiting import WAIT_S

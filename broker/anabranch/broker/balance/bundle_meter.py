@@ -22,10 +22,10 @@ from anabranch.broker.topics.watches import Watches
 from anabranch.channel.load.loads import LoadTable
 from anabranch.core.balance.bundle_load import BundleLoad
 from anabranch.core.balance.splitting import TopicLoad
-from anabranch.core.bundles.unit import LEADERSHIP
+from anabranch.core.bundles.guards import controller_of
+from anabranch.core.entities.unit import LEADERSHIP
 from anabranch.core.names import full_name
 from anabranch.core.ring import topic_hash
-from anabranch.core.topics.guards import controller_of
 
 _AT_ONCE: Final = 200  # topics looked at before others have their turn
 

@@ -14,7 +14,7 @@ import msgspec
 from prometheus_client import CollectorRegistry, Histogram
 
 from anabranch.core.balance.counters import BalanceResult, SplitReason, UnloadReason
-from anabranch.core.bundles.unit import LEADERSHIP, Move, Unit, UnitState
+from anabranch.core.entities.unit import LEADERSHIP, Move, Unit, UnitState
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import Cause, SessionChange, SessionOp, UnitMove
 from anabranch.core.log.verdicts import Verdict

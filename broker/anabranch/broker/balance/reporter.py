@@ -22,7 +22,7 @@ from anabranch.channel.balance_records import (
 from anabranch.core.balance.broker_load import BrokerLoadData
 from anabranch.core.balance.bundle_load import BundleLoad
 from anabranch.core.balance.reports import BrokerReports, Resources
-from anabranch.core.bundles.unit import LEADERSHIP, Move
+from anabranch.core.entities.unit import LEADERSHIP, Move
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import UnitMove
 from anabranch.core.log.verdicts import Verdict

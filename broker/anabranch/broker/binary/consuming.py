@@ -26,13 +26,13 @@ from anabranch.broker.topics.subscriptions.refusals import (
     SubscriptionGoneError,
 )
 from anabranch.channel.kafka.offsets import EARLIEST, LATEST
+from anabranch.core.entities.subscription import SubscriptionKind
 from anabranch.core.errors import AnabranchError
 from anabranch.core.log.state import StateReader
 from anabranch.core.names import full_name, parse_scalable_topic
 from anabranch.core.security.resources import topic_resource
 from anabranch.core.subscriptions.coordinator import ConsumerAssignment
 from anabranch.core.subscriptions.instances import Bucket
-from anabranch.core.subscriptions.subscription import SubscriptionKind
 from anabranch.wire.anabranch_pb2 import (
     BaseCommand,
     CommandCloseConsumer,

@@ -10,14 +10,14 @@ import msgspec
 
 from anabranch.broker.errors import PreconditionError
 from anabranch.broker.topics.watches import Mark, WatchedTopic
+from anabranch.core.entities.segment import SegmentInfo
+from anabranch.core.entities.subscription import Subscription, SubscriptionKind
+from anabranch.core.entities.topic import ScalableTopic, TopicState
 from anabranch.core.hashing import RING16, bucket_starts
 from anabranch.core.names import full_name
 from anabranch.core.subscriptions.coordinator import ConsumerAssignment
 from anabranch.core.subscriptions.instances import Bucket
-from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic, segment_topic
-from anabranch.core.topics.segment import SegmentInfo
-from anabranch.core.topics.topic import ScalableTopic, TopicState
 from anabranch.wire import layouts
 from anabranch.wire.anabranch_pb2 import (
     IntRange,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from anabranch.broker.binary.forms import ClientSettings, segment_form
 from anabranch.broker.topics.controllers.access import TopicAccess
+from anabranch.core.entities.segment import SegmentInfo
+from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.names import parse_scalable_topic
-from anabranch.core.topics.segment import SegmentInfo
-from anabranch.core.topics.topic import ScalableTopic
 from anabranch.wire.anabranch_pb2 import BaseCommand, CommandScalableTopicLineageResponse
 from anabranch.wire.server.server import OpenSession, Peer, Routes
 

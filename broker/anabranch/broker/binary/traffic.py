@@ -9,10 +9,10 @@ from anabranch.broker.load.traffic import ReportedTraffic, TrafficReport, Traffi
 from anabranch.broker.requester import requester
 from anabranch.broker.security.guard import AccessGuard
 from anabranch.broker.topics.controllers.access import TopicAccess
+from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.names import parse_scalable_topic
 from anabranch.core.security.actions import CONSUMING, PRODUCING
 from anabranch.core.security.resources import topic_resource
-from anabranch.core.topics.topic import ScalableTopic
 from anabranch.wire.anabranch_pb2 import (
     BaseCommand,
     CommandScalableTrafficReportResponse,

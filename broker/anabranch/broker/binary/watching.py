@@ -15,10 +15,10 @@ from anabranch.broker.logging import get_logger
 from anabranch.broker.security.guard import AccessGuard
 from anabranch.broker.security.open_rights import UNASKED
 from anabranch.broker.topics.watches import Mark, WatchedTopic, Watches
+from anabranch.core.entities.topic import ScalableTopic, TopicState
 from anabranch.core.errors import AnabranchError
 from anabranch.core.names import full_name, parse_scalable_topic
 from anabranch.core.security.resources import topic_resource
-from anabranch.core.topics.topic import ScalableTopic, TopicState
 from anabranch.wire import clock
 from anabranch.wire.anabranch_pb2 import (
     BaseCommand,

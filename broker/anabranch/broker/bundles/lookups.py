@@ -16,8 +16,8 @@ from anabranch.broker.errors import (
 )
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings.current import CurrentSettings
-from anabranch.core.bundles.unit import Unit, UnitState
 from anabranch.core.effects import NodeSettings
+from anabranch.core.entities.unit import Unit, UnitState
 from anabranch.core.names import Namespace, Topic
 from anabranch.core.ring import topic_hash
 from anabranch.core.sessions.lease import Heartbeat

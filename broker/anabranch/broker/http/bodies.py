@@ -13,7 +13,7 @@ from fastapi import Request
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope
 
-from anabranch.core.policies.policy import BROKERS_MAX, PATTERNS_MAX
+from anabranch.core.entities.placement_policy import BROKERS_MAX, PATTERNS_MAX
 from anabranch.core.ring import CUTS_MAX
 
 

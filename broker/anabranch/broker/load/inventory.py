@@ -19,10 +19,10 @@ from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.core.autoscale.load import LoadRecord, Rates, SegmentLoad
 from anabranch.core.autoscale.meter import SegmentMeter
 from anabranch.core.autoscale.schedule import policy_of
+from anabranch.core.entities.subscription import SubscriptionKind
+from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.names import full_name, namespace_of
-from anabranch.core.subscriptions.subscription import SubscriptionKind
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
-from anabranch.core.topics.topic import ScalableTopic
 
 _NOTHING: Final[Rates] = (0.0, 0.0, 0.0, 0.0)
 _AT_ONCE: Final = 100  # topics looked at before others have their turn

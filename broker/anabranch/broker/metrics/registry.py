@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from anabranch.broker.metrics.shown import ShownValues
-from anabranch.core.bundles.unit import Move, Unit, UnitState
+from anabranch.core.entities.unit import Move, Unit, UnitState
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import (
     ArchiveChange,

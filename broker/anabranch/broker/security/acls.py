@@ -26,7 +26,7 @@ from anabranch.broker.metrics.registry import Metrics
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings import Settings
 from anabranch.channel.errors import KafkaUnreachableError
-from anabranch.core.bundles.unit import LEADERSHIP
+from anabranch.core.entities.unit import LEADERSHIP
 from anabranch.core.errors import AnabranchError
 from anabranch.core.log.outcome import Folded
 from anabranch.core.security.acls import (

@@ -20,7 +20,7 @@ from anabranch.broker.logging import get_logger
 from anabranch.broker.security.credentials import CredentialsError, RefusalReason
 from anabranch.broker.security.open_rights import UNASKED, Lost, OpenRight, OpenRights
 from anabranch.broker.settings.security import SecurityFields
-from anabranch.core.log.replica import Replica
+from anabranch.core.fold.replica import Replica
 from anabranch.core.log_rate_limit import LogRateLimit
 from anabranch.core.security.actions import Need, Right
 from anabranch.core.security.allowances import Allowances

@@ -17,7 +17,7 @@ from anabranch.broker.security.authenticator import Authenticator
 from anabranch.broker.security.guard import AccessGuard
 from anabranch.broker.settings import Settings
 from anabranch.broker.settings.ports import listed_words
-from anabranch.core.log.replica import Replica
+from anabranch.core.fold.replica import Replica
 
 _REACHES: Final = "anybody who reaches this node's ports"
 

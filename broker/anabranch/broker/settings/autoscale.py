@@ -13,7 +13,7 @@ from pydantic.alias_generators import to_camel
 from anabranch.broker.settings.changes import AtRunTime
 from anabranch.core.autoscale.policy import AutoScalePolicy, fault_of
 from anabranch.core.autoscale.schedule import AutoScaleSettings
-from anabranch.core.topics.segment import BUCKETS_MAX, SEGMENTS_MAX
+from anabranch.core.entities.segment import BUCKETS_MAX, SEGMENTS_MAX
 
 _DEFAULT: Final = AutoScalePolicy()
 _NAMED_OTHERWISE: Final = {

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from anabranch.broker.settings.model import Settings
 from anabranch.broker.settings.overrides import EffectiveSettings, effective, oldest_first
-from anabranch.core.settings.override import SettingOverride
+from anabranch.core.entities.override import SettingOverride
 
 
 class CurrentSettings:

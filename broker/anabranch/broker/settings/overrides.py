@@ -18,9 +18,9 @@ from pydantic import ValidationError
 from anabranch.broker.settings.changes import Changes, changes_of
 from anabranch.broker.settings.model import SETTING_NAMES, Settings, contradictions, name_of
 from anabranch.broker.settings.sources import near_names
+from anabranch.core.entities.override import SettingOverride, value_fault
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.quantities import plain_form
-from anabranch.core.settings.override import SettingOverride, value_fault
 
 # Times 60,000 it still is an integer of 64 bits, and a fraction of a second can be told of it.
 NUMBER_MAX: Final = 10**12

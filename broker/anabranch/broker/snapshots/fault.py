@@ -17,11 +17,11 @@ from anabranch.channel.kafka.topics import Topics
 from anabranch.channel.log.entries import read_until
 from anabranch.channel.log.kafka_log import KafkaLogReader
 from anabranch.channel.snapshots.reader import SnapshotReader
+from anabranch.core.entities.tenant import NamespaceInfo
+from anabranch.core.fold.replica import MemoryReplica
 from anabranch.core.log.records import namespace_key
-from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.log.state import Entity, FoldedState, live_bundles
 from anabranch.core.ring import FULL_RING, split_bundle_name, tiles
-from anabranch.core.tenants.tenant import NamespaceInfo
 
 
 def fault_of_snapshot(

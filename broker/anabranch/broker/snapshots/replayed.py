@@ -10,7 +10,7 @@ from anabranch.channel.kafka.connection import KAFKA_S_MAX, KafkaConnection
 from anabranch.channel.kafka.topics import Topics, check_kafka
 from anabranch.channel.log.entries import read_until
 from anabranch.channel.log.kafka_log import KafkaLogReader
-from anabranch.core.log.replica import MemoryReplica
+from anabranch.core.fold.replica import MemoryReplica
 
 
 def state_before(connection: KafkaConnection, topics: Topics, first_offset: int) -> MemoryReplica:

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from anabranch.core.archives.archive import Archive
+from anabranch.core.entities.archive import Archive
 
 _AGAIN_S: Final = 3_600.0  # between two words on one archive
 

@@ -16,7 +16,7 @@ from anabranch.channel.codec import Horizon
 from anabranch.channel.errors import FencedError, SnapshotLostError
 from anabranch.channel.snapshots.compactor import Compactor
 from anabranch.core.errors import AnabranchError
-from anabranch.core.log.digests import to_hex
+from anabranch.core.fold.digests import to_hex
 from anabranch.core.log.state import leader_of
 from anabranch.projections.errors import ViewDamagedError
 from anabranch.projections.view import View

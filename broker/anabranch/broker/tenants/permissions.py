@@ -8,11 +8,11 @@ from anabranch.broker.errors import NotFoundError, PreconditionError, no_namespa
 from anabranch.broker.proposals import Refusals
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings.current import CurrentSettings
+from anabranch.core.entities.permission import PERMISSIONS_MAX
 from anabranch.core.log.records import Cause, PermissionChange, PolicyOp
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.names import Namespace, full_name, namespace_of
 from anabranch.core.security.actions import parse_actions
-from anabranch.core.security.permission import PERMISSIONS_MAX
 from anabranch.core.security.principal import check_role
 from anabranch.core.security.resources import ResourceLevel, scope_resource
 

@@ -10,6 +10,7 @@ from anabranch.broker.proposals import Refusals
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings.current import CurrentSettings
 from anabranch.broker.tenants.limits import RoomForOne, TenantLimits
+from anabranch.core.entities.tenant import NamespaceInfo, Tenant
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.log.records import Cause, NamespaceChange, PolicyOp, Record, TenantChange
 from anabranch.core.log.verdicts import Verdict
@@ -18,7 +19,6 @@ from anabranch.core.ring import even_ranges
 from anabranch.core.security.principal import check_role
 from anabranch.core.tenants.limits import TenantLimit
 from anabranch.core.tenants.propose import namespace_change
-from anabranch.core.tenants.tenant import NamespaceInfo, Tenant
 
 
 class Tenancy:

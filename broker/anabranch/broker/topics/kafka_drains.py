@@ -18,8 +18,8 @@ from anabranch.broker.errors import NotFoundError, PreconditionError
 from anabranch.broker.placements import PlacementPolicies
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.topics.placement import KafkaPlacement
+from anabranch.core.entities.placement_policy import PolicyKind
 from anabranch.core.placement.drain import drained_brokers
-from anabranch.core.policies.policy import PolicyKind
 
 _READ_AT_ONCE: Final = 100  # topics, before other requests have their turn
 

@@ -17,9 +17,9 @@ from anabranch.broker.logging import get_logger
 from anabranch.core.autoscale.decisions import Blocked, Merge, NoAction, Split, describe
 from anabranch.core.autoscale.load import SegmentLoad
 from anabranch.core.autoscale.schedule import Evaluation, LoadOf
+from anabranch.core.entities.topic import ScalableTopic, TopicMove
 from anabranch.core.log.state import StateReader
 from anabranch.core.topics.controller import TopicController
-from anabranch.core.topics.topic import ScalableTopic, TopicMove
 from anabranch.wire import clock
 
 _TOPICS_MAX: Final = 1_000  # those looked at last are remembered

@@ -35,18 +35,10 @@ from anabranch.broker.topics.subscriptions.positions import Backlogs
 from anabranch.broker.topics.subscriptions.surveys import TopicSurveys
 from anabranch.broker.topics.transactions import SegmentTransactions
 from anabranch.broker.topics.watches import ControllerFinder, Watches
-from anabranch.core.errors import InvalidInputError, UnknownSegmentError
-from anabranch.core.log.records import TopicChange, topic_key
-from anabranch.core.log.verdicts import Verdict
-from anabranch.core.names import Namespace, full_name, namespace_of
-from anabranch.core.subscriptions.subscription import Subscription
-from anabranch.core.tenants.limits import TenantLimit
-from anabranch.core.topic_lists.errors import PermitAcquireError
-from anabranch.core.topic_lists.selection import by_properties
-from anabranch.core.topic_lists.sorted_names import SortedNames
-from anabranch.core.topics.layout import SegmentLayout, initial_segments
-from anabranch.core.topics.segment import SegmentInfo, parse_descriptor
-from anabranch.core.topics.topic import (
+from anabranch.core.entities.layout import SegmentLayout, initial_segments
+from anabranch.core.entities.segment import SegmentInfo, parse_descriptor
+from anabranch.core.entities.subscription import Subscription
+from anabranch.core.entities.topic import (
     Operation,
     ScalableTopic,
     TopicMove,
@@ -54,6 +46,14 @@ from anabranch.core.topics.topic import (
     properties_dict,
     properties_flat,
 )
+from anabranch.core.errors import InvalidInputError, UnknownSegmentError
+from anabranch.core.log.records import TopicChange, topic_key
+from anabranch.core.log.verdicts import Verdict
+from anabranch.core.names import Namespace, full_name, namespace_of
+from anabranch.core.tenants.limits import TenantLimit
+from anabranch.core.topic_lists.errors import PermitAcquireError
+from anabranch.core.topic_lists.selection import by_properties
+from anabranch.core.topic_lists.sorted_names import SortedNames
 from anabranch.wire.memory.limiter import AsyncDualMemoryLimiter, LimitType
 
 Children = Callable[[SegmentLayout], tuple[SegmentInfo, ...]]

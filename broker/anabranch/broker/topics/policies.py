@@ -18,12 +18,12 @@ from anabranch.core.autoscale.policy import (
     resolve,
 )
 from anabranch.core.autoscale.schedule import AutoScaleSettings, policy_here
+from anabranch.core.entities.segment import SegmentInfo
+from anabranch.core.entities.topic import ScalableTopic, TopicMove
 from anabranch.core.log.records import NamespaceChange, PolicyOp, TopicChange
 from anabranch.core.names import Namespace, full_name
 from anabranch.core.tenants.propose import namespace_change
 from anabranch.core.topics.kafka_names import kafka_topic, segment_topic
-from anabranch.core.topics.segment import SegmentInfo
-from anabranch.core.topics.topic import ScalableTopic, TopicMove
 from anabranch.wire.layouts import LAYOUT_BYTES_MAX
 
 _PROPERTY_BYTES_MAX: Final = 64 * 1024  # all of a topic's, so that its record stays small

@@ -21,11 +21,11 @@ from anabranch.broker.topics.controllers.access import active_segments
 from anabranch.broker.topics.operations import TopicOperations
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.segments.sealing import SegmentTopic
+from anabranch.core.entities.segment import SegmentInfo
+from anabranch.core.entities.topic import Operation, ScalableTopic, TopicMove
 from anabranch.core.log.records import TopicChange
 from anabranch.core.names import full_name
 from anabranch.core.topics.kafka_names import kafka_topic
-from anabranch.core.topics.segment import SegmentInfo
-from anabranch.core.topics.topic import Operation, ScalableTopic, TopicMove
 
 
 async def restore(topics: TopicOperations, name: str, segment_id: int) -> None:

@@ -34,6 +34,8 @@ from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.kafka.offsets import Place
 from anabranch.channel.segments.admin import RETENTION
 from anabranch.channel.segments.sealing import SEAL, SegmentTopic
+from anabranch.core.entities.segment import SegmentInfo
+from anabranch.core.entities.topic import ScalableTopic, TopicState
 from anabranch.core.names import full_name
 from anabranch.core.topics.findings import (
     Expected,
@@ -44,8 +46,6 @@ from anabranch.core.topics.findings import (
     strays_told,
 )
 from anabranch.core.topics.kafka_names import kafka_topic
-from anabranch.core.topics.segment import SegmentInfo
-from anabranch.core.topics.topic import ScalableTopic, TopicState
 from anabranch.wire import clock
 
 _INTERVAL_S: Final = 5.0

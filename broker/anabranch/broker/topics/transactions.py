@@ -24,9 +24,9 @@ from anabranch.broker.topics.subscriptions.positions import (
     Positions,
 )
 from anabranch.channel.kafka.offsets import Place
+from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.names import full_name
 from anabranch.core.topics.kafka_names import kafka_topic
-from anabranch.core.topics.topic import ScalableTopic
 from anabranch.wire import clock
 
 

@@ -17,10 +17,10 @@ import msgspec
 from anabranch.broker.errors import NotFoundError, OperationError
 from anabranch.broker.topics.controllers.access import TopicAccess
 from anabranch.broker.topics.controllers.service import TopicService
-from anabranch.core.bundles.unit import LEADERSHIP
+from anabranch.core.entities.topic import ScalableTopic
+from anabranch.core.entities.unit import LEADERSHIP
 from anabranch.core.names import full_name, namespace_of
 from anabranch.core.ring import split_bundle_name, topic_hash
-from anabranch.core.topics.topic import ScalableTopic
 from anabranch.wire.supervised import supervised
 
 _AGAIN_S: Final = 1.0

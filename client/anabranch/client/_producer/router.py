@@ -15,8 +15,8 @@ from typing import Final, Generic, TypeVar
 from anabranch.client._producer.batch import PendingMessage
 from anabranch.client._producer.partition_writer import PartitionWriter
 from anabranch.client._topics.layout import Segment, TopicLayout
+from anabranch.core.entities.layout import uncovered
 from anabranch.core.hashing import bucket_of, hash32, segment_hash
-from anabranch.core.topics.layout import uncovered
 
 _RING_END: Final = 0xFFFF
 _ROUTES_MAX: Final = 200_000  # keys remembered; then all are forgotten, which costs little

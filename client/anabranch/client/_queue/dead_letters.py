@@ -36,10 +36,10 @@ from anabranch.client._errors import ClientError, MessageTooLargeError
 from anabranch.client._producer.producer import Producer
 from anabranch.client._queue.messages import ACCEPT, RELEASE, Delivery
 from anabranch.client._settings import ProducerSettings
+from anabranch.core.entities.subscription import DELIVERIES_MAX
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.log_rate_limit import LogRateLimit
 from anabranch.core.names import full_name
-from anabranch.core.subscriptions.subscription import DELIVERIES_MAX
 from anabranch.wire.logging import get_logger
 
 _PREFIX: Final = "anabranch-dead-letter-"

@@ -14,10 +14,10 @@ from typing import Self
 
 import msgspec
 
+from anabranch.core.entities.layout import lineage_of, uncovered
+from anabranch.core.entities.segment import SegmentInfo, SegmentState
 from anabranch.core.errors import UnknownSegmentError
 from anabranch.core.hashing import bucket_of, hash32, segment_hash
-from anabranch.core.topics.layout import lineage_of, uncovered
-from anabranch.core.topics.segment import SegmentInfo, SegmentState
 from anabranch.wire import anabranch_pb2 as pb
 
 

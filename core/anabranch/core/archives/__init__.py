@@ -1,11 +1,9 @@
 """Archives of the log: the cluster trims no record that one of them still needs.
 
-`archive`: what the log keeps of one.
 `machine`: which moves they make, under which guards, and how records change them.
 """
 
 # Code outside of core may import these.
 __all__ = [
-    "archive",
     "machine",
 ]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from anabranch.core.archives.archive import Archive, ArchiveOp, is_archive_id, is_archive_place
+from anabranch.core.entities.archive import Archive, ArchiveOp, is_archive_id, is_archive_place
 from anabranch.core.log.conflicts import end_of_change, first_version
 from anabranch.core.log.outcome import REJECTED, Outcome
 from anabranch.core.log.records import ArchiveChange

@@ -27,8 +27,8 @@ from anabranch.core.autoscale.decisions import (
 )
 from anabranch.core.autoscale.load import NO_RATES, Rates, SegmentLoad, is_cold, rate_in_words
 from anabranch.core.autoscale.policy import AutoScalePolicy
-from anabranch.core.topics.layout import SegmentLayout
-from anabranch.core.topics.segment import SegmentInfo
+from anabranch.core.entities.layout import SegmentLayout
+from anabranch.core.entities.segment import SegmentInfo
 
 
 class Demand(msgspec.Struct, frozen=True):

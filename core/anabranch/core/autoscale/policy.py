@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import msgspec
 
+from anabranch.core.entities.segment import BUCKETS_MAX
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.quantities import plain_form
-from anabranch.core.topics.segment import BUCKETS_MAX
 
 _NUMBER_MAX: Final = 1e15  # for any field: milliseconds and sums of rates stay exact
 _NEGLIGIBLE: Final = 0.25  # a share of a merge threshold

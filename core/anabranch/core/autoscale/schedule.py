@@ -26,11 +26,11 @@ from anabranch.core.autoscale.policy import (
     Level,
     effective_policy,
 )
+from anabranch.core.entities.layout import SegmentLayout
+from anabranch.core.entities.subscription import NOBODY, Subscription, SubscriptionKind
+from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.log.state import StateReader
 from anabranch.core.names import namespace_of
-from anabranch.core.subscriptions.subscription import NOBODY, Subscription, SubscriptionKind
-from anabranch.core.topics.layout import SegmentLayout
-from anabranch.core.topics.topic import ScalableTopic
 
 _REPEAT_S: Final = 1.0
 _ENDED: Final = ""  # stands for the subscriptions that ended lately; none has this name

@@ -39,11 +39,11 @@ from anabranch.core.balance.splitting import Hits, OwnerView, SplitRound, decide
 from anabranch.core.balance.strategies import Strategies
 from anabranch.core.bundles import propose
 from anabranch.core.bundles.propose import Actor, NewId
-from anabranch.core.bundles.unit import IN_FLIGHT, Unit, UnitState
+from anabranch.core.entities.unit import IN_FLIGHT, Unit, UnitState
+from anabranch.core.fold.replica import Replica
 from anabranch.core.log.grounds import Grounds, Weighed, rule_of
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import AUTOMATIC, Cause, UnitMove
-from anabranch.core.log.replica import Replica
 from anabranch.core.log.state import StateReader
 from anabranch.core.log.verdicts import Verdict
 

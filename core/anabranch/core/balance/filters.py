@@ -19,7 +19,7 @@ import msgspec
 from anabranch.core.balance.broker_load import BrokerLoadData
 from anabranch.core.balance.policies import NO_DOMAIN, Policies, Standing
 from anabranch.core.balance.settings import BalanceSettings
-from anabranch.core.bundles.unit import UnitState
+from anabranch.core.entities.unit import UnitState
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.log.state import StateReader
 

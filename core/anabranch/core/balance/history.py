@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from anabranch.core.bundles.unit import Move
+from anabranch.core.entities.unit import Move
 from anabranch.core.log.records import AUTOMATIC, Record, UnitMove
 from anabranch.core.log.verdicts import Verdict
 

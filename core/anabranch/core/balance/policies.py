@@ -13,9 +13,9 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
+from anabranch.core.entities.placement_policy import PolicyKind
 from anabranch.core.log.state import StateQueries
 from anabranch.core.policies.patterns import matches
-from anabranch.core.policies.policy import PolicyKind
 
 _REMEMBERED_MAX: Final = 100_000  # names
 

@@ -1,8 +1,7 @@
 """Service units (PIP-192): bundles of a namespace, and the leadership of a cluster.
 
-`unit`: the log's entry for one.
 `machine`: its moves, the states that they start from, and their guards.
-`guards`: the conditions of its moves.
+`guards`: the conditions of its moves, and the one that a topic's controller meets.
 `evolve`: the changes of units by records.
 `propose`: a broker's proposals for them.
 `placement`: the choice of a broker for a unit.
@@ -11,6 +10,6 @@
 
 # Code outside of core may import these.
 __all__ = [
+    "guards",
     "propose",
-    "unit",
 ]

@@ -8,28 +8,45 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
+from typing import Protocol
 
 from anabranch.core.bundles import propose
 from anabranch.core.bundles.guards import session_open
 from anabranch.core.bundles.placement import Chooser, by_count
 from anabranch.core.bundles.propose import Actor, NewId
-from anabranch.core.bundles.unit import IN_FLIGHT, Unit
-from anabranch.core.effects import NodeSettings
+from anabranch.core.entities.unit import IN_FLIGHT, Unit
 from anabranch.core.log.records import SessionChange, UnitMove
-from anabranch.core.log.replica import Replica
+from anabranch.core.log.state import StateQueries
+
+
+class DutySettings(Protocol):
+    """The part of a node's settings that its duties go by; durations in seconds."""
+
+    @property
+    def monitor_interval_s(self) -> float: ...
+    @property
+    def stuck_after_s(self) -> float: ...
+    @property
+    def tombstone_delay_s(self) -> float: ...
+    @property
+    def retry_s(self) -> float: ...
+    @property
+    def burst(self) -> int:
+        """The most proposals of one round."""
+        ...
 
 
 class Duties:
     """The times, on this node's own clock, at which the node last saw each thing."""
 
-    def __init__(self, settings: NodeSettings) -> None:
+    def __init__(self, settings: DutySettings) -> None:
         self._settings = settings
         self._in_flight: dict[str, tuple[int, float]] = {}  # unit -> version, since when seen
         self._orphans_at = math.inf  # the time to look for orphans
         self._monitor_at = math.inf
         self.log_now_ms = 0  # the newest timestamp seen in the log
 
-    def start(self, state: Replica, now: float) -> None:
+    def start(self, state: StateQueries, now: float) -> None:
         """The state is complete."""
         self._in_flight = {
             name: (unit.version, now) for name, unit in state.unsettled() if unit.state in IN_FLIGHT
@@ -37,7 +54,7 @@ class Duties:
         self._orphans_at = now
         self._monitor_at = now + self._settings.monitor_interval_s
 
-    def configure(self, settings: NodeSettings, now: float) -> None:
+    def configure(self, settings: DutySettings, now: float) -> None:
         """The settings are these from now on; a shorter interval counts at once."""
         self._settings = settings
         if self._monitor_at < math.inf:
@@ -49,7 +66,7 @@ class Duties:
     def session_ended(self, now: float) -> None:
         self._orphans_at = min(self._orphans_at, now)
 
-    def unit_changed(self, state: Replica, name: str, now: float) -> None:
+    def unit_changed(self, state: StateQueries, name: str, now: float) -> None:
         unit = state.unit(name)
         if unit is None or unit.state not in IN_FLIGHT:
             self._in_flight.pop(name, None)
@@ -61,7 +78,7 @@ class Duties:
 
     def repairs(
         self,
-        state: Replica,
+        state: StateQueries,
         actor: Actor,
         candidates: Callable[[], Mapping[str, int]],
         now: float,
@@ -85,7 +102,7 @@ class Duties:
 
     def _monitored(
         self,
-        state: Replica,
+        state: StateQueries,
         actor: Actor,
         counts: Mapping[str, int],
         now: float,
@@ -105,7 +122,7 @@ class Duties:
 
 
 def expiries(
-    state: Replica,
+    state: StateQueries,
     actor: Actor,
     silent: Mapping[str, int],
     new_id: NewId,

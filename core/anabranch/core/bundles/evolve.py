@@ -7,7 +7,7 @@ from typing import Final
 
 from anabranch.core.bundles.guards import child_names
 from anabranch.core.bundles.machine import BUNDLES, LEADING, FieldSource, UnitArrow
-from anabranch.core.bundles.unit import LEADERSHIP, Move, Unit, UnitState
+from anabranch.core.entities.unit import LEADERSHIP, Move, Unit, UnitState
 from anabranch.core.log.conflicts import first_version, may_propose, unfit_version
 from anabranch.core.log.outcome import REJECTED, Outcome
 from anabranch.core.log.records import UnitMove

@@ -1,23 +1,22 @@
-"""The guards of units' moves; the rows of `machine` say which apply and in which order."""
+"""The guards of units' moves; the rows of `machine` say which apply and in which order.
+
+`CONTROLLER` guards the moves of topics and subscriptions, which the holder of a bundle proposes.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
-from anabranch.core.bundles.unit import Unit
+from anabranch.core.entities.unit import Unit
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.log.records import UnitMove
-from anabranch.core.log.state import StateReader, leader_of
+from anabranch.core.log.state import StateReader, leads
 from anabranch.core.log.state_machine import Guard
 from anabranch.core.log.verdicts import Verdict
-from anabranch.core.ring import bundle_name, parse_range, split_bundle_name, tiles
+from anabranch.core.names import full_name, namespace_of
+from anabranch.core.ring import bundle_name, parse_range, split_bundle_name, tiles, topic_hash
 
 UnitGuard = Guard[Unit, UnitMove]
-
-
-def leads(state: StateReader, actor: str, epoch: int) -> bool:
-    """Tells whether `actor` is the leader and `epoch` its epoch."""
-    return leader_of(state) == (actor, epoch) and epoch > 0
 
 
 def session_open(state: StateReader, broker: str) -> bool:
@@ -37,6 +36,15 @@ def source_settled(state: StateReader, unit: Unit, evidence: int) -> bool:
         return True
     session = state.session(unit.source)
     return session is None or not session.open or session.since_offset > unit.since_offset
+
+
+def controller_of(state: StateReader, topic: str) -> tuple[str, str]:
+    """The bundle that a topic's name falls into, and the broker that may act for it ("": nobody).
+
+    ("", "") if the namespace does not exist.
+    """
+    found = state.bundle_at(namespace_of(topic), topic_hash(full_name(topic)))
+    return (found[0], found[1].holder) if found is not None else ("", "")
 
 
 def _children_tile(state: StateReader, unit: Unit, record: UnitMove) -> bool:
@@ -114,4 +122,9 @@ CHILDREN_NEW: Final = UnitGuard(
     "no child exists yet",
     lambda s, u, r: all(s.unit(c) is None for c in child_names(r.unit, u.children)),
     Verdict.CHILD_EXISTS,
+)
+CONTROLLER: Final = Guard[Any, Any](  # of topics and of their subscriptions
+    "the actor holds the bundle of the topic's name",
+    lambda s, t, r: controller_of(s, r.topic)[1] == r.actor,
+    Verdict.NOT_CONTROLLER,
 )

@@ -28,7 +28,7 @@ from anabranch.core.bundles.guards import (
     UNIT_HAS_TARGET,
     UnitGuard,
 )
-from anabranch.core.bundles.unit import Move, UnitState
+from anabranch.core.entities.unit import Move, UnitState
 from anabranch.core.log.state_machine import StateMachine
 
 

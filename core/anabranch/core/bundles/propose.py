@@ -13,7 +13,7 @@ import msgspec
 
 from anabranch.core.bundles.guards import session_open, source_settled
 from anabranch.core.bundles.placement import Chooser, by_count
-from anabranch.core.bundles.unit import IN_FLIGHT, LEADERSHIP, Move, Unit, UnitState
+from anabranch.core.entities.unit import IN_FLIGHT, LEADERSHIP, Move, Unit, UnitState
 from anabranch.core.log.grounds import Grounds
 from anabranch.core.log.records import Cause, SessionChange, SessionOp, UnitMove
 from anabranch.core.log.state import StateQueries, StateReader, leader_of

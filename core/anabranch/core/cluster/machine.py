@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from anabranch.core.cluster.settings import Cluster
+from anabranch.core.entities.cluster import Cluster
+from anabranch.core.entities.tenant import Tenant
 from anabranch.core.log.conflicts import first_version
 from anabranch.core.log.outcome import REJECTED, Outcome
 from anabranch.core.log.records import CLUSTER_KEY, ClusterSettings, PolicyOp, tenant_key
@@ -14,7 +15,6 @@ from anabranch.core.log.verdicts import Verdict
 from anabranch.core.names import namespace, tenant_of
 from anabranch.core.ring import BUNDLES_MAX
 from anabranch.core.tenants.machine import namespace_made
-from anabranch.core.tenants.tenant import Tenant
 
 FIRST_NAMESPACE: Final = ("public", "default")  # every cluster starts with it
 

@@ -5,21 +5,15 @@
 `verdicts`: the answers to records.
 `conflicts`: the rule by which one of several records for an entity wins.
 `outcome`: a verdict, and the changes that come with it.
-`fold`: the function that makes a state from a log.
 `state`: that state, and the questions that it answers.
-`replica`: a state with the offset that it stands for.
-`digests`: a hash of it.
 `state_machine`: the parts of the nouns' machines: tables of moves, states and guards.
 """
 
 # Code outside of core may import these.
 __all__ = [
-    "digests",
-    "fold",
     "grounds",
     "outcome",
     "records",
-    "replica",
     "state",
     "verdicts",
 ]

@@ -18,19 +18,19 @@ from typing import Final
 
 import msgspec
 
-from anabranch.core.archives.archive import ArchiveOp, archive_key
-from anabranch.core.bundles.unit import Move
-from anabranch.core.log.grounds import Grounds
-from anabranch.core.policies.policy import PolicyKind, policy_key
-from anabranch.core.security.permission import permission_key
-from anabranch.core.settings.override import override_key
-from anabranch.core.subscriptions.subscription import (
+from anabranch.core.entities.archive import ArchiveOp, archive_key
+from anabranch.core.entities.override import override_key
+from anabranch.core.entities.permission import permission_key
+from anabranch.core.entities.placement_policy import PolicyKind, policy_key
+from anabranch.core.entities.segment import SegmentInfo
+from anabranch.core.entities.subscription import (
     SegmentPositions,
     SubscriptionKind,
     SubscriptionOp,
 )
-from anabranch.core.topics.segment import SegmentInfo
-from anabranch.core.topics.topic import Operation, TopicMove
+from anabranch.core.entities.topic import Operation, TopicMove
+from anabranch.core.entities.unit import Move
+from anabranch.core.log.grounds import Grounds
 
 
 @unique

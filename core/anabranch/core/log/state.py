@@ -6,9 +6,16 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from anabranch.core.archives.archive import Archive, archive_key
-from anabranch.core.bundles.unit import LEADERSHIP, UNSETTLED, Unit, UnitState
-from anabranch.core.cluster.settings import Cluster
+from anabranch.core.entities.archive import Archive, archive_key
+from anabranch.core.entities.cluster import Cluster
+from anabranch.core.entities.override import OVERRIDES_PREFIX, SettingOverride, override_key
+from anabranch.core.entities.permission import Permission, permission_key
+from anabranch.core.entities.placement_policy import PlacementPolicy, PolicyKind, policy_key
+from anabranch.core.entities.session import Session
+from anabranch.core.entities.subscription import Subscription
+from anabranch.core.entities.tenant import NamespaceInfo, Tenant
+from anabranch.core.entities.topic import ScalableTopic
+from anabranch.core.entities.unit import LEADERSHIP, UNSETTLED, Unit, UnitState
 from anabranch.core.log.records import (
     CLUSTER_KEY,
     namespace_key,
@@ -18,14 +25,7 @@ from anabranch.core.log.records import (
     topic_key,
 )
 from anabranch.core.names import Namespace
-from anabranch.core.policies.policy import PlacementPolicy, PolicyKind, policy_key
 from anabranch.core.ring import after_bundles, split_bundle_name
-from anabranch.core.security.permission import Permission, permission_key
-from anabranch.core.sessions.session import Session
-from anabranch.core.settings.override import OVERRIDES_PREFIX, SettingOverride, override_key
-from anabranch.core.subscriptions.subscription import Subscription
-from anabranch.core.tenants.tenant import NamespaceInfo, Tenant
-from anabranch.core.topics.topic import ScalableTopic
 
 Entity = (
     Unit
@@ -361,6 +361,11 @@ def leader_of(state: StateReader) -> tuple[str, int]:
     return unit.broker, unit.version
 
 
+def leads(state: StateReader, actor: str, epoch: int) -> bool:
+    """Tells whether `actor` is the leader and `epoch` its epoch."""
+    return leader_of(state) == (actor, epoch) and epoch > 0
+
+
 def live_bundles(state: StateReader, namespace: Namespace | str) -> list[tuple[str, Unit]]:
     """The bundles that tile the namespace now, in ring order."""
     return [
@@ -368,3 +373,8 @@ def live_bundles(state: StateReader, namespace: Namespace | str) -> list[tuple[s
         for name, unit in state.bundles(namespace)
         if unit.state is not UnitState.DELETED
     ]
+
+
+def revoked_with(state: StateReader, scope: str) -> list[Change]:
+    """The permissions that end with a namespace or a topic: all that were granted on it."""
+    return [(permission_key(scope, role), None) for role, _ in state.permissions(scope)]

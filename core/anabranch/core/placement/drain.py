@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from anabranch.core.entities.placement_policy import PolicyKind
 from anabranch.core.log.state import StateReader
 from anabranch.core.placement.room import Copies, KafkaSurvey
-from anabranch.core.policies.policy import PolicyKind
 
 ToLeave = dict[int, dict[int, tuple[int, ...]]]  # the brokers, by incarnation and segment
 

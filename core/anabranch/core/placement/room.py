@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from anabranch.core.topics.segment import SegmentInfo
+from anabranch.core.entities.segment import SegmentInfo
 
 Place = tuple[int, int]  # a segment: its topic's incarnation, which no other topic has, and its id
 BytesOf = Callable[[Place], float]  # a second, in and out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from anabranch.core.entities.placement_policy import PlacementPolicy
 from anabranch.core.log.conflicts import end_of_change, first_version
 from anabranch.core.log.outcome import REJECTED, Outcome
 from anabranch.core.log.records import PlacementPolicyChange
@@ -9,7 +10,6 @@ from anabranch.core.log.state import StateReader
 from anabranch.core.log.state_machine import Existence
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.policies.machine import PLACEMENTS
-from anabranch.core.policies.policy import PlacementPolicy
 
 
 def evolve_placement(

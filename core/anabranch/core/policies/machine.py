@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from anabranch.core.entities.placement_policy import (
+    PlacementPolicy,
+    PolicyKind,
+    check_domain,
+    check_isolation,
+    check_name,
+    passes,
+)
 from anabranch.core.log.records import PlacementPolicyChange, PolicyOp
 from anabranch.core.log.state import StateReader
 from anabranch.core.log.state_machine import (
@@ -14,14 +22,6 @@ from anabranch.core.log.state_machine import (
     keeps_nothing,
 )
 from anabranch.core.log.verdicts import Verdict
-from anabranch.core.policies.policy import (
-    PlacementPolicy,
-    PolicyKind,
-    check_domain,
-    check_isolation,
-    check_name,
-    passes,
-)
 from anabranch.core.sessions.machine import IN_SESSION
 
 PlacementGuard = Guard[PlacementPolicy | None, PlacementPolicyChange]

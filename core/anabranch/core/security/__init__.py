@@ -8,9 +8,8 @@ grants.
 `authorize`: the judgement.
 `judgements`: those that still hold.
 `table`: the needs of each REST route, wire command and command of the command line.
-`permission`: the log's entry for one role's grants on one namespace or topic.
 `machine`: the moves of permissions, and their guards.
-`evolve`: the changes of permissions by records, and those that go with a namespace or a topic.
+`evolve`: the changes of permissions by records.
 `changes`: the right that a change of the log needs from its asker.
 `acls`: the ACLs that Kafka needs for the grants to count there as well.
 `kafka_stems`: common beginnings of names in Kafka.
@@ -30,7 +29,6 @@ __all__ = [
     "guesses",
     "judgements",
     "kafka_stems",
-    "permission",
     "principal",
     "resources",
     "table",

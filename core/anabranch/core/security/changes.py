@@ -20,7 +20,9 @@ from typing import Final
 
 import msgspec
 
-from anabranch.core.bundles.unit import LEADERSHIP
+from anabranch.core.entities.subscription import SubscriptionOp
+from anabranch.core.entities.topic import TopicMove
+from anabranch.core.entities.unit import LEADERSHIP
 from anabranch.core.log.records import (
     ArchiveChange,
     ClusterSettings,
@@ -55,8 +57,6 @@ from anabranch.core.security.resources import (
     tenant_resource,
     topic_resource,
 )
-from anabranch.core.subscriptions.subscription import SubscriptionOp
-from anabranch.core.topics.topic import TopicMove
 
 _NO_ROLES: Final[frozenset[str]] = frozenset()
 _OF_TOPICS: Final = {

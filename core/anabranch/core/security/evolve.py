@@ -1,15 +1,15 @@
-"""The changes of permissions by records, and those that go with a namespace or a topic."""
+"""The changes of permissions by records."""
 
 from __future__ import annotations
 
+from anabranch.core.entities.permission import Permission
 from anabranch.core.log.conflicts import end_of_change, first_version
 from anabranch.core.log.outcome import REJECTED, Outcome
 from anabranch.core.log.records import PermissionChange
-from anabranch.core.log.state import Change, StateReader
+from anabranch.core.log.state import StateReader
 from anabranch.core.log.state_machine import Existence
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.security.machine import PERMISSIONS
-from anabranch.core.security.permission import Permission, permission_key
 from anabranch.core.security.resources import scope_resource
 
 
@@ -34,8 +34,3 @@ def evolve_permission(
         proposal_id=record.proposal_id,
     )
     return Outcome(Verdict.ACCEPTED, ((record.key, after),))
-
-
-def revoked_with(state: StateReader, scope: str) -> list[Change]:
-    """The permissions that end with a namespace or a topic: all that were granted on it."""
-    return [(permission_key(scope, role), None) for role, _ in state.permissions(scope)]

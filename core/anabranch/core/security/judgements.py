@@ -8,9 +8,9 @@ do, is judged once for each record.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
-from anabranch.core.log.replica import Replica
+from anabranch.core.log.state import StateReader
 from anabranch.core.security.actions import Need
 from anabranch.core.security.authorize import Judgement, authorize
 from anabranch.core.security.changes import FoldedGrants
@@ -21,6 +21,13 @@ from anabranch.core.security.resources import ResourceName
 KEPT_MAX: Final = 4_096
 
 
+class JudgedState(StateReader, Protocol):
+    """A state of which judgements are kept: its place in the log tells that it has changed."""
+
+    @property
+    def next_offset(self) -> int: ...
+
+
 class Judgements:
     """The judgements of a node. `superusers`, `proxies`: those roles by its settings."""
 
@@ -28,14 +35,14 @@ class Judgements:
         self._superusers = superusers
         self._proxies = proxies
         self._kept: dict[tuple[Principal, Need, ResourceName], Judgement] = {}
-        self._state: Replica | None = None
+        self._state: JudgedState | None = None
         self._offset = -1
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def of(
-        self, state: Replica, principal: Principal, need: Need, resource: ResourceName
+        self, state: JudgedState, principal: Principal, need: Need, resource: ResourceName
     ) -> Judgement:
         """Returns the answer of `authorize` by the present state."""
         if state is not self._state or state.next_offset != self._offset:

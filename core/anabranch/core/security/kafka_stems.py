@@ -16,9 +16,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final, Self
 
+from anabranch.core.entities.permission import PERMISSIONS_PREFIX
 from anabranch.core.log.state import Change, StateQueries
 from anabranch.core.names import namespace_of
-from anabranch.core.security.permission import PERMISSIONS_PREFIX
 from anabranch.core.topics.kafka_names import (
     ends_like_a_segment,
     groups_head,

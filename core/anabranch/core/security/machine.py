@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Final
 
+from anabranch.core.entities.permission import PERMISSIONS_MAX, Permission, are_actions
 from anabranch.core.log.records import PermissionChange, PolicyOp
 from anabranch.core.log.state import StateReader
 from anabranch.core.log.state_machine import (
@@ -15,7 +16,6 @@ from anabranch.core.log.state_machine import (
     keeps_nothing,
 )
 from anabranch.core.log.verdicts import Verdict
-from anabranch.core.security.permission import PERMISSIONS_MAX, Permission, are_actions
 from anabranch.core.security.principal import is_role
 from anabranch.core.security.resources import scope_resource
 from anabranch.core.sessions.machine import IN_SESSION

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from anabranch.core.entities.permission import PERMISSIONS_PREFIX
 from anabranch.core.log.state import Change
-from anabranch.core.security.permission import PERMISSIONS_PREFIX
 from anabranch.core.security.resources import scope_resource
 
 _TENANTS: Final = "tenant:"

@@ -1,15 +1,12 @@
 """Sessions of brokers: leases, signs of life, and the detection of silent brokers.
 
-`session`: the log's entry for one.
 `machine`: its moves, the states that they start from, and their guards.
 `evolve`: the changes of sessions by records.
 `lease`: the times at which a broker may act, and at which it may be given up.
-`membership`: a broker's own part.
 `log_contact`: the broker's contact with the log.
 """
 
 # Code outside of core may import these.
 __all__ = [
     "lease",
-    "session",
 ]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from anabranch.core.entities.session import Session, SessionState
 from anabranch.core.log.conflicts import wrong_version
 from anabranch.core.log.outcome import REJECTED, Outcome
 from anabranch.core.log.records import SessionChange
 from anabranch.core.log.state import StateReader
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.sessions.machine import SESSIONS
-from anabranch.core.sessions.session import Session, SessionState
 
 
 def evolve_session(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from anabranch.core.bundles.guards import leads
+from anabranch.core.entities.session import Session, SessionState
 from anabranch.core.log.conflicts import may_propose
 from anabranch.core.log.records import SessionChange, SessionOp
-from anabranch.core.log.state import StateReader, leader_of
+from anabranch.core.log.state import StateReader, leader_of, leads
 from anabranch.core.log.state_machine import Arrow, Guard, StateMachine
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.names import broker_id, is_valid
-from anabranch.core.sessions.session import Session, SessionState
 
 SessionGuard = Guard[Session | None, SessionChange]
 

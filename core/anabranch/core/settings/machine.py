@@ -9,6 +9,12 @@ from __future__ import annotations
 from itertools import islice
 from typing import Final
 
+from anabranch.core.entities.override import (
+    OVERRIDES_MAX,
+    SettingOverride,
+    is_setting_name,
+    value_fault,
+)
 from anabranch.core.log.conflicts import end_of_change, first_version
 from anabranch.core.log.outcome import REJECTED, Outcome
 from anabranch.core.log.records import PolicyOp, SettingChange
@@ -22,12 +28,6 @@ from anabranch.core.log.state_machine import (
 )
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.sessions.machine import IN_SESSION
-from anabranch.core.settings.override import (
-    OVERRIDES_MAX,
-    SettingOverride,
-    is_setting_name,
-    value_fault,
-)
 
 OverrideGuard = Guard[SettingOverride | None, SettingChange]
 

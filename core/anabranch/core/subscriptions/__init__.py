@@ -1,6 +1,5 @@
 """Subscriptions of scalable topics (PIP-468): their registered consumers, and the buckets of each.
 
-`subscription`: the log's entry for one.
 `machine`: its moves, the states that they start from, and their guards.
 `evolve`: the changes of subscriptions by records.
 `propose`: proposals for its next version.
@@ -26,6 +25,5 @@ __all__ = [
     "known_positions",
     "marks",
     "propose",
-    "subscription",
     "timing",
 ]

@@ -10,9 +10,9 @@ from enum import Enum, unique
 
 import msgspec
 
+from anabranch.core.entities.subscription import NOBODY, Subscription, SubscriptionKind
 from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
 from anabranch.core.subscriptions.instances import Bucket
-from anabranch.core.subscriptions.subscription import NOBODY, Subscription, SubscriptionKind
 from anabranch.core.tenants.limits import has_room
 
 

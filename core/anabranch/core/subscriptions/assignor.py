@@ -12,9 +12,9 @@ import heapq
 from collections.abc import Iterable, Mapping, Set
 from itertools import pairwise
 
-from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind
-from anabranch.core.topics.layout import SegmentLayout
-from anabranch.core.topics.segment import SegmentInfo
+from anabranch.core.entities.layout import SegmentLayout
+from anabranch.core.entities.segment import SegmentInfo
+from anabranch.core.entities.subscription import Subscription, SubscriptionKind
 
 Buckets = tuple[int, ...]
 Shares = Mapping[int, Buckets]  # segment id to buckets

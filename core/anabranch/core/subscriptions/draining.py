@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 
+from anabranch.core.entities.layout import SegmentLayout
 from anabranch.core.subscriptions.instances import Bucket
-from anabranch.core.topics.layout import SegmentLayout
 
 
 def unread(end: int, *passed: int) -> int:

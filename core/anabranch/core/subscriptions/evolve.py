@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from anabranch.core.entities.subscription import (
+    NOBODY,
+    Subscription,
+    SubscriptionKind,
+    SubscriptionOp,
+)
 from anabranch.core.log.conflicts import first_version, unfit_version
 from anabranch.core.log.outcome import REJECTED, Outcome
 from anabranch.core.log.records import SubscriptionChange
@@ -11,12 +17,6 @@ from anabranch.core.log.state import StateReader
 from anabranch.core.log.state_machine import Existence
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.subscriptions.machine import SUBSCRIPTIONS
-from anabranch.core.subscriptions.subscription import (
-    NOBODY,
-    Subscription,
-    SubscriptionKind,
-    SubscriptionOp,
-)
 
 
 def evolve_subscription(

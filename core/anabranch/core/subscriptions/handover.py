@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from anabranch.core.entities.layout import SegmentLayout
 from anabranch.core.subscriptions.assignor import Buckets, Shares
 from anabranch.core.subscriptions.instances import Bucket, Instance
-from anabranch.core.topics.layout import SegmentLayout
 
 Granted = tuple[tuple[int, Buckets], ...]  # segment ids and buckets
 

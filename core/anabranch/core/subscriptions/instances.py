@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from anabranch.core.entities.subscription import NOBODY
 from anabranch.core.subscriptions.assignor import Buckets
-from anabranch.core.subscriptions.subscription import NOBODY
 
 Bucket = tuple[int, int]  # segment id, bucket
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import Enum, unique
 
+from anabranch.core.entities.subscription import Subscription
 from anabranch.core.subscriptions.instances import Bucket
 from anabranch.core.subscriptions.marks import MARK, CommittedPosition, kept_mark, mark_of
-from anabranch.core.subscriptions.subscription import Subscription
 
 
 @unique

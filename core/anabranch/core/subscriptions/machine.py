@@ -8,6 +8,15 @@ from __future__ import annotations
 from typing import Final
 
 from anabranch.core import names
+from anabranch.core.bundles.guards import CONTROLLER
+from anabranch.core.entities.subscription import (
+    DELIVERIES_MAX,
+    NOBODY,
+    Subscription,
+    SubscriptionKind,
+    SubscriptionOp,
+)
+from anabranch.core.entities.topic import ScalableTopic, TopicState
 from anabranch.core.log.records import SubscriptionChange
 from anabranch.core.log.state import StateReader
 from anabranch.core.log.state_machine import (
@@ -19,16 +28,7 @@ from anabranch.core.log.state_machine import (
 )
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.sessions.machine import IN_SESSION
-from anabranch.core.subscriptions.subscription import (
-    DELIVERIES_MAX,
-    NOBODY,
-    Subscription,
-    SubscriptionKind,
-    SubscriptionOp,
-)
 from anabranch.core.tenants.limits import TenantLimit, has_room, limit_in_force
-from anabranch.core.topics.guards import CONTROLLER
-from anabranch.core.topics.topic import ScalableTopic, TopicState
 
 SubscriptionGuard = Guard[Subscription | None, SubscriptionChange]
 _Before = Subscription | None

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from anabranch.core.bundles.propose import Actor
+from anabranch.core.entities.subscription import Subscription, SubscriptionOp
+from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.log.records import SubscriptionChange, TopicCause
 from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
-from anabranch.core.subscriptions.subscription import Subscription, SubscriptionOp
-from anabranch.core.topics.topic import ScalableTopic
 
 
 def subscription_change(

@@ -9,6 +9,8 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from anabranch.core.entities.layout import SegmentLayout
+from anabranch.core.entities.subscription import Subscription
 from anabranch.core.subscriptions.assignor import (
     Kept,
     Shares,
@@ -19,10 +21,8 @@ from anabranch.core.subscriptions.assignor import (
 )
 from anabranch.core.subscriptions.handover import BucketsInUse
 from anabranch.core.subscriptions.instances import Bucket, Instance
-from anabranch.core.subscriptions.subscription import Subscription
 from anabranch.core.subscriptions.timing import Timing
 from anabranch.core.subscriptions.unserved import UnservedBuckets
-from anabranch.core.topics.layout import SegmentLayout
 
 
 class Absence:

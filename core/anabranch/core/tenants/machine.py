@@ -9,11 +9,13 @@ from msgspec.structs import replace
 from anabranch.core.autoscale.policy import is_override_form
 from anabranch.core.bundles.evolve import born
 from anabranch.core.bundles.guards import source_settled
-from anabranch.core.bundles.unit import Unit, UnitState
+from anabranch.core.entities.placement_policy import check_group, passes
+from anabranch.core.entities.tenant import NamespaceInfo, Tenant
+from anabranch.core.entities.unit import Unit, UnitState
 from anabranch.core.log.conflicts import end_of_change, first_version
 from anabranch.core.log.outcome import REJECTED, Outcome
 from anabranch.core.log.records import NamespaceChange, PolicyOp, TenantChange, namespace_key
-from anabranch.core.log.state import Change, StateReader
+from anabranch.core.log.state import Change, StateReader, revoked_with
 from anabranch.core.log.state_machine import (
     Arrow,
     Existence,
@@ -23,12 +25,9 @@ from anabranch.core.log.state_machine import (
 )
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.names import Namespace, is_valid, parse_namespace, tenant, tenant_of
-from anabranch.core.policies.policy import check_group, passes
 from anabranch.core.ring import BUNDLES_MAX, bundle_name, even_ranges
-from anabranch.core.security.evolve import revoked_with
 from anabranch.core.sessions.machine import IN_SESSION
 from anabranch.core.tenants.limits import are_limits, has_room
-from anabranch.core.tenants.tenant import NamespaceInfo, Tenant
 
 TenantGuard = Guard[Tenant | None, TenantChange]
 NamespaceGuard = Guard[NamespaceInfo | None, NamespaceChange]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from anabranch.core.bundles.propose import Actor
+from anabranch.core.entities.tenant import NamespaceInfo
 from anabranch.core.log.records import Cause, NamespaceChange, PolicyOp
-from anabranch.core.tenants.tenant import NamespaceInfo
 
 
 def namespace_change(

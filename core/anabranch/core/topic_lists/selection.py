@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
+from anabranch.core.entities.topic import properties_dict
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.expressions import STEPS_MAX, compiled
 from anabranch.core.topic_lists.pattern_text import PatternError as PatternError
-from anabranch.core.topics.topic import properties_dict
 
 PATTERN_LENGTH_MAX: Final = 512
 FILTERS_MAX: Final = 64

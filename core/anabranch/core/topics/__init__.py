@@ -1,8 +1,5 @@
 """Scalable topics (PIP-468): their segments, and how they split and merge.
 
-`topic`: the log's entry for one.
-`segment`: one of its segments.
-`layout`: the DAG of its segments.
 `machine`: its moves, the states that they start from, and their guards.
 `guards`: the conditions of its moves.
 `evolve`: the changes of topics by records.
@@ -20,12 +17,8 @@ __all__ = [
     "controller",
     "entries",
     "findings",
-    "guards",
     "kafka_names",
-    "layout",
     "propose",
     "retention",
-    "segment",
     "tasks",
-    "topic",
 ]

@@ -20,6 +20,10 @@ from anabranch.core.autoscale.schedule import (
     demand_in,
 )
 from anabranch.core.bundles.propose import Actor, NewId
+from anabranch.core.entities.layout import SegmentLayout
+from anabranch.core.entities.segment import SegmentInfo
+from anabranch.core.entities.subscription import Subscription
+from anabranch.core.entities.topic import Operation, ScalableTopic, TopicMove, TopicState
 from anabranch.core.log.records import (
     Record,
     SubscriptionChange,
@@ -32,11 +36,8 @@ from anabranch.core.log.state import StateReader
 from anabranch.core.subscriptions.coordinator import ConsumerAssignment, SubscriptionCoordinator
 from anabranch.core.subscriptions.instances import Bucket
 from anabranch.core.subscriptions.propose import change_due, subscription_change
-from anabranch.core.subscriptions.subscription import Subscription
 from anabranch.core.subscriptions.timing import Timing
-from anabranch.core.topics.layout import SegmentLayout
 from anabranch.core.topics.propose import action_change, topic_change
-from anabranch.core.topics.segment import SegmentInfo
 from anabranch.core.topics.tasks import (
     Task,
     TaskDone,
@@ -46,7 +47,6 @@ from anabranch.core.topics.tasks import (
     prunable,
     prunable_at_ms,
 )
-from anabranch.core.topics.topic import Operation, ScalableTopic, TopicMove, TopicState
 
 
 class ControllerSettings(msgspec.Struct, frozen=True):

@@ -14,9 +14,9 @@ from typing import Final
 
 import msgspec
 
+from anabranch.core.entities.layout import SegmentLayout
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.hashing import RING16, bucket_of, segment_hash
-from anabranch.core.topics.layout import SegmentLayout
 
 Headers = Sequence[tuple[str, bytes | None]]
 

@@ -9,24 +9,23 @@ from msgspec.structs import replace
 
 from anabranch.core import names
 from anabranch.core.autoscale.policy import is_override_form
-from anabranch.core.log.conflicts import first_version, may_propose, unfit_version
-from anabranch.core.log.outcome import REJECTED, Outcome
-from anabranch.core.log.records import TopicChange, subscription_key
-from anabranch.core.log.state import Change, StateReader
-from anabranch.core.log.state_machine import Arrow, Case
-from anabranch.core.log.verdicts import Verdict
-from anabranch.core.security.evolve import revoked_with
-from anabranch.core.subscriptions.subscription import SegmentPositions
-from anabranch.core.topics.layout import SegmentLayout, entered, without
-from anabranch.core.topics.machine import LAYOUTS
-from anabranch.core.topics.segment import SegmentInfo
-from anabranch.core.topics.topic import (
+from anabranch.core.entities.layout import SegmentLayout, entered, without
+from anabranch.core.entities.segment import SegmentInfo
+from anabranch.core.entities.subscription import SegmentPositions
+from anabranch.core.entities.topic import (
     LAYOUT_MOVES,
     Operation,
     ScalableTopic,
     TopicMove,
     TopicState,
 )
+from anabranch.core.log.conflicts import first_version, may_propose, unfit_version
+from anabranch.core.log.outcome import REJECTED, Outcome
+from anabranch.core.log.records import TopicChange, subscription_key
+from anabranch.core.log.state import Change, StateReader, revoked_with
+from anabranch.core.log.state_machine import Arrow, Case
+from anabranch.core.log.verdicts import Verdict
+from anabranch.core.topics.machine import LAYOUTS
 
 _ABSENT: Final = ScalableTopic(
     TopicState.INIT, 0, 0, -1, 0, (), Operation.NONE, (), (), (), (), TopicMove.REMOVE, 0, -1, 0, ""

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
+from anabranch.core.entities.segment import (
+    BUCKETS_MAX,
+    SEGMENTS_MAX,
+    SegmentInfo,
+    SegmentState,
+    tile,
+)
+from anabranch.core.entities.topic import Operation, ScalableTopic
 from anabranch.core.log.records import TopicChange
 from anabranch.core.log.state import StateReader
 from anabranch.core.log.state_machine import Guard
 from anabranch.core.log.verdicts import Verdict
-from anabranch.core.names import full_name, namespace_of
-from anabranch.core.ring import topic_hash
+from anabranch.core.names import namespace_of
 from anabranch.core.tenants.limits import TenantLimit, has_room, limit_in_force
-from anabranch.core.topics.segment import BUCKETS_MAX, SEGMENTS_MAX, SegmentInfo, SegmentState, tile
-from anabranch.core.topics.topic import Operation, ScalableTopic
 
 TopicGuard = Guard[ScalableTopic, TopicChange]
-
-
-def controller_of(state: StateReader, topic: str) -> tuple[str, str]:
-    """The bundle that a topic's name falls into, and the broker that may act for it ("": nobody).
-
-    ("", "") if the namespace does not exist.
-    """
-    found = state.bundle_at(namespace_of(topic), topic_hash(full_name(topic)))
-    return (found[0], found[1].holder) if found is not None else ("", "")
 
 
 def _sound(parts: Iterable[SegmentInfo], first_id: int) -> bool:
@@ -112,11 +108,6 @@ def _as_it_was(state: StateReader, topic: ScalableTopic, record: TopicChange) ->
     return len(parts) == 1 and ends == [record.end_offsets] and any(record.end_offsets)
 
 
-CONTROLLER: Final = Guard[Any, Any](  # guards subscriptions' records too
-    "the actor holds the bundle of the topic's name",
-    lambda s, t, r: controller_of(s, r.topic)[1] == r.actor,
-    Verdict.NOT_CONTROLLER,
-)
 SEGMENTS_TILE: Final = TopicGuard(
     "the record's segments are a first layout", _tile, Verdict.SEGMENTS_INVALID
 )

@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from anabranch.core.entities.segment import SegmentInfo, parse_descriptor
 from anabranch.core.errors import InvalidInputError
-from anabranch.core.topics.segment import SegmentInfo, parse_descriptor
 
 # A time-stamp further in the future than this is refused by every segment that takes messages.
 FUTURE_MS_MAX: Final = 3_600_000
@@ -25,7 +25,7 @@ _REFUSED = re.compile(r"[^a-zA-Z0-9._-]")
 def segment_topic(topic: str, segment: SegmentInfo) -> str:
     """Pulsar's name of one segment.
 
-    >>> from anabranch.core.topics.segment import new_segment
+    >>> from anabranch.core.entities.segment import new_segment
     >>> segment_topic("public/default/orders", new_segment(1, 0, 0x7fff, 2))
     'segment://public/default/orders/0000-7fff-1'
     """
@@ -35,7 +35,7 @@ def segment_topic(topic: str, segment: SegmentInfo) -> str:
 def kafka_topic(prefix: str, topic: str, incarnation: int, segment: SegmentInfo) -> str:
     """The Kafka topic of one segment.
 
-    >>> from anabranch.core.topics.segment import new_segment
+    >>> from anabranch.core.entities.segment import new_segment
     >>> kafka_topic("anabranch.", "public/default/orders", 42, new_segment(1, 0, 0x7fff, 2))
     'anabranch.segment.public.default.orders.0000-7fff-1.42'
     """

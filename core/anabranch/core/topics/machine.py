@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from anabranch.core.bundles.guards import CONTROLLER
+from anabranch.core.entities.topic import TopicMove, TopicState
 from anabranch.core.log.state_machine import Arrow, StateMachine
 from anabranch.core.topics.guards import (
     CHILDREN_FIT,
-    CONTROLLER,
     ENDS_COMPLETE,
     GARBAGE_NAMED,
     LOST_AS_IT_WAS,
@@ -20,7 +21,6 @@ from anabranch.core.topics.guards import (
     SEGMENTS_TILE,
     TOPIC_ROOM,
 )
-from anabranch.core.topics.topic import TopicMove, TopicState
 
 _S, _M = TopicState, TopicMove
 _OPEN: Final = (_S.STABLE, _S.PREPARING, _S.SEALING)

@@ -6,8 +6,8 @@ from typing import Any
 
 from anabranch.core.autoscale.decisions import Merge, Rebucket, Split
 from anabranch.core.bundles.propose import Actor
+from anabranch.core.entities.topic import Operation, ScalableTopic, TopicMove
 from anabranch.core.log.records import TopicCause, TopicChange
-from anabranch.core.topics.topic import Operation, ScalableTopic, TopicMove
 
 
 def topic_change(

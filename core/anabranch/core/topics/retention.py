@@ -14,13 +14,13 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from anabranch.core.subscriptions.instances import Bucket
-from anabranch.core.subscriptions.subscription import (
+from anabranch.core.entities.segment import SegmentInfo
+from anabranch.core.entities.subscription import (
     SegmentPositions,
     Subscription,
     SubscriptionKind,
 )
-from anabranch.core.topics.segment import SegmentInfo
+from anabranch.core.subscriptions.instances import Bucket
 
 _Place = TypeVar("_Place", bound=Hashable)
 

@@ -13,11 +13,11 @@ import math
 import msgspec
 
 from anabranch.core.bundles.propose import Actor
+from anabranch.core.entities.segment import SegmentInfo
+from anabranch.core.entities.topic import ScalableTopic, TopicMove, TopicState
 from anabranch.core.log.records import TopicChange
 from anabranch.core.log.state import StateReader
 from anabranch.core.topics.propose import topic_change
-from anabranch.core.topics.segment import SegmentInfo
-from anabranch.core.topics.topic import ScalableTopic, TopicMove, TopicState
 
 
 class MakeSegments(msgspec.Struct, frozen=True):

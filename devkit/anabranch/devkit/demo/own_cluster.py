@@ -11,10 +11,10 @@ from typing import Final
 from anabranch.broker.cli.cluster.log import lines, sentence
 from anabranch.broker.cli.topics.sdk import configure_sdk_log
 from anabranch.broker.settings import load_settings
-from anabranch.core.bundles.unit import Move
+from anabranch.core.entities.topic import TopicMove
+from anabranch.core.entities.unit import Move
 from anabranch.core.log.records import Record, SessionChange, SessionOp, TopicChange, UnitMove
 from anabranch.core.log.verdicts import Verdict
-from anabranch.core.topics.topic import TopicMove
 from anabranch.devkit import ports
 from anabranch.devkit.demo.narrator import Narrator
 from anabranch.devkit.demo.reach import Reach

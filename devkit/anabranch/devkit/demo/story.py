@@ -14,9 +14,9 @@ import msgspec
 from anabranch.admin import AsyncAdmin, UnavailableError, UnknownOutcomeError, UnreachableError
 from anabranch.admin.scalable_models import AutoScaleOverride, Decision, TopicStats
 from anabranch.broker.cli.topics.dag import draw, fitting
+from anabranch.core.entities.layout import SegmentLayout
 from anabranch.core.errors import AnabranchError
 from anabranch.core.names import full_name
-from anabranch.core.topics.layout import SegmentLayout
 from anabranch.devkit.demo.home import HOME, make_home
 from anabranch.devkit.demo.narrator import Narrator
 from anabranch.devkit.demo.reach import Reach

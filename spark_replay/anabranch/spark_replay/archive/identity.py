@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from anabranch.core.archives.archive import is_archive_id
+from anabranch.core.entities.archive import is_archive_id
 from anabranch.spark_replay.archive.folders import Folder
 from anabranch.spark_replay.sources import AuditError
 

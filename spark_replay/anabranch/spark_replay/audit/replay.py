@@ -19,10 +19,11 @@ import msgspec
 from anabranch.channel.codec import SCHEMA_HEADER, knows_record, read_entry, read_state
 from anabranch.channel.errors import NewerSchemaError, UnreadableError
 from anabranch.channel.registry import MARKER
-from anabranch.core.bundles.unit import LEADERSHIP, Move
-from anabranch.core.log import digests
-from anabranch.core.log.digests import EMPTY, Digest
-from anabranch.core.log.fold import UNREADABLE, evolve
+from anabranch.core.bundles.guards import controller_of
+from anabranch.core.entities.unit import LEADERSHIP, Move
+from anabranch.core.fold import digests
+from anabranch.core.fold.digests import EMPTY, Digest
+from anabranch.core.fold.evolve import UNREADABLE, evolve
 from anabranch.core.log.outcome import Outcome
 from anabranch.core.log.records import (
     ClusterSettings,
@@ -38,7 +39,6 @@ from anabranch.core.log.records import (
 )
 from anabranch.core.log.state import Change, Entity, FoldedState, StateReader
 from anabranch.core.log.verdicts import Verdict
-from anabranch.core.topics.guards import controller_of
 from anabranch.spark_replay.audit.checks.bundles.balance import AUTOMATIC_FROM, Balance
 from anabranch.spark_replay.audit.checks.bundles.coverage import Coverage
 from anabranch.spark_replay.audit.checks.bundles.leases import Leases

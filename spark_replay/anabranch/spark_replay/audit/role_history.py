@@ -8,13 +8,13 @@ from typing import Final
 
 import msgspec
 
+from anabranch.core.entities.permission import PERMISSIONS_PREFIX, Permission
+from anabranch.core.entities.session import Session
+from anabranch.core.entities.tenant import Tenant
 from anabranch.core.log.records import Record
 from anabranch.core.log.state import Change, Entity
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.security.changes import asker_of
-from anabranch.core.security.permission import PERMISSIONS_PREFIX, Permission
-from anabranch.core.sessions.session import Session
-from anabranch.core.tenants.tenant import Tenant
 from anabranch.spark_replay.audit.statistics import kind_in_words
 
 EVENTS_MAX: Final = 100_000  # for each part of the replay

@@ -21,8 +21,8 @@ from anabranch.channel.kafka.offsets import (
     PartitionOffsets,
     Place,
 )
+from anabranch.core.entities.segment import SegmentInfo
 from anabranch.core.topics.kafka_names import kafka_topic
-from anabranch.core.topics.segment import SegmentInfo
 from anabranch.spark_replay.audit.checks.topics.order import Bucket, Edge, Edges
 from anabranch.spark_replay.audit.checks.topics.topic_checks import SealedSegment, TopicsLeft
 

@@ -13,8 +13,11 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from anabranch.core.archives.archive import ArchiveOp
-from anabranch.core.bundles.unit import LEADERSHIP, Move, Unit
+from anabranch.core.entities.archive import ArchiveOp
+from anabranch.core.entities.segment import SegmentInfo
+from anabranch.core.entities.subscription import SubscriptionOp
+from anabranch.core.entities.topic import ScalableTopic, TopicMove
+from anabranch.core.entities.unit import LEADERSHIP, Move, Unit
 from anabranch.core.log.grounds import BUILT_IN, strategy_of
 from anabranch.core.log.records import (
     ArchiveChange,
@@ -34,9 +37,6 @@ from anabranch.core.log.records import (
 )
 from anabranch.core.log.state import Change, Entity
 from anabranch.core.log.verdicts import Verdict
-from anabranch.core.subscriptions.subscription import SubscriptionOp
-from anabranch.core.topics.segment import SegmentInfo
-from anabranch.core.topics.topic import ScalableTopic, TopicMove
 
 UNITS_DRAWN_MAX: Final = 2_000  # a part keeps the holders over time of so many units,
 SPANS_MAX: Final = 400  # and of each so many spans; the report shows the busiest few

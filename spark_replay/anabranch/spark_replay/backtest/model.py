@@ -30,9 +30,9 @@ from anabranch.core.autoscale.decisions import (
 )
 from anabranch.core.autoscale.load import Rates, SegmentLoad, changed
 from anabranch.core.autoscale.policy import AutoScalePolicy
+from anabranch.core.entities.layout import SegmentLayout, without
+from anabranch.core.entities.segment import SegmentInfo
 from anabranch.core.topics.controller import ControllerSettings
-from anabranch.core.topics.layout import SegmentLayout, without
-from anabranch.core.topics.segment import SegmentInfo
 from anabranch.spark_replay.backtest.grid import REPORT_CHANGE, Floats, Grid
 from anabranch.spark_replay.backtest.instant import Instant
 from anabranch.spark_replay.backtest.outcome import PolicyFigures, PolicyOutcome, TakenAction

@@ -20,11 +20,11 @@ from pyspark.sql import functions as F
 from anabranch.channel.codec import decode_load, read_entry
 from anabranch.channel.errors import NewerSchemaError, UnreadableError
 from anabranch.core.autoscale.load import Rates
+from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.errors import InvalidInputError
-from anabranch.core.log.fold import evolve
+from anabranch.core.fold.evolve import evolve
 from anabranch.core.log.records import TopicChange
 from anabranch.core.log.state import FoldedState
-from anabranch.core.topics.topic import ScalableTopic
 from anabranch.spark_replay.archive.folders import Place
 from anabranch.spark_replay.archive.reading import archive_extent, read_archive
 from anabranch.spark_replay.audit.replay import LOG_ROW

@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from anabranch.core.autoscale.policy import AutoScalePolicy
+from anabranch.core.entities.segment import SEGMENTS_MAX
 from anabranch.core.errors import AnabranchError, InvalidInputError
-from anabranch.core.topics.segment import SEGMENTS_MAX
 from anabranch.jars.java import find_java
 from anabranch.spark_replay.archive.folders import Place
 from anabranch.spark_replay.backtest.comparison import Comparison

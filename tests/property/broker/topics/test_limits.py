@@ -9,14 +9,14 @@ from msgspec.structs import replace
 
 from anabranch.broker.binary.forms import ClientSettings, assignment_form
 from anabranch.broker.topics.policies import fits_clients, layout_bytes_max
-from anabranch.core.subscriptions.coordinator import ConsumerAssignment
-from anabranch.core.subscriptions.subscription import (
+from anabranch.core.entities.layout import initial_segments
+from anabranch.core.entities.segment import BUCKETS_MAX, RING16_END, SegmentInfo, SegmentState
+from anabranch.core.entities.subscription import (
     SegmentPositions,
     Subscription,
     SubscriptionKind,
 )
-from anabranch.core.topics.layout import initial_segments
-from anabranch.core.topics.segment import BUCKETS_MAX, RING16_END, SegmentInfo, SegmentState
+from anabranch.core.subscriptions.coordinator import ConsumerAssignment
 from anabranch.wire.anabranch_pb2 import CommandScalableTopicAssignmentUpdate
 from anabranch.wire.framing import FRAME_BYTES_MAX, encode_frame
 from support.open_topic import topic_of

@@ -23,8 +23,8 @@ from anabranch.core.autoscale.policy import (
     override_of,
     resolve,
 )
+from anabranch.core.entities.layout import SegmentLayout
 from anabranch.core.hashing import RING16
-from anabranch.core.topics.layout import SegmentLayout
 
 START_MS = 1_000_000_000
 CALM_S = 100_000.0  # longer than any cooldown or window here, also one that was doubled often

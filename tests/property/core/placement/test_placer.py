@@ -9,6 +9,7 @@ from itertools import chain, zip_longest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anabranch.core.entities.segment import new_segment
 from anabranch.core.placement.placer import Assignment, Placer, allowed, assign
 from anabranch.core.placement.room import (
     Copies,
@@ -20,7 +21,6 @@ from anabranch.core.placement.room import (
     relieved,
     sane,
 )
-from anabranch.core.topics.segment import new_segment
 
 _WILD = st.one_of(
     st.floats(), st.sampled_from((0.0, -1.0, math.nan, math.inf, -math.inf, 5e-324, 1e308))

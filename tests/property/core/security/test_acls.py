@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anabranch.core.entities.permission import Permission
+from anabranch.core.entities.segment import new_segment
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.log.state import IndexedState
 from anabranch.core.security.acls import (
@@ -24,11 +26,9 @@ from anabranch.core.security.authorize import Judgement, authorize
 from anabranch.core.security.changes import FoldedGrants
 from anabranch.core.security.grants import Grants
 from anabranch.core.security.kafka_stems import KafkaStems
-from anabranch.core.security.permission import Permission
 from anabranch.core.security.principal import Principal
 from anabranch.core.security.resources import topic_resource
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
-from anabranch.core.topics.segment import new_segment
 from support import kafka_rules
 from support.open_topic import topic_of
 from support.there import there

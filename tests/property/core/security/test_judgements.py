@@ -7,6 +7,7 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anabranch.core.fold.replica import MemoryReplica
 from anabranch.core.log.records import (
     ClusterSettings,
     NamespaceChange,
@@ -17,7 +18,6 @@ from anabranch.core.log.records import (
     SessionOp,
     TenantChange,
 )
-from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.security.actions import CONSUMING, SUPERUSER, TENANT_ADMIN, VIEWING
 from anabranch.core.security.authorize import authorize
 from anabranch.core.security.changes import FoldedGrants

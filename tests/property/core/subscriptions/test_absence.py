@@ -7,10 +7,10 @@ import random
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from anabranch.core.entities.layout import SegmentLayout
 from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
 from anabranch.core.subscriptions.instances import Bucket
 from anabranch.core.subscriptions.timing import Timing
-from anabranch.core.topics.layout import SegmentLayout
 from support.desk import Desk
 
 TIMING = Timing(grace_s=30, session_timeout_s=5)

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from anabranch.core.entities.layout import SegmentLayout, initial_segments
+from anabranch.core.entities.segment import SegmentState
+from anabranch.core.entities.subscription import Subscription, SubscriptionKind
 from anabranch.core.subscriptions.draining import drained_by_positions
-from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind
-from anabranch.core.topics.layout import SegmentLayout, initial_segments
 from anabranch.core.topics.retention import expiring, trims, written_down
-from anabranch.core.topics.segment import SegmentState
 
 PLACES = ("a", "b", "c")
 OFFSETS = st.integers(0, 20)

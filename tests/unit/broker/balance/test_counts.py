@@ -11,7 +11,7 @@ from anabranch.broker.balance.counts import BalanceCounts
 from anabranch.broker.node_balance import build_counts
 from anabranch.core.balance.counters import BalanceResult, UnloadReason
 from anabranch.core.bundles import propose
-from anabranch.core.bundles.unit import Move
+from anabranch.core.entities.unit import Move
 from anabranch.core.log.records import Cause
 from anabranch.core.names import parse_topic
 from support.memory_cluster import MemoryCluster, MemoryNode, memory_cluster

@@ -15,7 +15,7 @@ from anabranch.broker.node_balance import build_counts
 from anabranch.channel.codec import read_entry
 from anabranch.core.balance.bundle_load import BundleLoad
 from anabranch.core.balance.counters import BalanceResult, SplitReason, UnloadReason
-from anabranch.core.bundles.unit import Move
+from anabranch.core.entities.unit import Move
 from anabranch.core.log.grounds import strategy_of
 from anabranch.core.log.records import Cause, UnitMove
 from anabranch.core.names import Namespace

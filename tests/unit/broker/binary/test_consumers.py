@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from anabranch.broker.binary.sessions import sessions
-from anabranch.core.topics.guards import controller_of
+from anabranch.core.bundles.guards import controller_of
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import entries
 from anabranch.wire.connection import ConnectionLimits

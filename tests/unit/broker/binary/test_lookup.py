@@ -15,8 +15,8 @@ from anabranch.broker.binary.handlers import code_of, lookups, open_sessions
 from anabranch.broker.binary.sessions import sessions
 from anabranch.broker.errors import ConflictError, NotFoundError, StartError, UnavailableError
 from anabranch.broker.load.traffic import TrafficGrowth
+from anabranch.core.entities.subscription import SubscriptionKind
 from anabranch.core.errors import InvalidInputError, UnknownSegmentError
-from anabranch.core.subscriptions.subscription import SubscriptionKind
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from prometheus_client import generate_latest
 
+from anabranch.core.entities.topic import TopicMove
 from anabranch.core.log.records import topic_key
-from anabranch.core.topics.topic import TopicMove
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import clock
 from support.binary import one_node

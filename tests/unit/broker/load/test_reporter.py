@@ -16,7 +16,7 @@ from anabranch.channel.load.loads import LoadTable, SegmentKey
 from anabranch.channel.load.probe import ActiveGroup
 from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.core.autoscale.load import LoadRecord, SegmentLoad
-from anabranch.core.subscriptions.subscription import SubscriptionKind
+from anabranch.core.entities.subscription import SubscriptionKind
 from support.memory_cluster import MemoryCluster, MemoryNode, memory_cluster, until
 from support.there import there
 

@@ -17,9 +17,9 @@ from starlette.types import Message
 from anabranch.broker.metrics import page
 from anabranch.broker.metrics.page import MetricsPage, parts_of
 from anabranch.broker.topics.metrics import AutoScaleMetrics, BacklogMetrics, SegmentConsumerMetrics
-from anabranch.core.log.replica import MemoryReplica
-from anabranch.core.topics.layout import initial_segments
-from anabranch.core.topics.topic import ScalableTopic
+from anabranch.core.entities.layout import initial_segments
+from anabranch.core.entities.topic import ScalableTopic
+from anabranch.core.fold.replica import MemoryReplica
 from support.open_topic import topic_of
 
 NAMES = [f"public/default/topic-{number:06}" for number in range(5_000)]

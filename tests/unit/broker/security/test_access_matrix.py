@@ -22,9 +22,9 @@ import pytest
 from anabranch.broker.binary.sessions import sessions
 from anabranch.broker.http.app import create_app
 from anabranch.broker.security.node import NodeSecurity
-from anabranch.core.security.permission import Permission, permission_key
+from anabranch.core.entities.permission import Permission, permission_key
+from anabranch.core.entities.tenant import Tenant
 from anabranch.core.security.table import REST, WIRE
-from anabranch.core.tenants.tenant import Tenant
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError

@@ -18,7 +18,7 @@ from anabranch.broker.security.basic import BasicProvider
 from anabranch.broker.security.credentials import Credentials, RefusalReason
 from anabranch.broker.security.node import node_security
 from anabranch.broker.settings import load_settings
-from anabranch.core.log.replica import MemoryReplica
+from anabranch.core.fold.replica import MemoryReplica
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError

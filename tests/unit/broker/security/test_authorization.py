@@ -13,7 +13,7 @@ from anabranch.broker.http.models.topics import layout_body
 from anabranch.broker.http.routes import reads
 from anabranch.broker.load.traffic import TrafficGrowth
 from anabranch.broker.settings import Settings
-from anabranch.core.topics.topic import ScalableTopic
+from anabranch.core.entities.topic import ScalableTopic
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError
 from support.acme import ADMIN, BOSS, STRANGER, TOPIC, furnished_node, settings

@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry
 
 from anabranch.broker.snapshots.metrics import ArchiveMetrics
 from anabranch.broker.snapshots.trim_watch import TrimWatch
-from anabranch.core.archives.archive import Archive
+from anabranch.core.entities.archive import Archive
 
 
 def test_each_archive_shows_its_place_and_its_distance_until_another_node_leads() -> None:

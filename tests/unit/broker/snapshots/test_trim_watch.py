@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anabranch.broker.snapshots.trim_watch import TrimWatch
-from anabranch.core.archives.archive import Archive
+from anabranch.core.entities.archive import Archive
 
 ARCHIVES = {"a": Archive(1, 0, "h:/a", 0, "p"), "b": Archive(2, 5, "h:/b", 0, "q")}
 HOUR = 3_600.0

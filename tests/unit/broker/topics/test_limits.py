@@ -12,7 +12,7 @@ from anabranch.broker.http.models.topics import TopicStats
 from anabranch.broker.proxy.addresses import ProxyAddresses
 from anabranch.broker.topics.policies import check_layout, layout_bytes_max
 from anabranch.broker.topics.watches import RoundRobin, WatchedTopic
-from anabranch.core.topics.layout import initial_segments
+from anabranch.core.entities.layout import initial_segments
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.framing import FRAME_BYTES_MAX
 from support.binary_consumer import client_of

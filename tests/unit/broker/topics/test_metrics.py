@@ -5,7 +5,7 @@ from __future__ import annotations
 from anabranch.broker.topics.metrics import AutoScaleMetrics
 from anabranch.core.autoscale.decisions import Blocked, NoAction, Reason, Split
 from anabranch.core.autoscale.schedule import Evaluation, Trigger
-from anabranch.core.log.replica import MemoryReplica
+from anabranch.core.fold.replica import MemoryReplica
 
 SPLIT = Split(0, Reason.MSG_RATE_IN, "hot")
 

@@ -7,8 +7,8 @@ import asyncio
 from anabranch.broker.topics.placement import KafkaPlacement
 from anabranch.channel.load.loads import LoadTable, SegmentKey
 from anabranch.core.autoscale.load import SegmentLoad
+from anabranch.core.entities.segment import new_segment
 from anabranch.core.placement.room import Copies, KafkaBroker, KafkaSurvey, Room
-from anabranch.core.topics.segment import new_segment
 from anabranch.core.topics.tasks import MakeSegments, SealSegments
 from support.there import there
 

@@ -10,8 +10,8 @@ from anabranch.broker.errors import NotFoundError, PreconditionError
 from anabranch.broker.topics.restoring import restore
 from anabranch.channel.errors import KafkaUnreachableError
 from anabranch.channel.kafka.offsets import Place
+from anabranch.core.entities.topic import Operation, TopicMove
 from anabranch.core.log.records import TopicChange
-from anabranch.core.topics.topic import Operation, TopicMove
 from support.kept_topic import NAME, KeptTopic, kept_topic
 from support.memory_cluster import until
 from support.memory_positions import MemoryPositions

@@ -9,7 +9,7 @@ import pytest
 
 from anabranch import client as sdk
 from anabranch.client._consumer.assignment import AssignedSegment, Assignment
-from anabranch.core.topics.layout import SegmentLayout
+from anabranch.core.entities.layout import SegmentLayout
 from anabranch.wire import anabranch_pb2 as pb
 from support.still_watch import layout_of, lone_member
 from support.there import there

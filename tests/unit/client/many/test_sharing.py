@@ -27,7 +27,7 @@ from anabranch.client._many.keeping import SessionKeeper
 from anabranch.client._many.membership import MemberState
 from anabranch.client._topics.nodes import NodeConnection, Nodes
 from anabranch.client._topics.traffic import TrafficReporter
-from anabranch.core.topics.layout import SegmentLayout
+from anabranch.core.entities.layout import SegmentLayout
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import clock
 from anabranch.wire.anabranch_pb2 import BaseCommand

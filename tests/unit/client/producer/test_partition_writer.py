@@ -19,7 +19,7 @@ from anabranch.client._producer.batch import (
     RecordBatch,
 )
 from anabranch.client._producer.partition_writer import PartitionWriter, Step
-from anabranch.core.topics.layout import SegmentLayout
+from anabranch.core.entities.layout import SegmentLayout
 from support.still_watch import layout_of
 
 ME, NEXT = ProducerId(7, 0), ProducerId(8, 0)

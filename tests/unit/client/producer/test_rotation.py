@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from anabranch.client import Segment, TopicLayout
 from anabranch.client._producer.partition_writer import PartitionWriter
 from anabranch.client._producer.router import Router
-from anabranch.core.topics.layout import SegmentLayout
+from anabranch.core.entities.layout import SegmentLayout
 
 
 def table(layout: SegmentLayout) -> Router[PartitionWriter]:

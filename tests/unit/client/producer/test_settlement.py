@@ -10,7 +10,7 @@ from anabranch.client._producer import settlement
 from anabranch.client._producer.batch import SEQUENCES, PendingMessage, ProducerId
 from anabranch.client._producer.partition_writer import PartitionWriter
 from anabranch.client._producer.settlement import is_stored, sealed_end
-from anabranch.core.topics.layout import SegmentLayout
+from anabranch.core.entities.layout import SegmentLayout
 from anabranch.wire.kafka import producer_state
 from anabranch.wire.kafka.producer_state import ProducerState
 from anabranch.wire.kafka.protocol import KafkaProtocolError

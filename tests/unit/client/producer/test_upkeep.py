@@ -12,8 +12,8 @@ import pytest
 from anabranch import client as sdk
 from anabranch.client._producer import settlement
 from anabranch.client._producer.batch import PendingMessage
+from anabranch.core.entities.layout import SegmentLayout
 from anabranch.core.errors import UncoveredHashError
-from anabranch.core.topics.layout import SegmentLayout
 from anabranch.wire.kafka.producing import KafkaCode
 from support.opening import Opening
 from support.sending_stage import SendingStage, staged

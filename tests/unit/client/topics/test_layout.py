@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from anabranch.client import Segment
+from anabranch.core.entities.layout import SegmentLayout
 from anabranch.core.errors import UncoveredHashError
-from anabranch.core.topics.layout import SegmentLayout
 from support.still_watch import layout_of
 
 _PLAIN = SegmentLayout.initial(2, 8)

@@ -10,7 +10,7 @@ import pytest
 
 from anabranch.client import TopicLayout
 from anabranch.client._topics.traffic import Taken, TopicTraffic, TrafficReporter
-from anabranch.core.topics.layout import SegmentLayout
+from anabranch.core.entities.layout import SegmentLayout
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError
 from anabranch.wire.errors import RefusedError

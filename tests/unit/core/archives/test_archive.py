@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.core.archives.archive import Archive, ArchiveOp
-from anabranch.core.log.fold import evolve
+from anabranch.core.entities.archive import Archive, ArchiveOp
+from anabranch.core.fold.evolve import evolve
+from anabranch.core.fold.replica import MemoryReplica
 from anabranch.core.log.records import ArchiveChange
-from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.log.verdicts import Verdict
 
 ID = "river-1"

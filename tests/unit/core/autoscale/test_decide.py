@@ -7,8 +7,8 @@ import pytest
 from anabranch.core.autoscale.decide import Demand, LastActions
 from anabranch.core.autoscale.decisions import Blocked, Decision, Merge, Reason, Rebucket, Split
 from anabranch.core.autoscale.load import SegmentLoad
-from anabranch.core.topics.layout import SegmentLayout
-from anabranch.core.topics.segment import RING16_END, new_segment
+from anabranch.core.entities.layout import SegmentLayout
+from anabranch.core.entities.segment import RING16_END, new_segment
 from support.autoscale import (
     NOW_MS,
     POLICY,

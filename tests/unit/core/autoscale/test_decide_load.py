@@ -17,8 +17,8 @@ from anabranch.core.autoscale.decisions import (
     describe,
 )
 from anabranch.core.autoscale.load import SegmentLoad, rate_in_words
-from anabranch.core.topics.layout import SegmentLayout
-from anabranch.core.topics.segment import RING16_END, new_segment
+from anabranch.core.entities.layout import SegmentLayout
+from anabranch.core.entities.segment import RING16_END, new_segment
 from support.autoscale import (
     NOW_MS,
     acts_or_says,

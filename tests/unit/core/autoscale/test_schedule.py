@@ -13,12 +13,12 @@ from anabranch.core.autoscale.decisions import Blocked, NoAction, Reason, Rebuck
 from anabranch.core.autoscale.load import SegmentLoad
 from anabranch.core.autoscale.policy import Level
 from anabranch.core.autoscale.schedule import Trigger
+from anabranch.core.entities.layout import Merges
+from anabranch.core.entities.segment import SegmentInfo
+from anabranch.core.entities.subscription import SubscriptionKind, SubscriptionOp
+from anabranch.core.entities.topic import Operation, TopicMove, TopicState
 from anabranch.core.log.records import TopicCause
-from anabranch.core.subscriptions.subscription import SubscriptionKind, SubscriptionOp
-from anabranch.core.topics.layout import Merges
-from anabranch.core.topics.segment import SegmentInfo
 from anabranch.core.topics.tasks import TaskFailed
-from anabranch.core.topics.topic import Operation, TopicMove, TopicState
 from support.autoscale import POLICY, load, policy
 from support.autoscale_scene import INTERVAL_S, Scene, begins, evaluations
 from support.world import TOPIC

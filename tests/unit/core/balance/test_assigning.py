@@ -10,10 +10,10 @@ from anabranch.core.balance.broker_load import BrokerLoadData
 from anabranch.core.balance.filters import BrokerFilter, Candidate
 from anabranch.core.balance.policies import NO_POLICIES, IsolationPolicy, Policies
 from anabranch.core.balance.settings import BalanceSettings
-from anabranch.core.bundles.unit import Move, UnitState
+from anabranch.core.entities.unit import Move, UnitState
+from anabranch.core.fold.replica import MemoryReplica
 from anabranch.core.log.grounds import WEIGHED_MAX, Weighed
 from anabranch.core.log.records import Record, UnitMove
-from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.log.verdicts import Verdict
 from support.stage import Actor, Stage, state_of
 from support.there import there

@@ -19,7 +19,7 @@ from anabranch.core.balance.shedding import Round, RoundEnd, Unload
 from anabranch.core.balance.splitting import BundleSplit, SplitRound, TopicLoad
 from anabranch.core.balancer import Balancer
 from anabranch.core.bundles import propose
-from anabranch.core.bundles.unit import Move, UnitState
+from anabranch.core.entities.unit import Move, UnitState
 from anabranch.core.log.records import Cause, UnitMove
 from support.stage import Actor, Stage, request, state_of
 from support.there import there

@@ -13,7 +13,7 @@ from anabranch.core.balance.broker_load import BrokerLoadData
 from anabranch.core.balance.least_usage import ChoiceReason, choose
 from anabranch.core.balance.policies import FailureDomain, IsolationPolicy, Policies
 from anabranch.core.balance.settings import BalanceSettings
-from anabranch.core.bundles.unit import Move
+from anabranch.core.entities.unit import Move
 from support.world import A, B, World
 
 MANAGER = "extensible"

@@ -17,10 +17,10 @@ from anabranch.core.balance.policies import (
     Policies,
     policies_of,
 )
-from anabranch.core.bundles.unit import Move
+from anabranch.core.entities.placement_policy import PolicyKind
+from anabranch.core.entities.unit import Move
 from anabranch.core.log.grounds import Grounds
 from anabranch.core.log.records import PolicyOp
-from anabranch.core.policies.policy import PolicyKind
 from support.world import FIRST, A, World
 
 

@@ -19,8 +19,8 @@ from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.balance.shedding import RoundEnd, ShedderState, decide
 from anabranch.core.balance.splitting import OwnerView, decide_splits
 from anabranch.core.balance.strategies import Cut, Strategies, StrategyKind, WantedMove
+from anabranch.core.fold.replica import MemoryReplica
 from anabranch.core.log.grounds import strategy_of
-from anabranch.core.log.replica import MemoryReplica
 from support.rules_view import MANAGER, NOW_MS, view_of
 from support.shedder_by_the_rules import RulesBroker
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anabranch.core.bundles.duties import Duties
-from anabranch.core.bundles.unit import Move
+from anabranch.core.entities.unit import Move
 from anabranch.core.log.records import UnitMove
 from support.stage import settings_for
 from support.world import FIRST, HALVES, UNIT, A, B, World

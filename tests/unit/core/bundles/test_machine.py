@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.core.bundles.unit import LEADERSHIP, Move, UnitState
+from anabranch.core.entities.unit import LEADERSHIP, Move, UnitState
 from anabranch.core.log.records import SessionOp
 from anabranch.core.log.verdicts import Verdict
 from support.world import FIRST, HALVES, UNIT, A, B, C, World

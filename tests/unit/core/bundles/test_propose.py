@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from anabranch.core.bundles import propose
 from anabranch.core.bundles.placement import Chosen
-from anabranch.core.bundles.unit import LEADERSHIP, Move, Unit, UnitState
+from anabranch.core.entities.unit import LEADERSHIP, Move, Unit, UnitState
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.log.grounds import Grounds
 from anabranch.core.log.records import Cause, PolicyOp, SessionOp

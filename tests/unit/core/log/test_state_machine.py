@@ -9,24 +9,24 @@ from typing import Any
 
 import pytest
 
-from anabranch.core.archives.archive import ArchiveOp
 from anabranch.core.archives.machine import ARCHIVES
 from anabranch.core.bundles.machine import BUNDLES, LEADING
-from anabranch.core.bundles.unit import LEADERSHIP, Move, UnitState
 from anabranch.core.cluster.machine import CLUSTERS
+from anabranch.core.entities.archive import ArchiveOp
+from anabranch.core.entities.placement_policy import PolicyKind
+from anabranch.core.entities.session import SessionState
+from anabranch.core.entities.subscription import SubscriptionOp
+from anabranch.core.entities.topic import TopicMove, TopicState
+from anabranch.core.entities.unit import LEADERSHIP, Move, UnitState
 from anabranch.core.log.records import PolicyOp, Record, SessionOp
 from anabranch.core.log.state_machine import Arrow, Existence, StateMachine
 from anabranch.core.policies.machine import PLACEMENTS
-from anabranch.core.policies.policy import PolicyKind
 from anabranch.core.security.machine import PERMISSIONS
 from anabranch.core.sessions.machine import SESSIONS
-from anabranch.core.sessions.session import SessionState
 from anabranch.core.settings.machine import OVERRIDES
 from anabranch.core.subscriptions.machine import SUBSCRIPTIONS
-from anabranch.core.subscriptions.subscription import SubscriptionOp
 from anabranch.core.tenants.machine import NAMESPACES, TENANTS
 from anabranch.core.topics.machine import LAYOUTS
-from anabranch.core.topics.topic import TopicMove, TopicState
 from support.state_machines import lead_elsewhere
 from support.topics import opened
 from support.world import FIRST, HALVES, TOPIC, UNIT, A, B, C, World

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from anabranch.core.entities.placement_policy import PolicyKind
+from anabranch.core.entities.subscription import SubscriptionOp
+from anabranch.core.entities.topic import Operation, TopicState
 from anabranch.core.log.records import PolicyOp, TopicCause, TopicChange
 from anabranch.core.placement.drain import drained_brokers, to_leave
 from anabranch.core.placement.room import Copies, KafkaSurvey
-from anabranch.core.policies.policy import PolicyKind
-from anabranch.core.subscriptions.subscription import SubscriptionOp
 from anabranch.core.topics.controller import Propose
 from anabranch.core.topics.tasks import SealSegments, TaskDone, TaskFailed
-from anabranch.core.topics.topic import Operation, TopicState
 from support.controller_scene import Scene
 from support.there import there
 from support.world import A, World

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from anabranch.core.entities.placement_policy import PATTERN_LENGTH_MAX, PATTERNS_MAX
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.expressions import STEPS_MAX
 from anabranch.core.policies.patterns import (
@@ -16,7 +17,6 @@ from anabranch.core.policies.patterns import (
     matches,
     parse_pattern,
 )
-from anabranch.core.policies.policy import PATTERN_LENGTH_MAX, PATTERNS_MAX
 
 AROUND = 4  # RE2's own steps around those of the pattern
 

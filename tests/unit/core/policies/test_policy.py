@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from anabranch.core.log.records import Cause, PolicyOp
-from anabranch.core.log.verdicts import Verdict
-from anabranch.core.policies.policy import (
+from anabranch.core.entities.placement_policy import (
     BROKERS_MAX,
     PATTERN_LENGTH_MAX,
     PATTERNS_MAX,
     PlacementPolicy,
     PolicyKind,
 )
+from anabranch.core.log.records import Cause, PolicyOp
+from anabranch.core.log.verdicts import Verdict
 from support.there import there
 from support.world import FIRST, A, B, C, World
 

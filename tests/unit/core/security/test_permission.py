@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from anabranch.core.bundles.unit import LEADERSHIP, Move
+from anabranch.core.entities.layout import initial_segments
+from anabranch.core.entities.permission import PERMISSIONS_MAX, Permission
+from anabranch.core.entities.placement_policy import PolicyKind
+from anabranch.core.entities.subscription import SubscriptionOp
+from anabranch.core.entities.topic import Operation, TopicMove
+from anabranch.core.entities.unit import LEADERSHIP, Move
 from anabranch.core.log.records import PolicyOp, Record, SessionOp
 from anabranch.core.log.verdicts import Verdict
-from anabranch.core.policies.policy import PolicyKind
-from anabranch.core.security.permission import PERMISSIONS_MAX, Permission
-from anabranch.core.subscriptions.subscription import SubscriptionOp
-from anabranch.core.topics.layout import initial_segments
-from anabranch.core.topics.topic import Operation, TopicMove
 from support.there import there
 from support.world import FIRST, TOPIC, UNIT, A, B, World
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from anabranch.core.bundles import propose
-from anabranch.core.bundles.unit import Move, UnitState
 from anabranch.core.effects import BrokerState
+from anabranch.core.entities.unit import Move, UnitState
 from anabranch.core.log.records import Cause, SessionChange
 from anabranch.core.sessions.log_contact import LogContact
 from support.stage import Stage, request, state_of, two_nodes

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from anabranch.core.entities import override
 from anabranch.core.log.records import PolicyOp
 from anabranch.core.log.verdicts import Verdict
-from anabranch.core.settings import override
 from support.there import there
 from support.world import A, B, World
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from anabranch.core.entities.layout import SegmentLayout
+from anabranch.core.entities.subscription import NOBODY, SubscriptionOp
 from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
-from anabranch.core.subscriptions.subscription import NOBODY, SubscriptionOp
-from anabranch.core.topics.layout import SegmentLayout
 from support.desk import TIMING, Desk
 
 FOUR = SegmentLayout.initial(4)

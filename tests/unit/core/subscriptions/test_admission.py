@@ -6,11 +6,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from anabranch.core.entities.layout import SegmentLayout
+from anabranch.core.entities.subscription import NOBODY, Subscription, SubscriptionKind
 from anabranch.core.subscriptions.admission import AdmissionStep, SubscribeRequest, admit
 from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
-from anabranch.core.subscriptions.subscription import NOBODY, Subscription, SubscriptionKind
 from anabranch.core.subscriptions.timing import Timing
-from anabranch.core.topics.layout import SegmentLayout
 
 STREAM, QUEUE = SubscriptionKind.STREAM, SubscriptionKind.QUEUE
 WISH = SubscribeRequest("public/default/orders", "billing", STREAM, "c", 1)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from anabranch.core.entities.layout import SegmentLayout
+from anabranch.core.entities.subscription import Subscription, SubscriptionKind
 from anabranch.core.subscriptions.assignor import Shares, assignable, drainable, taken_over, target
-from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind
-from anabranch.core.topics.layout import SegmentLayout
 
 STREAM, QUEUE = SubscriptionKind.STREAM, SubscriptionKind.QUEUE
 CHECKPOINT = SubscriptionKind.CHECKPOINT

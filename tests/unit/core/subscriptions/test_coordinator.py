@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from anabranch.core.entities.layout import SegmentLayout
+from anabranch.core.entities.subscription import NOBODY, SubscriptionKind
 from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
-from anabranch.core.subscriptions.subscription import NOBODY, SubscriptionKind
 from anabranch.core.subscriptions.timing import Timing
-from anabranch.core.topics.layout import SegmentLayout
 from support.desk import EMPTY, TIMING, WHOLE, Desk
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from anabranch.core.entities.layout import SegmentLayout
 from anabranch.core.subscriptions.draining import drained_segments
-from anabranch.core.topics.layout import SegmentLayout
 
 ONCE = SegmentLayout.initial(1, bucket_budget=2).split_segment(0)  # 1 and 2 in place of 0
 TWICE = ONCE.split_segment(1)  # 3 and 4 in place of 1

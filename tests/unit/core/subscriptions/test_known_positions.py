@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.core.subscriptions.known_positions import KnownPositions, PositionFinding
-from anabranch.core.subscriptions.marks import CommittedPosition, kept_mark, mark_of
-from anabranch.core.subscriptions.subscription import (
+from anabranch.core.entities.subscription import (
     SegmentPositions,
     Subscription,
     SubscriptionKind,
 )
+from anabranch.core.subscriptions.known_positions import KnownPositions, PositionFinding
+from anabranch.core.subscriptions.marks import CommittedPosition, kept_mark, mark_of
 
 LIFE = 9
 LOGGED = (SegmentPositions(0, (5, 0)),)

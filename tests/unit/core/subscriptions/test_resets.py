@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from anabranch.core.entities.layout import SegmentLayout
+from anabranch.core.entities.subscription import Subscription, SubscriptionKind
 from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
 from anabranch.core.subscriptions.instances import Bucket
-from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind
 from anabranch.core.subscriptions.timing import Timing
-from anabranch.core.topics.layout import SegmentLayout
 
 TIMING = Timing(grace_s=60, session_timeout_s=10)
 WHOLE = SegmentLayout.initial(1, bucket_budget=2)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from anabranch.core.log.verdicts import Verdict
-from anabranch.core.subscriptions.subscription import (
+from anabranch.core.entities.layout import initial_segments
+from anabranch.core.entities.subscription import (
     DELIVERIES_MAX,
     NOBODY,
     PRUNED_MAX,
@@ -16,8 +16,8 @@ from anabranch.core.subscriptions.subscription import (
     SubscriptionOp,
     dead_letter_topic,
 )
-from anabranch.core.topics.layout import initial_segments
-from anabranch.core.topics.topic import Operation, TopicMove, TopicState
+from anabranch.core.entities.topic import Operation, TopicMove, TopicState
+from anabranch.core.log.verdicts import Verdict
 from support.topics import opened, owned, split
 from support.world import TOPIC, World
 

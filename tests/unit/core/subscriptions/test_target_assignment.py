@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from anabranch.core.entities.layout import SegmentLayout
 from anabranch.core.subscriptions.handover import BucketsInUse
 from anabranch.core.subscriptions.instances import Instance
 from anabranch.core.subscriptions.target_assignment import ParallelDrain, TargetAssignment
 from anabranch.core.subscriptions.timing import Timing
-from anabranch.core.topics.layout import SegmentLayout
 from support.desk import EMPTY
 
 TIMING = Timing(grace_s=60, session_timeout_s=10)

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from anabranch.core.entities.layout import initial_segments
+from anabranch.core.entities.subscription import SubscriptionOp
+from anabranch.core.entities.topic import TopicMove
 from anabranch.core.log.records import PolicyOp, Record
 from anabranch.core.log.verdicts import Verdict
-from anabranch.core.subscriptions.subscription import SubscriptionOp
 from anabranch.core.tenants.limits import LIMIT_MAX, OF_NAMESPACES
-from anabranch.core.topics.layout import initial_segments
-from anabranch.core.topics.topic import TopicMove
 from support.world import FIRST, TOPIC, UNIT, A, B, World
 
 _CREATE, _PARTS = SubscriptionOp.CREATE, initial_segments(1)

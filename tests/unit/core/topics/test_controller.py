@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from anabranch.core.entities.layout import initial_segments
+from anabranch.core.entities.subscription import SubscriptionOp
+from anabranch.core.entities.topic import TopicMove, TopicState
 from anabranch.core.log.records import TopicCause
-from anabranch.core.subscriptions.subscription import SubscriptionOp
 from anabranch.core.topics import tasks
 from anabranch.core.topics.controller import Propose
-from anabranch.core.topics.layout import initial_segments
-from anabranch.core.topics.topic import TopicMove, TopicState
 from support.controller_scene import NAME, Scene, finish_split, split_with_a_consumer
 from support.there import there
 from support.world import UNIT, A

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from anabranch.core.entities.subscription import SubscriptionKind, SubscriptionOp
+from anabranch.core.entities.topic import TopicMove
 from anabranch.core.log.records import SubscriptionChange
-from anabranch.core.subscriptions.subscription import SubscriptionKind, SubscriptionOp
 from anabranch.core.topics.controller import CloseConsumer, Propose, SendAssignment, Unserved
 from anabranch.core.topics.tasks import TaskDone
-from anabranch.core.topics.topic import TopicMove
 from support.controller_scene import Scene, finish_split, split_with_a_consumer
 
 ALL = [(0, bucket) for bucket in range(4)]

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anabranch.core.entities.layout import SegmentLayout
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.hashing import bucket_of, hash32, segment_hash
 from anabranch.core.topics.entries import (
@@ -16,7 +17,6 @@ from anabranch.core.topics.entries import (
     bounds_of,
     place_of,
 )
-from anabranch.core.topics.layout import SegmentLayout
 
 POSITIONS = st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=5)
 

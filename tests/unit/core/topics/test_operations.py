@@ -7,17 +7,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from anabranch.core.bundles.unit import Move
+from anabranch.core.bundles.guards import controller_of
+from anabranch.core.entities.layout import SegmentLayout, initial_segments
+from anabranch.core.entities.segment import BUCKETS_MAX, SegmentInfo, SegmentState, new_segment
+from anabranch.core.entities.subscription import SubscriptionOp
+from anabranch.core.entities.topic import Operation, TopicMove, properties_dict, properties_flat
+from anabranch.core.entities.unit import Move
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.log.records import PolicyOp
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.subscriptions.draining import drained_by_positions
-from anabranch.core.subscriptions.subscription import SubscriptionOp
-from anabranch.core.topics.guards import controller_of
-from anabranch.core.topics.layout import SegmentLayout, initial_segments
-from anabranch.core.topics.segment import BUCKETS_MAX, SegmentInfo, SegmentState, new_segment
 from anabranch.core.topics.tasks import MakeSegments, next_task
-from anabranch.core.topics.topic import Operation, TopicMove, properties_dict, properties_flat
 from support.topics import layout, opened, owned, split
 from support.world import FIRST, TOPIC, UNIT, A, B, World
 

@@ -7,11 +7,11 @@ import math
 import pytest
 from msgspec.structs import replace
 
-from anabranch.core.subscriptions import subscription
-from anabranch.core.topics.layout import initial_segments
+from anabranch.core.entities import subscription
+from anabranch.core.entities.layout import initial_segments
+from anabranch.core.entities.topic import Operation
 from anabranch.core.topics.retention import expiring, written_down
 from anabranch.core.topics.tasks import prunable, prunable_at_ms
-from anabranch.core.topics.topic import Operation
 from support.there import there
 from support.topics import layout, opened, split
 from support.world import TOPIC, World

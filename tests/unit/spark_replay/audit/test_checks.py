@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from anabranch.core.bundles.unit import Move, Unit, UnitState
-from anabranch.core.log.fold import evolve
+from anabranch.core.entities.unit import Move, Unit, UnitState
+from anabranch.core.fold.evolve import evolve
 from anabranch.core.log.outcome import Outcome
 from anabranch.core.log.records import Record, SessionChange, SessionOp, UnitMove
 from anabranch.core.log.state import StateReader

@@ -6,10 +6,10 @@ from typing import Final
 
 import pytest
 
-from anabranch.core.bundles.unit import LEADERSHIP, Move, Unit, UnitState
-from anabranch.core.cluster.settings import Cluster
+from anabranch.core.entities.cluster import Cluster
+from anabranch.core.entities.session import Session
+from anabranch.core.entities.unit import LEADERSHIP, Move, Unit, UnitState
 from anabranch.core.log.records import SessionChange, SessionOp, UnitMove
-from anabranch.core.sessions.session import Session
 from anabranch.spark_replay.audit.checks.bundles.leases import Leases
 from anabranch.spark_replay.audit.checks.bundles.ownership import Ownership
 from anabranch.spark_replay.audit.checks.cluster.leadership import Leadership

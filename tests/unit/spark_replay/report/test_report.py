@@ -9,7 +9,7 @@ import re
 import msgspec
 import pytest
 
-from anabranch.core.topics.topic import ScalableTopic
+from anabranch.core.entities.topic import ScalableTopic
 from anabranch.spark_replay.audit.page import page
 from anabranch.spark_replay.audit.summary import Log, Summary, summarized
 from anabranch.spark_replay.audit.table import table

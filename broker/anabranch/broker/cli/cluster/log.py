@@ -23,7 +23,9 @@ from anabranch.channel.kafka.connection import KAFKA_S_MAX, close_consumer
 from anabranch.channel.kafka.topics import Topics, check_kafka
 from anabranch.channel.log.entries import Entry, read_until
 from anabranch.channel.log.kafka_log import KafkaLogReader, offsets
+from anabranch.core.entities.topic import TopicMove
 from anabranch.core.errors import InvalidInputError
+from anabranch.core.fold.replica import MemoryReplica
 from anabranch.core.log.records import (
     ClusterSettings,
     PermissionChange,
@@ -33,10 +35,8 @@ from anabranch.core.log.records import (
     TopicChange,
     UnitMove,
 )
-from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.security.changes import asker_of
-from anabranch.core.topics.topic import TopicMove
 
 _BATCH_MAX: Final = 5_000
 _POLL_S: Final = 0.25

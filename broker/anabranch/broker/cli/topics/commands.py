@@ -25,8 +25,8 @@ from anabranch.broker.cli.topics.segments import held_back
 from anabranch.broker.cli.topics.subscriptions import subscriptions, tell
 from anabranch.broker.cli.topics.words import count_of, full_of, properties_of
 from anabranch.core.autoscale.load import rate_in_words
+from anabranch.core.entities.layout import SegmentLayout
 from anabranch.core.names import parse_scalable_topic
-from anabranch.core.topics.layout import SegmentLayout
 
 _RATES: Final[dict[str, tuple[str, Callable[[LoadStats], float]]]] = {  # by column
     "MSG/S IN": ("msgRateIn", lambda load: load.msg_rate_in),

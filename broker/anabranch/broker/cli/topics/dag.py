@@ -17,9 +17,9 @@ from typing import Final
 
 import msgspec
 
+from anabranch.core.entities.layout import SegmentLayout
+from anabranch.core.entities.segment import SegmentInfo
 from anabranch.core.hashing import RING16
-from anabranch.core.topics.layout import SegmentLayout
-from anabranch.core.topics.segment import SegmentInfo
 
 COLUMNS: Final = 80
 LANES_MAX: Final = 512  # beyond that a picture helps nobody; the rows and --json have them all

@@ -10,7 +10,7 @@ from anabranch.broker.cli.shared.api import connect, json_option, url_option
 from anabranch.broker.cli.shared.output import write_json
 from anabranch.broker.cli.shared.watching import watchable
 from anabranch.broker.cli.topics.words import full_of
-from anabranch.core.subscriptions.subscription import DELIVERIES, DELIVERIES_MAX
+from anabranch.core.entities.subscription import DELIVERIES, DELIVERIES_MAX
 
 
 @click.group(

@@ -8,9 +8,9 @@ from pydantic import BaseModel, BeforeValidator, Field, StrictInt, model_validat
 from pydantic_core import PydanticCustomError
 
 from anabranch.broker.http.models.wanted import Texts, Wanted
+from anabranch.core.entities.placement_policy import check_isolation
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.policies.patterns import check_patterns
-from anabranch.core.policies.policy import check_isolation
 
 _Patterns = Annotated[Texts, Field(default_factory=list)]
 

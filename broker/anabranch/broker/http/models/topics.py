@@ -12,9 +12,9 @@ from anabranch.broker.http.models.autoscale import (
     LoadStats,
 )
 from anabranch.core.autoscale.policy import override_of
-from anabranch.core.topics.layout import SegmentLayout
-from anabranch.core.topics.segment import SegmentInfo
-from anabranch.core.topics.topic import ScalableTopic
+from anabranch.core.entities.layout import SegmentLayout
+from anabranch.core.entities.segment import SegmentInfo
+from anabranch.core.entities.topic import ScalableTopic
 
 
 class HashRange(BaseModel):

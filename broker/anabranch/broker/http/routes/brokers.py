@@ -23,8 +23,8 @@ from anabranch.broker.requester import requester
 from anabranch.broker.security.guard import AccessGuard
 from anabranch.broker.settings import Settings
 from anabranch.core import names
-from anabranch.core.bundles.unit import LEADERSHIP
 from anabranch.core.effects import BrokerState
+from anabranch.core.entities.unit import LEADERSHIP
 from anabranch.core.security.resources import CLUSTER
 from anabranch.core.security.table import SEEING_CONCERNS
 

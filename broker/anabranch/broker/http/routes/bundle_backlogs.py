@@ -15,9 +15,9 @@ from anabranch.broker.http.models.cluster import Authoritative
 from anabranch.broker.http.routing import DecidingRoute, Home
 from anabranch.broker.operations import Operations
 from anabranch.channel.kafka.offsets import LATEST
+from anabranch.core.entities.subscription import SubscriptionKind
 from anabranch.core.names import Namespace, Topic, full_name, parse_scalable_topic
 from anabranch.core.ring import parse_range, topic_hash
-from anabranch.core.subscriptions.subscription import SubscriptionKind
 
 _PATH: Final = "/{tenant}/{namespace}/{bundle}"
 

@@ -22,7 +22,7 @@ from anabranch.broker.http.routing import DecidingRoute, Home, Marked
 from anabranch.broker.operations import Operations
 from anabranch.core import names
 from anabranch.core.balance.settings import SplitAlgorithm
-from anabranch.core.bundles.unit import UnitState
+from anabranch.core.entities.unit import UnitState
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.names import Namespace, Topic
 from anabranch.core.ring import CUTS_MAX, RING_END, bundle_name, parse_range, topic_hash

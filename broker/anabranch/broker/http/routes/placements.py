@@ -23,7 +23,7 @@ from anabranch.broker.operations import Operations
 from anabranch.broker.placements import BrokerIsolation
 from anabranch.core import names
 from anabranch.core.balance.policies import IsolationPolicy
-from anabranch.core.policies.policy import PlacementPolicy, PolicyKind
+from anabranch.core.entities.placement_policy import PlacementPolicy, PolicyKind
 
 _POLICIES = "/clusters/{cluster}/namespaceIsolationPolicies"
 _DOMAINS = "/clusters/{cluster}/failureDomains"

@@ -29,12 +29,12 @@ from anabranch.broker.http.senders import host_of, principal_of
 from anabranch.broker.operations import Operations
 from anabranch.broker.security.guard import AccessGuard
 from anabranch.core import names
+from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.names import Namespace, Topic
 from anabranch.core.ring import parse_range, topic_hash
 from anabranch.core.security.resources import ResourceName, topic_resource
 from anabranch.core.security.table import REST
-from anabranch.core.topics.topic import ScalableTopic
 
 LOOKUP_PREFIX: Final = "/lookup/v2/topic/"
 _LAYOUT_PREFIX: Final = f"{PREFIX}/"

@@ -18,7 +18,7 @@ from anabranch.broker.security.guard import AccessGuard
 from anabranch.broker.topics.operations import TopicOperations
 from anabranch.broker.topics.subscriptions.changes import DeadLetterSettings
 from anabranch.channel.kafka.offsets import EARLIEST, LATEST
-from anabranch.core.subscriptions.subscription import DELIVERIES, DELIVERIES_MAX, SubscriptionKind
+from anabranch.core.entities.subscription import DELIVERIES, DELIVERIES_MAX, SubscriptionKind
 
 _TIMESTAMP_MAX: Final = 2**62
 

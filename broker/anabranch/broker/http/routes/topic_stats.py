@@ -15,12 +15,12 @@ from anabranch.broker.topics.transactions import HeldSegments
 from anabranch.core.autoscale.decisions import Decision, NoAction, describe
 from anabranch.core.autoscale.load import SegmentLoad
 from anabranch.core.autoscale.schedule import demand_of, evaluate
+from anabranch.core.entities.segment import SegmentInfo
+from anabranch.core.entities.subscription import Subscription
+from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.names import full_name
 from anabranch.core.placement.drain import copies_on
-from anabranch.core.subscriptions.subscription import Subscription
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic, segment_topic
-from anabranch.core.topics.segment import SegmentInfo
-from anabranch.core.topics.topic import ScalableTopic
 
 
 async def stats_body(topics: TopicOperations, name: str) -> bytes:

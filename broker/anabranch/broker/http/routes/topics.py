@@ -24,7 +24,7 @@ from anabranch.broker.http.routing import DecidingRoute, Home, Marked, TopicName
 from anabranch.broker.topics.controllers.access import active_segments
 from anabranch.broker.topics.operations import TopicOperations
 from anabranch.broker.topics.restoring import restore
-from anabranch.core.topics.topic import properties_dict
+from anabranch.core.entities.topic import properties_dict
 from anabranch.wire.memory.limiter import AsyncDualMemoryLimiter
 
 PREFIX: Final = "/admin/v2/scalable"

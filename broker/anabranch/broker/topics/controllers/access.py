@@ -20,17 +20,17 @@ from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings.current import CurrentSettings
 from anabranch.broker.tenants.limits import RoomForOne, TenantLimits
 from anabranch.broker.topics.controllers.service import TopicService
+from anabranch.core.bundles.guards import controller_of
+from anabranch.core.entities.segment import SegmentInfo
+from anabranch.core.entities.subscription import Subscription
+from anabranch.core.entities.topic import ScalableTopic, TopicMove
 from anabranch.core.errors import UnknownSegmentError
 from anabranch.core.log.records import TopicCause, TopicChange
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.names import full_name, namespace_of
-from anabranch.core.subscriptions.subscription import Subscription
 from anabranch.core.tenants.limits import TenantLimit
-from anabranch.core.topics.guards import controller_of
 from anabranch.core.topics.kafka_names import kafka_group
 from anabranch.core.topics.propose import topic_change
-from anabranch.core.topics.segment import SegmentInfo
-from anabranch.core.topics.topic import ScalableTopic, TopicMove
 
 
 class TopicAccess:

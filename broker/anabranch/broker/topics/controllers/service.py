@@ -30,7 +30,10 @@ from anabranch.broker.topics.controllers.worker import Failures, WorkerPool
 from anabranch.broker.topics.metrics import AutoScaleMetrics, is_rollover
 from anabranch.broker.topics.placement import KafkaPlacement
 from anabranch.core.autoscale.schedule import AutoScaleSettings, LoadOf
-from anabranch.core.bundles.unit import Unit
+from anabranch.core.bundles.guards import controller_of
+from anabranch.core.entities.segment import SegmentInfo
+from anabranch.core.entities.topic import ScalableTopic
+from anabranch.core.entities.unit import Unit
 from anabranch.core.log.state import Change
 from anabranch.core.names import full_name, namespace_of
 from anabranch.core.subscriptions.coordinator import ConsumerAssignment
@@ -45,10 +48,7 @@ from anabranch.core.topics.controller import (
     TopicController,
     Unserved,
 )
-from anabranch.core.topics.guards import controller_of
-from anabranch.core.topics.segment import SegmentInfo
 from anabranch.core.topics.tasks import Task, TaskDone, TaskFailed
-from anabranch.core.topics.topic import ScalableTopic
 
 _TOPIC: Final = "topic:"
 _SUBSCRIPTION: Final = "subscription:"

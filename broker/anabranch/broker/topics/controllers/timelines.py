@@ -11,9 +11,9 @@ from enum import StrEnum
 
 import msgspec
 
-from anabranch.core.topics.segment import SegmentInfo
+from anabranch.core.entities.segment import SegmentInfo
+from anabranch.core.entities.topic import Operation, ScalableTopic, TopicState
 from anabranch.core.topics.tasks import MakeSegments, SealSegments, Task
-from anabranch.core.topics.topic import Operation, ScalableTopic, TopicState
 
 
 class ChangeStep(StrEnum):

@@ -30,11 +30,7 @@ from anabranch.broker.topics.controllers.elsewhere import OtherNodes
 from anabranch.broker.topics.subscriptions.consumers import ConsumerRequest, Consumers
 from anabranch.broker.topics.subscriptions.groups import StartPositionFinder
 from anabranch.channel.kafka.offsets import EARLIEST
-from anabranch.core.names import full_name, parse_scalable_topic
-from anabranch.core.security.actions import PRODUCING
-from anabranch.core.security.resources import topic_resource
-from anabranch.core.security.table import CREATING_TOPICS
-from anabranch.core.subscriptions.subscription import (
+from anabranch.core.entities.subscription import (
     DELIVERIES,
     DELIVERIES_MAX,
     Subscription,
@@ -42,6 +38,10 @@ from anabranch.core.subscriptions.subscription import (
     SubscriptionOp,
     dead_letter_topic,
 )
+from anabranch.core.names import full_name, parse_scalable_topic
+from anabranch.core.security.actions import PRODUCING
+from anabranch.core.security.resources import topic_resource
+from anabranch.core.security.table import CREATING_TOPICS
 
 _Create = Callable[[str, int, Mapping[str, str]], Awaitable[None]]
 

@@ -38,6 +38,7 @@ from anabranch.broker.topics.subscriptions.standing import StandingPositions
 from anabranch.broker.topics.subscriptions.usage import Usage
 from anabranch.channel.kafka.offsets import EARLIEST
 from anabranch.core import names
+from anabranch.core.entities.subscription import Subscription, SubscriptionKind, SubscriptionOp
 from anabranch.core.log.records import SubscriptionChange
 from anabranch.core.log.state import StateReader
 from anabranch.core.log.verdicts import Verdict
@@ -51,7 +52,6 @@ from anabranch.core.subscriptions.admission import (
 from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
 from anabranch.core.subscriptions.instances import Bucket
 from anabranch.core.subscriptions.propose import subscription_change
-from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind, SubscriptionOp
 from anabranch.core.tenants.limits import TenantLimit
 
 _SO_ALREADY: Final = (

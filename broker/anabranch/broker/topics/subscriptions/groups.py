@@ -34,11 +34,11 @@ from anabranch.broker.topics.controllers.service import TopicService
 from anabranch.broker.topics.subscriptions.positions import Part, Positions, starting_at
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.kafka.offsets import EARLIEST, Place
+from anabranch.core.entities.subscription import SegmentPositions, SubscriptionKind
+from anabranch.core.entities.topic import ScalableTopic, TopicState
 from anabranch.core.names import Namespace, full_name
 from anabranch.core.subscriptions.draining import drained_by_positions
-from anabranch.core.subscriptions.subscription import SegmentPositions, SubscriptionKind
 from anabranch.core.topics.kafka_names import kafka_topic
-from anabranch.core.topics.topic import ScalableTopic, TopicState
 
 _KAFKA_S: Final = 10.0
 _SEARCH_S: Final = 30.0

@@ -29,10 +29,10 @@ from anabranch.broker.topics.subscriptions.positions import Group, Positions, re
 from anabranch.broker.topics.subscriptions.usage import change_as_read
 from anabranch.broker.topics.watches import OwnedTopics
 from anabranch.channel.kafka.offsets import Place
+from anabranch.core.entities.subscription import SubscriptionKind, SubscriptionOp
 from anabranch.core.subscriptions.instances import Bucket
 from anabranch.core.subscriptions.known_positions import PositionFinding
 from anabranch.core.subscriptions.marks import CommittedPosition, kept_mark
-from anabranch.core.subscriptions.subscription import SubscriptionKind, SubscriptionOp
 from anabranch.core.topics.retention import written_down
 
 LOOK_S: Final = 4.0

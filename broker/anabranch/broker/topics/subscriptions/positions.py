@@ -17,13 +17,13 @@ from anabranch.broker.errors import KafkaFailedError, OperationError, Unavailabl
 from anabranch.broker.topics.subscriptions.open_transactions import HeldBucket
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.kafka.offsets import EARLIEST, LATEST, Place
+from anabranch.core.entities.segment import SegmentInfo
+from anabranch.core.entities.subscription import Subscription, SubscriptionKind
+from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.subscriptions.draining import unread
 from anabranch.core.subscriptions.instances import Bucket
 from anabranch.core.subscriptions.marks import CommittedPosition, mark_of
-from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
-from anabranch.core.topics.segment import SegmentInfo
-from anabranch.core.topics.topic import ScalableTopic
 from anabranch.wire import clock
 from anabranch.wire.supervised import supervised
 

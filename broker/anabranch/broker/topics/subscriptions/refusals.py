@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from anabranch.broker.errors import ConflictError, NotFoundError, OperationError, UnavailableError
+from anabranch.core.entities.subscription import Subscription
 from anabranch.core.names import full_name
 from anabranch.core.subscriptions.admission import AdmissionStep, SubscribeRequest
-from anabranch.core.subscriptions.subscription import Subscription
 
 
 class ConsumerFencedError(ConflictError):

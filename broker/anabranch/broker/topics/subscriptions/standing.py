@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Set
 from typing import Final
 
+from anabranch.core.entities.subscription import Subscription, SubscriptionKind
 from anabranch.core.log.state import StateReader
 from anabranch.core.subscriptions.instances import Bucket
 from anabranch.core.subscriptions.known_positions import KnownPositions
-from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind
 
 _NOTHING: Final[Mapping[Bucket, int]] = {}
 

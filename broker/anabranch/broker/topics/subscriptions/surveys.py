@@ -45,11 +45,11 @@ from anabranch.broker.topics.subscriptions.usage import Expiry, change_as_read
 from anabranch.broker.topics.watches import OwnedTopics
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.kafka.offsets import LATEST, Place
+from anabranch.core.entities.subscription import Subscription, SubscriptionKind, SubscriptionOp
+from anabranch.core.entities.topic import Operation, ScalableTopic
 from anabranch.core.subscriptions.draining import drained_by_positions
-from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind, SubscriptionOp
 from anabranch.core.topics.kafka_names import kafka_topic
 from anabranch.core.topics.retention import Retention, trims, written_down
-from anabranch.core.topics.topic import Operation, ScalableTopic
 from anabranch.wire import clock
 
 _KAFKA_S: Final = 30.0

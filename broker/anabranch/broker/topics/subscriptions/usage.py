@@ -15,12 +15,12 @@ from anabranch.broker.logging import get_logger
 from anabranch.broker.topics.controllers.access import TopicAccess
 from anabranch.broker.topics.subscriptions.groups import Groups
 from anabranch.broker.topics.subscriptions.positions import Positions
+from anabranch.core.bundles.guards import controller_of
+from anabranch.core.entities.subscription import Subscription, SubscriptionKind, SubscriptionOp
 from anabranch.core.log.records import SubscriptionChange, TopicCause
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.names import full_name
 from anabranch.core.subscriptions.propose import subscription_change
-from anabranch.core.subscriptions.subscription import Subscription, SubscriptionKind, SubscriptionOp
-from anabranch.core.topics.guards import controller_of
 from anabranch.core.topics.retention import Expiring, expiring
 
 _KAFKA_S: Final = 30.0

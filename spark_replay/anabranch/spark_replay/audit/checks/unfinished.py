@@ -9,10 +9,10 @@ from typing import Final
 
 import msgspec
 
-from anabranch.core.bundles.unit import IN_FLIGHT, LEADERSHIP, Unit, UnitState
-from anabranch.core.cluster.settings import Cluster
+from anabranch.core.entities.cluster import Cluster
+from anabranch.core.entities.session import Session
+from anabranch.core.entities.unit import IN_FLIGHT, LEADERSHIP, Unit, UnitState
 from anabranch.core.log.state import FoldedState
-from anabranch.core.sessions.session import Session
 
 LOOSE_MAX: Final = 10_000  # for one part; the counts go on
 

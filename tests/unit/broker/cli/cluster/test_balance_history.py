@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from anabranch.broker.cli.cluster.balance_history import moves_of
 from anabranch.broker.cli.cluster.log import LogLine, sentence
 from anabranch.core.balance.history import AutomaticMove
-from anabranch.core.bundles.unit import Move
+from anabranch.core.entities.unit import Move
 from anabranch.core.log.grounds import Grounds
 from anabranch.core.log.records import Cause, Record, UnitMove
 from anabranch.core.log.verdicts import Verdict

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.broker.cli.topics import dag
+from anabranch.core.entities.layout import SegmentLayout
 from anabranch.core.hashing import RING16
-from anabranch.core.topics.layout import SegmentLayout
 
 Ended = Callable[[list[str]], tuple[int, str]]
 TOPIC = "public/default/orders"

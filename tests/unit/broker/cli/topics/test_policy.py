@@ -9,9 +9,9 @@ import msgspec
 from anabranch.broker.cli.topics.policy import NODE_SETTINGS
 from anabranch.broker.settings import SETTING_NAMES
 from anabranch.core.autoscale.policy import OVERRIDE_FIELDS, AutoScalePolicy
+from anabranch.core.entities.topic import TopicMove
 from anabranch.core.log.records import Cause, NamespaceChange, PolicyOp, TopicCause
 from anabranch.core.topics.propose import topic_change
-from anabranch.core.topics.topic import TopicMove
 from support.commands import Done, ran
 from support.http import HttpNode, on_nodes
 from support.memory_cluster import MemoryCluster

@@ -6,9 +6,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from anabranch.broker.topics.controllers.timelines import ChangeStep, Timeline, Timelines
-from anabranch.core.topics.segment import SegmentInfo
+from anabranch.core.entities.segment import SegmentInfo
+from anabranch.core.entities.topic import Operation, TopicMove
 from anabranch.core.topics.tasks import MakeSegments, SealSegments
-from anabranch.core.topics.topic import Operation, TopicMove
 from support.binary import reachable
 from support.kept_topic import NAME
 from support.topic_history import ORDERS, begin, created, delete, topic_move

@@ -10,7 +10,7 @@ import pytest
 from anabranch.broker.topics.controllers.worker import WorkerPool
 from anabranch.channel.errors import KafkaRefusedError
 from anabranch.channel.segments.sealing import SegmentTopic
-from anabranch.core.topics.segment import SegmentInfo, new_segment
+from anabranch.core.entities.segment import SegmentInfo, new_segment
 from anabranch.core.topics.tasks import MakeSegments, TaskDone, TaskFailed
 from anabranch.wire import clock
 from support.memory_segments import MemorySegments

@@ -10,10 +10,10 @@ import pytest
 from anabranch.broker.errors import ConflictError, DeadlineExceededError, NotFoundError
 from anabranch.channel.codec import read_entry
 from anabranch.channel.kafka.offsets import EARLIEST, LATEST
+from anabranch.core.bundles.guards import controller_of
+from anabranch.core.entities.subscription import SubscriptionKind, SubscriptionOp
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import SubscriptionChange
-from anabranch.core.subscriptions.subscription import SubscriptionKind, SubscriptionOp
-from anabranch.core.topics.guards import controller_of
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.errors import RefusedError
 from support.binary import reachable

@@ -6,7 +6,7 @@ import pytest
 
 from anabranch.broker.errors import KafkaFailedError, UnavailableError
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
-from anabranch.core.subscriptions.subscription import SubscriptionKind
+from anabranch.core.entities.subscription import SubscriptionKind
 from anabranch.wire import anabranch_pb2 as pb
 from support.binary_consumer import client_of
 from support.kept_topic import NAME, kept_topic

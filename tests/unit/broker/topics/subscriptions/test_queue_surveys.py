@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.core.subscriptions.subscription import SubscriptionKind
+from anabranch.core.entities.subscription import SubscriptionKind
 from anabranch.wire import anabranch_pb2 as pb
 from support.binary_consumer import client_of
 from support.kept_topic import NAME, NOW, kept_topic

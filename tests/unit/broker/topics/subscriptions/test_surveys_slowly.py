@@ -8,7 +8,7 @@ import pytest
 
 from anabranch.broker.errors import UnavailableError
 from anabranch.channel.kafka.offsets import EARLIEST, Place
-from anabranch.core.subscriptions.subscription import SubscriptionKind
+from anabranch.core.entities.subscription import SubscriptionKind
 from support.kept_topic import NAME, kept_topic
 from support.memory_cluster import until
 

@@ -6,10 +6,10 @@ from typing import Final
 
 import pytest
 
-from anabranch.core.bundles.unit import LEADERSHIP, Move, UnitState
-from anabranch.core.cluster.settings import Cluster
+from anabranch.core.entities.cluster import Cluster
+from anabranch.core.entities.session import Session
+from anabranch.core.entities.unit import LEADERSHIP, Move, UnitState
 from anabranch.core.log.records import ClusterSettings, SessionChange, SessionOp, UnitMove
-from anabranch.core.sessions.session import Session
 from anabranch.spark_replay.audit.checks.bundles.leases import BeatTimes, Leases
 from anabranch.spark_replay.audit.checks.bundles.orphans import check_orphans
 from anabranch.spark_replay.audit.checks.log.digests import Claim, check_digests

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from anabranch.core.bundles.unit import Move
+from anabranch.core.entities.placement_policy import PlacementPolicy, PolicyKind, policy_key
+from anabranch.core.entities.unit import Move
 from anabranch.core.log.grounds import WEIGHED_MAX, strategy_of
 from anabranch.core.log.records import Cause, PlacementPolicyChange, UnitMove
 from anabranch.core.log.state import Change, Entity
 from anabranch.core.policies.patterns import matches
-from anabranch.core.policies.policy import PlacementPolicy, PolicyKind, policy_key
 from anabranch.core.ring import split_bundle_name
 from anabranch.spark_replay.audit.tally import CheckTally
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.core.bundles.unit import LEADERSHIP, Unit, UnitState
+from anabranch.core.entities.unit import LEADERSHIP, Unit, UnitState
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.log.records import NamespaceChange, PolicyOp, Record, namespace_key
 from anabranch.core.log.state import Change, Entity

@@ -19,11 +19,11 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from anabranch.core.bundles.unit import LEADERSHIP, Move, Unit, UnitState
-from anabranch.core.cluster.settings import Cluster
+from anabranch.core.entities.cluster import Cluster
+from anabranch.core.entities.session import Session
+from anabranch.core.entities.unit import LEADERSHIP, Move, Unit, UnitState
 from anabranch.core.log.records import ClusterSettings, Record, SessionChange, SessionOp, UnitMove
 from anabranch.core.log.state import Entity
-from anabranch.core.sessions.session import Session
 from anabranch.spark_replay.audit.tally import CheckTally
 
 # (broker, session) -> log timestamps of its heartbeats, ascending

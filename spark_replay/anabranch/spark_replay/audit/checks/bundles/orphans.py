@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from anabranch.core.sessions.session import Session
+from anabranch.core.entities.session import Session
 from anabranch.spark_replay.audit.checks.unfinished import Unfinished
 from anabranch.spark_replay.audit.tally import CheckTally
 

@@ -8,11 +8,11 @@ and the fold's holder must be the same at every offset.
 
 from __future__ import annotations
 
-from anabranch.core.bundles.unit import LEADERSHIP, Move, Unit
+from anabranch.core.entities.session import Session
+from anabranch.core.entities.unit import LEADERSHIP, Move, Unit
 from anabranch.core.log.records import SessionChange, SessionOp, UnitMove
 from anabranch.core.log.state import Change, Entity
 from anabranch.core.ring import split_bundle_name
-from anabranch.core.sessions.session import Session
 from anabranch.spark_replay.audit.tally import CheckTally
 
 # Before Python 3.12 an enum's member is looked up by a function; every record meets these.

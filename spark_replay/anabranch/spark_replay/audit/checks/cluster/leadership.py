@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from anabranch.core.bundles.unit import LEADERSHIP, Move, Unit, UnitState
+from anabranch.core.entities.session import Session
+from anabranch.core.entities.unit import LEADERSHIP, Move, Unit, UnitState
 from anabranch.core.log.records import Record, SessionChange, SessionOp, UnitMove
 from anabranch.core.log.state import Entity
-from anabranch.core.sessions.session import Session
 from anabranch.spark_replay.audit.tally import CheckTally
 
 LEADERS_MOVES: Final = (Move.RECLAIM, Move.DISCARD, Move.OVERRIDE, Move.TOMBSTONE)

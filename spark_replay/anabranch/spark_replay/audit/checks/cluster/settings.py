@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from anabranch.core.entities.override import OVERRIDES_PREFIX, SettingOverride, override_key
 from anabranch.core.log.records import PolicyOp, SettingChange
 from anabranch.core.log.state import Change, Entity
-from anabranch.core.settings.override import OVERRIDES_PREFIX, SettingOverride, override_key
 from anabranch.spark_replay.audit.tally import CheckTally, Witness
 
 # Returns the fault of a value of the setting, in words; "" for none.

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from anabranch.core.log import digests
-from anabranch.core.log.digests import EMPTY, Digest
+from anabranch.core.fold import digests
+from anabranch.core.fold.digests import EMPTY, Digest
 from anabranch.spark_replay.audit.tally import CheckTally
 
 

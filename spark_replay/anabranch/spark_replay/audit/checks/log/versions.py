@@ -10,18 +10,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from anabranch.core.archives.archive import Archive
-from anabranch.core.bundles.unit import LEADERSHIP, Unit
+from anabranch.core.entities.archive import Archive
+from anabranch.core.entities.override import SettingOverride
+from anabranch.core.entities.permission import Permission
+from anabranch.core.entities.placement_policy import PlacementPolicy
+from anabranch.core.entities.subscription import Subscription
+from anabranch.core.entities.tenant import NamespaceInfo, Tenant
+from anabranch.core.entities.topic import ScalableTopic
+from anabranch.core.entities.unit import LEADERSHIP, Unit
 from anabranch.core.log.outcome import Outcome
 from anabranch.core.log.records import Record
 from anabranch.core.log.state import Change, Entity
 from anabranch.core.log.verdicts import Verdict
-from anabranch.core.policies.policy import PlacementPolicy
-from anabranch.core.security.permission import Permission
-from anabranch.core.settings.override import SettingOverride
-from anabranch.core.subscriptions.subscription import Subscription
-from anabranch.core.tenants.tenant import NamespaceInfo, Tenant
-from anabranch.core.topics.topic import ScalableTopic
 from anabranch.spark_replay.audit.tally import CheckTally
 
 _BORN: Final = (

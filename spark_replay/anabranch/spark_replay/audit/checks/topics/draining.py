@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from anabranch.core.entities.subscription import Subscription, SubscriptionOp
+from anabranch.core.entities.topic import ScalableTopic, TopicMove
 from anabranch.core.log.records import SubscriptionChange, TopicChange
 from anabranch.core.log.state import Change
-from anabranch.core.subscriptions.subscription import Subscription, SubscriptionOp
-from anabranch.core.topics.topic import ScalableTopic, TopicMove
 from anabranch.spark_replay.audit.tally import CheckTally
 
 # A subscription that is put behind a sealed segment's end has nothing to read of it either.

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from anabranch.core.topics.segment import RING16_END, SegmentInfo
-from anabranch.core.topics.topic import ScalableTopic
+from anabranch.core.entities.segment import RING16_END, SegmentInfo
+from anabranch.core.entities.topic import ScalableTopic
 from anabranch.spark_replay.audit.tally import CheckTally
 
 

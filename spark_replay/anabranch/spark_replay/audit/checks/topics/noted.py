@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from anabranch.core.log.records import SubscriptionChange
-from anabranch.core.subscriptions.subscription import (
+from anabranch.core.entities.subscription import (
     SegmentPositions,
     Subscription,
     SubscriptionOp,
 )
+from anabranch.core.log.records import SubscriptionChange
 
 _BEGINS = (SubscriptionOp.CREATE, SubscriptionOp.RESET)
 

@@ -18,8 +18,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from anabranch.core.entities.segment import SegmentInfo
 from anabranch.core.hashing import bucket_of, hash32, segment_hash
-from anabranch.core.topics.segment import SegmentInfo
 from anabranch.spark_replay.audit.checks.topics.topic_checks import SealedSegment, TopicsLeft
 from anabranch.spark_replay.audit.tally import CheckTally
 

@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterator
 
 import msgspec
 
+from anabranch.core.entities.segment import SegmentInfo
+from anabranch.core.entities.topic import ScalableTopic, TopicMove, TopicState
 from anabranch.core.log.records import TopicChange
-from anabranch.core.topics.segment import SegmentInfo
-from anabranch.core.topics.topic import ScalableTopic, TopicMove, TopicState
 from anabranch.spark_replay.audit.tally import CheckTally
 
 _Parts = dict[int, SegmentInfo]

@@ -6,16 +6,16 @@ from typing import Final
 
 import msgspec
 
-from anabranch.core.log.records import SubscriptionChange, TopicChange
-from anabranch.core.log.state import Change, Entity, StateReader
-from anabranch.core.subscriptions.subscription import (
+from anabranch.core.bundles.guards import controller_of
+from anabranch.core.entities.segment import SegmentInfo
+from anabranch.core.entities.subscription import (
     SegmentPositions,
     Subscription,
     SubscriptionKind,
 )
-from anabranch.core.topics.guards import controller_of
-from anabranch.core.topics.segment import SegmentInfo
-from anabranch.core.topics.topic import ScalableTopic, TopicMove, TopicState
+from anabranch.core.entities.topic import ScalableTopic, TopicMove, TopicState
+from anabranch.core.log.records import SubscriptionChange, TopicChange
+from anabranch.core.log.state import Change, Entity, StateReader
 from anabranch.spark_replay.audit.checks.topics.draining import Draining
 from anabranch.spark_replay.audit.checks.topics.layouts import Layouts
 from anabranch.spark_replay.audit.checks.topics.noted import NotedPositions

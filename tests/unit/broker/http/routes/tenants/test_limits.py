@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from anabranch.core.subscriptions.subscription import SubscriptionKind
+from anabranch.core.entities.subscription import SubscriptionKind
 from anabranch.wire import anabranch_pb2 as pb
 from support.binary import reachable
 from support.binary_consumer import client_of

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import httpx
 
-from anabranch.core.bundles.unit import Unit
+from anabranch.core.entities.unit import Unit
 from anabranch.core.log.records import PermissionChange
 from anabranch.core.log.state import Entity
 from anabranch.core.security.actions import Right

@@ -7,7 +7,7 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from anabranch.core.bundles.unit import Move
+from anabranch.core.entities.unit import Move
 from anabranch.core.log.grounds import WEIGHED_MAX, Grounds, Weighed, rule_of
 from anabranch.core.log.records import Cause
 from anabranch.spark_replay.audit.summary import Log, summarized

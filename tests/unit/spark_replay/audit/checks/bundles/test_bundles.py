@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from anabranch.core.bundles.unit import LEADERSHIP, Move, Unit, UnitState
+from anabranch.core.entities.tenant import NamespaceInfo, Tenant
+from anabranch.core.entities.unit import LEADERSHIP, Move, Unit, UnitState
 from anabranch.core.log import records
 from anabranch.core.log.outcome import Outcome
 from anabranch.core.log.verdicts import Verdict
-from anabranch.core.tenants.tenant import NamespaceInfo, Tenant
 from anabranch.spark_replay.audit.checks.bundles.coverage import Coverage
 from anabranch.spark_replay.audit.checks.bundles.ownership import Ownership
 from anabranch.spark_replay.audit.checks.log.versions import Versions

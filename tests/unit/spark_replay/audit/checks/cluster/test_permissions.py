@@ -10,13 +10,13 @@ import pytest
 from msgspec.structs import replace
 
 from anabranch.broker.settings.overrides import setting_fault
-from anabranch.core.log.fold import NOT_PERMITTED, evolve
+from anabranch.core.entities.override import SettingOverride, override_key
+from anabranch.core.entities.topic import TopicMove
+from anabranch.core.fold.evolve import NOT_PERMITTED, evolve
 from anabranch.core.log.outcome import Outcome
 from anabranch.core.log.records import PolicyOp, Record, SettingChange, TopicChange
 from anabranch.core.log.state import StateReader
 from anabranch.core.log.verdicts import Verdict
-from anabranch.core.settings.override import SettingOverride, override_key
-from anabranch.core.topics.topic import TopicMove
 from anabranch.spark_replay.audit.checks.cluster.settings import Overrides
 from anabranch.spark_replay.audit.replay import Rule as SettingRule
 from anabranch.spark_replay.audit.summary import Log, Summary, summarized

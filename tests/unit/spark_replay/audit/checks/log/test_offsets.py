@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from anabranch.core.sessions.session import Session
-from anabranch.core.tenants.tenant import Tenant
+from anabranch.core.entities.session import Session
+from anabranch.core.entities.tenant import Tenant
 from anabranch.spark_replay.audit.checks.log.offsets import Chunk, check_offsets
 from anabranch.spark_replay.audit.checks.log.snapshot import SnapshotCheck
 from support.local_audit import told as told_of

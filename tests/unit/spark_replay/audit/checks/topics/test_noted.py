@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from anabranch.core.subscriptions.subscription import SegmentPositions, SubscriptionOp
-from anabranch.core.topics.topic import TopicMove
+from anabranch.core.entities.subscription import SegmentPositions, SubscriptionOp
+from anabranch.core.entities.topic import TopicMove
 from anabranch.spark_replay.audit.checks.topics.segments import SegmentEnds
 from anabranch.spark_replay.audit.tally import CheckName
 from support.local_audit import audited, violated

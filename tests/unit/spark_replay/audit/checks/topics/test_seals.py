@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from anabranch.core.entities.segment import SegmentInfo, SegmentState
+from anabranch.core.entities.topic import ScalableTopic, TopicMove
 from anabranch.core.log.records import TopicChange
-from anabranch.core.topics.segment import SegmentInfo, SegmentState
-from anabranch.core.topics.topic import ScalableTopic, TopicMove
 from anabranch.spark_replay.audit.checks.topics.seals import Seals
 from support import topic_history as topics
 from support.history import History

@@ -8,19 +8,19 @@ from typing import Final
 import msgspec
 import pytest
 
-from anabranch.core.bundles.unit import Move, UnitState
-from anabranch.core.cluster.settings import Cluster
-from anabranch.core.log.records import SubscriptionChange, TopicChange
-from anabranch.core.log.state import FoldedState
-from anabranch.core.sessions.session import Session
-from anabranch.core.subscriptions.subscription import (
+from anabranch.core.entities.cluster import Cluster
+from anabranch.core.entities.segment import SegmentInfo
+from anabranch.core.entities.session import Session
+from anabranch.core.entities.subscription import (
     SegmentPositions,
     Subscription,
     SubscriptionKind,
     SubscriptionOp,
 )
-from anabranch.core.topics.segment import SegmentInfo
-from anabranch.core.topics.topic import TopicMove, TopicState
+from anabranch.core.entities.topic import TopicMove, TopicState
+from anabranch.core.entities.unit import Move, UnitState
+from anabranch.core.log.records import SubscriptionChange, TopicChange
+from anabranch.core.log.state import FoldedState
 from anabranch.spark_replay.audit.checks.stuck import check_stuck
 from anabranch.spark_replay.audit.checks.topics.draining import Draining
 from anabranch.spark_replay.audit.checks.topics.segments import SegmentEnds, check_segments

@@ -8,12 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.core.entities.layout import SegmentLayout
+from anabranch.core.entities.segment import SegmentInfo, SegmentState
+from anabranch.core.entities.topic import ScalableTopic
+from anabranch.core.fold.evolve import evolve
 from anabranch.core.hashing import bucket_of, hash32, segment_hash
-from anabranch.core.log.fold import evolve
 from anabranch.core.topics.kafka_names import kafka_topic
-from anabranch.core.topics.layout import SegmentLayout
-from anabranch.core.topics.segment import SegmentInfo, SegmentState
-from anabranch.core.topics.topic import ScalableTopic
 from anabranch.spark_replay.audit import segment_edges
 from anabranch.spark_replay.audit.checks.topics.layouts import Layouts
 from anabranch.spark_replay.audit.checks.topics.order import Bucket, Edge, Edges, check_order

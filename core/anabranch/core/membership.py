@@ -7,9 +7,9 @@ from typing import Final
 
 from anabranch.core.bundles.propose import NewId
 from anabranch.core.effects import BrokerState, NodeSettings
-from anabranch.core.log.digests import to_hex
+from anabranch.core.fold.digests import to_hex
+from anabranch.core.fold.replica import Replica
 from anabranch.core.log.records import Cause, SessionChange, SessionOp
-from anabranch.core.log.replica import Replica
 from anabranch.core.sessions.lease import Heartbeat, Lease
 
 _OPENING_MAX: Final = 1_000  # attempts; made at most one a second, lost for good long before

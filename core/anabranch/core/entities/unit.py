@@ -1,10 +1,10 @@
 """Service units (PIP-192): a bundle or cluster leadership, which exactly one broker may own.
 
-`machine` says their moves. `broker` and `source` depend on the state. OWNED, SPLITTING: `broker` is
-the owner. RELEASING: `broker` is the destination, or nobody. `source` is the owner, which serves on
-until it has logged that it stopped. ASSIGNING: `broker` is the broker that shall own. `source` is a
-former holder that was overridden and may not know it yet (else nobody). There is no "force" bit:
-the leader's further powers are moves of their own, guarded by its epoch.
+`bundles.machine` says their moves. `broker` and `source` depend on the state. OWNED, SPLITTING:
+`broker` is the owner. RELEASING: `broker` is the destination, or nobody. `source` is the owner,
+which serves on until it has logged that it stopped. ASSIGNING: `broker` is the broker that shall
+own. `source` is a former holder that was overridden and may not know it yet (else nobody). There is
+no "force" bit: the leader's further powers are moves of their own, guarded by its epoch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`Session`: the log's entry for one broker; `machine` says how a session begins and ends."""
+"""`Session`: the log's entry for one broker; `sessions.machine` says how one begins and ends."""
 
 from __future__ import annotations
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from anabranch.core.log import digests
-from anabranch.core.log.digests import Digest
-from anabranch.core.log.fold import UNREADABLE, evolve
+from anabranch.core.fold import digests
+from anabranch.core.fold.digests import Digest
+from anabranch.core.fold.evolve import UNREADABLE, evolve
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import Record
 from anabranch.core.log.state import Change, Entity, IndexedState, StateQueries

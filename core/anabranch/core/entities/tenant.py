@@ -1,4 +1,4 @@
-"""`Tenant` and `NamespaceInfo`: the log's entries for both; `machine` says how they change."""
+"""`Tenant`, `NamespaceInfo`: the log's entries for both; `tenants.machine` says how they change."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class NamespaceInfo(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     `auto_scale`: its overrides of its topics' auto-scale policy: name, value, name, value.
     `anti_affinity`: the group of namespaces whose bundles keep apart, "" for none. `limits`: its
-    own, by `limits.TenantLimit`; none for the cluster's.
+    own, by `tenants.limits.TenantLimit`; none for the cluster's.
     """
 
     version: int

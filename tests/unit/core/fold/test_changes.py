@@ -8,25 +8,25 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from anabranch.core.bundles.unit import Move, Unit, UnitState
-from anabranch.core.cluster.settings import Cluster
-from anabranch.core.log import digests
-from anabranch.core.log.records import PolicyOp, SessionOp
-from anabranch.core.log.replica import MemoryReplica
-from anabranch.core.log.state import Change, live_bundles
-from anabranch.core.log.verdicts import Verdict
-from anabranch.core.sessions.session import Session
-from anabranch.core.subscriptions.subscription import (
+from anabranch.core.entities.cluster import Cluster
+from anabranch.core.entities.layout import initial_segments
+from anabranch.core.entities.segment import SegmentInfo, SegmentState
+from anabranch.core.entities.session import Session
+from anabranch.core.entities.subscription import (
     NOBODY,
     SegmentPositions,
     Subscription,
     SubscriptionKind,
     SubscriptionOp,
 )
-from anabranch.core.tenants.tenant import NamespaceInfo, Tenant
-from anabranch.core.topics.layout import initial_segments
-from anabranch.core.topics.segment import SegmentInfo, SegmentState
-from anabranch.core.topics.topic import Operation, ScalableTopic, TopicMove, TopicState
+from anabranch.core.entities.tenant import NamespaceInfo, Tenant
+from anabranch.core.entities.topic import Operation, ScalableTopic, TopicMove, TopicState
+from anabranch.core.entities.unit import Move, Unit, UnitState
+from anabranch.core.fold import digests
+from anabranch.core.fold.replica import MemoryReplica
+from anabranch.core.log.records import PolicyOp, SessionOp
+from anabranch.core.log.state import Change, live_bundles
+from anabranch.core.log.verdicts import Verdict
 from support.there import there
 from support.topics import opened, owned, split
 from support.world import FIRST, HALVES, SETTINGS, TOPIC, UNIT, A, B, World

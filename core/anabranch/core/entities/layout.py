@@ -15,9 +15,7 @@ from typing import Any, Final, Self
 import msgspec
 from msgspec.structs import replace
 
-from anabranch.core.errors import InvalidInputError, UncoveredHashError, UnknownSegmentError
-from anabranch.core.hashing import RING16, bucket_starts
-from anabranch.core.topics.segment import (
+from anabranch.core.entities.segment import (
     BUCKETS_MAX,
     RING16_END,
     SEGMENTS_MAX,
@@ -25,6 +23,8 @@ from anabranch.core.topics.segment import (
     SegmentState,
     new_segment,
 )
+from anabranch.core.errors import InvalidInputError, UncoveredHashError, UnknownSegmentError
+from anabranch.core.hashing import RING16, bucket_starts
 
 _ACTIVE: Final = SegmentState.ACTIVE
 

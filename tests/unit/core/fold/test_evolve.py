@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from anabranch.core.bundles.unit import LEADERSHIP, Move, UnitState
-from anabranch.core.log.fold import evolve
+from anabranch.core.entities.unit import LEADERSHIP, Move, UnitState
+from anabranch.core.fold.evolve import evolve
 from anabranch.core.log.records import PolicyOp, Record, SessionOp
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.ring import BUNDLES_MAX

@@ -13,33 +13,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from anabranch.core.archives.archive import Archive
 from anabranch.core.archives.machine import ARCHIVES
 from anabranch.core.bundles.machine import BUNDLES, LEADING
-from anabranch.core.bundles.unit import LEADERSHIP, Move, Unit
 from anabranch.core.cluster.machine import CLUSTERS
-from anabranch.core.log import digests, records
+from anabranch.core.entities.archive import Archive
+from anabranch.core.entities.override import SettingOverride
+from anabranch.core.entities.permission import Permission
+from anabranch.core.entities.placement_policy import PlacementPolicy, PolicyKind
+from anabranch.core.entities.segment import tile
+from anabranch.core.entities.subscription import Subscription
+from anabranch.core.entities.tenant import NamespaceInfo, Tenant
+from anabranch.core.entities.topic import ScalableTopic
+from anabranch.core.entities.unit import LEADERSHIP, Move, Unit
+from anabranch.core.fold import digests
+from anabranch.core.fold.replica import MemoryReplica
+from anabranch.core.log import records
 from anabranch.core.log.outcome import Folded
-from anabranch.core.log.replica import MemoryReplica
 from anabranch.core.log.state import Entity, live_bundles
 from anabranch.core.log.state_machine import Existence, StateMachine
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.policies.machine import PLACEMENTS
-from anabranch.core.policies.policy import PlacementPolicy, PolicyKind
 from anabranch.core.ring import FULL_RING, split_bundle_name, tiles
 from anabranch.core.security.machine import PERMISSIONS
-from anabranch.core.security.permission import Permission
 from anabranch.core.sessions.machine import SESSIONS
 from anabranch.core.settings.machine import OVERRIDES
-from anabranch.core.settings.override import SettingOverride
 from anabranch.core.subscriptions.machine import SUBSCRIPTIONS
-from anabranch.core.subscriptions.subscription import Subscription
 from anabranch.core.tenants.machine import NAMESPACES as NAMESPACE_MOVES
 from anabranch.core.tenants.machine import TENANTS
-from anabranch.core.tenants.tenant import NamespaceInfo, Tenant
 from anabranch.core.topics.machine import LAYOUTS
-from anabranch.core.topics.segment import tile
-from anabranch.core.topics.topic import ScalableTopic
 from support.random_log import BROKERS, NAMESPACES, TOPICS, random_record, worlds
 from support.state_machines import lead_elsewhere
 from support.world import SETTINGS, A, B, World

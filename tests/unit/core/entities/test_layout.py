@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from anabranch.core.entities.layout import SegmentLayout, entered, initial_segments
+from anabranch.core.entities.segment import BUCKETS_MAX, new_segment, parse_descriptor, tile
 from anabranch.core.errors import InvalidInputError, UncoveredHashError, UnknownSegmentError
 from anabranch.core.hashing import bucket_of, hash32, segment_hash
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
-from anabranch.core.topics.layout import SegmentLayout, entered, initial_segments
-from anabranch.core.topics.segment import BUCKETS_MAX, new_segment, parse_descriptor, tile
 
 
 def ranges(layout: SegmentLayout) -> list[tuple[int, int, int]]:

@@ -1,4 +1,4 @@
-"""Scalable topics (PIP-468; docs/topics.md); `machine` says how they move.
+"""Scalable topics (PIP-468; docs/topics.md); `topics.machine` says how they move.
 
 Each accepted record is a version. Records that change the layout (`LAYOUT_MOVES`) are also an epoch
 of it, in PIP-468's count.
@@ -17,8 +17,8 @@ from typing import Final
 
 import msgspec
 
-from anabranch.core.topics.layout import SegmentLayout
-from anabranch.core.topics.segment import SegmentInfo
+from anabranch.core.entities.layout import SegmentLayout
+from anabranch.core.entities.segment import SegmentInfo
 
 
 @unique

@@ -9,10 +9,10 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anabranch.core.entities.layout import SegmentLayout
+from anabranch.core.entities.segment import BUCKETS_MAX, RING16_END, SegmentInfo, tile
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.hashing import bucket_of, bucket_starts
-from anabranch.core.topics.layout import SegmentLayout
-from anabranch.core.topics.segment import BUCKETS_MAX, RING16_END, SegmentInfo, tile
 from support.still_watch import layout_of
 
 Run = list[SegmentLayout]
