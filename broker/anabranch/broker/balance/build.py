@@ -62,7 +62,6 @@ def build_balance(
         loads,
         top,
         _interval_s(current.now),
-        current.own.load_manager_class_name,
     )
 
     def follow(now: Settings) -> None:

@@ -55,11 +55,6 @@ class BalanceFields(BaseModel):
     load_balancer_service_unit_state_monitor_interval_in_seconds: AtRunTime[float] = Field(
         60.0, gt=0, description="Time between the leader's searches for stuck or deleted bundles."
     )
-    load_manager_class_name: str = Field(
-        "anabranch.core.balance",
-        min_length=1,
-        description="Name of the load manager; bundles go only to brokers with the same one.",
-    )
     load_balancer_report_update_min_interval_millis: AtRunTime[int] = Field(
         5_000,
         ge=50,
@@ -103,16 +98,6 @@ class BalanceFields(BaseModel):
         _DEFAULT.bandwidth_out_resource_weight,
         ge=0,
         description="Weight of sent bytes.",
-    )
-    load_balancer_bandwith_in_resource_weight: AtRunTime[float] = Field(
-        _DEFAULT.bandwith_in_resource_weight,
-        ge=0,
-        description="The former spelling of loadBalancerBandwidthInResourceWeight, if that is 1.",
-    )
-    load_balancer_bandwith_out_resource_weight: AtRunTime[float] = Field(
-        _DEFAULT.bandwith_out_resource_weight,
-        ge=0,
-        description="The former spelling of loadBalancerBandwidthOutResourceWeight, if that is 1.",
     )
     load_balancer_report_update_max_interval_minutes: AtRunTime[float] = Field(
         _DEFAULT.report_update_max_interval_minutes,

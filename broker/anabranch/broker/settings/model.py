@@ -288,7 +288,6 @@ class Settings(
             monitor_interval_s=self.load_balancer_service_unit_state_monitor_interval_in_seconds,
             tombstone_delay_s=self.load_balancer_service_unit_state_tombstone_delay_time_in_seconds,
             balance=self.balance_settings(),
-            load_manager_class=self.load_manager_class_name,
         )
 
 

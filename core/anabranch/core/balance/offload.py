@@ -35,7 +35,6 @@ class ClusterView(msgspec.Struct, frozen=True):
     candidates: Sequence[Candidate]
     owner_of: Callable[[str], str]
     policies: Policies
-    load_manager_class: str
     in_group: Callable[[str], Mapping[str, int]]
 
 
@@ -197,7 +196,6 @@ class Permits:
         if found is None:
             terms = Terms(
                 namespace,
-                self._view.load_manager_class,
                 self._settings,
                 self._view.policies,
                 self._view.in_group(namespace) if group else {},

@@ -62,8 +62,6 @@ class BalanceSettings(msgspec.Struct, frozen=True, kw_only=True, rename=setting_
     direct_memory_resource_weight: float = 0.0
     bandwidth_in_resource_weight: float = 1.0
     bandwidth_out_resource_weight: float = 1.0
-    bandwith_in_resource_weight: float = 1.0  # the old spelling: counts where the new one is 1
-    bandwith_out_resource_weight: float = 1.0
     report_update_max_interval_minutes: float = 15.0
     report_update_threshold_percentage: float = 10.0
     broker_load_data_ttl_in_seconds: float = 1800.0
@@ -116,14 +114,13 @@ class BalanceSettings(msgspec.Struct, frozen=True, kw_only=True, rename=setting_
 
     @property
     def weights(self) -> tuple[float, float, float, float, float]:
-        """Weights of processor, memory, direct memory, bandwidth in and out, as they count."""
-        into, out = self.bandwidth_in_resource_weight, self.bandwidth_out_resource_weight
+        """Weights of processor, memory, direct memory, bandwidth in and out."""
         return (
             self.cpu_resource_weight,
             self.memory_resource_weight,
             self.direct_memory_resource_weight,
-            self.bandwith_in_resource_weight if into == 1 else into,
-            self.bandwith_out_resource_weight if out == 1 else out,
+            self.bandwidth_in_resource_weight,
+            self.bandwidth_out_resource_weight,
         )
 
     @property
