@@ -18,7 +18,6 @@ from random import Random
 import msgspec
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
-from anabranch.broker.settings import Settings
 from anabranch.channel.balance_records import (
     BrokerLoadRecord,
     TopBundlesRecord,
@@ -45,7 +44,7 @@ _BUNDLES = 20
 _MINUTES = 45
 _FLUTTER = 0.03  # of each bundle's traffic, from one measurement to the next
 _START_MS = 1_700_000_000_000
-_EVERY_MS: int = Settings.model_fields["load_balancer_report_update_min_interval_millis"].default
+_EVERY_MS = BalanceSettings().report_update_min_interval_millis
 _SECONDS = 20
 _GOAL_PERCENT = 2.0
 _POLL_S = 0.2

@@ -2,47 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, TypedDict
+from typing import Final, Literal
 
 import msgspec
 
 from anabranch.admin.calls import Answer
+from anabranch.core.autoscale.policy import Override
 
 SubscriptionType = Literal["STREAM", "QUEUE", "CHECKPOINT"]
-
-
-class AutoScaleOverride(TypedDict, total=False):
-    """The overridden fields, by their names in the interface. docs/autoscale.md explains them.
-
-    The level above decides a field that is left out: the namespace's override, then the settings.
-    """
-
-    enabled: bool
-    maxSegments: int
-    minSegments: int
-    maxDagDepth: int
-    splitCooldownSeconds: float
-    rebucketCooldownSeconds: float
-    mergeCooldownSeconds: float
-    mergeWindowSeconds: float
-    rebucketDownWindowSeconds: float
-    splitMsgRateInThreshold: float
-    splitBytesRateInThreshold: float
-    splitMsgRateOutThreshold: float
-    splitBytesRateOutThreshold: float
-    mergeMsgRateInThreshold: float
-    mergeBytesRateInThreshold: float
-    mergeMsgRateOutThreshold: float
-    mergeBytesRateOutThreshold: float
-    splitVsRebucketMinMsgRateInThreshold: float
-
+AutoScaleOverride = Override
 
 _OVERRIDE: Final = msgspec.json.Decoder(AutoScaleOverride)
 
 
 def override(body: bytes) -> AutoScaleOverride:
-    """Decodes an override. An answer without a body means that there is none."""
-    return _OVERRIDE.decode(body) if body else AutoScaleOverride()
+    """The overridden fields, by their names in the interface (docs/autoscale.md).
+
+    The level above decides a field that is left out: the namespace's override, then the settings.
+    """
+    return _OVERRIDE.decode(body) if body else {}
 
 
 class HashRange(Answer, frozen=True):

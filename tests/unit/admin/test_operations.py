@@ -15,10 +15,9 @@ import msgspec
 import pytest
 
 from anabranch import admin
-from anabranch.admin import Admin, AsyncAdmin, AutoScaleOverride, InvalidInputError
+from anabranch.admin import Admin, AsyncAdmin, InvalidInputError
 from anabranch.admin.calls import Call, RestMethod
 from anabranch.broker.http.app import create_api
-from anabranch.core.autoscale.policy import OVERRIDE_FIELDS
 from support.memory_cluster import memory_cluster
 
 GROUPS: Final = (
@@ -155,10 +154,6 @@ def test_an_answer_has_each_field_that_nodes_describe(openapi: Any) -> None:
         model = getattr(admin, RENAMED.get(name, name))
         fields = {each.encode_name for each in msgspec.structs.fields(model)}
         assert fields == set(schemas[name]["properties"]), name
-
-
-def test_an_override_has_the_fields_of_a_policy() -> None:
-    assert tuple(AutoScaleOverride.__annotations__) == OVERRIDE_FIELDS
 
 
 @pytest.mark.parametrize(

@@ -28,9 +28,8 @@ OpenMeter = Callable[[Settings], ResourceMeter]
 
 def resource_meter(settings: Settings) -> ResourceMeter:
     """Of this process; to be called in the thread of its event loop."""
-    return ResourceMeter(
-        threading.get_native_id(), settings.load_balancer_override_broker_nic_speed_gbps
-    )
+    speed_gbps = settings.balance.override_broker_nic_speed_gbps
+    return ResourceMeter(threading.get_native_id(), speed_gbps)
 
 
 def build_balance(
@@ -78,7 +77,7 @@ def build_balance(
 
 
 def _interval_s(settings: Settings) -> float:
-    return settings.load_balancer_report_update_min_interval_millis / 1000
+    return settings.balance.report_update_min_interval_millis / 1000
 
 
 def build_counts(operations: Operations, runtime: Runtime) -> BalanceCounts:

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import click
+import msgspec
 
-from anabranch.admin import Admin, AutoScaleOverride
+from anabranch.admin import Admin
 from anabranch.broker.cli.shared.api import connect, json_option, url_option
 from anabranch.broker.cli.shared.output import table, write_json
 from anabranch.broker.cli.shared.watching import watchable
-from anabranch.core.autoscale.policy import OVERRIDE_FIELDS
+from anabranch.core.autoscale.policy import OVERRIDE_FIELDS, AutoScalePolicy, setting_name
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.names import parse_scalable_topic
 from anabranch.core.quantities import plain_form
 
 # Shown with a policy's fields, and the same on every node.
 NODE_SETTINGS: Final = {
-    "maxEntryBucketsPerSegment": "scalableTopicEntryBucketMaxPerSegment",
-    "entryBucketBudget": "scalableTopicEntryBucketBudget",
+    field.encode_name: setting_name(field.name)
+    for field in msgspec.structs.fields(AutoScalePolicy)
+    if field.encode_name not in OVERRIDE_FIELDS
 }
 _FIELDS: Final = frozenset(OVERRIDE_FIELDS)
 _EXAMPLES = """\b
@@ -116,15 +118,14 @@ def _overridden(admin: Admin, target: str) -> dict[str, Any]:
 
 def _override(admin: Admin, target: str, fields: dict[str, Any]) -> None:
     """Replaces what the target overrides; without any field it overrides nothing."""
-    wanted = cast(AutoScaleOverride, fields)
     home, topics = admin.namespaces, admin.scalable_topics
     match _is_namespace(target), bool(fields):
         case True, True:
-            home.set_scalable_topic_auto_scale_policy(target, wanted)
+            home.set_scalable_topic_auto_scale_policy(target, fields)
         case True, False:
             home.remove_scalable_topic_auto_scale_policy(target)
         case False, True:
-            topics.set_auto_scale_policy(_topic(target), wanted)
+            topics.set_auto_scale_policy(_topic(target), fields)
         case _:
             topics.remove_auto_scale_policy(_topic(target))
 
