@@ -129,11 +129,7 @@ class NodeCore:
 
     def chooser(self, at_hand: str = "") -> LoadChooser:
         """Returns the present choice of brokers, by filters and load."""
-        rules = ChoiceRules(
-            self.settings.balance,
-            self.policies(),
-            self.balance.strategies,
-        )
+        rules = ChoiceRules(self.settings.balance, self.policies(), self.balance.strategies)
         return LoadChooser(self.state, rules, self.candidate, at_hand, self.balance.turns)
 
     def candidate(self, broker: str) -> Candidate:
