@@ -32,7 +32,6 @@ _BUNDLES_EACH = 100
 _NAMESPACES = 500
 _CALLS = 20
 _NOW_MS = 1_700_000_000_000
-_MANAGER = "measured"
 _MB = 1e6
 _NODES = 10  # of the cluster of which one has everything
 _BUNDLES = 1_000
@@ -71,7 +70,7 @@ def _policies(brokers: list[str]) -> Policies:
 
 
 def _candidates(brokers: list[str], loads: Mapping[str, BrokerLoadData]) -> list[Candidate]:
-    return [Candidate(broker, "1.0.0", _MANAGER, loads[broker]) for broker in brokers]
+    return [Candidate(broker, "1.0.0", loads[broker]) for broker in brokers]
 
 
 def _took_ms(call: Callable[[], object]) -> dict[str, float]:
@@ -116,7 +115,6 @@ def _view(amount: Callable[[Random, int], float], policies: Policies) -> Cluster
         _candidates(brokers, loads),
         lambda bundle: owners.get(bundle, ""),
         policies,
-        _MANAGER,
         lambda _: {},
     )
 
@@ -151,7 +149,7 @@ def choosing(place: Place) -> Measured:
     kinds = {"policy and group": "tenant-3/grouped", "neither": "other/free"}
     found = {}
     for kind, namespace in kinds.items():
-        terms = Terms(namespace, _MANAGER, _SETTINGS, policies, in_group)
+        terms = Terms(namespace, _SETTINGS, policies, in_group)
         found[kind] = _took_ms(partial(choose, candidates, terms, 7))
     worst = max(each["p50"] for each in found.values())
     return Measured(value=worst, unit="ms", judged=worst, goal=1.0, details=dict(found))
@@ -221,7 +219,6 @@ def _spread(
         _candidates(brokers, loads),
         owner.__getitem__,
         NO_POLICIES,
-        _MANAGER,
         lambda _: {},
     )
 

@@ -18,7 +18,6 @@ from random import Random
 import msgspec
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
-from anabranch.broker.settings import Settings
 from anabranch.channel.balance_records import (
     BrokerLoadRecord,
     TopBundlesRecord,
@@ -29,7 +28,7 @@ from anabranch.channel.codec import encode_broker_load, encode_top_bundles
 from anabranch.channel.kafka.connection import KafkaConnection, close_consumer
 from anabranch.channel.kafka.topics import Topics
 from anabranch.channel.load.balance import KafkaBrokerLoads, KafkaTopBundles
-from anabranch.core.balance.broker_load import ToldLoad, fault_of
+from anabranch.core.balance.broker_load import BrokerLoadData, fault_of
 from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData
 from anabranch.core.balance.policies import NO_POLICIES
 from anabranch.core.balance.reports import BrokerReports, Resources
@@ -45,8 +44,7 @@ _BUNDLES = 20
 _MINUTES = 45
 _FLUTTER = 0.03  # of each bundle's traffic, from one measurement to the next
 _START_MS = 1_700_000_000_000
-_EVERY_MS: int = Settings.model_fields["load_balancer_report_update_min_interval_millis"].default
-_MANAGER: str = Settings.model_fields["load_manager_class_name"].default
+_EVERY_MS = BalanceSettings().report_update_min_interval_millis
 _SECONDS = 20
 _GOAL_PERCENT = 2.0
 _POLL_S = 0.2
@@ -82,7 +80,7 @@ class Simulated:
         load = self._reports.measured(resources, bundles, now_ms)
         top = self._reports.top(bundles, NO_POLICIES, now_ms)
         return (
-            None if load is None else broker_load_record(load, _MANAGER),
+            None if load is None else broker_load_record(load),
             None if top is None else top_bundles_record(top),
         )
 
@@ -203,14 +201,14 @@ def _read(connection: KafkaConnection, topics: Topics, topic: str, count: int) -
     """As a node: decoded, looked at and kept by broker."""
     loads, top = KafkaBrokerLoads(connection, topics), KafkaTopBundles(connection, topics)
     top.follows = True
-    known: dict[str, ToldLoad] = {}
+    known: dict[str, BrokerLoadData] = {}
     bundles: dict[str, TopBundlesLoadData] = {}
 
     def poll_loads() -> int:
         changes = loads.poll(_POLL_S)
         for broker, record in changes:
             if record is not None and not fault_of(record.load, _START_MS):
-                known[broker] = ToldLoad(record.load, record.load_manager_class)
+                known[broker] = record.load
         return len(changes)
 
     def poll_top() -> int:

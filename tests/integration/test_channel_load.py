@@ -140,7 +140,7 @@ def test_a_kafka_that_is_away_is_told_of_in_few_lines_and_nothing_is_lost() -> N
 
 
 def broker_load(topic_count: int) -> balance_records.BrokerLoadRecord:
-    return balance_records.broker_load_record(BrokerLoadData(topics=topic_count), "some.Class")
+    return balance_records.broker_load_record(BrokerLoadData(topics=topic_count))
 
 
 def report(bundle: str) -> balance_records.TopBundlesRecord:

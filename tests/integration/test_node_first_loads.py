@@ -37,7 +37,7 @@ async def test_a_node_that_serves_knows_what_the_others_have_told(
             )
             outbox.follows = False
             try:
-                outbox.write({broker: broker_load_record(told, "some.Class")})
+                outbox.write({broker: broker_load_record(told)})
                 await asyncio.to_thread(
                     until, lambda: not outbox.poll(0.1) and not outbox.waiting, "it is written"
                 )
@@ -46,7 +46,7 @@ async def test_a_node_that_serves_knows_what_the_others_have_told(
             later = await cluster.start(cluster.settings(**_NEVER))
             known = later.operations.balance.board.of(broker)  # at once: nothing is waited for
             assert known is not None
-            assert known.load.weighted_max_ema == 0.5
+            assert known.weighted_max_ema == 0.5
     assert _LATE not in [line["event"] for line in lines]
 
 

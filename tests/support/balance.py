@@ -45,7 +45,7 @@ def tell(node: MemoryNode, loads: Mapping[str, float], top: Mapping[str, tuple[s
             weighted_max_ema=load,
             updated_at_ms=at_ms,
         )
-        board.take([(broker, broker_load_record(told, node.settings.load_manager_class_name))])
+        board.take([(broker, broker_load_record(told))])
         share = BundleLoad(msg_throughput_in=1e6 * load / max(1, len(top.get(broker, ()))))
         report = TopBundlesLoadData(tuple((b, share) for b in top.get(broker, ())), at_ms)
         board.take_top([(broker, top_bundles_record(report))])

@@ -83,7 +83,7 @@ class Shedding:
             self._loads[name + PORT] = load
         if there:
             version = given.get("version", "1.0.0")
-            self._candidates[name + PORT] = Candidate(name + PORT, version, "this", load)
+            self._candidates[name + PORT] = Candidate(name + PORT, version, load)
 
     def _report(self, broker: str, listed: list[str]) -> None:
         bundles = {
@@ -136,7 +136,6 @@ class Shedding:
             candidates=list(self._candidates.values()),
             owner_of=lambda bundle: self._owners.get(bundle, ""),
             policies=self._policies,
-            load_manager_class="this",
             in_group=self._in_group,
         )
 

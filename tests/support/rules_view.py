@@ -12,7 +12,6 @@ from anabranch.core.balance.policies import NO_POLICIES
 from support.shedder_by_the_rules import RulesBroker
 
 NOW_MS = 1_700_000_000_000
-MANAGER = "this"
 
 
 def view_of(brokers: Sequence[RulesBroker]) -> ClusterView:
@@ -34,9 +33,8 @@ def view_of(brokers: Sequence[RulesBroker]) -> ClusterView:
             )
             for each in brokers
         },
-        candidates=[Candidate(each.name, "1.0.0", MANAGER) for each in brokers],
+        candidates=[Candidate(each.name, "1.0.0") for each in brokers],
         owner_of=lambda bundle: owner.get(bundle, ""),
         policies=NO_POLICIES,
-        load_manager_class=MANAGER,
         in_group=lambda _: {},
     )

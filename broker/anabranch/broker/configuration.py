@@ -86,7 +86,7 @@ class Configuration:
         runtime = self._runtime
         runtime.core.configure(settings.node_settings(), runtime.now())
         runtime.waiting_max = settings.max_concurrent_lookup_request
-        runtime.verbose = settings.load_balancer_debug_mode_enabled
+        runtime.verbose = settings.balance.debug_mode_enabled
 
     def _concerns(self) -> list[str]:
         return [

@@ -131,7 +131,7 @@ class Node:
             self.metrics,
             self._open_log_end().ask,
             waiting_max=settings.max_concurrent_lookup_request,
-            verbose=settings.load_balancer_debug_mode_enabled,
+            verbose=settings.balance.debug_mode_enabled,
         )
         placement = KafkaPlacement(
             self._table,

@@ -25,9 +25,8 @@ from anabranch.channel.load.loads import LoadTable
 
 def resource_meter(settings: Settings) -> ResourceMeter:
     """Returns the meter of this process; call it in the thread of the event loop."""
-    return ResourceMeter(
-        threading.get_native_id(), settings.load_balancer_override_broker_nic_speed_gbps
-    )
+    speed_gbps = settings.balance.override_broker_nic_speed_gbps
+    return ResourceMeter(threading.get_native_id(), speed_gbps)
 
 
 def build_balance(
@@ -61,7 +60,6 @@ def build_balance(
         loads,
         top,
         _interval_s(current.now),
-        current.own.load_manager_class_name,
     )
 
     def follow(now: Settings) -> None:
@@ -78,7 +76,7 @@ def build_balance(
 
 
 def _interval_s(settings: Settings) -> float:
-    return settings.load_balancer_report_update_min_interval_millis / 1000
+    return settings.balance.report_update_min_interval_millis / 1000
 
 
 def build_counts(operations: Operations, runtime: Runtime) -> BalanceCounts:

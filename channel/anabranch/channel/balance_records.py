@@ -12,7 +12,7 @@ from anabranch.core.balance.usage import ResourceUsage
 
 
 class BrokerLoadRecord(msgspec.Struct, frozen=True, gc=False):
-    """`BrokerLoadData` as it is stored, with which load manager its broker runs."""
+    """`BrokerLoadData` as it is stored."""
 
     cpu_usage: float
     cpu_limit: float
@@ -35,7 +35,6 @@ class BrokerLoadRecord(msgspec.Struct, frozen=True, gc=False):
     msg_throughput_ema: float
     updated_at_ms: int
     reported_at_ms: int
-    load_manager_class: str
 
     @property
     def load(self) -> BrokerLoadData:
@@ -92,7 +91,7 @@ class TopBundlesRecord(msgspec.Struct, frozen=True):
         )
 
 
-def broker_load_record(load: BrokerLoadData, load_manager_class: str) -> BrokerLoadRecord:
+def broker_load_record(load: BrokerLoadData) -> BrokerLoadRecord:
     """A broker's load as it is stored."""
     return BrokerLoadRecord(
         *(load.cpu.usage, load.cpu.limit),
@@ -111,7 +110,6 @@ def broker_load_record(load: BrokerLoadData, load_manager_class: str) -> BrokerL
         load.msg_throughput_ema,
         load.updated_at_ms,
         load.reported_at_ms,
-        load_manager_class,
     )
 
 

@@ -15,6 +15,7 @@ class AutoScaleOverride(TypedDict, total=False):
     """The overridden fields, by their names in the interface. docs/autoscale.md explains them.
 
     The level above decides a field that is left out: the namespace's override, then the settings.
+    Type checkers need the names here; a test holds them to `core.autoscale.policy`.
     """
 
     enabled: bool

@@ -46,7 +46,7 @@ class Balancer:
         """The input of a decision about the cluster, from the brokers' reports."""
         node = self._node
         candidates = [node.candidate(broker) for broker in node.takers(now)]
-        return Seen(loads, top, candidates, node.policies(), node.settings.load_manager_class)
+        return Seen(loads, top, candidates, node.policies())
 
     def shed(
         self,

@@ -41,7 +41,6 @@ class NodeSettings(msgspec.Struct, frozen=True):
     retry_s: float = 1.0  # a proposal without an answer is made again
     burst: int = 5_000  # proposals of one clean-up round
     balance: BalanceSettings = BalanceSettings()
-    load_manager_class: str = "anabranch.core.balance"
     authorizes: bool = False  # callers must have the right to their requests
     superusers: tuple[str, ...] = ()
     web_url_tls: str = ""

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Final
 
 from anabranch.core.balance.assigning import ChoiceRules, LoadChooser
-from anabranch.core.balance.broker_load import ToldLoad
+from anabranch.core.balance.broker_load import BrokerLoadData
 from anabranch.core.balance.cycle import BalanceCycle
 from anabranch.core.balance.filters import Candidate
 from anabranch.core.balance.policies import Policies, policies_of
@@ -73,7 +73,7 @@ class NodeCore:
         self._duties = Duties(settings)
         self._pacing = ProposalThrottle(settings.retry_s)
         self._policies: Policies | None = None
-        self.load_of: Callable[[str], ToldLoad | None] = _nothing_told  # the shell knows more
+        self.load_of: Callable[[str], BrokerLoadData | None] = _nothing_told  # the shell knows more
         self._handled = 0  # the first log offset that was not handed in yet
         self._give_away_at = 0.0
         self._silence_counts_from = 0.0  # not before this are others called silent
@@ -129,25 +129,14 @@ class NodeCore:
 
     def chooser(self, at_hand: str = "") -> LoadChooser:
         """Returns the present choice of brokers, by filters and load."""
-        rules = ChoiceRules(
-            self.settings.balance,
-            self.settings.load_manager_class,
-            self.policies(),
-            self.balance.strategies,
-        )
+        rules = ChoiceRules(self.settings.balance, self.policies(), self.balance.strategies)
         return LoadChooser(self.state, rules, self.candidate, at_hand, self.balance.turns)
 
     def candidate(self, broker: str) -> Candidate:
-        """Returns the known facts of a broker that could take units.
-
-        A broker that has not told its load yet is assumed to run the same load manager as this one.
-        """
+        """Returns the known facts of a broker that could take units."""
         beat = self.liveness.beat_of(broker)
         version = beat.version if beat is not None else self.settings.version
-        told = self.load_of(broker)
-        if told is None:
-            return Candidate(broker, version, self.settings.load_manager_class)
-        return Candidate(broker, version, told.load_manager_class, told.load)
+        return Candidate(broker, version, self.load_of(broker))
 
     def candidates(self, now: float) -> dict[str, int]:
         """Brokers that can take units, with the number they have."""

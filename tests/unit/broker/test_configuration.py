@@ -30,7 +30,7 @@ async def test_what_is_set_at_one_node_all_nodes_go_by_until_it_is_unset() -> No
         for name, value in ((LOOKUP, "1234"), (HEAP, "7"), (INTERVAL, "0.5"), (WINDOW, "5m")):
             await first.operations.configuration.override(name, value)
         current = second.operations.configuration.current
-        await until(lambda: current.now.scalable_topic_merge_window_seconds == 300)
+        await until(lambda: current.now.auto_scale_policy.merge_window_seconds == 300)
         assert current.now.lookup_timeout_millis == 1234
         assert second.runtime.core.settings.balance.shedding_interval_minutes == 0.5
         service = second.operations.topics.access.service

@@ -143,12 +143,12 @@ def test_settings_take_either_name_and_tell_what_is_wrong_with_either() -> None:
         {"ANABRANCH_scalableTopicMergeWindow": "10m"},
         {"scalableTopicMergeWindowSeconds": 30, "scalableTopicRetentionSeconds": "7d"},
     )
-    assert settings.scalable_topic_merge_window_seconds == 30  # a flag, whichever the name
+    assert settings.auto_scale_policy.merge_window_seconds == 30  # a flag, whichever the name
     assert settings.scalable_topic_retention_seconds == 604_800
     shouted = {"ANABRANCH_SCALABLE_TOPIC_SPLIT_COOLDOWN": "2m"}
-    assert load_settings(None, shouted, {}).scalable_topic_split_cooldown_seconds == 120
+    assert load_settings(None, shouted, {}).auto_scale_policy.split_cooldown_seconds == 120
     settings = load_settings(None, {}, {"loadBalancerServiceUnitStateMonitorInterval": "2m"})
-    assert settings.load_balancer_service_unit_state_monitor_interval_in_seconds == 120
+    assert settings.balance.service_unit_state_monitor_interval_in_seconds == 120
     assert "60 has no unit: write 60s" in problem_of(scalableTopicAutoScaleInterval=60)
     assert "is no size" in problem_of(scalableTopicSplitBytesRateInThreshold="50s")
     assert "0.25" not in problem_of(scalableTopicLoadReportRateChangeThreshold="-1%")

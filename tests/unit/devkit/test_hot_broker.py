@@ -8,6 +8,6 @@ from anabranch.devkit.hot_broker import SETTINGS, TARGET
 
 def test_nodes_take_the_settings_by_which_it_is_the_processor_alone_that_moves_bundles() -> None:
     named = dict(each.split("=", 1) for each in SETTINGS)
-    balance = load_settings(None, {}, named).balance_settings()
+    balance = load_settings(None, {}, named).balance
     assert list(balance.weights) == [1.0, 0.0, 0.0, 0.0, 0.0]
     assert balance.broker_load_target_std == TARGET

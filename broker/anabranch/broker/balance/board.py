@@ -15,7 +15,7 @@ from typing import Final
 from anabranch.broker.logging import get_logger
 from anabranch.broker.runtime import Runtime
 from anabranch.channel.load.balance import BrokerLoadChange, TopBundlesChange
-from anabranch.core.balance.broker_load import BrokerLoadData, ToldLoad, fault_of, is_stale
+from anabranch.core.balance.broker_load import BrokerLoadData, fault_of, is_stale
 from anabranch.core.balance.bundle_load import TopBundlesLoadData
 from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.log_rate_limit import LogRateLimit
@@ -37,7 +37,7 @@ class LoadBoard:
     def __init__(self, runtime: Runtime) -> None:
         self.ignored: Counter[Ignored] = Counter()
         self._runtime = runtime
-        self._loads: dict[str, ToldLoad] = {}
+        self._loads: dict[str, BrokerLoadData] = {}
         self._unsound: set[str] = set()  # of those
         self._top: dict[str, TopBundlesLoadData] = {}
         self._rate_limit = LogRateLimit(_APART_S)
@@ -64,7 +64,7 @@ class LoadBoard:
             if fault:
                 self._ignore(Ignored.UNSOUND, broker, fault)
             if self._runtime.view.session(broker) is not None:
-                self._loads[broker] = ToldLoad(load, record.load_manager_class)
+                self._loads[broker] = load
                 self._unsound |= {broker} if fault else set()
             elif not fault:
                 self._ignore(Ignored.UNKNOWN_BROKER, broker, "no such broker is known")
@@ -86,18 +86,18 @@ class LoadBoard:
         if self._rate_limit.due((reason, broker), self._runtime.now()):
             self._log.warning("balance.load_ignored", of=broker, why=why)
 
-    def of(self, broker: str) -> ToldLoad | None:
-        """Returns the load to decide by; None for a broker whose load is not known, unsound or out
-        of date.
+    def of(self, broker: str) -> BrokerLoadData | None:
+        """Returns the load to decide by; None for a broker whose load is unknown, unsound or out of
+        date.
         """
         known = self._loads.get(broker)
         if known is None or broker in self._unsound:
             return None
-        return None if is_stale(known.load, self.settings, self._runtime.log_ms) else known
+        return None if is_stale(known, self.settings, self._runtime.log_ms) else known
 
     def known(self) -> dict[str, BrokerLoadData]:
         """All that were read and not taken away, out of date or not, unsound or not."""
-        return {broker: each.load for broker, each in self._loads.items()}
+        return dict(self._loads)
 
     def top(self) -> dict[str, TopBundlesLoadData]:
         """Top bundles that are not out of date; only the leader has any."""
@@ -112,7 +112,7 @@ class LoadBoard:
             return sorted(b for b, at_ms in stamps if at_ms < oldest or not self._takes_part(b))
 
         return (
-            gone((broker, each.load.updated_at_ms) for broker, each in self._loads.items()),
+            gone((broker, each.updated_at_ms) for broker, each in self._loads.items()),
             gone((broker, each.updated_at_ms) for broker, each in self._top.items()),
         )
 

@@ -17,12 +17,12 @@ from anabranch.broker.errors import ElsewhereError, UnavailableError
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings.current import CurrentSettings
 from anabranch.core.balance.outlook import SHEDDING_FIELDS, Outlook
-from anabranch.core.balance.settings import NAMES
+from anabranch.core.balance.settings import setting_name
 from anabranch.core.balancer import Balancer
 from anabranch.core.log.state import leader_of
 
 SettingValue = bool | int | float | str
-_SHOWN: Final = tuple(NAMES[field] for field in SHEDDING_FIELDS)
+_SHOWN: Final = tuple(map(setting_name, SHEDDING_FIELDS))
 
 
 class ToldOutlook(msgspec.Struct, frozen=True):

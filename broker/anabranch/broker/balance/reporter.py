@@ -66,7 +66,6 @@ class BalanceReporter:
         loads: BrokerLoadOutbox,
         top: TopBundlesOutbox,
         interval_s: float,
-        load_manager_class: str,
     ) -> None:
         self.bundles: dict[str, BundleLoad] = {}
         self.reports = 0
@@ -77,7 +76,6 @@ class BalanceReporter:
         self._loads = loads
         self._top = top
         self.interval_s = interval_s  # its owner may change it
-        self._class = load_manager_class
         self._told = BrokerReports(board.settings)
         self._measured_at = runtime.now()
         runtime.listeners.append(self._folded)
@@ -112,7 +110,7 @@ class BalanceReporter:
         load = self._told.measured(resources, self.bundles, now_ms, gave_at_ms)
         if load is not None:
             self.reports += 1
-            self._loads.write({me: broker_load_record(load, self._class)})
+            self._loads.write({me: broker_load_record(load)})
         top = self._told.top(self.bundles, self._runtime.core.policies(), now_ms)
         if top is not None:
             self._top.write({me: top_bundles_record(top)})

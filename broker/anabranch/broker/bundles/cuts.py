@@ -13,7 +13,7 @@ from typing import Final
 from anabranch.broker.errors import NotFoundError, PreconditionError, UnavailableError
 from anabranch.broker.runtime import Runtime
 from anabranch.core.autoscale.schedule import LoadOf
-from anabranch.core.balance.settings import NAMES, BalanceSettings, SplitAlgorithm
+from anabranch.core.balance.settings import BalanceSettings, SplitAlgorithm, setting_name
 from anabranch.core.balance.splitting import TopicLoad, boundaries, hottest_bundle
 from anabranch.core.log.state import live_bundles
 from anabranch.core.names import Namespace, full_name
@@ -105,7 +105,7 @@ class BundleCuts:
             f"{self._settings.namespace_bundle_max_msg_rate:.0f} and "
             f"{self._settings.bundle_max_bandwidth:.0f}, exceeded by "
             f"{self._settings.flow_or_qps_difference_threshold_percentage:g} % "
-            f"({NAMES['flow_or_qps_difference_threshold_percentage']}); or all of it is one "
+            f"({setting_name('flow_or_qps_difference_threshold_percentage')}); or all of it is one "
             f"topic's: {halves}"
         )
 

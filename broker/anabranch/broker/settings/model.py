@@ -26,6 +26,8 @@ from anabranch.broker.settings.sources import SettingsError as SettingsError
 from anabranch.broker.settings.sources import names_of, read_settings, written_name
 from anabranch.broker.settings.tls import TlsFields
 from anabranch.broker.settings.topic_lists import TopicListFields
+from anabranch.core.autoscale.policy import fault_of
+from anabranch.core.balance import settings as balance_settings
 from anabranch.core.effects import NodeSettings
 from anabranch.core.names import BrokerId, broker_id
 from anabranch.core.ring import BUNDLES_MAX
@@ -273,6 +275,7 @@ class Settings(
 
     def node_settings(self) -> NodeSettings:
         """The part that the core decides by."""
+        balance = self.balance
         return NodeSettings(
             broker=self.broker_id,
             cluster=self.cluster_name,
@@ -286,13 +289,10 @@ class Settings(
             lease_s=self.lease_millis / 1000,
             liveness_timeout_s=self.liveness_timeout_millis / 1000,
             default_bundles=self.default_number_of_namespace_bundles,
-            stuck_after_s=(
-                self.load_balancer_in_flight_service_unit_state_waiting_time_in_millis / 1000
-            ),
-            monitor_interval_s=self.load_balancer_service_unit_state_monitor_interval_in_seconds,
-            tombstone_delay_s=self.load_balancer_service_unit_state_tombstone_delay_time_in_seconds,
-            balance=self.balance_settings(),
-            load_manager_class=self.load_manager_class_name,
+            stuck_after_s=balance.in_flight_service_unit_state_waiting_time_in_millis / 1000,
+            monitor_interval_s=balance.service_unit_state_monitor_interval_in_seconds,
+            tombstone_delay_s=balance.service_unit_state_tombstone_delay_time_in_seconds,
+            balance=balance,
         )
 
 
@@ -302,13 +302,11 @@ def name_of(field: str) -> str:
 
 
 SETTING_NAMES: Final = names_of(Settings)
-_TOMBSTONE_DELAY: Final = "loadBalancerServiceUnitStateTombstoneDelayTimeInSeconds"
 _GRACE: Final = "scalableTopicConsumerSessionGracePeriodSeconds"
 _SESSION: Final = "scalableTopicConsumerSessionTimeoutSeconds"
 _READ: Final = "scalableTopicRetentionSeconds"
 _UNREAD: Final = "scalableTopicUnreadRetentionSeconds"
 _SESSION_SHARE_MAX: Final = 0.75
-_IN_FLIGHT: Final = "loadBalancerInFlightServiceUnitStateWaitingTimeInMillis"
 
 
 def load_settings(
@@ -343,16 +341,6 @@ def contradictions(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
                 f"may run at different rates, give at least {round(lease * _LIVENESS_MARGIN)}"
             ),
         )
-    delay = settings.load_balancer_service_unit_state_tombstone_delay_time_in_seconds
-    waiting = settings.load_balancer_in_flight_service_unit_state_waiting_time_in_millis
-    if delay * 1000 <= waiting:
-        yield (
-            (_TOMBSTONE_DELAY, _IN_FLIGHT),
-            (
-                f"{_TOMBSTONE_DELAY} is {delay}: times 1000 it must be bigger than {_IN_FLIGHT}, "
-                f"{waiting}"
-            ),
-        )
     grace = settings.scalable_topic_consumer_session_grace_period_seconds
     session = settings.scalable_topic_consumer_session_timeout_seconds
     if session > grace * _SESSION_SHARE_MAX:
@@ -374,12 +362,10 @@ def contradictions(settings: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
                 "unread messages must be kept as long as read ones, at least"
             ),
         )
-    wrong = settings.auto_scale_problem()
+    wrong = fault_of(settings.auto_scale_policy)
     if wrong:
         yield tuple(map(name_of, AutoScaleFields.model_fields)), f"scalableTopic...: {wrong}"
-    unbalanced = settings.balance_problem()
-    if unbalanced and delay * 1000 > waiting:
-        yield tuple(map(name_of, BalanceFields.model_fields)), unbalanced
+    yield from balance_settings.contradictions(settings.balance)
     if settings.min_insync_replicas > settings.replication_factor:
         yield (
             ("minInsyncReplicas", "replicationFactor"),

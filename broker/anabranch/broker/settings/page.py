@@ -13,12 +13,11 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from anabranch.broker.settings import Settings
-from anabranch.broker.settings.autoscale import setting_of
 from anabranch.broker.settings.changes import Changes, changes_of
 from anabranch.broker.settings.environment import variable_of
 from anabranch.broker.settings.overrides import text_of
 from anabranch.broker.settings.sources import written_name
-from anabranch.core.autoscale.policy import OVERRIDE_FIELDS, AutoScalePolicy
+from anabranch.core.autoscale.policy import OVERRIDE_FIELDS, AutoScalePolicy, setting_name
 
 _COMPUTED: Final = {"advertisedAddress": "the host's name"}
 _KINDS: Final[dict[object, str]] = {
@@ -50,7 +49,7 @@ class SettingRow(msgspec.Struct, frozen=True, rename="camel"):
 def setting_rows(model: type[BaseModel] = Settings) -> list[SettingRow]:
     """Every setting of a node, or of a proxy, by name."""
     overridden = {
-        setting_of(field.name)
+        setting_name(field.name)
         for field in msgspec.structs.fields(AutoScalePolicy)
         if field.encode_name in OVERRIDE_FIELDS
     }

@@ -152,10 +152,11 @@ def _auto_scale(settings: Settings) -> AutoScaleSettings:
 
 
 def _limits(settings: Settings) -> Limits:
+    policy = settings.auto_scale_policy
     return Limits(
         timeout_s=settings.operation_timeout_s,
-        bucket_budget=settings.scalable_topic_entry_bucket_budget,
-        buckets_max=settings.scalable_topic_entry_bucket_max_per_segment,
+        bucket_budget=policy.entry_bucket_budget,
+        buckets_max=policy.max_entry_buckets_per_segment,
     )
 
 

@@ -10,46 +10,98 @@ from collections.abc import Mapping
 from enum import Enum, unique
 from functools import lru_cache
 from operator import lt
-from typing import Any, Final
+from typing import Annotated, Any, Final, get_args
 
 import msgspec
 
-from anabranch.core.entities.segment import BUCKETS_MAX
+from anabranch.core.entities.segment import BUCKETS_MAX, SEGMENTS_MAX
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.quantities import plain_form
+from anabranch.core.settings.declared import about
 
 _NUMBER_MAX: Final = 1e15  # for any field: milliseconds and sums of rates stay exact
 _NEGLIGIBLE: Final = 0.25  # a share of a merge threshold
+_OTHERWISE: Final[Mapping[str, str]] = {  # the names of settings that follow no rule
+    "enabled": "scalableTopicAutoScaleEnabled",
+    "max_entry_buckets_per_segment": "scalableTopicEntryBucketMaxPerSegment",
+}
 _WORDS: Final = {bool: "true or false", int: "a whole number", float: "a number"}
+
+
+def setting_name(field: str) -> str:
+    """The setting that is the default of a policy's field.
+
+    >>> setting_name("merge_window_seconds")
+    'scalableTopicMergeWindowSeconds'
+    """
+    found = _OTHERWISE.get(field)
+    return found or "scalableTopic" + "".join(word.capitalize() for word in field.split("_"))
 
 
 class AutoScalePolicy(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """A whole policy; rates are per second, over the last minute (PIP-483, "Configuration").
 
-    The field names in JSON are those of Pulsar's `AutoScalePolicyOverride`.
+    The field names in JSON are those of Pulsar's `AutoScalePolicyOverride`. This is the only
+    declaration of each field: a node's settings (`setting_name`) take from it the default, the
+    bounds and the sentence of docs/settings.md. `fault_of` judges what a policy is made of.
     """
 
-    enabled: bool = True
-    max_segments: int = 64
-    min_segments: int = 1
-    max_dag_depth: int = 10  # merges in a segment's lineage
-    split_cooldown_seconds: float = 60.0
-    rebucket_cooldown_seconds: float = 60.0
-    merge_cooldown_seconds: float = 300.0
-    merge_window_seconds: float = 300.0  # for so long both sides must have been cold
-    rebucket_down_window_seconds: float = 600.0  # no consumer came or went for so long
-    split_msg_rate_in_threshold: float = 10_000.0
-    split_bytes_rate_in_threshold: float = 50_000_000.0
-    split_msg_rate_out_threshold: float = 50_000.0
-    split_bytes_rate_out_threshold: float = 250_000_000.0
-    merge_msg_rate_in_threshold: float = 1_000.0
-    merge_bytes_rate_in_threshold: float = 5_000_000.0
-    merge_msg_rate_out_threshold: float = 5_000.0
-    merge_bytes_rate_out_threshold: float = 25_000_000.0
+    enabled: Annotated[bool, about("Whether topics split and merge by themselves.")] = True
+    max_segments: Annotated[int, about("Most active segments of a topic.", le=SEGMENTS_MAX)] = 64
+    min_segments: Annotated[int, about("Fewest active segments of a topic.")] = 1
+    max_dag_depth: Annotated[int, about("Most merges in the lineage of a segment.")] = 10
+    split_cooldown_seconds: Annotated[float, about("Least time between two splits of a topic.")] = (
+        60.0
+    )
+    rebucket_cooldown_seconds: Annotated[
+        float, about("Least time between two additions of entry buckets to a topic.")
+    ] = 60.0
+    merge_cooldown_seconds: Annotated[float, about("Least time between two merges of a topic.")] = (
+        300.0
+    )
+    merge_window_seconds: Annotated[
+        float, about("Time that two neighbours must be cold before a merge.")
+    ] = 300.0
+    rebucket_down_window_seconds: Annotated[
+        float, about("Time without changes before surplus entry buckets are given up.")
+    ] = 600.0
+    split_msg_rate_in_threshold: Annotated[
+        float, about("Messages/s in, above which a segment is split.")
+    ] = 10_000.0
+    split_bytes_rate_in_threshold: Annotated[
+        float, about("Bytes/s in, above which a segment is split.")
+    ] = 50_000_000.0
+    split_msg_rate_out_threshold: Annotated[
+        float, about("Messages/s out, above which a segment is split.")
+    ] = 50_000.0
+    split_bytes_rate_out_threshold: Annotated[
+        float, about("Bytes/s out, above which a segment is split.")
+    ] = 250_000_000.0
+    merge_msg_rate_in_threshold: Annotated[
+        float, about("Messages/s in, below which a segment is cold.")
+    ] = 1_000.0
+    merge_bytes_rate_in_threshold: Annotated[
+        float, about("Bytes/s in, below which a segment is cold.")
+    ] = 5_000_000.0
+    merge_msg_rate_out_threshold: Annotated[
+        float, about("Messages/s out, below which a segment is cold.")
+    ] = 5_000.0
+    merge_bytes_rate_out_threshold: Annotated[
+        float, about("Bytes/s out, below which a segment is cold.")
+    ] = 25_000_000.0
     # Below this rate a consumer too many is given buckets, not a segment (PIP-486, use case 2).
-    split_vs_rebucket_min_msg_rate_in_threshold: float = 1_000.0
-    max_entry_buckets_per_segment: int = BUCKETS_MAX
-    entry_bucket_budget: int = 4
+    split_vs_rebucket_min_msg_rate_in_threshold: Annotated[
+        float, about("Messages/s in from which a consumer too many gets a segment, not buckets.")
+    ] = 1_000.0
+    max_entry_buckets_per_segment: Annotated[
+        int,
+        about(
+            "Most entry buckets, which are Kafka partitions, of one segment.", ge=1, le=BUCKETS_MAX
+        ),
+    ] = BUCKETS_MAX
+    entry_bucket_budget: Annotated[
+        int, about("Entry buckets of a new topic, all segments together.", ge=1, le=1_000_000)
+    ] = 4
 
     @property
     def negligible(self) -> tuple[float, float, float, float]:
@@ -86,8 +138,9 @@ class AutoScalePolicy(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
 Override = Mapping[str, bool | int | float]  # by JSON name, without the unset ones
 
 _BROKER_ONLY: Final = frozenset({"maxEntryBucketsPerSegment", "entryBucketBudget"})
+_DECLARED: Final = {field.encode_name: field for field in msgspec.structs.fields(AutoScalePolicy)}
 _KINDS: Final[Mapping[str, type]] = {
-    field.encode_name: field.type for field in msgspec.structs.fields(AutoScalePolicy)
+    name: get_args(field.type)[0] for name, field in _DECLARED.items()
 }
 FIELDS: Final = tuple(_KINDS)
 OVERRIDE_FIELDS: Final = tuple(name for name in FIELDS if name not in _BROKER_ONLY)
@@ -133,7 +186,6 @@ def effective_policy(
 
 def resolve(broker: AutoScalePolicy, namespace: Override, topic: Override) -> EffectivePolicy:
     """Most specific wins, field by field; judged after that, for halves may only fit together."""
-    merged = msgspec.to_builtins(broker) | dict(namespace) | dict(topic)
     origins = {
         name: Level.TOPIC
         if name in topic
@@ -142,7 +194,10 @@ def resolve(broker: AutoScalePolicy, namespace: Override, topic: Override) -> Ef
         else Level.BROKER
         for name in FIELDS
     }
-    policy = msgspec.convert(merged, AutoScalePolicy)
+    overridden = {**namespace, **topic}
+    policy = msgspec.structs.replace(
+        broker, **{_DECLARED[name].name: value for name, value in overridden.items()}
+    )
     return EffectivePolicy(policy, origins, fault_of(policy))
 
 
@@ -162,7 +217,6 @@ def _rules(policy: AutoScalePolicy) -> list[tuple[bool, str]]:
     split = [f"split{metric}Threshold" for metric in metrics]
     merge = [f"merge{metric}Threshold" for metric in metrics]
     floor = "splitVsRebucketMinMsgRateInThreshold"
-    ceiling = policy.max_entry_buckets_per_segment
     return [
         (policy.min_segments >= 1, "minSegments must be >= 1"),
         (policy.max_segments >= policy.min_segments, "maxSegments must be >= minSegments"),
@@ -174,8 +228,6 @@ def _rules(policy: AutoScalePolicy) -> list[tuple[bool, str]]:
         *((values[name] > 0, f"{name} must be > 0") for name in split),
         *((values[name] >= 0, f"{name} must be >= 0") for name in merge),
         (values[floor] >= 0, f"{floor} must be >= 0"),
-        (1 <= ceiling <= BUCKETS_MAX, f"maxEntryBucketsPerSegment must be in [1, {BUCKETS_MAX}]"),
-        (policy.entry_bucket_budget >= 1, "entryBucketBudget must be >= 1"),
         *(
             (values[high] > values[low], f"{high} must be > {low} (hysteresis)")
             for high, low in zip(split, merge, strict=True)

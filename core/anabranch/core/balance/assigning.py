@@ -31,7 +31,6 @@ class ChoiceRules(msgspec.Struct, frozen=True):
     """The rules of a choice, besides the known facts of each broker."""
 
     settings: BalanceSettings
-    load_manager_class: str
     policies: Policies
     strategies: Strategies | None = None
 
@@ -70,7 +69,6 @@ class LoadChooser:
         namespace, policies = unit.rpartition("/")[0], self._rules.policies
         terms = Terms(
             namespace,
-            self._rules.load_manager_class,
             self._rules.settings,
             policies,
             owned_in_group(self._state, policies, namespace),

@@ -76,13 +76,6 @@ class BrokerLoadData(msgspec.Struct, frozen=True, rename="camel"):
         return self.msg_rate_in + self.msg_rate_out
 
 
-class ToldLoad(msgspec.Struct, frozen=True):
-    """A broker's report on itself: its load, and the class of its load manager."""
-
-    load: BrokerLoadData
-    load_manager_class: str
-
-
 FRESH: Final = BrokerLoadData()  # also what is left after a load was cleared
 
 

@@ -68,7 +68,6 @@ class Seen(msgspec.Struct, frozen=True):
     top: Mapping[str, TopBundlesLoadData]
     candidates: Sequence[Candidate]
     policies: Policies
-    load_manager_class: str
 
 
 class BalanceCycle:
@@ -167,7 +166,6 @@ class BalanceCycle:
             candidates=seen.candidates,
             owner_of=owner_of,
             policies=seen.policies,
-            load_manager_class=seen.load_manager_class,
             in_group=lambda namespace: owned_in_group(state, seen.policies, namespace),
         )
 

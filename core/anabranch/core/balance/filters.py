@@ -1,9 +1,9 @@
-"""The brokers that may take a bundle: five filters, one after the other.
+"""The brokers that may take a bundle: four filters, one after the other.
 
-Three judge each broker by itself: its class of load manager, its number of topics, the isolation
-policies. Two compare the versions of the remaining ones, and their bundles of the anti-affinity
-group. This order keeps a filter from preferring a broker that may not have the bundle. Otherwise a
-group, or a later version, could leave only brokers that a policy bars.
+Two judge each broker by itself: its number of topics, the isolation policies. Two compare the
+versions of the remaining ones, and their bundles of the anti-affinity group. This order keeps a
+filter from preferring a broker that may not have the bundle. Otherwise a group, or a later version,
+could leave only brokers that a policy bars.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from anabranch.core.log.state import StateReader
 class BrokerFilter(StrEnum):
     """The filters, by their names in the reference."""
 
-    LOAD_MANAGER_CLASS = "broker_load_manager_class_filter"
     MAX_TOPIC_COUNT = "broker_max_topic_count_filter"
     ISOLATION_POLICIES = "broker_isolation_policies_filter"
     VERSION = "broker_version_filter"
@@ -40,7 +39,6 @@ class Candidate(msgspec.Struct, frozen=True):
 
     broker: str
     version: str = ""
-    load_manager_class: str = ""
     load: BrokerLoadData | None = None
     persistent: bool = True  # the kinds of topics that it serves
     non_persistent: bool = True
@@ -54,7 +52,6 @@ class Terms(msgspec.Struct, frozen=True):
     """
 
     namespace: str
-    load_manager_class: str
     settings: BalanceSettings
     policies: Policies
     in_group: Mapping[str, int] = {}
@@ -100,12 +97,6 @@ def owned_in_group(state: StateReader, policies: Policies, namespace: str) -> di
 
 
 # --- the filters --------------------------------------------------------------------------------
-
-
-def of_class(candidates: Sequence[Candidate], terms: Terms) -> Sequence[Candidate]:
-    """Those with this node's class of load manager; a missing one is never the same."""
-    wanted = terms.load_manager_class
-    return [each for each in candidates if each.load_manager_class == wanted != ""]
 
 
 def below_max_topics(candidates: Sequence[Candidate], terms: Terms) -> Sequence[Candidate]:
@@ -164,7 +155,6 @@ def apart(candidates: Sequence[Candidate], terms: Terms) -> Sequence[Candidate]:
 
 _Filter = Callable[[Sequence[Candidate], Terms], Sequence[Candidate]]
 FILTERS: Final[Mapping[BrokerFilter, _Filter]] = {
-    BrokerFilter.LOAD_MANAGER_CLASS: of_class,
     BrokerFilter.MAX_TOPIC_COUNT: below_max_topics,
     BrokerFilter.ISOLATION_POLICIES: allowed,
     BrokerFilter.VERSION: of_latest_version,

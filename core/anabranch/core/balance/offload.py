@@ -18,7 +18,7 @@ from anabranch.core.balance.broker_load import BrokerLoadData
 from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData
 from anabranch.core.balance.filters import Candidate, Terms, filtered
 from anabranch.core.balance.policies import Policies
-from anabranch.core.balance.settings import NAMES, BalanceSettings
+from anabranch.core.balance.settings import BalanceSettings, setting_name
 
 _RELIEF: Final = 0.75  # a swap must leave the source with less of its throughput than this share
 
@@ -35,7 +35,6 @@ class ClusterView(msgspec.Struct, frozen=True):
     candidates: Sequence[Candidate]
     owner_of: Callable[[str], str]
     policies: Policies
-    load_manager_class: str
     in_group: Callable[[str], Mapping[str, int]]
 
 
@@ -89,7 +88,7 @@ class Unmoved(StrEnum):
     @property
     def setting(self) -> str:
         """The setting by which it could be otherwise; "" for none."""
-        return NAMES[_FIELDS[self]] if self in _FIELDS else ""
+        return setting_name(_FIELDS[self]) if self in _FIELDS else ""
 
 
 _FIELDS: Final[Mapping[Unmoved, str]] = {
@@ -197,7 +196,6 @@ class Permits:
         if found is None:
             terms = Terms(
                 namespace,
-                self._view.load_manager_class,
                 self._settings,
                 self._view.policies,
                 self._view.in_group(namespace) if group else {},

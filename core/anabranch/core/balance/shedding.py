@@ -29,7 +29,7 @@ from anabranch.core.balance.offload import (
     as_asked,
     offload,
 )
-from anabranch.core.balance.settings import NAMES, BalanceSettings
+from anabranch.core.balance.settings import BalanceSettings, setting_name
 from anabranch.core.balance.strategies import Strategies, StrategyKind, WantedMove, reported_by
 from anabranch.core.balance.usage import spread
 
@@ -80,7 +80,7 @@ class RoundEnd(StrEnum):
     @property
     def setting(self) -> str:
         """The setting by which it could be otherwise; "" for none."""
-        return NAMES[_FIELDS[self]] if self in _FIELDS else ""
+        return setting_name(_FIELDS[self]) if self in _FIELDS else ""
 
 
 _FIELDS: Final[Mapping[RoundEnd, str]] = {

@@ -21,7 +21,7 @@ from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData
 from anabranch.core.balance.counters import SplitReason, UnloadReason
 from anabranch.core.balance.filters import Candidate
 from anabranch.core.balance.offload import ClusterView
-from anabranch.core.balance.settings import NAMES, BalanceSettings
+from anabranch.core.balance.settings import BalanceSettings, setting_name
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.ring import split_bundle_name
 
@@ -40,7 +40,7 @@ class StrategyKind(StrEnum):
     @property
     def setting(self) -> str:
         """The setting that names the strategy."""
-        return NAMES[_FIELDS[self]]
+        return setting_name(_FIELDS[self])
 
     def named_in(self, settings: BalanceSettings) -> str:
         """The strategy that is to decide; "" for the built-in one."""

@@ -1,7 +1,10 @@
-"""Settings that the whole cluster overrides while it runs.
+"""Settings: their declarations, and those that the whole cluster overrides while it runs.
 
-`machine`: which moves overrides make, under which guards, and how records change them.
+`declared`: the part of a setting's declaration that its type and default do not say.
+`machine`: the moves of overrides, their guards, and the changes that records make.
 """
 
-# No code outside of core may import these.
-__all__: list[str] = []
+# Code outside of core may import these.
+__all__ = [
+    "declared",
+]

@@ -17,7 +17,7 @@ from anabranch.core.balance.offload import ClusterView, Pair, Permits, Stopped, 
 from anabranch.core.balance.policies import NO_POLICIES, FailureDomain, IsolationPolicy, Policies
 from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.balance.shedding import Round, ShedderState, decide, deviation
-from support.rules_view import MANAGER, NOW_MS, view_of
+from support.rules_view import NOW_MS, view_of
 from support.shedder_by_the_rules import RulesBroker, RulesSettings, RulesShedder
 
 SLACK = 1e-9  # of deviations: sums of squares are no exact numbers
@@ -89,7 +89,6 @@ candidates = st.builds(
     Candidate,
     st.sampled_from([f"b{n}:80" for n in range(8)]),
     st.sampled_from(("1.0.0", "1.0.1", "1.0.1-rc.1", "none")),
-    st.sampled_from((MANAGER, MANAGER, MANAGER, "other")),
     st.none() | loads,
 )
 several = st.lists(candidates, unique_by=lambda each: each.broker, max_size=8)
@@ -178,7 +177,7 @@ def test_whatever_is_reported_only_what_may_move_does_and_only_for_the_better(
         assert bool(each.destination) is settings.transfer_enabled
         namespace = each.bundle.rpartition("/")[0]
         assert namespace not in settings.shedding_excluded_namespaces
-        terms = Terms(namespace, MANAGER, settings, view.policies, view.in_group(namespace))
+        terms = Terms(namespace, settings, view.policies, view.in_group(namespace))
         kept = filtered(view.candidates, terms)
         assert kept.failed == ()
         assert {each.source, each.destination or each.source} <= there
@@ -251,7 +250,7 @@ def test_a_choice_is_among_those_whom_no_filter_removes(
     draw: int,
     turn: int,
 ) -> None:
-    terms = Terms(namespace, MANAGER, settings, policies, {"b1:80": 2, "b2:80": 1})
+    terms = Terms(namespace, settings, policies, {"b1:80": 2, "b2:80": 1})
     left = filtered(offered, terms)
     found = choose(offered, terms, draw, turn)
     kept = {each.broker for each in left.kept}
@@ -267,7 +266,7 @@ def test_a_choice_is_among_those_whom_no_filter_removes(
 def test_filters_do_not_mind_the_order_of_candidates(
     offered: list[Candidate], policies: Policies, settings: BalanceSettings, namespace: str
 ) -> None:
-    terms = Terms(namespace, MANAGER, settings, policies, {"b1:80": 2, "b2:80": 1})
+    terms = Terms(namespace, settings, policies, {"b1:80": 2, "b2:80": 1})
     there = filtered(offered, terms)
     back = filtered(offered[::-1], terms)
     assert set(there.kept) == set(back.kept)
@@ -276,11 +275,11 @@ def test_filters_do_not_mind_the_order_of_candidates(
 @given(st.lists(st.integers(0, 100), min_size=1, max_size=8), st.integers(0, 50), st.integers(0))
 def test_who_is_chosen_for_little_load_has_it(levels: list[int], percent: int, draw: int) -> None:
     offered = [
-        Candidate(f"b{n}:80", "1.0.0", MANAGER, BrokerLoadData(weighted_max_ema=level / 100))
+        Candidate(f"b{n}:80", "1.0.0", BrokerLoadData(weighted_max_ema=level / 100))
         for n, level in enumerate(levels)
     ]
     settings = BalanceSettings(average_resource_usage_difference_threshold_percentage=percent)
-    found = choose(offered, Terms("t/n", MANAGER, settings, NO_POLICIES), draw)
+    found = choose(offered, Terms("t/n", settings, NO_POLICIES), draw)
     load = dict(found.considered)[found.broker]
     mean = math.fsum(level / 100 for level in levels) / len(levels)
     assert load is not None
@@ -314,7 +313,6 @@ def test_the_highest_bundles_are_reported_in_ascending_order(
 
 
 _HIGH, _LOW, _AWAY = "b1:80", "b0:80", "b2:80"
-_MANAGER = "this"
 _GOING = st.sampled_from((0.0, 20.0, 50.0, 60.0, 70.0, math.nan))
 _COMING = st.sampled_from((0.0, 5.0, 10.0, 20.0, 30.0, 60.0, 90.0, math.nan, -5.0))
 _UNSOUND = st.sampled_from((0.0, 0.0, 0.0, math.nan))  # a load may be, though its traffic is not
@@ -350,10 +348,9 @@ def pairs(draw: st.DrawFn) -> tuple[Pair, ClusterView, dict[str, int]]:
     view = ClusterView(
         loads=loads,
         top=top,
-        candidates=[Candidate(each, "1.0.0", _MANAGER) for each in loads],
+        candidates=[Candidate(each, "1.0.0") for each in loads],
         owner_of=lambda bundle: owner.get(bundle, ""),
         policies=NO_POLICIES,
-        load_manager_class=_MANAGER,
         in_group=lambda _: {},
     )
     recently = {name: 0 for name in owner if draw(st.sampled_from((False, False, False, True)))}

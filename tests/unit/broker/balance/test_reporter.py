@@ -46,7 +46,6 @@ class Desk:
             self.loads,
             self.top,
             1.0,
-            "a.Class",
         )
 
     async def _measured(self, elapsed_s: float) -> dict[str, BundleLoad]:
@@ -61,7 +60,7 @@ class Desk:
         """A load that another broker could report now."""
         now_ms = self.node.runtime.log_ms
         load = BrokerLoadData(updated_at_ms=now_ms, reported_at_ms=now_ms)
-        return broker_load_record(msgspec.structs.replace(load, **fields), "a.Class")
+        return broker_load_record(msgspec.structs.replace(load, **fields))
 
 
 @asynccontextmanager
@@ -79,7 +78,6 @@ async def test_what_starting_took_is_no_load() -> None:
         await until(lambda: desk.reporter.reports > 0)
         assert desk.own.cpu_usage == 20.0
         assert desk.own.weighted_max_ema == pytest.approx(0.2)
-        assert desk.own.load_manager_class == "a.Class"
         running.cancel()
 
 
@@ -204,7 +202,7 @@ async def test_a_load_that_cannot_be_meant_is_counted_and_not_taken_in() -> None
         assert desk.board.ignored == {Ignored.UNSOUND: 1, Ignored.UNKNOWN_BROKER: 1}
         assert "nobody:1" not in desk.board.known()
         desk.board.take([(other, desk.record(weighted_max_ema=0.5))])
-        assert there(desk.board.of(other)).load.weighted_max_ema == 0.5
+        assert there(desk.board.of(other)).weighted_max_ema == 0.5
         desk.board.take([(other, None)])
         assert desk.board.of(other) is None
 

@@ -69,8 +69,6 @@ FAULTS: list[tuple[dict[str, float], str]] = [
         {"split_vs_rebucket_min_msg_rate_in_threshold": -0.1},
         "splitVsRebucketMinMsgRateInThreshold must be >= 0",
     ),
-    ({"max_entry_buckets_per_segment": 0}, "maxEntryBucketsPerSegment must be in [1, 1024]"),
-    ({"entry_bucket_budget": 0}, "entryBucketBudget must be >= 1"),
     *(
         (
             {f"merge_{rate}_threshold": getattr(policy(), f"split_{rate}_threshold")},
@@ -105,16 +103,10 @@ def test_the_first_of_two_faults_is_told(place: int) -> None:
         {"rebucket_down_window_seconds": 0},
         {"merge_msg_rate_in_threshold": 0, "merge_bytes_rate_in_threshold": 0},
         {"split_vs_rebucket_min_msg_rate_in_threshold": 0},
-        {"max_entry_buckets_per_segment": 1, "entry_bucket_budget": 1},
-        {"max_entry_buckets_per_segment": 1024},
     ],
 )
 def test_a_policy_at_the_edge_of_what_works_has_no_fault(change: dict[str, float]) -> None:
     assert fault_of(policy(**change)) == ""
-
-
-def test_a_segment_has_no_more_buckets_than_a_layout_allows() -> None:
-    assert "in [1, 1024]" in fault_of(policy(max_entry_buckets_per_segment=1025))
 
 
 # --- which level a field is from --------------------------------------------------------------

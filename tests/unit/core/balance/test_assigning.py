@@ -21,16 +21,15 @@ from support.world import FIRST, A, B, World
 from support.world import UNIT as WORLD_UNIT
 
 UNIT = "public/default/0x00000000_0x40000000"
-CLASS = "a.Class"
 
 
 def chooser(loads: dict[str, float | None], policies: Policies = NO_POLICIES) -> LoadChooser:
     def candidate(broker: str) -> Candidate:
         load = loads[broker]
         data = None if load is None else BrokerLoadData(weighted_max_ema=load)
-        return Candidate(broker, "1.0.0", CLASS, data)
+        return Candidate(broker, "1.0.0", data)
 
-    return LoadChooser(MemoryReplica(), ChoiceRules(BalanceSettings(), CLASS, policies), candidate)
+    return LoadChooser(MemoryReplica(), ChoiceRules(BalanceSettings(), policies), candidate)
 
 
 def test_of_brokers_clearly_below_the_average_the_one_with_the_fewest_units_is_chosen() -> None:
@@ -78,8 +77,8 @@ def test_bundles_of_a_group_lie_apart() -> None:
     world = World(A, B)
     world.owned(A)
     policies = Policies(groups=dict.fromkeys((FIRST, "public/other"), "g"))
-    rules = ChoiceRules(BalanceSettings(), CLASS, policies)
-    choose = LoadChooser(world.replica, rules, lambda broker: Candidate(broker, "1.0.0", CLASS))
+    rules = ChoiceRules(BalanceSettings(), policies)
+    choose = LoadChooser(world.replica, rules, lambda broker: Candidate(broker, "1.0.0"))
     assert choose("public/other/0x00000000_0xffffffff", {A: 0, B: 9})[0] == B
 
 
@@ -94,8 +93,8 @@ def test_brokers_take_turns_for_a_namespace_that_is_excluded_from_shedding() -> 
         node.core.assign(FREE, unit, counts, stage.now)[0].broker for node in nodes for _ in "123"
     ]
     assert chosen == [A, B, A] * 2, "each node counts by itself"
-    rules = ChoiceRules(only, CLASS, NO_POLICIES)
-    choose = LoadChooser(MemoryReplica(), rules, lambda broker: Candidate(broker, "1.0.0", CLASS))
+    rules = ChoiceRules(only, NO_POLICIES)
+    choose = LoadChooser(MemoryReplica(), rules, lambda broker: Candidate(broker, "1.0.0"))
     found = [choose(unit, counts)[0] for unit in (FREE, "t/n/0x00000000_0xffffffff") * 2]
     assert found == [A, B, B, B], "the choices for other namespaces take no turn"
 

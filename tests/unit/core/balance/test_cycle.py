@@ -26,7 +26,6 @@ from support.there import there
 from support.world import HALVES, UNIT, A, B, World
 
 NOW = BalanceSettings(shedding_condition_hit_count_threshold=0)
-MANAGER = "this"
 GRACE_MS = 30 * 60_000
 
 
@@ -42,9 +41,8 @@ def seen(high: float = 0.9, low: float = 0.1, at_ms: int = 0) -> Seen:
     return Seen(
         loads,
         {A: TopBundlesLoadData(bundles)},
-        [Candidate(A, "1.0.0", MANAGER), Candidate(B, "1.0.0", MANAGER)],
+        [Candidate(A, "1.0.0"), Candidate(B, "1.0.0")],
         NO_POLICIES,
-        MANAGER,
     )
 
 

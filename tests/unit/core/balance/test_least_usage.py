@@ -16,13 +16,12 @@ from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.entities.unit import Move
 from support.world import A, B, World
 
-MANAGER = "extensible"
-TERMS = filters.Terms("t/n", MANAGER, BalanceSettings(), Policies())
+TERMS = filters.Terms("t/n", BalanceSettings(), Policies())
 
 
 def candidate(name: str, **fields: object) -> filters.Candidate:
     """`b1` is the broker b1:8080."""
-    return replace(filters.Candidate(f"{name}:8080", "1.2.3", MANAGER), **fields)
+    return replace(filters.Candidate(f"{name}:8080", "1.2.3"), **fields)
 
 
 def candidates(*names: str) -> list[filters.Candidate]:
@@ -40,21 +39,6 @@ def kept(found: filters.Filtered) -> str:
 
 
 # --- each filter --------------------------------------------------------------------------------
-
-
-def test_a_broker_with_another_class_of_load_manager_or_none_is_out() -> None:
-    offered = [
-        candidate("b1"),
-        candidate("b2", load_manager_class="other"),
-        candidate("b3", load_manager_class=""),
-    ]
-    found = filters.filtered(offered, TERMS)
-    assert kept(found) == "b1"
-    assert found.removed == (
-        ("b2:8080", filters.BrokerFilter.LOAD_MANAGER_CLASS),
-        ("b3:8080", filters.BrokerFilter.LOAD_MANAGER_CLASS),
-    )
-    assert kept(filters.filtered(offered, replace(TERMS, load_manager_class=""))) == ""
 
 
 def test_a_broker_with_the_most_topics_that_it_may_have_is_out() -> None:
@@ -76,7 +60,7 @@ def test_without_a_policy_primary_brokers_of_others_and_those_of_another_kind_ar
         candidate("p1"),
         candidate("s1", persistent=False),
         candidate("x1", non_persistent=False),
-        filters.Candidate("x2", "1.2.3", MANAGER),  # no id
+        filters.Candidate("x2", "1.2.3"),  # no id
     ]
     terms = replace(TERMS, namespace="u/n", policies=Policies(isolation={"one": POLICY}))
     assert kept(filters.filtered(offered, terms)) == "x1"
@@ -160,12 +144,13 @@ def test_failure_domains_go_before_their_brokers_when_they_are_switched_on() -> 
 
 
 def test_each_filter_says_whom_it_removed_and_one_that_fails_stops_none() -> None:
-    offered = [candidate("b1"), candidate("b2", load_manager_class=""), candidate("b3", version="")]
+    full = BrokerLoadData(topics=50_000)
+    offered = [candidate("b1"), candidate("b2", load=full), candidate("b3", version="")]
     terms = replace(in_group(b1=1), settings=BalanceSettings(prefer_later_versions=True))
     found, names = filters.filtered(offered, terms), filters.BrokerFilter
     assert (kept(found), [name for name, _ in found.failed]) == ("b3", [names.VERSION])
     assert found.removed == (
-        ("b2:8080", names.LOAD_MANAGER_CLASS),
+        ("b2:8080", names.MAX_TOPIC_COUNT),
         ("b1:8080", names.ANTI_AFFINITY_GROUP),
     )
 

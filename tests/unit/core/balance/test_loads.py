@@ -57,12 +57,6 @@ def test_the_first_measurement_takes_no_history_and_later_ones_do() -> None:
     assert (later.max_resource_usage, later.updated_at_ms) == (0.8, NOW_MS + 1)
 
 
-def test_a_weight_of_bandwidth_by_its_old_spelling_counts_where_the_new_one_is_1() -> None:
-    old = BalanceSettings(bandwith_in_resource_weight=0.5, bandwith_out_resource_weight=0.25)
-    assert old.weights[3:] == (0.5, 0.25)
-    assert replace(old, bandwidth_in_resource_weight=2.0).weights[3:] == (2.0, 0.25)
-
-
 def test_an_average_that_was_spoilt_begins_anew() -> None:
     spoilt = BrokerLoadData(weighted_max_ema=NAN, msg_throughput_ema=math.inf, updated_at_ms=1)
     found = updated(spoilt, LoadSample(cpu=used(50), msg_throughput_in=5.0), SETTINGS, NOW_MS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -23,64 +23,90 @@ from anabranch.core.log.grounds import Grounds
 from anabranch.core.log.records import PolicyOp
 from support.world import FIRST, A, World
 
+TTL, LONGEST = (
+    "loadBalancerBrokerLoadDataTTLInSeconds",
+    "loadBalancerReportUpdateMaxIntervalMinutes",
+)
+LEAST = "loadBalancerReportUpdateMinIntervalMillis"
+DELAY = "loadBalancerServiceUnitStateTombstoneDelayTimeInSeconds"
+WAITING = "loadBalancerInFlightServiceUnitStateWaitingTimeInMillis"
+
+
+def told(**set_to: object) -> list[tuple[tuple[str, ...], str]]:
+    return list(
+        settings.contradictions(msgspec.structs.replace(settings.BalanceSettings(), **set_to))
+    )
+
 
 def test_the_defaults_contradict_nothing() -> None:
-    """The tests of a node's settings have their names and values."""
-    assert settings.fault_of(settings.BalanceSettings()) == ""
+    assert told() == []
 
 
 @pytest.mark.parametrize(
-    ("set_to", "said"),
+    ("set_to", "names", "said"),
     [
-        ({"broker_load_data_ttl_in_seconds": 900.0}, "loadBalancerBrokerLoadDataTTLInSeconds"),
-        ({"report_update_max_interval_minutes": 0.0}, "must be more than 0"),
+        ({"broker_load_data_ttl_in_seconds": 900.0}, (TTL, LONGEST), "must be longer than"),
+        ({"report_update_min_interval_millis": 900_001}, (LEAST, LONGEST), "900 s: give less"),
         (
-            {"service_unit_state_tombstone_delay_time_in_seconds": 30.0},
-            "must be more than loadBalancerInFlightServiceUnitStateWaitingTimeInMillis",
-        ),
-        ({"service_unit_state_tombstone_delay_time_in_seconds": 29.0}, "must be 30 or more"),
-        ({"history_resource_percentage": 1.0}, "must be below 1"),
-        ({"history_resource_percentage": math.nan}, "must be a number from 0 to 1000000000000"),
-        ({"shedding_grace_period_minutes": 1e308}, "loadBalancerSheddingGracePeriodMinutes"),
-        ({"shedding_interval_minutes": math.inf}, "loadBalancerSheddingIntervalMinutes"),
-        ({"broker_max_topics": 10**400}, "loadBalancerBrokerMaxTopics"),
-        ({"broker_load_target_std": -0.1}, "loadBalancerBrokerLoadTargetStd"),
-        ({"max_number_of_broker_shedding_per_cycle": 0}, "must be 1 or more"),
-        (
-            {
-                "cpu_resource_weight": 0.0,
-                "bandwidth_in_resource_weight": 0.0,
-                "bandwidth_out_resource_weight": 0.0,
-            },
-            "weights",
+            {"service_unit_state_tombstone_delay_time_in_seconds": 30},
+            (DELAY, WAITING),
+            f"{DELAY} is 30: times 1000 it must be bigger than {WAITING}, 30000",
         ),
         (
-            {"default_namespace_bundle_split_algorithm": settings.SplitAlgorithm.POSITIONS},
-            "automatic",
+            {"shedding_interval_minutes": math.inf},
+            ("loadBalancerSheddingIntervalMinutes",),
+            "must be a number from 0 to 1000000000000",
         ),
-        ({"shedding_excluded_namespaces": ("public",)}, "tenant/namespace"),
+        (
+            {"broker_max_topics": 10**400},
+            ("loadBalancerBrokerMaxTopics",),
+            "must be a number from 0 to 1000000000000",
+        ),
+        (
+            {"report_update_max_interval_minutes": 1e13},  # which is longer than a load counts, too
+            (LONGEST,),
+            "must be a number from 0 to 1000000000000",
+        ),
+        (
+            {"shedding_excluded_namespaces": ("a/b", "public")},
+            ("loadBalancerSheddingExcludedNamespaces",),
+            "tenant/namespace",
+        ),
     ],
 )
 def test_settings_that_contradict_one_another_are_told_by_name(
-    set_to: dict[str, object], said: str
+    set_to: dict[str, object], names: tuple[str, ...], said: str
 ) -> None:
-    assert said in settings.fault_of(msgspec.structs.replace(settings.BalanceSettings(), **set_to))
+    ((involved, why),) = told(**set_to)
+    assert (involved, said in why) == (names, True)
+
+
+def test_some_resource_must_have_a_weight() -> None:
+    no_weight = {
+        "cpu_resource_weight": 0.0,
+        "bandwidth_in_resource_weight": 0.0,
+        "bandwidth_out_resource_weight": 0.0,
+    }
+    ((involved, why),) = told(**no_weight)
+    assert len(involved) == 5
+    assert "give one of loadBalancerCPUResourceWeight and its like a value" in why
+    assert told(**no_weight, memory_resource_weight=0.1) == []
 
 
 def test_the_longest_grace_period_has_a_place_in_a_record() -> None:
     longest = settings.BalanceSettings(shedding_grace_period_minutes=1e12)
-    assert settings.fault_of(longest) == ""
+    assert list(settings.contradictions(longest)) == []
     world = World(A)
     grounds = Grounds("rule", 2, 0.5, 0.4, (), round(longest.shedding_grace_period_minutes * 6e4))
     record = world.move(Move.RELEASE, A, broker=A, choice=(grounds,))
     assert decode_record(encode_record(record)) == record
 
 
-def test_every_number_is_refused_below_0() -> None:
+def test_no_number_may_be_below_0() -> None:
     for field in msgspec.structs.fields(settings.BalanceSettings):
-        if field.type in (int, float):
-            bad = msgspec.structs.replace(settings.BalanceSettings(), **{field.name: -1})
-            assert settings.NAMES[field.name] in settings.fault_of(bad)
+        kind, about = get_args(field.type)
+        if kind in (int, float):
+            assert max(each for each in (about.ge, about.gt) if each is not None) >= 0
 
 
 def test_namespaces_of_the_cluster_itself_are_told_by_their_form() -> None:

@@ -21,7 +21,7 @@ from anabranch.core.balance.splitting import OwnerView, decide_splits
 from anabranch.core.balance.strategies import Cut, Strategies, StrategyKind, WantedMove
 from anabranch.core.fold.replica import MemoryReplica
 from anabranch.core.log.grounds import strategy_of
-from support.rules_view import MANAGER, NOW_MS, view_of
+from support.rules_view import NOW_MS, view_of
 from support.shedder_by_the_rules import RulesBroker
 
 A, B, C = "a:80", "b:80", "c:80"
@@ -140,12 +140,13 @@ def test_a_shedder_that_raises_or_answers_nonsense_is_named_and_the_built_in_one
 
 def chosen(strategy: Callable[..., Any]) -> tuple[str, str]:
     """Who takes a bundle, and by which rule; the built-in one would take C."""
-    rules = ChoiceRules(OWN, MANAGER, NO_POLICIES, own(StrategyKind.ASSIGNMENT, strategy))
-    versions = {A: MANAGER, B: "other", C: MANAGER}
+    rules = ChoiceRules(OWN, NO_POLICIES, own(StrategyKind.ASSIGNMENT, strategy))
+    topics = {B: OWN.broker_max_topics}  # so that B is filtered out
 
     def candidate(broker: str) -> Candidate:
-        load = BrokerLoadData(weighted_max_ema={A: 0.9, B: 0.1, C: 0.1}[broker])
-        return Candidate(broker, "1.0.0", versions[broker], load)
+        usage = {A: 0.9, B: 0.1, C: 0.1}[broker]
+        load = BrokerLoadData(topics=topics.get(broker, 0), weighted_max_ema=usage)
+        return Candidate(broker, "1.0.0", load)
 
     choose = LoadChooser(MemoryReplica(), rules, candidate)
     broker, (grounds,) = choose(X, {A: 3, B: 2, C: 1})

@@ -7,20 +7,22 @@ from collections.abc import Sequence
 from typing import Any, Final, cast
 
 import click
+import msgspec
 
 from anabranch.admin import Admin, AutoScaleOverride
 from anabranch.broker.cli.shared.api import connect, json_option, url_option
 from anabranch.broker.cli.shared.output import table, write_json
 from anabranch.broker.cli.shared.watching import watchable
-from anabranch.core.autoscale.policy import OVERRIDE_FIELDS
+from anabranch.core.autoscale.policy import OVERRIDE_FIELDS, AutoScalePolicy, setting_name
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.names import parse_scalable_topic
 from anabranch.core.quantities import plain_form
 
 # Shown with a policy's fields, and the same on every node.
 NODE_SETTINGS: Final = {
-    "maxEntryBucketsPerSegment": "scalableTopicEntryBucketMaxPerSegment",
-    "entryBucketBudget": "scalableTopicEntryBucketBudget",
+    field.encode_name: setting_name(field.name)
+    for field in msgspec.structs.fields(AutoScalePolicy)
+    if field.encode_name not in OVERRIDE_FIELDS
 }
 _FIELDS: Final = frozenset(OVERRIDE_FIELDS)
 _EXAMPLES = """\b
