@@ -64,11 +64,9 @@ class Shedding:
         return []
 
     def _set(self, name: str, value: str) -> None:
-        given = {name: msgspec.json.decode(value)}
-        fields = msgspec.structs.asdict(self._settings) | given
-        names = {each.name: each.encode_name for each in msgspec.structs.fields(BalanceSettings)}
-        written = {names[name]: value for name, value in fields.items()}
-        self._settings = msgspec.convert(written, BalanceSettings)
+        given = msgspec.json.decode(value)
+        value_of = tuple(given) if isinstance(given, list) else given
+        self._settings = msgspec.structs.replace(self._settings, **{name: value_of})
 
     def _broker(self, name: str, *words: str, there: bool) -> None:
         given = dict(zip(words[::2], words[1::2], strict=True))

@@ -47,12 +47,16 @@ class Declared(Generic[_StructT]):
 def _field(each: msgspec.structs.FieldInfo) -> tuple[Any, Any]:
     """Returns the definition of a model's field: its type and the rest."""
     kind, about = get_args(each.type)
-    default = each.default
+    limits, default = about, each.default
+    if type(None) in get_args(kind):  # the bounds are those of the value, if there is one
+        (bounded,) = set(get_args(kind)) - {type(None)}
+        kind, limits = get_args(bounded)
+        kind = kind | None
     if kind == _TEXTS:
         kind, default = str, ",".join(default)
     elif get_origin(kind) is Literal:  # of an enum's members
         kind, default = Literal[tuple(each.value for each in get_args(kind))], default.value
-    bounds = {bound: getattr(about, bound) for bound in _BOUNDS}
+    bounds = {bound: getattr(limits, bound) for bound in _BOUNDS}
     given = {bound: value for bound, value in bounds.items() if value is not None}
     changes = Changes.AT_RUN_TIME if about.extra["run_time"] else Changes.AT_START
     return Annotated[kind, changes], Field(default, description=about.description, **given)

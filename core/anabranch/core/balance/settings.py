@@ -82,10 +82,8 @@ class BalanceSettings(msgspec.Struct, frozen=True, kw_only=True, rename=setting_
     ] = 1.0
     bandwidth_out_resource_weight: Annotated[float, about("Weight of sent bytes.", ge=0)] = 1.0
     override_broker_nic_speed_gbps: Annotated[
-        float | None,
-        about(
-            "Gbit/s of each network interface, if the kernel does not know.", gt=0, run_time=False
-        ),
+        Annotated[float, msgspec.Meta(gt=0)] | None,
+        about("Gbit/s of each network interface, if the kernel does not know.", run_time=False),
     ] = None
     report_update_min_interval_millis: Annotated[
         int,
