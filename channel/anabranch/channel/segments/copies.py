@@ -7,7 +7,6 @@ which are some 300. That takes ten times as long, while producers wait.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from typing import Protocol
 
 from anabranch.channel.kafka.deadline import Deadline
@@ -15,7 +14,6 @@ from anabranch.channel.kafka.offsets import Place
 from anabranch.channel.kafka.propagation import Known
 
 Address = tuple[str, int]
-Brokers = Mapping[int, Address]  # by number
 
 
 class Views(Protocol):
@@ -35,40 +33,35 @@ def await_shown(
     topics: Sequence[str],
     settings: Collection[str],
     known: Known,
-    brokers: Callable[[], Future[Brokers | None]],
-    there: Brokers,
+    brokers: Callable[[], Mapping[int, Address] | None],
     deadline: Deadline,
     doing: str,
 ) -> bool:
     """Returns True once `known` holds of the settings of each topic, as all brokers show them.
 
-    False: a broker does not tell, so librdkafka has to ask. `brokers` finds the brokers that have
-    to know, while those that were `there` before are asked; None: nobody could tell. Raises
-    KafkaUnreachableError.
+    False: a broker does not tell, so librdkafka has to ask. `brokers`: numbers and addresses of the
+    brokers that have to know; None while nobody can tell. Raises KafkaUnreachableError.
     """
     knowing: set[int] = set()
     while True:
-        found = brokers()
-        asked = {number: there[number] for number in there.keys() - knowing}
-        told = views.settings(asked.values(), topics, settings)
-        now = found.result()
-        for number, address in asked.items():
-            shown = told.get(address, {})
-            if shown.keys() >= set(topics):
+        there = brokers()
+        if there is not None:
+            left = {number: there[number] for number in there.keys() - knowing}
+            told = views.settings(left.values(), topics, settings)
+            for number, address in left.items():
+                shown = told.get(address, {})
+                if not shown.keys() >= set(topics):
+                    return False
                 if all(known(number, topic, shown[topic]) for topic in topics):
                     knowing.add(number)
-            elif now is not None and number in now:
-                return False
-        if now is not None:
-            if knowing.issuperset(now):
+            if knowing.issuperset(there):
                 return True
-            there, before = now, there
-            if not there.keys() <= before.keys():
-                continue
         deadline.pause(doing)
 
 
-def newest_epochs(views: Views, topics: Sequence[str], brokers: Brokers) -> dict[Place, int]:
+def newest_epochs(
+    views: Views, topics: Sequence[str], brokers: Mapping[int, Address]
+) -> dict[Place, int]:
     """The newest epoch under which each partition is led, as far as these brokers have read."""
     newest: dict[Place, int] = {}
     for epochs in views.epochs(brokers.values(), topics).values():

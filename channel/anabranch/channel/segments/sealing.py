@@ -39,7 +39,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Final
 
 import msgspec
@@ -54,7 +54,6 @@ from confluent_kafka import (
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
-    ClusterMetadata,
     ConfigEntry,
     ConfigResource,
 )
@@ -68,7 +67,7 @@ from anabranch.channel.kafka.deadline import Deadline
 from anabranch.channel.kafka.deletion import delete_nothing, led_of
 from anabranch.channel.kafka.offsets import ASKING, LATEST, Answers, PartitionOffsets, Place
 from anabranch.channel.kafka.propagation import Known, await_known
-from anabranch.channel.segments.copies import Address, Brokers, Views, await_shown, newest_epochs
+from anabranch.channel.segments.copies import Address, Views, await_shown, newest_epochs
 from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
 
 _LIMIT: Final = "max.message.bytes"
@@ -129,14 +128,11 @@ class Sealer:
         )
         self._consumer: Consumer = connection.consumer(**ASKING)
         self._offsets = PartitionOffsets(connection, self._consumer)
-        self._finder = ThreadPoolExecutor(1, "copies")
-        self._there: Brokers = {}  # those with copies, as some broker told last
         self._led: set[Place] = set()  # the admin client's last word
         self._epochs: dict[Place, int] = {}  # the newest ones that brokers have shown
 
     def close(self) -> None:
         """Ends all clients."""
-        self._finder.shutdown(cancel_futures=True)
         self._producer.flush(_CLOSE_S)
         self._offsets.close()
         if self._views is not None:
@@ -151,7 +147,7 @@ class Sealer:
         """
         names = [topic.name for topic in topics]
         self._led.clear()
-        self._there, self._epochs = {}, {}
+        self._epochs = {}
         gone = self._configure(names, deadline)
         there = [name for name in names if name not in gone]
         gone_since, has_copies = self._await_copies(there, deadline)
@@ -240,17 +236,20 @@ class Sealer:
             # Another one's stamp will do, since this broker reads it after it had read of the seal.
             return settings[_STAMP] != stamps.get((broker, topic))
 
-        def copies() -> Future[Brokers | None]:
-            return self._finder.submit(self._copies, names, deadline)
+        there: dict[int, Address] = {}  # as asked last
+
+        def copies() -> dict[int, Address] | None:
+            found = self._copies(names, deadline)
+            there.update(found or {})
+            return found
 
         def await_all(known: Known) -> None:
-            asked = (_LIMIT, _STAMP)
             if self._views is not None and await_shown(
-                self._views, names, asked, known, copies, self._there, deadline, doing
+                self._views, names, (_LIMIT, _STAMP), known, copies, deadline, doing
             ):
                 return
             topics = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
-            await_known(self._admin, topics, known, lambda: copies().result(), deadline, doing)
+            await_known(self._admin, topics, known, copies, deadline, doing)
 
         await_all(has_read)
         if not stamps:  # there are no copies, so no broker to ask
@@ -261,14 +260,11 @@ class Sealer:
         if names:
             await_all(has_obeyed)
             if self._views is not None:
-                self._epochs = newest_epochs(self._views, names, self._there)
+                self._epochs = newest_epochs(self._views, names, there)
         return gone, True
 
-    def _copies(self, names: Sequence[str], deadline: Deadline) -> Brokers | None:
-        """Finds the live brokers that have one of several copies; None if nobody can tell.
-
-        The admin client hears of the leaders by this, too.
-        """
+    def _copies(self, names: Sequence[str], deadline: Deadline) -> dict[int, Address] | None:
+        """The brokers that are there and have one of several copies; None if it is not known."""
         found: dict[int, Address] = {}
         for name in names:
             doing = f"to find the copies of topic {name}"
@@ -281,8 +277,11 @@ class Sealer:
             if topic.error is not None:
                 return None
             self._led |= led_of(name, topic)
-            found |= _with_copies(name, metadata)
-        self._there = found
+            for partition in topic.partitions.values():
+                if len(partition.replicas) > 1:
+                    for number in metadata.brokers.keys() & set(partition.replicas):
+                        broker = metadata.brokers[number]
+                        found[number] = (str(broker.host), broker.port)
         return found
 
     def _get_acquainted(self, names: Iterable[str], deadline: Deadline) -> None:
@@ -291,8 +290,7 @@ class Sealer:
             doing = f"to find the leaders of topic {name}"
             try:
                 for client in (self._consumer, self._producer):
-                    metadata = client.list_topics(name, timeout=deadline.left_s(doing))
-                    self._there = {**self._there, **_with_copies(name, metadata)}
+                    client.list_topics(name, timeout=deadline.left_s(doing))
             except KafkaException as error:
                 deadline.passing(error.args[0], doing)
 
@@ -429,16 +427,6 @@ class Sealer:
             return not left
         finally:
             self._consumer.unassign()
-
-
-def _with_copies(name: str, metadata: ClusterMetadata) -> dict[int, Address]:
-    """The live brokers that have one of several copies of a topic."""
-    return {
-        number: (str(metadata.brokers[number].host), metadata.brokers[number].port)
-        for partition in metadata.topics[name].partitions.values()
-        if len(partition.replicas) > 1
-        for number in metadata.brokers.keys() & set(partition.replicas)
-    }
 
 
 def _is_sealed(answer: KafkaError | None) -> bool:
