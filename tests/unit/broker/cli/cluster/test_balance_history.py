@@ -66,7 +66,3 @@ def test_a_record_s_sentence_has_deviations_only_where_they_are_known() -> None:
     assert "of 3 brokers, deviation 0.50 to 0.30  (" in sentence(moved(Cause.OVERLOADED, 0.5, 0.3))
     assert "of 3 brokers, deviation 0.50  (" in sentence(moved(Cause.LOOKUP, 0.5))
     assert "of 3 brokers  (" in sentence(moved(Cause.LOOKUP))
-
-
-def test_a_log_in_which_the_balancer_did_nothing_has_no_history() -> None:
-    assert moves_of([line(0, moved(Cause.LOOKUP)), line(1, None, None)]) == []
