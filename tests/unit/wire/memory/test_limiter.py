@@ -247,16 +247,6 @@ async def test_a_cancelled_head_is_noticed_once_half_the_time_out_after_the_begi
 # --- cancelled tasks ------------------------------------------------------------------------
 
 
-async def test_who_is_cancelled_while_waiting_gives_the_place_to_those_behind() -> None:
-    semaphore = AsyncSemaphore(limits(queue_max=2))
-    await semaphore.acquire(8)
-    large, small = await waiting(semaphore, 5, 2)
-    large.cancel()
-    assert (await small).permits == 2
-    assert large.cancelled()
-    assert (semaphore.queue_size, semaphore.acquired) == (0, 10)
-
-
 async def _use(semaphore: AsyncSemaphore, size: int) -> None:
     """What careful users do without the context manager."""
     permit = await semaphore.acquire(size)
