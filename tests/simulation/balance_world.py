@@ -43,8 +43,6 @@ EPOCH_MS: Final = 1_700_000_000_000
 NAMESPACE: Final = "public/default"
 MEAN_LOAD: Final = 0.4  # of a node
 CAPACITY: Final = 100e6  # bytes a second of one node
-MANAGER: Final = "simulated"
-
 # A tenth of the defaults' times, so that a run is short.
 SETTINGS: Final = BalanceSettings(
     history_resource_percentage=0.5,
