@@ -106,20 +106,6 @@ async def test_held_memory_follows_its_size_and_comes_back(kind: LimitType) -> N
     assert acquired(limiter) == (0, 0)
 
 
-@pytest.mark.parametrize("error", [KeyError, asyncio.CancelledError, GeneratorExit])
-async def test_held_memory_comes_back_however_it_ends(error: type[BaseException]) -> None:
-    limiter = limiter_of(10)
-
-    async def use() -> None:
-        async with limiter.held(3, HEAP) as memory:
-            await memory.resize(7)
-            raise error
-
-    with pytest.raises(error):
-        await use()
-    assert acquired(limiter) == (0, 0)
-
-
 async def test_a_resize_that_fails_keeps_what_is_held_until_the_end() -> None:
     limiter = limiter_of(10, timeout_ns=20 * MS)
     async with limiter.held(3, HEAP) as memory, limiter.held(7, HEAP):
