@@ -38,19 +38,6 @@ class Inbox:
         return sum(g.messages for g in self.grown), sum(g.size_bytes for g in self.grown)
 
 
-def test_a_new_clients_first_report_counts() -> None:
-    inbox = Inbox()
-    inbox.say(100)
-    assert inbox.grown == [TrafficGrowth(TOPIC, 7, 0, "", 100, 1_000)]
-
-
-def test_what_another_controller_counted_meanwhile_is_not_new_when_the_topic_comes_back() -> None:
-    inbox = Inbox()
-    inbox.say(100)
-    inbox.say(5_010, told=5_000)
-    assert inbox.total == (110, 1_100)
-
-
 def test_more_places_than_are_taken_do_not_silence_those_that_are_known() -> None:
     inbox = Inbox()
     inbox.say(1, segment=-1)
@@ -72,15 +59,6 @@ def test_what_may_have_come_long_ago_is_not_taken_for_new() -> None:
     assert inbox.total == (0, 0)
     inbox.say(100_010, since_s=10.0)
     assert inbox.total == (10, 100)
-
-
-def test_a_client_that_was_silent_for_long_is_forgotten_and_counts_on() -> None:
-    inbox = Inbox()
-    inbox.say(100)
-    inbox.now = 10 * WINDOW_S
-    inbox.reports.tidy()
-    inbox.say(120, told=100)
-    assert inbox.total == (120, 1_200)
 
 
 def test_what_a_client_says_no_more_of_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
