@@ -125,12 +125,6 @@ def test_a_query_is_asked_as_its_panel_shows_it(file: Path) -> None:
             assert set(_CHOICE.findall(target["expr"])) <= chosen, panel["title"]
 
 
-@each_file
-def test_the_file_is_written_as_json_with_two_spaces(file: Path) -> None:
-    """So that a change shows itself alone."""
-    assert file.read_text("utf-8") == json.dumps(_read(file), indent=2) + "\n"
-
-
 @pytest.mark.parametrize(
     ("query", "told"),
     [
