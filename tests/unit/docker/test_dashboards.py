@@ -16,12 +16,6 @@ _FILES: Final = sorted(queries.DASHBOARDS.glob("*.json"))
 _PROVISIONING: Final = queries.DASHBOARDS.parent / "provisioning"
 # Whether a panel of this type shows its queries as they are now.
 _IS_NOW: Final = {"stat": True, "table": True, "timeseries": False, "state-timeline": False}
-_SHAPES: Final = {
-    "stat": (4, 4),
-    "table": (24, 8),
-    "timeseries": (12, 8),
-    "state-timeline": (12, 8),
-}
 _CHOICE: Final = re.compile(r"\$(?!__)(\w+)")
 
 each_file = pytest.mark.parametrize("file", _FILES, ids=lambda file: file.stem)
@@ -72,22 +66,6 @@ def test_a_legend_names_labels_that_its_lines_have(file: Path) -> None:
                 *(set(queries.exported()[each.metric]) for each in queries.named_in(plain))
             )
             assert named <= (of_aggregate if kept else of_metric), panel["title"]
-
-
-@each_file
-def test_panels_lie_beside_each_other(file: Path) -> None:
-    taken: set[tuple[int, int]] = set()
-    for panel in _read(file)["panels"]:
-        place = panel["gridPos"]
-        cells = {
-            (x, y)
-            for x in range(place["x"], place["x"] + place["w"])
-            for y in range(place["y"], place["y"] + place["h"])
-        }
-        assert not cells & taken
-        assert place["x"] + place["w"] <= 24
-        assert (place["w"], place["h"]) == _SHAPES[panel["type"]], panel["title"]
-        taken |= cells
 
 
 @each_file
