@@ -63,6 +63,9 @@ async def test_what_pulsars_java_client_sends_makes_a_namespace(node: HttpNode) 
         home = f"/namespaces/public/n{number}"
         await put(node, home, RECORDED[version][call], 204)
         assert (await get(node, f"{home}/bundles"))["numBundles"] == count
+    halves = ["0x00000000", "0x80000000", "0xffffffff"]
+    await put(node, "/namespaces/public/halves", {"bundles": {"boundaries": halves}}, 204)
+    assert (await get(node, "/namespaces/public/halves/bundles"))["boundaries"] == halves
 
 
 @on_nodes()
