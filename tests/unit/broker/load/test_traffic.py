@@ -38,6 +38,13 @@ class Inbox:
         return sum(g.messages for g in self.grown), sum(g.size_bytes for g in self.grown)
 
 
+def test_what_another_controller_counted_meanwhile_is_not_new_when_the_topic_comes_back() -> None:
+    inbox = Inbox()
+    inbox.say(100)
+    inbox.say(5_010, told=5_000)
+    assert inbox.total == (110, 1_100)
+
+
 def test_more_places_than_are_taken_do_not_silence_those_that_are_known() -> None:
     inbox = Inbox()
     inbox.say(1, segment=-1)
@@ -59,6 +66,18 @@ def test_what_may_have_come_long_ago_is_not_taken_for_new() -> None:
     assert inbox.total == (0, 0)
     inbox.say(100_010, since_s=10.0)
     assert inbox.total == (10, 100)
+
+
+def test_a_client_that_was_silent_for_long_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traffic, "_CLIENTS_MAX", 1)
+    inbox = Inbox()
+    inbox.say(100)
+    inbox.now = 10 * WINDOW_S
+    inbox.say(7, client=2)
+    assert inbox.total[0] == 100, "there is no room"
+    inbox.reports.tidy()
+    inbox.say(7, client=2)
+    assert inbox.total[0] == 107
 
 
 def test_what_a_client_says_no_more_of_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:

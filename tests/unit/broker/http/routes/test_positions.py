@@ -146,6 +146,26 @@ async def test_statistics_are_told_by_the_controller_that_is_found(node: HttpNod
     assert not node.node.operations.topics.access.service.controllers()
 
 
+@on_nodes()
+async def test_a_seek_to_a_time_begins_every_bucket(node: HttpNode, cluster: MemoryCluster) -> None:
+    await split_with_records(node)
+    group = await subscribed(node)
+    await seek(node, timestamp=2)
+    assert (await billing(node))["groupId"] == group
+    assert (await billing(node))["segments"] == {"0": 12, "1": 2, "2": 2}
+
+    await seek(node, timestamp=4)  # the children have nothing as late
+    found = await billing(node)
+    assert (found["segments"], found["drainedSegments"]) == ({"0": 4, "1": 0, "2": 0}, [])
+
+    await seek(node, timestamp=5)  # nor has the parent
+    assert (await billing(node))["drainedSegments"] == [0]
+
+    await seek(node, position="earliest")
+    found = await billing(node)
+    assert (found["msgBacklog"], found["drainedSegments"]) == (32, [])
+
+
 @on_nodes(**SERVED)
 async def test_a_queue_is_put_anywhere_while_nobody_consumes_it(node: HttpNode) -> None:
     await split_with_records(node)
