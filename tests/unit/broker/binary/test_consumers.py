@@ -148,6 +148,17 @@ async def test_a_new_controller_takes_over_with_what_consumers_say_that_they_hol
                 assert also.held == {1: [0, 1]}
 
 
+async def test_an_idle_topic_has_no_controller() -> None:
+    async with reachable() as cluster:
+        node = await cluster.create()
+        service = node.operations.topics.access.service
+        async with client_of(node, "a") as client:
+            await client.subscribe()
+            assert len(service.controllers()) == 1
+            await client.leave()
+            await until(lambda: not service.controllers())
+
+
 async def test_many_consumers_register_at_once() -> None:
     async with reachable() as cluster:
         node = await cluster.create(4)

@@ -198,6 +198,7 @@ async def test_one_watch_too_many_is_refused_by_the_settings_name_and_the_others
                     == {2, 3}
                 )
             )
+        await until(lambda: not node.operations.topics.watches.count)
 
 
 # --- watches by the thousand ------------------------------------------------------------
