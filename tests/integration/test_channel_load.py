@@ -28,70 +28,23 @@ def load(rate: float) -> LoadRecord:
     return LoadRecord(rate, 100 * rate, 0.0, 0.0, False, True)
 
 
-class Node:
-    """What a node does with the topic."""
-
-    def __init__(self, connection: KafkaConnection, topics: Topics) -> None:
-        self.loads = KafkaLoads(connection, topics)
-        self.table = LoadTable()
-
-    def poll(self) -> None:
-        self.table.take(self.loads.poll(0.1))
-
-    def is_whole(self) -> bool:
-        self.poll()
-        return self.loads.is_whole
-
-    def is_written(self) -> bool:
-        self.poll()
-        return self.loads.waiting == 0
-
-    def rates(self) -> dict[int, float]:
-        return {n: each.msg_rate_in for n, each in self.table.segments(TOPIC, 7).items()}
-
-    def until(self, rates: dict[int, float]) -> None:
-        def reached() -> bool:
-            self.poll()
-            return self.rates() == rates
-
-        until(reached, f"{rates} are known")
-
-
-def test_a_node_that_starts_later_knows_the_newest_load_of_each_segment(
-    connection: KafkaConnection, topics: Topics
-) -> None:
-    first, later = Node(connection, topics), None
-    try:
-        first.loads.write({SegmentKey(TOPIC, 7, n): load(n) for n in range(4)})
-        first.until({0: 0.0, 1: 1.0, 2: 2.0, 3: 3.0})
-        first.loads.write({SegmentKey(TOPIC, 7, 1): load(11), SegmentKey(TOPIC, 7, 2): None})
-        first.until({0: 0.0, 1: 11.0, 3: 3.0})
-        later = Node(connection, topics)
-        assert not later.loads.is_whole
-        later.until({0: 0.0, 1: 11.0, 3: 3.0})
-        until(later.is_whole, "the topic is read to its end")
-        assert len(later.table) == 3
-        found = later.table.segments(TOPIC, 7)[1]
-        assert found.estimated == (False, True)
-        assert found.modified_ms > 1_600_000_000_000
-    finally:
-        first.loads.close()
-        if later is not None:
-            later.loads.close()
-
-
 def test_of_loads_that_wait_for_kafka_only_the_newest_of_a_segment_is_written(
     connection: KafkaConnection, topics: Topics
 ) -> None:
-    node = Node(connection, topics)
+    loads, table = KafkaLoads(connection, topics), LoadTable()
+
+    def rates() -> dict[int, float]:
+        table.take(loads.poll(0.1))
+        return {n: each.msg_rate_in for n, each in table.segments(TOPIC, 7).items()}
+
     try:
         for rate in range(100):
-            node.loads.write({SegmentKey(TOPIC, 7, 0): load(rate)})
-        node.until({0: 99.0})
-        until(node.is_written, "everything is written")
-        assert node.loads.written == 1
+            loads.write({SegmentKey(TOPIC, 7, 0): load(rate)})
+        until(lambda: rates() == {0: 99.0}, "the newest load is known")
+        until(lambda: bool(rates()) and loads.waiting == 0, "everything is written")
+        assert loads.written == 1
     finally:
-        node.loads.close()
+        loads.close()
 
 
 def test_kafka_is_asked_where_segments_end_and_how_large_messages_are(

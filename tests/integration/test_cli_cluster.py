@@ -4,9 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from anabranch.core.ring import parse_range, topic_hash
 from support.commands import run_here
-from support.processes import free_ports, run
+from support.processes import run
 from support.topic_cluster import TopicCluster
 
 TOPIC = "persistent://public/default/orders"
@@ -22,15 +21,6 @@ def shown(*arguments: str) -> Any:
 def log_of(cluster: TopicCluster) -> tuple[str, ...]:
     """Flags for a command that reads Kafka itself."""
     return ("--bootstrap-servers", cluster.kafka, "--set", f"topicPrefix={cluster.prefix}")
-
-
-def test_lookup_names_the_owner_and_the_bundle(cluster: TopicCluster) -> None:
-    first, second = (node.url for node in cluster.nodes)
-    found = shown("lookup", TOPIC, "--url", second)
-    assert found["topic"] == TOPIC
-    assert topic_hash(TOPIC) in parse_range(found["bundle"])
-    text = run_here("lookup", TOPIC, "--url", first).stdout
-    assert text == f"{TOPIC} is served by {found['httpUrl']} (bundle {found['bundle']})\n"
 
 
 def test_bundles_and_brokers_agree(cluster: TopicCluster) -> None:
@@ -101,15 +91,3 @@ def test_dev_on_a_port_in_use_says_so_and_starts_nothing(
     assert f"port {port}" in found.stderr
     assert "another --http-port" in found.stderr
     assert not folder.exists()
-
-
-def test_a_node_with_other_settings_than_the_cluster_is_told_which(
-    cluster: TopicCluster, tmp_path: Path
-) -> None:
-    found = run(
-        *("node", *log_of(cluster), "--data-dir", str(tmp_path), *ALONE),
-        *("--http-port", str(free_ports(1)), "--service-port", "0", "--set", "leaseMillis=3000"),
-    )
-    assert found.returncode == 2
-    assert "leaseMillis is 15000, not 3000" in found.stderr
-    assert "Traceback" not in found.stderr

@@ -12,7 +12,7 @@ import pytest
 
 from support.channel import until
 from support.commands import run_here
-from support.processes import COMMAND, START_S_MAX, STOP_S_MAX, free_ports
+from support.processes import COMMAND, START_S_MAX, STOP_S_MAX
 from support.topic_cluster import TopicCluster
 
 
@@ -47,21 +47,6 @@ class Topics:
 @pytest.fixture(scope="module")
 def topics(cluster: TopicCluster, tmp_path_factory: pytest.TempPathFactory) -> Topics:
     return Topics(cluster, tmp_path_factory.mktemp("topics"))
-
-
-def test_a_topic_is_created_listed_shown_and_deleted_through_any_node(topics: Topics) -> None:
-    name = "public/default/listed"
-    said = topics("create", name, "--segments", "3", "--property", "team=shop")
-    assert said == f"topic://{name} is created, with 3 segments\n"
-    full = f"topic://{name}"
-    assert full in topics("list").splitlines()
-    assert topics.json("list", "--property", "team=shop") == [full]
-    assert topics.json("list", "--property", "team=other") == []
-    assert topics.json("show", full)["properties"] == {"team": "shop"}
-    assert "team=shop" in topics("show", name)
-    assert topics("delete", name, "--yes") == f"{full} is deleted\n"
-    assert full not in topics("list").splitlines()
-    assert "404" in topics.refused("show", name)
 
 
 def test_split_merge_and_rebucket_say_what_came_of_them_and_show_draws_it(topics: Topics) -> None:
@@ -141,22 +126,6 @@ def test_the_log_tells_topics_in_words(cluster: TopicCluster, topics: Topics) ->
     assert f"COMMIT topic:{name} with end offsets 0,0,0,0  (" in told
 
 
-def test_lines_are_produced_with_keys_headers_and_their_places(topics: Topics) -> None:
-    name = "public/default/produced"
-    topics("create", name, "--segments", "2")
-    told = topics("produce", name, "--verbose", said="eve\tone\nbob\ttwo\nthree\neve\tfour")
-    assert sorted(line.split("  ")[1] for line in told.splitlines()) == ["-", "bob", "eve", "eve"]
-    told = topics("produce", name, "--key", "eve", "--header", "x=y", said="a\tb\n")
-    assert told == "sent 1 message\n"
-    found = topics("consume", name, "--subscription", "s", "--max", "5", "--json")
-    messages = [json.loads(line) for line in found.splitlines()]
-    of_eve = [message["value"] for message in messages if message["key"] == "eve"]
-    assert of_eve == ["one", "four", "a\tb"]
-    assert {message["value"] for message in messages if message["key"] is None} == {"three"}
-    (headed,) = (message for message in messages if message["headers"])
-    assert headed["headers"] == [["x", "y"]]
-
-
 def test_what_consume_prints_as_json_is_produced_as_it_was(topics: Topics) -> None:
     name = "public/default/copied"
     topics("create", name)
@@ -171,15 +140,6 @@ def test_what_consume_prints_as_json_is_produced_as_it_was(topics: Topics) -> No
         assert topics("produce", name, "--from-json", said=given) == "sent 1 message\n"
         given = topics("consume", name, "--subscription", "s", "--max", "1", "--json")
         assert json.loads(given).items() >= exact.items(), turn
-
-
-def test_a_line_too_large_is_told_by_its_number_and_the_others_are_sent(topics: Topics) -> None:
-    name = "public/default/large"
-    topics("create", name)
-    told = topics.run("produce", name, said=f"a\n{'x' * 2_000_000}\nb\n")
-    assert (told.returncode, told.stdout) == (1, "sent 2 messages\n")
-    assert told.stderr.startswith("anabranch: line 2: a message of 2000256 bytes")
-    assert len(told.stderr.splitlines()) == 1
 
 
 def test_a_checkpoint_file_holds_the_place_for_the_next_run(topics: Topics, tmp_path: Path) -> None:
@@ -216,16 +176,3 @@ def test_a_consumer_ends_cleanly_when_interrupted(
     assert output.read_text().split("\t")[1:] == ["k", "1\n"]
     topics("produce", name, said="k\t2\n")
     assert topics("consume", name, "--subscription", "s", "--max", "1").endswith("k\t2\n")
-
-
-def test_a_topic_that_is_not_there_and_a_node_that_is_down_are_told_in_a_line(
-    topics: Topics,
-) -> None:
-    name = "public/default/nowhere"
-    missing = f"anabranch: Scalable topic not found: topic://{name}; create it first\n"
-    assert topics.refused("produce", name, said="x\n") == missing
-    assert topics.refused("consume", name, "--subscription", "s") == missing
-    nobody = f"pulsar://127.0.0.1:{free_ports(1)}"
-    told = topics.run("produce", name, "--service-url", nobody, said="x\n")
-    assert told.returncode == 2
-    assert f"no node of {nobody} answers" in told.stderr

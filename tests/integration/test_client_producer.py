@@ -10,7 +10,6 @@ import pytest
 from confluent_kafka.serialization import StringSerializer
 
 from anabranch.client import (
-    DeliveryError,
     MessageTooLargeError,
     SerializationError,
 )
@@ -18,17 +17,9 @@ from anabranch.core.errors import InvalidInputError
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.client_quota import client_quota
 from support.hand_made_topic import HandMadeTopic
-from support.record_batches import batches_of
-from support.traffic import Traffic
-from support.waiting import WAIT_S, until
+from support.waiting import WAIT_S
 
 _KEYS = [b"key-%d" % number for number in range(200)]
-
-
-async def more(traffic: Traffic) -> None:
-    """Waits until some more of it has been sent."""
-    before = sum(map(len, traffic.sent.values()))
-    await until(lambda: sum(map(len, traffic.sent.values())) > before + 100)
 
 
 async def test_what_a_sealed_segment_refused_arrives_as_it_was_sent(made: HandMadeTopic) -> None:
@@ -145,44 +136,6 @@ async def test_what_is_no_message_is_refused_on_every_path_and_the_others_go_on(
     assert made.by_key() == {b"key": [b"1", b"2", b"3"]}
 
 
-async def test_an_event_time_older_than_the_topic_keeps_is_named_as_the_cause(
-    made: HandMadeTopic,
-) -> None:
-    await made.configure(made.layout.segments[0], "message.timestamp.before.max.ms", "86400000")
-    producer = await made.client.create_producer("public/default/orders")
-    await producer.send(b"1", "key")
-
-    async def send_old() -> None:
-        for _ in range(1_000):  # until the partition's leader has heard of the setting
-            await producer.send(b"old", "key", event_time_ms=1_000)
-
-    with pytest.raises(DeliveryError, match="event time"):
-        await send_old()
-    await producer.send(b"3", "key")
-    stored = made.by_key()[b"key"]
-    assert (stored[0], stored[-1]) == (b"1", b"3")
-
-
-@pytest.mark.parametrize("buckets", [1])
-async def test_messages_go_on_under_another_id_when_kafka_finds_a_gap_in_their_numbers(
-    made: HandMadeTopic,
-) -> None:
-    producer = await made.client.create_producer("public/default/orders")
-    sent: list[bytes] = []
-    for turn in range(3):
-        values = [b"%d-%d" % (turn, number) for number in range(4)]
-        for writer in producer._dispatcher.router.writers():
-            writer.sequence += 5 * turn
-        if turn == 1:
-            await producer.send_many((b"key", value) for value in values)
-        else:
-            for value in values:
-                producer.send_nowait(value, b"key")
-        await producer.flush()
-        sent += values
-    assert made.by_key() == {b"key": sent}
-
-
 async def test_a_client_that_kafka_throttles_for_longer_than_its_time_out_loses_nothing(
     made: HandMadeTopic, kafka: EmbeddedKafka
 ) -> None:
@@ -195,39 +148,3 @@ async def test_a_client_that_kafka_throttles_for_longer_than_its_time_out_loses_
             )
         await producer.flush()
     assert told == [None] * 250
-
-
-# --- what a producer says of its batches ----------------------------------------------------------
-
-
-_NAMES = [f"key-{number}" for number in range(200)]
-
-
-def batches_stored(kafka: EmbeddedKafka, topic: HandMadeTopic) -> dict[tuple[int, int], list[int]]:
-    """Records of each batch, by segment and bucket."""
-    return {
-        (part.segment_id, bucket): batches_of(kafka, topic.kafka_topic(part), bucket)
-        for part in topic.layout.segments.values()
-        for bucket in range(part.buckets)
-    }
-
-
-@pytest.mark.parametrize("compression", ["none", "lz4", "zstd", "snappy"])
-@pytest.mark.parametrize(("segments", "buckets"), [(2, 3)])
-async def test_each_bucket_has_the_batches_that_the_producer_counts(
-    compression: str, kafka: EmbeddedKafka, made: HandMadeTopic
-) -> None:
-    producer = await made.client.create_producer(made.name, compression=compression, linger_ms=20)
-    await producer.send_many((key, b"x" * 100) for key in _NAMES * 20)
-    # A bucket that gets little beside those that get much: each has its own figures.
-    await producer.send(b"x", "key-0")
-    await producer.flush()
-    stats = producer.stats()
-
-    stored = batches_stored(kafka, made)
-    assert [(each.segment_id, each.bucket) for each in stats] == list(stored)
-    for each, written in zip(stats, stored.values(), strict=True):
-        assert (each.batches, each.messages) == (len(written), sum(written))
-        assert each.mean_messages == sum(written) / len(written)
-        assert 0 < each.fill_ratio <= 1
-        assert (each.bytes > 100 * each.messages) == (compression == "none")

@@ -60,12 +60,6 @@ async def received(consumer: StreamConsumer, count: int) -> list[bytes]:
     return found
 
 
-def written_down(at: LocalTopic, subscription: str = "billing") -> int:
-    """Messages before the subscription's positions, by the log."""
-    known = at.node.runtime.view.subscription(at.topic, subscription)
-    return sum(sum(each.offsets) for each in known.positions) if known is not None else 0
-
-
 def group_of(at: LocalTopic, subscription: str = "billing") -> str:
     known = there(at.node.runtime.view.subscription(at.topic, subscription))
     return kafka_group(at.node.settings.topic_prefix, at.topic, subscription, known.group_offset)

@@ -176,10 +176,9 @@ class HandMadeTopic:
         return ends
 
     async def set_limit(self, part: SegmentInfo, limit: int) -> None:
-        await self.configure(part, "max.message.bytes", str(limit))
-
-    async def configure(self, part: SegmentInfo, name: str, value: str) -> None:
-        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        entry = ConfigEntry(
+            "max.message.bytes", str(limit), incremental_operation=AlterConfigOpType.SET
+        )
         resource = ConfigResource(
             ConfigResource.Type.TOPIC, self.kafka_topic(part), incremental_configs=[entry]
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from enum import IntEnum
-from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import fastavro
@@ -47,7 +46,6 @@ class Basket(msgspec.Struct, frozen=True):
     numbers: tuple[int, ...]
 
 
-SCHEMAS = Path(codec.__file__).parent / "schemas"
 LONGS_SCHEMA = {"type": "array", "items": "long"}
 
 

@@ -130,14 +130,6 @@ def test_a_refusal_is_an_error_with_the_node_s_reason(status: int, kind: type[Ex
         admin.tenants.get_tenants()
 
 
-def test_of_several_nodes_the_first_that_is_there_is_asked() -> None:
-    with nobody() as gone, node(lambda _verb, _path: (200, {}, ["acme"])) as there:
-        with sdk.Admin(f"http://{gone},{there}") as admin:
-            assert admin.tenants.get_tenants() == ["acme"]
-        with sdk.Admin(gone) as alone, pytest.raises(sdk.NoNodeError, match=gone):
-            alone.tenants.get_tenants()
-
-
 @pytest.mark.parametrize("given", ["http://127.0.0.1:80", "http://LOCALHOST:21080"])
 def test_the_next_node_is_asked_however_the_first_ones_address_is_spelled(given: str) -> None:
     def answer(request: httpx.Request) -> httpx.Response:

@@ -72,7 +72,3 @@ def test_the_page_has_each_kind_of_decision() -> None:
     kinds = re.findall(r'f"([a-z]+_)\{', inspect.getsource(record_kind))
     assert len(kinds) > 5
     assert [kind for kind in (*kinds, "cluster_settings") if f"`{kind}`" not in text] == []
-
-
-def test_each_meaning_is_a_sentence() -> None:
-    assert [event for event, text in documented().items() if not text.endswith(".")] == []

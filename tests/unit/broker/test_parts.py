@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import io
-import json
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -231,14 +230,6 @@ def test_however_many_have_left_what_a_member_says_is_heard() -> None:
 def lines() -> Iterator[io.StringIO]:
     yield io.StringIO()
     structlog.reset_defaults()
-
-
-def test_log_lines_in_json_hold_the_event_and_its_fields(lines: io.StringIO) -> None:
-    configure_logging(load_settings(None, {}, {"logFormat": "json"}), lines)
-    get_logger(broker="a:1").info("decision.own", key=UNIT, offset=3)
-    line = json.loads(lines.getvalue())
-    assert (line["level"], line["event"], line["broker"]) == ("info", "decision.own", "a:1")
-    assert (line["key"], line["offset"]) == (UNIT, 3)
 
 
 def test_log_lines_as_text_quote_what_would_be_ambiguous(lines: io.StringIO) -> None:

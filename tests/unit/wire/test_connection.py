@@ -20,7 +20,6 @@ from anabranch.wire.errors import (
     ConnectError,
     ConnectionLostError,
     RefusedError,
-    RequestTimeoutError,
 )
 from anabranch.wire.framing import encode_frame
 from anabranch.wire.server.server import OpenSession, Peer, Routes
@@ -57,28 +56,6 @@ async def test_a_client_that_lives_on_does_not_end_a_connection_as_one_that_is_k
         (client.close if is_killed else client.abort)("it ends")  # as its kernel would close it
         await asyncio.wait([peers[0].closed])
         assert peers[0].has_hung_up is is_killed
-
-
-async def test_answers_find_their_requests_in_whatever_order_they_come() -> None:
-    first_may_go = asyncio.Event()
-
-    def routes(peer: Peer) -> Routes:
-        answer = lookups(peer)[BaseCommand.LOOKUP]
-
-        async def slow_first(command: BaseCommand) -> None:
-            if command.lookupTopic.topic == "first":
-                await first_may_go.wait()
-            await answer(command)
-
-        return {BaseCommand.LOOKUP: slow_first}
-
-    async with serving(routes) as server, connected(server) as client:
-        first = asyncio.create_task(client.request(pb.CommandLookupTopic(topic="first"), WAIT_S))
-        await asyncio.sleep(0)
-        second = await client.request(pb.CommandLookupTopic(topic="second"), WAIT_S)
-        assert second.lookupTopicResponse.brokerServiceUrl == "second"
-        first_may_go.set()
-        assert (await first).lookupTopicResponse.brokerServiceUrl == "first"
 
 
 async def test_silence_is_met_with_a_ping_and_more_silence_ends_the_connection() -> None:
@@ -270,36 +247,6 @@ async def test_a_fault_in_a_route_is_an_answer_and_the_connection_lives_on() -> 
         with pytest.raises(RefusedError, match="LOOKUP met a fault in the node"):
             await client.request(pb.CommandLookupTopic(topic="bad"), WAIT_S)
         await client.request(pb.CommandLookupTopic(topic="good"), WAIT_S)
-
-
-async def test_an_error_within_an_answer_is_raised_like_any_other() -> None:
-    def routes(peer: Peer) -> Routes:
-        async def subscribe(command: BaseCommand) -> None:
-            peer.send(
-                pb.CommandScalableTopicSubscribeResponse(
-                    request_id=command.scalableTopicSubscribe.request_id,
-                    error=pb.ConsumerBusy,
-                    message="the name is in use",
-                )
-            )
-
-        return {BaseCommand.SCALABLE_TOPIC_SUBSCRIBE: subscribe}
-
-    async with serving(routes) as server, connected(server) as client:
-        asked = pb.CommandScalableTopicSubscribe(
-            topic="t", subscription="s", consumer_name="c", consumer_id=1, consumer_type=pb.STREAM
-        )
-        await is_refused(client.request(asked, WAIT_S), pb.ConsumerBusy, "the name is in use")
-
-
-async def test_a_request_without_an_answer_ends_at_its_deadline() -> None:
-    async def silent(_peer: Peer, _command: BaseCommand) -> None:
-        """Never answers."""
-
-    async with serving(on_lookup(silent)) as server, connected(server) as client:
-        with pytest.raises(RequestTimeoutError, match="no answer"):
-            await client.request(pb.CommandLookupTopic(topic="t"), 0.01)
-        assert client.is_open
 
 
 async def test_requests_under_way_end_with_the_connection_and_so_do_their_routes() -> None:

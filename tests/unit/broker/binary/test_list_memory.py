@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import gc
-import weakref
-
 import pytest
 
 from anabranch.broker.binary import list_payloads
 from anabranch.broker.binary.list_payloads import Form, Payloads
-from anabranch.broker.binary.sessions import sessions
 from anabranch.broker.topics.kept_list import KeptList
 from anabranch.core.names import parse_namespace
 from anabranch.core.topic_lists.selection import ALL, by_pattern
@@ -22,8 +18,8 @@ from anabranch.wire.memory.shared import SharedPayload
 from support.binary import one_node, reachable
 from support.limiter import limiter_of
 from support.list_follower import EMPTY, HOME, follower_of, full, held, make
-from support.memory_cluster import WAIT_S, MemoryNode, until
-from support.wire import connected, is_refused, serving
+from support.memory_cluster import MemoryNode, until
+from support.wire import is_refused
 
 # --- memory -----------------------------------------------------------------------------
 
@@ -131,29 +127,6 @@ async def test_a_watch_that_cannot_begin_anew_for_want_of_memory_is_told_so() ->
             await until(lambda: client.has("scalable", "a", number=2))
 
 
-async def test_what_a_client_took_is_free_once_it_has_gone() -> None:
-    """Without waiting for cycles to be found: 1,000 that go at once leave 10 MB."""
-
-    async with one_node() as node:
-        routes = sessions(node.operations, node.settings)
-        gc.disable()
-        try:
-            async with serving(routes) as server:
-                async with connected(server) as client:
-                    asked = pb.CommandWatchTopicList(
-                        watcher_id=1, namespace=HOME, topics_pattern=".*"
-                    )
-                    await client.request(asked, WAIT_S)
-                    await client.request(pb.CommandGetTopicsOfNamespace(namespace=HOME), WAIT_S)
-                    (peer,) = server.peers
-                    left = weakref.ref(peer)
-                    del peer
-                await until(lambda: left() is None)
-                assert not node.operations.topics.lists.watch_count
-        finally:
-            gc.enable()
-
-
 # --- payloads of lists: made once at one state of a list, and kept within bounds ------------------
 
 
@@ -172,17 +145,6 @@ def kept_list(count: int, pattern: str = "") -> KeptList:
 async def sent(payload: SharedPayload) -> bytes:
     async with payload.used() as data:
         return data
-
-
-async def test_who_asks_for_an_unchanged_list_is_sent_the_same_bytes() -> None:
-    limiter = limiter_of(1 << 30)
-    payloads, kept = Payloads(limiter), kept_list(3_000)
-    first = await sent(payloads.names(kept, Form.RESPONSE))
-    assert await sent(payloads.names(kept, Form.RESPONSE)) is first
-    assert await sent(payloads.names(kept, Form.SUCCESS)) != first
-    kept.list.note("topic://public/default/new", True)
-    assert await sent(payloads.names(kept, Form.RESPONSE)) != first
-    assert [limiter.side(each).acquired for each in LimitType] == [0, 0]
 
 
 async def test_what_nobody_is_sent_takes_only_its_share(monkeypatch: pytest.MonkeyPatch) -> None:

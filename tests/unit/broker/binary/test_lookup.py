@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 
 from anabranch.broker.binary.handlers import code_of, lookups, open_sessions
 from anabranch.broker.binary.sessions import sessions
-from anabranch.broker.errors import ConflictError, NotFoundError, StartError, UnavailableError
+from anabranch.broker.errors import NotFoundError, StartError, UnavailableError
 from anabranch.broker.load.traffic import TrafficGrowth
 from anabranch.core.entities.subscription import SubscriptionKind
 from anabranch.core.errors import InvalidInputError, UnknownSegmentError
@@ -23,7 +23,6 @@ from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.client import ClientConnection
 from anabranch.wire.commands import envelope, payload_of
 from anabranch.wire.errors import RefusedError
-from anabranch.wire.server.server import Peer
 from support.binary import client_of, one_node, reachable, subscribe
 from support.wire import WAIT_S, connected, is_refused, raw, serving
 
@@ -52,18 +51,6 @@ async def test_a_look_up_that_cannot_be_answered_says_why_and_the_connection_liv
 async def test_an_owner_without_a_binary_port_is_named() -> None:
     async with reachable(brokerServicePort=0) as cluster, client_of(cluster.nodes[0]) as client:
         await is_refused(looked_up(client, TOPIC), pb.ServiceNotReady, "b1:8080 owns the bundle of")
-
-
-async def test_what_a_part_refuses_on_purpose_is_its_commands_answer() -> None:
-    def part(_peer: Peer) -> dict[int, Callable[[pb.BaseCommand], Awaitable[None]]]:
-        async def refuse(_command: pb.BaseCommand) -> None:
-            raise ConflictError("split under way")
-
-        return {pb.BaseCommand.SCALABLE_TOPIC_UNSUBSCRIBE: refuse}
-
-    async with serving(open_sessions(part)) as server, connected(server) as client:
-        asked = client.request(pb.CommandScalableTopicUnsubscribe(consumer_id=1), WAIT_S)
-        await is_refused(asked, pb.NotAllowedError, "split under way")
 
 
 async def test_two_parts_for_one_command_are_a_mistake() -> None:

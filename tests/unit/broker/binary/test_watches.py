@@ -102,23 +102,6 @@ async def test_a_deleted_topic_one_that_never_was_and_a_bad_name_end_the_watch_a
         assert node.operations.topics.watches.count == 0
 
 
-async def test_a_closed_watch_and_a_closed_connection_are_told_nothing_more() -> None:
-    async with one_node() as node:
-        watches = node.operations.topics.watches
-        await node.operations.topics.create(NAME, 1, {})
-        async with follower_of(node) as client:
-            client.watch_layout(FULL, session=1)
-            client.watch_layout(FULL, session=2)
-            await client.got(2)
-            assert watches.count == 2
-            client.connection.send(pb.CommandScalableTopicClose(session_id=1))
-            await until(lambda: watches.count == 1)
-            await node.operations.topics.split(NAME, 0)
-            await until(lambda: len(client.updates[-1].dag.segments) == 3)
-            assert {update.session_id for update in client.updates[2:]} == {2}
-        await until(lambda: watches.count == 0)
-
-
 async def test_a_client_that_does_not_read_gets_the_newest_when_it_does() -> None:
     async with one_node() as node:
         topics = node.operations.topics
@@ -215,6 +198,7 @@ async def test_one_watch_too_many_is_refused_by_the_settings_name_and_the_others
                     == {2, 3}
                 )
             )
+        await until(lambda: not node.operations.topics.watches.count)
 
 
 # --- watches by the thousand ------------------------------------------------------------

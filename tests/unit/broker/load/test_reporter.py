@@ -128,20 +128,6 @@ def report(node: MemoryNode, messages: int, subscription: str = "") -> None:
     node.operations.traffic.take(TrafficReport(TOPIC, topic.incarnation, 1, 1.0, (said,)))
 
 
-async def test_a_steady_segment_is_written_and_then_silent() -> None:
-    async with reported() as (world, _, reporter):
-        for _ in range(20):
-            await world.round(reporter, came=1_000)
-        count = len(world.written)
-        for _ in range(20):
-            await world.round(reporter, came=1_000)
-        assert len(world.written) == count
-        load = there(world.of())
-        assert abs(load.msg_rate_in - 100) < 25
-        assert load.bytes_rate_in == pytest.approx(load.msg_rate_in * 300)
-        assert load.bytes_rate_in_estimated
-
-
 async def test_what_rests_is_asked_about_less_often_and_at_once_when_a_client_reports() -> None:
     async with reported() as (world, node, reporter):
         for _ in range(60):

@@ -38,12 +38,6 @@ class Inbox:
         return sum(g.messages for g in self.grown), sum(g.size_bytes for g in self.grown)
 
 
-def test_a_new_clients_first_report_counts() -> None:
-    inbox = Inbox()
-    inbox.say(100)
-    assert inbox.grown == [TrafficGrowth(TOPIC, 7, 0, "", 100, 1_000)]
-
-
 def test_what_another_controller_counted_meanwhile_is_not_new_when_the_topic_comes_back() -> None:
     inbox = Inbox()
     inbox.say(100)
@@ -74,13 +68,16 @@ def test_what_may_have_come_long_ago_is_not_taken_for_new() -> None:
     assert inbox.total == (10, 100)
 
 
-def test_a_client_that_was_silent_for_long_is_forgotten_and_counts_on() -> None:
+def test_a_client_that_was_silent_for_long_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traffic, "_CLIENTS_MAX", 1)
     inbox = Inbox()
     inbox.say(100)
     inbox.now = 10 * WINDOW_S
+    inbox.say(7, client=2)
+    assert inbox.total[0] == 100, "there is no room"
     inbox.reports.tidy()
-    inbox.say(120, told=100)
-    assert inbox.total == (120, 1_200)
+    inbox.say(7, client=2)
+    assert inbox.total[0] == 107
 
 
 def test_what_a_client_says_no_more_of_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,21 +84,6 @@ async def test_newer_layouts_are_passed_on_and_older_ones_ignored() -> None:
 
 
 @on_both_loops
-async def test_a_watch_goes_on_at_another_node_and_takes_nothing_back() -> None:
-    ahead, behind = TopicNode(epoch=5), TopicNode(epoch=4)
-    async with serving(behind.session) as second:
-        async with serving(ahead.session) as first:
-            watch = _watch(first.port)
-            await watch.start()
-            watch._nodes = Nodes(f"pulsar://{HOST}:{first.port},{HOST}:{second.port}")
-        await until(lambda: bool(behind.asked))
-        assert watch.layout.epoch == 5
-        behind.push(6)
-        await until(lambda: watch.layout.epoch == 6)
-        await watch.close()
-
-
-@on_both_loops
 async def test_a_topic_made_anew_counts_as_newer_whatever_its_epoch() -> None:
     node = TopicNode(epoch=9)
     async with serving(node.session) as server:
@@ -203,23 +188,6 @@ def _list_watch(selection: TopicSelection, *ports: int) -> tuple[TopicListWatch,
     seen: list[ListChange] = []
     watch.listeners.append(seen.append)
     return watch, seen
-
-
-@pytest.mark.parametrize("selection", _SELECTIONS)
-@on_both_loops
-async def test_differences_are_told_once_each(selection: TopicSelection) -> None:
-    node = Lister(_A)
-    async with serving(node.session) as server:
-        watch, seen = _list_watch(selection, server.port)
-        assert await watch.start() == _bare(_A)
-        node.change(added=_B)
-        node.change(removed=_A)
-        await until(lambda: watch.topics == _bare(_B))
-        assert seen == [
-            ListChange(added=("public/default/b",)),
-            ListChange(removed=("public/default/a",)),
-        ]
-        await watch.close()
 
 
 @pytest.mark.parametrize("selection", _SELECTIONS)

@@ -164,7 +164,7 @@ def test_a_load_is_written_when_a_rate_left_zero_or_moved_by_more_than_the_thres
     for place in range(4):
         was, is_ = [50.0] * 4, [50.0] * 4
         was[place], is_[place] = before, after
-    assert changed(tuple(was), tuple(is_), THRESHOLD) is worth  # type: ignore[arg-type]
+        assert changed(tuple(was), tuple(is_), THRESHOLD) is worth  # type: ignore[arg-type]
 
 
 def test_a_load_that_was_never_written_is_written() -> None:

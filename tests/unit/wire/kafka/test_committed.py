@@ -10,7 +10,7 @@ import pytest
 
 from anabranch.wire.kafka.committed import Committed, CommittedReader
 from anabranch.wire.kafka.protocol import Address, KafkaProtocolError
-from support.group_coordinator import FETCH, FIND, NOT_COORDINATOR, GroupCoordinator
+from support.group_coordinator import FIND, NOT_COORDINATOR, GroupCoordinator
 from support.waiting import WAIT_S
 
 PLACES = [("orders", 0), ("orders", 2), ("bills", 1)]
@@ -29,18 +29,6 @@ def reading(*coordinators: GroupCoordinator) -> Iterator[CommittedReader]:
 
 def _noted(offsets: dict[tuple[str, int], int], error: int = 0) -> Committed:
     return Committed(offsets, error, {place: "note" for place, at in offsets.items() if at >= 0})
-
-
-def test_many_groups_are_asked_for_by_two_requests_over_one_connection() -> None:
-    kafka = GroupCoordinator(*({("orders", 0): number} for number in range(300)))
-    with reading(kafka) as reader:
-        found = reader.committed([kafka.address], dict.fromkeys(kafka.groups, PLACES))
-        assert found["g7"] == _noted({("orders", 0): 7, ("orders", 2): -1, ("bills", 1): -1})
-        assert [found[group].offsets["orders", 0] for group in kafka.groups] == list(range(300))
-        assert reader.committed([kafka.address], {"new": PLACES[:1]}) == {
-            "new": Committed({("orders", 0): -1})
-        }
-        assert (kafka.questions, kafka.connections) == ([(FIND, 4), (FETCH, 8)] * 2, 1)
 
 
 def test_each_coordinator_tells_of_its_own_groups_and_keeps_no_others_back() -> None:

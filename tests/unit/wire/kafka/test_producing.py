@@ -6,7 +6,6 @@ import struct
 
 import pytest
 
-from anabranch.wire.kafka.link import KafkaLinks
 from anabranch.wire.kafka.metadata import (
     PartitionMetadata,
     TopicMetadata,
@@ -14,8 +13,6 @@ from anabranch.wire.kafka.metadata import (
     read_metadata,
 )
 from anabranch.wire.kafka.producing import (
-    PRODUCE,
-    PRODUCE_VERSION,
     KafkaCode,
     KafkaNotYetError,
     Produced,
@@ -28,10 +25,6 @@ from anabranch.wire.kafka.producing import (
 )
 from anabranch.wire.kafka.protocol import KafkaProtocolError, ResponseReader, text
 from support.frame_broker import TAGS
-from support.hand_made_batches import numbered_batch
-from support.mock_kafka import MockKafka
-from support.waiting import WAIT_S
-from support.wire import on_both_loops
 
 
 def test_records_are_sent_as_they_are_given_without_a_copy() -> None:
@@ -115,30 +108,3 @@ def test_metadata_tells_who_leads_and_of_what_there_is_nothing() -> None:
     }
     assert metadata_request(["one"]) == b"\x02" + bytes(16) + b"\x04one\0\0\0\0"
     assert metadata_request([]) == b"\x01\0\0\0"
-
-
-@on_both_loops
-async def test_librdkafka_s_broker_understands_and_is_understood() -> None:
-    with MockKafka("one", "two") as kafka:
-        links = KafkaLinks(kafka.servers, {})
-        told = await links.metadata(["one", "two", "three"], WAIT_S)
-        assert told.topics["three"] == KafkaCode.UNKNOWN_TOPIC_OR_PARTITION
-        found = told.topics["one"]
-        assert isinstance(found, TopicMetadata)
-        assert found.partitions == {n: PartitionMetadata(0, 1, 0, 1) for n in range(4)}
-        producer_id, epoch = await links.producer_id(WAIT_S)
-        link = links.link(told.brokers[1])
-
-        async def append(sequence: int) -> list[tuple[str, int, int, int]]:
-            batch = numbered_batch(producer_id, epoch, sequence, [b"a", b"b"])
-            body = produce_request({"one": [(1, batch), (2, batch)], "two": [(0, batch)]}, 1_000)
-            answer = read_produced(await link.ask(PRODUCE, PRODUCE_VERSION, body, WAIT_S))
-            return [each[:4] for each in answer.partitions]
-
-        for sequence in (0, 2):
-            assert await append(sequence) == [
-                ("one", 1, 0, sequence),
-                ("one", 2, 0, sequence),
-                ("two", 0, 0, sequence),
-            ]
-        links.close()

@@ -106,20 +106,6 @@ async def test_held_memory_follows_its_size_and_comes_back(kind: LimitType) -> N
     assert acquired(limiter) == (0, 0)
 
 
-@pytest.mark.parametrize("error", [KeyError, asyncio.CancelledError, GeneratorExit])
-async def test_held_memory_comes_back_however_it_ends(error: type[BaseException]) -> None:
-    limiter = limiter_of(10)
-
-    async def use() -> None:
-        async with limiter.held(3, HEAP) as memory:
-            await memory.resize(7)
-            raise error
-
-    with pytest.raises(error):
-        await use()
-    assert acquired(limiter) == (0, 0)
-
-
 async def test_a_resize_that_fails_keeps_what_is_held_until_the_end() -> None:
     limiter = limiter_of(10, timeout_ns=20 * MS)
     async with limiter.held(3, HEAP) as memory, limiter.held(7, HEAP):
@@ -245,16 +231,6 @@ async def test_a_cancelled_head_is_noticed_once_half_the_time_out_after_the_begi
 
 
 # --- cancelled tasks ------------------------------------------------------------------------
-
-
-async def test_who_is_cancelled_while_waiting_gives_the_place_to_those_behind() -> None:
-    semaphore = AsyncSemaphore(limits(queue_max=2))
-    await semaphore.acquire(8)
-    large, small = await waiting(semaphore, 5, 2)
-    large.cancel()
-    assert (await small).permits == 2
-    assert large.cancelled()
-    assert (semaphore.queue_size, semaphore.acquired) == (0, 10)
 
 
 async def _use(semaphore: AsyncSemaphore, size: int) -> None:

@@ -47,12 +47,7 @@ RESPONSES: list[tuple[int, dict[int, int], int, dict[int, int], int, int]] = [
     (25, {1: 9}, 26, {1: 9}, 2, 3),  # CONSUMER_STATS
     (34, {1: 9}, 35, {1: 9}, 2, 3),  # GET_SCHEMA
     (39, {1: 9}, 40, {1: 9}, 2, 3),  # GET_OR_CREATE_SCHEMA
-    (50, {1: 9}, 51, {1: 9}, 4, 5),  # NEW_TXN
-    (52, {1: 9}, 53, {1: 9}, 4, 5),  # ADD_PARTITION_TO_TXN
-    (54, {1: 9}, 55, {1: 9}, 4, 5),  # ADD_SUBSCRIPTION_TO_TXN
-    (56, {1: 9}, 57, {1: 9}, 4, 5),  # END_TXN
-    (58, {1: 9}, 59, {1: 9}, 4, 5),  # END_TXN_ON_PARTITION
-    (60, {1: 9}, 61, {1: 9}, 4, 5),  # END_TXN_ON_SUBSCRIPTION
+    (50, {1: 9}, 51, {1: 9}, 4, 5),  # NEW_TXN, as those of transactions up to 60
     (62, {1: 9}, 63, {1: 9}, 2, 3),  # TC_CLIENT_CONNECT_REQUEST
     (70, {1: 9}, 71, {1: 9}, 3, 4),  # SCALABLE_TOPIC_LOOKUP, that lacks its topic
     (73, {1: 9}, 74, {1: 9}, 2, 3),  # SCALABLE_TOPIC_SUBSCRIBE, that lacks nearly all

@@ -67,7 +67,3 @@ def test_a_record_s_sentence_has_deviations_only_where_they_are_known() -> None:
     assert " among 3 brokers: OVERLOADED, deviation 0.50 to 0.30  (" in over
     assert " among 3 brokers: LOOKUP, deviation 0.50  (" in sentence(moved(Cause.LOOKUP, 0.5))
     assert " among 3 brokers: LOOKUP  (" in sentence(moved(Cause.LOOKUP))
-
-
-def test_a_log_in_which_the_balancer_did_nothing_has_no_history() -> None:
-    assert moves_of([line(0, moved(Cause.LOOKUP)), line(1, None, None)]) == []

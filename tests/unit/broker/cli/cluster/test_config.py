@@ -31,14 +31,10 @@ async def test_what_cannot_be_used_ends_in_words(node: HttpNode) -> None:
     cases = (
         (LOOKUP, "", "Invalid dynamic-config value"),
         (LOOKUP, "1/2", "'1/2'"),
-        (LOOKUP, "1\n2", "no character to print"),
         (LOOKUP, "..", "'..' is no name, and no value"),
-        (LOOKUP, "%2E%2E", "'%2E%2E'"),
         (LOOKUP, "5?a=b#c", "'5?a=b#c'"),
         (LOOKUP, "\udcff", "is no text: write it in UTF-8"),  # as Python has a byte that is none
-        ("..", "5", "'..' is no setting"),
         ("zzzz", "5", "'zzzz' is no setting; `anabranch settings` lists those"),
-        ("", "5", "'' is no setting"),
     )
     done = await config(node, *(("set", name, value) for name, value, _ in cases))
     for (name, value, said), found in zip(cases, done, strict=True):

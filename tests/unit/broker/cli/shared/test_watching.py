@@ -63,11 +63,6 @@ def test_what_has_changed_is_said_again_with_the_time(capsys: pytest.CaptureFixt
     assert (at.count(":"), found.err) == (2, "of one\nof two\n")
 
 
-def test_without_the_flag_it_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
-    watched(False, telling("one"), times(0))
-    assert capsys.readouterr().out == "one\n"
-
-
 def test_a_node_that_is_away_is_told_and_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
     gone = NoNodeError("no node answers")
     watched(True, telling("one", gone, gone, "one"), times(3))

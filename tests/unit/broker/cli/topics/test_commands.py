@@ -1,7 +1,6 @@
 """The commands of scalable topics without a cluster: the picture, the words, wrong usage."""
 
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ from hypothesis import strategies as st
 
 from anabranch.broker.cli.topics import dag
 from anabranch.core.entities.layout import SegmentLayout
-from anabranch.core.hashing import RING16
 
 Ended = Callable[[list[str]], tuple[int, str]]
 TOPIC = "public/default/orders"
@@ -89,11 +87,6 @@ def test_many_segments_are_drawn_in_bands_and_too_many_not_at_all() -> None:
     assert dag.draw(SegmentLayout.initial(dag.LANES_MAX + 1)) == ""
 
 
-def test_lanes_keep_their_least_width_and_share_the_rest_by_size() -> None:
-    places = dag._places([0, 1, 2, 0x8000, RING16], 60, 3)
-    assert [right - left for left, right in pairwise(places)] == [3, 3, 27, 27]
-
-
 def test_rows_say_ranges_in_hex_relations_buckets_and_end_offsets_within_80_columns() -> None:
     layout = SegmentLayout.initial(2, 8)
     children = layout.split_children(0)
@@ -129,6 +122,7 @@ def test_a_file_that_is_no_checkpoint_is_said_at_once(tmp_path: Path, ended: End
         (["produce", TOPIC, "--service-url", "http://a:1", "--file", EMPTY], "pulsar://"),
         (["consume", TOPIC, "--subscription", "s", "--type", "checkpoint"], "go together"),
         (["consume", TOPIC, "--subscription", "s", "--checkpoint", "/dev/null"], "go together"),
+        (["consume", TOPIC, "--subscription", "s", "--timeout", "0"], "--timeout"),
     ],
 )
 def test_wrong_usage_is_told_asking_no_node(arguments: list[str], said: str, ended: Ended) -> None:

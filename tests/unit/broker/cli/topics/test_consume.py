@@ -88,14 +88,6 @@ def test_who_has_as_many_as_wanted_does_not_wait(given: Given) -> None:
     assert (found.return_value, found.stderr, given.waits) == (0, "", [])
 
 
-@pytest.mark.parametrize("wait", ["0", "nan"])
-def test_a_time_that_is_none_is_refused(wait: str, given: Given) -> None:
-    words = [TOPIC, "--subscription", "s", "--timeout", wait]
-    found = CliRunner().invoke(consume_module.consume, words)
-    assert found.exit_code == 2
-    assert "--timeout" in found.stderr
-
-
 @pytest.mark.parametrize(
     ("chosen", "why"),
     [

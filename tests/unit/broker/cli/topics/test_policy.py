@@ -58,14 +58,6 @@ async def test_fields_are_set_one_by_one_shown_with_their_level_and_removed(node
 
 
 @on_nodes()
-async def test_what_a_node_refuses_is_said(node: HttpNode) -> None:
-    await created(node)
-    bad, gone = await policy(node, f"set {TOPIC} minSegments=100", "show public/default/absent")
-    assert (bad.exit_code, "maxSegments must be >= minSegments" in bad.errors) == (1, True)
-    assert (gone.exit_code, "not found" in gone.errors) == (1, True)
-
-
-@on_nodes()
 async def test_what_another_release_has_set_and_nobody_here_can_read_can_be_removed(
     node: HttpNode, cluster: MemoryCluster
 ) -> None:

@@ -52,19 +52,6 @@ async def test_a_subscription_that_cannot_begin_where_it_is_to_is_not_made(node:
 
 
 @on_nodes()
-async def test_a_queue_begins_where_it_is_told_before_anybody_reads_it(node: HttpNode) -> None:
-    parts = await split_with_records(node)
-    params: dict[str, Any] = {"timestamp": 4, "type": "QUEUE"}
-    assert (await node.http.put(BILLING, params=params)).status_code == 204
-    found = await billing(node)
-    begun = node.cluster.positions.queues[found["groupId"]]
-    starts = {place: at for place, (at, _) in begun.items()}
-    sealed = {(parts[0], bucket): 4 for bucket in range(4)}
-    assert starts == sealed | {(part, bucket): 3 for part in parts[1:] for bucket in range(2)}
-    assert found["segments"] == {"0": 4, "1": 0, "2": 0}
-
-
-@on_nodes()
 async def test_a_queue_that_has_begun_is_not_put_back_by_the_next_controller(
     node: HttpNode, cluster: MemoryCluster
 ) -> None:

@@ -11,7 +11,6 @@ from support.world import FIRST
 HOME = "/admin/v2/namespaces/public/default"
 UNIT = "0x00000000_0x40000000"
 TOPIC = "persistent://public/default/topic-1"  # in UNIT
-HALVES = ["0x00000000_0x20000000", "0x20000000_0x40000000"]
 
 
 async def look_up(node: HttpNode) -> None:
@@ -93,17 +92,6 @@ async def test_what_cannot_be_done_to_a_bundle_is_refused(node: HttpNode) -> Non
         gone = await node.http.put(f"{HOME}/{path}".replace("default", "none"))
         refused(gone, 404, "Namespace public/none does not exist")
     assert list(await bundles(node)) == list(before)
-
-
-@on_nodes()
-async def test_a_split_leaves_the_halves(node: HttpNode) -> None:
-    await look_up(node)
-    await put(node, f"{UNIT}/split", 204)
-    after = await bundles(node)
-    assert list(after)[:2] == HALVES
-    assert [after[half]["state"] for half in HALVES] == ["OWNED", "OWNED"]
-    await put(node, f"{HALVES[0]}/split?unload=true&splitAlgorithmName=range_equally_divide", 204)
-    assert {bundle["state"] for bundle in list((await bundles(node)).values())[:2]} == {"FREE"}
 
 
 @on_nodes()

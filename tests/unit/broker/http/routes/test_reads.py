@@ -21,20 +21,6 @@ async def owner_of(node: HttpNode, path: str = PATH) -> str:
 
 
 @on_nodes()
-async def test_an_answer_has_the_fields_of_pulsars_lookup_data(node: HttpNode) -> None:
-    answer = (await node.http.get(PATH)).json()
-    service_url = node.node.settings.service_url
-    assert service_url == "pulsar://b1:6650"
-    assert answer == {
-        "brokerUrl": service_url,
-        "brokerUrlTls": None,
-        "httpUrl": f"http://{node.id}",
-        "httpUrlTls": None,
-        "nativeUrl": service_url,
-    }
-
-
-@on_nodes()
 async def test_look_ups_are_answered_one_by_one_to_the_last(node: HttpNode) -> None:
     known = await node.http.get(PATH)
     for last in ("HTTP/1.1\r\nConnection: close", "HTTP/1.0"):

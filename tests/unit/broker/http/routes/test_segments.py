@@ -17,21 +17,6 @@ REFUSED = ReplicasMissingError("kafka:9092", "to create topic x", "only 1 broker
 
 
 @on_nodes()
-async def test_a_second_operation_of_a_topic_waits(node: HttpNode, cluster: MemoryCluster) -> None:
-    http = node.http
-    await created(node, 2)
-    cluster.segments.hold.clear()
-    first = asyncio.create_task(http.post(f"{TOPIC}/split/0"))
-    await until(lambda: cluster.segments.calls.count("create") == 2)
-    refused(await http.post(f"{TOPIC}/split/1"), 409, "SPLIT of segment 0")
-    refused(await http.post(f"{TOPIC}/merge/0/1"), 409, "SPLIT of segment 0")
-    assert ranges(await layout(node)) == {"0": (0, 32767), "1": (32768, 65535)}
-    cluster.segments.hold.set()
-    assert (await first).status_code == 204
-    assert (await http.post(f"{TOPIC}/split/1")).status_code == 204
-
-
-@on_nodes()
 async def test_a_topic_that_kafka_refuses_is_undone_and_can_be_made_later(node: HttpNode) -> None:
     node.cluster.segments.failure = REFUSED
     first = asyncio.create_task(node.http.put(TOPIC))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 
 import pytest
@@ -42,20 +41,6 @@ async def test_one_more_than_a_limit_is_refused_with_its_value_and_the_remedy_an
     assert (await http.put(BILLING)).status_code == 204  # it is there
     refused_keys = rb"namespace:public/y|topic:.*/bills|subscription:.*/audit"
     assert not any(re.fullmatch(refused_keys, each.key or b"") for each in node.cluster.entries)
-
-
-@on_nodes(2, **{TENANTS_OWN: 2})
-async def test_of_two_nodes_that_are_asked_for_the_last_one_at_once_one_refuses(
-    nodes: list[HttpNode],
-) -> None:
-    paths = [f"{NAMESPACES}/public/{name}" for name in ("x", "y")]
-    pairs = zip(nodes, paths, strict=True)
-    answers = await asyncio.gather(*(node.http.put(path) for node, path in pairs))
-    made, full = sorted(answers, key=lambda answer: answer.status_code)
-    assert made.status_code == 204
-    refused(full, 412, f"tenant public has as many namespaces as {TENANTS_OWN} lets it have, 2")
-    assert (await nodes[0].http.delete(str(made.request.url.path))).status_code == 204
-    assert (await nodes[1].http.put(str(full.request.url.path))).status_code == 204
 
 
 @on_nodes()

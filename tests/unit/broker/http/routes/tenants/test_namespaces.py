@@ -53,25 +53,6 @@ async def test_what_a_tenant_cannot_be_is_refused(node: HttpNode) -> None:
     refused(await node.http.delete(f"{ADMIN}/tenants/public"), 409, "namespaces")
 
 
-GOOD_POLICIES: list[tuple[Any, int]] = [
-    (None, 4),
-    ({"numBundles": 3}, 3),
-    ({"bundles": {"boundaries": [], "numBundles": 2}, "retention_policies": {}}, 2),
-    ({"bundles": {"boundaries": ["0x00000000", "0x80000000", "0xffffffff"]}}, 2),
-]
-
-
-@on_nodes()
-async def test_a_namespace_gets_the_bundles_that_its_body_asks_for(node: HttpNode) -> None:
-    for number, (body, count) in enumerate(GOOD_POLICIES):
-        home = f"/namespaces/public/n{number}"
-        await put(node, home, body, 204)
-        bundles = await get(node, f"{home}/bundles")
-        edges = bundles["boundaries"]
-        assert (bundles["numBundles"], len(edges)) == (count, count + 1), body
-        assert (edges[0], edges[-1]) == ("0x00000000", "0xffffffff")
-
-
 @on_nodes()
 async def test_what_pulsars_java_client_sends_makes_a_namespace(node: HttpNode) -> None:
     sent = (
@@ -82,6 +63,9 @@ async def test_what_pulsars_java_client_sends_makes_a_namespace(node: HttpNode) 
         home = f"/namespaces/public/n{number}"
         await put(node, home, RECORDED[version][call], 204)
         assert (await get(node, f"{home}/bundles"))["numBundles"] == count
+    halves = ["0x00000000", "0x80000000", "0xffffffff"]
+    await put(node, "/namespaces/public/halves", {"bundles": {"boundaries": halves}}, 204)
+    assert (await get(node, "/namespaces/public/halves/bundles"))["boundaries"] == halves
 
 
 @on_nodes()
