@@ -34,10 +34,6 @@ _WAITS_MS: Final = (
     60_000.0,
 )
 _LABELS: Final = ("cluster",)
-_USES: Final = {
-    LimitType.HEAP_MEMORY: "that are assembled",
-    LimitType.DIRECT_MEMORY: "that wait on connections",
-}
 
 
 @unique
@@ -59,12 +55,12 @@ class TopicListMetrics(Collector):
         self._waits = {
             each: Histogram(
                 f"{self._prefix}{_name(each)}_wait_time_ms",
-                f"Milliseconds until there was memory of topic lists {use}, or the time was over.",
+                "Milliseconds until a topic list had memory, or the time was over.",
                 _LABELS,
                 buckets=_WAITS_MS,
                 registry=registry,
             ).labels(cluster)
-            for each, use in _USES.items()
+            for each in LimitType
         }
 
     def waited(self, limit_type: LimitType, latency_ns: int) -> None:
@@ -80,23 +76,23 @@ class TopicListMetrics(Collector):
         registry.register(self)
 
     def collect(self) -> Iterable[Metric]:
-        for limit_type, use in _USES.items():
+        for limit_type in LimitType:
             if self._limiter is not None:
-                yield from self._of(limit_type, use, self._limiter.side(limit_type))
+                yield from self._of(limit_type, self._limiter.side(limit_type))
 
-    def _of(self, limit_type: LimitType, use: str, side: AsyncSemaphore) -> Iterable[Metric]:
+    def _of(self, limit_type: LimitType, side: AsyncSemaphore) -> Iterable[Metric]:
         name, limits = _name(limit_type), side.limits
         gauges = (
-            ("memory_used_bytes", f"Memory of topic lists {use}.", side.acquired),
+            ("memory_used_bytes", "Memory of topic lists.", side.acquired),
             (
                 "memory_limit_bytes",
-                f"Most memory of topic lists {use}; 0: any.",
+                "Most memory of topic lists; 0: any.",
                 max(0, limits.permits_max),
             ),
-            ("queue_size", f"Requests that wait for memory of topic lists {use}.", side.queue_size),
+            ("queue_size", "Requests that wait for memory of topic lists.", side.queue_size),
             (
                 "queue_max_size",
-                f"Most requests that may wait for memory of topic lists {use}; 0: any number.",
+                "Most requests that may wait for memory of topic lists; 0: any number.",
                 max(0, limits.queue_max),
             ),
         )
@@ -106,7 +102,7 @@ class TopicListMetrics(Collector):
             yield gauge
         timeouts = CounterMetricFamily(
             f"{self._prefix}{name}_timeout",
-            f"Requests that waited for memory of topic lists {use} for too long.",
+            "Requests that waited for memory of topic lists for too long.",
             None,
             _LABELS,
         )

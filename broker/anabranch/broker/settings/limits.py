@@ -18,22 +18,19 @@ class TenantLimitFields(BaseModel):
         0,
         ge=0,
         le=LIMIT_MAX,
-        description="Most scalable topics of a namespace, unless it has its own limit; 0: any "
-        "number.",
+        description="Most scalable topics of a namespace; 0: any number.",
     )
     max_subscriptions_per_topic: AtRunTime[int] = Field(
         0,
         ge=0,
         le=LIMIT_MAX,
-        description="Most subscriptions of a scalable topic, unless its namespace has its own "
-        "limit; 0: any number.",
+        description="Most subscriptions of a scalable topic; 0: any number.",
     )
     max_consumers_per_subscription: AtRunTime[int] = Field(
         0,
         ge=0,
         le=LIMIT_MAX,
-        description="Most consumers of a subscription, unless its namespace has its own limit; 0: "
-        "any number.",
+        description="Most consumers of a subscription; 0: any number.",
     )
 
     def tenant_limit(self, what: TenantLimit) -> int:

@@ -172,8 +172,8 @@ class Settings(
         130,
         ge=0,
         le=3_153_600_000,
-        description="Least time that a sealed segment is kept: producers settle doubtful appends "
-        "in it. Their delivery_timeout_s, and 10 s.",
+        description="Least time that a sealed segment is kept: producers' delivery_timeout_s, "
+        "and 10 s.",
     )
     scalable_topic_unread_retention_seconds: int = Field(
         -1,

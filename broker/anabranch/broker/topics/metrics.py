@@ -36,12 +36,13 @@ _OF_SEGMENT = ("topic", "segment")
 _OF_SHARE = ("topic", "subscription", "segment")
 _TOPIC = ("topic",)
 _SUBSCRIPTION = ("topic", "subscription")
-_RATES = {
-    "anabranch_topic_messages_in_per_second": "Messages produced to the topic in a second.",
-    "anabranch_topic_bytes_in_per_second": "Bytes produced to the topic in a second.",
-    "anabranch_topic_messages_out_per_second": "Messages consumed from the topic in a second.",
-    "anabranch_topic_bytes_out_per_second": "Bytes consumed from the topic in a second.",
-}
+_RATES = (
+    "anabranch_topic_messages_in_per_second",
+    "anabranch_topic_bytes_in_per_second",
+    "anabranch_topic_messages_out_per_second",
+    "anabranch_topic_bytes_out_per_second",
+)
+_RATE = "Produced to the topic (in), or consumed from it (out)."
 
 
 class TopicSample(msgspec.Struct, frozen=True):
@@ -299,8 +300,8 @@ class BacklogMetrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         loads = {name: self._loads(name) for name in self._owned()}
-        for place, (metric, text) in enumerate(_RATES.items()):
-            yield _rate(metric, text, place, loads)
+        for place, metric in enumerate(_RATES):
+            yield _rate(metric, place, loads)
         yield self._stored()
         yield from self._of_subscriptions(loads)
 
@@ -356,8 +357,8 @@ class BacklogMetrics(Collector):
         return (messages, size, rate, expires)
 
 
-def _rate(metric: str, text: str, place: int, loads: Mapping[str, Iterable[SegmentLoad]]) -> Metric:
-    family = GaugeMetricFamily(metric, text, None, _TOPIC)
+def _rate(metric: str, place: int, loads: Mapping[str, Iterable[SegmentLoad]]) -> Metric:
+    family = GaugeMetricFamily(metric, _RATE, None, _TOPIC)
     for name, parts in loads.items():
         family.add_metric([name], sum(part.rates[place] for part in parts))
     return family
