@@ -51,7 +51,7 @@ _TOPICS: Final = topic_key("")
 
 
 class StoredState:
-    """`core.state.StateQueries` over a store. Called from one thread.
+    """`core.log.state.StateQueries` over a store. Called from one thread.
 
     The queries that no verdict depends on (`units_of`, `unit_count`, `unsettled`,
     `restless_topics`) are for between batches: they show the stored state.

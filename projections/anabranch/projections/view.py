@@ -54,7 +54,7 @@ def _weight(key: str, name: bytes, entity: Entity) -> tuple[int, int]:
 
 
 class View(StoredState):
-    """`core.replica.Replica` on RocksDB, with the fold. Called from one thread, but for `freeze`'s
+    """`core.fold.replica.Replica` on RocksDB, with the fold. Called from one thread, but for `freeze`'s
     result. After an error of a write it refuses to go on, because memory may be ahead of the store.
     """
 

@@ -240,6 +240,7 @@ class Sealer:
 
         def copies() -> dict[int, Address] | None:
             found = self._copies(names, deadline)
+            there.clear()
             there.update(found or {})
             return found
 

@@ -4,7 +4,7 @@
 application the results.
 
 A producer that encrypts, or is told to, stamps each message with the bounds of its key's hashes
-(`core.entries`). If it encrypts, it also stores each message as a batch of its own (PIP-486,
+(`core.topics.entries`). If it encrypts, it also stores each message as a batch of its own (PIP-486,
 "Security"). A relay cannot read such a batch, and so cannot take it apart for a topic with another
 layout. A message without a key gets no bounds, because it may go anywhere.
 """

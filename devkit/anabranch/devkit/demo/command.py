@@ -49,8 +49,8 @@ def demo(
     with another one, and merges when the load falls. A judge then compares what was received, and
     what Kafka holds, with what was sent. At the end Spark replays the log and checks each decision.
 
-    With --nodes the load goes through a cluster that runs already. The topic scales in time if the
-    cluster has the settings of loads that docker/compose.yaml has. The options of `anabranch`
+    With --nodes the load goes through a cluster that runs already. With its default settings each
+    change of the topic takes minutes, with those of docker/compose.yaml seconds. The options of `anabranch`
     itself say who asks: a superuser, who makes the tenant `demo`, or an administrator of it, whom
     Kafka lets in, too.
 

@@ -17,6 +17,8 @@ from anabranch.devkit.demo.reach import Reach
 from anabranch.devkit.demo.story import SEGMENTS_MAX, BrokenPromiseError, Story
 
 _KNOCK_S_MAX: Final = 10.0
+# By default a cluster looks at loads once a minute, as the average of a minute.
+_STEP_S_MAX: Final = 600.0
 
 
 class GivenClusterDemo:
@@ -51,6 +53,7 @@ class GivenClusterDemo:
         reach = msgspec.structs.replace(self._reach, service_url=found)
         self._narrator.step("begin", "A topic on a cluster that runs already")
         self._narrator.say(f"clients connect to {found}")
+        self._narrator.say("with the default settings of a cluster, each change takes minutes")
         try:
             with telling_refusals():
                 arrived = asyncio.run(self._tell(reach))
@@ -63,7 +66,7 @@ class GivenClusterDemo:
 
     async def _tell(self, reach: Reach) -> bool:
         run = f"{datetime.now(UTC):%Y%m%d-%H%M%S}"
-        async with Story(f"merges-{run}", reach, self._narrator) as story:
+        async with Story(f"merges-{run}", reach, self._narrator, _STEP_S_MAX) as story:
             await story.begin()
             await story.split(SEGMENTS_MAX)
             await story.merge()

@@ -57,12 +57,15 @@ class BrokenPromiseError(AnabranchError):
 class Story:
     """One topic and its load, on a cluster that serves. To be closed, which ends its clients."""
 
-    def __init__(self, name: str, reach: Reach, narrator: Narrator) -> None:
+    def __init__(
+        self, name: str, reach: Reach, narrator: Narrator, step_s_max: float = STEP_S_MAX
+    ) -> None:
         self.topic = full_name(f"{HOME}/{name}")
         self.admin: AsyncAdmin = reach.admin()
         self.traffic = Traffic(reach, self.topic, load_keys(), LOW_RATE)
         self._reach = reach
         self._narrator = narrator
+        self._step_s_max = step_s_max
         self._told: set[Decision] = set()
 
     async def __aenter__(self) -> Self:
@@ -143,7 +146,7 @@ class Story:
     async def successor(self, url: str) -> str:
         """The URL of the topic's controller, once that is not `url`, and answers.
 
-        Raises BrokenPromiseError after STEP_S_MAX.
+        Raises BrokenPromiseError after a step's time.
         """
         found = url
 
@@ -161,7 +164,7 @@ class Story:
     async def _scaled(self, holds: Callable[[TopicStats], bool], unless: str) -> None:
         """Returns when no change is under way and the topic's statistics are so.
 
-        Raises BrokenPromiseError, which says `unless`, after STEP_S_MAX.
+        Raises BrokenPromiseError, which says `unless`, after a step's time.
         """
 
         async def has_scaled() -> bool:
@@ -180,12 +183,12 @@ class Story:
         return seen
 
     async def _until(self, holds: Callable[[], Awaitable[bool]], unless: str) -> None:
-        deadline_s = time.monotonic() + STEP_S_MAX
+        deadline_s = time.monotonic() + self._step_s_max
         while True:
             self.traffic.raise_fault()
             with contextlib.suppress(*_FOR_NOW):
                 if await holds():
                     return
             if time.monotonic() > deadline_s:
-                raise BrokenPromiseError(f"{unless} in {STEP_S_MAX:.0f} s")
+                raise BrokenPromiseError(f"{unless} in {self._step_s_max:.0f} s")
             await asyncio.sleep(_POLL_S)

@@ -1,6 +1,6 @@
 """`TopicService`: the controllers of the topics in this node's bundles, and their effects.
 
-This is the shell around `core.controller`. It has a controller only for topics that need one, so an
+This is the shell around `core.topics.controller`. It has a controller only for topics that need one, so an
 idle topic costs nothing. Such topics have an operation or garbage, registered or connected
 consumers, or sealed segments to prune.
 
