@@ -54,8 +54,10 @@ def _weight(key: str, name: bytes, entity: Entity) -> tuple[int, int]:
 
 
 class View(StoredState):
-    """`core.fold.replica.Replica` on RocksDB, with the fold. Called from one thread, but for `freeze`'s
-    result. After an error of a write it refuses to go on, because memory may be ahead of the store.
+    """`core.fold.replica.Replica` on RocksDB, with the fold.
+
+    Call it from one thread, but for `freeze`'s result. After an error of a write it refuses to go
+    on, because memory may be ahead of the store.
     """
 
     def __init__(self, folder: ViewFolder) -> None:

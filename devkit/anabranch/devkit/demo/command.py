@@ -50,9 +50,9 @@ def demo(
     what Kafka holds, with what was sent. At the end Spark replays the log and checks each decision.
 
     With --nodes the load goes through a cluster that runs already. With its default settings each
-    change of the topic takes minutes, with those of docker/compose.yaml seconds. The options of `anabranch`
-    itself say who asks: a superuser, who makes the tenant `demo`, or an administrator of it, whom
-    Kafka lets in, too.
+    change of the topic takes minutes, with those of docker/compose.yaml seconds. The options of
+    `anabranch` itself say who asks: a superuser, who makes the tenant `demo`, or an administrator
+    of it, whom Kafka lets in, too.
 
     Exit status 0: each promise was kept. 1: one was not. 2: could not run.
     """

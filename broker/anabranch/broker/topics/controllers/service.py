@@ -1,8 +1,8 @@
 """`TopicService`: the controllers of the topics in this node's bundles, and their effects.
 
-This is the shell around `core.topics.controller`. It has a controller only for topics that need one, so an
-idle topic costs nothing. Such topics have an operation or garbage, registered or connected
-consumers, or sealed segments to prune.
+This is the shell around `core.topics.controller`. It has a controller only for topics that need
+one, so an idle topic costs nothing. Such topics have an operation or garbage, registered or
+connected consumers, or sealed segments to prune.
 
 It runs their Kafka tasks in a thread, proposes their records, and hands their assignments to the
 consumers' connections. The controllers of a bundle go when this node loses it, even for a moment
