@@ -122,6 +122,7 @@ class NodeAnswer(asyncio.Protocol):
         return (
             self._is_whole
             and self._can_be_kept
+            and not self._is_paused  # a body that nobody took
             and self._transport is not None
             and not self._transport.is_closing()
         )
@@ -141,12 +142,7 @@ class NodeAnswer(asyncio.Protocol):
         """The answer's body as it comes. Raises NodeLostError, NodeSilentError."""
         while True:
             if self._chunks:
-                chunk, self._chunks = b"".join(self._chunks), []
-                self._buffered = 0
-                if self._is_paused and self._transport is not None:
-                    self._is_paused = False
-                    self._transport.resume_reading()
-                yield chunk
+                yield self._take()
             elif self._is_whole:
                 return
             else:
@@ -154,7 +150,15 @@ class NodeAnswer(asyncio.Protocol):
 
     def at_once(self) -> bytes:
         """The body of an answer that is whole."""
+        return self._take()
+
+    def _take(self) -> bytes:
+        """Returns all that has come of the body; the node may send more then."""
         chunks, self._chunks = self._chunks, []
+        self._buffered = 0
+        if self._is_paused and self._transport is not None:
+            self._is_paused = False
+            self._transport.resume_reading()
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def end(self) -> None:
