@@ -81,7 +81,7 @@ class ClientSession:
         self._nodes = parts.nodes
         self._addresses = parts.addresses
         self._counts = parts.counts
-        self._lists = ListRelay(peer, parts.limiter, self._relay)
+        self._lists = ListRelay(peer, parts.limiter, self._relay, self._list_answers)
         self._links: dict[str, NodeLink] = {}  # by host:port
         self._home: NodeLink | None = None
         self._opening = asyncio.Lock()
@@ -297,6 +297,11 @@ class ClientSession:
     def list_begins(self, link: NodeLink, type_number: int, frame_bytes: int) -> None:
         """A list begins: it is relayed when there is memory for it."""
         self._spawn(self._lists.relay(link, type_number, frame_bytes))
+
+    def _list_answers(self, link: NodeLink, number: int) -> None:
+        """A list is the answer to that request."""
+        link.asked.pop(number, None)
+        self._look_how_full()
 
     # --- ends -------------------------------------------------------------------------------
 

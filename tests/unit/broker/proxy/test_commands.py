@@ -1,0 +1,41 @@
+"""Commands of clients through a proxy: which ones nodes owe answers to, and which are refused."""
+
+from __future__ import annotations
+
+from anabranch.broker.proxy.server import ProxyClient
+from anabranch.broker.proxy.session import ClientSession
+from anabranch.wire import anabranch_pb2 as pb
+from anabranch.wire import commands
+from anabranch.wire.anabranch_pb2 import BaseCommand
+from support.listing_node import client_of, listed
+from support.memory_cluster import until
+from support.proxied import RunningProxy
+from support.there import there
+
+
+def session_of(proxy: RunningProxy) -> ClientSession:
+    (peer,) = proxy.proxy.wire.peers
+    assert isinstance(peer, ProxyClient)
+    return there(peer.session)
+
+
+async def test_a_watch_of_a_list_that_is_answered_is_owed_no_more() -> None:
+    async with listed() as (proxy, node), client_of(proxy) as client:
+        for number in range(3):
+            asked = pb.CommandWatchTopicList(
+                request_id=number, watcher_id=number, namespace="public/1", topics_pattern=".*"
+            )
+            client.send(commands.envelope(asked))
+            told = (await client.told()).watchTopicListSuccess
+            assert (told.request_id, list(told.topic)) == (number, node.names(1))
+        session = session_of(proxy)
+        await until(lambda: session.is_idle)
+        node.peers[-1].hold("it refuses soon")
+        asked = pb.CommandWatchTopicList(
+            request_id=7, watcher_id=7, namespace="public/none", topics_pattern=".*"
+        )
+        client.send(commands.envelope(asked))
+        await until(lambda: not session.is_idle)
+        node.peers[-1].go_on("it refuses soon")
+        assert (await client.told()).type == BaseCommand.ERROR
+        assert session.is_idle
