@@ -128,12 +128,14 @@ class ClientSession:
         self._ask(home, command)
 
     def _may_ask(self, command: BaseCommand) -> bool:
-        """False for a look-up that names somebody else; the link names the client."""
+        """False for a look-up that names somebody else; else it names nobody: the link does."""
         if command.type != BaseCommand.LOOKUP:
             return True
         named = command.lookupTopic.original_principal
+        if named and self._asker and named != self._asker:
+            return False  # and keeps the name, because it may be asked again
         command.lookupTopic.ClearField("original_principal")
-        return not named or not self._asker or named == self._asker
+        return True
 
     async def _subscribe(self, command: BaseCommand) -> None:
         said = command.scalableTopicSubscribe
