@@ -251,7 +251,11 @@ class ClientSession:
             link.abort("its client has gone")
             raise ConnectError("the client has gone")
         # A link counts as a watch: while it is open its node judges whether the client is idle.
-        self._peer.open_watch()
+        try:
+            self._peer.open_watch()
+        except RefusedError as error:
+            link.abort(error.reason)
+            raise
         self._links[address] = link
         if self._is_client_slow:
             link.hold(_SLOW)

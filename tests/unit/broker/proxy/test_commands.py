@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from anabranch.broker.proxy.server import ProxyClient
 from anabranch.broker.proxy.session import ClientSession
+from anabranch.core.strangers import AccountLimits
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
-from anabranch.wire.anabranch_pb2 import BaseCommand
+from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError
 from support.listing_node import client_of, listed
 from support.memory_cluster import until
 from support.proxied import RunningProxy
 from support.there import there
+
+
+def look_up(number: int) -> pb.CommandLookupTopic:
+    return pb.CommandLookupTopic(topic="topic://a/b/c", request_id=number)
 
 
 def session_of(proxy: RunningProxy) -> ClientSession:
@@ -39,3 +44,14 @@ async def test_a_watch_of_a_list_that_is_answered_is_owed_no_more() -> None:
         node.peers[-1].go_on("it refuses soon")
         assert (await client.told()).type == BaseCommand.ERROR
         assert session.is_idle
+
+
+async def test_a_link_over_the_limit_of_watches_is_ended() -> None:
+    async with listed() as (proxy, node), client_of(proxy) as client:
+        proxy.proxy.wire.gate.account.limits = AccountLimits(watches=1)
+        proxy.proxy.wire.gate.account.watches = 1
+        for number in range(2):
+            client.send(commands.envelope(look_up(number)))
+            assert (await client.told()).lookupTopicResponse.error == ServerError.TooManyRequests
+        assert len(node.peers) == 2
+        await until(lambda: not any(peer.is_open for peer in node.peers))
