@@ -113,8 +113,10 @@ class ClientSession:
     def _look_up(self, command: BaseCommand) -> bool:
         """Relays a look-up at once, without a task; False: its home is not there yet."""
         home = self._home
-        if home is None or not home.is_open or self._waiting or not self._may_ask(command):
+        if home is None or not home.is_open or self._waiting:
             return False
+        if _is_own_id(commands.request_id_of(command)) or not self._may_ask(command):
+            return False  # its route refuses it
         self._ask(home, command)
         return True
 
@@ -139,6 +141,7 @@ class ClientSession:
 
     async def _subscribe(self, command: BaseCommand) -> None:
         said = command.scalableTopicSubscribe
+        _number_of(command)  # a consumer is noted only where it can be asked for
         link = await self._controller_of(said.topic)
         self._forget_consumer(said.consumer_id)
         self._consumers[said.consumer_id] = link
@@ -159,14 +162,8 @@ class ClientSession:
         self._ask(await self._controller_of(command.scalableTrafficReport.topic), command)
 
     def _ask(self, link: NodeLink, command: BaseCommand) -> None:
-        number = commands.request_id_of(command)
-        if OWN_IDS <= number < commands.NO_REQUEST:
-            self._peer.refuse(
-                command,
-                ServerError.NotAllowedError,
-                f"request ids from {OWN_IDS} on are the proxy's own: count from 1",
-            )
-            return
+        """Raises RefusedError for a request id of the proxy's own."""
+        number = _number_of(command)
         self._counts.commands += 1
         if number != commands.NO_REQUEST:
             payload: Any = commands.payload_of(command)
@@ -385,6 +382,21 @@ class ClientSession:
 def _code_of(error: Exception) -> ServerError:
     """The code for a client: that of a node that is there and does not take the link."""
     return error.code if isinstance(error, TurnedAwayError) else ServerError.ServiceNotReady
+
+
+def _is_own_id(number: int) -> bool:
+    return OWN_IDS <= number < commands.NO_REQUEST
+
+
+def _number_of(command: BaseCommand) -> int:
+    """The id of a client's request. Raises RefusedError for one of the proxy's own."""
+    number = commands.request_id_of(command)
+    if _is_own_id(number):
+        raise RefusedError(
+            ServerError.NotAllowedError,
+            f"request ids from {OWN_IDS} on are the proxy's own: count from 1",
+        )
+    return number
 
 
 def _was_idle(link: NodeLink) -> bool:
