@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from typing import Any, Final, NamedTuple
+from weakref import WeakValueDictionary
 
 from anabranch.access import CredentialsError
 from anabranch.broker.logging import get_logger
@@ -87,6 +88,7 @@ class ClientSession:
         self._opening = asyncio.Lock()
         self._waiting = 0  # for the home: who comes later has to come behind them
         self._consumers: dict[int, NodeLink] = {}
+        self._turns: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_client_slow = self._is_full = False
         peer.closed.add_done_callback(lambda _: self._end())
@@ -142,21 +144,28 @@ class ClientSession:
     async def _subscribe(self, command: BaseCommand) -> None:
         said = command.scalableTopicSubscribe
         _number_of(command)  # a consumer is noted only where it can be asked for
-        link = await self._controller_of(said.topic)
-        self._forget_consumer(said.consumer_id)
-        self._consumers[said.consumer_id] = link
-        link.consumers.add(said.consumer_id)
-        self._ask(link, command)
+        async with self._turn_of(said.consumer_id):
+            link = await self._controller_of(said.topic)
+            self._forget_consumer(said.consumer_id)
+            self._consumers[said.consumer_id] = link
+            link.consumers.add(said.consumer_id)
+            self._ask(link, command)
 
     async def _to_consumers_node(self, command: BaseCommand) -> None:
         said: Any = commands.payload_of(command)
-        link = self._consumers.get(said.consumer_id)
-        if link is None:
-            raise RefusedError(
-                ServerError.ConsumerNotFound,
-                f"consumer {said.consumer_id} of this connection has no session: subscribe first",
-            )
-        self._ask(link, command)
+        async with self._turn_of(said.consumer_id):
+            link = self._consumers.get(said.consumer_id)
+            if link is None:
+                raise RefusedError(
+                    ServerError.ConsumerNotFound,
+                    f"consumer {said.consumer_id} of this connection has no session: subscribe "
+                    "first",
+                )
+            self._ask(link, command)
+
+    def _turn_of(self, consumer_id: int) -> asyncio.Lock:
+        """Its commands go to nodes in their order, also while a controller is looked up."""
+        return self._turns.setdefault(consumer_id, asyncio.Lock())
 
     async def _report(self, command: BaseCommand) -> None:
         self._ask(await self._controller_of(command.scalableTrafficReport.topic), command)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from anabranch.broker.proxy.link import OWN_IDS
 from anabranch.broker.proxy.server import ProxyClient
 from anabranch.broker.proxy.session import ClientSession
@@ -9,11 +11,19 @@ from anabranch.core.strangers import AccountLimits
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError
+from anabranch.wire.server.server import Peer, Routes
+from support.binary import subscribe
 from support.listing_node import ask, client_of, listed
 from support.memory_cluster import until
-from support.proxied import RunningProxy
+from support.proxied import RunningProxy, proxy_before
 from support.there import there
-from support.wire import error_of
+from support.wire import HOST, error_of, raw, serving
+
+OF_A_CONSUMER = (
+    BaseCommand.SCALABLE_TOPIC_SUBSCRIBE,
+    BaseCommand.SCALABLE_CONSUMER_REPORT,
+    BaseCommand.SCALABLE_TOPIC_UNSUBSCRIBE,
+)
 
 
 def look_up(number: int) -> pb.CommandLookupTopic:
@@ -60,6 +70,53 @@ async def test_a_list_by_an_id_of_the_proxy_s_own_is_refused_and_the_next_one_co
         assert list((await client.told()).getTopicsOfNamespaceResponse.topics) == node.names(1)
         client.send(commands.envelope(look_up(OWN_IDS)))  # at once, as its link is there
         assert error_of(await client.told()) == ServerError.NotAllowedError
+
+
+async def test_commands_of_a_consumer_go_to_its_node_in_their_order() -> None:
+    """Also while its controller is looked up."""
+    asked: list[int] = []
+    looks = asyncio.Event()
+
+    def controller(peer: Peer) -> Routes:
+        async def lookup(command: BaseCommand) -> None:
+            await looks.wait()
+            peer.send(
+                pb.CommandLookupTopicResponse(
+                    request_id=command.lookupTopic.request_id,
+                    brokerServiceUrl=f"pulsar://{HOST}:{server.port}",
+                    response=pb.CommandLookupTopicResponse.Connect,
+                )
+            )
+
+        async def note(command: BaseCommand) -> None:
+            asked.append(command.type)
+
+        return {BaseCommand.LOOKUP: lookup, **dict.fromkeys(OF_A_CONSUMER, note)}
+
+    async with (
+        serving(controller) as server,
+        proxy_before(server.port) as proxy,
+        raw(proxy.port) as client,
+    ):
+        await client.handshake()
+        client.send(
+            commands.envelope(pb.CommandScalableConsumerReport(request_id=1, consumer_id=1))
+        )
+        assert error_of(await client.told()) == ServerError.ConsumerNotFound
+        wanted = subscribe("public/default/orders", request_id=2)
+        client.send(commands.envelope(wanted))
+        client.send(
+            commands.envelope(pb.CommandScalableConsumerReport(request_id=3, consumer_id=1))
+        )
+        left = pb.CommandScalableTopicUnsubscribe(request_id=4, consumer_id=1)
+        client.send(commands.envelope(left))
+        other = pb.CommandScalableTopicUnsubscribe(request_id=5, consumer_id=2)
+        client.send(commands.envelope(other))  # which does not wait for the first
+        assert commands.request_id_of(await client.told()) == 5
+        looks.set()
+        await until(lambda: len(asked) == 3)
+        assert asked == list(OF_A_CONSUMER)
+        assert not session_of(proxy)._turns
 
 
 async def test_a_link_over_the_limit_of_watches_is_ended() -> None:
