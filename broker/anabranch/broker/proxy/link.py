@@ -126,7 +126,8 @@ class NodeLink(ClientConnection):
             taken.set_result(data)
 
     def received(self, command: BaseCommand) -> None:
-        is_own = self._waiting and commands.request_id_of(command) in self._waiting
+        # Also where nobody waits any more: a late answer to the proxy is no client's.
+        is_own = OWN_IDS <= commands.request_id_of(command) < commands.NO_REQUEST
         if is_own or not self.welcomed.done() or command.type == BaseCommand.AUTH_CHALLENGE:
             super().received(command)  # a challenge is about what the proxy itself has shown
         elif command.type == BaseCommand.ERROR and command.error.request_id == commands.NO_REQUEST:
