@@ -219,8 +219,10 @@ class ClientSession:
             try:
                 return await self._opened(address)
             except _NOT_OPENED as error:
+                code = self._code_of(error)
+                if code == ServerError.AuthenticationError:
+                    raise RefusedError(code, str(error)) from error  # another node says the same
                 failures.append(str(error))
-                code = _code_of(error)
         raise RefusedError(code, str(self._nodes.nobody(failures)))
 
     async def _controller_of(self, topic: str) -> NodeLink:
@@ -243,7 +245,7 @@ class ClientSession:
             try:
                 return await self._opened(found)
             except _NOT_OPENED as error:
-                raise RefusedError(_code_of(error), str(error)) from error
+                raise RefusedError(self._code_of(error), str(error)) from error
 
     async def _opened(self, address: str) -> NodeLink:
         """Raises ConnectError, AuthenticationError, CredentialsError, RefusedError."""
@@ -266,6 +268,15 @@ class ClientSession:
         if self._is_client_slow:
             link.hold(_SLOW)
         return link
+
+    def _code_of(self, error: Exception) -> ServerError:
+        """The code for a client: that of a node that is there and does not take the link.
+
+        Who comes is wrong only where it is the client that nodes ask; else the proxy is.
+        """
+        if isinstance(error, AuthenticationError) and not self._asker:
+            return ServerError.AuthenticationError
+        return error.code if isinstance(error, TurnedAwayError) else ServerError.ServiceNotReady
 
     # --- from nodes -------------------------------------------------------------------------
 
@@ -386,11 +397,6 @@ class ClientSession:
         links, self._links = list(self._links.values()), {}
         for link in links:
             link.abort("its client has gone")
-
-
-def _code_of(error: Exception) -> ServerError:
-    """The code for a client: that of a node that is there and does not take the link."""
-    return error.code if isinstance(error, TurnedAwayError) else ServerError.ServiceNotReady
 
 
 def _is_own_id(number: int) -> bool:

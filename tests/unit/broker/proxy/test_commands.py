@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
+
+import pytest
 
 from anabranch.broker.proxy.link import OWN_IDS
 from anabranch.broker.proxy.server import ProxyClient
@@ -11,12 +14,15 @@ from anabranch.core.strangers import AccountLimits
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError
+from anabranch.wire.errors import RefusedError
+from anabranch.wire.server.admission import AdmittedPeer, Visitor
 from anabranch.wire.server.server import Peer, Routes
 from support.binary import subscribe
 from support.listing_node import ask, client_of, listed
 from support.memory_cluster import until
 from support.proxied import RunningProxy, proxy_before
 from support.there import there
+from support.tokens import secret_file, token
 from support.wire import HOST, error_of, raw, serving
 
 OF_A_CONSUMER = (
@@ -117,6 +123,44 @@ async def test_commands_of_a_consumer_go_to_its_node_in_their_order() -> None:
         await until(lambda: len(asked) == 3)
         assert asked == list(OF_A_CONSUMER)
         assert not session_of(proxy)._turns
+
+
+class LettingNobodyIn:
+    """Refuses the credentials of everybody."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def admit(self, connect: pb.CommandConnect, visitor: Visitor) -> AdmittedPeer:
+        self.asked += 1
+        raise RefusedError(ServerError.AuthenticationError, "who are you?")
+
+    async def admit_again(self, shown: pb.AuthData, visitor: Visitor) -> AdmittedPeer:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("asks", [False, True], ids=["nodes ask", "the proxy asks"])
+async def test_a_client_hears_that_it_is_wrong_and_not_that_its_proxy_is(
+    tmp_path: Path, asks: bool
+) -> None:
+    refuses, changes, shown = LettingNobodyIn(), dict[str, object](), ""
+    if asks:
+        changes = {"authenticationEnabled": True, "tokenSecretKey": secret_file(tmp_path)}
+        shown = token()
+    async with (
+        serving() as one,
+        serving() as two,
+        proxy_before(one.port, two.port, **changes) as proxy,
+        client_of(proxy, shown) as client,
+    ):
+        one.admission = two.admission = refuses
+        client.send(commands.envelope(look_up(1)))
+        told = (await client.told()).lookupTopicResponse
+        assert "who are you?" in told.message
+        expected = (
+            (ServerError.ServiceNotReady, 2) if asks else (ServerError.AuthenticationError, 1)
+        )
+        assert (told.error, refuses.asked) == expected
 
 
 async def test_a_link_over_the_limit_of_watches_is_ended() -> None:
