@@ -74,6 +74,11 @@ class NodeLink(ClientConnection):
         self._is_judged = False  # the frame that has begun: it is no list, or one that is taken
         self._list: asyncio.Future[bytes | bytearray] | None = None
 
+    @property
+    def unsent(self) -> int:
+        """The bytes that its node has not taken."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
     async def take_list(self) -> bytes | bytearray:
         """The list that has begun, undecoded; nothing is read behind it until `list_over`.
 

@@ -110,6 +110,11 @@ class ClientSession:
         """True if no node owes it an answer."""
         return self._lists.is_idle and not any(link.asked for link in self._links.values())
 
+    @property
+    def unsent(self) -> int:
+        """The bytes of its client that nodes have not taken."""
+        return sum(link.unsent for link in self._links.values())
+
     # --- to nodes ---------------------------------------------------------------------------
 
     def _look_up(self, command: BaseCommand) -> bool:
@@ -180,6 +185,8 @@ class ClientSession:
             consumer = payload.consumer_id if is_consumers else None
             link.asked[number] = Asked(command.type, consumer)
         link.send_command(command)
+        if link.unsent:
+            self._peer.looked(link.unsent)  # the gate looks at the client's memory
         self._look_how_full()
         if not link.is_drained:
             self._peer.hold(link)

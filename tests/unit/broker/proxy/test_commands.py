@@ -10,7 +10,7 @@ import pytest
 from anabranch.broker.proxy.link import OWN_IDS
 from anabranch.broker.proxy.server import ProxyClient
 from anabranch.broker.proxy.session import ClientSession
-from anabranch.core.strangers import AccountLimits
+from anabranch.core.strangers import AccountLimits, PortRefusal
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError
@@ -34,6 +34,11 @@ OF_A_CONSUMER = (
 
 def look_up(number: int) -> pb.CommandLookupTopic:
     return pb.CommandLookupTopic(topic="topic://a/b/c", request_id=number)
+
+
+def look_up_told(number: int) -> pb.CommandLookupTopicResponse:
+    told = pb.CommandLookupTopicResponse.Connect
+    return pb.CommandLookupTopicResponse(request_id=number, response=told)
 
 
 def session_of(proxy: RunningProxy) -> ClientSession:
@@ -123,6 +128,26 @@ async def test_commands_of_a_consumer_go_to_its_node_in_their_order() -> None:
         await until(lambda: len(asked) == 3)
         assert asked == list(OF_A_CONSUMER)
         assert not session_of(proxy)._turns
+
+
+async def test_what_a_node_does_not_take_is_memory_of_the_client_that_sent_it() -> None:
+    async with listed() as (proxy, node), client_of(proxy) as client:
+        client.send(commands.envelope(look_up(1)))
+        await client.told()
+        (peer,), gate = proxy.proxy.wire.peers, proxy.proxy.wire.gate
+        await until(lambda: not gate.memory)
+        node.peers[-1].hold("a node that is busy")
+        for number in range(300):
+            asked = pb.CommandWatchScalableTopics(watch_id=number, namespace="public/1")
+            asked.property_filters.add(key="k", value="v" * 60_000)
+            client.send(commands.envelope(asked))
+        link = there(session_of(proxy)._home)
+        await until(lambda: link in peer._holds)
+        assert gate.memory == peer.memory >= link.unsent > 256 << 10
+        gate.account.limits = AccountLimits(memory=256 << 10)
+        node.send(node.peers[-1], look_up_told(2))  # so that the gate looks
+        await until(lambda: gate.counts[PortRefusal.MEMORY] == 1)
+        await until(lambda: not (gate.memory or link.is_open))
 
 
 class LettingNobodyIn:
