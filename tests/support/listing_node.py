@@ -96,6 +96,9 @@ class ListingNode:
 
         async def watch_list(command: BaseCommand) -> None:
             asked = command.watchTopicList
+            if asked.namespace == "public/none":
+                peer.refuse(command, pb.ServerError.TopicNotFound, "no such namespace")
+                return
             told = pb.CommandWatchTopicListSuccess(
                 request_id=asked.request_id, watcher_id=asked.watcher_id, topics_hash=self.hash
             )

@@ -68,6 +68,7 @@ _OF_BYTE_BESIDE: Final = 24  # a byte of no field, or of a repeated one
 _HEAD_BYTES: Final = 16  # around the message of a command
 
 _VARINT, _LENGTH = 0, 2  # wire types
+_REQUEST_ID_TAG: Final = 0x08  # field 1, a number
 _FIXED: Final = {1: 8, 3: 0, 4: 0, 5: 4}  # their bytes; the fields of a group count one by one
 
 
@@ -132,6 +133,19 @@ def check(data: bytes | bytearray) -> None:
                 head = bytes(data[:begin]) + nested(number, bytes(data[start:until]))
                 reason = f"{commands.name_of(number)} has {found}: send less at once"
                 raise ExcessError(reason, head)
+
+
+def request_id_in(data: bytes | bytearray) -> int:
+    """Returns the request id of a command that is not parsed, if it is field 1, as in answers.
+
+    It reads up to there, and returns NO_REQUEST for a command without one. Raises FrameError.
+    """
+    for tag, _, start, end in _fields(data, 0, len(data)):
+        if tag & 7 == _LENGTH and tag >> 3 in _MESSAGES:
+            for its_tag, _, its_start, _ in _fields(data, start, end):
+                if its_tag == _REQUEST_ID_TAG:
+                    return _varint(data, its_start)[0]
+    return commands.NO_REQUEST
 
 
 def _too_much(data: bytes | bytearray, start: int, end: int, message: int) -> tuple[str, int]:

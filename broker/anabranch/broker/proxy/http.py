@@ -9,6 +9,7 @@ after a redirect, when no connection came about, and of reads when the connectio
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator, Callable
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
@@ -130,10 +131,12 @@ class _Forwarding:
         """The answer of whichever node it takes. Raises OperationError."""
         self._counts.http_requests += 1
         found = await self._of_any(request)
-        for _ in range(_HOPS_MAX):
+        for hop in itertools.count():
             scheme, there = _redirected_to(found) if found.status in _REDIRECTS else ("", "")
             if not there:
                 return found
+            if hop == _HOPS_MAX:
+                break
             if scheme != self._scheme:
                 self._nodes.http.give_back(found)
                 raise UnavailableError(

@@ -74,6 +74,11 @@ class NodeLink(ClientConnection):
         self._is_judged = False  # the frame that has begun: it is no list, or one that is taken
         self._list: asyncio.Future[bytes | bytearray] | None = None
 
+    @property
+    def unsent(self) -> int:
+        """The bytes that its node has not taken."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
     async def take_list(self) -> bytes | bytearray:
         """The list that has begun, undecoded; nothing is read behind it until `list_over`.
 
@@ -126,7 +131,8 @@ class NodeLink(ClientConnection):
             taken.set_result(data)
 
     def received(self, command: BaseCommand) -> None:
-        is_own = self._waiting and commands.request_id_of(command) in self._waiting
+        # Also where nobody waits any more: a late answer to the proxy is no client's.
+        is_own = OWN_IDS <= commands.request_id_of(command) < commands.NO_REQUEST
         if is_own or not self.welcomed.done() or command.type == BaseCommand.AUTH_CHALLENGE:
             super().received(command)  # a challenge is about what the proxy itself has shown
         elif command.type == BaseCommand.ERROR and command.error.request_id == commands.NO_REQUEST:

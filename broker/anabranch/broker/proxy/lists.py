@@ -16,7 +16,7 @@ from anabranch.broker.logging import get_logger
 from anabranch.broker.proxy.link import PIECE_BYTES_MAX, NodeLink
 from anabranch.core.strangers import PortRefusal
 from anabranch.core.topic_lists.errors import PermitAcquireError
-from anabranch.wire import commands
+from anabranch.wire import commands, entries
 from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError
 from anabranch.wire.errors import RefusedError
 from anabranch.wire.framing import LIST_FRAME_BYTES_MAX, encode_frame
@@ -56,17 +56,22 @@ class _Request:
 
 
 class ListRelay:
-    """The lists of one client; `send` has a node asked, and raises RefusedError."""
+    """The lists of one client.
+
+    `send` has a node asked, and raises RefusedError. `answered`: a link has this request's answer.
+    """
 
     def __init__(
         self,
         peer: Peer,
         limiter: AsyncDualMemoryLimiter,
         send: Callable[[BaseCommand], Awaitable[None]],
+        answered: Callable[[NodeLink, int], None],
     ) -> None:
         self._peer = peer
         self._limiter = limiter
         self._send = send
+        self._answered = answered
         self._turn = asyncio.Lock()  # one at a time, so that an answer is that to the one request
         self._request: _Request | None = None
 
@@ -115,15 +120,18 @@ class ListRelay:
             return
         try:
             async with self._limiter.held(frame_bytes, LimitType.HEAP_MEMORY, self._is_gone):
-                await self._pass(link)
+                data = await self._pass(link)
         except PermitAcquireError as error:
             _log.warning("proxy.list_refused", client=self._peer.address, why=str(error))
             why = f"a list that is watched could not be passed on, watch it again: {error}"
             self._peer.turn_away(PortRefusal.COSTLY, why)
+            return
+        if type_number == BaseCommand.WATCH_TOPIC_LIST_SUCCESS:
+            self._answered(link, entries.request_id_in(data))
 
     async def _answer(self, link: NodeLink, request: _Request, frame_bytes: int) -> None:
         request.deadline.reschedule(None)  # from here on memory and sockets have their own
-        link.asked.pop(request.number, None)
+        self._answered(link, request.number)
         try:
             async with asyncio.timeout(PATIENCE_S):
                 await request.memory.resize(frame_bytes)
@@ -143,7 +151,7 @@ class ListRelay:
         else:
             request.settle(0)
 
-    async def _pass(self, link: NodeLink) -> None:
+    async def _pass(self, link: NodeLink) -> bytes | bytearray:
         data = await link.take_list()
         try:
             await write_within(
@@ -154,6 +162,7 @@ class ListRelay:
             )
         finally:
             link.list_over()
+        return data
 
     def _is_gone(self) -> bool:
         return not self._peer.is_open

@@ -28,6 +28,11 @@ class ProxyClient(Peer):
         self._is_asked = server.admission is not None
         self._counts = server.parts.counts
 
+    @property
+    def memory(self) -> int:
+        """As of any client, and what its nodes have not taken."""
+        return super().memory + (self.session.unsent if self.session is not None else 0)
+
     def greeted(self, hello: CommandConnect) -> None:
         self.hello.CopyFrom(hello)
         self.hello.ClearField("original_principal")

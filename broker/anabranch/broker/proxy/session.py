@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from typing import Any, Final, NamedTuple
+from weakref import WeakValueDictionary
 
 from anabranch.access import CredentialsError
 from anabranch.broker.logging import get_logger
@@ -81,12 +82,13 @@ class ClientSession:
         self._nodes = parts.nodes
         self._addresses = parts.addresses
         self._counts = parts.counts
-        self._lists = ListRelay(peer, parts.limiter, self._relay)
+        self._lists = ListRelay(peer, parts.limiter, self._relay, self._list_answers)
         self._links: dict[str, NodeLink] = {}  # by host:port
         self._home: NodeLink | None = None
         self._opening = asyncio.Lock()
         self._waiting = 0  # for the home: who comes later has to come behind them
         self._consumers: dict[int, NodeLink] = {}
+        self._turns: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_client_slow = self._is_full = False
         peer.closed.add_done_callback(lambda _: self._end())
@@ -108,13 +110,20 @@ class ClientSession:
         """True if no node owes it an answer."""
         return self._lists.is_idle and not any(link.asked for link in self._links.values())
 
+    @property
+    def unsent(self) -> int:
+        """The bytes of its client that nodes have not taken."""
+        return sum(link.unsent for link in self._links.values())
+
     # --- to nodes ---------------------------------------------------------------------------
 
     def _look_up(self, command: BaseCommand) -> bool:
         """Relays a look-up at once, without a task; False: its home is not there yet."""
         home = self._home
-        if home is None or not home.is_open or self._waiting or not self._may_ask(command):
+        if home is None or not home.is_open or self._waiting:
             return False
+        if _is_own_id(commands.request_id_of(command)) or not self._may_ask(command):
+            return False  # its route refuses it
         self._ask(home, command)
         return True
 
@@ -128,43 +137,47 @@ class ClientSession:
         self._ask(home, command)
 
     def _may_ask(self, command: BaseCommand) -> bool:
-        """False for a look-up that names somebody else; the link names the client."""
+        """False for a look-up that names somebody else; else it names nobody: the link does."""
         if command.type != BaseCommand.LOOKUP:
             return True
         named = command.lookupTopic.original_principal
+        if named and self._asker and named != self._asker:
+            return False  # and keeps the name, because it may be asked again
         command.lookupTopic.ClearField("original_principal")
-        return not named or not self._asker or named == self._asker
+        return True
 
     async def _subscribe(self, command: BaseCommand) -> None:
         said = command.scalableTopicSubscribe
-        link = await self._controller_of(said.topic)
-        self._forget_consumer(said.consumer_id)
-        self._consumers[said.consumer_id] = link
-        link.consumers.add(said.consumer_id)
-        self._ask(link, command)
+        _number_of(command)  # a consumer is noted only where it can be asked for
+        async with self._turn_of(said.consumer_id):
+            link = await self._controller_of(said.topic)
+            self._forget_consumer(said.consumer_id)
+            self._consumers[said.consumer_id] = link
+            link.consumers.add(said.consumer_id)
+            self._ask(link, command)
 
     async def _to_consumers_node(self, command: BaseCommand) -> None:
         said: Any = commands.payload_of(command)
-        link = self._consumers.get(said.consumer_id)
-        if link is None:
-            raise RefusedError(
-                ServerError.ConsumerNotFound,
-                f"consumer {said.consumer_id} of this connection has no session: subscribe first",
-            )
-        self._ask(link, command)
+        async with self._turn_of(said.consumer_id):
+            link = self._consumers.get(said.consumer_id)
+            if link is None:
+                raise RefusedError(
+                    ServerError.ConsumerNotFound,
+                    f"consumer {said.consumer_id} of this connection has no session: subscribe "
+                    "first",
+                )
+            self._ask(link, command)
+
+    def _turn_of(self, consumer_id: int) -> asyncio.Lock:
+        """Its commands go to nodes in their order, also while a controller is looked up."""
+        return self._turns.setdefault(consumer_id, asyncio.Lock())
 
     async def _report(self, command: BaseCommand) -> None:
         self._ask(await self._controller_of(command.scalableTrafficReport.topic), command)
 
     def _ask(self, link: NodeLink, command: BaseCommand) -> None:
-        number = commands.request_id_of(command)
-        if OWN_IDS <= number < commands.NO_REQUEST:
-            self._peer.refuse(
-                command,
-                ServerError.NotAllowedError,
-                f"request ids from {OWN_IDS} on are the proxy's own: count from 1",
-            )
-            return
+        """Raises RefusedError for a request id of the proxy's own."""
+        number = _number_of(command)
         self._counts.commands += 1
         if number != commands.NO_REQUEST:
             payload: Any = commands.payload_of(command)
@@ -172,6 +185,8 @@ class ClientSession:
             consumer = payload.consumer_id if is_consumers else None
             link.asked[number] = Asked(command.type, consumer)
         link.send_command(command)
+        if link.unsent:
+            self._peer.looked(link.unsent)  # the gate looks at the client's memory
         self._look_how_full()
         if not link.is_drained:
             self._peer.hold(link)
@@ -211,8 +226,10 @@ class ClientSession:
             try:
                 return await self._opened(address)
             except _NOT_OPENED as error:
+                code = self._code_of(error)
+                if code == ServerError.AuthenticationError:
+                    raise RefusedError(code, str(error)) from error  # another node says the same
                 failures.append(str(error))
-                code = _code_of(error)
         raise RefusedError(code, str(self._nodes.nobody(failures)))
 
     async def _controller_of(self, topic: str) -> NodeLink:
@@ -235,7 +252,7 @@ class ClientSession:
             try:
                 return await self._opened(found)
             except _NOT_OPENED as error:
-                raise RefusedError(_code_of(error), str(error)) from error
+                raise RefusedError(self._code_of(error), str(error)) from error
 
     async def _opened(self, address: str) -> NodeLink:
         """Raises ConnectError, AuthenticationError, CredentialsError, RefusedError."""
@@ -249,11 +266,24 @@ class ClientSession:
             link.abort("its client has gone")
             raise ConnectError("the client has gone")
         # A link counts as a watch: while it is open its node judges whether the client is idle.
-        self._peer.open_watch()
+        try:
+            self._peer.open_watch()
+        except RefusedError as error:
+            link.abort(error.reason)
+            raise
         self._links[address] = link
         if self._is_client_slow:
             link.hold(_SLOW)
         return link
+
+    def _code_of(self, error: Exception) -> ServerError:
+        """The code for a client: that of a node that is there and does not take the link.
+
+        Who comes is wrong only where it is the client that nodes ask; else the proxy is.
+        """
+        if isinstance(error, AuthenticationError) and not self._asker:
+            return ServerError.AuthenticationError
+        return error.code if isinstance(error, TurnedAwayError) else ServerError.ServiceNotReady
 
     # --- from nodes -------------------------------------------------------------------------
 
@@ -297,6 +327,11 @@ class ClientSession:
     def list_begins(self, link: NodeLink, type_number: int, frame_bytes: int) -> None:
         """A list begins: it is relayed when there is memory for it."""
         self._spawn(self._lists.relay(link, type_number, frame_bytes))
+
+    def _list_answers(self, link: NodeLink, number: int) -> None:
+        """A list is the answer to that request."""
+        link.asked.pop(number, None)
+        self._look_how_full()
 
     # --- ends -------------------------------------------------------------------------------
 
@@ -371,9 +406,19 @@ class ClientSession:
             link.abort("its client has gone")
 
 
-def _code_of(error: Exception) -> ServerError:
-    """The code for a client: that of a node that is there and does not take the link."""
-    return error.code if isinstance(error, TurnedAwayError) else ServerError.ServiceNotReady
+def _is_own_id(number: int) -> bool:
+    return OWN_IDS <= number < commands.NO_REQUEST
+
+
+def _number_of(command: BaseCommand) -> int:
+    """The id of a client's request. Raises RefusedError for one of the proxy's own."""
+    number = commands.request_id_of(command)
+    if _is_own_id(number):
+        raise RefusedError(
+            ServerError.NotAllowedError,
+            f"request ids from {OWN_IDS} on are the proxy's own: count from 1",
+        )
+    return number
 
 
 def _was_idle(link: NodeLink) -> bool:

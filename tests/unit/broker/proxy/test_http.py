@@ -166,6 +166,26 @@ async def test_what_a_node_must_not_answer_is_an_error(text: bytes, status: int,
         assert why in answer.json()["reason"]
 
 
+@pytest.mark.parametrize(("hops", "status"), [(5, 200), (6, 503)])
+async def test_the_answer_after_the_last_redirect_that_is_followed_counts(
+    hops: int, status: int
+) -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            at = (await head_of(reader)).split()[1].decode()
+            if at != "/admin/v2/x":
+                writer.write(OK)
+                continue
+            asked.append(at)
+            there = f"location: http://{node}{at}\r\ncontent-length: 0\r\n\r\n"
+            writer.write(OK if len(asked) > hops else f"HTTP/1.1 307 T\r\n{there}".encode())
+
+    asked: list[str] = []
+    async with scripted(handle) as node, running_proxy(before_nodes(node)) as proxy:
+        assert (await proxy.http.get("/admin/v2/x")).status_code == status
+        assert len(asked) == 6
+
+
 async def test_a_node_that_is_silent_is_given_up_in_time_and_says_that_it_may_be_done(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -13,6 +13,8 @@ from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.client import join
 from anabranch.wire.connection import PROTOCOL_VERSION
+from anabranch.wire.errors import RequestTimeoutError
+from anabranch.wire.server.server import Peer, Routes
 from support.listing_node import ListingNode
 from support.waiting import WAIT_S
 from support.wire import HOST, serving
@@ -66,6 +68,30 @@ async def test_a_list_that_is_not_taken_yet_is_a_piece_and_one_that_is_taken_com
         own = await link.request(pb.CommandLookupTopic(topic="topic://a/b/c"), WAIT_S)
         assert own.lookupTopicResponse.request_id >= OWN_IDS
         assert owner.answers.empty()
+        link.abort("enough")
+        await asyncio.wait([link.closed])
+
+
+async def test_a_late_answer_to_the_proxy_itself_is_no_answer_for_its_client() -> None:
+    owner, asked = Owner(), asyncio.Queue[tuple[Peer, int]]()
+
+    def slow(peer: Peer) -> Routes:
+        async def lookup(command: BaseCommand) -> None:
+            asked.put_nowait((peer, command.lookupTopic.request_id))
+
+        return {BaseCommand.LOOKUP: lookup}
+
+    async with serving(slow) as server:
+        link = await join(lambda: NodeLink(owner, "node"), HOST, server.port, HELLO, WAIT_S)
+        with pytest.raises(RequestTimeoutError):
+            await link.request(pb.CommandLookupTopic(topic="topic://a/b/c"), 0.01)
+        peer, number = await asyncio.wait_for(asked.get(), WAIT_S)
+        for each in (number, 9):
+            told = pb.CommandLookupTopicResponse(request_id=each)
+            told.response = pb.CommandLookupTopicResponse.Connect
+            peer.send(told)
+        answer = await asyncio.wait_for(owner.answers.get(), WAIT_S)
+        assert answer.lookupTopicResponse.request_id == 9
         link.abort("enough")
         await asyncio.wait([link.closed])
 

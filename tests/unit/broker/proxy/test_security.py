@@ -16,6 +16,7 @@ from anabranch.broker.security.outgoing import OutgoingAccess
 from anabranch.broker.settings.proxy import BINARY, BINARY_TLS, WEB, WEB_TLS, load_proxy_settings
 from anabranch.broker.settings.sources import SettingsError
 from anabranch.core.security.changes import asker_of
+from anabranch.core.security.guesses import FREE_TRIES, WAITING_MAX
 from anabranch.core.security.principal import Principal, spoken_for
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError
@@ -124,7 +125,8 @@ async def test_nobody_but_a_proxy_asks_for_somebody_else(tmp_path: Path) -> None
         node = nodes[0]
         asked = pb.CommandLookupTopic(topic=FULL, original_principal=ROOT)
         async with proxy.client(STRANGER) as client:
-            assert await _code(client, asked) == ServerError.AuthorizationError
+            for _round in range(3):  # also of who has a link by now
+                assert await _code(client, asked) == ServerError.AuthorizationError
         tls = TlsFiles(Tls(ca_file=proxy.around.authority.file))
         port = node.node.settings.broker_service_port_tls or 0
         direct = await connect(HOST, port, tls=tls, credentials=Token(shown(STRANGER)))
@@ -302,6 +304,21 @@ async def test_a_proxy_shows_itself_anew_and_its_client_hears_nothing_of_it(tmp_
         answer = await client.request(pb.CommandGetTopicsOfNamespace(namespace="a/2"), WAIT_S)
         assert (len(answer.getTopicsOfNamespaceResponse.topics), told) == (2, [])
         client.abort("the test is over")
+
+
+async def test_wrong_tokens_of_one_address_keep_no_newcomer_out(tmp_path: Path) -> None:
+    """A load balancer gives all clients one address."""
+    changes = {"authenticationEnabled": True, "tokenSecretKey": secret_file(tmp_path)}
+    async with listed(**changes) as (proxy, _):
+
+        async def comes(shown: str) -> None:
+            (await connect(HOST, proxy.port, credentials=Token(shown))).abort("it was let in")
+
+        wrong = token(READER, b"w" * 64)
+        tries = [comes(wrong) for _ in range(FREE_TRIES + 2 * WAITING_MAX)]
+        told = await asyncio.gather(*tries, return_exceptions=True)
+        assert {type(each) for each in told} == {AuthenticationError}
+        await comes(token("newcomer"))  # whose token is not remembered
 
 
 @pytest.mark.parametrize(
