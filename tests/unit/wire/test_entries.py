@@ -221,3 +221,12 @@ def test_of_a_field_that_comes_a_million_times_not_all_is_looked_at() -> None:
     texts = commands._TEXTS[BaseCommand.WATCH_SCALABLE_TOPICS]
     assert not commands._garbled(Asked(), texts)
     assert 64 < looked < 10_000
+
+
+@pytest.mark.parametrize("number", [0, 1, 300, 2**63 - 1])
+def test_the_request_id_of_an_answer_that_is_not_parsed_is_found(number: int) -> None:
+    told = pb.CommandWatchTopicListSuccess(request_id=number, watcher_id=5, topics_hash="abc")
+    told.topic.extend(["topic://public/default/a"] * 1_000)
+    assert entries.request_id_in(commands.envelope(told).SerializeToString()) == number
+    ping = commands.envelope(pb.CommandPing()).SerializeToString()
+    assert entries.request_id_in(ping) == commands.NO_REQUEST
