@@ -104,7 +104,7 @@ class Tenancy:
         def gone() -> NotFoundError:
             return NotFoundError(f"Tenant {tenant_of(ns)} does not exist")
 
-        await self._settle(build, {Verdict.UNKNOWN_TENANT: gone, Verdict.LIMIT_REACHED: room.full})
+        await self._settle(build, {Verdict.UNKNOWN_TENANT: gone})
 
     async def delete_namespace(self, ns: Namespace) -> bool:
         """False when one of its bundles was owned or moving."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 import pytest
@@ -41,6 +42,16 @@ async def test_one_more_than_a_limit_is_refused_with_its_value_and_the_remedy_an
     assert (await http.put(BILLING)).status_code == 204  # it is there
     refused_keys = rb"namespace:public/y|topic:.*/bills|subscription:.*/audit"
     assert not any(re.fullmatch(refused_keys, each.key or b"") for each in node.cluster.entries)
+
+
+@on_nodes(1, **{TENANTS_OWN: 2})
+async def test_of_two_requests_for_the_last_room_the_log_refuses_one(node: HttpNode) -> None:
+    asked = (node.http.put(f"{NAMESPACES}/public/{name}") for name in "xy")
+    made, left = sorted(await asyncio.gather(*asked), key=lambda each: each.status_code)
+    assert made.status_code == 204
+    refused(left, 412, f"as {TENANTS_OWN} lets it have, 2: delete one, or let a superuser")
+    proposed = [each.key for each in node.cluster.entries if each.key is not None]
+    assert {b"namespace:public/x", b"namespace:public/y"} <= set(proposed)
 
 
 @on_nodes()
