@@ -239,9 +239,9 @@ class Sealer:
         there: dict[int, Address] = {}  # as asked last
 
         def copies() -> dict[int, Address] | None:
+            nonlocal there
             found = self._copies(names, deadline)
-            there.clear()
-            there.update(found or {})
+            there = found or {}
             return found
 
         def await_all(known: Known) -> None:
