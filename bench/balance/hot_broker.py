@@ -9,13 +9,12 @@ from functools import partial
 
 from anabranch.client import Client
 from anabranch.devkit.hot_broker import (
-    MEASURES,
     SETTINGS,
     BusyLookups,
     HotBroker,
     moves_by_itself,
 )
-from anabranch.devkit.nodes import await_ready, stop_all
+from anabranch.devkit.nodes import MEASURES, await_ready, stop_all
 from anabranch.devkit.steady_messages import SteadyMessages
 from bench.figure import Measured, spread
 from bench.place import Place

@@ -44,11 +44,6 @@ SETTINGS: Final = (
     "loadBalancerSheddingConditionHitCountThreshold=1",
     f"loadBalancerBrokerLoadTargetStd={TARGET}",
 )
-# The same for the messages of topics, by which it is found how much a bundle has.
-MEASURES: Final = (
-    "scalableTopicLoadReportIntervalSeconds=0.5",
-    "scalableTopicLoadWindowSeconds=3",
-)
 # Few messages count as well as many, and no topic scales: bundles alone are to move.
 _POLICY: Final = {
     "enabled": False,

@@ -31,6 +31,11 @@ ON_ONE_MACHINE: Final = (
     "replicationFactor=1",
     "minInsyncReplicas=1",
 )
+# Settings by which nodes measure the messages of topics in seconds instead of minutes.
+MEASURES: Final = (
+    "scalableTopicLoadReportIntervalSeconds=0.5",
+    "scalableTopicLoadWindowSeconds=3",
+)
 # A node gets its credentials for Kafka from here, like Kafka's address. Those of the environment
 # are for another Kafka, for example in the shell of a role that `dev --secure` has made.
 _OF_A_KAFKA: Final = frozenset(

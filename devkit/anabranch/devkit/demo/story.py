@@ -23,13 +23,10 @@ from anabranch.devkit.demo.reach import Reach
 from anabranch.devkit.demo.stored import stored
 from anabranch.devkit.demo.trace import load_keys
 from anabranch.devkit.demo.traffic import Traffic
+from anabranch.devkit.nodes import MEASURES
 
 # A minute of the defaults is a second or so here, and a thousand messages a few.
-SETTINGS: Final = (
-    "scalableTopicLoadReportIntervalSeconds=0.5",
-    "scalableTopicLoadWindowSeconds=3",
-    "scalableTopicAutoScaleIntervalSeconds=0.5",
-)
+SETTINGS: Final = (*MEASURES, "scalableTopicAutoScaleIntervalSeconds=0.5")
 SEGMENTS_MAX: Final = 3
 POLICY: Final = AutoScaleOverride(
     maxSegments=SEGMENTS_MAX,
