@@ -39,7 +39,6 @@ class QueueReader(Consumer):
     def _made_core(self) -> ConsumerCore:
         core = ConsumerCore(settle_s=0.0)
         self._queue = QueueCore(core)
-        self._queue.begin(LOCK_S)
         self._turns = Turns(hold_s(LOCK_S), Pace(MESSAGES_MAX), self.local_now())
         self._watch = Watch(self._world, self.topic)
         self._watch_at = 0.0
@@ -74,7 +73,6 @@ class QueueReader(Consumer):
         if self._watch_at <= now:
             self._watch_at = now + WATCH_S
             self._watch.look()
-        self._queue.follow_drained()
         self._queue.group_id = self._queue.group_id or self.group
         if self._queue.group_id and self._close_by is None:
             self._wanted = tuple(sorted(dict(self._queue.segments(self._watch.layout))))
@@ -123,8 +121,6 @@ class QueueReader(Consumer):
             given = found[:] if in_time else []
             ended = self.local_now()
             self._turns.pace.asked(ended - now)
-            self._queue.quiet.polled(now, ended, {each.place[0] for each in given})
-            self._queue.quiet.contact(in_time)
             if given:
                 self._take(given, now + hold_s(LOCK_S))
             self._turns.polled(ended)
@@ -167,12 +163,9 @@ class QueueReader(Consumer):
 
         self._ask(act, then)
 
-    def _left(self, in_time: bool) -> None:
-        if in_time:
-            self._has_left = True
-            self.core.close(self.local_now())
-        else:
-            self.crash()  # no goodbye: nothing may count as drained without this one
+    def _left(self, _in_time: bool) -> None:
+        self._has_left = True
+        self.core.close(self.local_now())
 
     def _taken_along(self) -> list[tuple[Given, int]]:
         answers, self._answers = self._answers, []

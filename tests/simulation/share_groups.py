@@ -2,8 +2,8 @@
 
 Each member has some of the partitions, and is given messages of them in turns, however much one of
 them has; of one that waits for long a message comes along with another's, since what is free is
-given out within a lock (`client._queue.drain` leans on that). What is not settled within the lock
-is given out again; who is silent has partitions and locks for a while. What must hold of it all,
+given out within a lock. What is not settled within the lock is given out again; who is silent has
+partitions and locks for a while. What must hold of it all,
 seen with perfect sight, is checked here as well.
 """
 

@@ -8,7 +8,6 @@ from functools import partial
 import pytest
 
 from anabranch.client import TopicLayout
-from anabranch.client._queue import drain
 from anabranch.client._queue.core import QueueCore
 from faults.planted import BUGS
 from simulation.planted import noticed, stormy
@@ -26,12 +25,6 @@ QUEUES = {
     "queue_consumers": 3,
     "operation_interval_s": 0.5,
 }
-
-
-def test_a_consumer_that_takes_a_short_silence_for_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    stormy(monkeypatch, **QUEUES)
-    monkeypatch.setattr(drain, "LOCKS", 0.1)
-    violation_found("is called drained by a queue", first_seed=2)
 
 
 def test_a_consumer_that_reads_no_sealed_segments(monkeypatch: pytest.MonkeyPatch) -> None:

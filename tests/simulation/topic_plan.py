@@ -68,7 +68,6 @@ class TopicPlan(msgspec.Struct, frozen=True):
     queue_consumers: int = 0  # of a queue subscription of the first topic; 0 for none
     slow_work_s: float = 4.0  # at most
     settle_s: float = math.inf  # that consumers have for it, once a bucket is to move
-    queue_told: bool = False  # Kafka tells nodes how far a queue is, where they look
     late: bool = False  # a subscription of the first topic that comes and goes, and begins anywhere
     removes: bool = False  # Kafka's retention takes messages that nobody has read
 
@@ -115,7 +114,7 @@ def draw_topics(rng: random.Random) -> TopicPlan:
     )
     if drawn.kafka_brokers > 1:
         drawn = msgspec.structs.replace(drawn, kafka_copies=own.choice((1, 2)))
-    drawn = msgspec.structs.replace(drawn, queue_told=own.random() < 0.7, late=own.random() < 0.4)
+    drawn = msgspec.structs.replace(drawn, late=own.random() < 0.4)
     if drawn.forgets and not drawn.checkpoints and not drawn.queue_consumers:
         drawn = msgspec.structs.replace(drawn, removes=own.random() < 0.6)
     drawn = msgspec.structs.replace(

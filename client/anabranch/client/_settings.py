@@ -302,9 +302,8 @@ class QueueSettings(ReceivingSettings, frozen=True, kw_only=True):
     before the next one comes.
 
     `lock_s` is the group's `share.record.lock.duration.ms` in seconds, for a Kafka that does not
-    tell it. Messages that are not settled by then are delivered again. A sealed segment without a
-    message for `drain.LOCKS` times as long counts as drained. `dead_letter` becomes the policy of
-    the subscription, which keeps it.
+    tell it. Messages that are not settled by then are delivered again. `dead_letter` becomes the
+    policy of the subscription, which keeps it.
     """
 
     messages_max: int = 2_000

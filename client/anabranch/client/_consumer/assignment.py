@@ -252,11 +252,6 @@ class Holding:
             self.delivered = self.acknowledged = self.committed = offset
             self._skip_removed()
 
-    def forget_position(self) -> None:
-        """Forgets the position, because it is not known any more."""
-        self.delivered = self.acknowledged = self.committed = None
-        self.drain_told = self.commits_again = False
-
     def deliver(self, end: int) -> None:
         """Notes that the application was given everything below `end`."""
         if self.delivered is not None and end > self.delivered:

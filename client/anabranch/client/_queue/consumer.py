@@ -2,7 +2,7 @@
 
 The consumers of a queue subscription share all its segments, including sealed ones until they are
 drained. Kafka gives each message to one of them, without the controller. The session with the
-controller creates the subscription, keeps it, and reports drained segments.
+controller creates the subscription and keeps it.
 """
 
 from __future__ import annotations
@@ -199,8 +199,8 @@ class QueueConsumer(Consumer[QueueMessage]):
         try:
             await self._dead_letters.close()
             await self._tasks.cancel()
-            if self._reader is not None and not await self._reader.close(self._delivery):
-                self._session.stop()  # no goodbye: nothing may count as drained without this one
+            if self._reader is not None:
+                await self._reader.close(self._delivery)
             self._core.close(self._now())
             await self._leave()
         finally:
@@ -357,7 +357,6 @@ class QueueConsumer(Consumer[QueueMessage]):
                     "or put somewhere else: subscribe again with a new consumer"
                 )
             self._reconcile()
-            self._queue.follow_drained()
             self._core.dead_letters_waiting = self._dead_letters.failing
             if self._core.report_due(now) or self._core.needs_subscribe:
                 self._session.poke()
@@ -387,8 +386,6 @@ class QueueConsumer(Consumer[QueueMessage]):
             self._delivering,
             pace,
             self._readable.set,
-            self._queue.quiet.polled,
-            self._queue.quiet.contact,
             on_park,
         )
 
@@ -412,4 +409,3 @@ class QueueConsumer(Consumer[QueueMessage]):
                 "that"
             )
         self._delivering = found
-        self._queue.begin(found.lock_s)

@@ -35,7 +35,6 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
-import functools
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,7 +47,6 @@ from anabranch.client._consumer.kafka_side import partition_of
 from anabranch.client._consumer.reads import ReadTrouble, size_of, topics_of
 from anabranch.client._errors import KafkaReadError
 from anabranch.client._kafka_options import LIBRDKAFKA_LOG, SHARE_CONSUMER
-from anabranch.client._queue.drain import Contact
 from anabranch.client._queue.messages import ACCEPT, DELAY, REJECT, RELEASE, Delivery
 from anabranch.client._queue.share_group import Delivering
 from anabranch.client._queue.turns import Pace, Turns, hold_s
@@ -74,10 +72,8 @@ _TYPES: Final = {
 class ShareReader:
     """Polls the topics of `subscribe`. Make it and use it on one event loop.
 
-    It makes its calls on the loop. `on_read` tells that a delivery is there to be taken. `on_poll`
-    gets the begin and end of each poll, and the topics of its messages. `on_contact` gets True or
-    False now and then: the brokers answered the polls since its last call, or not. `on_park` tells
-    that it is parked, or no more.
+    It makes its calls on the loop. `on_read` tells that a delivery is there to be taken. `on_park`
+    tells that it is parked, or no more.
     """
 
     def __init__(
@@ -86,8 +82,6 @@ class ShareReader:
         delivering: Delivering,
         pace: Pace,
         on_read: Callable[[], None],
-        on_poll: Callable[[float, float, set[str]], None],
-        on_contact: Callable[[bool], None],
         on_park: Callable[[], None],
     ) -> None:
         self.is_parked = False
@@ -96,8 +90,6 @@ class ShareReader:
         self._count_max = delivering.count_max
         self._turns = Turns(self._hold_s, pace, time.monotonic())
         self._on_read = on_read
-        self._on_poll = on_poll
-        self._on_contact = on_contact
         self._on_park = on_park
         self._loop = asyncio.get_running_loop()
         self._wanted: tuple[str, ...] = ()
@@ -141,11 +133,9 @@ class ShareReader:
         finally:
             self._waiting -= 1
 
-    async def close(self, current: Delivery | None) -> bool:
+    async def close(self, current: Delivery | None) -> None:
         """Settles the answered part of the current delivery, releases the rest, and leaves the
         group.
-
-        Returns False if that takes too long: Kafka may lock messages for this consumer yet.
         """
         self._stopped = True
         with self._lock:
@@ -159,8 +149,6 @@ class ShareReader:
         await asyncio.to_thread(self._thread.join, _CLOSE_S_MAX)
         if self._thread.is_alive():
             _logger.warning("consumer.close_hangs")
-            return False
-        return True
 
     # On the thread.
 
@@ -212,24 +200,20 @@ class ShareReader:
     def _poll(self, consumer: ShareConsumer) -> None:
         began = time.monotonic()
         messages = found = list(consumer.poll(_POLL_S))
-        ended = time.monotonic()
-        self._turns.pace.asked(ended - began)
+        self._turns.pace.asked(time.monotonic() - began)
         self._turns.unsent = False
         if any(map(Message.error, found)):  # nearly never, and a loop would cost as much as reading
             for message in found:
                 self.trouble.note(message.error())
             messages = [message for message in found if message.error() is None]
-        topics = {topic or "" for topic in set(map(Message.topic, messages))}
-        call_on(self._loop, self._on_poll, began, ended, topics)
         if messages:
             self.trouble.well()
-            self._deliver(consumer, messages, topics, began)
+            self._deliver(consumer, messages, began)
 
-    def _deliver(
-        self, consumer: ShareConsumer, messages: list[Message], topics: set[str], began: float
-    ) -> None:
+    def _deliver(self, consumer: ShareConsumer, messages: list[Message], began: float) -> None:
         self._turn_number += 1
         turn = self._turn_number
+        topics = {topic or "" for topic in set(map(Message.topic, messages))}
         counts = dict.fromkeys(topics, 0) | topics_of(messages, turn)
         hold_until = began + self._hold_s
         delivery = Delivery(messages, counts, size_of(messages, turn), hold_until)
@@ -319,7 +303,6 @@ class ShareReader:
                 **self._kafka,
                 "logger": LIBRDKAFKA_LOG,
                 "error_cb": self._lost,
-                "stats_cb": functools.partial(self._counted, Contact()),
             }
         )
 
@@ -338,15 +321,8 @@ class ShareReader:
             self._send()
             consumer.subscribe(self._turns.subscription(wanted, now))
 
-    def _counted(self, contact: Contact, statistics: str) -> None:
-        answered = contact.answered(statistics)
-        call_on(self._loop, self._on_contact, answered)
-
     def _lost(self, error: KafkaError) -> None:
-        """Notes that a connection broke, or that there is none: the last polls may have reached
-        nobody.
-        """
-        call_on(self._loop, self._on_contact, False)
+        """Notes that a connection broke, or that there is none."""
         self.trouble.heard(error)
         self.trouble.note(error)
 
@@ -398,12 +374,12 @@ class ShareReaders:
         with self._reading.receiver() if self._reading else contextlib.nullcontext():
             yield
 
-    async def close(self, current: Delivery | None) -> bool:
+    async def close(self, current: Delivery | None) -> None:
         """Settles and leaves with each member.
         Messages with a later release are released at once.
         """
         self._is_closing = True
-        return all(await asyncio.gather(*(each.close(current) for each in self._members)))
+        await asyncio.gather(*(each.close(current) for each in self._members))
 
     def _parked(self) -> None:
         """Lets another member read if this one is parked, or was the last."""

@@ -87,13 +87,13 @@ async def reading(
     lock_s: float, messages_max: int = 500
 ) -> AsyncIterator[tuple[ShareReader, asyncio.Event]]:
     came = asyncio.Event()
-    calls = (came.set, lambda *_: None, lambda _: None, lambda: None)
-    reader = ShareReader({}, Delivering(lock_s, 10), Pace(messages_max), *calls)
+    pace = Pace(messages_max)
+    reader = ShareReader({}, Delivering(lock_s, 10), pace, came.set, lambda: None)
     reader.subscribe(["k"])
     try:
         yield reader, came
     finally:
-        assert await reader.close(None)
+        await reader.close(None)
 
 
 async def received(reader: ShareReader | ShareReaders, came: asyncio.Event) -> Delivery:
@@ -190,15 +190,14 @@ async def pooled(lock_s: float) -> AsyncIterator[tuple[ShareReaders, asyncio.Eve
     pace = Pace(500)
 
     def member(on_park: Callable[[], None]) -> ShareReader:
-        calls = (came.set, lambda *_: None, lambda _: None, on_park)
-        return ShareReader({}, Delivering(lock_s, 10), pace, *calls)
+        return ShareReader({}, Delivering(lock_s, 10), pace, came.set, on_park)
 
     readers = ShareReaders(member, came.set)
     readers.subscribe(["k"])
     try:
         yield readers, came
     finally:
-        assert await readers.close(None)
+        await readers.close(None)
 
 
 async def test_what_is_released_later_is_locked_till_then_for_others_to_read(group: Group) -> None:
