@@ -24,7 +24,7 @@ from anabranch.client._topics.watch import LayoutWatch
 from anabranch.core.errors import AnabranchError, InvalidInputError
 
 OrderedT = TypeVar("OrderedT", bound=OrderedConsumer)
-TopicsPositionOf = Callable[[str, int, int], Awaitable[int | None]]
+TopicsPositionOf = Callable[[str, int, int], Awaitable[int | None] | int | None]
 
 _MESSAGES_MAX: Final = 1_000
 _TURN: Final = 100  # the event loop has its turn after so many messages at the latest

@@ -90,16 +90,6 @@ class Appends:
         links = [self._links.link(address) for address in self.leaders.brokers()]
         await asyncio.gather(*[each.connect(_ANSWER_S_MAX) for each in links])
 
-    def take_over(self, writers: Iterable[PartitionWriter]) -> None:
-        """Sends the batches of these writers, whose answers never come because they belong to
-        another event loop.
-        """
-        for writer in writers:
-            self._sender.unanswered(writer, in_doubt=writer.on_its_way)
-            self._make_due(writer)
-        self._sender.advance()
-        self._send_all()
-
     def end(self) -> None:
         """Sends nothing more."""
         self._is_ended = True

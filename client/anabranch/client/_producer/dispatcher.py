@@ -7,7 +7,6 @@ connections.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -79,15 +78,12 @@ class Dispatcher:
             layout, self, settings.delivery_timeout_s, self._late_before, self._span_s
         )
         self.router = self.sender.router
-        self.appends = self._new_appends()
+        linger_s = settings.linger_ms / 1000
+        self.appends = Appends(self.sender, links, self, self._tasks.spawn, now, linger_s)
         self._missing = MissingTopics(self.sender, self.appends.leaders)
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._tells_soon = False
-
-    def _new_appends(self) -> Appends:
-        linger_s = self._settings.linger_ms / 1000
-        return Appends(self.sender, self._links, self, self._tasks.spawn, self._now, linger_s)
 
     # --- what happens -------------------------------------------------------------------
 
@@ -288,22 +284,6 @@ class Dispatcher:
         self._tells_soon = True
         self.sender.close("the producer was closed")
         self._finish()
-
-    async def drop(self, patience_s: float) -> None:
-        """Sends the rest from the running loop after its own loop is over, and gives up what
-        remains.
-
-        It tells nobody, because all callers waited on the former loop.
-        """
-        self.appends.end()
-        self.callbacks.silence()
-        self._loop, self.changed = asyncio.get_running_loop(), asyncio.Event()
-        self._timer, self._tasks = None, Tasks(self._task_failed)
-        self.appends = self._new_appends()
-        self.appends.take_over(self.router.writers())
-        with contextlib.suppress(DeadlineError):
-            await self.flush(patience_s)
-        await self.close()
 
     def _task_failed(self, error: BaseException) -> None:
         _logger.error("producer.fault", topic=self._topic, exc_info=error)

@@ -297,7 +297,6 @@ class Producer(Closing):
         if self.under_way:
             why = f"its event loop ended with {self.under_way} messages under way"
             _logger.warning("producer.abandoned", topic=self.topic, why=why)
-        await self._dispatcher.drop(_ABANDON_S)
 
     def stats(self) -> list[BatchStats]:
         """Returns the fill of the batches that it wrote to each bucket, by segment and bucket.
