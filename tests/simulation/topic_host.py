@@ -32,8 +32,7 @@ from anabranch.broker.topics.subscriptions.refusals import (
     ConsumerFencedError,
     SubscriptionGoneError,
 )
-from anabranch.client._consumer.assignment import Assignment
-from anabranch.client._consumer.forms import assignment_of
+from anabranch.client._consumer.assignment import Assignment, assignment_of
 from anabranch.core.bundles.propose import Actor
 from anabranch.core.errors import AnabranchError
 from anabranch.core.log.outcome import Folded

@@ -19,7 +19,7 @@ from confluent_kafka import KafkaException
 
 from anabranch.client._consumer.assignment import Fetch, Holding, Loss, Partition, SegmentBucket
 from anabranch.client._consumer.consumer import Membership
-from anabranch.client._consumer.held import Lost, raise_lost
+from anabranch.client._consumer.messages import Lost, raise_lost
 from anabranch.client._consumer.resources import Offsets
 from anabranch.client._consumer.stream import OrderedConsumer
 from anabranch.client._errors import ClientError, PositionGoneError

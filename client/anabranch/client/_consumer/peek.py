@@ -24,9 +24,8 @@ from confluent_kafka import (
 from confluent_kafka import Message as KafkaMessage
 
 from anabranch.client._consumer.assignment import Holding, Partition, SegmentBucket
-from anabranch.client._consumer.kafka_side import partition_of
 from anabranch.client._consumer.messages import Message, Source
-from anabranch.client._consumer.reads import is_for_good, locked_out
+from anabranch.client._consumer.reads import is_for_good, locked_out, partition_of
 from anabranch.client._errors import DeadlineError, KafkaReadError
 from anabranch.client._kafka_options import CONSUMER, LIBRDKAFKA_LOG
 from anabranch.client._settings import EARLIEST, LATEST, ReadSettings, ReceivingSettings

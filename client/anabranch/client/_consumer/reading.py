@@ -13,10 +13,10 @@ from confluent_kafka import KafkaError, KafkaException
 from anabranch.client._aio import Tasks
 from anabranch.client._consumer.assignment import Fetch, Holding, Partition
 from anabranch.client._consumer.core import ConsumerCore
-from anabranch.client._consumer.kafka_side import in_group, partition_of
 from anabranch.client._consumer.messages import Batch, Source
-from anabranch.client._consumer.reads import Read, ReadTrouble
+from anabranch.client._consumer.reads import Read, ReadTrouble, partition_of
 from anabranch.client._consumer.resources import ConsumerResources, Offsets, Plane
+from anabranch.client._kafka_options import in_group
 from anabranch.client._settings import ConsumerSettings
 from anabranch.client._topics.layout import TopicLayout
 from anabranch.client._topics.traffic import Taken

@@ -18,12 +18,17 @@ from typing import Final, Self
 
 from confluent_kafka import KafkaException
 
-from anabranch.client._consumer import held
 from anabranch.client._consumer.assignment import Fetch, Holding, Loss
 from anabranch.client._consumer.consumer import LEAVE_S_MAX, Consumer, Membership
 from anabranch.client._consumer.core import ConsumerCore
-from anabranch.client._consumer.held import Lost, raise_lost
-from anabranch.client._consumer.messages import Batch, Message, parts_of
+from anabranch.client._consumer.messages import (
+    Batch,
+    Lost,
+    Message,
+    parts_of,
+    raise_lost,
+    while_held,
+)
 from anabranch.client._consumer.reading import Reading
 from anabranch.client._consumer.resources import Offsets
 from anabranch.client._consumer.session import warn_if_blocked
@@ -142,7 +147,7 @@ class OrderedConsumer(Consumer[Message]):
         of the cancellation.
         """
         self._home.check()
-        return held.while_held(received)
+        return while_held(received)
 
     def take_lost(self) -> list[Lost]:
         """Returns the buckets that were taken away with unacknowledged messages, each once."""

@@ -11,11 +11,16 @@ from typing import Final, Self, TypeVar
 
 import msgspec
 
-from anabranch.client._consumer import held
 from anabranch.client._consumer.checkpoint import Checkpoint, CheckpointConsumer
 from anabranch.client._consumer.consumer import Membership
-from anabranch.client._consumer.held import Lost, raise_lost
-from anabranch.client._consumer.messages import Batch, Message, parts_of
+from anabranch.client._consumer.messages import (
+    Batch,
+    Lost,
+    Message,
+    parts_of,
+    raise_lost,
+    while_held,
+)
 from anabranch.client._consumer.stream import OrderedConsumer, StreamConsumer
 from anabranch.client._errors import ClientError, ClosedError, DeadlineError, TopicNotFoundError
 from anabranch.client._many.consumer import TopicsConsumer, TopicsSubscription
@@ -103,7 +108,7 @@ class OrderedTopicsConsumer(TopicsConsumer[OrderedT, Message, ConsumerSettings])
         topic.
         """
         self._home.check()
-        return held.while_held(received)
+        return while_held(received)
 
     def _in_flight(self, consumer: OrderedT) -> bool:
         return consumer.in_flight

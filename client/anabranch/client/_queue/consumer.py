@@ -18,9 +18,10 @@ from typing import Any, Final, Self, TypeGuard
 from anabranch.client._consumer.assignment import Holding, Partition, SegmentBucket
 from anabranch.client._consumer.consumer import Consumer, Membership
 from anabranch.client._consumer.core import ConsumerCore
-from anabranch.client._consumer.kafka_side import in_group, partition_of
 from anabranch.client._consumer.messages import Source
+from anabranch.client._consumer.reads import partition_of
 from anabranch.client._errors import DeadlineError, KafkaReadError, SubscriptionError
+from anabranch.client._kafka_options import in_group
 from anabranch.client._queue.core import QueueCore
 from anabranch.client._queue.dead_letters import DeadLetterProducer, DeadLetterReason, limit_of
 from anabranch.client._queue.messages import (

@@ -43,8 +43,7 @@ from typing import Any, Final
 from confluent_kafka import AcknowledgeType, KafkaError, KafkaException, Message, ShareConsumer
 
 from anabranch.client._aio import call_on
-from anabranch.client._consumer.kafka_side import partition_of
-from anabranch.client._consumer.reads import ReadTrouble, size_of, topics_of
+from anabranch.client._consumer.reads import ReadTrouble, partition_of, size_of, topics_of
 from anabranch.client._errors import KafkaReadError
 from anabranch.client._kafka_options import LIBRDKAFKA_LOG, SHARE_CONSUMER
 from anabranch.client._queue.messages import ACCEPT, DELAY, REJECT, RELEASE, Delivery
