@@ -22,8 +22,8 @@ from anabranch.client._producer.batch import (
     RecordBatch,
     record_batches,
 )
+from anabranch.client._producer.leaders import MissingTopics
 from anabranch.client._producer.messages import BatchStats, Callbacks, DeliveryResult
-from anabranch.client._producer.missing import MissingTopics
 from anabranch.client._producer.partition_writer import PartitionWriter
 from anabranch.client._producer.sender import Sender
 from anabranch.client._settings import ProducerSettings
@@ -79,7 +79,9 @@ class Dispatcher:
         )
         self.router = self.sender.router
         linger_s = settings.linger_ms / 1000
-        self.appends = Appends(self.sender, links, self, self._tasks.spawn, now, linger_s)
+        self.appends = Appends(
+            self.sender, links, self._acked, self._finish, self._tasks.spawn, now, linger_s
+        )
         self._missing = MissingTopics(self.sender, self.appends.leaders)
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -114,7 +116,7 @@ class Dispatcher:
         self.sender.advance()
         self._finish()
 
-    def acked(
+    def _acked(
         self, writer: PartitionWriter, batch: RecordBatch, produced: ProducedPartition
     ) -> None:
         self._settled(writer, batch.count, batch.bytes)
@@ -124,9 +126,6 @@ class Dispatcher:
             if produced.log_append_time_ms >= 0:
                 time_ms = produced.log_append_time_ms
             self._delivered(writer, message, offset, time_ms)
-
-    def answered(self) -> None:
-        self._finish()
 
     def _settled(self, writer: PartitionWriter, count: int, size: int) -> None:
         self.under_way.count -= count

@@ -1,9 +1,8 @@
 """Counts a client's writes and reads, and reports them to the controllers of its topics.
 
 Kafka tells a controller the number of messages, but not their size or their readers, so the SDK
-does. It is a help and no more: a controller that is out of reach, or does not know the command,
-does not trouble the application. Counting costs nothing per message, because it is done once for
-each batch.
+does. It is a help and no more: a controller that is out of reach does not trouble the application.
+Counting costs nothing per message, because it is done once for each batch.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ from anabranch.wire.anabranch_pb2 import (
     BaseCommand,
     CommandScalableTrafficReport,
     SegmentTraffic,
-    ServerError,
 )
 from anabranch.wire.client import connect
 from anabranch.wire.entries import LISTS
@@ -190,7 +188,6 @@ class TrafficReporter:
         self._connect = connecting
         self._topics: dict[str, _Topic] = {}
         self._connections: dict[str, NodeConnection] = {}
-        self._silent: set[str] = set()  # nodes that do not know the command
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
 
@@ -240,12 +237,11 @@ class TrafficReporter:
             watch = topic.watch
             url = watch.controller_url
             wanted.add(url)
-            is_mute = not url or url in self._silent
-            if watch.is_closed and (is_mute or not topic.traffic.news()):
+            if watch.is_closed and (not url or not topic.traffic.news()):
                 del self._topics[name]
             elif topic.due_at <= now:
                 topic.due_at = now + _INTERVAL_S
-                if not is_mute:
+                if url:
                     due.setdefault(url, []).append(topic)
         await asyncio.gather(*(self._report_all(*each) for each in due.items()))
         for url in [url for url in self._connections if url not in wanted]:
@@ -258,24 +254,18 @@ class TrafficReporter:
                 try:
                     await self._report(url, topic)
                 except RefusedError as error:
-                    self._refused(url, topic, error)
-                if url in self._silent:
-                    break
+                    self._refused(url, topic, error.reason)
         except (WireError, ClientError, InvalidInputError) as error:
             _logger.debug("traffic.unheard", node=url, why=str(error))
             connection = self._connections.pop(url, None)
             if connection is not None:
                 connection.abort("a report was not answered")
 
-    def _refused(self, url: str, topic: _Topic, error: RefusedError) -> None:
-        """Ends the reports to a controller that does not know the command, and those of a closed
-        topic. A closed topic does not learn of the next controller.
-        """
+    def _refused(self, url: str, topic: _Topic, why: str) -> None:
+        """Ends the reports of a closed topic, which does not learn of the next controller."""
         watch = topic.watch
-        _logger.debug("traffic.refused", node=url, topic=watch.topic, why=error.reason)
-        if error.code == ServerError.UnsupportedVersionError:
-            self._silent.add(url)
-        elif watch.is_closed and self._topics.get(watch.topic) is topic:
+        _logger.debug("traffic.refused", node=url, topic=watch.topic, why=why)
+        if watch.is_closed and self._topics.get(watch.topic) is topic:
             del self._topics[watch.topic]
 
     async def _report(self, url: str, topic: _Topic) -> None:

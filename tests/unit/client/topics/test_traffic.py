@@ -17,7 +17,7 @@ from anabranch.wire.errors import RefusedError
 from anabranch.wire.server.server import Peer, Routes
 from support.opening import Opening
 from support.still_watch import layout_of
-from support.wire import HOST, no_routes, serving
+from support.wire import HOST, serving
 
 TOPIC = "public/default/orders"
 
@@ -176,16 +176,6 @@ async def test_a_client_without_topics_rests() -> None:
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(again.wait(), 0.4)
     await reporter.close()
-
-
-async def test_a_node_that_does_not_know_the_command_is_not_asked_again() -> None:
-    async with serving(no_routes) as server:
-        stage = Stage(f"pulsar://{HOST}:{server.port}")
-        for _ in range(3):
-            stage.traffic.wrote(0, 10, 1_000)
-            await stage.later(20.0)
-        assert len(server.peers) <= 1
-        await stage.reporter.close()
 
 
 @pytest.mark.parametrize("url", ["", "pulsar://127.0.0.1:1", "nonsense"])
