@@ -66,7 +66,7 @@ class Consumer(Life):
     def _begin(self) -> None:
         self._instance = self._sched.rng.getrandbits(40)
         self._epoch_s = self._sched.rng.uniform(0.0, 1e6)
-        self.core = self._made_core()
+        self.core = ConsumerCore(self._world.plan.settle_s)
         self._connection: Connection | None = None
         self._attempt: int | None = None
         self._asked_at = 0.0
@@ -79,9 +79,6 @@ class Consumer(Life):
         self._is_fenced = False
         self._keeps_share = False
         self._act_planned = False
-
-    def _made_core(self) -> ConsumerCore:
-        return ConsumerCore(self._world.plan.settle_s)
 
     @property
     def group(self) -> str:
@@ -235,11 +232,8 @@ class Consumer(Life):
                     connection.down(partial(self._see, answered))
 
                 connection.up(partial(tell, connection, report.number))
-        elif self._close_by is not None and connection is not None and self._may_leave():
+        elif self._close_by is not None and connection is not None and self.core.holds_nothing:
             connection.up(partial(self._leave, connection))
-
-    def _may_leave(self) -> bool:
-        return self.core.holds_nothing
 
     def _leave(self, connection: Connection) -> None:
         host = self._world.hosts[connection.process.name]

@@ -65,7 +65,6 @@ class TopicPlan(msgspec.Struct, frozen=True):
     shared_keys: int = 0  # of each topic that lasts, written to by all its producers
     forgets: bool = False  # Kafka forgets positions that the log has
     checkpoints: bool = False  # the last subscription's consumers keep their positions
-    queue_consumers: int = 0  # of a queue subscription of the first topic; 0 for none
     slow_work_s: float = 4.0  # at most
     settle_s: float = math.inf  # that consumers have for it, once a bucket is to move
     late: bool = False  # a subscription of the first topic that comes and goes, and begins anywhere
@@ -110,12 +109,11 @@ def draw_topics(rng: random.Random) -> TopicPlan:
         kafka_brokers=own.choice((1, 1, 3)),
         forgets=own.random() < 0.4,
         shared_keys=own.choice((0, 1, 3)),
-        queue_consumers=own.choice((0, 0, 0, 0, 1, 3)),
     )
     if drawn.kafka_brokers > 1:
         drawn = msgspec.structs.replace(drawn, kafka_copies=own.choice((1, 2)))
     drawn = msgspec.structs.replace(drawn, late=own.random() < 0.4)
-    if drawn.forgets and not drawn.checkpoints and not drawn.queue_consumers:
+    if drawn.forgets and not drawn.checkpoints:
         drawn = msgspec.structs.replace(drawn, removes=own.random() < 0.6)
     drawn = msgspec.structs.replace(
         drawn, settle_s=own.choice((2.0, math.inf)), slow_work_s=own.choice((4.0, 12.0))

@@ -69,7 +69,7 @@ class OrderedConsumer(Consumer[Message]):
             resources,
             self._readable.set,
             self._changed,
-            is_held=self._is_held,
+            is_held=lambda holding: self._core.is_held(holding, self._now()),
             skips_gone=self._skips_gone,
             on_taken=functools.partial(self._watch.traffic.read, self.subscription),
         )
@@ -229,9 +229,6 @@ class OrderedConsumer(Consumer[Message]):
                 self._commits_rest = False
                 self._poke.set()
         return lost
-
-    def _is_held(self, holding: Holding) -> bool:
-        return self._core.is_held(holding, self._now())
 
     # Taking.
 

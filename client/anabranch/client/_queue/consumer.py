@@ -22,7 +22,6 @@ from anabranch.client._consumer.messages import Source
 from anabranch.client._consumer.reads import partition_of
 from anabranch.client._errors import DeadlineError, KafkaReadError, SubscriptionError
 from anabranch.client._kafka_options import in_group
-from anabranch.client._queue.core import QueueCore
 from anabranch.client._queue.dead_letters import DeadLetterProducer, DeadLetterReason, limit_of
 from anabranch.client._queue.messages import (
     ACCEPT,
@@ -66,7 +65,7 @@ class QueueConsumer(Consumer[QueueMessage]):
         self._reader: ShareReaders | None = None
         self._group: ShareGroup | None = None  # until it is known that Kafka can serve it
         self._delivering = Delivering(math.inf)  # not known
-        self._queue = QueueCore(core)
+        self._group_id = ""  # the group that it reads in, from its first assignment on
         self._sources: _Sources = {}
         self._wanted_before: frozenset[str] = frozenset()  # topics at the last taking of a delivery
         self._delivery: Delivery | None = None
@@ -145,7 +144,7 @@ class QueueConsumer(Consumer[QueueMessage]):
         if not (is_number and 0 <= delay_s <= longest_s):
             raise InvalidInputError(
                 f"delay_s is 0 to {longest_s:g}, 0.8 of Kafka's share.record.lock.duration.ms of "
-                f"group {self._queue.group_id}: {delay_s!r}"
+                f"group {self._group_id}: {delay_s!r}"
             )
         if error is not None:
             self._dead_letters.errors.note(message, message.delivery_count, error)
@@ -229,7 +228,7 @@ class QueueConsumer(Consumer[QueueMessage]):
         """The ids of the segments that it consumes, sorted, including those that are
         about to come.
         """
-        return sorted(segment_id for _, segment_id in set(self._queue.segments(self._watch.layout)))
+        return sorted(set(self._polled().values()))
 
     # Taking.
 
@@ -262,7 +261,7 @@ class QueueConsumer(Consumer[QueueMessage]):
         return self._given < len(self._order)
 
     def _begin(self, delivery: Delivery) -> None:
-        segments = dict(self._queue.segments(self._watch.layout))
+        segments = self._polled()
         self._delivery, self._given = delivery, 0
         self._order = self._within_ends(delivery)
         self._count(delivery, segments)
@@ -283,7 +282,9 @@ class QueueConsumer(Consumer[QueueMessage]):
         It rejects those behind a segment's logged end.
         """
         every = range(len(delivery.messages))
-        ends = self._queue.ends()
+        assignment = self._core.assignment
+        sealed = () if assignment is None else assignment.segments
+        ends = {each.kafka_topic: each.end_offsets for each in sealed if each.end_offsets}
         if delivery.counts.keys().isdisjoint(ends):
             return every
         strays: dict[Partition, list[int]] = {}
@@ -352,7 +353,8 @@ class QueueConsumer(Consumer[QueueMessage]):
             if self._reader is not None and self._reader.failure is not None:
                 raise self._reader.failure
             self._core.tick(now)
-            if self._queue.is_replaced:
+            assignment = self._core.assignment
+            if self._group_id and assignment and assignment.group_id != self._group_id:
                 raise SubscriptionError(
                     f"subscription {self.subscription} of {self.topic} was deleted and made again, "
                     "or put somewhere else: subscribe again with a new consumer"
@@ -367,17 +369,27 @@ class QueueConsumer(Consumer[QueueMessage]):
 
     def _reconcile(self) -> None:
         """Polls the topics that are due by now."""
-        wanted = dict(self._queue.segments(self._watch.layout))
+        wanted = self._polled()
         for topic, segment_id in wanted.items():
             self._sources.setdefault(topic, (segment_id, {}))
         assignment = self._core.assignment
         if self._reader is None and assignment is not None:
-            self._queue.group_id = assignment.group_id
+            self._group_id = assignment.group_id
             kafka = in_group(self._kafka, assignment, self._watch.layout)
             member = functools.partial(self._member, kafka, Pace(self._settings.messages_max))
             self._reader = ShareReaders(member, self._readable.set)
         if self._reader is not None and not self._is_closing:
             self._reader.subscribe(list(wanted))
+
+    def _polled(self) -> dict[str, int]:
+        """Returns the segments to poll, by Kafka topic: all that are not drained for all, and those
+        that are about to come.
+        """
+        assignment, layout = self._core.assignment, self._watch.layout
+        given = () if assignment is None else assignment.segments
+        coming = layout.children if layout.sealing else ()
+        found = {each.kafka_topic: each.segment_id for each in given}
+        return found | {part.kafka_topic: part.segment_id for part in (*layout.active, *coming)}
 
     def _member(
         self, kafka: Mapping[str, Any], pace: Pace, on_park: Callable[[], None]
