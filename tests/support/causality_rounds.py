@@ -33,8 +33,8 @@ async def judged(
 ) -> None:
     """Fails if an effect comes before its cause, or is stored twice.
 
-    Each round is a split, a merge and a rebucket. With `moves`, Kafka's leaders change in the middle of each of them. `tell` hears after each
-    round how many messages there are.
+    Each round is a split, a merge and a rebucket. With `moves`, Kafka's leaders change in the
+    middle of each of them. `tell` hears after each round how many messages there are.
     """
     with TcpProxy(int(cluster.nodes[1].service_url().rpartition(":")[2])) as proxy:
         async with Client(f"pulsar://127.0.0.1:{proxy.port}") as late:
