@@ -66,7 +66,7 @@ class Consumer(Life):
     def _begin(self) -> None:
         self._instance = self._sched.rng.getrandbits(40)
         self._epoch_s = self._sched.rng.uniform(0.0, 1e6)
-        self.core = ConsumerCore(self._world.plan.settle_s)
+        self.core = self._made_core()
         self._connection: Connection | None = None
         self._attempt: int | None = None
         self._asked_at = 0.0
@@ -79,6 +79,9 @@ class Consumer(Life):
         self._is_fenced = False
         self._keeps_share = False
         self._act_planned = False
+
+    def _made_core(self) -> ConsumerCore:
+        return ConsumerCore(self._world.plan.settle_s)
 
     @property
     def group(self) -> str:
