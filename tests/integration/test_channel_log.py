@@ -23,7 +23,7 @@ from anabranch.core.log.records import Record
 from anabranch.core.sessions.lease import Heartbeat
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.channel import append_all, move, produce_raw, produce_raw_many, read_all, until
-from support.proxied_kafka import ProxiedKafka
+from support.produce_proxy import ProxiedKafka
 from support.record_batches import batches_of
 from support.waiting import WAIT_S
 

@@ -15,8 +15,7 @@ from anabranch.client import Client, DeliveryResult, Producer
 from support.hand_made_topic import HandMadeTopic
 from support.opening import Opening
 from support.processes import START_S_MAX, STOP_S_MAX
-from support.produce_proxy import Append, Deed
-from support.proxied_kafka import ProxiedKafka
+from support.produce_proxy import Append, Deed, ProxiedKafka
 from support.traffic import post
 from support.waiting import WAIT_S, until
 

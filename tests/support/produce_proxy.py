@@ -11,11 +11,16 @@ import contextlib
 import socket
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import Enum, auto
 from functools import partial
+from pathlib import Path
 from typing import Final, NamedTuple
 
+from anabranch.devkit.kafka.embedded import EmbeddedKafka
+from anabranch.devkit.kafka.settings import HOST, Differences
+from anabranch.devkit.ports import free_port
 from anabranch.wire.kafka.protocol import text
 from anabranch.wire.varint import varint
 from support.tcp_proxy import Pump, TcpProxy, end
@@ -177,3 +182,28 @@ def _refusal(frame: bytes, topic: str) -> bytes:
     partition += varint(1) + varint(0) + b"\0"  # no record's errors, no message, no tags
     topics = varint(2) + text(topic) + varint(2) + partition + b"\0"
     return frame[4:8] + b"\0" + topics + struct.pack(">i", 0) + b"\0"
+
+
+class ProxiedKafka(NamedTuple):
+    """Clients of `advertised` come through `proxy` first, then through `appends`."""
+
+    kafka: EmbeddedKafka
+    proxy: TcpProxy
+    appends: ProduceProxy
+
+    @property
+    def advertised(self) -> str:
+        return f"{HOST}:{self.proxy.port}"
+
+
+@contextmanager
+def proxied_kafka(folder: Path, differences: Differences) -> Iterator[ProxiedKafka]:
+    listens = free_port(HOST)
+    with (
+        ProduceProxy(listens) as appends,
+        TcpProxy(appends.port) as proxy,
+        EmbeddedKafka(
+            folder, second_listener=(listens, proxy.port), differences=differences
+        ) as kafka,
+    ):
+        yield ProxiedKafka(kafka, proxy, appends)

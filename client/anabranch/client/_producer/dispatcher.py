@@ -292,7 +292,7 @@ def _limits(layout: TopicLayout, settings: ProducerSettings) -> BatchLimits:
     """Returns the limits of a batch.
     Kafka would refuse one beyond the topic's limit as if the segment were sealed.
     """
-    most = min(layout.max_message_bytes or _BATCH_BYTES_MAX, _BATCH_BYTES_MAX)
+    most = min(layout.max_message_bytes, _BATCH_BYTES_MAX)
     # Each encrypted message is a batch by itself (`messages`).
     count = 1 if settings.encrypt is not None else _BATCH_MESSAGES_MAX
     return BatchLimits(max(1_000, most), count, CODECS[settings.compression])

@@ -37,7 +37,6 @@ from anabranch.wire.logging import get_logger
 
 _CHUNK: Final = 500  # sends between two turns of the event loop
 _KEY_SMALL_BYTES: Final = 1_024
-_MESSAGE_BYTES_MAX: Final = 1_000_000  # for nodes that do not tell the limit
 _WARM_S_MAX: Final = 5.0
 _SETTLE_S_MAX: Final = 10.0  # giving up may take so long
 _ABANDON_S: Final = 2.0
@@ -328,7 +327,7 @@ class Producer(Closing):
         """Sends a message the long way, and remembers the short one for the next of its key."""
         self._check_usable()
         self._note_limit()
-        limit = self._watch.layout.max_message_bytes or _MESSAGE_BYTES_MAX
+        limit = self._watch.layout.max_message_bytes
         held = self._outgoing.held(value, key, headers, event_time_ms, on_delivery, limit)
         self._dispatcher.take(held)
         if held.key is not None and self._raw:
@@ -352,7 +351,7 @@ class Producer(Closing):
         )
 
     def _note_limit(self) -> None:
-        limit = self._watch.layout.max_message_bytes or _MESSAGE_BYTES_MAX
+        limit = self._watch.layout.max_message_bytes
         self._small_bytes_max = max(0, limit - OVERHEAD_BYTES - _KEY_SMALL_BYTES)
 
     def _check_usable(self) -> None:

@@ -25,6 +25,7 @@ from anabranch.client._kafka_options import in_group
 from anabranch.client._queue.dead_letters import DeadLetterProducer, DeadLetterReason, limit_of
 from anabranch.client._queue.messages import (
     ACCEPT,
+    DELAY,
     REJECT,
     RELEASE,
     Delivery,
@@ -154,7 +155,7 @@ class QueueConsumer(Consumer[QueueMessage]):
         if not delay_s:
             return message.delivery.acknowledge(message.index, RELEASE)
         due = min(time.monotonic() + delay_s, message.delivery.hold_until)
-        return message.delivery.delay(message.index, due)
+        return message.delivery.acknowledge(message.index, DELAY, due)
 
     def reject(self, message: QueueMessage, *, error: object = None) -> bool:
         """Rejects a message that nobody can process, so that it is never delivered again. `error`

@@ -110,11 +110,11 @@ class ShareReader:
         self._wanted = tuple(sorted(topics))
         self._wake.set()
 
-    def take(self, *, ask: bool = True) -> Delivery | None:
+    def take(self) -> Delivery | None:
         """Returns the present delivery. If there is none, it asks for one, and `on_read` tells."""
         with self._lock:
             found, self._ready = self._ready, None
-            self._asked = self._asked or (ask and found is None)
+            self._asked = self._asked or found is None
         return found
 
     @contextlib.contextmanager

@@ -13,7 +13,7 @@ import pytest
 from anabranch import client as sdk
 from anabranch.client._consumer.assignment import Holding, Loss, Phase, SegmentBucket
 from anabranch.client._consumer.messages import Lost
-from support.filled_plane import Filled, consuming
+from support.lone_consumers import Filled, consuming
 from support.still_watch import lone_member
 
 

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError
 from anabranch import client as sdk
 from anabranch.client._consumer.assignment import SegmentBucket
 from anabranch.client._consumer.group_offsets import Answers
-from support.filled_plane import consuming
+from support.lone_consumers import consuming
 
 
 async def test_what_is_there_is_received_also_by_who_has_no_time_to_wait() -> None:
