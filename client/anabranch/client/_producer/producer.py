@@ -195,7 +195,7 @@ class Producer(Closing):
         Returns the number of messages, which is at least one.
         """
         is_raw, known = self._raw, self._dispatcher.router.known
-        route = self._routes.get if is_raw else _no_route
+        route = (self._routes if is_raw else {}).get  # others take the long way
         dispatcher, under_way, small = self._dispatcher, self._under_way, self._small_bytes_max
         count = size = long_way = 0
         room = self._bytes_max - under_way.bytes
@@ -360,7 +360,3 @@ class Producer(Closing):
             raise ClosedError(f"the producer of {self.topic} was closed: create another one")
         if self._watch.layout.deleted:
             raise self._dispatcher.sender.gone()
-
-
-def _no_route(_key: object) -> None:
-    """Returns None, because serialized or encrypted messages take the long way."""

@@ -32,9 +32,9 @@ from anabranch.client._queue.messages import (
     QueueBatch,
     QueueMessage,
 )
+from anabranch.client._queue.pace import Pace
 from anabranch.client._queue.share_group import Delivering, ShareGroup
 from anabranch.client._queue.share_reader import ShareReader, ShareReaders
-from anabranch.client._queue.turns import Pace, hold_s
 from anabranch.client._settings import DeadLetterPolicy, QueueSettings
 from anabranch.client._topics.layout import TopicLayout
 from anabranch.core.errors import InvalidInputError
@@ -139,7 +139,7 @@ class QueueConsumer(Consumer[QueueMessage]):
         InvalidInputError.
         """
         self._home.check()
-        longest_s = hold_s(self._delivering.lock_s)
+        longest_s = self._delivering.hold_s
         given: Any = delay_s
         is_number = isinstance(given, int | float) and not isinstance(given, bool)
         if not (is_number and 0 <= delay_s <= longest_s):

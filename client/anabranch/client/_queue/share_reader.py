@@ -47,14 +47,18 @@ from anabranch.client._consumer.reads import ReadTrouble, partition_of, size_of,
 from anabranch.client._errors import KafkaReadError
 from anabranch.client._kafka_options import LIBRDKAFKA_LOG, SHARE_CONSUMER
 from anabranch.client._queue.messages import ACCEPT, DELAY, REJECT, RELEASE, Delivery
+from anabranch.client._queue.pace import Pace
 from anabranch.client._queue.share_group import Delivering
-from anabranch.client._queue.turns import Pace, Turns, hold_s
 from anabranch.wire.logging import get_logger
 
 _logger = get_logger(__name__)
 
 _MEMBERS_MAX: Final = 8  # for one consumer
 _POLL_S: Final = 0.02
+_SEND_AFTER_S: Final = 0.01  # for answers that no poll takes along
+_REST_S: Final = 0.1
+# The times after a change of topics at which the coordinator is asked for the assignment again.
+_NUDGES_S: Final = (0.005, 0.015, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.0, 4.0)
 _REFUSED_S: Final = 0.1
 _HELD_S: Final = 1.0  # others wait so long for a letter: another member takes as long to come
 _CLOSE_S_MAX: Final = 5.0
@@ -85,9 +89,9 @@ class ShareReader:
     ) -> None:
         self.is_parked = False
         self._kafka = kafka
-        self._hold_s = hold_s(delivering.lock_s)
+        self._hold_s = delivering.hold_s
         self._count_max = delivering.count_max
-        self._turns = Turns(self._hold_s, pace, time.monotonic())
+        self._pace = pace
         self._on_read = on_read
         self._on_park = on_park
         self._loop = asyncio.get_running_loop()
@@ -97,7 +101,15 @@ class ShareReader:
         self._ready: Delivery | None = None
         self._parked: Delivery | None = None
         self._asked = False
-        self._turn_number = 0  # the thread's, as everything below, and the turns
+        # Of the thread, as everything below.
+        self._turn_number = 0
+        self._unsent = False  # answers were given since the last poll
+        self._untaken = False  # True: the last delivery was not taken
+        self._idle_since = time.monotonic()
+        self._records = pace.records  # the number that it has joined for
+        self._topics: tuple[str, ...] = ()
+        self._nudges: list[float] = []
+        self._nudged = False
         self._stopped = False
         self._wake = threading.Event()
         self.trouble = ReadTrouble(on_read)
@@ -171,36 +183,35 @@ class ShareReader:
         self._wake.clear()
         if self._stopped:  # said before: nothing would wake us
             return
-        if not self._turns.is_to_poll(self._wanted, self._asked, self._waiting > 0):
+        if not (self._wanted and self._asked and (self._waiting or not self._untaken)):
             self._rest()
             return
-        if self._turns.is_outpaced:
+        if self._records != self._pace.records:
             self._leave()
         if self._consumer is None:
             self._consumer = self._member()
         self._follow(self._consumer)
         self._poll(self._consumer)
-        self._turns.polled(time.monotonic())
+        self._idle_since = time.monotonic()
 
     def _rest(self) -> None:
         """Sends answers and follows topics while nobody asks for messages."""
-        now = time.monotonic()
-        leaves = self._turns.leaves(now)
-        if self._turns.sends(now):
+        idle_s = time.monotonic() - self._idle_since
+        if idle_s >= _SEND_AFTER_S:
             self._send()
-        if leaves:
+        if idle_s >= self._hold_s:  # nobody has asked for as long as a delivery lasts
             self._leave()
         if self._consumer is None:
             self._wake.wait()
             return
         self._follow(self._consumer)
-        self._wake.wait(self._turns.rest_s)
+        self._wake.wait(_SEND_AFTER_S if self._unsent or self._nudges else _REST_S)
 
     def _poll(self, consumer: ShareConsumer) -> None:
         began = time.monotonic()
         messages = found = list(consumer.poll(_POLL_S))
-        self._turns.pace.asked(time.monotonic() - began)
-        self._turns.unsent = False
+        self._pace.asked(time.monotonic() - began)
+        self._unsent = False
         if any(map(Message.error, found)):  # nearly never, and a loop would cost as much as reading
             for message in found:
                 self.trouble.note(message.error())
@@ -224,7 +235,7 @@ class ShareReader:
         in_time = delivery.wait(hold_until - time.monotonic())
         delivery.wait_held(min(_HELD_S, hold_until - time.monotonic()))
         with self._lock:
-            self._turns.untaken, self._ready = self._ready is not None, None
+            self._untaken, self._ready = self._ready is not None, None
             answers, due = delivery.end()
             self._parked = delivery if due else None
         if set(answers) == {ACCEPT}:  # nearly always so; this is three times as fast
@@ -234,9 +245,9 @@ class ShareReader:
                 if index not in due:
                     consumer.acknowledge(messages[index], _TYPES[answer])
             self._tell_discarded(messages, answers)
-        self._turns.unsent = True
+        self._unsent = True
         # Before another member reads, whose deliveries are counted, too.
-        joins_anew = self._turns.pace.ended(in_time, len(messages), time.monotonic())
+        joins_anew = self._pace.ended(in_time, len(messages), time.monotonic())
         if due:
             self._park(consumer, delivery)
         if not in_time:
@@ -248,7 +259,7 @@ class ShareReader:
         """Keeps held and delayed messages locked, while others have the partitions."""
         self._send()
         consumer.unsubscribe()
-        self._turns.parked()
+        self._topics, self._nudges = (), []
         self._parks(True)
         if self._stopped:  # either we see this, or `close` sees the delivery
             delivery.free()
@@ -256,7 +267,7 @@ class ShareReader:
             while freed := delivery.freed():
                 for index, answer in freed:
                     consumer.acknowledge(delivery.messages[index], _TYPES[answer])
-                self._turns.unsent = True
+                self._unsent = True
                 self._send()
         finally:
             self._parks(False)
@@ -288,17 +299,17 @@ class ShareReader:
 
     def _send(self) -> None:
         """Sends the answers that no poll has taken along."""
-        if self._turns.unsent and self._consumer is not None:
-            self._turns.unsent = False
+        if self._unsent and self._consumer is not None:
+            self._unsent = False
             self._consumer.commit_async()
 
     def _member(self) -> ShareConsumer:
         """Returns a new member of the group, for the present number of records."""
-        self._turns.joined()
+        self._records, self._topics = self._pace.records, ()
         return ShareConsumer(
             {
                 **SHARE_CONSUMER,
-                "max.poll.records": self._turns.pace.records,
+                "max.poll.records": self._pace.records,
                 **self._kafka,
                 "logger": LIBRDKAFKA_LOG,
                 "error_cb": self._lost,
@@ -316,9 +327,17 @@ class ShareReader:
 
     def _follow(self, consumer: ShareConsumer) -> None:
         wanted, now = self._wanted, time.monotonic()
-        if self._turns.is_to_subscribe(wanted, now):
-            self._send()
-            consumer.subscribe(self._turns.subscription(wanted, now))
+        if wanted != self._topics:
+            self._topics = wanted
+            self._nudges = [now + after for after in _NUDGES_S] if wanted else []
+            self._nudged = False
+        elif self._nudges and now >= self._nudges[0]:
+            self._nudges = [at for at in self._nudges if at > now]
+            self._nudged = not self._nudged
+        else:
+            return
+        self._send()
+        consumer.subscribe([*wanted, *([f"{wanted[0][:240]}.nobody"] if self._nudged else [])])
 
     def _lost(self, error: KafkaError) -> None:
         """Notes that a connection broke, or that there is none."""

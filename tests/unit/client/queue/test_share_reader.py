@@ -15,9 +15,9 @@ from confluent_kafka import AcknowledgeType, Message
 from anabranch.client import QueueConsumer
 from anabranch.client._queue import share_reader
 from anabranch.client._queue.messages import ACCEPT, DELAY, REJECT, RELEASE, Delivery
+from anabranch.client._queue.pace import Pace
 from anabranch.client._queue.share_group import Delivering
 from anabranch.client._queue.share_reader import ShareReader, ShareReaders
-from anabranch.client._queue.turns import Pace
 from support.lone_consumers import ready_queue
 from support.still_watch import lone_member
 from support.waiting import WAIT_S, until
