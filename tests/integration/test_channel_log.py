@@ -23,8 +23,8 @@ from anabranch.core.log.records import Record
 from anabranch.core.sessions.lease import Heartbeat
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from support.channel import append_all, move, produce_raw, produce_raw_many, read_all, until
-from support.produce_proxy import ProxiedKafka
 from support.record_batches import batches_of
+from support.tcp_proxy import ProxiedKafka
 from support.waiting import WAIT_S
 
 
@@ -61,7 +61,7 @@ def test_what_is_proposed_while_an_append_is_under_way_goes_together(
     proxied: ProxiedKafka, topic_prefix: str
 ) -> None:
     """But for the next one, which librdkafka makes up at once; and the first waits for no other."""
-    kafka, proxy, _ = proxied
+    kafka, proxy = proxied
     connection = KafkaConnection(proxied.advertised)
     topics = Topics(topic_prefix)
     wal = topics.wal
