@@ -6,8 +6,6 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
-from anabranch.client._consumer.assignment import Assignment
-from anabranch.client._topics.layout import TopicLayout
 from anabranch.core.log_rate_limit import LibrdkafkaLogFilter
 
 LIBRDKAFKA_LOG: Final = logging.getLogger("anabranch.client.librdkafka")  # else it is stderr
@@ -49,17 +47,3 @@ SHARE_CONSUMER: Final[Mapping[str, Any]] = {
 # For clients that only ask and change. Unless they keep a connection to every broker of Kafka, a
 # question to one that is away keeps two threads busy with waking each other (0021).
 ADMIN: Final[Mapping[str, Any]] = {**_ASKING, "enable.sparse.connections": False}
-
-
-def in_group(
-    kafka: Mapping[str, Any], assignment: Assignment, layout: TopicLayout
-) -> dict[str, Any]:
-    """Returns `kafka`, the application's properties, with Kafka's address and the subscription's
-    group.
-    """
-    return {
-        "client.id": "anabranch",
-        **kafka,
-        "bootstrap.servers": assignment.bootstrap_servers or layout.bootstrap_servers,
-        "group.id": assignment.group_id,
-    }

@@ -9,7 +9,7 @@ import enum
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -71,6 +71,14 @@ class Assignment(msgspec.Struct, frozen=True):
     def places(self) -> dict[SegmentBucket, AssignedSegment]:
         """The granted buckets, with their segments."""
         return {SegmentBucket(s.segment_id, b): s for s in self.segments for b in s.buckets}
+
+    def in_group(self, kafka: Mapping[str, Any], servers: str) -> dict[str, Any]:
+        """Returns `kafka`, the application's properties, with the subscription's group and Kafka's
+        address. This is `servers` if the controller told none.
+        """
+        servers = self.bootstrap_servers or servers
+        own = {"bootstrap.servers": servers, "group.id": self.group_id}
+        return {"client.id": "anabranch", **kafka, **own}
 
 
 class Fetch(msgspec.Struct, frozen=True):

@@ -16,7 +16,6 @@ from anabranch.client._consumer.core import ConsumerCore
 from anabranch.client._consumer.messages import Batch, Source
 from anabranch.client._consumer.reads import Read, ReadTrouble, partition_of
 from anabranch.client._consumer.resources import ConsumerResources, Offsets, Plane
-from anabranch.client._kafka_options import in_group
 from anabranch.client._settings import ConsumerSettings
 from anabranch.client._topics.layout import TopicLayout
 from anabranch.client._topics.traffic import Taken
@@ -187,7 +186,7 @@ class Reading:
             return None  # nothing of it is committed over what is committed from now on
         if self.plane is None:
             self._begun_at = assignment.begun_at
-            kafka = in_group(self._kafka, assignment, self._watch.layout)
+            kafka = assignment.in_group(self._kafka, self._watch.layout.bootstrap_servers)
             mark = mark_of(assignment.begun_at)
             self.offsets = self._resources.offsets(kafka, assignment.session_timeout_s, mark)
             self.plane = self._resources.plane(

@@ -21,7 +21,6 @@ from anabranch.client._consumer.core import ConsumerCore
 from anabranch.client._consumer.messages import Source
 from anabranch.client._consumer.reads import partition_of
 from anabranch.client._errors import DeadlineError, KafkaReadError, SubscriptionError
-from anabranch.client._kafka_options import in_group
 from anabranch.client._queue.dead_letters import DeadLetterProducer, DeadLetterReason, limit_of
 from anabranch.client._queue.messages import (
     ACCEPT,
@@ -376,7 +375,7 @@ class QueueConsumer(Consumer[QueueMessage]):
         assignment = self._core.assignment
         if self._reader is None and assignment is not None:
             self._group_id = assignment.group_id
-            kafka = in_group(self._kafka, assignment, self._watch.layout)
+            kafka = assignment.in_group(self._kafka, self._watch.layout.bootstrap_servers)
             member = functools.partial(self._member, kafka, Pace(self._settings.messages_max))
             self._reader = ShareReaders(member, self._readable.set)
         if self._reader is not None and not self._is_closing:
@@ -409,7 +408,8 @@ class QueueConsumer(Consumer[QueueMessage]):
         if assignment is None:
             return
         try:
-            self._group = ShareGroup(in_group(self._kafka, assignment, self._watch.layout))
+            servers = self._watch.layout.bootstrap_servers
+            self._group = ShareGroup(assignment.in_group(self._kafka, servers))
             found = await self._group.delivering(timeout_s)
         except KafkaReadError as error:
             if given is None:
