@@ -56,7 +56,15 @@ class Source:
     `is_held` returns True while the consumer has the holding. Any thread may call it.
     """
 
-    __slots__ = ("_is_held", "holding", "key_deserializer", "number", "topic", "value_deserializer")
+    __slots__ = (
+        "_is_held",
+        "counted",
+        "holding",
+        "key_deserializer",
+        "number",
+        "topic",
+        "value_deserializer",
+    )
 
     def __init__(
         self,
@@ -70,6 +78,7 @@ class Source:
         self.topic = topic
         self.number = number
         self.holding = holding
+        self.counted = 0  # the end of what was counted for the load of the segment
         self.key_deserializer = settings.key_deserializer
         self.value_deserializer = _value_reader(settings)
 

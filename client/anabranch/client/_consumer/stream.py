@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
@@ -71,7 +70,7 @@ class OrderedConsumer(Consumer[Message]):
             self._changed,
             is_held=lambda holding: self._core.is_held(holding, self._now()),
             skips_gone=self._skips_gone,
-            on_taken=functools.partial(self._watch.traffic.read, self.subscription),
+            subscription=self.subscription,
         )
         self._commit_at = 0.0
         self._commits_rest = False  # True: no look if one is due until something is there

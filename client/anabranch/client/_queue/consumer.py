@@ -307,11 +307,10 @@ class QueueConsumer(Consumer[QueueMessage]):
         """Counts the messages for the load of the segments.
         The sizes are roughly those of the delivery.
         """
-        total = sum(delivery.counts.values())
-        for topic, count in delivery.counts.items():
-            if topic in segments:
-                size = delivery.size_bytes * count // total
-                self._watch.traffic.read(self.subscription, segments[topic], count, size)
+        parts = {segments[t]: count for t, count in delivery.counts.items() if t in segments}
+        self._watch.traffic.shared_out(
+            self.subscription, parts, sum(parts.values()), delivery.size_bytes
+        )
 
     def _forget(self, delivery: Delivery, segments: Mapping[str, int]) -> None:
         """Drops the sources of segments that are gone. Earlier batches keep theirs.

@@ -72,6 +72,16 @@ class TopicTraffic:
         """Counts messages that a consumer of the subscription was given."""
         self._add((subscription, segment_id), messages, size_bytes)
 
+    def shared_out(
+        self, subscription: str, parts: Mapping[int, int], messages: int, size_bytes: int
+    ) -> None:
+        """Counts messages that a consumer took together. `parts` has the share of each segment."""
+        total = sum(parts.values())
+        for segment_id, part in parts.items():
+            if part:
+                count, size = messages * part // total, size_bytes * part // total
+                self.read(subscription, segment_id, count, size)
+
     def _add(self, key: _Key, messages: int, size_bytes: int) -> None:
         counter = self._counters.get(key)
         if counter is None:
@@ -113,41 +123,6 @@ class TopicTraffic:
             counter = self._counters.get((each.subscription, each.segment_id))
             if counter is not None:
                 counter.told_messages, counter.told_bytes = each.messages, each.bytes
-
-
-class Taken:
-    """Counts the messages that a consumer takes of each of its fetches, once for each batch.
-
-    It passes `on_read` the segment, the messages, and roughly the bytes of their values.
-    """
-
-    def __init__(self, on_read: Callable[[int, int, int], None]) -> None:
-        self._on_read = on_read
-        self._fetches: dict[int, list[int]] = {}  # segment, and the end of what was taken
-
-    def began(self, fetch: int, segment_id: int, start: int) -> None:
-        """Notes that the fetch reads that segment from offset `start` on."""
-        self._fetches[fetch] = [segment_id, start]
-
-    def ended(self, fetch: int) -> None:
-        """Notes that the fetch reads no more."""
-        self._fetches.pop(fetch, None)
-
-    def took(self, ends: Mapping[int, int], messages: int, size_bytes: int) -> None:
-        """Counts a batch by the end of each fetch's part.
-        Offsets have gaps, so they only give each part's share.
-        """
-        grown: dict[int, int] = {}
-        for fetch, end in ends.items():
-            known = self._fetches.get(fetch)
-            if known is not None:
-                segment_id, before = known
-                known[1] = end
-                if end > before:  # a bucket that Kafka had lost may go on further back
-                    grown[segment_id] = grown.get(segment_id, 0) + end - before
-        total = sum(grown.values())
-        for segment_id, count in grown.items():
-            self._on_read(segment_id, messages * count // total, size_bytes * count // total)
 
 
 class Watch(Protocol):

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from anabranch.client import TopicLayout
-from anabranch.client._topics.traffic import Taken, TopicTraffic, TrafficReporter
+from anabranch.client._topics.traffic import TopicTraffic, TrafficReporter
 from anabranch.core.entities.layout import SegmentLayout
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError
@@ -211,27 +211,3 @@ def test_a_topic_that_was_made_again_is_counted_anew_and_pruned_segments_are_for
     assert [(each.segment_id, each.messages) for each in traffic.news()] == [(7, 1)]
     traffic.follow(layout(2))
     assert traffic.news() == []
-
-
-def test_a_batch_of_several_fetches_is_shared_out_by_how_far_each_came() -> None:
-    read: list[tuple[int, int, int]] = []
-    taken = Taken(lambda *each: read.append(each))
-    taken.began(1, 10, 100)
-    taken.began(2, 20, 0)
-    taken.took({1: 130, 2: 10}, 40, 4_000)
-    assert read == [(10, 30, 3_000), (20, 10, 1_000)]
-    taken.took({1: 130}, 0, 0)
-    taken.ended(2)
-    taken.took({1: 135, 2: 99}, 5, 500)
-    assert read[2:] == [(10, 5, 500)]
-
-
-def test_a_fetch_that_went_back_takes_nothing_from_what_others_are_told_to_have_read() -> None:
-    read: list[tuple[int, int, int]] = []
-    taken = Taken(lambda *each: read.append(each))
-    taken.began(1, 10, 0)
-    taken.began(2, 20, 10)
-    taken.took({1: 5, 2: 5}, 10, 1_000)  # together they grew by nothing
-    assert read == [(10, 10, 1_000)]
-    taken.took({1: 5, 2: 4}, 3, 300)
-    assert read[1:] == []
