@@ -110,17 +110,6 @@ async def test_a_message_beyond_the_limit_is_refused_by_name_and_is_no_seal(
     assert [value[:6] for value in made.by_key()[b"key"]] == [b"xxxxxx", b"before", b"after"]
 
 
-async def test_batches_never_exceed_the_limit_of_the_topic(made: HandMadeTopic) -> None:
-    made.max_message_bytes = 20_000
-    await made.set_limit(made.layout.segments[0], 20_000)
-    made.push()
-    producer = await made.client.create_producer("public/default/orders", linger_ms=50)
-    await producer.send_many([("key", b"%04d" % i + b"x" * 4_000) for i in range(100)])
-    await producer.flush(WAIT_S)
-
-    assert [int(value[:4]) for value in made.by_key()[b"key"]] == list(range(100))
-
-
 async def test_a_value_that_a_serializer_refuses_harms_no_other(made: HandMadeTopic) -> None:
     def numbers_only(value: object, _context: object) -> bytes:
         if not isinstance(value, int):
