@@ -6,6 +6,7 @@ gives them nothing, and tells nobody the reason.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Final
 
@@ -28,17 +29,17 @@ def await_state(admin: AdminClient, patience_s: float) -> str:
     """Waits until Kafka has the topic, which it creates for the first member of a group.
 
     Returns "" then, and NOT_BEGUN if it has none after `patience_s` seconds, or eight if that is
-    more. It returns "" also if Kafka does not answer. Blocks for some seconds longer at most.
+    more. It returns "" also if Kafka never answered. Blocks for a second longer at most.
     """
-    end = time.monotonic() + max(_SURE_S, patience_s)
-    try:
-        while is_missing(admin):
-            if time.monotonic() >= end:
-                return NOT_BEGUN
-            time.sleep(_LOOK_S)
-    except KafkaException:
-        pass  # the consumer's reads report it
-    return ""
+    end, missing = time.monotonic() + max(_SURE_S, patience_s), False
+    while True:
+        with contextlib.suppress(KafkaException):  # the consumer's reads report it
+            missing = is_missing(admin)
+            if not missing:
+                return ""
+        if time.monotonic() >= end:
+            return NOT_BEGUN if missing else ""
+        time.sleep(_LOOK_S)
 
 
 def is_missing(admin: AdminClient) -> bool:
