@@ -1,5 +1,4 @@
-"""Operators' policies of placement: isolation policies, failure domains, Kafka brokers that are
-drained.
+"""Operators' policies of placement: isolation policies and failure domains.
 
 `patterns`: the names that a policy's expressions match.
 `machine`: the moves of policies, and their guards.

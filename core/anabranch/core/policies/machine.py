@@ -31,15 +31,11 @@ def is_well_formed(record: PlacementPolicyChange) -> bool:
     """Tells whether the record has valid fields for a policy of its kind, and no others."""
     isolation = (record.namespaces, record.primary, record.secondary)
     limits = (record.min_limit, record.usage_threshold)
-    if not passes(check_name, record.kind, record.name):
+    if not passes(check_name, record.name):
         return False
     if record.kind is PolicyKind.ISOLATION:
         return not record.brokers and passes(check_isolation, *isolation, *limits)
-    if any(isolation) or any(limits):
-        return False
-    if record.kind is PolicyKind.DOMAIN:
-        return passes(check_domain, record.brokers)
-    return not record.brokers
+    return not any(isolation) and not any(limits) and passes(check_domain, record.brokers)
 
 
 def domain_with(state: StateReader, name: str, brokers: tuple[str, ...]) -> tuple[str, str]:
