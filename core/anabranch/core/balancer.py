@@ -96,7 +96,7 @@ class Balancer:
             node.balance.thresholds(settings),
             now_ms,
             self._prevented(seen, settings, now),
-            node.balance.strategies.copy(),
+            node.balance.strategies,
         )
 
     def shed_in(self, now: float) -> float | None:

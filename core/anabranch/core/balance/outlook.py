@@ -86,7 +86,7 @@ def outlook(
     prevented: NoCycle | None,
     strategies: Strategies,
 ) -> Outlook:
-    """`strategies`: a copy, whose faults are its own."""
+    """What the next cycle would decide."""
     available = {each.broker for each in view.candidates}
     loads, _, ignored = usable_loads(view.loads, available, held.settings, now_ms)
     seen = tuple(

@@ -3,8 +3,7 @@
 `machine`: its moves, the states that they start from, and their guards.
 `guards`: the conditions of its moves, and the one that a topic's controller meets.
 `evolve`: the changes of units by records.
-`propose`: a broker's proposals for them.
-`placement`: the choice of a broker for a unit.
+`propose`: a broker's proposals for them, and the broker with the fewest.
 `duties`: the leader's duties.
 """
 

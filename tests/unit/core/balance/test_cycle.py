@@ -9,9 +9,9 @@ import pytest
 
 from anabranch.core.balance.broker_load import BrokerLoadData
 from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData
+from anabranch.core.balance.choosing import Candidate
 from anabranch.core.balance.counters import SplitReason, UnloadReason
 from anabranch.core.balance.cycle import BalanceCycle, Seen, splits, unloads
-from anabranch.core.balance.filters import Candidate
 from anabranch.core.balance.outlook import SHEDDING_FIELDS, NoCycle
 from anabranch.core.balance.policies import NO_POLICIES, FailureDomain, Policies
 from anabranch.core.balance.settings import BalanceSettings
@@ -267,15 +267,6 @@ def test_what_the_next_cycle_would_do_can_be_asked_and_nothing_is_noted() -> Non
 
 def configured(stage: Stage, node: Actor, settings: BalanceSettings) -> None:
     node.core.configure(msgspec.structs.replace(node.core.settings, balance=settings), stage.now)
-
-
-def test_a_strategy_that_fails_when_it_is_asked_what_it_would_do_is_not_noted() -> None:
-    stage, leader, _ = two(msgspec.structs.replace(SOON, load_shedding_strategy="own"))
-    view = seen(0.1, 0.9, stage.now_ms)
-    top = {B: TopBundlesLoadData(view.top[A].bundles)}
-    found = Balancer(leader.core, stage.new_id).outlook(view.loads, top, stage.now)
-    assert "not installed" in there(found.cycle).fault
-    assert leader.core.balance.strategies.faults == {}
 
 
 def test_why_there_is_no_cycle_is_told() -> None:
