@@ -26,44 +26,41 @@ _CLOCKS_APART_MS: Final = 60_000  # the most that a report may seem to be ahead 
 _MINUTE_MS: Final = 60_000
 
 
-class LoadSample(msgspec.Struct, frozen=True, gc=False):
-    """One measurement of a broker: resources, and rates per second of all its bundles."""
+class Resources(msgspec.Struct, frozen=True):
+    """Use and limit of each resource of a broker."""
 
     cpu: ResourceUsage = NOTHING_USED
     memory: ResourceUsage = NOTHING_USED
     direct_memory: ResourceUsage = NOTHING_USED
     bandwidth_in: ResourceUsage = NOTHING_USED
     bandwidth_out: ResourceUsage = NOTHING_USED
-    msg_throughput_in: float = 0.0
-    msg_throughput_out: float = 0.0
-    msg_rate_in: float = 0.0
-    msg_rate_out: float = 0.0
-    bundle_count: int = 0
-    topics: int = 0
 
 
-class BrokerLoadData(msgspec.Struct, frozen=True, rename="camel"):
-    """A broker's load; the defaults are those of one that was never measured.
+class LoadSample(Resources, frozen=True):
+    """One measurement of a broker: resources, and rates per second of all its bundles.
 
-    Throughputs in bytes a second, rates in messages a second, times in the broker's milliseconds.
+    Throughputs are bytes a second, rates messages a second.
     """
 
-    cpu: ResourceUsage = NOTHING_USED
-    memory: ResourceUsage = NOTHING_USED
-    direct_memory: ResourceUsage = NOTHING_USED
-    bandwidth_in: ResourceUsage = NOTHING_USED
-    bandwidth_out: ResourceUsage = NOTHING_USED
     msg_throughput_in: float = 0.0
     msg_throughput_out: float = 0.0
     msg_rate_in: float = 0.0
     msg_rate_out: float = 0.0
     bundle_count: int = 0
     topics: int = 0
+
+
+class BrokerLoadData(LoadSample, frozen=True):
+    """A broker's load: its last measurement, and what is made of all.
+
+    The defaults are those of a broker that was never measured. Times are the broker's milliseconds.
+    """
+
     max_resource_usage: float = 1.0
-    weighted_max_ema: float = msgspec.field(default=1.0, name="weightedMaxEMA")
-    msg_throughput_ema: float = msgspec.field(default=0.0, name="msgThroughputEMA")
-    updated_at_ms: int = msgspec.field(default=0, name="updatedAt")
-    reported_at_ms: int = msgspec.field(default=0, name="reportedAt")
+    weighted_max_ema: float = 1.0
+    msg_throughput_ema: float = 0.0
+    updated_at_ms: int = 0
+    reported_at_ms: int = 0
 
     @property
     def msg_throughput(self) -> float:
