@@ -7,7 +7,7 @@ import threading
 from anabranch.broker.balance.board import LoadBoard
 from anabranch.broker.balance.bundle_meter import BundleMeter
 from anabranch.broker.balance.counts import BalanceCounts
-from anabranch.broker.balance.metrics import ChannelMetrics, DecisionMetrics, LoadMetrics
+from anabranch.broker.balance.metrics import BalanceMetrics, LoadMetrics
 from anabranch.broker.balance.reporter import (
     BalanceReporter,
     BrokerLoadOutbox,
@@ -85,6 +85,5 @@ def build_counts(operations: Operations, runtime: Runtime) -> BalanceCounts:
     counts = BalanceCounts(runtime.core.me, registry)
     runtime.listeners.append(counts.folded)
     runtime.on_closed = counts.disconnected
-    registry.register(DecisionMetrics(counts, runtime, lookups))
-    registry.register(ChannelMetrics(counts, runtime, lookups))
+    registry.register(BalanceMetrics(counts, runtime, lookups))
     return counts

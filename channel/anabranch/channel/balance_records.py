@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 import msgspec
 
@@ -43,8 +44,8 @@ class BrokerLoadRecord(msgspec.Struct, frozen=True, gc=False):
     @property
     def load(self) -> BrokerLoadData:
         """The load that it says."""
-        values = msgspec.structs.astuple(self)
-        usages = (ResourceUsage(*values[at : at + 2]) for at in range(0, _USAGES, 2))
+        values: tuple[Any, ...] = msgspec.structs.astuple(self)
+        usages: Iterator[Any] = (ResourceUsage(*values[at : at + 2]) for at in range(0, _USAGES, 2))
         return BrokerLoadData(*usages, *values[_USAGES:])
 
 

@@ -125,7 +125,7 @@ def sample_of(resources: Resources, bundles: Mapping[str, BundleLoad]) -> LoadSa
     """A measurement: use of resources, and the sums over all bundles."""
     loads = bundles.values()
     return LoadSample(
-        *msgspec.structs.astuple(resources),
+        **msgspec.structs.asdict(resources),
         msg_throughput_in=sum(each.msg_throughput_in for each in loads),
         msg_throughput_out=sum(each.msg_throughput_out for each in loads),
         msg_rate_in=sum(each.msg_rate_in for each in loads),
