@@ -77,7 +77,6 @@ class TopicCause(IntEnum):
     COLD = 12
     AT_MAX_SEGMENTS = 13
     BELOW_SPLIT_RATE_FLOOR = 14
-    BUCKET_SURPLUS = 15
 
 
 @unique
