@@ -14,8 +14,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from anabranch.broker.balance.history import BalanceHistory
-from anabranch.broker.balance.outlooks import BalanceOutlooks
+from anabranch.broker.balance.shown import ShownBalance
 from anabranch.broker.bundles.cuts import BundleCuts, BundleWord
 from anabranch.broker.bundles.lookups import LookupService
 from anabranch.broker.configuration import Configuration
@@ -85,8 +84,7 @@ class Operations:
         self.tenancy = Tenancy(runtime, current)
         self.placements = PlacementPolicies(runtime, current)
         self.permissions = RolePermissions(runtime, current)
-        self.balance = BalanceOutlooks(runtime, current, self.lookups)
-        self.balance_history = BalanceHistory(runtime)
+        self.balance = ShownBalance(runtime, self.lookups)
         self._cuts = BundleCuts(runtime, parts.load)
         self.topics = build_topics(runtime, self.lookups, current, parts)
         self.topic_list_limiter = measured_limiter(

@@ -9,7 +9,6 @@ splits.
 `policies`: isolation, failure domains, anti-affinity groups.
 `choosing`: the broker for a free bundle, by filters and load, and its grounds.
 `shedding`: the bundles that leave overloaded brokers; `offload`: the exchange between two brokers.
-`outlook`: the state of the loads, and the result of the next cycle.
 `adjusting`: thresholds of both that follow the noise of the load.
 `splitting`: the bundles that an owner splits, and their cuts.
 `history`: past actions and their effects.
@@ -28,7 +27,6 @@ __all__ = [
     "cycle",
     "history",
     "offload",
-    "outlook",
     "policies",
     "reports",
     "settings",
