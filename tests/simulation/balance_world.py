@@ -14,11 +14,11 @@ from random import Random
 from typing import Final
 
 from anabranch.core.balance import broker_load
+from anabranch.core.balance.broker_load import ResourceUsage
 from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData, top_bundles
 from anabranch.core.balance.policies import NO_POLICIES
 from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.balance.shedding import Round
-from anabranch.core.balance.usage import ResourceUsage
 from anabranch.core.balancer import Balancer
 from anabranch.core.effects import (
     AppendRecord,

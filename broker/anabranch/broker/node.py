@@ -49,9 +49,8 @@ from anabranch.channel.load.balance import BrokerLoadChange, KafkaBrokerLoads, K
 from anabranch.channel.load.loads import KafkaLoads, LoadTable
 from anabranch.channel.load.probe import LoadProbe
 from anabranch.channel.load.soft_state import SoftStateTopic
-from anabranch.channel.log.end import KafkaLogEnd
 from anabranch.channel.log.entries import Entry, append_records
-from anabranch.channel.log.kafka_log import KafkaLogReader, KafkaLogWriter
+from anabranch.channel.log.kafka_log import KafkaLogEnd, KafkaLogReader, KafkaLogWriter
 from anabranch.channel.segments.admin import lived_by
 from anabranch.channel.segments.survey import BrokerSurveyor
 from anabranch.channel.snapshots.compactor import Compactor

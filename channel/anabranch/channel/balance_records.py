@@ -9,9 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from anabranch.core.balance.broker_load import BrokerLoadData, Resources
+from anabranch.core.balance.broker_load import BrokerLoadData, Resources, ResourceUsage
 from anabranch.core.balance.bundle_load import BundleLoad, TopBundlesLoadData
-from anabranch.core.balance.usage import ResourceUsage
 
 _USAGES: Final = 2 * len(msgspec.structs.fields(Resources))  # the fields that come first
 

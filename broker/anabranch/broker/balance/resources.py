@@ -29,8 +29,7 @@ from typing import Final
 
 import msgspec
 
-from anabranch.core.balance.broker_load import Resources
-from anabranch.core.balance.usage import ResourceUsage
+from anabranch.core.balance.broker_load import Resources, ResourceUsage
 
 _MB: Final = 1 << 20
 _PERCENT: Final = 100.0

@@ -2,8 +2,7 @@
 splits.
 
 `settings`: all settings of it.
-`usage`: the use of a resource, and the spread of loads.
-`broker_load`: a broker's report on itself, and its times.
+`broker_load`: the use of resources, a broker's report on itself, and its times.
 `bundle_load`: the loads of a broker's bundles, and the choice of those that it reports.
 `reports`: a broker's reports of both, measurement by measurement.
 `policies`: isolation, failure domains, anti-affinity groups.
@@ -33,5 +32,4 @@ __all__ = [
     "shedding",
     "splitting",
     "strategies",
-    "usage",
 ]

@@ -25,11 +25,10 @@ from typing import Final
 
 import msgspec
 
-from anabranch.core.balance.broker_load import BrokerLoadData
+from anabranch.core.balance.broker_load import BrokerLoadData, spread
 from anabranch.core.balance.policies import NO_DOMAIN, Policies, Standing
 from anabranch.core.balance.settings import BalanceSettings
 from anabranch.core.balance.strategies import Strategies, StrategyKind, must, plain
-from anabranch.core.balance.usage import spread
 from anabranch.core.bundles.propose import Chosen, choose_broker
 from anabranch.core.entities.unit import UnitState
 from anabranch.core.errors import InvalidInputError

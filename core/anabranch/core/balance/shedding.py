@@ -19,7 +19,13 @@ from typing import Final
 
 import msgspec
 
-from anabranch.core.balance.broker_load import BrokerLoadData, fault_of, has_cooled, is_stale
+from anabranch.core.balance.broker_load import (
+    BrokerLoadData,
+    fault_of,
+    has_cooled,
+    is_stale,
+    spread,
+)
 from anabranch.core.balance.bundle_load import TopBundlesLoadData
 from anabranch.core.balance.counters import BalanceResult, UnloadReason
 from anabranch.core.balance.offload import (
@@ -33,7 +39,6 @@ from anabranch.core.balance.offload import (
 )
 from anabranch.core.balance.settings import BalanceSettings, setting_name
 from anabranch.core.balance.strategies import Strategies, StrategyKind, WantedMove, must, wishes
-from anabranch.core.balance.usage import spread
 
 _OVERLOADED, _UNDERLOADED = UnloadReason.OVERLOADED, UnloadReason.UNDERLOADED
 _WISHES: Final = (_OVERLOADED, _UNDERLOADED)  # reasons that a strategy may give

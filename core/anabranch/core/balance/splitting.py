@@ -15,11 +15,11 @@ from types import MappingProxyType
 
 import msgspec
 
+from anabranch.core.balance.broker_load import is_sound
 from anabranch.core.balance.bundle_load import BundleLoad
 from anabranch.core.balance.counters import SplitReason
 from anabranch.core.balance.settings import BalanceSettings, SplitAlgorithm
 from anabranch.core.balance.strategies import Cut, Strategies, StrategyKind, must, wishes
-from anabranch.core.balance.usage import is_sound
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.ring import HashRange, split_bundle_name
 

@@ -13,6 +13,7 @@ from anabranch.core.balance.broker_load import (
     BrokerLoadData,
     LoadSample,
     Resources,
+    ResourceUsage,
     clear_due,
     fault_of,
     is_stale,
@@ -23,7 +24,6 @@ from anabranch.core.balance.bundle_load import BundleLoad, rank, top_bundles
 from anabranch.core.balance.policies import NO_POLICIES, IsolationPolicy, Policies
 from anabranch.core.balance.reports import BrokerReports
 from anabranch.core.balance.settings import BalanceSettings
-from anabranch.core.balance.usage import ResourceUsage
 
 NOW_MS = 1_700_000_000_000
 SETTINGS = BalanceSettings()
