@@ -266,7 +266,11 @@ _LOOK_S: Final = 1.0  # a leader that is gone does not answer, and librdkafka as
 
 
 class KafkaLogEnd:
-    """Asks where a topic's only partition ends."""
+    """Asks where a topic's only partition ends, over a connection of its own.
+
+    Kafka answers a connection's requests in order. A question beside the reader's would thus wait
+    as long as the reader's request does for new records.
+    """
 
     def __init__(self, connection: KafkaConnection, topic: str) -> None:
         self._connection = connection
