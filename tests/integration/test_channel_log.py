@@ -14,9 +14,8 @@ from anabranch.channel.codec import Horizon
 from anabranch.channel.heartbeats import KafkaHeartbeats
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.topics import Topics, TopicSettings, ensure_topics
-from anabranch.channel.log.end import KafkaLogEnd
 from anabranch.channel.log.entries import append_record
-from anabranch.channel.log.kafka_log import KafkaLogReader, KafkaLogWriter
+from anabranch.channel.log.kafka_log import KafkaLogEnd, KafkaLogReader, KafkaLogWriter
 from anabranch.channel.snapshots.compactor import Compactor
 from anabranch.channel.snapshots.reader import SnapshotReader
 from anabranch.core.log.records import Record

@@ -59,7 +59,7 @@ _TOPICS = (
     *(f"TopicChange.{each.name}" for each in {*Operation} - {Operation.NONE, Operation.RESTORE}),
     *(f"TopicChange.{each.name}" for each in {*TopicMove} - _NOT_SHOWN),
     *(f"SubscriptionChange.{op.name}" for op in {*SubscriptionOp} - {SubscriptionOp.DEAD_LETTER}),
-    *("CONSUMER_COUNT", "MSG_RATE_IN", "COLD", "BUCKET_SURPLUS", "BELOW_SPLIT_RATE_FLOOR"),
+    *("CONSUMER_COUNT", "MSG_RATE_IN", "COLD", "BELOW_SPLIT_RATE_FLOOR"),
 )
 _OFTEN = ("stored", "redelivered", "handed_on", "settled_in_doubt", "lapses")
 # A seek is one record, positions included, so fewer fail on the way than are made.

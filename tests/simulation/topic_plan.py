@@ -137,7 +137,6 @@ def draw_policy(rng: random.Random) -> AutoScalePolicy:
         rebucket_cooldown_seconds=rng.choice((1.0, 3.0)),
         merge_cooldown_seconds=rng.choice((0.5, 2.0)),
         merge_window_seconds=rng.choice((0.5, 2.0)),
-        rebucket_down_window_seconds=rng.choice((2.0, 4.0)),
         split_msg_rate_in_threshold=split,
         merge_msg_rate_in_threshold=merge,
         split_bytes_rate_in_threshold=200.0 * split,
