@@ -11,14 +11,13 @@ and less often, but once in a window at least. It alone writes a load, once that
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol
 
 import msgspec
 
-from anabranch.broker.load.groups import GroupProbe, GroupWatch, SamplingPlan
-from anabranch.broker.load.inventory import Inventory, Measured, MeasuredTopic
+from anabranch.broker.load.inventory import Inventory, Measured
 from anabranch.broker.load.traffic import TrafficGrowth, TrafficReports
 from anabranch.broker.logging import get_logger
 from anabranch.broker.topics.controllers.service import TopicService
@@ -36,7 +35,7 @@ _WHOLE_S_MAX: Final = 30.0
 _LOOK_S: Final = 0.05
 
 
-class Probe(GroupProbe, Protocol):
+class Probe(Protocol):
     """The questions to Kafka: `channel.load.probe.LoadProbe`, or its double."""
 
     def ends(
@@ -87,8 +86,6 @@ class SegmentLoadReporter:
         self._reports = reports
         self._open_probe = open_probe
         self._probe: Probe | None = None
-        self._groups = GroupWatch(settings.window_s, now)
-        self._reported_at: dict[tuple[str, str], float] = {}  # topic, subscription
         self._thread = ThreadPoolExecutor(1, "load")
         self._sweep_at = self._now() + settings.window_s
         self._log = get_logger(broker=service.runtime.core.me)
@@ -121,7 +118,7 @@ class SegmentLoadReporter:
         if now >= self._sweep_at:
             self._sweep_at = now + self.settings.window_s
             self.inventory.sweep()
-            self._tidy(now)
+            self._reports.tidy()
         await self.inventory.follow()
         due = await self._due(now)
         loop = asyncio.get_running_loop()
@@ -134,32 +131,22 @@ class SegmentLoadReporter:
             sizes = await loop.run_in_executor(self._thread, self._sizes, newest)
             for name, size in sizes.items():
                 asked[name].meter.sized(size, at)
-        wanted = await self._wanted(now)
-        committed = await loop.run_in_executor(self._thread, self._committed, wanted)
-        for each in self._named(committed.keys()):
-            each.meter.committed(committed[each.kafka.name])
-            each.next_at = 0.0
         await self._rate(asked, totals, at)
 
     # --- asking -------------------------------------------------------------------------
 
     async def _due(self, now: float) -> list[Measured]:
         due: list[Measured] = []
-        async for name, topic in self._topics():
+        for number, (name, topic) in enumerate(list(self.inventory.topics.items())):
             if not self._service.may_act(name):
                 self.inventory.topics.pop(name, None)
                 self._reports.forget(name, topic.incarnation)
                 self.inventory.sweep()
                 continue
             due += [each for each in topic.segments.values() if each.next_at <= now]
-        return due
-
-    async def _topics(self) -> AsyncIterator[tuple[str, MeasuredTopic]]:
-        """All that is measured; others have their turn now and then."""
-        for number, (name, topic) in enumerate(list(self.inventory.topics.items())):
-            yield name, topic
             if number % _AT_ONCE == _AT_ONCE - 1:
                 await asyncio.sleep(0)
+        return due
 
     def _ask(self, due: list[Measured]) -> tuple[dict[str, tuple[int, ...]], float]:
         """In the thread, as all that needs the probe: the ends, and when they were that."""
@@ -172,37 +159,12 @@ class SegmentLoadReporter:
     def _sizes(self, ends: Mapping[str, Sequence[int]]) -> dict[str, float]:
         return self._probe.sizes(ends, _SIZES_S) if self._probe is not None else {}
 
-    def _committed(self, wanted: SamplingPlan) -> dict[str, float]:
-        return self._groups.look(self._probe, wanted) if self._probe is not None else {}
-
     def _lacking_sizes(self, asked: dict[str, Measured], totals: dict[str, int]) -> list[str]:
         """Returns the busiest segments whose messages' size no client tells."""
         now = self._now()
         lacking = [n for n, total in totals.items() if asked[n].meter.lacks_size(total, now)]
         lacking.sort(key=lambda name: asked[name].meter.came(totals[name]), reverse=True)
         return lacking[:_SIZED_MAX]
-
-    async def _wanted(self, now: float) -> SamplingPlan:
-        recent = now - self.settings.window_s
-        segments: dict[str, SegmentTopic] = {}
-        groups: dict[str, tuple[str, ...]] = {}
-        reporting = set()
-        async for name, topic in self._topics():
-            segments.update((each.kafka.name, each.kafka) for each in topic.segments.values())
-            mine = tuple(each.kafka.name for each in topic.segments.values())
-            for group, subscription in topic.groups.items():
-                groups[group] = mine
-                if self._reported_at.get((name, subscription), -1.0) >= recent:
-                    reporting.add(group)
-        return SamplingPlan(segments, groups, frozenset(reporting))
-
-    def _named(self, names: Collection[str]) -> list[Measured]:
-        """The segments of these Kafka topics that are still measured here."""
-        if not names:
-            return []
-        topics = self.inventory.topics.values()
-        parts = (each for topic in topics for each in topic.segments.values())
-        return [each for each in parts if each.kafka.name in names]
 
     # --- results of a round ---------------------------------------------------------------
 
@@ -238,8 +200,6 @@ class SegmentLoadReporter:
         known = self._service.runtime.view.subscription(grown.topic, grown.subscription)
         if grown.subscription and known is None:
             return
-        if grown.subscription:
-            self._reported_at[grown.topic, grown.subscription] = self._now()
         if grown.topic not in self.inventory.topics:
             self.inventory.look(grown.topic)  # taken over since the last round
         each = self.inventory.find(SegmentKey(grown.topic, grown.incarnation, grown.segment_id))
@@ -256,8 +216,3 @@ class SegmentLoadReporter:
         if places:
             self.writes += len(places)
             self._loads.write(dict.fromkeys(places))
-
-    def _tidy(self, now: float) -> None:
-        self._reports.tidy()
-        old = now - self.settings.window_s
-        self._reported_at = {key: at for key, at in self._reported_at.items() if at >= old}

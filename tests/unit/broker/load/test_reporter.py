@@ -13,7 +13,6 @@ from anabranch.broker.load import inventory
 from anabranch.broker.load.reporter import LoadSettings, SegmentLoadReporter
 from anabranch.broker.load.traffic import ReportedTraffic, TrafficReport
 from anabranch.channel.load.loads import LoadTable, SegmentKey
-from anabranch.channel.load.probe import ActiveGroup
 from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.core.autoscale.load import LoadRecord, SegmentLoad
 from anabranch.core.entities.subscription import SubscriptionKind
@@ -62,17 +61,6 @@ class World:
     def sizes(self, ends: Mapping[str, Sequence[int]], timeout_s: float) -> dict[str, float]:
         self.sized += ends
         return dict.fromkeys(ends, 300.0)
-
-    def groups(self, timeout_s: float) -> list[str]:
-        return []
-
-    def readers(self, groups: Collection[str], timeout_s: float) -> list[ActiveGroup]:
-        return []
-
-    def committed(
-        self, group: str, topics: Sequence[SegmentTopic], timeout_s: float
-    ) -> dict[str, int]:
-        return {}
 
     def close(self) -> None:
         """Nothing is open."""
