@@ -28,13 +28,13 @@ from anabranch.broker.topics.operations import TopicOperations
 from anabranch.broker.topics.placement import KafkaPlacement
 from anabranch.broker.topics.policies import AutoScalePolicies, Limits, fits_clients
 from anabranch.broker.topics.segment_looks import SegmentLooks
+from anabranch.broker.topics.subscriptions.backlogs import Backlogs
 from anabranch.broker.topics.subscriptions.changes import Resets
 from anabranch.broker.topics.subscriptions.consumers import Consumers
 from anabranch.broker.topics.subscriptions.groups import Groups, StartPositionFinder
 from anabranch.broker.topics.subscriptions.position_watch import PositionWatch
-from anabranch.broker.topics.subscriptions.positions import Backlogs, OpenPositions, Positions
+from anabranch.broker.topics.subscriptions.positions import OpenPositions, Positions
 from anabranch.broker.topics.subscriptions.surveys import AT_ONCE, TopicSurveys
-from anabranch.broker.topics.transactions import SegmentTransactions
 from anabranch.broker.topics.watches import ControllerFinder, OwnedTopics, Watches
 from anabranch.core.autoscale.schedule import AutoScaleSettings, LoadOf
 from anabranch.core.subscriptions.timing import Timing
@@ -131,9 +131,8 @@ def build_topics(
     )
     _count(service, watches, lists, consumers, surveys.watch)
     looks.is_retained = surveys.is_retained
-    transactions = SegmentTransactions(access, Positions(parts.open_positions), limits.timeout_s)
     topics = TopicOperations(
-        *(access, consumers, backlogs, resets, surveys, looks, watches, transactions, lists),
+        *(access, consumers, backlogs, resets, surveys, looks, watches, lists),
         *(finder, limits, AutoScalePolicies(access, limits.timeout_s)),
         OtherNodes(OutgoingAccess(settings, settings.authentication_files_check_seconds)),
     )

@@ -29,11 +29,10 @@ from anabranch.broker.topics.policies import (
     check_properties,
 )
 from anabranch.broker.topics.segment_looks import SegmentLooks
+from anabranch.broker.topics.subscriptions.backlogs import Backlogs
 from anabranch.broker.topics.subscriptions.changes import DeadLetterPolicies, Resets
 from anabranch.broker.topics.subscriptions.consumers import Consumers
-from anabranch.broker.topics.subscriptions.positions import Backlogs
 from anabranch.broker.topics.subscriptions.surveys import TopicSurveys
-from anabranch.broker.topics.transactions import SegmentTransactions
 from anabranch.broker.topics.watches import ControllerFinder, Watches
 from anabranch.core.entities.layout import SegmentLayout, initial_segments
 from anabranch.core.entities.segment import SegmentInfo, parse_descriptor
@@ -71,7 +70,6 @@ class TopicOperations:
         surveys: TopicSurveys,
         looks: SegmentLooks,
         watches: Watches,
-        transactions: SegmentTransactions,
         lists: TopicLists,
         finder: ControllerFinder,
         limits: Limits,
@@ -86,7 +84,6 @@ class TopicOperations:
         self.surveys = surveys
         self.looks = looks
         self.watches = watches
-        self.transactions = transactions
         self.lists = lists
         self._finder = finder
         self.limits = limits
@@ -100,7 +97,7 @@ class TopicOperations:
         """Sets the bounds of requests from now on; `lookup_s`: the longest time of a consumer's."""
         self.limits = limits
         self.consumers.timeout_s = lookup_s
-        for each in (self.resets, self.policies, self.dead_letters, self.transactions):
+        for each in (self.resets, self.policies, self.dead_letters):
             each.timeout_s = limits.timeout_s
 
     async def stop(self) -> None:
@@ -109,7 +106,6 @@ class TopicOperations:
         await self.lists.stop()
         await self.looks.stop()
         await self.surveys.stop()
-        await self.transactions.stop()
         await self.backlogs.stop()
         self.consumers.groups.stop()
         await self.placement.close()

@@ -1,8 +1,4 @@
-"""A node's questions to Kafka about positions, in threads of its own: backlogs, and beginnings.
-
-Only Kafka knows both ends of a backlog, and it may not answer. So every question has a deadline,
-and the largest topics are not asked for. An unknown backlog is said to be unknown.
-"""
+"""A node's questions to Kafka about positions, in threads of its own; each has a deadline."""
 
 from __future__ import annotations
 
@@ -14,32 +10,20 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 
 from anabranch.broker.errors import KafkaFailedError, OperationError, UnavailableError
-from anabranch.broker.topics.subscriptions.open_transactions import HeldBucket
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.kafka.offsets import EARLIEST, LATEST, Place
 from anabranch.core.entities.segment import SegmentInfo
 from anabranch.core.entities.subscription import Subscription, SubscriptionKind
-from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.subscriptions.draining import unread
 from anabranch.core.subscriptions.instances import Bucket
 from anabranch.core.subscriptions.marks import CommittedPosition, mark_of
-from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
+from anabranch.core.topics.kafka_names import kafka_group
 from anabranch.wire import clock
-from anabranch.wire.supervised import supervised
 
 _T = TypeVar("_T")
 
 _WAITING_MAX: Final = 100
-_FRESH_S: Final = 3.0
 ANSWER_S: Final = 3.0
-_KEPT_MAX: Final = 1_000  # topics
-BUCKETS_MAX: Final = 4_096  # that Kafka is asked for at once
-_GROUPS_MAX: Final = 32
-_NOT_TOLD: Final = (
-    "Kafka tells nodes only from 4.1 on, and with SASL by PLAIN or SCRAM alone, how far a share "
-    "group has read; "
-    "kafka-share-groups.sh --describe shows it"
-)
 
 
 class PositionKeeper(Protocol):
@@ -68,12 +52,7 @@ class PositionKeeper(Protocol):
     def trim(self, up_to: Mapping[Place, int], deadline_s: float) -> None: ...
     def unused_groups(self, head: str, deadline_s: float) -> list[str]: ...
     def has_members(self, group: str, deadline_s: float) -> bool: ...
-    def open_transactions(
-        self, ends: Mapping[Place, int], deadline_s: float
-    ) -> list[HeldBucket]: ...
-    def abort_transactions(
-        self, found: Sequence[HeldBucket], sealed_ms: int, now_ms: int, deadline_s: float
-    ) -> list[str]: ...
+    def held(self, ends: Mapping[Place, int], deadline_s: float) -> dict[Place, int]: ...
     def close(self) -> None: ...
 
 
@@ -327,111 +306,3 @@ def _standing(
     # Kafka counts messages left up to an end that came later than these.
     read = {place: stops[place] if left == 0 else start for place, (start, left) in told.items()}
     return starts | read
-
-
-def backlogs(
-    keeper: PositionKeeper, groups: Iterable[Group], deadline_s: float
-) -> dict[str, dict[int, int]]:
-    """Returns the number of records that each group has not committed, or acknowledged, by segment.
-
-    It counts no records that Kafka has deleted since, and no queue that Kafka does not tell of.
-    """
-    groups = tuple(groups)
-    found = survey(keeper, groups, deadline_s)
-    return {
-        group.name: {
-            part.segment.segment_id: sum(found.left(group.name, place) for place in part.places())
-            for part in group.parts
-        }
-        for group in groups
-        if group.name in found.positions
-    }
-
-
-class Backlog(msgspec.Struct, frozen=True):
-    """Records that are not acknowledged; None: not known, and `unknown` says why."""
-
-    messages: int | None
-    segments: Mapping[int, int | None]
-    unknown: str = ""
-
-
-class _Known(msgspec.Struct, frozen=True):
-    version: tuple[int, ...]
-    until: float
-    found: asyncio.Task[dict[str, Backlog]]
-
-
-class Backlogs:
-    """Asked in the event loop; an answer is good for a few seconds."""
-
-    def __init__(self, positions: Positions, prefix: str) -> None:
-        self._positions = positions
-        self._prefix = prefix
-        self._known: dict[str, _Known] = {}
-
-    async def of(
-        self, name: str, topic: ScalableTopic, subscriptions: Mapping[str, Subscription]
-    ) -> dict[str, Backlog]:
-        """By subscription. Never raises for what Kafka does or does not say."""
-        groups = (each.version for each in subscriptions.values())
-        version = (topic.incarnation, topic.version, *groups)
-        known = self._known.get(name)
-        if known is None or known.version != version or clock.now() >= known.until:
-            self._known.pop(name, None)
-            while len(self._known) >= _KEPT_MAX:
-                del self._known[next(iter(self._known))]
-            task = supervised(self._find(name, topic, subscriptions), "backlogs")
-            known = self._known[name] = _Known(version, clock.now() + _FRESH_S, task)
-        return await asyncio.shield(known.found)
-
-    async def stop(self) -> None:
-        """Ends the threads of questions; waits for those that are under way."""
-        await self._positions.stop()
-        tasks = [each.found for each in self._known.values()]
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _find(
-        self, name: str, topic: ScalableTopic, subscriptions: Mapping[str, Subscription]
-    ) -> dict[str, Backlog]:
-        parts = [
-            Part(part, kafka_topic(self._prefix, name, topic.incarnation, part))
-            for part in topic.segments
-        ]
-        groups = reading_groups(self._prefix, name, parts, subscriptions)
-        asked = list(groups.values())[:_GROUPS_MAX]
-        segments = {part.kafka_topic: part.segment for group in asked for part in group.parts}
-        buckets = sum(segment.buckets for segment in segments.values())
-        why, found = _NOT_TOLD, {}
-        if buckets > BUCKETS_MAX:
-            why = f"{buckets} entry buckets are more than the {BUCKETS_MAX} that are looked up"
-        elif asked:
-            try:
-                found = await self._positions.ask(
-                    lambda keeper, left_s: backlogs(keeper, asked, left_s), ANSWER_S
-                )
-            except OperationError as error:
-                why = error.reason
-        few = f"only {_GROUPS_MAX} subscriptions of a topic are looked up"
-        return {
-            each: _backlog(topic, group, found.get(group.name), why if at < _GROUPS_MAX else few)
-            for at, (each, group) in enumerate(groups.items())
-        }
-
-
-def _backlog(
-    topic: ScalableTopic, group: Group, found: Mapping[int, int] | None, why: str
-) -> Backlog:
-    """Returns the backlog that was found; for None an unknown one, for the reason `why`.
-
-    A drained segment has no backlog in any case.
-    """
-    if found is not None:
-        segments = {part.segment_id: found.get(part.segment_id, 0) for part in topic.segments}
-        return Backlog(sum(found.values()), segments)
-    left = {part.segment.segment_id for part in group.parts}
-    return Backlog(
-        None,
-        {each.segment_id: None if each.segment_id in left else 0 for each in topic.segments},
-        why,
-    )
