@@ -56,7 +56,6 @@ from anabranch.channel.segments.admin import lived_by
 from anabranch.channel.segments.survey import BrokerSurveyor
 from anabranch.channel.snapshots.compactor import Compactor
 from anabranch.core.errors import AnabranchError
-from anabranch.core.placement.drain import drained_brokers
 from anabranch.projections.view import View
 from anabranch.wire import clock
 
@@ -138,7 +137,6 @@ class Node:
             settings.scalable_topic_load_report_interval_seconds,
             settings.replication_factor,
             lambda: BrokerSurveyor(self._connection, settings.topic_prefix),
-            lambda: drained_brokers(self._the_view()),
         )
         acls = acl_reconciler(self.runtime, settings, lambda: KafkaAcls(self._connection))
         parts = self._topic_parts(placement, acls)

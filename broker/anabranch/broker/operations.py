@@ -35,7 +35,6 @@ from anabranch.broker.tenants.limits import TenantLimits
 from anabranch.broker.tenants.permissions import RolePermissions
 from anabranch.broker.tenants.tenancy import Tenancy
 from anabranch.broker.topics.build import TopicParts, build_topics
-from anabranch.broker.topics.kafka_drains import KafkaDrains
 from anabranch.core.balance.settings import SplitAlgorithm
 from anabranch.core.bundles import propose
 from anabranch.core.effects import BrokerState
@@ -90,7 +89,6 @@ class Operations:
         self.balance_history = BalanceHistory(runtime)
         self._cuts = BundleCuts(runtime, parts.load)
         self.topics = build_topics(runtime, self.lookups, current, parts)
-        self.kafka = KafkaDrains(runtime, parts.placement, self.placements)
         self.topic_list_limiter = measured_limiter(
             current.now.topic_list_limits,
             TopicListPrefix.BROKER,

@@ -6,6 +6,7 @@ calls that the end. Kafka's own `kafka-transactions.sh` tells whose it is, and c
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import closing
@@ -17,7 +18,6 @@ from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.offsets import LATEST, PartitionOffset, PartitionOffsets, Place
 from anabranch.channel.kafka.propagation import values_of
 from anabranch.channel.segments.sealing import is_sealed
-from anabranch.wire import clock
 
 _ASKING = "to look for open transactions"
 
@@ -57,7 +57,7 @@ def held_in_sealed(
     Transactions come and go in segments that take messages. So Kafka is asked only about segments
     with an open one whether they are sealed.
     """
-    deadline = clock.now() + deadline_s
+    deadline = time.monotonic() + deadline_s
     try:
         topics = admin.list_topics(timeout=deadline_s).topics
     except KafkaException as error:
@@ -96,4 +96,4 @@ def _sealed(
 
 
 def _left_s(deadline: float) -> float:
-    return max(0.0, deadline - clock.now())
+    return max(0.0, deadline - time.monotonic())

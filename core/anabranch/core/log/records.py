@@ -78,7 +78,7 @@ class TopicCause(IntEnum):
     AT_MAX_SEGMENTS = 13
     BELOW_SPLIT_RATE_FLOOR = 14
     BUCKET_SURPLUS = 15
-    KAFKA_DRAIN = 16  # a broker of Kafka that is drained has a copy
+    KAFKA_DRAIN = 16  # in use before 0.1.0
 
 
 @unique

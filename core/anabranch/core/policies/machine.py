@@ -31,7 +31,7 @@ def is_well_formed(record: PlacementPolicyChange) -> bool:
     """Tells whether the record has valid fields for a policy of its kind, and no others."""
     isolation = (record.namespaces, record.primary, record.secondary)
     limits = (record.min_limit, record.usage_threshold)
-    if not passes(check_name, record.kind, record.name):
+    if not passes(check_name, record.name):
         return False
     if record.kind is PolicyKind.ISOLATION:
         return not record.brokers and passes(check_isolation, *isolation, *limits)

@@ -17,7 +17,6 @@ from anabranch.core.entities.segment import SegmentInfo
 from anabranch.core.entities.subscription import Subscription
 from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.names import full_name
-from anabranch.core.placement.drain import copies_on
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic, segment_topic
 
 
@@ -102,7 +101,7 @@ def _segment(
         "kafkaTopic": where,
         "entryBuckets": part.buckets,
         "kafkaLeaders": [each.leader for each in copies],
-        "kafkaReplicas": sorted(copies_on(copies)),
+        "kafkaReplicas": sorted({broker for each in copies for broker in each.replicas}),
         "findings": topics.looks.of(name, topic.incarnation, part.segment_id),
         "load": None if load is None else _load(load),
         "openTransactions": [
