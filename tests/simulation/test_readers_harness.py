@@ -13,7 +13,7 @@ from anabranch.client._consumer.assignment import AssignedSegment
 from anabranch.core.entities.subscription import Subscription, SubscriptionOp
 from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.log.records import SubscriptionChange
-from anabranch.core.subscriptions import evolve as subscription_evolve
+from anabranch.core.subscriptions import machine as subscription_evolve
 from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
 from faults.planted import BUGS
 from simulation.planted import noticed, stormy

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from anabranch.channel.errors import KafkaUnreachableError
 from anabranch.channel.kafka.offsets import EARLIEST, LATEST, Place
-from anabranch.core.subscriptions.marks import CommittedPosition, mark_of
+from anabranch.core.subscriptions.known_positions import CommittedPosition, mark_of
 from support.memory_segments import HeldCalls, MemorySegments
 
 
 class MemoryPositions(HeldCalls):
-    """A `PositionKeeper` that all nodes of a test share: a record's offset is its time, too."""
+    """A `KafkaPositions` that all nodes of a test share: a record's offset is its time, too."""
 
     def __init__(self, segments: MemorySegments) -> None:
         super().__init__()

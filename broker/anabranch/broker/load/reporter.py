@@ -11,19 +11,19 @@ and less often, but once in a window at least. It alone writes a load, once that
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
 from anabranch.broker.load.inventory import Inventory, Measured
 from anabranch.broker.load.traffic import TrafficGrowth, TrafficReports
 from anabranch.broker.logging import get_logger
+from anabranch.broker.settings import Settings
 from anabranch.broker.topics.controllers.service import TopicService
-from anabranch.channel.load.loads import LoadTable, SegmentKey
-from anabranch.channel.segments.sealing import SegmentTopic
-from anabranch.core.autoscale.load import LoadRecord
+from anabranch.channel.load.loads import KafkaLoads, LoadTable, SegmentKey
+from anabranch.channel.load.probe import LoadProbe
 from anabranch.wire import clock
 
 _ENDS_S: Final = 5.0
@@ -33,24 +33,6 @@ _AT_ONCE: Final = 100  # segments rated, or topics looked at, before others have
 _LAG: Final = 1.5  # intervals until what came is reported, with some time for the way
 _WHOLE_S_MAX: Final = 30.0
 _LOOK_S: Final = 0.05
-
-
-class Probe(Protocol):
-    """The questions to Kafka: `channel.load.probe.LoadProbe`, or its double."""
-
-    def ends(
-        self, topics: Collection[SegmentTopic], timeout_s: float
-    ) -> dict[str, tuple[int, ...]]: ...
-    def sizes(self, ends: Mapping[str, Sequence[int]], timeout_s: float) -> dict[str, float]: ...
-    def close(self) -> None: ...
-
-
-class Loads(Protocol):
-    """Takes loads to be written: `channel.load.loads.KafkaLoads`, or its double."""
-
-    @property
-    def is_whole(self) -> bool: ...
-    def write(self, loads: dict[SegmentKey, LoadRecord | None]) -> None: ...
 
 
 class LoadSettings(msgspec.Struct, frozen=True):
@@ -68,10 +50,10 @@ class SegmentLoadReporter:
         self,
         service: TopicService,
         table: LoadTable,
-        loads: Loads,
+        loads: KafkaLoads,
         reports: TrafficReports,
         settings: LoadSettings,
-        open_probe: Callable[[], Probe],
+        open_probe: Callable[[], LoadProbe],
         now: Callable[[], float] = clock.now,
     ) -> None:
         self._now = now
@@ -85,7 +67,7 @@ class SegmentLoadReporter:
         self._loads = loads
         self._reports = reports
         self._open_probe = open_probe
-        self._probe: Probe | None = None
+        self._probe: LoadProbe | None = None
         self._thread = ThreadPoolExecutor(1, "load")
         self._sweep_at = self._now() + settings.window_s
         self._log = get_logger(broker=service.runtime.core.me)
@@ -216,3 +198,50 @@ class SegmentLoadReporter:
         if places:
             self.writes += len(places)
             self._loads.write(dict.fromkeys(places))
+
+
+def build_reporter(
+    service: TopicService,
+    reports: TrafficReports,
+    settings: Settings,
+    table: LoadTable,
+    loads: KafkaLoads,
+    open_probe: Callable[[], LoadProbe],
+) -> SegmentLoadReporter:
+    """`open_probe` is called in a thread, when there is something to ask."""
+    measured = LoadSettings(
+        interval_s=settings.scalable_topic_load_report_interval_seconds,
+        window_s=settings.scalable_topic_load_window_seconds,
+        threshold=settings.scalable_topic_load_report_rate_change_threshold,
+    )
+    reporter = SegmentLoadReporter(service, table, loads, reports, measured, open_probe)
+    metrics = service.runtime.metrics
+    metrics.gauge(
+        "anabranch_load_segments",
+        "Active segments whose load this node measures.",
+        lambda: len(reporter.inventory),
+    )
+    metrics.gauge(
+        "anabranch_load_records", "Loads of segments that this node knows.", lambda: len(table)
+    )
+    metrics.total(
+        "anabranch_load_samples",
+        "Samples that this node has taken of segments since it started.",
+        lambda: reporter.samples,
+    )
+    metrics.total(
+        "anabranch_load_writes",
+        "Loads of segments that this node has written or withdrawn since it started.",
+        lambda: reporter.writes,
+    )
+    metrics.total(
+        "anabranch_load_reports",
+        "Reports of clients on their traffic since this node started.",
+        lambda: reports.received,
+    )
+    metrics.gauge(
+        "anabranch_load_round_seconds",
+        "Time of the last round of measuring.",
+        lambda: reporter.round_s,
+    )
+    return reporter

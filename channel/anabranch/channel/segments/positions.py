@@ -28,7 +28,7 @@ from anabranch.channel.kafka.deadline import Deadline
 from anabranch.channel.kafka.deletion import delete_records, led
 from anabranch.channel.kafka.offsets import PartitionOffsets, Place
 from anabranch.channel.segments.transactions import StableEnds
-from anabranch.core.subscriptions.marks import CommittedPosition
+from anabranch.core.subscriptions.known_positions import CommittedPosition
 
 _AT_ONCE: Final = 2_000  # partitions of one request
 _NOT_THERE: Final = KafkaError.OFFSET_OUT_OF_RANGE

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import Any, cast
 
 import pytest
 
@@ -69,9 +70,10 @@ class World:
 
     def reporter(self, node: MemoryNode) -> SegmentLoadReporter:
         operations = node.operations
-        service = operations.topics.access.service
+        service, double = operations.topics.access.service, cast("Any", self)
         return SegmentLoadReporter(
-            service, self.table, self, operations.traffic, SETTINGS, lambda: self, lambda: self.now
+            *(service, self.table, double, operations.traffic, SETTINGS, lambda: double),
+            now=lambda: self.now,
         )
 
     async def round(self, reporter: SegmentLoadReporter, came: int = 0) -> None:

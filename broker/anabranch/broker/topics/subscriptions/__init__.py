@@ -6,6 +6,6 @@
 `positions`, `queue_positions`: questions to Kafka about all groups' progress.
 `backlogs`: unread messages, and open transactions that keep them from being read.
 `surveys`: the regular look at that.
-`standing`, `position_watch`: the positions that count, and the guard of their place in Kafka.
+`position_watch`: the guard of positions' place in Kafka.
 `usage`: possible consumers, and the end of unused subscriptions.
 """

@@ -17,11 +17,11 @@ from anabranch.broker.topics.subscriptions.positions import (
     ANSWER_S,
     Group,
     Part,
-    PositionKeeper,
     Positions,
     reading_groups,
     survey,
 )
+from anabranch.broker.topics.subscriptions.queue_positions import KafkaPositions
 from anabranch.channel.kafka.offsets import Place
 from anabranch.core.entities.subscription import Subscription
 from anabranch.core.entities.topic import ScalableTopic
@@ -180,7 +180,7 @@ def _too_many(buckets: int) -> str:
 
 
 def backlogs(
-    keeper: PositionKeeper, groups: Iterable[Group], deadline_s: float
+    keeper: KafkaPositions, groups: Iterable[Group], deadline_s: float
 ) -> dict[str, dict[int, int]]:
     """Returns the number of records that each group has not committed, or acknowledged, by segment.
 

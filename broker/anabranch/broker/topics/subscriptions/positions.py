@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
 from anabranch.broker.errors import KafkaFailedError, OperationError, UnavailableError
+from anabranch.broker.topics.subscriptions.queue_positions import KafkaPositions
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.kafka.offsets import EARLIEST, LATEST, Place
 from anabranch.core.entities.segment import SegmentInfo
 from anabranch.core.entities.subscription import Subscription, SubscriptionKind
 from anabranch.core.subscriptions.draining import unread
 from anabranch.core.subscriptions.instances import Bucket
-from anabranch.core.subscriptions.marks import CommittedPosition, mark_of
+from anabranch.core.subscriptions.known_positions import mark_of
 from anabranch.core.topics.kafka_names import kafka_group
 from anabranch.wire import clock
 
@@ -26,37 +27,7 @@ _WAITING_MAX: Final = 100
 ANSWER_S: Final = 3.0
 
 
-class PositionKeeper(Protocol):
-    """The questions to Kafka: `queue_positions.KafkaPositions`, or its double."""
-
-    def offsets(
-        self, places: Iterable[Place], timestamp_ms: int, deadline_s: float
-    ) -> dict[Place, int]: ...
-    def told_offsets(
-        self, places: Iterable[Place], timestamp_ms: int, deadline_s: float
-    ) -> dict[Place, int]: ...
-    def committed(
-        self, group: str, places: Iterable[Place], deadline_s: float
-    ) -> dict[Place, CommittedPosition]: ...
-    def committed_by(
-        self, groups: Mapping[str, Sequence[Place]], deadline_s: float
-    ) -> dict[str, dict[Place, CommittedPosition]]: ...
-    def commit(
-        self, group: str, offsets: Mapping[Place, int], mark: str, deadline_s: float
-    ) -> None: ...
-    def queue(
-        self, group: str, places: Iterable[Place], deadline_s: float
-    ) -> dict[Place, tuple[int, int]]: ...
-    def places_queues(self) -> bool: ...
-    def begin_queue(self, group: str, starts: Mapping[Place, int], deadline_s: float) -> None: ...
-    def trim(self, up_to: Mapping[Place, int], deadline_s: float) -> None: ...
-    def unused_groups(self, head: str, deadline_s: float) -> list[str]: ...
-    def has_members(self, group: str, deadline_s: float) -> bool: ...
-    def held(self, ends: Mapping[Place, int], deadline_s: float) -> dict[Place, int]: ...
-    def close(self) -> None: ...
-
-
-OpenPositions = Callable[[], PositionKeeper]
+OpenPositions = Callable[[], KafkaPositions]
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -75,14 +46,14 @@ class Positions:
 
     def __init__(self, open_keeper: OpenPositions, threads: int = 1) -> None:
         self._open = open_keeper
-        self._idle: list[PositionKeeper] = []  # each is used by one thread at a time
+        self._idle: list[KafkaPositions] = []  # each is used by one thread at a time
         self._threads = ThreadPoolExecutor(threads, "positions")
         self._waiting = 0
         self._wanted: set[Place] = set()
         self._next: asyncio.Task[Mapping[Place, int]] | None = None
         self._turn = asyncio.Lock()
 
-    async def ask(self, job: Callable[[PositionKeeper, float], _T], seconds: float) -> _T:
+    async def ask(self, job: Callable[[KafkaPositions, float], _T], seconds: float) -> _T:
         """Returns the result of `job`, which a thread calls with the time that is left to it.
 
         Raises UnavailableError when Kafka gives no answer in time, or when too many ask, and
@@ -151,7 +122,7 @@ class Positions:
             await asyncio.to_thread(keeper.close)
 
 
-def ends(keeper: PositionKeeper, parts: Sequence[Part], deadline_s: float) -> dict[Place, int]:
+def ends(keeper: KafkaPositions, parts: Sequence[Part], deadline_s: float) -> dict[Place, int]:
     """Returns the end of each bucket: the log's for a sealed segment, Kafka's of now for an open
     one.
     """
@@ -168,7 +139,7 @@ def ends(keeper: PositionKeeper, parts: Sequence[Part], deadline_s: float) -> di
 
 
 def starting_at(
-    keeper: PositionKeeper, parts: Sequence[Part], timestamp_ms: int, deadline_s: float
+    keeper: KafkaPositions, parts: Sequence[Part], timestamp_ms: int, deadline_s: float
 ) -> dict[Place, int]:
     """Returns the beginning of a group that reads messages of that time or a later one, or LATEST:
     none.
@@ -246,7 +217,7 @@ class Survey(msgspec.Struct, frozen=True):
 
 
 def survey(
-    keeper: PositionKeeper,
+    keeper: KafkaPositions,
     groups: Iterable[Group],
     deadline_s: float,
     also: Iterable[Part] = (),
@@ -289,7 +260,7 @@ def survey(
 
 
 def _standing(
-    keeper: PositionKeeper, group: Group, stops: Mapping[Place, int], deadline_s: float
+    keeper: KafkaPositions, group: Group, stops: Mapping[Place, int], deadline_s: float
 ) -> dict[Place, int] | None:
     """Returns the group's positions; None: Kafka cannot be asked for this queue."""
     starts = group.starts()

@@ -23,7 +23,7 @@ from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.offsets import Place
 from anabranch.channel.segments.positions import GroupPositions
-from anabranch.core.subscriptions.marks import CommittedPosition
+from anabranch.core.subscriptions.known_positions import CommittedPosition
 from anabranch.wire import clock
 from anabranch.wire.kafka.committed import CommittedReader
 from anabranch.wire.kafka.protocol import (
@@ -55,7 +55,7 @@ COORDINATORS_MAX: Final = 1_000  # remembered
 
 
 class KafkaPositions(GroupPositions):
-    """A `PositionKeeper`, for use by one thread."""
+    """A node's questions to Kafka about positions, for use by one thread."""
 
     def __init__(self, connection: KafkaConnection) -> None:
         super().__init__(connection)

@@ -226,18 +226,9 @@ async def test_a_subscription_of_a_single_segment_is_the_topics(node: HttpNode) 
     await created(node)
     (kafka,) = node.cluster.segments.ends
     node.cluster.segments.ends[kafka] = [2, 1, 0, 0]
-    refused(await http.put(f"{segment}/billing"), 412, "create it on the topic")
     refused(await http.get(f"{segment}/billing/backlog"), 404, "Subscription not found on seg")
-    refused(await http.post(f"{segment}/billing/seek?timestamp=1"), 404, "not found on seg")
-    assert (await http.delete(f"{segment}/billing")).status_code == 204
     await subscribed(node)
-    assert (await http.put(f"{segment}/billing")).status_code == 204
     assert (await http.get(f"{segment}/billing/backlog")).json() == 3
-    refused(await http.delete(f"{segment}/billing"), 412, "delete it on the topic")
-    refused(await http.post(f"{segment}/billing/seek?timestamp=1"), 412, "on the topic")
-    refused(await http.post(f"{segment}/billing/skip-all"), 412, "on the topic")
-    assert (await http.post(f"{BILLING}/skip-all")).status_code == 204
-    assert (await http.post(f"{segment}/billing/skip-all")).status_code == 204
     other = segment.replace("0000-ffff-0", "0000-7fff-1")
     refused(await http.get(f"{other}/billing/backlog"), 404, "Segment topic not found")
     await http.put(f"{TOPIC}/subscriptions/queue", params={"type": "QUEUE"})

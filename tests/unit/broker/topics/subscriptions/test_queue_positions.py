@@ -13,7 +13,7 @@ from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.offsets import Place
 from anabranch.channel.segments.positions import GroupPositions
-from anabranch.core.subscriptions.marks import CommittedPosition
+from anabranch.core.subscriptions.known_positions import CommittedPosition
 from anabranch.wire.kafka.protocol import KafkaProtocolError, ResponseReader, text
 from anabranch.wire.varint import varint
 
