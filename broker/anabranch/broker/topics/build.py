@@ -1,4 +1,4 @@
-"""Puts a node's part in scalable topics together."""
+"""The parts of scalable topics that ask Kafka, the controllers from them, and their metrics."""
 
 from __future__ import annotations
 

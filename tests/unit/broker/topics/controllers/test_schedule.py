@@ -85,13 +85,6 @@ def test_what_is_due_is_looked_at_once_when_the_log_says_so() -> None:
     assert list(schedule.due(9_000)) == ["late"]
 
 
-def test_what_is_due_at_once_is_looked_at_some_in_each_tick() -> None:
-    schedule = TickSchedule(60.0, 0.0)
-    for name in names(500):
-        schedule.remind(name, 1.0)
-    assert [len(list(schedule.due(1))) for _ in range(4)] == [200, 200, 100, 0]
-
-
 def test_a_namespace_is_looked_through_a_few_topics_in_each_tick() -> None:
     schedule = TickSchedule(60.0, 0.0)
     topics = names(500)
@@ -100,14 +93,6 @@ def test_a_namespace_is_looked_through_a_few_topics_in_each_tick() -> None:
     ticks = [looked(schedule, 1.0, topics) for _ in range(4)]
     assert [len(tick) for tick in ticks] == [200, 200, 100, 0]
     assert [name for tick in ticks for name in tick] == topics
-
-
-def test_other_nodes_topics_cost_no_look_but_do_not_hold_up_a_tick() -> None:
-    schedule = TickSchedule(60.0, 0.0)
-    topics = names(5_000)
-    mine = topics[3_000:3_010]
-    schedule.look_through(UNITS[:1])
-    assert [looked(schedule, 1.0, topics, mine) for _ in range(3)] == [[], mine, []]
 
 
 def test_all_namespaces_are_looked_through_again_after_the_interval() -> None:
