@@ -14,7 +14,7 @@ from anabranch.core.entities.layout import entered
 from anabranch.core.entities.segment import SegmentInfo, SegmentState, new_segment
 from anabranch.core.entities.subscription import SegmentPositions
 from anabranch.core.log.records import subscription_key
-from anabranch.core.subscriptions.marks import kept_mark, mark_of
+from anabranch.core.subscriptions.known_positions import kept_mark, mark_of
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
 from anabranch.spark_replay.audit.checks.topics.order import check_order
 from anabranch.spark_replay.audit.checks.topics.segments import (

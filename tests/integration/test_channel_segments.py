@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 
-from anabranch.broker.topics.controllers.keeper import KafkaSegments
+from anabranch.broker.topics.controllers.worker import KafkaSegments
 from anabranch.channel import errors
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.deadline import Deadline

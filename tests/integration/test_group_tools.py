@@ -16,7 +16,7 @@ from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.offsets import EARLIEST, Place
 from anabranch.client import Client, StreamConsumer
 from anabranch.core.entities.subscription import Subscription
-from anabranch.core.subscriptions.marks import mark_of
+from anabranch.core.subscriptions.known_positions import mark_of
 from anabranch.core.topics.kafka_names import kafka_topic
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.jars.cache import resolve

@@ -109,16 +109,15 @@ def cluster(
         yield running
 
 
-async def test_a_segment_is_relocated_under_ordered_traffic(
+async def test_segments_leave_a_broker_under_ordered_traffic(
     cluster: TopicCluster, client: Client, topic: str
 ) -> None:
     async def disturb(producer: Producer) -> None:
-        (segment,) = await cluster.active(topic)
-        there_now = leaders(cluster.kafka, producer.layout.segments[segment].kafka_topic)
-        left = there_now[0]
-        await cluster.call("POST", f"{topic}/relocate/{segment}?off={left}")
+        victim = leaders(cluster.kafka, producer.layout.segments[0].kafka_topic)[0]
+        for segment in await cluster.active(topic):
+            await cluster.call("POST", f"{topic}/relocate/{segment}", params={"off": victim})
         for part in (await cluster.call("GET", f"{topic}/stats"))["segments"].values():
             if part["state"] == "ACTIVE":
-                assert left not in leaders(cluster.kafka, part["kafkaTopic"]).values()
+                assert victim not in leaders(cluster.kafka, part["kafkaTopic"]).values()
 
     await under_load(cluster.kafka, client, topic, disturb, repeats=False, keeps=False)

@@ -71,7 +71,6 @@ topics merge {TOPIC} 2 3
 topics rebucket {TOPIC} 1 4
 topics relocate {TOPIC} 5
 segments strays {TOPIC} 0
-segments abort-transaction {TOPIC} 0 --yes
 segments restore {TOPIC} 5 --yes
 topics unload {TOPIC}
 namespaces unload acme/shop
@@ -107,7 +106,6 @@ OFFLINE: Final = {
 # What is refused for another reason than who asks: this Kafka has one broker.
 REFUSED: Final = {
     "topics relocate": "segments can lie nowhere else",
-    "segments abort-transaction": "no transaction holds it back",
     "segments restore": "is not lost",
 }
 # These take the process's own input and signals, so they are run in one of their own.

@@ -13,7 +13,7 @@ from anabranch.client._consumer.assignment import Assignment, Holding, SegmentBu
 from anabranch.client._consumer.core import ConsumerCore
 from anabranch.core.entities.subscription import SubscriptionKind
 from anabranch.core.subscriptions.instances import Bucket
-from anabranch.core.subscriptions.marks import CommittedPosition, mark_of
+from anabranch.core.subscriptions.known_positions import CommittedPosition, mark_of
 from anabranch.core.topics.kafka_names import kafka_group
 from simulation.connections import Connection
 from simulation.process import Process

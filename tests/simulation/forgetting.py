@@ -19,7 +19,7 @@ from anabranch.broker.topics.subscriptions.position_watch import PositionWatch
 from anabranch.broker.topics.subscriptions.surveys import TopicSurveys
 from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.errors import AnabranchError
-from anabranch.core.subscriptions.marks import CommittedPosition
+from anabranch.core.subscriptions.known_positions import CommittedPosition
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
 from anabranch.core.topics.retention import Retention
 from simulation.process import Process

@@ -14,14 +14,13 @@ from anabranch.broker.errors import UnavailableError
 from anabranch.broker.topics.controllers.access import TopicAccess
 from anabranch.broker.topics.subscriptions.changes import Resets
 from anabranch.broker.topics.subscriptions.consumers import Consumers
-from anabranch.broker.topics.subscriptions.groups import StartPositionFinder
-from anabranch.broker.topics.subscriptions.positions import PositionKeeper
+from anabranch.broker.topics.subscriptions.queue_positions import KafkaPositions
 from anabranch.channel.errors import KafkaUnreachableError
 from anabranch.channel.kafka.offsets import EARLIEST, LATEST
 from anabranch.core.entities.subscription import SubscriptionOp
 from anabranch.core.errors import AnabranchError
 from anabranch.core.log.records import Record, SubscriptionChange
-from anabranch.core.subscriptions.marks import CommittedPosition
+from anabranch.core.subscriptions.known_positions import CommittedPosition
 from anabranch.core.topics.kafka_names import kafka_group
 from simulation.process import Process
 from simulation.segment_store import TIMEOUT_S, Place, SegmentStore
@@ -36,7 +35,7 @@ T = TypeVar("T")
 
 
 class _Keeper:
-    """As much of a `PositionKeeper` as is asked for here, at the very instant of a request."""
+    """As much of a `KafkaPositions` as is asked for here, at the very instant of a request."""
 
     def __init__(self, world: TopicWorld) -> None:
         self._world = world
@@ -95,7 +94,7 @@ class Positions:
         self._world = world
         self._process = process
 
-    async def ask(self, job: Callable[[PositionKeeper, float], T], seconds: float) -> T:
+    async def ask(self, job: Callable[[KafkaPositions, float], T], seconds: float) -> T:
         answer: Answer[T] = Answer(lasts=True)
         found: list[T] = []
         life = self._process.life
@@ -141,12 +140,10 @@ class Seeks:
         self._resets: Resets
         self._access: TopicAccess
 
-    def begins(
-        self, access: TopicAccess, consumers: Consumers, starts: StartPositionFinder
-    ) -> None:
+    def begins(self, access: TopicAccess, consumers: Consumers) -> None:
         """The services of its node are there."""
         self._access = access
-        self._resets = Resets(access, consumers, starts, SEEK_S)
+        self._resets = Resets(access, consumers)
         self._resets._log = structlog.wrap_logger(structlog.ReturnLogger(), processors=[])
 
     def begin(self, topic: str, subscription: str, timestamp_ms: int) -> None:

@@ -16,7 +16,7 @@ from zlib import crc32
 
 import msgspec
 
-from anabranch.core.subscriptions.marks import CommittedPosition, mark_of
+from anabranch.core.subscriptions.known_positions import CommittedPosition, mark_of
 from anabranch.core.topics import tasks
 from anabranch.core.topics.kafka_names import kafka_topic
 from anabranch.wire.kafka.producer_state import ProducerState

@@ -17,9 +17,8 @@ from anabranch.core.log.state import StateReader
 from anabranch.core.subscriptions import instances
 from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
 from anabranch.core.topics import controller
-from anabranch.core.topics import evolve as topic_fold
-from anabranch.core.topics.guards import CHILDREN_FIT, PRUNABLE
-from anabranch.core.topics.machine import LAYOUTS
+from anabranch.core.topics import machine as topic_fold
+from anabranch.core.topics.machine import CHILDREN_FIT, LAYOUTS, PRUNABLE
 from anabranch.core.topics.tasks import DeleteSegments, next_task
 from faults.planted import BUGS
 from simulation.handler_checks import HandlerChecks

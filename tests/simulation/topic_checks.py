@@ -14,7 +14,7 @@ from anabranch.core.hashing import bucket_of, hash32, segment_hash
 from anabranch.core.log.outcome import Folded
 from anabranch.core.log.records import SubscriptionChange, TopicChange
 from anabranch.core.subscriptions.draining import unread
-from anabranch.core.subscriptions.marks import mark_of
+from anabranch.core.subscriptions.known_positions import mark_of
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
 from simulation.handler_checks import HandlerChecks
 from simulation.scheduler import ViolationError

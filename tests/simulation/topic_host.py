@@ -27,7 +27,7 @@ from anabranch.broker.topics.subscriptions.consumers import (
     Consumers,
     RegisteredConsumer,
 )
-from anabranch.broker.topics.subscriptions.groups import Groups, StartPositionFinder
+from anabranch.broker.topics.subscriptions.groups import Groups
 from anabranch.broker.topics.subscriptions.refusals import (
     ConsumerFencedError,
     SubscriptionGoneError,
@@ -119,8 +119,8 @@ class _Service(TopicService):
 class _Groups(Groups):
     """Groups begin at the first message, and are left to expire."""
 
-    def __init__(self) -> None:
-        """Nothing is asked of Kafka."""
+    def __init__(self, positions: Any) -> None:
+        self.positions = positions
 
     async def start(self, group: str, starts: Mapping[tuple[str, int], int]) -> None:
         pass
@@ -187,8 +187,8 @@ class _Proposals(Proposals):
 
 
 class _Consumers(Consumers):
-    def __init__(self, process: Process, access: TopicAccess, starts: StartPositionFinder) -> None:
-        super().__init__(access, starts, _Groups(), ASK_S_MAX)
+    def __init__(self, process: Process, access: TopicAccess, positions: Any) -> None:
+        super().__init__(access, _Groups(positions))
         self.busy: dict[tuple[str, str], list[Answer[None]]] = {}  # with who waits
         self._process = process
 
@@ -267,9 +267,8 @@ class TopicHost:
         self._proposals = runtime.proposals = _Proposals(process, self._seeks.proposed)
         settings = CurrentSettings(load_settings(None, {}, {}))
         access = TopicAccess(runtime, nowhere, service, settings)
-        starts = StartPositionFinder(access, positions)
-        self._consumers = _Consumers(process, access, starts)
-        self._seeks.begins(access, self._consumers, starts)
+        self._consumers = _Consumers(process, access, positions)
+        self._seeks.begins(access, self._consumers)
         self._keepers = Keepers(world, process, self, access, self._consumers, positions)
         service.tickers.clear()  # `Keepers` looks when it is time
         for each in (service, service.scaling, self._consumers):

@@ -17,7 +17,7 @@ from anabranch.channel.log.entries import Entry, append_record
 from anabranch.channel.log.kafka_log import KafkaLogReader, KafkaLogWriter
 from anabranch.core.entities.unit import Move
 from anabranch.core.log.records import Record, UnitMove
-from anabranch.core.subscriptions.marks import mark_of
+from anabranch.core.subscriptions.known_positions import mark_of
 from support.quiet import QUIET
 from support.topic_cluster import Servers
 from support.waiting import WAIT_S

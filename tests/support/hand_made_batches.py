@@ -2,8 +2,7 @@
 
 One keeps Kafka busy for seconds, with the partition's lock in its hands: a few megabytes of gzip
 that are gigabytes of zeros, all of which Kafka reads before it stores the batch. One is the
-least that there is in the codec of a sealed segment. One begins a transaction that no coordinator
-knows, and so hangs. One has a producer's numbers.
+least that there is in the codec of a sealed segment. One has a producer's numbers.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ _PRODUCE: Final = 0
 _PRODUCE_VERSION: Final = 9
 _GZIP: Final = 1
 _SNAPPY: Final = 2
-_TRANSACTIONAL: Final = 16
 
 
 def append(
@@ -72,11 +70,6 @@ def least_batches() -> list[bytes]:
     return [_batch(_SNAPPY, 1, snappy), _batch(_GZIP, 1, gzip.compress(record, 9))]
 
 
-def transactional_batch(producer_id: int, at_ms: int) -> bytes:
-    """The first of a transaction of that producer, of one record of nothing."""
-    return _batch(_TRANSACTIONAL, 1, _record_of_nothing(), (producer_id, 0, 0), at_ms)
-
-
 def numbered_batch(producer_id: int, epoch: int, first: int, values: list[bytes]) -> bytes:
     """Records of these values, with the numbers from `first` on."""
     records = b""
@@ -91,10 +84,9 @@ def _batch(
     count: int,
     records: bytes,
     producer: tuple[int, int, int] = (-1, -1, -1),
-    at_ms: int | None = None,
 ) -> bytes:
     """`producer`: its id, epoch and the batch's first number."""
-    at_ms = int(time.time() * 1_000) if at_ms is None else at_ms
+    at_ms = int(time.time() * 1_000)
     checked = struct.pack(">hiqqqhii", attributes, count - 1, at_ms, at_ms, *producer, count)
     checked += records
     rest = struct.pack(">ibI", -1, 2, google_crc32c.value(checked)) + checked

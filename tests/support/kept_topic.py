@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from anabranch.broker.topics.operations import TopicOperations
 from anabranch.channel.kafka.offsets import EARLIEST, Place
 from anabranch.core.entities.subscription import Subscription, SubscriptionKind
-from anabranch.core.subscriptions.marks import CommittedPosition
+from anabranch.core.subscriptions.known_positions import CommittedPosition
 from support.binary import reachable
 from support.memory_cluster import MemoryCluster, MemoryNode
 

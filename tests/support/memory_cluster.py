@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import msgspec
 import pytest
@@ -84,15 +85,16 @@ class MemoryNode:
             self.metrics,
             self._ask_end,
         )
+        doubles: Any = cluster  # of what asks Kafka
         parts = TopicParts(
-            lambda: cluster.segments,
-            lambda: cluster.positions,
+            lambda: doubles.segments,
+            lambda: doubles.positions,
             lambda topic, incarnation: cluster.loads.get(topic, {}),
             KafkaPlacement(
                 LoadTable(),
                 settings.scalable_topic_load_report_interval_seconds,
                 settings.replication_factor,
-                lambda: cluster.kafka,
+                lambda: doubles.kafka,
             ),
         )
         self.operations = Operations(self.runtime, settings, parts)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from anabranch.broker.topics.subscriptions.open_transactions import HeldBucket
 from anabranch.channel.errors import KafkaUnreachableError
 from anabranch.channel.kafka.offsets import EARLIEST, LATEST, Place
-from anabranch.core.subscriptions.marks import CommittedPosition, mark_of
+from anabranch.core.subscriptions.known_positions import CommittedPosition, mark_of
 from support.memory_segments import HeldCalls, MemorySegments
 
 
 class MemoryPositions(HeldCalls):
-    """A `PositionKeeper` that all nodes of a test share: a record's offset is its time, too."""
+    """A `KafkaPositions` that all nodes of a test share: a record's offset is its time, too."""
 
     def __init__(self, segments: MemorySegments) -> None:
         super().__init__()
@@ -25,7 +24,7 @@ class MemoryPositions(HeldCalls):
         self.told = True  # whether Kafka can be told where a share group begins
         self.silent: set[str] = set()  # groups that it gets no answer for
         self.members: set[str] = set()  # groups that plain consumers are members of
-        self.transactions: list[HeldBucket] = []
+        self.transactions: dict[Place, int] = {}  # from where on one is open
         self._segments = segments
 
     def offsets(
@@ -103,16 +102,9 @@ class MemoryPositions(HeldCalls):
         self._begin("has_members")
         return group in self.members
 
-    def open_transactions(self, ends: Mapping[Place, int], deadline_s: float) -> list[HeldBucket]:
-        self._begin("open_transactions")
-        return [each for each in self.transactions if each.place in ends]
-
-    def abort_transactions(
-        self, found: Sequence[HeldBucket], sealed_ms: int, now_ms: int, deadline_s: float
-    ) -> list[str]:
-        self._begin("abort_transactions")
-        self.transactions = [each for each in self.transactions if each not in found]
-        return []
+    def held(self, ends: Mapping[Place, int], deadline_s: float) -> dict[Place, int]:
+        self._begin("held")
+        return {place: at for place, at in self.transactions.items() if place in ends}
 
     def _at(self, place: Place, timestamp_ms: int) -> int:
         begin, end = self.begins.get(place, 0), self._segments.ends[place[0]][place[1]]

@@ -33,7 +33,7 @@ class HeldCalls:
 
 
 class MemorySegments(HeldCalls):
-    """A `SegmentKeeper` that all nodes of a test share."""
+    """A `SegmentAdmin` that all nodes of a test share."""
 
     def __init__(self) -> None:
         super().__init__()

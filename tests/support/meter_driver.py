@@ -43,16 +43,14 @@ class MeterDriver:
         self.meter.sample(self.now, self.total, None if age_s is None else self.now - age_s)
         self._write()
 
-    def step(self, came: int = 0, told: int = 0, read: int = 0, committed: int = 0) -> None:
-        """Messages of 500 bytes each, some of them reported by producers, consumers, or groups."""
+    def step(self, came: int = 0, told: int = 0, read: int = 0) -> None:
+        """Messages of 500 bytes each, some of them reported by producers or consumers."""
         self.now += STEP_S
         self.total += came
         if told:
             self.meter.written(told, 500 * told)
         if read:
             self.meter.read(read, 500 * read)
-        if committed:
-            self.meter.committed(committed)
         self.meter.sample(self.now, self.total, None)
         self._write()
 

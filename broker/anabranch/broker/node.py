@@ -18,8 +18,7 @@ from typing import Any, Final, TypeVar
 from anabranch.broker.balance.board import LoadBoard
 from anabranch.broker.errors import StartError
 from anabranch.broker.feeds import Feed
-from anabranch.broker.load.build import build_reporter
-from anabranch.broker.load.reporter import SegmentLoadReporter
+from anabranch.broker.load.reporter import SegmentLoadReporter, build_reporter
 from anabranch.broker.logging import get_logger
 from anabranch.broker.metrics.registry import Metrics
 from anabranch.broker.node_balance import build_balance, build_counts, resource_meter
@@ -37,8 +36,7 @@ from anabranch.broker.startup import (
     segment_settings,
 )
 from anabranch.broker.topics.build import TopicParts
-from anabranch.broker.topics.controllers.keeper import KafkaSegments
-from anabranch.broker.topics.controllers.worker import uncovered
+from anabranch.broker.topics.controllers.worker import KafkaSegments, uncovered
 from anabranch.broker.topics.placement import KafkaPlacement
 from anabranch.broker.topics.subscriptions.queue_positions import KafkaPositions
 from anabranch.channel.errors import KafkaUnreachableError, LogTrimmedError

@@ -24,7 +24,7 @@ from anabranch.broker.errors import (
     PreconditionError,
     no_namespace,
 )
-from anabranch.broker.load.build import traffic_inbox
+from anabranch.broker.load.traffic import TrafficReports
 from anabranch.broker.metrics.topic_lists import TopicListPrefix, measured_limiter
 from anabranch.broker.placements import PlacementPolicies
 from anabranch.broker.proposals import RACES_MAX
@@ -33,7 +33,8 @@ from anabranch.broker.settings import Settings
 from anabranch.broker.tenants.limits import TenantLimits
 from anabranch.broker.tenants.permissions import RolePermissions
 from anabranch.broker.tenants.tenancy import Tenancy
-from anabranch.broker.topics.build import TopicParts, build_topics
+from anabranch.broker.topics.build import TopicParts
+from anabranch.broker.topics.operations import TopicOperations
 from anabranch.core.balance.settings import SplitAlgorithm
 from anabranch.core.bundles import propose
 from anabranch.core.effects import BrokerState
@@ -86,7 +87,7 @@ class Operations:
         self.permissions = RolePermissions(runtime, current)
         self.balance = ShownBalance(runtime, self.lookups)
         self._cuts = BundleCuts(runtime, parts.load)
-        self.topics = build_topics(runtime, self.lookups, current, parts)
+        self.topics = TopicOperations(runtime, self.lookups, current, parts)
         self.topic_list_limiter = measured_limiter(
             current.now.topic_list_limits,
             TopicListPrefix.BROKER,
@@ -95,7 +96,11 @@ class Operations:
         )
         current.subscribe(lambda now: self.topic_list_limiter.configure(now.topic_list_limits))
         self.decided = self._proposals.decided
-        self.traffic = traffic_inbox(settings)
+        self.traffic = TrafficReports(
+            settings.scalable_topic_load_window_seconds,
+            settings.scalable_topic_load_report_interval_seconds,
+            message_bytes_max=settings.max_message_size,
+        )
 
     # --- bundles ------------------------------------------------------------------------
 

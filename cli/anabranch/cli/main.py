@@ -36,7 +36,7 @@ _COMMANDS: Final = {
     "domains": (".cluster.placements", "Brokers that fail together: list, set, delete."),
     "explain": (".cluster.queries", "Say which moves a bundle or a topic can make now."),
     "topics": (".topics.commands", "Scalable topics: create, show, split, merge, produce ..."),
-    "segments": (".topics.segments", "Single segments: strays, restore, abort-transaction."),
+    "segments": (".topics.segments", "Single segments: strays, restore."),
     "policy": (".topics.policy", "Rules for topics' own splits and merges: show, set."),
     "balance": (".cluster.balance", "The load balancer: show, history."),
     "log": (".cluster.log", "Read the log: `log tail`."),

@@ -99,14 +99,6 @@ class OpenTransaction(Answer, frozen=True):
 
     bucket: int
     start_offset: int
-    producer_id: int | None  # None: `unknown` says why
-    producer_epoch: int | None
-    last_write_ms: int | None
-    transactional_id: str  # empty where no coordinator tells of it
-    state: str
-    started_ms: int | None
-    timeout_ms: int | None
-    unknown: str
 
 
 class SegmentStats(Answer, frozen=True, kw_only=True):

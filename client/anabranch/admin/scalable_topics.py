@@ -102,12 +102,6 @@ class ScalableTopics(Resource[TransportT]):
         return Call("GET", _topic(topic, "segments", segment_id, "lineage"), _LINEAGE)
 
     @RestMethod
-    def abort_transaction(self, topic: str, segment_id: int, producer_id: int) -> Call[None]:
-        """Ends a producer's open transaction in a sealed segment, and keeps that producer out."""
-        where = _topic(topic, "segments", segment_id, "abort-transaction", producer_id)
-        return Call("POST", where, nothing)
-
-    @RestMethod
     def restore_segment(self, topic: str, segment_id: int) -> Call[None]:
         """Lets the topic go on without a segment whose Kafka topic is gone.
         The messages in that segment are lost.

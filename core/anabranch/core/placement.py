@@ -78,11 +78,6 @@ class Room(msgspec.Struct, frozen=True):
     expected: float = 0.0
 
 
-def copies_on(partitions: Iterable[Copies]) -> frozenset[int]:
-    """The brokers that have a copy of one of these partitions."""
-    return frozenset(broker for each in partitions for broker in each.replicas)
-
-
 def sane(load: float) -> float:
     """The load, or 0 for an invalid one.
 

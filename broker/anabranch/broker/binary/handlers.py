@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from anabranch.broker.binary.guarding import check_again, may_at_once
 from anabranch.broker.bundles.lookups import Located
 from anabranch.broker.errors import (
     ConflictError,
@@ -24,6 +25,7 @@ from anabranch.broker.errors import (
 )
 from anabranch.broker.operations import Operations
 from anabranch.broker.security.credentials import CredentialsError
+from anabranch.broker.security.guard import AccessGuard
 from anabranch.core import names
 from anabranch.core.errors import AnabranchError, InvalidInputError
 from anabranch.core.topic_lists.errors import PermitAcquireError
@@ -39,8 +41,6 @@ from anabranch.wire.server.refusals import KAFKA_CLIENTS
 from anabranch.wire.server.server import OpenSession, Peer, Route, Routes
 
 Before = Callable[[Route, int, Peer], Route]
-May = Callable[[Peer, BaseCommand], bool]
-CheckAgain = Callable[[Peer, BaseCommand], None]  # raises OperationError
 
 _BEGINNINGS: Final = (BaseCommand.SCALABLE_TOPIC_LOOKUP, BaseCommand.SCALABLE_TOPIC_SUBSCRIBE)
 CODE_OF: Final[dict[type[AnabranchError], ServerError]] = {
@@ -112,22 +112,16 @@ async def _refused(command: BaseCommand) -> None:
     )
 
 
-def lookups(
-    operations: Operations, may: May | None = None, check_again: CheckAgain | None = None
-) -> OpenSession:
-    """Returns the part that answers LOOKUP.
-
-    `may`: tells whether a client may be answered at once, before any look at who it is; None: any
-    client may. `check_again`: called for a client that has waited.
-    """
+def lookups(operations: Operations, guard: AccessGuard | None = None) -> OpenSession:
+    """Returns the part that answers LOOKUP. `guard`: asked of who may; None: any client may."""
 
     def open_session(peer: Peer) -> Routes:
         async def lookup(command: BaseCommand) -> None:
             asked = command.lookupTopic
             try:
                 found = await _locate(operations, asked.topic)
-                if check_again is not None:
-                    check_again(peer, command)
+                if guard is not None:
+                    check_again(guard, peer, command)
             except AnabranchError as error:
                 answer = CommandLookupTopicResponse(
                     request_id=asked.request_id,
@@ -148,7 +142,7 @@ def lookups(
             located = operations.lookups.known(name, namespace)
             if located is None or not (located.service_url or located.service_url_tls):
                 return False
-            if may is not None and not may(peer, command):
+            if guard is not None and not may_at_once(guard, peer, command):
                 return False  # its route says why
             operations.lookups.answered_at_once(name, namespace, located)
             peer.send_command(_found(asked.request_id, located))

@@ -24,7 +24,6 @@ from anabranch.broker.http.routes import (
     configuration,
     placements,
     reads,
-    segment_subscriptions,
     segments,
     subscriptions,
     topics,
@@ -76,7 +75,6 @@ def create_api(
     api.include_router(subscriptions.router(operations.topics, guard))
     api.include_router(segments.router(operations.topics))
     api.include_router(autoscale.router(operations.topics.policies))
-    api.include_router(segment_subscriptions.router(operations.topics))
     api.include_router(balance.router(operations.balance))
     api.include_router(configuration.router(operations.configuration))
     api.include_router(brokers.router(operations, settings, version, guard))

@@ -38,7 +38,6 @@ BODIES: Final[Mapping[str, BodyLimit]] = {
     ),
     "PUT /admin/v2/scalable/{tenant}/{namespace}/{topic}": _PROPERTIES,
     "PUT /admin/v2/scalable/{tenant}/{namespace}/{topic}/properties": _PROPERTIES,
-    "PUT /admin/v2/segments/{tenant}/{namespace}/{topic}/{descriptor}": BodyLimit(256 << 10, 1_000),
     "POST /admin/v2/clusters/{cluster}/namespaceIsolationPolicies/{policy}": BodyLimit(
         256 << 10, 3 * PATTERNS_MAX + 10
     ),

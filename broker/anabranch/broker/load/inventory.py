@@ -19,10 +19,9 @@ from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.core.autoscale.load import LoadRecord, Rates, SegmentLoad
 from anabranch.core.autoscale.meter import SegmentMeter
 from anabranch.core.autoscale.schedule import policy_of
-from anabranch.core.entities.subscription import SubscriptionKind
 from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.names import full_name, namespace_of
-from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
+from anabranch.core.topics.kafka_names import kafka_topic
 
 _NOTHING: Final[Rates] = (0.0, 0.0, 0.0, 0.0)
 _AT_ONCE: Final = 100  # topics looked at before others have their turn
@@ -43,14 +42,13 @@ class Measured(msgspec.Struct):
 class MeasuredTopic(msgspec.Struct):
     """One topic.
 
-    `groups`: Kafka's names of its stream subscriptions, and ours. `negligible`: rates below which
-    its policy takes all for alike. `cold`: rates below which it merges.
+    `negligible`: rates below which its policy takes all for alike. `cold`: rates below which it
+    merges.
     """
 
     name: str
     incarnation: int
     segments: dict[int, Measured]
-    groups: dict[str, str]
     negligible: Rates
     cold: Rates
 
@@ -149,12 +147,11 @@ class Inventory:
         known = self.topics.get(name)
         if known is None or known.incarnation != topic.incarnation:
             known = self.topics[name] = MeasuredTopic(
-                name, topic.incarnation, {}, {}, _NOTHING, _NOTHING
+                name, topic.incarnation, {}, _NOTHING, _NOTHING
             )
         broker = self._service.settings.auto_scale.policy
         policy = policy_of(self._runtime.view, name, topic, broker).policy
         known.negligible, known.cold = policy.negligible, policy.merge_thresholds
-        self._take_groups(known)
         return self._take_segments(known, topic)
 
     def _orphans(self, name: str) -> list[SegmentKey]:
@@ -171,14 +168,6 @@ class Inventory:
             for place in self._table.places(name)
             if self._table.segments(name, place.incarnation)[place.segment_id].modified_ms < old_ms
         ]
-
-    def _take_groups(self, known: MeasuredTopic) -> None:
-        prefix = self._service.prefix
-        known.groups = {}
-        for subscription, each in self._runtime.view.subscriptions(known.name):
-            if each.kind is SubscriptionKind.STREAM:
-                group = kafka_group(prefix, known.name, subscription, each.group_offset)
-                known.groups[group] = subscription
 
     def _take_segments(self, known: MeasuredTopic, topic: ScalableTopic) -> bool:
         active = {part.segment_id: part for part in topic.segments if part.is_active}

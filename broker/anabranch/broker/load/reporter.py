@@ -11,20 +11,19 @@ and less often, but once in a window at least. It alone writes a load, once that
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
-from anabranch.broker.load.groups import GroupProbe, GroupWatch, SamplingPlan
-from anabranch.broker.load.inventory import Inventory, Measured, MeasuredTopic
+from anabranch.broker.load.inventory import Inventory, Measured
 from anabranch.broker.load.traffic import TrafficGrowth, TrafficReports
 from anabranch.broker.logging import get_logger
+from anabranch.broker.settings import Settings
 from anabranch.broker.topics.controllers.service import TopicService
-from anabranch.channel.load.loads import LoadTable, SegmentKey
-from anabranch.channel.segments.sealing import SegmentTopic
-from anabranch.core.autoscale.load import LoadRecord
+from anabranch.channel.load.loads import KafkaLoads, LoadTable, SegmentKey
+from anabranch.channel.load.probe import LoadProbe
 from anabranch.wire import clock
 
 _ENDS_S: Final = 5.0
@@ -34,24 +33,6 @@ _AT_ONCE: Final = 100  # segments rated, or topics looked at, before others have
 _LAG: Final = 1.5  # intervals until what came is reported, with some time for the way
 _WHOLE_S_MAX: Final = 30.0
 _LOOK_S: Final = 0.05
-
-
-class Probe(GroupProbe, Protocol):
-    """The questions to Kafka: `channel.load.probe.LoadProbe`, or its double."""
-
-    def ends(
-        self, topics: Collection[SegmentTopic], timeout_s: float
-    ) -> dict[str, tuple[int, ...]]: ...
-    def sizes(self, ends: Mapping[str, Sequence[int]], timeout_s: float) -> dict[str, float]: ...
-    def close(self) -> None: ...
-
-
-class Loads(Protocol):
-    """Takes loads to be written: `channel.load.loads.KafkaLoads`, or its double."""
-
-    @property
-    def is_whole(self) -> bool: ...
-    def write(self, loads: dict[SegmentKey, LoadRecord | None]) -> None: ...
 
 
 class LoadSettings(msgspec.Struct, frozen=True):
@@ -69,10 +50,10 @@ class SegmentLoadReporter:
         self,
         service: TopicService,
         table: LoadTable,
-        loads: Loads,
+        loads: KafkaLoads,
         reports: TrafficReports,
         settings: LoadSettings,
-        open_probe: Callable[[], Probe],
+        open_probe: Callable[[], LoadProbe],
         now: Callable[[], float] = clock.now,
     ) -> None:
         self._now = now
@@ -86,9 +67,7 @@ class SegmentLoadReporter:
         self._loads = loads
         self._reports = reports
         self._open_probe = open_probe
-        self._probe: Probe | None = None
-        self._groups = GroupWatch(settings.window_s, now)
-        self._reported_at: dict[tuple[str, str], float] = {}  # topic, subscription
+        self._probe: LoadProbe | None = None
         self._thread = ThreadPoolExecutor(1, "load")
         self._sweep_at = self._now() + settings.window_s
         self._log = get_logger(broker=service.runtime.core.me)
@@ -121,7 +100,7 @@ class SegmentLoadReporter:
         if now >= self._sweep_at:
             self._sweep_at = now + self.settings.window_s
             self.inventory.sweep()
-            self._tidy(now)
+            self._reports.tidy()
         await self.inventory.follow()
         due = await self._due(now)
         loop = asyncio.get_running_loop()
@@ -134,32 +113,22 @@ class SegmentLoadReporter:
             sizes = await loop.run_in_executor(self._thread, self._sizes, newest)
             for name, size in sizes.items():
                 asked[name].meter.sized(size, at)
-        wanted = await self._wanted(now)
-        committed = await loop.run_in_executor(self._thread, self._committed, wanted)
-        for each in self._named(committed.keys()):
-            each.meter.committed(committed[each.kafka.name])
-            each.next_at = 0.0
         await self._rate(asked, totals, at)
 
     # --- asking -------------------------------------------------------------------------
 
     async def _due(self, now: float) -> list[Measured]:
         due: list[Measured] = []
-        async for name, topic in self._topics():
+        for number, (name, topic) in enumerate(list(self.inventory.topics.items())):
             if not self._service.may_act(name):
                 self.inventory.topics.pop(name, None)
                 self._reports.forget(name, topic.incarnation)
                 self.inventory.sweep()
                 continue
             due += [each for each in topic.segments.values() if each.next_at <= now]
-        return due
-
-    async def _topics(self) -> AsyncIterator[tuple[str, MeasuredTopic]]:
-        """All that is measured; others have their turn now and then."""
-        for number, (name, topic) in enumerate(list(self.inventory.topics.items())):
-            yield name, topic
             if number % _AT_ONCE == _AT_ONCE - 1:
                 await asyncio.sleep(0)
+        return due
 
     def _ask(self, due: list[Measured]) -> tuple[dict[str, tuple[int, ...]], float]:
         """In the thread, as all that needs the probe: the ends, and when they were that."""
@@ -172,37 +141,12 @@ class SegmentLoadReporter:
     def _sizes(self, ends: Mapping[str, Sequence[int]]) -> dict[str, float]:
         return self._probe.sizes(ends, _SIZES_S) if self._probe is not None else {}
 
-    def _committed(self, wanted: SamplingPlan) -> dict[str, float]:
-        return self._groups.look(self._probe, wanted) if self._probe is not None else {}
-
     def _lacking_sizes(self, asked: dict[str, Measured], totals: dict[str, int]) -> list[str]:
         """Returns the busiest segments whose messages' size no client tells."""
         now = self._now()
         lacking = [n for n, total in totals.items() if asked[n].meter.lacks_size(total, now)]
         lacking.sort(key=lambda name: asked[name].meter.came(totals[name]), reverse=True)
         return lacking[:_SIZED_MAX]
-
-    async def _wanted(self, now: float) -> SamplingPlan:
-        recent = now - self.settings.window_s
-        segments: dict[str, SegmentTopic] = {}
-        groups: dict[str, tuple[str, ...]] = {}
-        reporting = set()
-        async for name, topic in self._topics():
-            segments.update((each.kafka.name, each.kafka) for each in topic.segments.values())
-            mine = tuple(each.kafka.name for each in topic.segments.values())
-            for group, subscription in topic.groups.items():
-                groups[group] = mine
-                if self._reported_at.get((name, subscription), -1.0) >= recent:
-                    reporting.add(group)
-        return SamplingPlan(segments, groups, frozenset(reporting))
-
-    def _named(self, names: Collection[str]) -> list[Measured]:
-        """The segments of these Kafka topics that are still measured here."""
-        if not names:
-            return []
-        topics = self.inventory.topics.values()
-        parts = (each for topic in topics for each in topic.segments.values())
-        return [each for each in parts if each.kafka.name in names]
 
     # --- results of a round ---------------------------------------------------------------
 
@@ -238,8 +182,6 @@ class SegmentLoadReporter:
         known = self._service.runtime.view.subscription(grown.topic, grown.subscription)
         if grown.subscription and known is None:
             return
-        if grown.subscription:
-            self._reported_at[grown.topic, grown.subscription] = self._now()
         if grown.topic not in self.inventory.topics:
             self.inventory.look(grown.topic)  # taken over since the last round
         each = self.inventory.find(SegmentKey(grown.topic, grown.incarnation, grown.segment_id))
@@ -257,7 +199,49 @@ class SegmentLoadReporter:
             self.writes += len(places)
             self._loads.write(dict.fromkeys(places))
 
-    def _tidy(self, now: float) -> None:
-        self._reports.tidy()
-        old = now - self.settings.window_s
-        self._reported_at = {key: at for key, at in self._reported_at.items() if at >= old}
+
+def build_reporter(
+    service: TopicService,
+    reports: TrafficReports,
+    settings: Settings,
+    table: LoadTable,
+    loads: KafkaLoads,
+    open_probe: Callable[[], LoadProbe],
+) -> SegmentLoadReporter:
+    """`open_probe` is called in a thread, when there is something to ask."""
+    measured = LoadSettings(
+        interval_s=settings.scalable_topic_load_report_interval_seconds,
+        window_s=settings.scalable_topic_load_window_seconds,
+        threshold=settings.scalable_topic_load_report_rate_change_threshold,
+    )
+    reporter = SegmentLoadReporter(service, table, loads, reports, measured, open_probe)
+    metrics = service.runtime.metrics
+    metrics.gauge(
+        "anabranch_load_segments",
+        "Active segments whose load this node measures.",
+        lambda: len(reporter.inventory),
+    )
+    metrics.gauge(
+        "anabranch_load_records", "Loads of segments that this node knows.", lambda: len(table)
+    )
+    metrics.total(
+        "anabranch_load_samples",
+        "Samples that this node has taken of segments since it started.",
+        lambda: reporter.samples,
+    )
+    metrics.total(
+        "anabranch_load_writes",
+        "Loads of segments that this node has written or withdrawn since it started.",
+        lambda: reporter.writes,
+    )
+    metrics.total(
+        "anabranch_load_reports",
+        "Reports of clients on their traffic since this node started.",
+        lambda: reports.received,
+    )
+    metrics.gauge(
+        "anabranch_load_round_seconds",
+        "Time of the last round of measuring.",
+        lambda: reporter.round_s,
+    )
+    return reporter

@@ -6,7 +6,7 @@ They are decisions about load, shares of segments (PIP-486), stored messages, an
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -19,6 +19,7 @@ from anabranch.core.autoscale.load import SegmentLoad
 from anabranch.core.autoscale.schedule import Evaluation, LoadOf
 from anabranch.core.entities.topic import ScalableTopic, TopicMove
 from anabranch.core.log.state import StateReader
+from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
 from anabranch.core.topics.controller import TopicController
 from anabranch.wire import clock
 
@@ -32,10 +33,10 @@ _COUNTERS: Final = {
     "split_suppressed_max_segments": "Evaluations that maxSegments kept from a split.",
     "merge_suppressed_max_depth": "Evaluations that maxDagDepth kept from a merge.",
 }
-_OF_SEGMENT = ("topic", "segment")
-_OF_SHARE = ("topic", "subscription", "segment")
 _TOPIC = ("topic",)
+_SEGMENT = ("topic", "segment")
 _SUBSCRIPTION = ("topic", "subscription")
+_SHARE = ("topic", "subscription", "segment")
 _RATES = (
     "anabranch_topic_messages_in_per_second",
     "anabranch_topic_bytes_in_per_second",
@@ -43,6 +44,69 @@ _RATES = (
     "anabranch_topic_bytes_out_per_second",
 )
 _RATE = "Produced to the topic (in), or consumed from it (out)."
+_GAUGE, _COUNTER = GaugeMetricFamily, CounterMetricFamily
+_Family = tuple[type[GaugeMetricFamily] | type[CounterMetricFamily], str, Sequence[str]]
+_Sample = tuple[str, list[str], float]
+_BUCKETS: Final[Mapping[str, _Family]] = {
+    f"{_PREFIX}segment_entry_buckets": (_GAUGE, "Entry buckets of the segment.", _SEGMENT),
+}
+_SHARES: Final[Mapping[str, _Family]] = {
+    f"{_PREFIX}segment_consumers": (_GAUGE, "Consumers that share the segment.", _SHARE),
+    f"{_PREFIX}buckets_withheld": (
+        _GAUGE,
+        "Buckets that wait for their former consumer to settle its messages.",
+        _SHARE,
+    ),
+    f"{_PREFIX}drain_mode_active": (
+        _GAUGE,
+        "1 while several consumers drain the backlog of a sealed segment.",
+        _SHARE,
+    ),
+    f"{_PREFIX}buckets_unserved": (
+        _GAUGE,
+        "Buckets without a consumer for longer than they should wait.",
+        _SHARE,
+    ),
+    f"{_PREFIX}bucket_reassignments": (
+        _COUNTER,
+        "Buckets given to another consumer than before, since this controller took over.",
+        _SHARE,
+    ),
+}
+_DEAD_LETTERS: Final[Mapping[str, _Family]] = {
+    "anabranch_dead_letters_waiting": (
+        _GAUGE,
+        "Messages of a queue that its consumers could not put aside yet.",
+        _SUBSCRIPTION,
+    ),
+}
+_PROGRESS: Final[Mapping[str, _Family]] = {
+    "anabranch_topic_stored_messages": (
+        _GAUGE,
+        "Messages that Kafka has of the topic.",
+        _TOPIC,
+    ),
+    "anabranch_subscription_backlog_messages": (
+        _GAUGE,
+        "Unread messages of the subscription, as far as Kafka tells nodes.",
+        _SUBSCRIPTION,
+    ),
+    "anabranch_subscription_backlog_bytes": (
+        _GAUGE,
+        "Estimated bytes of these, by the sizes of messages produced lately.",
+        _SUBSCRIPTION,
+    ),
+    "anabranch_subscription_messages_per_second": (
+        _GAUGE,
+        "Messages that the subscription read a second, between the last two looks.",
+        _SUBSCRIPTION,
+    ),
+    "anabranch_subscription_expires_in_seconds": (
+        _GAUGE,
+        "Time until an unused subscription is deleted, in the last quarter.",
+        _SUBSCRIPTION,
+    ),
+}
 
 
 class TopicSample(msgspec.Struct, frozen=True):
@@ -186,124 +250,62 @@ class AutoScaleMetrics(Collector):
         )
 
 
-class SegmentConsumerMetrics(Collector):
-    """Consumers of the topics that this node controls. Collected in the node's event loop."""
+class TopicMetrics(Collector):
+    """The segments, subscriptions and messages of this node's topics. Collected in its event loop.
 
-    def __init__(
-        self,
-        controllers: Callable[[], Iterable[TopicController]],
-        view: Callable[[], StateReader],
-        owned: Callable[[], Iterable[str]],
-    ) -> None:
-        self._controllers = controllers
-        self._view = view
-        self._owned = owned
-
-    def collect(self) -> Iterable[Metric]:
-        yield self._buckets()
-        yield from self._shares()
-
-    def _buckets(self) -> Metric:
-        buckets = GaugeMetricFamily(
-            f"{_PREFIX}segment_entry_buckets", "Entry buckets of the segment.", None, _OF_SEGMENT
-        )
-        view = self._view()
-        for name in sorted({each.name for each in self._controllers()}.union(self._owned())):
-            topic = view.topic(name)
-            for part in topic.segments if topic is not None else ():
-                buckets.add_metric([name, str(part.segment_id)], part.buckets)
-        return buckets
-
-    def _shares(self) -> Iterable[Metric]:
-        sharing = GaugeMetricFamily(
-            f"{_PREFIX}segment_consumers", "Consumers that share the segment.", None, _OF_SHARE
-        )
-        withheld = GaugeMetricFamily(
-            f"{_PREFIX}buckets_withheld",
-            "Buckets that wait for their former consumer to settle its messages.",
-            None,
-            _OF_SHARE,
-        )
-        draining = GaugeMetricFamily(
-            f"{_PREFIX}drain_mode_active",
-            "1 while several consumers drain the backlog of a sealed segment.",
-            None,
-            _OF_SHARE,
-        )
-        unserved = GaugeMetricFamily(
-            f"{_PREFIX}buckets_unserved",
-            "Buckets without a consumer for longer than they should wait.",
-            None,
-            _OF_SHARE,
-        )
-        moved = CounterMetricFamily(
-            f"{_PREFIX}bucket_reassignments",
-            "Buckets given to another consumer than before, since this controller took over.",
-            None,
-            _OF_SHARE,
-        )
-        for controller in self._controllers():
-            name = controller.name
-            for subscription, coordinator in controller.coordinators.items():
-                waiting = coordinator.withheld()
-                owners: dict[int, int] = {}
-                for shares in coordinator.target.wanted().values():
-                    for segment_id in shares:
-                        owners[segment_id] = owners.get(segment_id, 0) + 1
-                late = coordinator.target.unserved.overdue(clock.now())
-                for segment_id, count in late.items():
-                    unserved.add_metric([name, subscription, str(segment_id)], count)
-                for segment_id, count in owners.items():
-                    labels = [name, subscription, str(segment_id)]
-                    sharing.add_metric(labels, count)
-                    withheld.add_metric(labels, waiting[segment_id])
-                    draining.add_metric(labels, segment_id in coordinator.target.backlog.draining)
-                for segment_id, count in coordinator.moved.items():
-                    moved.add_metric([name, subscription, str(segment_id)], count)
-        return (sharing, withheld, draining, unserved, moved)
-
-
-class DeadLetterMetrics(Collector):
-    """Dead letters of the topics that this node controls. Collected in the node's event loop."""
-
-    def __init__(self, waiting: Callable[[], Mapping[tuple[str, str], int]]) -> None:
-        self._waiting = waiting
-
-    def collect(self) -> Iterable[Metric]:
-        waiting = GaugeMetricFamily(
-            "anabranch_dead_letters_waiting",
-            "Messages of a queue that its consumers could not put aside yet.",
-            None,
-            ["topic", "subscription"],
-        )
-        for (topic, subscription), count in sorted(self._waiting().items()):
-            waiting.add_metric([topic, subscription], count)
-        yield waiting
-
-
-class BacklogMetrics(Collector):
-    """Messages of the topics that this node controls. Collected in the node's event loop."""
+    `soon`: expiring subscriptions, and the seconds left to each.
+    """
 
     def __init__(
         self,
         view: Callable[[], StateReader],
         load: LoadOf,
+        controllers: Callable[[], Iterable[TopicController]],
         owned: Callable[[], Iterable[str]],
         seen: Mapping[str, TopicSample],
         soon: Mapping[tuple[str, str], float],
+        dead_letters: Callable[[], Mapping[tuple[str, str], int]],
     ) -> None:
         self._view = view
         self._load = load
+        self._controllers = controllers
         self._owned = owned
         self._seen = seen
-        self._soon = soon  # expiring subscriptions, and the seconds left to each
+        self._soon = soon
+        self._dead_letters = dead_letters
 
     def collect(self) -> Iterable[Metric]:
+        # A few at a time, because those of many topics are large.
+        yield from _filled(_BUCKETS, self._buckets())
+        yield from _filled(_SHARES, self._shares())
+        yield from _filled(_DEAD_LETTERS, self._waiting())
         loads = {name: self._loads(name) for name in self._owned()}
-        for place, metric in enumerate(_RATES):
-            yield _rate(metric, place, loads)
-        yield self._stored()
-        yield from self._of_subscriptions(loads)
+        for place, rate in enumerate(_RATES):
+            rates = ((rate, [n], sum(p.rates[place] for p in loads[n])) for n in loads)
+            yield from _filled({rate: (_GAUGE, _RATE, _TOPIC)}, rates)
+        yield from _filled(_PROGRESS, self._progress(loads))
+
+    def _buckets(self) -> Iterator[_Sample]:
+        for name in sorted({each.name for each in self._controllers()}.union(self._owned())):
+            topic = self._view().topic(name)
+            for part in topic.segments if topic is not None else ():
+                labels = [name, str(part.segment_id)]
+                yield f"{_PREFIX}segment_entry_buckets", labels, part.buckets
+
+    def _shares(self) -> Iterator[_Sample]:
+        for controller in self._controllers():
+            for subscription, coordinator in controller.coordinators.items():
+                yield from _shares(controller.name, subscription, coordinator)
+
+    def _waiting(self) -> Iterator[_Sample]:
+        for key, count in sorted(self._dead_letters().items()):
+            yield "anabranch_dead_letters_waiting", [*key], count
+
+    def _progress(self, loads: Mapping[str, Iterable[SegmentLoad]]) -> Iterator[_Sample]:
+        for name, seen in self._seen.items():
+            yield from _progress(name, seen, _average_size(loads.get(name, [])))
+        for key, left_s in self._soon.items():
+            yield "anabranch_subscription_expires_in_seconds", [*key], left_s
 
     def _loads(self, name: str) -> list[SegmentLoad]:
         topic = self._view().topic(name)
@@ -311,61 +313,46 @@ class BacklogMetrics(Collector):
             return []
         return list((self._load(name, topic.incarnation) or {}).values())
 
-    def _stored(self) -> Metric:
-        stored = GaugeMetricFamily(
-            "anabranch_topic_stored_messages", "Messages that Kafka has of the topic.", None, _TOPIC
-        )
-        for name, seen in self._seen.items():
-            stored.add_metric([name], seen.stored)
-        return stored
 
-    def _of_subscriptions(self, loads: dict[str, list[SegmentLoad]]) -> Iterable[Metric]:
-        messages = GaugeMetricFamily(
-            "anabranch_subscription_backlog_messages",
-            "Unread messages of the subscription, as far as Kafka tells nodes.",
-            None,
-            _SUBSCRIPTION,
-        )
-        size = GaugeMetricFamily(
-            "anabranch_subscription_backlog_bytes",
-            "Estimated bytes of these, by the sizes of messages produced lately.",
-            None,
-            _SUBSCRIPTION,
-        )
-        rate = GaugeMetricFamily(
-            "anabranch_subscription_messages_per_second",
-            "Messages that the subscription read a second, between the last two looks.",
-            None,
-            _SUBSCRIPTION,
-        )
-        expires = GaugeMetricFamily(
-            "anabranch_subscription_expires_in_seconds",
-            "Time until an unused subscription is deleted, in the last quarter.",
-            None,
-            _SUBSCRIPTION,
-        )
-        for name, seen in self._seen.items():
-            average = _average_size(loads.get(name, []))
-            for subscription, left in seen.left.items():
-                messages.add_metric([name, subscription], left)
-                if average is not None or not left:
-                    size.add_metric([name, subscription], left * (average or 0.0))
-            for subscription, per_second in seen.rates.items():
-                rate.add_metric([name, subscription], per_second)
-        for key, left_s in self._soon.items():
-            expires.add_metric(list(key), left_s)
-        return (messages, size, rate, expires)
+def _filled(families: Mapping[str, _Family], samples: Iterable[_Sample]) -> Iterable[Metric]:
+    found = {name: kind(name, text, None, of) for name, (kind, text, of) in families.items()}
+    for name, labels, value in samples:
+        found[name].add_metric(labels, value)
+    return found.values()
 
 
-def _rate(metric: str, place: int, loads: Mapping[str, Iterable[SegmentLoad]]) -> Metric:
-    family = GaugeMetricFamily(metric, _RATE, None, _TOPIC)
-    for name, parts in loads.items():
-        family.add_metric([name], sum(part.rates[place] for part in parts))
-    return family
+def _shares(
+    name: str, subscription: str, coordinator: SubscriptionCoordinator
+) -> Iterator[_Sample]:
+    def of(segment_id: int) -> list[str]:
+        return [name, subscription, str(segment_id)]
+
+    waiting, target = coordinator.withheld(), coordinator.target
+    owners = Counter(segment for shares in target.wanted().values() for segment in shares)
+    for segment_id, count in target.unserved.overdue(clock.now()).items():
+        yield f"{_PREFIX}buckets_unserved", of(segment_id), count
+    for segment_id, count in owners.items():
+        yield f"{_PREFIX}segment_consumers", of(segment_id), count
+        yield f"{_PREFIX}buckets_withheld", of(segment_id), waiting[segment_id]
+        drains = segment_id in target.backlog.draining
+        yield f"{_PREFIX}drain_mode_active", of(segment_id), drains
+    for segment_id, count in coordinator.moved.items():
+        yield f"{_PREFIX}bucket_reassignments", of(segment_id), count
+
+
+def _progress(name: str, seen: TopicSample, average: float | None) -> Iterator[_Sample]:
+    """`average`: bytes of a message, of those that came in; None: none did."""
+    yield "anabranch_topic_stored_messages", [name], seen.stored
+    for subscription, left in seen.left.items():
+        yield "anabranch_subscription_backlog_messages", [name, subscription], left
+        if average is not None or not left:
+            size = left * (average or 0.0)
+            yield "anabranch_subscription_backlog_bytes", [name, subscription], size
+    for subscription, per_second in seen.rates.items():
+        yield "anabranch_subscription_messages_per_second", [name, subscription], per_second
 
 
 def _average_size(loads: Iterable[SegmentLoad]) -> float | None:
-    """Bytes of a message, of those that came in; None: none did."""
     rates = [load.rates for load in loads]
     count = sum(each[0] for each in rates)
     return sum(each[1] for each in rates) / count if count > 0 else None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from anabranch.broker.bundles.lookups import LookupService
 from anabranch.broker.errors import (
     ConflictError,
     DeadlineExceededError,
@@ -19,22 +20,26 @@ from anabranch.broker.errors import (
     PreconditionError,
     UnavailableError,
 )
+from anabranch.broker.runtime import Runtime
+from anabranch.broker.security.outgoing import OutgoingAccess
+from anabranch.broker.settings.current import CurrentSettings
+from anabranch.broker.topics.build import TopicParts, controllers_of, retention, show
 from anabranch.broker.topics.controllers.access import TopicAccess, active_segments
-from anabranch.broker.topics.controllers.elsewhere import OtherNodes
 from anabranch.broker.topics.lists import INITIAL_BYTES, TopicLists
 from anabranch.broker.topics.policies import (
     AutoScalePolicies,
-    Limits,
     check_layout,
     check_properties,
 )
 from anabranch.broker.topics.segment_looks import SegmentLooks
+from anabranch.broker.topics.subscriptions.backlogs import Backlogs
 from anabranch.broker.topics.subscriptions.changes import DeadLetterPolicies, Resets
 from anabranch.broker.topics.subscriptions.consumers import Consumers
-from anabranch.broker.topics.subscriptions.positions import Backlogs
-from anabranch.broker.topics.subscriptions.surveys import TopicSurveys
-from anabranch.broker.topics.transactions import SegmentTransactions
-from anabranch.broker.topics.watches import ControllerFinder, Watches
+from anabranch.broker.topics.subscriptions.groups import Groups
+from anabranch.broker.topics.subscriptions.position_watch import PositionWatch
+from anabranch.broker.topics.subscriptions.positions import Positions
+from anabranch.broker.topics.subscriptions.surveys import AT_ONCE, TopicSurveys
+from anabranch.broker.topics.watches import ControllerFinder, OwnedTopics, Watches
 from anabranch.core.entities.layout import SegmentLayout, initial_segments
 from anabranch.core.entities.segment import SegmentInfo, parse_descriptor
 from anabranch.core.entities.subscription import Subscription
@@ -54,6 +59,7 @@ from anabranch.core.tenants.limits import TenantLimit
 from anabranch.core.topic_lists.errors import PermitAcquireError
 from anabranch.core.topic_lists.selection import by_properties
 from anabranch.core.topic_lists.sorted_names import SortedNames
+from anabranch.wire import clock
 from anabranch.wire.memory.limiter import AsyncDualMemoryLimiter, LimitType
 
 Children = Callable[[SegmentLayout], tuple[SegmentInfo, ...]]
@@ -64,44 +70,45 @@ class TopicOperations:
 
     def __init__(
         self,
-        access: TopicAccess,
-        consumers: Consumers,
-        backlogs: Backlogs,
-        resets: Resets,
-        surveys: TopicSurveys,
-        looks: SegmentLooks,
-        watches: Watches,
-        transactions: SegmentTransactions,
-        lists: TopicLists,
-        finder: ControllerFinder,
-        limits: Limits,
-        policies: AutoScalePolicies,
-        others: OtherNodes,
+        runtime: Runtime,
+        lookups: LookupService,
+        settings: CurrentSettings,
+        parts: TopicParts,
     ) -> None:
-        self.access = access
+        own = settings.now
+        service = controllers_of(runtime, settings, parts)
+        self.access = access = TopicAccess(runtime, lookups, service, settings)
+        self._finder = ControllerFinder(access)
+        self.watches = Watches(access, self._finder)
+        self.lists = TopicLists(service)
+        positions = Positions(parts.open_positions)
+        self.consumers = Consumers(access, Groups(service, positions))
+        self.resets = Resets(access, self.consumers)
+        self.backlogs = Backlogs(positions, own.topic_prefix)
+        owned = OwnedTopics(service)
+        service.scaling.owned = owned.names
+        self.looks = SegmentLooks(service, owned, parts.lived_by)
+        # Rounds have threads of their own, because requests must not wait for a round.
+        watch = PositionWatch(
+            access, self.consumers, Positions(parts.open_positions), owned, clock.now
+        )
+        self.surveys = TopicSurveys(
+            *(access, self.consumers, Positions(parts.open_positions, AT_ONCE), owned),
+            *(retention(own), own.scalable_topic_survey_interval_seconds, clock.now),
+            *(self.looks.note_ends, watch),
+        )
+        self.looks.is_retained = self.surveys.is_retained
+        self.policies = AutoScalePolicies(access)
+        self.placement = parts.placement
+        outgoing = OutgoingAccess(own, own.authentication_files_check_seconds)
+        self.dead_letters = DeadLetterPolicies(access, self.consumers, self.create, outgoing)
         self.topic = access.topic
-        self.consumers = consumers
-        self.backlogs = backlogs
-        self.resets = resets
-        self.surveys = surveys
-        self.looks = looks
-        self.watches = watches
-        self.transactions = transactions
-        self.lists = lists
-        self._finder = finder
-        self.limits = limits
-        self.policies = policies
-        self.placement = access.service.placement
-        self.dead_letters = DeadLetterPolicies(consumers, self.create, others, limits.timeout_s)
-        self._runtime = access.runtime
+        self.controlled = access.controlled
+        self.deadline = access.deadline
+        self._settings = settings
+        self._runtime = runtime
         self._proposals = access.proposals
-
-    def configure(self, limits: Limits, lookup_s: float) -> None:
-        """Sets the bounds of requests from now on; `lookup_s`: the longest time of a consumer's."""
-        self.limits = limits
-        self.consumers.timeout_s = lookup_s
-        for each in (self.resets, self.policies, self.dead_letters, self.transactions):
-            each.timeout_s = limits.timeout_s
+        show(service, owned, self.looks, self.watches, self.lists, self.consumers, self.surveys)
 
     async def stop(self) -> None:
         """Ends the thread that works on Kafka, and all other work of its own."""
@@ -109,7 +116,6 @@ class TopicOperations:
         await self.lists.stop()
         await self.looks.stop()
         await self.surveys.stop()
-        await self.transactions.stop()
         await self.backlogs.stop()
         self.consumers.groups.stop()
         await self.placement.close()
@@ -163,14 +169,6 @@ class TopicOperations:
             found.append((each, known, {one: one in connected for one in names_}))
         return found
 
-    async def controlled(self, name: str, *, reading: bool = False) -> ScalableTopic:
-        """Does the same as `TopicAccess.controlled`, in the time that a request may take."""
-        return await self.access.controlled(name, self.deadline(), reading=reading)
-
-    def deadline(self) -> float:
-        """Returns the end of the time of a request that begins now."""
-        return self._proposals.deadline(self.limits.timeout_s)
-
     # --- topics -------------------------------------------------------------------------
 
     async def create(self, name: str, segments: int, properties: Mapping[str, str]) -> None:
@@ -178,7 +176,9 @@ class TopicOperations:
         self.access.must_be_enabled()
         self.access.namespace(name)
         check_properties(properties)
-        parts = initial_segments(segments, self.limits.bucket_budget, self.limits.buckets_max)
+        policy = self._settings.now.auto_scale_policy
+        most = policy.max_entry_buckets_per_segment
+        parts = initial_segments(segments, policy.entry_bucket_budget, most)
         check_layout(self.access.service.prefix, name, parts)
         deadline = self.deadline()
 
@@ -268,7 +268,7 @@ class TopicOperations:
                 name, topic, TopicMove.UPDATE, properties=properties_flat(after)
             )
 
-        await self.access.change(name, build, self.deadline())
+        await self.access.change(name, build)
 
     # --- layouts ------------------------------------------------------------------------
 
@@ -280,7 +280,7 @@ class TopicOperations:
 
     async def merge(self, name: str, first: int, second: int) -> None:
         """Makes one segment of two neighbours. Raises as `split`."""
-        most = self.limits.buckets_max
+        most = self._settings.now.auto_scale_policy.max_entry_buckets_per_segment
         await self.operate(
             name,
             Operation.MERGE,
@@ -290,7 +290,7 @@ class TopicOperations:
 
     async def rebucket(self, name: str, segment_id: int, buckets: int) -> None:
         """Replaces a segment by one with another number of entry buckets. Raises as `split`."""
-        most = self.limits.buckets_max
+        most = self._settings.now.auto_scale_policy.max_entry_buckets_per_segment
         await self.operate(
             name,
             Operation.REBUCKET,
@@ -343,7 +343,7 @@ class TopicOperations:
                 **fields,
             )
 
-        await self.access.change(name, begin, deadline)
+        await self.access.change(name, begin)
         first = children[0].segment_id
         what = f"{operation.name.lower()} of {'+'.join(map(str, segments))} was not done"
 
@@ -408,7 +408,7 @@ class TopicOperations:
                 name, topic, TopicMove.PRUNE, segment_ids=(part.segment_id,)
             )
 
-        await self.access.change(name, build, self.deadline())
+        await self.access.change(name, build)
 
     def _must_be_prunable(self, name: str, topic: ScalableTopic, part: SegmentInfo) -> None:
         what = f"segment {part.descriptor} of {full_name(name)}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, Protocol
+from typing import Final
 
 from anabranch.broker.errors import (
     NotFoundError,
@@ -18,6 +18,7 @@ from anabranch.broker.errors import (
     listed,
 )
 from anabranch.channel.load.loads import LoadTable
+from anabranch.channel.segments.survey import BrokerSurveyor
 from anabranch.core.placement import (
     Copies,
     KafkaBroker,
@@ -25,7 +26,6 @@ from anabranch.core.placement import (
     Place,
     Room,
     brokers_of,
-    copies_on,
     expected_load,
     relieved,
 )
@@ -37,12 +37,6 @@ _AT_ONCE: Final = 500  # segments whose loads are copied before others have thei
 _PAUSE_SHARE: Final = 20  # times as long as a look took: what a large Kafka may cost
 
 
-class Surveyor(Protocol):
-    """The questions to Kafka: `channel.segments.survey.BrokerSurveyor`, or its double."""
-
-    def look(self, timeout_s: float, *, whole: bool) -> KafkaSurvey | None: ...
-
-
 class KafkaPlacement:
     """One node's. `run` until it is cancelled, then `close`; for use in the event loop."""
 
@@ -51,7 +45,7 @@ class KafkaPlacement:
         table: LoadTable,
         interval_s: float,
         copies: int,
-        open_surveyor: Callable[[], Surveyor],
+        open_surveyor: Callable[[], BrokerSurveyor],
         now: Callable[[], float] = clock.now,
     ) -> None:
         """`copies`: a partition's."""
@@ -62,7 +56,7 @@ class KafkaPlacement:
         self._table = table
         self._interval_s = interval_s
         self._open = open_surveyor
-        self._surveyor: Surveyor | None = None
+        self._surveyor: BrokerSurveyor | None = None
         self._now = now
         self._thread = ThreadPoolExecutor(1, "placement")
 
@@ -143,7 +137,7 @@ class KafkaPlacement:
         if len(survey.racks) == 1:
             (only,) = survey.racks
             raise PreconditionError(f"Kafka has one broker, {only}: segments can lie nowhere else")
-        with_copies = (copies_on(each) for each in survey.segments.values())
+        with_copies = (part.replicas for each in survey.segments.values() for part in each)
         known = set(survey.racks).union(*with_copies)
         strange = sorted(set(off) - known)
         if strange:

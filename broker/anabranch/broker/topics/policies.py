@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-import msgspec
-
 from anabranch.broker.errors import PreconditionError
 from anabranch.broker.topics.controllers.access import TopicAccess
 from anabranch.core.autoscale.policy import (
@@ -31,14 +29,6 @@ _INCARNATION: Final = 10**12  # longer than those to come
 # Upper bounds of what a message tells of each (binary/forms.py), but for names.
 _SEGMENT_BYTES: Final = 64
 _BUCKET_BYTES: Final = 36
-
-
-class Limits(msgspec.Struct, frozen=True):
-    """An operator's bounds on topics; `timeout_s`: the longest time to wait for a change."""
-
-    timeout_s: float
-    bucket_budget: int
-    buckets_max: int
 
 
 def check_properties(properties: Mapping[str, str]) -> None:
@@ -87,11 +77,10 @@ def layout_bytes_max(prefix: str, name: str, parts: Iterable[SegmentInfo]) -> in
 class AutoScalePolicies:
     """The requests of one node, for use in its event loop."""
 
-    def __init__(self, access: TopicAccess, timeout_s: float) -> None:
+    def __init__(self, access: TopicAccess) -> None:
         self._access = access
         self._proposals = access.proposals
         self._runtime = access.runtime
-        self.timeout_s = timeout_s  # its owner may change it
 
     @property
     def _settings(self) -> AutoScaleSettings:
@@ -108,8 +97,7 @@ class AutoScalePolicies:
 
         Raises NotFoundError and ElsewhereError.
         """
-        deadline = self._proposals.deadline(self.timeout_s)
-        return override_of((await self._access.controlled(name, deadline, reading=True)).auto_scale)
+        return override_of((await self._access.controlled(name, reading=True)).auto_scale)
 
     async def set_topic(self, name: str, given: Mapping[str, object]) -> None:
         """Replaces all that the topic overrides; nothing given removes it.
@@ -127,7 +115,7 @@ class AutoScalePolicies:
                 name, topic, TopicMove.POLICY, auto_scale=override_flat(override)
             )
 
-        await self._access.change(name, build, self._proposals.deadline(self.timeout_s))
+        await self._access.change(name, build)
 
     def of_namespace(self, ns: Namespace) -> Override:
         """Returns the namespace's overrides for its topics. Raises NotFoundError."""
@@ -154,7 +142,7 @@ class AutoScalePolicies:
             proposal_id, flat = self._proposals.new_id(), override_flat(override)
             return namespace_change(actor, ns, info, PolicyOp.UPDATE, proposal_id, auto_scale=flat)
 
-        await self._proposals.settle(build, {}, self._proposals.deadline(self.timeout_s))
+        await self._proposals.settle(build, {}, self._access.deadline())
 
     @staticmethod
     def _refuse(effective: EffectivePolicy) -> None:

@@ -59,7 +59,7 @@ async def restore(topics: TopicOperations, name: str, segment_id: int) -> None:
             end_offsets=ends,
         )
     else:
-        await topics.access.change(name, lost, topics.deadline())
+        await topics.access.change(name, lost)
     get_logger(broker=topics.access.runtime.core.me).warning(
         "segment.restored",
         topic=name,

@@ -27,7 +27,8 @@ from anabranch.channel.kafka.connection import KafkaConnection, close_consumer
 from anabranch.channel.kafka.deadline import Deadline
 from anabranch.channel.kafka.deletion import delete_records, led
 from anabranch.channel.kafka.offsets import PartitionOffsets, Place
-from anabranch.core.subscriptions.marks import CommittedPosition
+from anabranch.channel.segments.transactions import StableEnds
+from anabranch.core.subscriptions.known_positions import CommittedPosition
 
 _AT_ONCE: Final = 2_000  # partitions of one request
 _NOT_THERE: Final = KafkaError.OFFSET_OUT_OF_RANGE
@@ -45,10 +46,19 @@ class GroupPositions:
         self._connection = connection
         self._admin = connection.admin()
         self._offsets = PartitionOffsets(connection)
+        self._stable: StableEnds | None = None  # most never look for open transactions
 
     def close(self) -> None:
         """Ends the client that asks for offsets; the admin client ends with its last reference."""
         self._offsets.close()
+        if self._stable is not None:
+            self._stable.close()
+
+    def held(self, ends: Mapping[Place, int], deadline_s: float) -> dict[Place, int]:
+        """Does the same as `StableEnds.held`."""
+        if self._stable is None:
+            self._stable = StableEnds(self._connection)
+        return self._stable.held(ends, deadline_s)
 
     def offsets(
         self, places: Iterable[Place], timestamp_ms: int, deadline_s: float

@@ -7,7 +7,6 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -20,11 +19,8 @@ from anabranch.broker.ports import NODE_PORTS, hold_ports
 from anabranch.broker.security.tls import files_of, server_context
 from anabranch.broker.settings import Settings, SettingsError
 from anabranch.broker.startup import connect, topic_settings
-from anabranch.broker.topics.subscriptions.open_transactions import (
-    HeldBucket,
-    KafkaTransactions,
-)
 from anabranch.channel.kafka.topics import Topics, inspect_topics
+from anabranch.channel.segments.transactions import held_in_sealed
 from anabranch.cli.node.acls import show_acls
 from anabranch.cli.node.findings import Finding, NotWellError, checked
 from anabranch.cli.node.reach import examine_kafka, examine_reach
@@ -211,30 +207,16 @@ def _kafka(settings: Settings) -> str:
 def _transactions(settings: Settings) -> str:
     connection = connect(settings)
     head = segments_head(settings.topic_prefix)
-    with closing(KafkaTransactions(connection, connection.admin())) as transactions:
-        found = transactions.find_in_sealed(head, _KAFKA_SECONDS_MAX)
+    found = sorted(held_in_sealed(connection, connection.admin(), head, _KAFKA_SECONDS_MAX).items())
     if found:
         raise NotWellError(
             "open in sealed segments, whose consumers wait: "
-            + "; ".join(map(_holder, found[:_NAMED_MAX]))
+            + "; ".join(f"{t}[{number}] from {at} on" for (t, number), at in found[:_NAMED_MAX])
             + (f"; {len(found) - _NAMED_MAX} more" if len(found) > _NAMED_MAX else "")
-            + ". Kafka ends what its coordinator knows; `anabranch segments abort-transaction` "
-            "ends one that stays"
+            + ". Kafka ends what its coordinator knows; `kafka-transactions.sh abort` ends one "
+            "that stays"
         )
     return "no sealed segment is held back by one"
-
-
-def _holder(found: HeldBucket) -> str:
-    topic, number = found.place
-    where = f"{topic}[{number}] from {found.start} on"
-    if found.producer is None:
-        return f"{where}, {found.unknown}"
-    known = "that no coordinator tells of"
-    if found.known is not None:
-        known = f"with transactional id {found.known.transactional_id}"
-    return (
-        f"{where}, of producer {found.producer.producer_id} (epoch {found.producer.epoch}) {known}"
-    )
 
 
 def _check_replicas(settings: Settings, brokers: int) -> None:

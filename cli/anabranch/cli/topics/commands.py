@@ -21,7 +21,6 @@ from anabranch.cli.shared.streams import can_be_asked
 from anabranch.cli.shared.terminal import escaped
 from anabranch.cli.shared.watching import watchable
 from anabranch.cli.topics import dag
-from anabranch.cli.topics.segments import held_back
 from anabranch.cli.topics.subscriptions import subscriptions, tell
 from anabranch.cli.topics.words import count_of, full_of, properties_of
 from anabranch.core.autoscale.load import rate_in_words
@@ -228,9 +227,10 @@ def stats(topic: str, url: str, as_json: bool) -> None:
 def _tell_transactions(found: TopicStats) -> None:
     """Says what keeps sealed segments from being read, if anything does."""
     lines = [
-        each
-        for number in sorted(found.segments)
-        for each in held_back(number, found.segments[number])
+        f"segment {number}, bucket {each.bucket}: read up to {each.start_offset} only, because a "
+        "transaction is open there; `kafka-transactions.sh describe-producers` shows whose"
+        for number, part in sorted(found.segments.items())
+        for each in part.open_transactions
     ]
     if found.open_transactions_unknown:
         lines.append(f"open transactions are not known: {found.open_transactions_unknown}")

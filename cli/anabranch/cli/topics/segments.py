@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +10,6 @@ import click
 import msgspec
 from confluent_kafka import Message
 
-from anabranch.admin import OpenTransaction, SegmentStats
 from anabranch.channel.kafka.connection import KafkaConnection, read_properties
 from anabranch.channel.segments.looks import strays as strays_of
 from anabranch.cli.shared.api import (
@@ -32,53 +29,12 @@ _READ_S_MAX: Final = 60.0
 _STRAYS_MAX: Final = 100_000
 
 
-@click.group(epilog="Example: anabranch segments abort-transaction public/default/orders 0")
+@click.group(epilog="Example: anabranch segments restore public/default/orders 3")
 def segments() -> None:
     """Single segments of scalable topics.
 
     TOPIC is [topic://]tenant/namespace/name, SEGMENT an id, as `topics show` has it.
     """
-
-
-@segments.command(
-    "abort-transaction",
-    epilog="Example: anabranch segments abort-transaction public/default/orders 0 --producer 4711",
-)
-@click.argument("topic")
-@click.argument("segment", type=click.IntRange(0))
-@click.option(
-    "--producer",
-    type=click.IntRange(0),
-    metavar="ID",
-    help="Kafka's id of the producer; may be left out where only one has a transaction open.",
-)
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@url_option
-def abort_transaction(topic: str, segment: int, producer: int | None, yes: bool, url: str) -> None:
-    """End an open transaction that keeps a sealed segment from being read.
-
-    Its messages count as never written, in all its partitions, and its producer is kept out. A
-    transaction that no coordinator of Kafka knows is ended in SEGMENT alone. The command asks
-    before, and wants --yes if nobody can be asked.
-    """
-    known = connect(url).scalable_topics
-    found = known.get_segment_stats(topic, segment)
-    where = f"segment {segment} of {full_of(topic)}"
-    if producer is None and found.open_transactions_unknown:
-        raise click.ClickException(f"{where}: {found.open_transactions_unknown}")
-    if producer is None:
-        producer = _only_producer(found, where)
-    if not yes:
-        if not can_be_asked():
-            raise click.UsageError(
-                "ending a transaction loses its messages, and nobody can be asked here: say --yes"
-            )
-        for line in held_back(segment, found):
-            click.echo(line, err=True)
-        question = f"Abort what producer {producer} has open there, and keep it out?"
-        click.confirm(question, abort=True, err=True)
-    known.abort_transaction(topic, segment, producer)
-    click.echo(f"{where}: the open transaction of producer {producer} is aborted")
 
 
 @segments.command(epilog="Example: anabranch segments restore public/default/orders 3")
@@ -106,45 +62,6 @@ def restore(topic: str, segment: int, yes: bool, url: str) -> None:
         click.confirm(question, abort=True, err=True)
     known.restore_segment(topic, segment)
     click.echo(f"{where}: the topic goes on without its messages")
-
-
-def _only_producer(found: SegmentStats, where: str) -> int:
-    """Raises ClickException where it is not clear which."""
-    there = {each.producer_id for each in found.open_transactions} - {None}
-    if len(there) == 1:
-        return there.pop() or 0
-    if there:
-        ids = ", ".join(map(str, sorted(each or 0 for each in there)))
-        raise click.UsageError(f"{where}: several producers have one open; --producer of {ids}?")
-    why = next((each.unknown for each in found.open_transactions), "no transaction holds it back")
-    raise click.ClickException(f"{where}: {why}")
-
-
-def held_back(segment: int, found: SegmentStats) -> Iterator[str]:
-    """A line for each transaction that keeps the segment from being read."""
-    for each in found.open_transactions:
-        yield (
-            f"segment {segment}, bucket {each.bucket}: read up to {each.start_offset} only; "
-            f"{_holder(each)}"
-        )
-
-
-def _holder(found: OpenTransaction) -> str:
-    if found.producer_id is None:
-        return f"a transaction is open there; {found.unknown}"
-    who = f"producer {found.producer_id} (epoch {found.producer_epoch}"
-    if found.transactional_id and found.started_ms is not None and found.timeout_ms is not None:
-        return (
-            f"{who}, transactional id {found.transactional_id}) has a transaction open since "
-            f"{_time(found.started_ms)}, {found.state}, which Kafka ends after "
-            f"{found.timeout_ms / 1000:g} s"
-        )
-    why = found.unknown or "no coordinator of Kafka knows it, so it hangs"
-    return f"{who}) has a transaction open, wrote last {_time(found.last_write_ms or 0)}; {why}"
-
-
-def _time(at_ms: int) -> str:
-    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}Z"
 
 
 @segments.command(epilog="Example: anabranch segments strays public/default/orders 3 --send-on")

@@ -57,7 +57,7 @@ class GroupOffsets:
     """Make it and use it on one event loop. `session_s` is the length of the consumer's session.
 
     Each commit carries `mark`. Offsets with another mark are not believed
-    (`anabranch.core.subscriptions.marks`).
+    (`anabranch.core.subscriptions.known_positions`).
     """
 
     def __init__(

@@ -21,7 +21,7 @@ from anabranch.client._settings import ConsumerSettings
 from anabranch.client._topics.layout import TopicLayout
 from anabranch.client._topics.watch import LayoutWatch
 from anabranch.core.log_rate_limit import LogRateLimit
-from anabranch.core.subscriptions.marks import mark_of
+from anabranch.core.subscriptions.known_positions import mark_of
 from anabranch.wire.logging import get_logger
 from anabranch.wire.supervised import supervised
 

@@ -34,7 +34,6 @@ from anabranch.core.log_rate_limit import LogRateLimit
 from anabranch.core.topics.entries import (
     BOUNDS_HEADERS,
     bounds_headers,
-    bounds_of,
 )
 from anabranch.core.topics.kafka_names import FUTURE_MS_MAX
 from anabranch.wire import clock
@@ -255,7 +254,7 @@ def _stamped(
     copied some.
     """
     kept = [pair for pair in pairs if pair[0] not in BOUNDS_HEADERS]
-    return kept if key is None else [*kept, *bounds_headers(bounds_of([hash32(key)]))]
+    return kept if key is None else [*kept, *bounds_headers(hash32(key))]
 
 
 class Callbacks:

@@ -3,12 +3,11 @@
 Kafka's offsets say the number of messages that came in, from any writer. Kafka does not say their
 size. The SDK's producers report the size of their messages. Without reports, the meter takes the
 size of a few messages that were read from Kafka. The SDK's consumers report the messages that went
-out. The meter adds the commits of groups that report nothing, times the same size. No subscription
-can have read more than Kafka has. So its reports count at most the messages ever written, and later
-those that have come since.
+out. No subscription can have read more than Kafka has. So its reports count at most the messages
+ever written, and later those that have come since.
 
-A byte rate is an *estimate* unless reports cover the traffic of the window; nine tenths count as
-all. A message is reported a while after it came, so the newest messages need no report yet.
+The byte rate in is an *estimate* unless reports cover the traffic of the window; nine tenths count
+as all. A message is reported a while after it came, so the newest messages need no report yet.
 """
 
 from __future__ import annotations
@@ -41,7 +40,6 @@ class SegmentMeter:
         "_made_at",
         "_out_bytes",
         "_out_messages",
-        "_out_told",
         "_rates",
         "_reads",
         "_size",
@@ -67,7 +65,7 @@ class SegmentMeter:
         self._rates: RollingRates | None = None
         self._total = 0  # Kafka's count at the last sample
         self._in_messages = self._in_bytes = 0.0
-        self._out_messages = self._out_bytes = self._out_told = 0.0
+        self._out_messages = self._out_bytes = 0.0
         self._told_messages = self._told_bytes = 0.0  # in, by producers
         self._told_before = (0.0, 0.0)  # at the last sample
         self._reads: dict[str, tuple[int, int]] = {}  # reported since the last sample, by reader
@@ -76,7 +74,7 @@ class SegmentMeter:
         self._size: float | None = None
         if known is not None and known.msg_rate_in > 0:
             self._size = known.bytes_rate_in / known.msg_rate_in
-        self._covered: tuple[bool, bool] | None = None
+        self._covered: bool | None = None
         self._covered_since = 0.0
 
     # --- what is learnt -------------------------------------------------------------------
@@ -95,15 +93,9 @@ class SegmentMeter:
         if reader is None:
             self._out_messages += messages
             self._out_bytes += size_bytes
-            self._out_told += messages
         else:
             before = self._reads.get(reader, (0, 0))
             self._reads[reader] = (before[0] + messages, before[1] + size_bytes)
-
-    def committed(self, messages: float) -> None:
-        """Groups that report nothing have committed so many more, as far as that is known."""
-        self._out_messages += messages
-        self._out_bytes += messages * (self._size or 0.0)
 
     def sized(self, average_bytes: float, now: float) -> None:
         """Messages that were read from Kafka are of this size."""
@@ -146,7 +138,6 @@ class SegmentMeter:
             self._out_bytes,
             self._told_messages,
             self._told_bytes,
-            self._out_told,
         )
         if self._rates is None:
             self._rates = RollingRates(
@@ -191,24 +182,22 @@ class SegmentMeter:
             return None
         whole_s = self.window_s
         part_s = max(0.0, whole_s - (now - self._made_at))
-        covered_in, covered_out = (not each for each in known.estimated)
+        covered = not known.bytes_rate_in_estimated
         return (
             -known.msg_rate_in * whole_s,
             -known.bytes_rate_in * whole_s,
             -known.msg_rate_out * part_s,
             -known.bytes_rate_out * part_s,
-            -known.msg_rate_in * part_s * covered_in,
-            -known.bytes_rate_in * part_s * covered_in,
-            -known.msg_rate_out * part_s * covered_out,
+            -known.msg_rate_in * part_s * covered,
+            -known.bytes_rate_in * part_s * covered,
         )
 
     def _cover(self, now: float) -> None:
         if self._rates is None or not self._rates.is_known:
             return
-        came, _, went, _, told_in, _, told_out = self._rates.grown(self.window_s)
+        came, _, _, _, told, _ = self._rates.grown(self.window_s)
         due = came - self._rates.grown(self._lag_s)[0]
-        covered_in = told_in >= _COVERED * due and (told_in > 0 or came == 0)
-        covered = (covered_in, told_out >= _COVERED * went)
+        covered = told >= _COVERED * due and (told > 0 or came == 0)
         if covered != self._covered:
             self._covered, self._covered_since = covered, now
 
@@ -224,8 +213,7 @@ class SegmentMeter:
         if self._rates is None or self._covered is None:
             return None
         came, bytes_in, went, bytes_out = self._rates.rates()[:4]
-        estimated_in, estimated_out = (not each for each in self._covered)
-        return LoadRecord(came, bytes_in, went, bytes_out, estimated_in, estimated_out)
+        return LoadRecord(came, bytes_in, went, bytes_out, not self._covered, False)
 
     def news(
         self, threshold: float, negligible: Rates, cold: Rates = NO_RATES

@@ -37,9 +37,9 @@ from anabranch.core.security.changes import is_permitted
 from anabranch.core.security.evolve import evolve_permission
 from anabranch.core.sessions.machine import evolve_session
 from anabranch.core.settings.machine import evolve_override
-from anabranch.core.subscriptions.evolve import evolve_subscription
+from anabranch.core.subscriptions.machine import evolve_subscription
 from anabranch.core.tenants.machine import evolve_namespace, evolve_tenant
-from anabranch.core.topics.evolve import evolve_topic
+from anabranch.core.topics.machine import evolve_topic
 
 UNREADABLE: Final = REJECTED[Verdict.UNREADABLE]
 NOT_PERMITTED: Final = REJECTED[Verdict.NOT_PERMITTED]

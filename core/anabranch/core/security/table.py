@@ -166,7 +166,6 @@ REST: Final[Mapping[str, AccessRule]] = {
     f"GET {_TOPIC}/stats": _SEE_TOPIC,
     f"GET {_TOPIC}/segments/{{segmentId}}/stats": _SEE_TOPIC,
     f"GET {_TOPIC}/segments/{{segmentId}}/lineage": _SEE_TOPIC,
-    f"POST {_TOPIC}/segments/{{segmentId}}/abort-transaction/{{producerId}}": _ADMIN_OF_TOPIC,
     f"POST {_TOPIC}/segments/{{segmentId}}/restore": _ADMIN_OF_TOPIC,
     f"GET {_TOPIC}/properties": _SEE_TOPIC,
     f"PUT {_TOPIC}/properties": _ADMIN_OF_TOPIC,
@@ -328,10 +327,6 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
         f"GET {_TOPIC}/properties",
         f"PUT {_TOPIC}/properties",
         f"DELETE {_TOPIC}/properties",
-    ),
-    "segments abort-transaction": (
-        f"GET {_TOPIC}/segments/{{segmentId}}/stats",
-        f"POST {_TOPIC}/segments/{{segmentId}}/abort-transaction/{{producerId}}",
     ),
     "segments restore": (
         f"GET {_TOPIC}/segments/{{segmentId}}/stats",

@@ -1,18 +1,15 @@
 """Subscriptions of scalable topics (PIP-468): their registered consumers, and the buckets of each.
 
-`machine`: its moves, the states that they start from, and their guards.
-`evolve`: the changes of subscriptions by records.
+`machine`: its moves, the states that they start from, their guards, and the changes by them.
 `propose`: proposals for its next version.
 `admission`: the admission of consumers.
 `assignor`: the target of buckets, as a function of the layout and the consumers.
-`target_assignment`: that target, with regard to the absent consumers.
+`target_assignment`: that target, with regard to the absent consumers, and its watchdog.
 `handover`: the time at which a bucket changes hands.
 `coordinator`: the present consumers, and the buckets that each holds now.
 `instances`: the processes that serve under names.
-`marks`: the owner of a position that Kafka has.
-`known_positions`: the position that counts, and foreign changes of one.
+`known_positions`: the position that counts, its mark, and foreign changes of one.
 `draining`: the segments that it has finished.
-`unserved`: a watchdog for buckets that no consumer serves.
 `timing`: the time limits of all that.
 """
 
@@ -23,7 +20,6 @@ __all__ = [
     "draining",
     "instances",
     "known_positions",
-    "marks",
     "propose",
     "timing",
 ]

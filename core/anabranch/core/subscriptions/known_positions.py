@@ -1,20 +1,55 @@
 """`KnownPositions`: the points at which a subscription goes on, as its controller knows them.
 
-Kafka lets anybody move or delete the positions of a group that has no members, and a subscription's
-group never has any. So a position counts by its mark (`marks`). If Kafka has none of this mark, the
-log's position counts, or a newer one. Newer ones are Kafka's at the controller's last look, and
-those that consumers told as they came or let go of a bucket. None of these is ever beyond the
-committed one, so that no choice passes over a message.
+A group keeps its name after its subscription is put somewhere else, and Kafka lets anybody commit
+to a group without members, which a subscription's group never has. So each position names the life
+of the subscription in its metadata, its *mark*: the log offset that created it, or reset it last. A
+commit with another mark, or none, is a late one from before a reset, or a stranger's, and is not
+believed.
+
+If Kafka has no position of the mark, the log's counts, or a newer one. Newer ones are Kafka's at
+the controller's last look, and those that consumers told as they came or let go of a bucket. None
+of these is ever beyond the committed one, so that no choice passes over a message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from enum import Enum, unique
+from typing import Final, NamedTuple
 
-from anabranch.core.entities.subscription import Subscription
+from anabranch.core.entities.subscription import Subscription, SubscriptionKind
+from anabranch.core.log.state import StateReader
 from anabranch.core.subscriptions.instances import Bucket
-from anabranch.core.subscriptions.marks import MARK, CommittedPosition, kept_mark, mark_of
+
+MARK: Final = "anabranch "
+_KEPT: Final = " kept"
+
+
+class CommittedPosition(NamedTuple):
+    """Kafka's position of a group in one partition; `mark`: its metadata."""
+
+    offset: int
+    mark: str = ""
+
+
+def mark_of(created_offset: int) -> str:
+    """The mark that a consumer writes with its positions.
+
+    >>> mark_of(57)
+    'anabranch 57'
+    """
+    return f"{MARK}{created_offset}"
+
+
+def kept_mark(created_offset: int) -> str:
+    """The mark that a controller writes with a position from the log, for others to see.
+
+    No consumer begins at it, so a late one does no lasting harm.
+
+    >>> kept_mark(57)
+    'anabranch 57 kept'
+    """
+    return f"{mark_of(created_offset)}{_KEPT}"
 
 
 @unique
@@ -91,3 +126,51 @@ class KnownPositions:
             return None
         is_former = told.mark.startswith(MARK) and not was_seen
         return PositionFinding.UNSAID if is_former else PositionFinding.OVERWRITTEN
+
+
+_NOTHING: Final[Mapping[Bucket, int]] = {}
+
+
+class StandingPositions:
+    """One node's, for use in its event loop."""
+
+    def __init__(self, view: Callable[[], StateReader]) -> None:
+        self._view = view
+        self._known: dict[str, dict[str, KnownPositions]] = {}  # by topic
+
+    def of(self, topic: str, subscription: str) -> Mapping[Bucket, int]:
+        """The positions that are known, of the subscription as it is now."""
+        found = self._known.get(topic, {}).get(subscription)
+        known = self._view().subscription(topic, subscription) if found is not None else None
+        if found is None or known is None or found.created_offset != known.created_offset:
+            return _NOTHING
+        return found.at
+
+    def told(
+        self, topic: str, subscription: str, begun_at: int, committed: Mapping[Bucket, int]
+    ) -> None:
+        """A consumer of that life of the subscription has committed so far."""
+        known = self._view().subscription(topic, subscription) if committed else None
+        if known is None or known.kind is not SubscriptionKind.STREAM:
+            return
+        if known.created_offset == begun_at:
+            self.known(topic, subscription, known).told(committed)
+
+    def known(self, topic: str, subscription: str, now: Subscription) -> KnownPositions:
+        """All that is known of it, which may be nothing yet."""
+        others = self._known.setdefault(topic, {})
+        found = others.get(subscription)
+        if found is None or found.created_offset != now.created_offset:
+            found = others[subscription] = KnownPositions(now.created_offset)
+        return found
+
+    def forget(self, mine: Set[str]) -> None:
+        """Topics that are not among these are another node's by now, or are no more."""
+        for topic in self._known.keys() - mine:
+            del self._known[topic]
+
+    def forget_others(self, topic: str, streams: Set[str]) -> None:
+        """The topic has no other streams than these any more."""
+        known = self._known.get(topic, {})
+        for subscription in known.keys() - streams:
+            del known[subscription]

@@ -1,8 +1,6 @@
 """Scalable topics (PIP-468): their segments, and how they split and merge.
 
-`machine`: its moves, the states that they start from, and their guards.
-`guards`: the conditions of its moves.
-`evolve`: the changes of topics by records.
+`machine`: the table of its moves, their guards, and the changes by them.
 `propose`: proposals for its next version.
 `controller`: the actions of its controller, and their times.
 `tasks`: the work in Kafka between two records.

@@ -24,7 +24,7 @@ from anabranch.channel.log.entries import read_until
 from anabranch.channel.log.kafka_log import KafkaLogReader
 from anabranch.core.log.records import subscription_key, topic_key
 from anabranch.core.subscriptions.draining import unread
-from anabranch.core.subscriptions.marks import mark_of
+from anabranch.core.subscriptions.known_positions import mark_of
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
 from anabranch.spark_replay.audit.checks.topics.segments import SegmentEnds
 from anabranch.spark_replay.audit.checks.topics.topic_checks import (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import Any, cast
 
 import pytest
 
@@ -13,7 +14,6 @@ from anabranch.broker.load import inventory
 from anabranch.broker.load.reporter import LoadSettings, SegmentLoadReporter
 from anabranch.broker.load.traffic import ReportedTraffic, TrafficReport
 from anabranch.channel.load.loads import LoadTable, SegmentKey
-from anabranch.channel.load.probe import ActiveGroup
 from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.core.autoscale.load import LoadRecord, SegmentLoad
 from anabranch.core.entities.subscription import SubscriptionKind
@@ -63,17 +63,6 @@ class World:
         self.sized += ends
         return dict.fromkeys(ends, 300.0)
 
-    def groups(self, timeout_s: float) -> list[str]:
-        return []
-
-    def readers(self, groups: Collection[str], timeout_s: float) -> list[ActiveGroup]:
-        return []
-
-    def committed(
-        self, group: str, topics: Sequence[SegmentTopic], timeout_s: float
-    ) -> dict[str, int]:
-        return {}
-
     def close(self) -> None:
         """Nothing is open."""
 
@@ -81,9 +70,10 @@ class World:
 
     def reporter(self, node: MemoryNode) -> SegmentLoadReporter:
         operations = node.operations
-        service = operations.topics.access.service
+        service, double = operations.topics.access.service, cast("Any", self)
         return SegmentLoadReporter(
-            service, self.table, self, operations.traffic, SETTINGS, lambda: self, lambda: self.now
+            *(service, self.table, double, operations.traffic, SETTINGS, lambda: double),
+            now=lambda: self.now,
         )
 
     async def round(self, reporter: SegmentLoadReporter, came: int = 0) -> None:

@@ -6,13 +6,13 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 
 from anabranch.broker.balance.board import LoadBoard
 from anabranch.broker.http.guards.connections import Connections
-from anabranch.broker.load.build import build_reporter
-from anabranch.broker.load.reporter import Probe
+from anabranch.broker.load.reporter import build_reporter
 from anabranch.broker.node_balance import build_balance, build_counts, resource_meter
 from anabranch.broker.node_metrics import measure_connections, measure_node
 from anabranch.broker.ports import NODE_PORTS, TlsPorts
@@ -22,8 +22,7 @@ from anabranch.broker.security.node import measure_security
 from anabranch.broker.settings.proxy import load_proxy_settings
 from anabranch.broker.snapshots.metrics import ArchiveMetrics
 from anabranch.broker.snapshots.trim_watch import TrimWatch
-from anabranch.channel.load.loads import LoadTable, SegmentKey
-from anabranch.core.autoscale.load import LoadRecord
+from anabranch.channel.load.loads import LoadTable
 from anabranch.wire.server.gate import Gate
 from support import steady
 from support.balance import Outbox
@@ -48,16 +47,7 @@ SECURED = {
 }
 
 
-class _Unused:
-    """Stands for what measuring loads asks of Kafka: nothing does here."""
-
-    is_whole = True
-
-    def write(self, loads: dict[SegmentKey, LoadRecord | None]) -> None:
-        raise AssertionError
-
-    def probe(self) -> Probe:
-        raise AssertionError
+_UNUSED: Any = None  # in the place of what measuring loads asks of Kafka: nothing does here
 
 
 def _measure_all(node: MemoryNode) -> None:
@@ -72,7 +62,7 @@ def _measure_all(node: MemoryNode) -> None:
     service, reports = node.operations.topics.access.service, node.operations.traffic
     counts = build_counts(node.operations, node.runtime)
     table = LoadTable()
-    segments = build_reporter(service, reports, node.settings, table, _Unused(), _Unused().probe)
+    segments = build_reporter(service, reports, node.settings, table, _UNUSED, _UNUSED)
     build_balance(
         node.operations,
         LoadBoard(node.runtime),

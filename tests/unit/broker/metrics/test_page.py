@@ -16,7 +16,7 @@ from starlette.types import Message
 
 from anabranch.broker.metrics import page
 from anabranch.broker.metrics.page import MetricsPage, parts_of
-from anabranch.broker.topics.metrics import AutoScaleMetrics, BacklogMetrics, SegmentConsumerMetrics
+from anabranch.broker.topics.metrics import AutoScaleMetrics, TopicMetrics
 from anabranch.core.entities.layout import initial_segments
 from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.fold.replica import MemoryReplica
@@ -114,8 +114,7 @@ def _of_topics() -> CollectorRegistry:
     scaling = AutoScaleMetrics("b1:8080", lambda: view, list)
     scaling.owned = lambda: NAMES
     registry.register(scaling)
-    registry.register(SegmentConsumerMetrics(list, lambda: view, lambda: NAMES))
-    registry.register(BacklogMetrics(lambda: view, lambda *_: {}, lambda: NAMES, {}, {}))
+    registry.register(TopicMetrics(lambda: view, lambda *_: {}, list, lambda: NAMES, {}, {}, dict))
     return registry
 
 

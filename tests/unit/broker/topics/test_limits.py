@@ -11,7 +11,7 @@ from anabranch.broker.errors import PreconditionError
 from anabranch.broker.http.models.topics import TopicStats
 from anabranch.broker.proxy.addresses import ProxyAddresses
 from anabranch.broker.topics.policies import check_layout, layout_bytes_max
-from anabranch.broker.topics.watches import RoundRobin, WatchedTopic
+from anabranch.broker.topics.watches import WatchedTopic
 from anabranch.core.entities.layout import initial_segments
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.framing import FRAME_BYTES_MAX
@@ -57,10 +57,6 @@ async def test_half_a_character_is_refused_wherever_it_is_sent() -> None:
         for body in (b'{"a":"\\ud800"}', b'{"\\ud800":"a"}'):
             answer = await nodes[0].http.put(TOPIC, content=body, headers=json)
             refused(answer, 412, "half a character")
-        await created(nodes[0])
-        path = "/admin/v2/segments/public/default/orders/0000-ffff-0"
-        answer = await nodes[0].http.put(path, content=b'["\\ud800"]', headers=json)
-        refused(answer, 404, "Subscription not found")
 
 
 async def test_an_instance_beyond_what_the_log_can_hold_is_refused_by_name() -> None:
@@ -71,16 +67,6 @@ async def test_an_instance_beyond_what_the_log_can_hold_is_refused_by_name() -> 
             assert f"instance is {2**63}" in refusal.reason
         async with client_of(kept.node, "a", instance=2**63 - 1) as client:
             await client.subscribe()
-
-
-def test_many_names_all_have_their_turn() -> None:
-    turns = RoundRobin(64)
-    names = [f"t-{number:03}" for number in range(150)]
-    first, second, third = (turns.next(names) for _ in range(3))
-    assert first + second + third[:22] == names
-    assert third[22:] == names[:42]
-    assert turns.next(names[:3]) == names[:3]
-    assert turns.next([]) == []
 
 
 async def test_a_topic_that_another_request_deletes_while_it_is_made_is_a_conflict() -> None:
@@ -105,15 +91,6 @@ async def test_statistics_are_what_their_model_says() -> None:
         await node.http.post(f"{TOPIC}/split/0")
         body = (await node.http.get(f"{TOPIC}/stats")).json()
         assert TopicStats.model_validate(body).model_dump() == body
-
-
-def test_a_layout_is_made_for_the_binary_protocol_once_for_all_who_ask() -> None:
-    topic = topic_of(1, initial_segments(2_000))
-    dags = Dags(ClientSettings("anabranch.", "", 1, 1))
-    seen = WatchedTopic(topic, "pulsar://b1:6650", "pulsar+ssl://b1:6651")
-    made = [dags.of(NAME, topic, seen) for _ in range(3)]
-    assert made[0] is made[1] is made[2]
-    assert len(made[0].segments) == len(made[0].segment_brokers) == 2_000
 
 
 def test_addresses_of_segments_are_left_out_only_where_no_message_has_room_for_them() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from anabranch.broker.topics.placement import KafkaPlacement
 from anabranch.channel.load.loads import LoadTable, SegmentKey
@@ -58,7 +59,7 @@ def seen(*surveys: KafkaSurvey | None) -> KafkaPlacement:
         await placement.close()
         return placement
 
-    answers = Answers(*surveys)
+    answers: Any = Answers(*surveys)
     return asyncio.run(look())
 
 

@@ -38,10 +38,12 @@ def test_of_what_the_last_controller_wrote_only_what_is_in_the_window_yet_counts
 
 
 def test_a_new_controller_takes_estimates_for_what_they_are() -> None:
-    driver = MeterDriver(LoadRecord(100.0, 50_000.0, 200.0, 100_000.0, True, True), total=1_000_000)
+    driver = MeterDriver(
+        LoadRecord(100.0, 50_000.0, 200.0, 100_000.0, True, False), total=1_000_000
+    )
     driver.begin()
     assert driver.load.rates == pytest.approx(STEADY.rates)
-    assert driver.load.estimated == (True, True)
+    assert driver.load.estimated == (True, False)
 
 
 def test_a_new_controller_goes_on_from_what_was_written() -> None:
@@ -133,17 +135,6 @@ def test_without_any_report_the_size_is_what_was_read_from_kafka(driver: MeterDr
     assert not driver.meter.lacks_size(driver.total, driver.now + WINDOW_S)
     driver.step(came=1, told=1)
     assert not driver.meter.lacks_size(driver.total + 1, driver.now + 2 * WINDOW_S)
-
-
-def test_what_groups_commit_counts_as_read_by_an_estimate(driver: MeterDriver) -> None:
-    driver.steps(10, came=1_000, told=1_000, committed=1_000)
-    assert driver.load.rates == pytest.approx((100, 50_000, 100, 50_000), rel=0.2)
-    assert driver.load.estimated == (False, True)
-
-
-def test_what_groups_commit_has_no_bytes_while_no_size_is_known(driver: MeterDriver) -> None:
-    driver.step(came=600, committed=600)
-    assert driver.load.rates == pytest.approx((10, 0, 10, 0))
 
 
 @pytest.mark.parametrize(

@@ -200,14 +200,6 @@ class Many(tuple[int, ...]):
         raise AssertionError("one by one")
 
 
-def test_what_is_drained_is_not_gone_through_for_every_segment() -> None:
-    desk = queue_of_two()
-    assert desk.report("q1", 1, drained=((0, 0), (0, 1)))
-    desk.subscription = msgspec.structs.replace(desk.subscription, drained=Many((0,)))
-    desk.show()
-    assert [segment for segment, _ in desk.has[1]] == [1, 2]
-
-
 def test_a_queue_is_not_drained_while_one_that_vanished_may_hold_messages() -> None:
     both = ((0, 0), (0, 1))
     for comes_back in (None, 1, 3):  # nobody, the same process, another one of that name

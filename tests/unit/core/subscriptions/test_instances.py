@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from anabranch.core.subscriptions.instances import Instance
+from anabranch.core.subscriptions.target_assignment import UnservedBuckets
 from anabranch.core.subscriptions.timing import Timing
-from anabranch.core.subscriptions.unserved import UnservedBuckets
 
 TIMING = Timing(grace_s=60, session_timeout_s=10)
 

@@ -9,8 +9,13 @@ from anabranch.core.entities.subscription import (
     Subscription,
     SubscriptionKind,
 )
-from anabranch.core.subscriptions.known_positions import KnownPositions, PositionFinding
-from anabranch.core.subscriptions.marks import CommittedPosition, kept_mark, mark_of
+from anabranch.core.subscriptions.known_positions import (
+    CommittedPosition,
+    KnownPositions,
+    PositionFinding,
+    kept_mark,
+    mark_of,
+)
 
 LIFE = 9
 LOGGED = (SegmentPositions(0, (5, 0)),)

@@ -68,16 +68,6 @@ class OpenTransaction(BaseModel):
     startOffset: int = Field(
         description="Offset from which on the bucket's messages are not given out."
     )
-    producerId: int | None = Field(
-        description="Kafka's id of the producer; null: `unknown` says why."
-    )
-    producerEpoch: int | None
-    lastWriteMs: int | None = Field(description="The time of its last write.")
-    transactionalId: str = Field(description="Empty if no coordinator tells of it: it hangs.")
-    state: str = Field(description="In the coordinator's words; empty likewise.")
-    startedMs: int | None
-    timeoutMs: int | None = Field(description="Time after which Kafka ends it by itself.")
-    unknown: str = Field(description="Why not all of this is known; empty when it is.")
 
 
 class SegmentStats(BaseModel):

@@ -9,9 +9,7 @@ import msgspec
 
 from anabranch.broker.http.models.topics import SegmentDetail
 from anabranch.broker.topics.operations import TopicOperations
-from anabranch.broker.topics.subscriptions.open_transactions import HeldBucket
-from anabranch.broker.topics.subscriptions.positions import Backlog
-from anabranch.broker.topics.transactions import HeldSegments
+from anabranch.broker.topics.subscriptions.backlogs import Backlog, HeldSegments
 from anabranch.core.autoscale.decisions import Decision, NoAction, describe
 from anabranch.core.autoscale.load import SegmentLoad
 from anabranch.core.autoscale.schedule import demand_of, evaluate
@@ -19,7 +17,6 @@ from anabranch.core.entities.segment import SegmentInfo
 from anabranch.core.entities.subscription import Subscription
 from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.names import full_name
-from anabranch.core.placement import copies_on
 from anabranch.core.topics.kafka_names import kafka_group, kafka_topic, segment_topic
 
 
@@ -29,7 +26,7 @@ async def stats_body(topics: TopicOperations, name: str) -> bytes:
     subscriptions = topics.subscriptions(name)
     known = {each: said for each, said, _ in subscriptions}
     backlogs = await topics.backlogs.of(name, topic, known)
-    held = await topics.transactions.of(name, topic, backlogs.values())
+    held = await topics.backlogs.held(name, topic, backlogs.values())
     service = topics.access.service
     loads = service.load(name, topic.incarnation) or {}
     active = len(topic.layout.active)
@@ -104,27 +101,14 @@ def _segment(
         "kafkaTopic": where,
         "entryBuckets": part.buckets,
         "kafkaLeaders": [each.leader for each in copies],
-        "kafkaReplicas": sorted(copies_on(copies)),
+        "kafkaReplicas": sorted({broker for each in copies for broker in each.replicas}),
         "findings": topics.looks.of(name, topic.incarnation, part.segment_id),
         "load": None if load is None else _load(load),
-        "openTransactions": [_transaction(each) for each in held.by_topic.get(where, ())],
-    }
-
-
-def _transaction(found: HeldBucket) -> dict[str, Any]:
-    """`OpenTransaction` as plain JSON values."""
-    producer, known = found.producer, found.known
-    return {
-        "bucket": found.place[1],
-        "startOffset": found.start,
-        "producerId": None if producer is None else producer.producer_id,
-        "producerEpoch": None if producer is None else producer.epoch,
-        "lastWriteMs": None if producer is None else producer.last_timestamp_ms,
-        "transactionalId": "" if known is None else known.transactional_id,
-        "state": "" if known is None else known.state,
-        "startedMs": None if known is None else known.started_ms,
-        "timeoutMs": None if known is None else known.timeout_ms,
-        "unknown": found.unknown,
+        "openTransactions": [
+            {"bucket": bucket, "startOffset": start}
+            for (number, bucket), start in sorted(held.starts.items())
+            if number == part.segment_id
+        ],
     }
 
 
@@ -180,7 +164,7 @@ async def segment_detail(
     """One segment's statistics by themselves."""
     known = {each: said for each, said, _ in topics.subscriptions(name)}
     backlogs = await topics.backlogs.of(name, topic, known)
-    held = await topics.transactions.of(name, topic, backlogs.values(), part.segment_id)
+    held = await topics.backlogs.held(name, topic, backlogs.values(), part.segment_id)
     service = topics.access.service
     load = (service.load(name, topic.incarnation) or {}).get(part.segment_id)
     return SegmentDetail(

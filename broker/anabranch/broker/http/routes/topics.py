@@ -138,17 +138,6 @@ def _stats(routes: APIRouter, topics: TopicOperations) -> None:
         _, parts = topics.access.lineage(name, segmentId)
         return [SegmentBody(**each) for each in segment_bodies(parts)]
 
-    abort = path + "/segments/{segmentId}/abort-transaction/{producerId}"
-
-    @routes.post(abort, status_code=204, responses=problems(307, 404, 409, 412, 500, 503, 504))
-    async def abort_transaction(
-        name: TopicName,
-        segmentId: _SegmentId,
-        producerId: Annotated[int, Path(ge=0, le=_ID_MAX, description="Of Kafka.")],
-    ) -> None:
-        """Ends a producer's open transaction in a sealed segment; the producer is kept out."""
-        await topics.transactions.abort(name, await topics.controlled(name), segmentId, producerId)
-
     lost = path + "/segments/{segmentId}/restore"
 
     @routes.post(lost, status_code=204, responses=problems(307, 404, 409, 412, 500, 503, 504))

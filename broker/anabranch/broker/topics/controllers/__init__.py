@@ -2,8 +2,7 @@
 
 `service`: the controllers, and the effects that they ask for.
 `schedule`: the topics that have their turn in a tick.
+`timelines`: the duration of each step of a layout change.
 `worker`: the threads in which their tasks in Kafka are done.
-`keeper`: makes, seals, looks at and deletes segments.
 `access`: a topic's controller, and that controller's proposals.
-`elsewhere`: requests to another node, which alone can do them.
 """

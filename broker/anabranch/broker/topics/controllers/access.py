@@ -46,14 +46,18 @@ class TopicAccess:
         self.runtime = runtime
         self.proposals = runtime.proposals
         self.service = service
+        self.settings = settings
         self._limits = TenantLimits(runtime, settings)
         self._lookups = lookups
-        self._enabled = settings.own.scalable_topic_enabled
 
     def must_be_enabled(self) -> None:
         """Raises PreconditionError where topics are neither made, watched nor consumed."""
-        if not self._enabled:
+        if not self.settings.own.scalable_topic_enabled:
             raise PreconditionError("Scalable topics are disabled on this broker")
+
+    def deadline(self) -> float:
+        """Returns the end of the time of a request that begins now."""
+        return self.proposals.deadline(self.settings.now.operation_timeout_s)
 
     def topic(self, name: str) -> ScalableTopic:
         """The topic, for clients. Raises NotFoundError unless it is there and open."""
@@ -112,17 +116,15 @@ class TopicAccess:
             if not self.service.may_act(name):
                 await self.runtime.until_changed(unit, deadline, what)
 
-    async def controlled(
-        self, name: str, deadline: float, *, reading: bool = False
-    ) -> ScalableTopic:
+    async def controlled(self, name: str, *, reading: bool = False) -> ScalableTopic:
         """Returns the open topic, once this node is its controller, which knows most of it.
 
         `reading`: a node that has lost touch with the log answers from its state. Raises
-        NotFoundError and ElsewhereError.
+        NotFoundError, ElsewhereError, and DeadlineExceededError after the time of a request.
         """
         self.topic(name)
         if self.runtime.has_lease or not reading:
-            await self.control(name, deadline)
+            await self.control(name, self.deadline())
         return self.topic(name)
 
     def must_control(self, name: str) -> None:
@@ -135,7 +137,7 @@ class TopicAccess:
         raise UnavailableError(f"{full_name(name)} has no controller at this moment; try again")
 
     async def change(
-        self, name: str, build: Callable[[ScalableTopic], TopicChange | None], deadline: float
+        self, name: str, build: Callable[[ScalableTopic], TopicChange | None]
     ) -> TopicChange | None:
         """Proposes, at the topic's controller, what `build` makes of it (`Proposals.settle`).
 
@@ -144,8 +146,8 @@ class TopicAccess:
         return await self.proposals.settle(
             lambda: build(self.topic(name)),
             self.refusals(name),
-            deadline,
-            lambda: self.controlled(name, deadline),
+            self.deadline(),
+            lambda: self.controlled(name),
         )
 
     def proposal(

@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, Final, Protocol, TypeVar
+from contextlib import suppress
+from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaException
 
 from anabranch.broker.errors import UnavailableError, stopping
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.segments.admin import SegmentAdmin, SegmentSettings
 from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.core.entities.segment import SegmentInfo
 from anabranch.core.names import full_name
@@ -33,9 +36,13 @@ from anabranch.core.topics.tasks import (
     TaskFailed,
 )
 from anabranch.wire import clock
+from anabranch.wire.kafka.described import BrokerViews, TopicDescriber
+from anabranch.wire.kafka.protocol import KafkaProtocolError, bootstrap_addresses, can_ask
 
 _T = TypeVar("_T")
 
+_ASK_S_MAX: Final = 2.0
+_VIEW_S_MAX: Final = 0.4  # it takes a hundredth of that, and producers wait
 _QUEUE_MAX: Final = 10_000
 _FIRST_S: Final = 1.5  # Kafka answers within a tenth of it
 _AGAIN_S: Final = 5.0
@@ -57,40 +64,45 @@ def uncovered(task: Task, deadline_s: float) -> None:
     """Nothing is to be done before a task."""
 
 
-class SegmentKeeper(Protocol):
-    """The questions to Kafka about segments: the channel's `SegmentAdmin`, or its double."""
+class KafkaSegments(SegmentAdmin):
+    """The channel's `SegmentAdmin`, for use by one thread, which looks at topics by fewer bytes.
 
-    def create(
-        self, topics: Sequence[SegmentTopic], deadline_s: float, room: Room | None = None
-    ) -> None: ...
-    def await_leaders(self, topics: Sequence[SegmentTopic], deadline_s: float) -> None: ...
-    def await_copies(self, topics: Sequence[SegmentTopic], timeout_s: float) -> bool: ...
-    def start_share_groups(self, groups: Sequence[str], deadline_s: float) -> None: ...
-    def seal(
-        self, topics: Sequence[SegmentTopic], deadline_s: float
-    ) -> dict[str, tuple[int, ...]]: ...
-    def look(self, topics: Sequence[str], deadline_s: float) -> dict[str, KafkaTopic | None]: ...
-    def strays(
-        self, topic: str, ends: Sequence[int], deadline_s: float, most: int
-    ) -> dict[int, list[int]]: ...
-    def retain(self, topics: Iterable[str], deadline_s: float) -> None: ...
-    def delete(self, topics: Iterable[str], deadline_s: float) -> None: ...
-    def delete_groups(self, groups: Iterable[str], deadline_s: float) -> list[str]: ...
-    def close(self) -> None: ...
+    If Kafka cannot be asked so (`can_ask`), librdkafka asks it. librdkafka tells all settings of a
+    topic, and one setting of a broker only with all its others.
+    """
+
+    def __init__(self, connection: KafkaConnection, settings: SegmentSettings) -> None:
+        security, asks = connection.security, can_ask(connection.security)
+        super().__init__(connection, settings, BrokerViews(security, _VIEW_S_MAX) if asks else None)
+        brokers = bootstrap_addresses(connection.bootstrap_servers)
+        self._describer = TopicDescriber(brokers, security, _ASK_S_MAX) if asks else None
+
+    def close(self) -> None:
+        """Ends the connections, too."""
+        if self._describer is not None:
+            self._describer.close()
+        super().close()
+
+    def look(self, topics: Sequence[str], deadline_s: float) -> dict[str, KafkaTopic | None]:
+        deadline = clock.now() + deadline_s
+        if self._describer is not None:
+            with suppress(OSError, KafkaProtocolError):  # librdkafka tells the fault
+                return self._describer.described(topics, self.told)
+        return super().look(topics, deadline - clock.now())
 
 
 class Worker:
     """Runs jobs one after another in a thread that starts with the first of them."""
 
-    def __init__(self, open_keeper: Callable[[], SegmentKeeper]) -> None:
+    def __init__(self, open_keeper: Callable[[], SegmentAdmin]) -> None:
         self._open = open_keeper
-        self._jobs: queue.Queue[tuple[Future[object], Callable[[SegmentKeeper], object]] | None]
+        self._jobs: queue.Queue[tuple[Future[object], Callable[[SegmentAdmin], object]] | None]
         self._jobs = queue.Queue(_QUEUE_MAX)
         self._thread: threading.Thread | None = None
         self._is_closed = False
         self._submitting = threading.Lock()  # no job may come after the thread's last one
 
-    def submit(self, job: Callable[[SegmentKeeper], _T]) -> Future[_T]:
+    def submit(self, job: Callable[[SegmentAdmin], _T]) -> Future[_T]:
         """The job's outcome; done in the thread. Raises UnavailableError when too many wait, and
         after `close`.
         """
@@ -126,7 +138,7 @@ class Worker:
             self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        keeper: SegmentKeeper | None = None
+        keeper: SegmentAdmin | None = None
         while True:
             job = self._jobs.get()
             if job is None:
@@ -152,7 +164,7 @@ class WorkerPool:
 
     def __init__(
         self,
-        open_keeper: Callable[[], SegmentKeeper],
+        open_keeper: Callable[[], SegmentAdmin],
         prefix: str,
         copies: int,
         cover: Cover = uncovered,
@@ -203,7 +215,7 @@ class WorkerPool:
                 return
             until = self._now() + _COPIES_S
 
-            def look(keeper: SegmentKeeper) -> None:
+            def look(keeper: SegmentAdmin) -> None:
                 if (left_s := until - self._now()) > 0:
                     keeper.await_copies(topics, left_s)
 
@@ -279,7 +291,7 @@ def _timed_out(future: Future[Any]) -> bool:
 
 
 def carry_out(
-    keeper: SegmentKeeper,
+    keeper: SegmentAdmin,
     task: Task,
     prefix: str,
     deadline_s: float,
@@ -338,7 +350,7 @@ def _pass_on(made: Future[_T], outcome: Future[_T], then: Future[None] | None = 
 
 
 def _topic_ids(
-    keeper: SegmentKeeper, task: Task, parts: Sequence[SegmentInfo], prefix: str
+    keeper: SegmentAdmin, task: Task, parts: Sequence[SegmentInfo], prefix: str
 ) -> tuple[str, ...]:
     """Returns Kafka's ids of new segments' topics; "" for a topic that it does not tell yet.
 

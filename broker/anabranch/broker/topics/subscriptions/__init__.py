@@ -4,8 +4,8 @@
 `groups`: a subscription's beginning in Kafka, and its end.
 `changes`: changes of a subscription that is there.
 `positions`, `queue_positions`: questions to Kafka about all groups' progress.
-`open_transactions`: open transactions that keep sealed segments from being read.
+`backlogs`: unread messages, and open transactions that keep them from being read.
 `surveys`: the regular look at that.
-`standing`, `position_watch`: the positions that count, and the guard of their place in Kafka.
+`position_watch`: the guard of positions' place in Kafka.
 `usage`: possible consumers, and the end of unused subscriptions.
 """

@@ -12,6 +12,8 @@ topic for them has to be there before the log says that it is to be used.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
@@ -19,16 +21,17 @@ from anabranch.broker.errors import (
     ConflictError,
     ElsewhereError,
     KafkaFailedError,
+    OperationError,
     PreconditionError,
     UnavailableError,
 )
 from anabranch.broker.logging import get_logger
-from anabranch.broker.requester import requester
+from anabranch.broker.node_http import NodeHttp, NodeRequest, reason_in
+from anabranch.broker.requester import principal, requester
 from anabranch.broker.security.guard import AccessGuard
+from anabranch.broker.security.outgoing import OutgoingAccess
 from anabranch.broker.topics.controllers.access import TopicAccess
-from anabranch.broker.topics.controllers.elsewhere import OtherNodes
 from anabranch.broker.topics.subscriptions.consumers import ConsumerRequest, Consumers
-from anabranch.broker.topics.subscriptions.groups import StartPositionFinder
 from anabranch.channel.kafka.offsets import EARLIEST
 from anabranch.core.entities.subscription import (
     DELIVERIES,
@@ -44,6 +47,9 @@ from anabranch.core.security.resources import topic_resource
 from anabranch.core.security.table import CREATING_TOPICS
 
 _Create = Callable[[str, int, Mapping[str, str]], Awaitable[None]]
+_CONNECT_S_MAX: Final = 5.0
+_CONFLICT: Final = 409  # it is there
+_REDIRECTS: Final = (307, 308)
 
 
 class Resets:
@@ -53,13 +59,9 @@ class Resets:
         self,
         access: TopicAccess,
         consumers: Consumers,
-        beginnings: StartPositionFinder,
-        timeout_s: float,
     ) -> None:
         self._access = access
         self._consumers = consumers
-        self._beginnings = beginnings
-        self.timeout_s = timeout_s  # its owner may change it
         self._usage = consumers.usage
         self._log = get_logger(broker=access.runtime.core.me)
 
@@ -75,12 +77,13 @@ class Resets:
         that was deleted meanwhile and made anew. Raises KafkaFailedError or UnavailableError when
         Kafka does not do its part, or not in time.
         """
-        async with self._consumers.alone(topic, subscription, self.timeout_s):
+        timeout_s = self._access.settings.now.operation_timeout_s
+        async with self._consumers.alone(topic, subscription, timeout_s):
             before = self._consumers.known(topic, subscription)
             self._must_be_movable(topic, subscription, before)
             if before.kind is SubscriptionKind.QUEUE and timestamp_ms != EARLIEST:
                 await self._consumers.must_place_queues(topic, subscription)
-            begin = await self._beginnings.of(topic, timestamp_ms, before.kind)
+            begin = await self._consumers.beginning(topic, timestamp_ms, before.kind)
             why = f"subscription {subscription} of {full_name(topic)} was put somewhere else"
             self._access.service.dismiss({topic}, why, subscription)
             op = SubscriptionOp.RESET
@@ -137,12 +140,12 @@ class DeadLetterPolicies:
     """The policies of this node's topics, for use in its event loop."""
 
     def __init__(
-        self, consumers: Consumers, create: _Create, others: OtherNodes, timeout_s: float
+        self, access: TopicAccess, consumers: Consumers, create: _Create, outgoing: OutgoingAccess
     ) -> None:
+        self._access = access
         self._consumers = consumers
         self._create = create
-        self._others = others
-        self.timeout_s = timeout_s  # its owner may change it
+        self._outgoing = outgoing
         self._log = get_logger()
 
     def of(self, topic: str, subscription: str) -> DeadLetterSettings | None:
@@ -186,7 +189,8 @@ class DeadLetterPolicies:
         if where:
             self._must_be_theirs(where, guard)
             await self._must_exist(where)
-        async with self._consumers.alone(topic, subscription, self.timeout_s):
+        timeout_s = self._access.settings.now.operation_timeout_s
+        async with self._consumers.alone(topic, subscription, timeout_s):
             op = SubscriptionOp.DEAD_LETTER
             await self._consumers.change(
                 topic, subscription, op, dead_letter=where, deliveries_max=tries
@@ -246,8 +250,50 @@ class DeadLetterPolicies:
         except ConflictError:
             return  # it is there
         except ElsewhereError as error:
-            await self._others.create_topic(where, error, self.timeout_s)
+            timeout_s = self._access.settings.now.operation_timeout_s
+            await create_elsewhere(self._outgoing, where, error, timeout_s)
 
 
 def _policy_of(known: Subscription) -> tuple[str, int]:
     return known.dead_letter, known.deliveries_max
+
+
+async def create_elsewhere(
+    outgoing: OutgoingAccess, name: str, at: ElsewhereError, timeout_s: float
+) -> None:
+    """Creates the topic at the node that would control it, unless it is there.
+
+    This node shows its credentials, and names the principal that it asks for, whose right the other
+    node judges. It uses TLS if that node has it. Raises UnavailableError.
+    """
+    where = urlsplit(at.web_url_tls or at.web_url)
+    shown = outgoing.credentials
+    if shown is not None and where.scheme != "https":
+        get_logger().warning(
+            "security.not_encrypted",
+            methods=shown.method,
+            why=f"node {where.netloc} is asked without TLS: a listener can take the credentials",
+            remedy="set webServicePortTls on every node",
+        )
+    await outgoing.look()  # nothing else does
+    http = NodeHttp(_CONNECT_S_MAX, timeout_s, outgoing, is_tls=where.scheme == "https")
+    path = f"/admin/v2/scalable/{quote(name)}"
+    asked = NodeRequest("PUT", path.encode(), asker=principal())
+    try:
+        answer = await http.ask(where.netloc, asked)
+        body = await http.whole(answer)
+    except OperationError as error:
+        raise _not_made(name, error.reason) from None
+    finally:
+        http.close()
+    if answer.status in _REDIRECTS:
+        raise _not_made(name, f"node {where.netloc} does not control it any more")
+    if answer.status >= 400 and answer.status != _CONFLICT:
+        raise _not_made(name, f"node {where.netloc} says: {reason_in(body)}")
+
+
+def _not_made(name: str, why: str) -> UnavailableError:
+    return UnavailableError(
+        f"the topic for the dead letters, {full_name(name)}, was not created: {why}; try again, or "
+        "create it first"
+    )

@@ -23,8 +23,8 @@ from anabranch.broker.topics.controllers.access import TopicAccess
 from anabranch.broker.topics.controllers.service import Attached, ConsumerConnection
 from anabranch.broker.topics.subscriptions.groups import (
     Groups,
-    StartPositionFinder,
     StartPositions,
+    start_positions,
     written_parts,
 )
 from anabranch.broker.topics.subscriptions.positions import Group
@@ -34,7 +34,6 @@ from anabranch.broker.topics.subscriptions.refusals import (
     refusal,
     taken_over,
 )
-from anabranch.broker.topics.subscriptions.standing import StandingPositions
 from anabranch.broker.topics.subscriptions.usage import Usage
 from anabranch.channel.kafka.offsets import EARLIEST
 from anabranch.core import names
@@ -51,6 +50,7 @@ from anabranch.core.subscriptions.admission import (
 )
 from anabranch.core.subscriptions.coordinator import SubscriptionCoordinator
 from anabranch.core.subscriptions.instances import Bucket
+from anabranch.core.subscriptions.known_positions import StandingPositions
 from anabranch.core.subscriptions.propose import subscription_change
 from anabranch.core.tenants.limits import TenantLimit
 
@@ -85,21 +85,13 @@ class RegisteredConsumer(msgspec.Struct, frozen=True):
 class Consumers:
     """The sessions that this node, as a controller, keeps, for use in its event loop."""
 
-    def __init__(
-        self,
-        access: TopicAccess,
-        beginnings: StartPositionFinder,
-        groups: Groups,
-        timeout_s: float,
-    ) -> None:
+    def __init__(self, access: TopicAccess, groups: Groups) -> None:
         self._access = access
-        self._beginnings = beginnings
         self.usage = Usage(access)
         self.standing = StandingPositions(lambda: access.runtime.view)
         self.proposals = access.proposals
         self._runtime = access.runtime
         self._service = access.service
-        self.timeout_s = timeout_s  # its owner may change it
         self.groups = groups
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._log = get_logger(broker=access.runtime.core.me)
@@ -267,7 +259,7 @@ class Consumers:
 
         Raises DeadlineExceededError when the request takes longer than that, or than a look-up may.
         """
-        limit_s = self.timeout_s if timeout_s is None else timeout_s
+        limit_s = self._access.settings.now.lookup_timeout_s if timeout_s is None else timeout_s
         key = f"{topic}/{subscription}"
         lock = self._locks.get(key)
         if lock is None:
@@ -293,8 +285,12 @@ class Consumers:
     ) -> None:
         if kind is SubscriptionKind.QUEUE and start_ms != EARLIEST:
             await self.must_place_queues(topic, subscription)
-        begin = await self._beginnings.of(topic, start_ms, kind)
+        begin = await self.beginning(topic, start_ms, kind)
         await self.change(topic, subscription, SubscriptionOp.CREATE, kind=kind, begin=begin)
+
+    async def beginning(self, topic: str, start_ms: int, kind: SubscriptionKind) -> StartPositions:
+        """Does the same as `start_positions`."""
+        return await start_positions(self._access, self.groups.positions, topic, start_ms, kind)
 
     async def _let_begin(self, topic: str, subscription: str) -> None:
         """Not only by who created it: that node may have ended between the two."""
@@ -447,4 +443,5 @@ class Consumers:
         refusals = {**self._access.refusals(topic), **dict.fromkeys(_SO_ALREADY)}
         if room is not None:
             refusals[Verdict.LIMIT_REACHED] = room.full
-        return await self.proposals.settle(build, refusals, self.proposals.deadline(self.timeout_s))
+        deadline = self.proposals.deadline(self._access.settings.now.lookup_timeout_s)
+        return await self.proposals.settle(build, refusals, deadline)

@@ -71,34 +71,31 @@ class StartPositions(msgspec.Struct, frozen=True):
         }
 
 
-class StartPositionFinder:
-    """Asked by a topic's controller, in its event loop."""
+async def start_positions(
+    access: TopicAccess,
+    positions: Positions,
+    name: str,
+    timestamp_ms: int,
+    kind: SubscriptionKind,
+) -> StartPositions:
+    """Returns the positions at that time or a later one, at EARLIEST, or at LATEST.
 
-    def __init__(self, access: TopicAccess, positions: Positions) -> None:
-        self._access = access
-        self._positions = positions
-
-    async def of(self, name: str, timestamp_ms: int, kind: SubscriptionKind) -> StartPositions:
-        """Returns the positions at that time or a later one, at EARLIEST, or at LATEST.
-
-        EARLIEST is the beginning that Kafka has now: messages deleted later were the subscription's
-        to read. If Kafka does not tell it, it is offset 0, and a queue's group finds it by itself.
-        Raises NotFoundError. For other times it raises KafkaFailedError, or UnavailableError when
-        Kafka does not answer in time.
-        """
-        topic = self._access.topic(name)
-        if timestamp_ms == EARLIEST and kind is SubscriptionKind.QUEUE:
-            return StartPositions(topic.incarnation)
-        parts = written_parts(self._access.service.prefix, name, topic)
-        if timestamp_ms == EARLIEST:
-            found = await self._positions.first_offsets(
-                place for part in parts for place in part.places()
-            )
-        else:
-            found = await self._positions.ask(
-                lambda keeper, left_s: starting_at(keeper, parts, timestamp_ms, left_s), _KAFKA_S
-            )
-        return beginning(topic, parts, found)
+    EARLIEST is the beginning that Kafka has now: messages deleted later were the subscription's to
+    read. If Kafka does not tell it, it is offset 0, and a queue's group finds it by itself. Raises
+    NotFoundError. For other times it raises KafkaFailedError, or UnavailableError when Kafka does
+    not answer in time.
+    """
+    topic = access.topic(name)
+    if timestamp_ms == EARLIEST and kind is SubscriptionKind.QUEUE:
+        return StartPositions(topic.incarnation)
+    parts = written_parts(access.service.prefix, name, topic)
+    if timestamp_ms == EARLIEST:
+        found = await positions.first_offsets(place for part in parts for place in part.places())
+    else:
+        found = await positions.ask(
+            lambda keeper, left_s: starting_at(keeper, parts, timestamp_ms, left_s), _KAFKA_S
+        )
+    return beginning(topic, parts, found)
 
 
 def written_parts(prefix: str, name: str, topic: ScalableTopic) -> list[Part]:
@@ -133,7 +130,7 @@ class Groups:
 
     def __init__(self, service: TopicService, positions: Positions) -> None:
         self._service = service
-        self._positions = positions
+        self.positions = positions
         self._started: dict[str, None] = {}
         self._later: dict[str, asyncio.TimerHandle] = {}  # groups that are deleted again
         self._loop = asyncio.get_running_loop()
@@ -141,7 +138,7 @@ class Groups:
 
     async def can_begin_anywhere(self) -> bool:
         """Returns whether Kafka can be told offsets. Raises UnavailableError."""
-        return await self._positions.ask(lambda keeper, _: keeper.places_queues(), _KAFKA_S)
+        return await self.positions.ask(lambda keeper, _: keeper.places_queues(), _KAFKA_S)
 
     async def start(self, group: str, starts: Mapping[Place, int]) -> None:
         """Lets a group begin at the first message, or at these offsets.
@@ -159,7 +156,7 @@ class Groups:
         except KafkaUnreachableError as error:
             raise UnavailableError(str(error)) from None
         if starts:
-            await self._positions.ask(
+            await self.positions.ask(
                 lambda keeper, left_s: keeper.begin_queue(group, starts, left_s), _KAFKA_S
             )
         if len(self._started) >= _STARTED_MAX:

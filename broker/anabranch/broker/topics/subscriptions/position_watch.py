@@ -2,7 +2,7 @@
 
 Kafka lets anybody reset the offsets of a group that has no members, or delete the group, though it
 is consumed. Consumers here are no members (decision 0026). No node believes a stranger's position
-(`anabranch.core.subscriptions.marks`), but that has taken the place of the real one. If the
+(`core.subscriptions.known_positions`), but that has taken the place of the real one. If the
 consumers ended now, only the log would have their positions, as of a while ago.
 
 So a controller looks every few seconds. If it finds something else, it writes its own positions
@@ -31,8 +31,11 @@ from anabranch.broker.topics.watches import OwnedTopics
 from anabranch.channel.kafka.offsets import Place
 from anabranch.core.entities.subscription import SubscriptionKind, SubscriptionOp
 from anabranch.core.subscriptions.instances import Bucket
-from anabranch.core.subscriptions.known_positions import PositionFinding
-from anabranch.core.subscriptions.marks import CommittedPosition, kept_mark
+from anabranch.core.subscriptions.known_positions import (
+    CommittedPosition,
+    PositionFinding,
+    kept_mark,
+)
 from anabranch.core.topics.retention import written_down
 
 LOOK_S: Final = 4.0

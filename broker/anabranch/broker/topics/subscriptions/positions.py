@@ -1,83 +1,33 @@
-"""A node's questions to Kafka about positions, in threads of its own: backlogs, and beginnings.
-
-Only Kafka knows both ends of a backlog, and it may not answer. So every question has a deadline,
-and the largest topics are not asked for. An unknown backlog is said to be unknown.
-"""
+"""A node's questions to Kafka about positions, in threads of its own; each has a deadline."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
 from anabranch.broker.errors import KafkaFailedError, OperationError, UnavailableError
-from anabranch.broker.topics.subscriptions.open_transactions import HeldBucket
+from anabranch.broker.topics.subscriptions.queue_positions import KafkaPositions
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.kafka.offsets import EARLIEST, LATEST, Place
 from anabranch.core.entities.segment import SegmentInfo
 from anabranch.core.entities.subscription import Subscription, SubscriptionKind
-from anabranch.core.entities.topic import ScalableTopic
 from anabranch.core.subscriptions.draining import unread
 from anabranch.core.subscriptions.instances import Bucket
-from anabranch.core.subscriptions.marks import CommittedPosition, mark_of
-from anabranch.core.topics.kafka_names import kafka_group, kafka_topic
+from anabranch.core.subscriptions.known_positions import mark_of
+from anabranch.core.topics.kafka_names import kafka_group
 from anabranch.wire import clock
-from anabranch.wire.supervised import supervised
 
 _T = TypeVar("_T")
 
 _WAITING_MAX: Final = 100
-_FRESH_S: Final = 3.0
 ANSWER_S: Final = 3.0
-_KEPT_MAX: Final = 1_000  # topics
-BUCKETS_MAX: Final = 4_096  # that Kafka is asked for at once
-_GROUPS_MAX: Final = 32
-_NOT_TOLD: Final = (
-    "Kafka tells nodes only from 4.1 on, and with SASL by PLAIN or SCRAM alone, how far a share "
-    "group has read; "
-    "kafka-share-groups.sh --describe shows it"
-)
 
 
-class PositionKeeper(Protocol):
-    """The questions to Kafka: `queue_positions.KafkaPositions`, or its double."""
-
-    def offsets(
-        self, places: Iterable[Place], timestamp_ms: int, deadline_s: float
-    ) -> dict[Place, int]: ...
-    def told_offsets(
-        self, places: Iterable[Place], timestamp_ms: int, deadline_s: float
-    ) -> dict[Place, int]: ...
-    def committed(
-        self, group: str, places: Iterable[Place], deadline_s: float
-    ) -> dict[Place, CommittedPosition]: ...
-    def committed_by(
-        self, groups: Mapping[str, Sequence[Place]], deadline_s: float
-    ) -> dict[str, dict[Place, CommittedPosition]]: ...
-    def commit(
-        self, group: str, offsets: Mapping[Place, int], mark: str, deadline_s: float
-    ) -> None: ...
-    def queue(
-        self, group: str, places: Iterable[Place], deadline_s: float
-    ) -> dict[Place, tuple[int, int]]: ...
-    def places_queues(self) -> bool: ...
-    def begin_queue(self, group: str, starts: Mapping[Place, int], deadline_s: float) -> None: ...
-    def trim(self, up_to: Mapping[Place, int], deadline_s: float) -> None: ...
-    def unused_groups(self, head: str, deadline_s: float) -> list[str]: ...
-    def has_members(self, group: str, deadline_s: float) -> bool: ...
-    def open_transactions(
-        self, ends: Mapping[Place, int], deadline_s: float
-    ) -> list[HeldBucket]: ...
-    def abort_transactions(
-        self, found: Sequence[HeldBucket], sealed_ms: int, now_ms: int, deadline_s: float
-    ) -> list[str]: ...
-    def close(self) -> None: ...
-
-
-OpenPositions = Callable[[], PositionKeeper]
+OpenPositions = Callable[[], KafkaPositions]
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -96,14 +46,14 @@ class Positions:
 
     def __init__(self, open_keeper: OpenPositions, threads: int = 1) -> None:
         self._open = open_keeper
-        self._idle: list[PositionKeeper] = []  # each is used by one thread at a time
+        self._idle: list[KafkaPositions] = []  # each is used by one thread at a time
         self._threads = ThreadPoolExecutor(threads, "positions")
         self._waiting = 0
         self._wanted: set[Place] = set()
         self._next: asyncio.Task[Mapping[Place, int]] | None = None
         self._turn = asyncio.Lock()
 
-    async def ask(self, job: Callable[[PositionKeeper, float], _T], seconds: float) -> _T:
+    async def ask(self, job: Callable[[KafkaPositions, float], _T], seconds: float) -> _T:
         """Returns the result of `job`, which a thread calls with the time that is left to it.
 
         Raises UnavailableError when Kafka gives no answer in time, or when too many ask, and
@@ -172,7 +122,7 @@ class Positions:
             await asyncio.to_thread(keeper.close)
 
 
-def ends(keeper: PositionKeeper, parts: Sequence[Part], deadline_s: float) -> dict[Place, int]:
+def ends(keeper: KafkaPositions, parts: Sequence[Part], deadline_s: float) -> dict[Place, int]:
     """Returns the end of each bucket: the log's for a sealed segment, Kafka's of now for an open
     one.
     """
@@ -189,7 +139,7 @@ def ends(keeper: PositionKeeper, parts: Sequence[Part], deadline_s: float) -> di
 
 
 def starting_at(
-    keeper: PositionKeeper, parts: Sequence[Part], timestamp_ms: int, deadline_s: float
+    keeper: KafkaPositions, parts: Sequence[Part], timestamp_ms: int, deadline_s: float
 ) -> dict[Place, int]:
     """Returns the beginning of a group that reads messages of that time or a later one, or LATEST:
     none.
@@ -267,7 +217,7 @@ class Survey(msgspec.Struct, frozen=True):
 
 
 def survey(
-    keeper: PositionKeeper,
+    keeper: KafkaPositions,
     groups: Iterable[Group],
     deadline_s: float,
     also: Iterable[Part] = (),
@@ -310,7 +260,7 @@ def survey(
 
 
 def _standing(
-    keeper: PositionKeeper, group: Group, stops: Mapping[Place, int], deadline_s: float
+    keeper: KafkaPositions, group: Group, stops: Mapping[Place, int], deadline_s: float
 ) -> dict[Place, int] | None:
     """Returns the group's positions; None: Kafka cannot be asked for this queue."""
     starts = group.starts()
@@ -327,111 +277,3 @@ def _standing(
     # Kafka counts messages left up to an end that came later than these.
     read = {place: stops[place] if left == 0 else start for place, (start, left) in told.items()}
     return starts | read
-
-
-def backlogs(
-    keeper: PositionKeeper, groups: Iterable[Group], deadline_s: float
-) -> dict[str, dict[int, int]]:
-    """Returns the number of records that each group has not committed, or acknowledged, by segment.
-
-    It counts no records that Kafka has deleted since, and no queue that Kafka does not tell of.
-    """
-    groups = tuple(groups)
-    found = survey(keeper, groups, deadline_s)
-    return {
-        group.name: {
-            part.segment.segment_id: sum(found.left(group.name, place) for place in part.places())
-            for part in group.parts
-        }
-        for group in groups
-        if group.name in found.positions
-    }
-
-
-class Backlog(msgspec.Struct, frozen=True):
-    """Records that are not acknowledged; None: not known, and `unknown` says why."""
-
-    messages: int | None
-    segments: Mapping[int, int | None]
-    unknown: str = ""
-
-
-class _Known(msgspec.Struct, frozen=True):
-    version: tuple[int, ...]
-    until: float
-    found: asyncio.Task[dict[str, Backlog]]
-
-
-class Backlogs:
-    """Asked in the event loop; an answer is good for a few seconds."""
-
-    def __init__(self, positions: Positions, prefix: str) -> None:
-        self._positions = positions
-        self._prefix = prefix
-        self._known: dict[str, _Known] = {}
-
-    async def of(
-        self, name: str, topic: ScalableTopic, subscriptions: Mapping[str, Subscription]
-    ) -> dict[str, Backlog]:
-        """By subscription. Never raises for what Kafka does or does not say."""
-        groups = (each.version for each in subscriptions.values())
-        version = (topic.incarnation, topic.version, *groups)
-        known = self._known.get(name)
-        if known is None or known.version != version or clock.now() >= known.until:
-            self._known.pop(name, None)
-            while len(self._known) >= _KEPT_MAX:
-                del self._known[next(iter(self._known))]
-            task = supervised(self._find(name, topic, subscriptions), "backlogs")
-            known = self._known[name] = _Known(version, clock.now() + _FRESH_S, task)
-        return await asyncio.shield(known.found)
-
-    async def stop(self) -> None:
-        """Ends the threads of questions; waits for those that are under way."""
-        await self._positions.stop()
-        tasks = [each.found for each in self._known.values()]
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _find(
-        self, name: str, topic: ScalableTopic, subscriptions: Mapping[str, Subscription]
-    ) -> dict[str, Backlog]:
-        parts = [
-            Part(part, kafka_topic(self._prefix, name, topic.incarnation, part))
-            for part in topic.segments
-        ]
-        groups = reading_groups(self._prefix, name, parts, subscriptions)
-        asked = list(groups.values())[:_GROUPS_MAX]
-        segments = {part.kafka_topic: part.segment for group in asked for part in group.parts}
-        buckets = sum(segment.buckets for segment in segments.values())
-        why, found = _NOT_TOLD, {}
-        if buckets > BUCKETS_MAX:
-            why = f"{buckets} entry buckets are more than the {BUCKETS_MAX} that are looked up"
-        elif asked:
-            try:
-                found = await self._positions.ask(
-                    lambda keeper, left_s: backlogs(keeper, asked, left_s), ANSWER_S
-                )
-            except OperationError as error:
-                why = error.reason
-        few = f"only {_GROUPS_MAX} subscriptions of a topic are looked up"
-        return {
-            each: _backlog(topic, group, found.get(group.name), why if at < _GROUPS_MAX else few)
-            for at, (each, group) in enumerate(groups.items())
-        }
-
-
-def _backlog(
-    topic: ScalableTopic, group: Group, found: Mapping[int, int] | None, why: str
-) -> Backlog:
-    """Returns the backlog that was found; for None an unknown one, for the reason `why`.
-
-    A drained segment has no backlog in any case.
-    """
-    if found is not None:
-        segments = {part.segment_id: found.get(part.segment_id, 0) for part in topic.segments}
-        return Backlog(sum(found.values()), segments)
-    left = {part.segment.segment_id for part in group.parts}
-    return Backlog(
-        None,
-        {each.segment_id: None if each.segment_id in left else 0 for each in topic.segments},
-        why,
-    )

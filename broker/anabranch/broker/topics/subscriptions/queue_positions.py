@@ -19,16 +19,11 @@ from typing import Final, TypeVar
 
 from confluent_kafka import KafkaError
 
-from anabranch.broker.topics.subscriptions.open_transactions import (
-    BROKER_S_MAX,
-    HeldBucket,
-    KafkaTransactions,
-)
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.offsets import Place
 from anabranch.channel.segments.positions import GroupPositions
-from anabranch.core.subscriptions.marks import CommittedPosition
+from anabranch.core.subscriptions.known_positions import CommittedPosition
 from anabranch.wire import clock
 from anabranch.wire.kafka.committed import CommittedReader
 from anabranch.wire.kafka.protocol import (
@@ -55,11 +50,12 @@ _ELSEWHERE: Final = (
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
 )
+BROKER_S_MAX: Final = 3.0  # of one broker's answers
 COORDINATORS_MAX: Final = 1_000  # remembered
 
 
 class KafkaPositions(GroupPositions):
-    """A `PositionKeeper`, for use by one thread."""
+    """A node's questions to Kafka about positions, for use by one thread."""
 
     def __init__(self, connection: KafkaConnection) -> None:
         super().__init__(connection)
@@ -67,28 +63,11 @@ class KafkaPositions(GroupPositions):
         self._coordinators: dict[str, Address] = {}  # by group, the last one
         self._reader = CommittedReader(self._security, BROKER_S_MAX)
         self._brokers: list[Address] = []  # as they were known last
-        self._transactions: KafkaTransactions | None = None  # most never look for any
 
     def close(self) -> None:
         """Ends the connections."""
         self._reader.close()
-        if self._transactions is not None:
-            self._transactions.close()
         super().close()
-
-    def open_transactions(self, ends: Mapping[Place, int], deadline_s: float) -> list[HeldBucket]:
-        """Does the same as `KafkaTransactions.find`."""
-        if self._transactions is None:
-            self._transactions = KafkaTransactions(self._connection, self._admin)
-        return self._transactions.find(ends, deadline_s)
-
-    def abort_transactions(
-        self, found: Sequence[HeldBucket], sealed_ms: int, now_ms: int, deadline_s: float
-    ) -> list[str]:
-        """Does the same as `KafkaTransactions.abort`, for transactions that were found."""
-        if self._transactions is None:
-            self._transactions = KafkaTransactions(self._connection, self._admin)
-        return self._transactions.abort(found, sealed_ms, now_ms, deadline_s)
 
     def committed(
         self, group: str, places: Iterable[Place], deadline_s: float

@@ -35,12 +35,12 @@ from anabranch.broker.topics.subscriptions.position_watch import PositionWatch
 from anabranch.broker.topics.subscriptions.positions import (
     Group,
     Part,
-    PositionKeeper,
     Positions,
     Survey,
     reading_groups,
     survey,
 )
+from anabranch.broker.topics.subscriptions.queue_positions import KafkaPositions
 from anabranch.broker.topics.subscriptions.usage import Expiry, change_as_read
 from anabranch.broker.topics.watches import OwnedTopics
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
@@ -364,7 +364,7 @@ class _Asked(msgspec.Struct, frozen=True):
 
 
 def _survey(
-    keeper: PositionKeeper, asked: _Asked, young_ms: int | None, left_s: float
+    keeper: KafkaPositions, asked: _Asked, young_ms: int | None, left_s: float
 ) -> tuple[Survey, dict[Place, int], dict[Place, int]]:
     """Surveys the groups; adds the ends of Kafka's partitions of sealed segments.
 

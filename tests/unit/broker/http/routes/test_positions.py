@@ -8,12 +8,9 @@ from typing import Any
 import pytest
 
 from anabranch.broker.topics.operations import TopicOperations
-from anabranch.broker.topics.subscriptions.open_transactions import HeldBucket
 from anabranch.channel.errors import KafkaAccessError, KafkaUnreachableError
 from anabranch.core.topic_lists.sorted_names import SortedNames
 from anabranch.wire import anabranch_pb2 as pb
-from anabranch.wire.kafka.producer_state import ProducerState
-from anabranch.wire.kafka.transactions import KnownTransaction
 from support.binary_consumer import client_of
 from support.http import HttpNode, on_nodes
 from support.memory_cluster import MemoryCluster
@@ -70,41 +67,17 @@ async def test_the_backlog_is_what_kafka_holds_and_the_group_has_not_committed(
 
 
 @on_nodes()
-async def test_open_transactions_of_what_is_sealed_and_unread_are_told_and_aborted(
+async def test_open_transactions_of_what_is_sealed_and_unread_are_told(
     node: HttpNode, cluster: MemoryCluster
 ) -> None:
     parent, first, _ = await split_with_records(node)
-    abort = f"{TOPIC}/segments/0/abort-transaction"
-    mine = HeldBucket((parent, 1), 2, ProducerState(7, 3, 17, 99, 5, 2))
-    of = KnownTransaction("etl", "Ongoing", 8, 0, 11, 60_000, frozenset({(parent, 1)}))
-    others = HeldBucket((parent, 1), 3, ProducerState(8, 0, 1, 98, -1, 3), of)
-    active = HeldBucket((first, 0), 1, ProducerState(9, 0, 1, 98, -1, 3))
-    cluster.positions.transactions = [mine, others, active]
+    cluster.positions.transactions = {(parent, 1): 2, (first, 0): 1}
     assert (await stats(node))["segments"]["0"]["openTransactions"] == []
-    assert "open_transactions" not in cluster.positions.calls, "nobody has it to read"
+    assert "held" not in cluster.positions.calls, "nobody has it to read"
     await subscribed(node)
-    told = await stats(node)
-    known: dict[str, Any] = {
-        "bucket": 1,
-        "startOffset": 3,
-        "producerId": 8,
-        "producerEpoch": 0,
-        "lastWriteMs": 98,
-    }
-    known |= {"transactionalId": "etl", "state": "Ongoing", "startedMs": 11, "timeoutMs": 60_000}
-    assert told["segments"]["0"]["openTransactions"][1] == {**known, "unknown": ""}
-    by = {n: [x["producerId"] for x in s["openTransactions"]] for n, s in told["segments"].items()}
-    assert by == {"0": [7, 8], "1": [], "2": []}
-    refused(await node.http.post(f"{abort}/9"), 404, "producer 9 has nothing open in segment 0")
-    active_one = f"{TOPIC}/segments/1/abort-transaction/9"
-    refused(await node.http.post(active_one), 412, "orders is active")
-    refused(await node.http.post(active_one.replace("/1/", "/99/")), 404, "Segment not found: 99")
-    assert (await node.http.post(f"{abort}/7")).status_code == 204
-    assert cluster.positions.transactions == [others, active]
-    cluster.positions.transactions = [HeldBucket((parent, 0), 2, unknown="SASL hides it")]
-    (found,) = (await stats(node))["segments"]["0"]["openTransactions"]
-    assert (found["producerId"], found["unknown"]) == (None, "SASL hides it")
-    refused(await node.http.post(f"{abort}/8"), 412, "SASL hides it")
+    told = (await stats(node))["segments"]
+    assert told["0"]["openTransactions"] == [{"bucket": 1, "startOffset": 2}]
+    assert told["1"]["openTransactions"] == told["2"]["openTransactions"] == []
     cluster.positions.failure = KafkaUnreachableError("Kafka is away")
     assert (await stats(node))["openTransactionsUnknown"] == "Kafka is away"
 
@@ -253,18 +226,9 @@ async def test_a_subscription_of_a_single_segment_is_the_topics(node: HttpNode) 
     await created(node)
     (kafka,) = node.cluster.segments.ends
     node.cluster.segments.ends[kafka] = [2, 1, 0, 0]
-    refused(await http.put(f"{segment}/billing"), 412, "create it on the topic")
     refused(await http.get(f"{segment}/billing/backlog"), 404, "Subscription not found on seg")
-    refused(await http.post(f"{segment}/billing/seek?timestamp=1"), 404, "not found on seg")
-    assert (await http.delete(f"{segment}/billing")).status_code == 204
     await subscribed(node)
-    assert (await http.put(f"{segment}/billing")).status_code == 204
     assert (await http.get(f"{segment}/billing/backlog")).json() == 3
-    refused(await http.delete(f"{segment}/billing"), 412, "delete it on the topic")
-    refused(await http.post(f"{segment}/billing/seek?timestamp=1"), 412, "on the topic")
-    refused(await http.post(f"{segment}/billing/skip-all"), 412, "on the topic")
-    assert (await http.post(f"{BILLING}/skip-all")).status_code == 204
-    assert (await http.post(f"{segment}/billing/skip-all")).status_code == 204
     other = segment.replace("0000-ffff-0", "0000-7fff-1")
     refused(await http.get(f"{other}/billing/backlog"), 404, "Segment topic not found")
     await http.put(f"{TOPIC}/subscriptions/queue", params={"type": "QUEUE"})

@@ -68,15 +68,14 @@ async def test_single_segments_are_not_changed_behind_the_logs_back(node: HttpNo
     path = "/admin/v2/segments/public/default/orders"
     active, sealed = f"{path}/0000-7fff-1", f"{path}/0000-ffff-0"
     unknown, wrong = f"{path}/0000-7fff-7", f"{path}/7fff-0000-x"
-    assert (await http.put(active)).status_code == 204
-    assert (await http.put(active, json=["billing"])).status_code == 204
-    refused(await http.put(active, json=["other"]), 404, "Subscription not found: other")
-    refused(await http.put(unknown), 412, "split, merge")
+    refused(await http.put(active), 412, "split, merge")
     refused(await http.put(wrong), 412, "hexStart-hexEnd-id")
-    refused(await http.post(f"{active}/terminate"), 412, "is active")
-    assert (await http.post(f"{sealed}/terminate")).status_code == 204
-    refused(await http.post(f"{unknown}/terminate"), 404, "Segment topic not found")
+    refused(await http.post(f"{active}/terminate"), 412, "when others take over")
+    for verb, end in (("PUT", ""), ("DELETE", ""), ("POST", "/seek"), ("POST", "/skip-all")):
+        answer = await http.request(verb, f"{active}/subscription/billing{end}")
+        refused(answer, 412, "one for all segments of its topic")
     for answer in (await http.put(unknown), await http.post(f"{unknown}/terminate")):
+        refused(answer, 404, "Segment topic not found")
         known = "; the active segments are 0000-7fff-1, 8000-ffff-2"
         assert answer.json()["reason"].endswith(known)
     refused(await http.delete(active), 412, "is active")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -13,9 +14,9 @@ from anabranch.broker.errors import ElsewhereError, UnavailableError
 from anabranch.broker.http.server import bind
 from anabranch.broker.security.outgoing import OutgoingAccess
 from anabranch.broker.settings import load_settings
-from anabranch.broker.topics.controllers.elsewhere import OtherNodes
 from anabranch.broker.topics.controllers.schedule import TickSchedule
 from anabranch.broker.topics.controllers.worker import Worker
+from anabranch.broker.topics.subscriptions.changes import create_elsewhere
 from anabranch.channel.errors import KafkaUnreachableError
 from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.core.placement import Room
@@ -84,13 +85,6 @@ def test_what_is_due_is_looked_at_once_when_the_log_says_so() -> None:
     assert list(schedule.due(9_000)) == ["late"]
 
 
-def test_what_is_due_at_once_is_looked_at_some_in_each_tick() -> None:
-    schedule = TickSchedule(60.0, 0.0)
-    for name in names(500):
-        schedule.remind(name, 1.0)
-    assert [len(list(schedule.due(1))) for _ in range(4)] == [200, 200, 100, 0]
-
-
 def test_a_namespace_is_looked_through_a_few_topics_in_each_tick() -> None:
     schedule = TickSchedule(60.0, 0.0)
     topics = names(500)
@@ -99,14 +93,6 @@ def test_a_namespace_is_looked_through_a_few_topics_in_each_tick() -> None:
     ticks = [looked(schedule, 1.0, topics) for _ in range(4)]
     assert [len(tick) for tick in ticks] == [200, 200, 100, 0]
     assert [name for tick in ticks for name in tick] == topics
-
-
-def test_other_nodes_topics_cost_no_look_but_do_not_hold_up_a_tick() -> None:
-    schedule = TickSchedule(60.0, 0.0)
-    topics = names(5_000)
-    mine = topics[3_000:3_010]
-    schedule.look_through(UNITS[:1])
-    assert [looked(schedule, 1.0, topics, mine) for _ in range(3)] == [[], mine, []]
 
 
 def test_all_namespaces_are_looked_through_again_after_the_interval() -> None:
@@ -168,7 +154,7 @@ async def test_topics_that_kafka_does_not_answer_for_hold_up_no_others() -> None
 
 
 def test_a_job_that_comes_when_its_worker_is_closed_is_refused_and_not_left_undone() -> None:
-    opened = MemorySegments()
+    opened: Any = MemorySegments()
     for began in (False, True):
         worker = Worker(lambda: opened)
         if began:
@@ -193,10 +179,11 @@ def test_a_token_that_goes_in_plain_is_told(tmp_path: Path, scheme: str, is_told
         url = f"{scheme}://{HOST}:{held.getsockname()[1]}"  # where nobody answers
 
     async def test() -> None:
-        others = OtherNodes(OutgoingAccess(load_settings(None, {}, settings), 10.0))
+        outgoing = OutgoingAccess(load_settings(None, {}, settings), 10.0)
         web, web_tls = (url, "") if scheme == "http" else ("", url)
+        there = ElsewhereError("there", web, web_tls)
         with pytest.raises(UnavailableError, match="was not created"):
-            await others.create_topic("acme/shop/dead", ElsewhereError("there", web, web_tls), 5.0)
+            await create_elsewhere(outgoing, "acme/shop/dead", there, 5.0)
 
     with capture_logs() as logged:
         asyncio.run(test())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -44,9 +45,10 @@ def keeper() -> CopiedSegments:
 @pytest.fixture
 def pool_of(keeper: CopiedSegments) -> Iterator[Callable[..., WorkerPool]]:
     pools: list[WorkerPool] = []
+    double: Any = keeper
 
     def made(copies: int, now: Callable[[], float] = clock.now) -> WorkerPool:
-        pools.append(WorkerPool(lambda: keeper, "", copies, now=now))
+        pools.append(WorkerPool(lambda: double, "", copies, now=now))
         return pools[-1]
 
     yield made

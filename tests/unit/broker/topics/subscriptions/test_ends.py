@@ -152,7 +152,7 @@ async def test_a_seek_of_what_is_made_anew_while_its_beginning_is_sought_is_refu
     async with kept_topic() as kept:
         await kept.made()
         resets, consumers = kept.topics.resets, kept.topics.consumers
-        sought = resets._beginnings.of
+        sought = consumers.beginning
 
         async def overtaken(*asked: Any) -> Any:
             await consumers.change(NAME, "billing", SubscriptionOp.DELETE)
@@ -160,7 +160,7 @@ async def test_a_seek_of_what_is_made_anew_while_its_beginning_is_sought_is_refu
             await consumers.change(NAME, "billing", SubscriptionOp.CREATE, kind=kind)
             return await sought(*asked)
 
-        monkeypatch.setattr(resets._beginnings, "of", overtaken)
+        monkeypatch.setattr(consumers, "beginning", overtaken)
         with pytest.raises(ConflictError, match="deleted meanwhile, and made anew"):
             await resets.reset(NAME, "billing", LATEST)
 

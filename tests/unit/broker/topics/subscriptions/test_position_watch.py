@@ -10,8 +10,12 @@ from anabranch.broker.topics.subscriptions import position_watch
 from anabranch.channel.errors import KafkaRefusedError
 from anabranch.channel.kafka.offsets import Place
 from anabranch.core.entities.subscription import SubscriptionKind
-from anabranch.core.subscriptions.known_positions import PositionFinding
-from anabranch.core.subscriptions.marks import CommittedPosition, kept_mark, mark_of
+from anabranch.core.subscriptions.known_positions import (
+    CommittedPosition,
+    PositionFinding,
+    kept_mark,
+    mark_of,
+)
 from support.binary_consumer import client_of
 from support.kept_topic import NAME, KeptTopic, kept_topic
 from support.memory_cluster import until

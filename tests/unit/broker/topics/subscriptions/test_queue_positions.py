@@ -8,12 +8,12 @@ import pytest
 from confluent_kafka import KafkaError
 
 from anabranch.broker.topics.subscriptions import queue_positions
-from anabranch.broker.topics.subscriptions.queue_positions import COORDINATORS_MAX, KafkaPositions
+from anabranch.broker.topics.subscriptions.queue_positions import KafkaPositions
 from anabranch.channel.errors import KafkaRefusedError, KafkaUnreachableError
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.offsets import Place
 from anabranch.channel.segments.positions import GroupPositions
-from anabranch.core.subscriptions.marks import CommittedPosition
+from anabranch.core.subscriptions.known_positions import CommittedPosition
 from anabranch.wire.kafka.protocol import KafkaProtocolError, ResponseReader, text
 from anabranch.wire.varint import varint
 
@@ -83,14 +83,6 @@ def test_what_kafka_refuses_names_the_rights_it_takes(kafka: dict[tuple[str, int
     kafka["k1", 1] = answer(1, error=KafkaError.GROUP_AUTHORIZATION_FAILED)
     with pytest.raises(KafkaRefusedError, match="why; it takes the rights to describe"):
         keeper().queue("g", PLACES, DEADLINE_S)
-
-
-def test_the_latest_groups_coordinators_are_remembered(kafka: dict[tuple[str, int], bytes]) -> None:
-    kafka["k1", 1] = answer(1, (0, 5, 3, 0))
-    positions = keeper()
-    for number in range(COORDINATORS_MAX + 10):
-        positions.queue(f"g{number}", PLACES, DEADLINE_S)
-    assert len(positions._coordinators) == COORDINATORS_MAX
 
 
 def test_a_group_that_kafka_does_not_tell_of_keeps_no_other_from_being_told_of(

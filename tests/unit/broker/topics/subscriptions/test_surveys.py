@@ -9,7 +9,7 @@ import pytest
 from anabranch.channel.errors import KafkaUnreachableError
 from anabranch.channel.kafka.offsets import EARLIEST, LATEST
 from anabranch.core.entities.subscription import SubscriptionKind
-from anabranch.core.subscriptions.marks import CommittedPosition
+from anabranch.core.subscriptions.known_positions import CommittedPosition
 from anabranch.wire import anabranch_pb2 as pb
 from support.binary_consumer import client_of
 from support.kept_topic import NAME, NOW, KeptTopic, kept_topic
