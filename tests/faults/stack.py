@@ -322,7 +322,14 @@ class Stack:
             SPARK_IMAGE,
             self._faulty(name, _ARCHIVE_DATA, "disk"),
             self._mounts(name, _ARCHIVE_DATA),
-            entrypoint=[*_SPARK, *archive, "--master", "local[1]", "--driver-memory", "512m"],
+            entrypoint=[
+                *_SPARK,
+                *archive,
+                "--master",
+                "local[1]",
+                "--spark-conf",
+                "spark.driver.memory=512m",
+            ],
             **_AGAIN,
         )
 

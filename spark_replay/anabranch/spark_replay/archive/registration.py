@@ -7,9 +7,12 @@ early.
 
 from __future__ import annotations
 
+import re
 import secrets
 import socket
+from typing import Final
 
+import msgspec
 import structlog
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -17,17 +20,56 @@ from anabranch.channel.archives import ArchiveRegistry
 from anabranch.channel.errors import KafkaUnreachableError
 from anabranch.channel.kafka.connection import KAFKA_S_MAX
 from anabranch.channel.kafka.topics import topic_id
+from anabranch.core.entities.archive import is_archive_id
 from anabranch.spark_replay.archive.folders import Folder
-from anabranch.spark_replay.archive.identity import (
-    ArchiveIdentity,
-    new_identity,
-    place_of,
-    read_identity,
-    write_identity,
-)
 from anabranch.spark_replay.sources import AuditError, KafkaSource
 
 _log = structlog.get_logger(__name__)
+IDENTITY: Final = "_archive.json"  # readers of Parquet skip names that start like this
+_NAME_MAX: Final = 60
+_STRANGE: Final = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+class ArchiveIdentity(msgspec.Struct, frozen=True):
+    """The content of the identity file in an archive's folder.
+
+    `log_id` is Kafka's own id of the archived topic. `first_offset` is the begin of the archive.
+    """
+
+    id: str
+    log_id: str
+    first_offset: int
+
+
+def _new_identity(folder: Folder, log_id: str, first_offset: int) -> ArchiveIdentity:
+    """Makes an id that no other archive has, with the folder's name in it for people."""
+    name = _STRANGE.sub("-", folder.name).strip("._-")[:_NAME_MAX] or "archive"
+    return ArchiveIdentity(f"{name}-{secrets.token_hex(4)}", log_id, first_offset)
+
+
+def read_identity(folder: Folder) -> ArchiveIdentity | None:
+    """Returns the folder's identity, None if it has none yet.
+    Raises AuditError if it is damaged.
+    """
+    try:
+        found = msgspec.json.decode(folder.read(IDENTITY), type=ArchiveIdentity)
+        if is_archive_id(found.id):
+            return found
+        reason = f"{found.id!r} is no archive's id"
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError) as error:
+        reason = str(error)
+    raise AuditError(
+        f"{folder}/{IDENTITY} cannot be read ({reason}): start a new archive in another "
+        "directory, and retire this one with `anabranch archive --retire ID` (`--list` shows "
+        "the ids)"
+    )
+
+
+def write_identity(folder: Folder, identity: ArchiveIdentity) -> None:
+    """Puts it into the folder, whole or not at all."""
+    folder.write(IDENTITY, msgspec.json.encode(identity))
 
 
 class ArchiveRegistration:
@@ -57,7 +99,7 @@ class ArchiveRegistration:
             self._identity = self._identified(until)
             self.is_new = self._identity.id not in self._registry.read()
             self._registry.register(
-                self._identity.id, self._identity.first_offset, place_of(folder)
+                self._identity.id, self._identity.first_offset, folder.where[:1_000]
             )
             # The log may have been trimmed until it was registered, but not since.
             self.first_offset = kafka.extent(kafka.names.wal).first_offset
@@ -84,7 +126,7 @@ class ArchiveRegistration:
                 "bootstrap servers and topic prefix, or start a new archive in another directory"
             )
         if until is None:
-            fresh = found or new_identity(self._folder, log_id, first)
+            fresh = found or _new_identity(self._folder, log_id, first)
             fresh = ArchiveIdentity(fresh.id, log_id, first)
             write_identity(self._folder, fresh)
             return fresh

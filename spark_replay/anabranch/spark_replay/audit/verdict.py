@@ -21,7 +21,6 @@ from anabranch.spark_replay.audit.checks.topics.segments import SegmentEnds, che
 from anabranch.spark_replay.audit.checks.topics.topic_checks import TopicsLeft, left_by_all
 from anabranch.spark_replay.audit.checks.unfinished import Unfinished, combined
 from anabranch.spark_replay.audit.replay import PartResult, ReplayPlan
-from anabranch.spark_replay.audit.role_history import RoleEvent
 from anabranch.spark_replay.audit.statistics import Figures, summed
 from anabranch.spark_replay.audit.tally import WITNESSES_MAX, CheckName, CheckTally, Witness, total
 
@@ -106,7 +105,6 @@ class AuditFindings(msgspec.Struct, frozen=True):
     entities: int
     log_end_ms: int
     final_digest: str
-    role_events: list[RoleEvent]
 
     @property
     def sound(self) -> bool:
@@ -169,7 +167,6 @@ def judged(parts: Sequence[PartResult], plan: ReplayPlan, context: Context) -> A
         sum(part.entities for part in parts),
         log_end_ms,
         folded[plan.next_offset],
-        sorted(event for part in parts for event in part.role_events),
     )
 
 
@@ -210,7 +207,6 @@ def joined(
         after.entities,
         after.log_end_ms,
         after.final_digest,
-        [*before.role_events, *after.role_events],
     )
 
 

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from anabranch.core.entities.unit import Move
 from anabranch.core.log.grounds import WEIGHED_MAX, Grounds, Weighed, rule_of
 from anabranch.core.log.records import Cause
-from anabranch.spark_replay.audit.summary import Log, summarized
-from anabranch.spark_replay.audit.table import table
+from anabranch.spark_replay.audit.report import Log, summarized, table
 from anabranch.spark_replay.audit.tally import CheckName
 from support.balance_history import FIRST, GRACE_MS, SECOND, SOUND, THIRD, isolates, sheds
 from support.history import START_MS, History, ready
