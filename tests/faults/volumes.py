@@ -10,7 +10,6 @@ import docker
 from faults.leftovers import labels
 from faults.tools import run, tools_of
 
-_SHIMS: Final = "/shims"
 _FILL: Final = (
     "dd if=/dev/zero of={0}/filler bs=1M 2>/dev/null || true;"
     " dd if=/dev/zero of={0}/filler bs=4k oflag=append conv=notrunc 2>/dev/null || true"
@@ -18,8 +17,8 @@ _FILL: Final = (
 
 
 class Disks:
-    """Volumes by the name of their container, and one more with what is preloaded. They stay while
-    their containers are down: a container of this class's own has them all.
+    """Volumes by the name of their container. They stay while their containers are down, since a
+    container of this class's own has them all.
     """
 
     def __init__(self, prefix: str, sizes_mb: dict[str, int]) -> None:
@@ -34,13 +33,10 @@ class Disks:
         self._made.callback(client.close)
         for name, size_mb in self._sizes_mb.items():
             options = {"type": "tmpfs", "device": "tmpfs", "o": f"size={size_mb}m,mode=0777"}
-            self._create(client, name, driver_opts=options)
-        self._create(client, "shims")
+            volume = client.volumes.create(self.volume(name), labels=labels(), driver_opts=options)
+            self._made.callback(volume.remove, force=True)
         places = {self.volume(name): f"/disks/{name}" for name in self._sizes_mb}
-        # An empty volume gets what the image has at its place.
-        self._keeper = self._made.enter_context(
-            tools_of(volumes={**places, self.volume("shims"): _SHIMS})
-        )
+        self._keeper = self._made.enter_context(tools_of(volumes=places))
 
     def remove(self) -> None:
         """When no container uses them any longer."""
@@ -50,11 +46,6 @@ class Disks:
         """Docker's name of a container's disk."""
         return f"{self._prefix}-{name}"
 
-    @property
-    def shims(self) -> tuple[str, str, str]:
-        """Where a container finds what is preloaded."""
-        return (self.volume("shims"), _SHIMS, "ro")
-
     def fill(self, name: str) -> None:
         """Leaves no room on a container's disk."""
         run(self._keeper, _FILL.format(f"/disks/{name}"))
@@ -62,7 +53,3 @@ class Disks:
     def free(self, name: str) -> None:
         """Gives the room back."""
         run(self._keeper, f"rm -f /disks/{name}/filler")
-
-    def _create(self, client: Any, name: str, **more: Any) -> None:
-        volume = client.volumes.create(self.volume(name), labels=labels(), **more)
-        self._made.callback(volume.remove, force=True)
