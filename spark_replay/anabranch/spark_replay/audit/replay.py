@@ -277,7 +277,6 @@ class PartReplay:
         self._coverage.accepted(offset, record, changes)
         if record.choice or record.cause >= AUTOMATIC_FROM:
             self._balance.moved(offset, timestamp_ms, record)
-            self._statistics.decided(record)
         if move is not _ASSIGN and move is not _SPLIT:
             self._statistics.moved(timestamp_ms, record, changes)
 

@@ -10,13 +10,11 @@ from typing import Final
 
 import msgspec
 
-from anabranch.core.log.grounds import BUILT_IN
 from anabranch.core.log.verdicts import Verdict
 from anabranch.spark_replay.audit.statistics import Figures, percentile, split_count_key
 from anabranch.spark_replay.audit.verdict import AuditFindings, CheckReport, CheckResult
 from anabranch.spark_replay.report import Bins, clock, document, plot, rows
 
-_MINUTE_MS: Final = 60_000
 _FLAPS_MAX: Final = 10
 
 
@@ -83,7 +81,6 @@ class Summary(msgspec.Struct, frozen=True):
     digest: str  # that of the folded state at the end
     by_type: Mapping[str, int]
     rejected: Mapping[str, int]  # reason -> losers
-    per_minute: Mapping[str, Mapping[str, int]]  # minute -> ACCEPTED or reason -> records
     hand_over: Latency  # RELEASE to a destination accepted, until its OWN was
     fail_over: Latency  # the former owner's last heartbeat, until the next OWN was accepted
     reshape: Latency  # a topic's BEGIN accepted, until its COMMIT was
@@ -95,7 +92,7 @@ class Summary(msgspec.Struct, frozen=True):
         """Returns the result as JSON, without data that only plots need."""
         fields = msgspec.to_builtins(self)
         figures = fields.pop("figures")
-        fields |= {name: figures[name] for name in ("units", "decided_by", "flapping")}
+        fields |= {name: figures[name] for name in ("units", "flapping")}
         return msgspec.json.format(msgspec.json.encode(fields), indent=2).decode()
 
 
@@ -104,14 +101,11 @@ def summarized(log: Log, findings: AuditFindings, bin_ms: int, seconds: float) -
     figures = findings.figures
     by_type: Counter[str] = Counter()
     rejected: Counter[str] = Counter()
-    minutes: dict[str, Counter[str]] = {}
     accepted = 0
     for key in sorted(figures.counts):
         count = figures.counts[key]
-        bin_number, kind, verdict = split_count_key(key)
+        _, kind, verdict = split_count_key(key)
         by_type[kind] += count
-        minute = clock(bin_number * bin_ms // _MINUTE_MS * _MINUTE_MS)
-        minutes.setdefault(minute, Counter())[verdict.name] += count
         if verdict is Verdict.ACCEPTED:
             accepted += count
         else:
@@ -126,7 +120,6 @@ def summarized(log: Log, findings: AuditFindings, bin_ms: int, seconds: float) -
         digest=findings.final_digest,
         by_type=dict(by_type.most_common()),
         rejected=dict(rejected.most_common()),
-        per_minute=minutes,
         hand_over=_latency(figures.hand_overs),
         fail_over=_latency(figures.fail_overs),
         reshape=_latency(figures.reshapes),
@@ -216,10 +209,6 @@ def _figures(summary: Summary) -> Iterator[tuple[str, str]]:
     yield "hand-over", str(summary.hand_over)
     yield "fail-over", f"{summary.fail_over}, since the last heartbeat"
     yield "reshape", str(summary.reshape)
-    decided = summary.figures.decided_by
-    if decided.keys() - {BUILT_IN}:
-        by = ", ".join(f"{name} {count:,}" for name, count in decided.items())
-        yield "balancing", f"decided by {by}"
     flapping = summary.figures.flapping
     if flapping:
         busiest = sorted(flapping, key=lambda unit: -flapping[unit])[:_FLAPS_MAX]

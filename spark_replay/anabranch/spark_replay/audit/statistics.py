@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import Final, TypeVar
 
 import msgspec
@@ -17,7 +18,6 @@ from anabranch.core.entities.archive import ArchiveOp
 from anabranch.core.entities.subscription import SubscriptionOp
 from anabranch.core.entities.topic import TopicMove
 from anabranch.core.entities.unit import LEADERSHIP, Move, Unit
-from anabranch.core.log.grounds import BUILT_IN, strategy_of
 from anabranch.core.log.records import (
     ArchiveChange,
     ClusterSettings,
@@ -40,31 +40,27 @@ from anabranch.core.log.verdicts import Verdict
 _FLAP_MOVES: Final = 5  # a unit that changes hands more often within the window flaps
 _FLAP_WINDOW_MS: Final = 60_000
 
-_KINDS: Final[tuple[str, ...]] = (
-    *(f"unit {move.name}" for move in Move),
-    *(f"session {op.name}" for op in SessionOp),
-    *(f"tenant {op.name}" for op in PolicyOp),
-    *(f"namespace {op.name}" for op in PolicyOp),
-    *(f"topic {move.name}" for move in TopicMove),
-    *(f"subscription {op.name}" for op in SubscriptionOp),
-    *(f"archive {op.name}" for op in ArchiveOp),
-    *(f"placement {op.name}" for op in PolicyOp),
-    *(f"setting {op.name}" for op in PolicyOp),
-    *(f"permission {op.name}" for op in PolicyOp),
-    "cluster settings",
-    "unreadable",
+# Each type of record with its name, and the field that has its operation.
+_TYPES: Final[tuple[tuple[type, str, type[IntEnum], str], ...]] = (
+    (UnitMove, "unit", Move, "move"),
+    (SessionChange, "session", SessionOp, "op"),
+    (TenantChange, "tenant", PolicyOp, "op"),
+    (NamespaceChange, "namespace", PolicyOp, "op"),
+    (TopicChange, "topic", TopicMove, "move"),
+    (SubscriptionChange, "subscription", SubscriptionOp, "op"),
+    (ArchiveChange, "archive", ArchiveOp, "op"),
+    (PlacementPolicyChange, "placement", PolicyOp, "op"),
+    (SettingChange, "setting", PolicyOp, "op"),
+    (PermissionChange, "permission", PolicyOp, "op"),
 )
-_SESSION: Final = len(Move)
-_TENANT: Final = _SESSION + len(SessionOp)
-_NAMESPACE: Final = _TENANT + len(PolicyOp)
-_TOPIC: Final = _NAMESPACE + len(PolicyOp)
-_SUBSCRIPTION: Final = _TOPIC + len(TopicMove)
-_ARCHIVE: Final = _SUBSCRIPTION + len(SubscriptionOp)
-_PLACEMENT: Final = _ARCHIVE + len(ArchiveOp)
-_SETTING: Final = _PLACEMENT + len(PolicyOp)
-_PERMISSION: Final = _SETTING + len(PolicyOp)
-_CLUSTER: Final = _PERMISSION + len(PolicyOp)
+_KINDS: Final[list[str]] = []
+_FIRST: Final[dict[type, tuple[int, str]]] = {}  # the number of a type's first kind, and the field
+for _type, _name, _ops, _field in _TYPES:
+    _FIRST[_type] = len(_KINDS), _field
+    _KINDS.extend(f"{_name} {op.name}" for op in _ops)
+_CLUSTER: Final = len(_KINDS)
 _UNREADABLE: Final = _CLUSTER + 1
+_KINDS.extend(("cluster settings", "unreadable"))
 # Before Python 3.12 an enum's member is looked up by a function; every record meets these.
 _K = TypeVar("_K", int, str)
 _OWN, _RELEASE, _HAND_OVER = Move.OWN, Move.RELEASE, Move.HAND_OVER
@@ -84,7 +80,6 @@ class Figures(msgspec.Struct):
     flapping: dict[str, int] = {}  # unit -> moves beyond those that it should make
     units: int = 0
     expired: list[tuple[int, str]] = []  # time and broker of sessions that another broker ended
-    decided_by: dict[str, int] = {}  # decisions of the load balancer by strategy
 
 
 def split_count_key(key: int) -> tuple[int, str, Verdict]:
@@ -96,31 +91,11 @@ def split_count_key(key: int) -> tuple[int, str, Verdict]:
 
 def kind_of(record: Record | None) -> int:
     """Returns the number of a record's kind: its type and its operation."""
-    match record:
-        case UnitMove():
-            return int(record.move)
-        case SessionChange():
-            return _SESSION + record.op
-        case TenantChange():
-            return _TENANT + record.op
-        case NamespaceChange():
-            return _NAMESPACE + record.op
-        case TopicChange():
-            return _TOPIC + record.move
-        case SubscriptionChange():
-            return _SUBSCRIPTION + record.op
-        case ArchiveChange():
-            return _ARCHIVE + record.op
-        case PlacementPolicyChange():
-            return _PLACEMENT + record.op
-        case SettingChange():
-            return _SETTING + record.op
-        case PermissionChange():
-            return _PERMISSION + record.op
-        case ClusterSettings():
-            return _CLUSTER
-        case _:
-            return _UNREADABLE
+    found = _FIRST.get(type(record))
+    if found is None:
+        return _CLUSTER if isinstance(record, ClusterSettings) else _UNREADABLE
+    first, field = found
+    return first + int(getattr(record, field))
 
 
 class Statistics:
@@ -144,7 +119,6 @@ class Statistics:
         self._gains: dict[str, deque[int]] = {}
         self._flapping = Counter[str]()
         self._expired: list[tuple[int, str]] = []
-        self._decided_by = Counter[str]()
 
     def count(self, timestamps_ms: Sequence[int], codes: Sequence[int]) -> None:
         """Counts the records of a batch: their codes, or NOT_COUNTED for a row of another kind."""
@@ -172,11 +146,6 @@ class Statistics:
             self._ended[record.broker] = record.evidence_ms or timestamp_ms
         if record.op is SessionOp.EXPIRE:
             self._expired.append((timestamp_ms, record.broker))
-
-    def decided(self, record: UnitMove) -> None:
-        """Counts an accepted move that the load balancer decided on, or chose the broker of."""
-        rule = record.choice[0].rule if record.choice else ""
-        self._decided_by[strategy_of(rule) or BUILT_IN] += 1
 
     def topic(self, timestamp_ms: int, record: TopicChange) -> None:
         """Counts an accepted move of a scalable topic."""
@@ -245,7 +214,6 @@ class Statistics:
             self._flapping,
             len(self._owners),
             self._expired,
-            self._decided_by,
         )
 
 
@@ -257,7 +225,6 @@ def summed(parts: list[Figures]) -> Figures:
         whole.hand_overs = _sum(whole.hand_overs, part.hand_overs)
         whole.fail_overs = _sum(whole.fail_overs, part.fail_overs)
         whole.reshapes = _sum(whole.reshapes, part.reshapes)
-        whole.decided_by = _sum(whole.decided_by, part.decided_by)
         for broker, bins in part.held.items():
             whole.held[broker] = _sum(whole.held.get(broker, {}), bins)
         whole.flapping = whole.flapping | part.flapping

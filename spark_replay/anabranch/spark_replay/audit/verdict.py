@@ -11,15 +11,18 @@ from typing import Final
 import msgspec
 
 from anabranch.channel.codec import Horizon
-from anabranch.spark_replay.audit.checks.bundles.orphans import check_orphans
 from anabranch.spark_replay.audit.checks.cluster.settings import SettingFault, judge_values
 from anabranch.spark_replay.audit.checks.log.digests import Claim, check_digests, digests_at
 from anabranch.spark_replay.audit.checks.log.offsets import Chunk, check_offsets
-from anabranch.spark_replay.audit.checks.stuck import check_stuck
 from anabranch.spark_replay.audit.checks.topics.order import Edges, check_order
 from anabranch.spark_replay.audit.checks.topics.segments import SegmentEnds, check_segments
 from anabranch.spark_replay.audit.checks.topics.topic_checks import TopicsLeft, left_by_all
-from anabranch.spark_replay.audit.checks.unfinished import Unfinished, combined
+from anabranch.spark_replay.audit.checks.unfinished import (
+    Unfinished,
+    check_orphans,
+    check_stuck,
+    combined,
+)
 from anabranch.spark_replay.audit.replay import PartResult, ReplayPlan
 from anabranch.spark_replay.audit.statistics import Figures, summed
 from anabranch.spark_replay.audit.tally import WITNESSES_MAX, CheckName, CheckTally, Witness, total
