@@ -22,11 +22,11 @@ from docker.types import EndpointConfig, IPAMConfig, IPAMPool
 from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
 
-from faults.auditor import VERDICT, say_verdict
+from faults.checker import VERDICT, say_verdict
 from faults.leftovers import labels, uninterrupted
 from faults.parts import AUDITOR, PARTS, READER, Role, role
 from faults.schedule import Parties
-from faults.volumes import Disks
+from faults.tools import Disks
 
 NODE_IMAGE: Final = "anabranch-node:dev"
 KAFKA_IMAGE: Final = "anabranch-kafka:dev"

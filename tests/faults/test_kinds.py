@@ -16,8 +16,7 @@ from faults.delay import QUEUE
 from faults.leftovers import labels
 from faults.network import HEAL, commands, held_back
 from faults.schedule import Kind
-from faults.tools import run, tools_of
-from faults.volumes import Disks
+from faults.tools import Disks, run, tools_of
 
 pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("engine")]
 
