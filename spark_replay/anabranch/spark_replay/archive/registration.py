@@ -41,12 +41,6 @@ class ArchiveIdentity(msgspec.Struct, frozen=True):
     first_offset: int
 
 
-def _new_identity(folder: Folder, log_id: str, first_offset: int) -> ArchiveIdentity:
-    """Makes an id that no other archive has, with the folder's name in it for people."""
-    name = _STRANGE.sub("-", folder.name).strip("._-")[:_NAME_MAX] or "archive"
-    return ArchiveIdentity(f"{name}-{secrets.token_hex(4)}", log_id, first_offset)
-
-
 def read_identity(folder: Folder) -> ArchiveIdentity | None:
     """Returns the folder's identity, None if it has none yet.
     Raises AuditError if it is damaged.
@@ -65,6 +59,22 @@ def read_identity(folder: Folder) -> ArchiveIdentity | None:
         "directory, and retire this one with `anabranch archive --retire ID` (`--list` shows "
         "the ids)"
     )
+
+
+def identity_of(kafka: KafkaSource, folder: Folder, log_id: str = "") -> ArchiveIdentity | None:
+    """Returns the folder's identity, None if it has none yet.
+    Raises AuditError for an archive of another log, all of whose records would be accused.
+    """
+    log = kafka.names.wal
+    found = read_identity(folder)
+    if found is not None and found.log_id != (
+        log_id or topic_id(kafka.connection, log, KAFKA_S_MAX)
+    ):
+        raise AuditError(
+            f"the archive in {folder} is of another log than {log} is now: check --archive-dir, "
+            "bootstrap servers and topic prefix, or start a new archive in another directory"
+        )
+    return found
 
 
 def write_identity(folder: Folder, identity: ArchiveIdentity) -> None:
@@ -119,15 +129,11 @@ class ArchiveRegistration:
         log = self._kafka.names.wal
         log_id = topic_id(self._kafka.connection, log, KAFKA_S_MAX)
         first = self._kafka.extent(log).first_offset
-        found = read_identity(self._folder)
-        if found is not None and found.log_id != log_id:
-            raise AuditError(
-                f"the archive in {self._folder} is of another log than {log} is now: check "
-                "bootstrap servers and topic prefix, or start a new archive in another directory"
-            )
+        found = identity_of(self._kafka, self._folder, log_id)
         if until is None:
-            fresh = found or _new_identity(self._folder, log_id, first)
-            fresh = ArchiveIdentity(fresh.id, log_id, first)
+            name = _STRANGE.sub("-", self._folder.name).strip("._-")[:_NAME_MAX] or "archive"
+            unique = f"{name}-{secrets.token_hex(4)}"
+            fresh = ArchiveIdentity(unique if found is None else found.id, log_id, first)
             write_identity(self._folder, fresh)
             return fresh
         if found is None:

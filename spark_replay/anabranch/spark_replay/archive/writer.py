@@ -72,7 +72,7 @@ def run_archive(options: ArchiveOptions) -> int:
         kafka = _source(options)
         kafka.extent(_topic(kafka, options))  # a clear message before Spark is started
         sys.stderr.write("archive: starting Spark\n")
-        with spark_session("archive", options.scratch_dir, options.spark, tasks=False) as spark:
+        with spark_session("archive", options.scratch_dir, options.spark) as spark:
             if options.once:
                 sys.stderr.write("archive: copying the log\n")
                 until = archive_once(spark, options)

@@ -13,14 +13,14 @@ import msgspec
 from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as F
 
-from anabranch.channel.kafka.connection import KAFKA_S_MAX, KafkaConnection
-from anabranch.channel.kafka.topics import Topics, topic_id
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.topics import Topics
 from anabranch.core.effects import BrokerState
 from anabranch.core.errors import AnabranchError
 from anabranch.jars.java import find_java
 from anabranch.spark_replay import report, sources
-from anabranch.spark_replay.archive.folders import Folder, Place, folder_at, local_folder
-from anabranch.spark_replay.archive.registration import read_identity
+from anabranch.spark_replay.archive.folders import Place, folder_at
+from anabranch.spark_replay.archive.registration import identity_of
 from anabranch.spark_replay.audit.checks.cluster.settings import SettingFault
 from anabranch.spark_replay.audit.checks.log.digests import Claim
 from anabranch.spark_replay.audit.checks.log.offsets import Chunk
@@ -79,8 +79,6 @@ def run_audit(options: AuditOptions) -> int:
         find_java()
         kafka = _source(options)
         kafka.extent(kafka.names.wal)  # a clear message before Spark is started
-        if options.archive_dir is not None:
-            _check_archive(kafka, local_folder(options.archive_dir))
         sys.stderr.write("audit: starting Spark\n")
         with spark_session("audit", options.scratch_dir, options.spark) as spark:
             sys.stderr.write("audit: replaying the log\n")
@@ -112,7 +110,7 @@ def audit(spark: SparkSession, options: AuditOptions) -> Summary:
     started = time.monotonic()
     kafka = _source(options)
     if options.archive_dir is not None:
-        _check_archive(kafka, folder_at(options.archive_dir, spark))
+        identity_of(kafka, folder_at(options.archive_dir, spark))
     with_schemas = False  # few logs need them, and they are a good part of what is read
     for attempt in range(1, _ATTEMPTS_MAX + 2):
         begins_at = kafka.extent(kafka.names.wal).first_offset  # also a clear message, not Spark's
@@ -155,17 +153,6 @@ def audit(spark: SparkSession, options: AuditOptions) -> Summary:
 def _source(options: AuditOptions) -> KafkaSource:
     connection = KafkaConnection(options.bootstrap_servers, options.kafka_properties, "audit")
     return KafkaSource(connection, Topics(options.topic_prefix))
-
-
-def _check_archive(kafka: KafkaSource, folder: Folder | None) -> None:
-    """Raises AuditError for an archive of another log, because all its records would be accused."""
-    identity = read_identity(folder) if folder is not None else None
-    log = kafka.names.wal
-    if identity is not None and identity.log_id != topic_id(kafka.connection, log, KAFKA_S_MAX):
-        raise AuditError(
-            f"the archive in {folder} is of another log than {log} is now: check "
-            "--archive-dir, bootstrap servers and topic prefix"
-        )
 
 
 # --- what to make of it ---------------------------------------------------------------------

@@ -64,7 +64,7 @@ def cluster_conf(
     }
 
 
-def await_executors(spark: SparkSession, settings: SparkSettings, *, tasks: bool) -> None:
+def await_executors(spark: SparkSession, settings: SparkSettings) -> None:
     """Waits for one executor, and tries its Python. Raises SparkUnavailableError."""
     tracker = spark.sparkContext._jsc.sc().statusTracker()
     deadline = time.monotonic() + _EXECUTORS_S_MAX
@@ -79,9 +79,8 @@ def await_executors(spark: SparkSession, settings: SparkSettings, *, tasks: bool
                     f"{spark.conf.get('spark.driver.host')} (--spark-conf spark.driver.host=HOST)"
                 )
             time.sleep(_LOOK_EVERY_S)
-        if tasks:
-            slots = spark.sparkContext.defaultParallelism
-            spark.sparkContext.parallelize(range(slots), slots).foreach(_import_what_tasks_import)
+        slots = spark.sparkContext.defaultParallelism
+        spark.sparkContext.parallelize(range(slots), slots).foreach(_import_what_tasks_import)
     except SPARK_ERRORS as error:
         raise SparkUnavailableError(
             f"the workers cannot run Python tasks with {os.environ['PYSPARK_PYTHON']}: "

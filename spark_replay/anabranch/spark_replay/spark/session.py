@@ -61,13 +61,12 @@ def spark_session(
     name: str,
     scratch: Path | None = None,
     settings: SparkSettings = _ALONE,
-    *,
-    tasks: bool = True,
 ) -> Iterator[SparkSession]:
     """Returns a Spark session whose files are below `scratch` (default: a temporary directory).
 
     Its process runs there too, since it makes a directory in its working directory. So the files
-    that it reads or writes need absolute paths. `tasks` is True if some of its tasks run Python.
+    that it reads or writes need absolute paths.
+
     Raises JavaUnavailableError, JarsUnavailableError or SparkUnavailableError.
     """
     find_java()
@@ -86,7 +85,7 @@ def spark_session(
         os.environ["SPARK_LOCAL_IP"] = address
         spark = _started(conf, settings, home)
         if settings.is_cluster:
-            await_executors(spark, settings, tasks=tasks)
+            await_executors(spark, settings)
         if _SHUFFLES not in settings.conf:
             tasks_max = _TASKS_A_CORE * spark.sparkContext.defaultParallelism
             spark.conf.set(_SHUFFLES, str(tasks_max))
