@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from confluent_kafka import Message
 
 from anabranch.broker.bundle_owners import Routes
 from anabranch.client._consumer import assignment
 from anabranch.client._consumer.core import ConsumerCore
+from anabranch.client._queue.messages import Delivery
 from anabranch.core.entities.tenant import NamespaceInfo
 from anabranch.core.entities.unit import Move, Unit, UnitState
 from anabranch.core.fold.replica import MemoryReplica
@@ -71,6 +73,7 @@ EXAMPLES: Final[dict[str, Callable[[], object]]] = {
     "routes-kept": routed,
     "last-wins": made_twice,
     "committed-ahead": committed,
+    "unsettled-accepted": lambda: Delivery([Message()]).end()[0],
 }
 """By bug: what the function that it replaces does, in a case in which the bug shows."""
 TESTS: Final = Path(__file__).parents[1]

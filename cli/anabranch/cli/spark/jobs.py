@@ -20,10 +20,10 @@ from anabranch.broker.settings import Settings
 from anabranch.broker.settings.overrides import setting_fault
 from anabranch.broker.startup import connect
 from anabranch.channel.archives import ArchiveRegistry
-from anabranch.channel.kafka.archive_mark import archive_mark
 from anabranch.channel.kafka.connection import KAFKA_S_MAX, KafkaConnection, close_consumer
 from anabranch.channel.kafka.topics import Topics, check_kafka
 from anabranch.channel.log.kafka_log import offsets
+from anabranch.channel.snapshots.compactor import archive_mark
 from anabranch.cli.shared.flags import report_flags, setting_flags, settings_of
 from anabranch.cli.shared.numbers import NOT_NEGATIVE, Finite
 from anabranch.cli.shared.output import table

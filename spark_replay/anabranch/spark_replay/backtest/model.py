@@ -160,8 +160,7 @@ class PolicyReplay:
         budget, most = policy.entry_bucket_budget, policy.max_entry_buckets_per_segment
         self.layout = SegmentLayout.initial(policy.min_segments, budget, most)
         self._records: dict[int, SegmentLoad] = {}
-        joined = Demand(rules.consumers, load.at_ms(1))
-        self._demand = {_SUBSCRIPTION: joined} if rules.consumers else {}
+        self._demand = {_SUBSCRIPTION: Demand(rules.consumers)} if rules.consumers else {}
         self._last = LastActions()
         self._counts = Counter[str]()
         self._actions = Counter[str]()
