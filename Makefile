@@ -138,7 +138,7 @@ test-long: java jars
 		echo '*  Start one, or let .ci/run install it, and run `make faults`.      *'; \
 		echo '**********************************************************************'; fi; exit $$failed
 
-CONTAINERS := $(foreach test,images leftovers network shims faults,tests/faults/test_$(test).py)
+CONTAINERS := $(foreach test,images leftovers kinds faults,tests/faults/test_$(test).py)
 
 # Images of a node, of Spark, of Kafka, of what disturbs them and of Prometheus, for the Docker engine that answers;
 # docker/base.sh makes the base where none can be pulled.
@@ -165,20 +165,11 @@ stack-demo:
 stack-down:
 	docker/stack.sh down
 
-# The image of a node as it was at the commit RELEASE, made as that of today is.
-.PHONY: release
-release: images
-	rm -rf build/release && mkdir -p build/release
-	git archive $(RELEASE) | tar -x -C build/release
-	cp -r docker .dockerignore build/release/
-	docker build --force-rm --network host --target node --tag anabranch-node:$(RELEASE) \
-		--file build/release/docker/Dockerfile build/release
-
-# FAULTS of them, of KINDS, injected into containers under load, from the schedule of SEED on. With the
-# commit RELEASE, nodes are replaced by nodes of that, too. And the other tests of containers, or those of TESTS.
+# FAULTS of them, of KINDS, injected into containers under load, from the schedule of SEED on. And the other tests of
+# containers, or those of TESTS.
 TESTS ?= tests/faults
 .PHONY: faults
-faults: images $(if $(RELEASE),release)
+faults: images
 	$(BIN)/pytest -o faulthandler_timeout=3600 -m faults $(TESTS) $(PYTEST_ARGS)
 
 # What a run that was killed has left in Docker; the next run begins with it too.

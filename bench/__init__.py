@@ -9,6 +9,6 @@ and `report`. Each package is named for what it measures, but the last one, whic
 `clients`: producing and consuming with the SDK, beside the bare client of Kafka.
 `balance`: the load balancer, and what it is told.
 `security`: what it takes to know who asks and what they may.
-`spark`: audit and back-test.
+`spark`: the audit.
 `http`: what asks nodes over HTTP, and the limit of it.
 """

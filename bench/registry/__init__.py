@@ -17,14 +17,6 @@ _OF_SPARK = (
         processes.audit,
         on_one=True,
     ),
-    Figure(
-        "backtest",
-        "back-test of auto-scaling, an evaluation a minute",
-        "at least 1,000 topic-days/min",
-        "-",
-        processes.backtest,
-        on_one=True,
-    ),
 )
 
 FIGURES = (*OF_NODES, *OF_TOPICS, *OF_CLIENTS, *_OF_SPARK)

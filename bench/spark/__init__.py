@@ -1,1 +1,1 @@
-"""Audit and back-test: each module runs in a process of its own, started by `processes`."""
+"""The audit: it runs in a process of its own, started by `processes`."""

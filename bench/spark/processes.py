@@ -1,4 +1,4 @@
-"""The figures of what runs in Spark, each from a process of its own: it brings a JVM."""
+"""The figures of the audit, from a process of its own: it brings a JVM."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 from bench.figure import Measured
 from bench.place import Place
 from bench.spark.audit import RATIO_MAX
-from bench.spark.backtest import GOAL, TOPIC_DAYS
 
 _RECORDS = 5_000_000
 
@@ -27,23 +26,6 @@ def audit(place: Place) -> Measured:
         RATIO_MAX,
         limit=found["audit_s"] / found["ratio"],
         limit_what="Spark reads and checksums the same topic, mean of before and after",
-        details=found,
-    )
-
-
-def backtest(place: Place) -> Measured:
-    """Topic-days of real load a minute through the auto-scale rules, on this machine's cores."""
-    days = TOPIC_DAYS // 10 if place.quick else TOPIC_DAYS
-    found = _answered("bench.spark.backtest", days)
-    value = float(found["topic_days_per_min"])
-    return Measured(
-        value,
-        "topic-days/min",
-        value,
-        GOAL,
-        at_least=True,
-        limit=float(found["counted_topic_days_per_min"]),
-        limit_what="the same rows through Spark into pandas, counted only",
         details=found,
     )
 

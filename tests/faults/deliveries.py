@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -13,6 +13,10 @@ from faults.promises import Line, Message, Promise, Violation
 # For how long a message may wait: docs/topics.md, "How long nobody may serve a bucket".
 BUCKET_UNSERVED_S: Final = 96.0
 QUEUE_UNSERVED_S: Final = 50.0
+# A bucket's next consumer begins behind what the former one has committed. That is all that it had
+# acknowledged, unless it was killed or out of touch: then its session has to lapse first, which
+# takes longer, since a controller waits for 1.2 sessions, of which a consumer serves one.
+SOON_S: Final = 1.0
 RECOVERED_S: Final = 30.0  # after a fault's end: Kafka's brokers and processes are there again
 
 Bucket = tuple[int, int]  # segment and bucket
@@ -39,6 +43,7 @@ class _Subscription:
 
 def judged(lines: Sequence[Line], seen: Messages) -> Iterator[Violation]:
     """What subscriptions of each kind are promised; only of what Kafka has."""
+    yield from _taken_over(lines)
     calm = _calm(lines)
     places = {
         message_of(line): line.get("place") for line in lines if line["what"] == "acknowledged"
@@ -195,3 +200,32 @@ def _unfinished(subscription: _Subscription, seen: Messages) -> Iterator[Violati
         if message in received and message not in subscription.finished:
             what = f"{subscription.name}: {message} was received, and never finished"
             yield Violation(Promise.UNFINISHED, what, at, message)
+
+
+# --- how soon a consumer of a stream is given what another one has just received -----------------
+
+
+def _taken_over(lines: Sequence[Line]) -> Iterator[Violation]:
+    """Two messages of a bucket, or more, that two consumers received at about the same time. A
+    single one is no sign: its process was paused in between.
+    """
+    last: dict[tuple[int, int, int], tuple[float, str]] = {}  # by place: when, and who
+    repeated: Counter[tuple[int, int, str, str]] = Counter()
+    streams = {each["subscription"] for each in lines if each.get("kind") == "stream"}
+    for line in lines:
+        if line["what"] != "received" or line["subscription"] not in streams:
+            continue
+        segment_id, bucket, offset = line["place"]
+        at, consumer = line["at"], line["consumer"]
+        before, other = last.get((segment_id, bucket, offset), (float("-inf"), consumer))
+        last[segment_id, bucket, offset] = at, consumer
+        if consumer == other or at - before >= SOON_S:
+            continue
+        pair = segment_id, bucket, other, consumer
+        repeated[pair] += 1
+        if repeated[pair] == 2:
+            what = (
+                f"bucket {(segment_id, bucket)}: {consumer} received {offset} "
+                f"{at - before:.3f} s after {other} had"
+            )
+            yield Violation(Promise.SERVED_TWICE, what, at)

@@ -9,13 +9,16 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from faults import clock, disk, kafka, network
+from faults import network
 from faults.schedule import Fault, Kind
-from faults.stack import NODE_IMAGE, STOP_S, Stack
+from faults.stack import STOP_S, Stack
+from faults.tools import run, tools_of
 
+LOG: Final = ("anabranch.wal", "0")  # the log's only partition
 # What it is entered with tells what the fault came to, where that is found out only then.
 Disturbance = Callable[[Stack, Fault], AbstractContextManager[str | None]]
 
@@ -94,6 +97,14 @@ def _killed(stack: Stack, fault: Fault) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _leader_killed(stack: Stack, fault: Fault) -> Iterator[str]:
+    """Kills the broker that leads the log's partition."""
+    leader = stack.parties.kafkas[int(_ask(stack, "leader", *LOG)) - 1]
+    with _killed(stack, replace(fault, targets=(leader,))):
+        yield leader
+
+
+@contextlib.contextmanager
 def _paused(stack: Stack, fault: Fault) -> Iterator[None]:
     container = stack.container(fault.targets[0])
     container.pause()
@@ -113,16 +124,26 @@ def _restarted(stack: Stack, fault: Fault) -> Iterator[None]:
         if name in stack.parties.nodes:
             stack.await_ready(name)
         else:
-            kafka.await_in_sync(stack)
+            _ask(stack, "in-sync")  # an operator waits for that between two restarts
 
 
 @contextlib.contextmanager
-def _of_another_release(stack: Stack, fault: Fault) -> Iterator[str]:
-    """Downgrades and upgrades, or the other way round: as that release is older or newer."""
-    yield stack.release
-    for image in (stack.release, NODE_IMAGE):
-        for name in fault.targets:
-            stack.replace(name, image)
+def _disk_full(stack: Stack, fault: Fault) -> Iterator[None]:
+    """A file of ours takes what is left on the target's disk: the kernel itself refuses then."""
+    name = fault.targets[0]
+    try:
+        stack.disks.fill(name)
+        yield
+    finally:
+        stack.disks.free(name)
+        stack.start_what_ended(name)
+
+
+def _ask(stack: Stack, *what: str) -> str:
+    """What `kafka_client.py` answers, beside the brokers."""
+    brokers = ",".join(f"{each}:9092" for each in stack.parties.kafkas)
+    with tools_of(network=stack.network) as tools:
+        return run(tools, f"python3 /faults/kafka_client.py {brokers} {' '.join(what)}")
 
 
 _HOW: Final[dict[Kind, Disturbance]] = {
@@ -130,16 +151,8 @@ _HOW: Final[dict[Kind, Disturbance]] = {
     Kind.PAUSE: _paused,
     Kind.RESTART: _restarted,
     Kind.ROLLING_RESTART: _restarted,
-    Kind.UNPLUG: network.unplugged,
-    Kind.DISK_FULL: disk.full,
-    Kind.DISK_READ_ONLY: disk.read_only,
-    Kind.DISK_SLOW: disk.slow,
-    Kind.CLOCK_STEP: clock.stepped,
-    Kind.CLOCK_DRIFT: clock.drifting,
-    Kind.LEADER_KILLED: kafka.leader_killed,
-    Kind.LEADER_MOVED: kafka.leader_moved,
+    Kind.DISK_FULL: _disk_full,
+    Kind.LEADER_KILLED: _leader_killed,
     Kind.BELOW_MINIMUM: _killed,
-    Kind.SEALING_KILLED: kafka.sealing_controller_killed,
-    Kind.OTHER_RELEASE: _of_another_release,
     **{kind: network.disturbed for kind in Kind if kind.is_network},
 }

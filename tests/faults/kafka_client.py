@@ -1,7 +1,6 @@
-"""Asks Kafka, or has it elect a leader: run in a container beside the brokers.
+"""Asks Kafka: run in a container beside the brokers.
 
     kafka_client.py BROKERS leader TOPIC PARTITION   prints the broker that leads it
-    kafka_client.py BROKERS elect TOPIC PARTITION    has the preferred one lead it
     kafka_client.py BROKERS in-sync                  waits until every replica of all is in sync
 
 Other faults may be under way: what is not answered is asked again.
@@ -13,7 +12,7 @@ import sys
 import time
 from typing import Final
 
-from confluent_kafka import ElectionType, KafkaException, TopicPartition
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata, PartitionMetadata
 
 DEADLINE_S: Final = 240.0
@@ -35,18 +34,6 @@ class Brokers:
             if found >= 0:
                 return str(found)
             self._again(f"{topic}/{partition} has no leader")
-
-    def elect(self, topic: str, partition: int) -> str:
-        """What the election came to: it fails where the preferred one leads already."""
-        chosen = [TopicPartition(topic, partition)]
-        while True:
-            try:
-                # Without a time-out: the binding (2.16.1) cannot parse any argument after these.
-                answer = self._admin.elect_leaders(ElectionType.PREFERRED, chosen).result()
-            except KafkaException as error:
-                self._again(str(error))
-            else:
-                return ", ".join(str(error or "elected") for error in answer.values())
 
     def in_sync(self) -> str:
         """Returns once all are."""
@@ -83,8 +70,6 @@ def main(bootstrap: str, what: str, topic: str = "", partition: str = "0") -> st
     match what:
         case "leader":
             return brokers.leader(topic, int(partition))
-        case "elect":
-            return brokers.elect(topic, int(partition))
         case "in-sync":
             return brokers.in_sync()
         case _:

@@ -1,9 +1,8 @@
 """How faults of the network are done: from a container that shares the target's network.
 
 All is iptables' choice of packets by the peers' addresses, so that one link can suffer and the
-others not: it drops them (all, or some by chance), gives them to a class of tc's with a low rate,
-or puts them into a queue from which `delay.py` lets them go later. (The kernel's netem would do
-most of it in one, and is missing from too many kernels.)
+others not: it drops them (all, or some by chance), or puts them into a queue from which `delay.py`
+lets them go later. (The kernel's netem is missing from too many kernels.)
 """
 
 from __future__ import annotations
@@ -21,12 +20,7 @@ from faults.stack import Stack
 from faults.tools import run, tools_of
 
 AGAIN_S: Final = 60.0
-# Docker counts on: an interface that was taken away and given back has another name.
-INTERFACE: Final = "$(ls /sys/class/net | grep -vx lo)"
-HEAL: Final = (
-    "iptables -w -F; iptables -w -t mangle -F; "
-    f"tc qdisc del dev {INTERFACE} root 2>/dev/null || true"
-)
+HEAL: Final = "iptables -w -F"
 
 
 def commands(kind: Kind, strength: float, addresses: tuple[str, ...]) -> list[str]:
@@ -50,15 +44,6 @@ def commands(kind: Kind, strength: float, addresses: tuple[str, ...]) -> list[st
         case Kind.METADATA_SLOW:
             sent = [f"iptables -w -A OUTPUT -p tcp --sport 9092 -d {each}" for each in addresses]
             return [f"{rule} -j NFQUEUE --queue-num {QUEUE} --queue-bypass" for rule in sent]
-        case Kind.SLOW:
-            return [
-                f"tc qdisc add dev {INTERFACE} root handle 1: htb",
-                f"tc class add dev {INTERFACE} parent 1: classid 1:1 htb rate {strength:.0f}kbit",
-                *(
-                    f"iptables -w -t mangle -A POSTROUTING -d {address} -j CLASSIFY --set-class 1:1"
-                    for address in addresses
-                ),
-            ]
         case _:
             raise ValueError(f"{kind} is no fault of links")
 
@@ -94,14 +79,3 @@ def held_back(tools: Any, longest_ms: float) -> None:
     _, said = tools.exec_run(["python3", "/faults/delay.py", f"{longest_ms:.0f}"], stream=True)
     if next(said, b"").strip() != b"holding":
         raise RuntimeError(f"delay.py did not begin: {b''.join(said).decode()}")
-
-
-@contextlib.contextmanager
-def unplugged(stack: Stack, fault: Fault) -> Iterator[None]:
-    """Takes the target's interface away."""
-    name = fault.targets[0]
-    stack.unplug(name)
-    try:
-        yield
-    finally:
-        stack.plug(name)

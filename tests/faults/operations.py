@@ -24,21 +24,17 @@ class Operation(Enum):
 
     RESHAPE = "a segment is split, or two are merged"
     REBUCKET = "a segment gets another number of buckets"
-    RELOCATE = "a segment leaves the brokers of Kafka that lead it"
     UNLOAD = "a bundle is taken from its owner"
     TRANSFER = "a bundle is given to another node"
     SPLIT_BUNDLE = "a bundle is cut in two"
-    POLICY = "the namespace's auto-scale policy is set, or removed"
 
 
 CHANCES: Final = {
     Operation.RESHAPE: 50,
     Operation.REBUCKET: 15,
-    Operation.RELOCATE: 10,
     Operation.UNLOAD: 10,
     Operation.TRANSFER: 15,
     Operation.SPLIT_BUNDLE: 3,
-    Operation.POLICY: 7,
 }
 
 
@@ -86,14 +82,10 @@ class Operator:
                 return self._reshape()
             case Operation.REBUCKET:
                 return self._rebucket()
-            case Operation.RELOCATE:
-                return self._relocate()
             case Operation.UNLOAD | Operation.TRANSFER:
                 return self._move_bundle(is_given=kind is Operation.TRANSFER)
             case Operation.SPLIT_BUNDLE:
                 return self._split_bundle()
-            case Operation.POLICY:
-                return self._change_policy()
 
     def _say(self, what: str, *of: object) -> None:
         self._history.say("operation", kind=what, of=of)
@@ -124,21 +116,6 @@ class Operator:
         buckets = self._random.randint(1, BUCKETS)
         self._say("rebucket", chosen, buckets)
         await self._admin.scalable_topics.rebucket_segment(TOPIC, chosen, buckets)
-
-    async def _relocate(self) -> None:
-        chosen = self._random.choice(await self._active())
-        self._say("relocate", chosen)
-        await self._admin.scalable_topics.relocate_segment(TOPIC, chosen)
-
-    async def _change_policy(self) -> None:
-        namespaces = self._admin.namespaces
-        if self._random.random() < 0.5:
-            self._say("remove policy")
-            await namespaces.remove_scalable_topic_auto_scale_policy(NAMESPACE)
-        else:
-            most = self._random.randint(*SEGMENTS)
-            self._say("set policy", most)
-            await namespaces.set_scalable_topic_auto_scale_policy(NAMESPACE, {"maxSegments": most})
 
     # --- bundles --------------------------------------------------------------------------
 

@@ -15,7 +15,6 @@ class Role(Enum):
     CHECKPOINT = "checkpoint"
     OPERATOR = "operator"
     OBSERVER = "observer"
-    LATECOMER = "latecomer"  # in the scene that is about it
     READER = "reader"  # when all is over
 
 
@@ -23,10 +22,8 @@ PRODUCERS: Final = ("producers-1", "producers-2")
 CONSUMERS: Final = ("stream-1", "stream-2", "queue-1", "queue-2", "checkpoint-1", "checkpoint-2")
 OPERATORS: Final = ("operator", "observer")
 PARTS: Final = (*OPERATORS, *PRODUCERS, *CONSUMERS)  # which may be killed, paused and cut off, too
-LATECOMER: Final = "latecomer"
 READER: Final = "reader"
 AUDITOR: Final = "auditor"  # Spark, in the end
-ARCHIVE: Final = "archive"  # Spark, all the time, in the runs that have it
 
 NAMESPACE: Final = "public/default"
 TOPIC: Final = f"{NAMESPACE}/orders"

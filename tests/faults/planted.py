@@ -16,7 +16,6 @@ import inspect
 import math
 import runpy
 import sys
-import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,22 +23,16 @@ from enum import Enum
 from typing import Any, Final
 
 from anabranch.broker.bundle_owners import Routes
-from anabranch.broker.proposals import Proposals
-from anabranch.broker.runtime import Runtime
-from anabranch.channel.segments.sealing import Sealer
 from anabranch.client._consumer.assignment import Holding
 from anabranch.client._consumer.core import ConsumerCore
 from anabranch.client._producer.partition_writer import PartitionWriter
 from anabranch.client._producer.router import Router
 from anabranch.client._producer.sender import Sender
 from anabranch.client._queue.messages import ACCEPT, RELEASE, Delivery
-from anabranch.core.bundles import guards
 from anabranch.core.hashing import bucket_of, segment_hash
-from anabranch.core.log.outcome import Folded, Outcome
 from anabranch.core.log.state_machine import Existence
 from anabranch.core.log.verdicts import Verdict
 from anabranch.core.ring import split_bundle_name
-from anabranch.core.sessions import machine as sessions
 from anabranch.core.sessions.lease import Lease
 from anabranch.core.subscriptions import assignor
 from anabranch.core.subscriptions.handover import BucketsInUse
@@ -47,7 +40,6 @@ from anabranch.core.subscriptions.instances import Instance
 from anabranch.core.tenants import machine as tenants
 
 _FOR_EVER: Final = 1e9  # seconds, which a node can show
-_OBEYS_S: Final = 0.5  # a Kafka broker whose metadata is slow
 
 Put = Callable[[Any, str, Any], object]
 """As `setattr`; a test's `monkeypatch.setattr` puts all back at its end."""
@@ -127,12 +119,6 @@ def lease_not_looked_at(sound: object) -> object:
     return for_ever
 
 
-@_bug(Part.NODE, (Runtime, "has_lease"))
-def stale_unmarked(sound: object) -> object:
-    """A node without a lease answers look-ups as if what it knows were recent."""
-    return property(lambda self: True)
-
-
 @_bug(Part.NODE, (Routes, "changed"))
 def routes_kept(sound: Callable[..., None]) -> object:
     """Look-ups name the first owner that a bundle had, whoever owns it since."""
@@ -150,20 +136,6 @@ def routes_kept(sound: Callable[..., None]) -> object:
     return changed
 
 
-@_bug(Part.NODE, (Proposals, "send"))
-def acknowledged_unfolded(sound: Callable[..., Any]) -> object:
-    """A request is answered as done when its record is sent, whatever the fold makes of it."""
-
-    def send(self: Proposals, records: Sequence[Any], *, again: bool = False) -> None:
-        sound(self, records, again=again)
-        for record in records:
-            verdict, _ = self._begun.get(record.proposal_id, (None, 0.0))
-            if verdict is not None and not verdict.done():
-                verdict.set_result(Folded(0, 0, record, Outcome(Verdict.ACCEPTED)))
-
-    return send
-
-
 @_bug(Part.NODE, (tenants, "end_of_change"))
 def last_wins(sound: Callable[..., Any]) -> object:
     """Of two records that make the same tenant the later one counts, too."""
@@ -173,32 +145,6 @@ def last_wins(sound: Callable[..., Any]) -> object:
         return Existence.PRESENT if found is Verdict.STALE_VERSION else found
 
     return end
-
-
-@_bug(Part.NODE, (guards, "leads"), (sessions, "leads"))
-def stale_leader_not_fenced(sound: object) -> object:
-    """What a leader of an earlier epoch had under way counts after leadership has passed on."""
-    return lambda state, actor, epoch: epoch > 0
-
-
-@_bug(Part.NODE, (Sealer, "seal"))
-def seal_not_probed(sound: object) -> object:
-    """Where a segment ends is told without waiting until Kafka refuses, which is a little later."""
-
-    def seal(self: Sealer, topics: Sequence[Any], deadline: Any) -> dict[str, tuple[int, ...]]:
-        places = [(topic.name, number) for topic in topics for number in range(topic.partitions)]
-        self._get_acquainted([topic.name for topic in topics], deadline)
-        ends = self._latest(places, self._look(places, deadline), deadline, "to find the ends")
-        names = [topic.name for topic in topics]
-        later = threading.Timer(_OBEYS_S, self._configure, (names, deadline))
-        later.daemon = True
-        later.start()
-        return {
-            topic.name: tuple(ends[topic.name, number][0] for number in range(topic.partitions))
-            for topic in topics
-        }
-
-    return seal
 
 
 @_bug(Part.NODE, (assignor, "assignable"))

@@ -20,7 +20,6 @@ class Tier(Enum):
     NODE = "node"
     KAFKA = "Kafka broker"
     CLIENT = "client"
-    JOB = "job of Spark"
 
 
 class Kind(Enum):
@@ -30,23 +29,14 @@ class Kind(Enum):
     PAUSE = "all its processes are stopped, and go on after a while"
     RESTART = "SIGTERM, and started again when it has ended"
     ROLLING_RESTART = "a restart of all of them, one after the other"
-    UNPLUG = "its network interface is taken away"
     CUT = "nothing passes between it and its peers, either way"
     ONE_WAY = "nothing that its peers send arrives; what it sends does"
     LOSSY = "a share of the packets between it and its peers is lost"
-    SLOW = "what it sends to its peers leaves at a few kbit/s"
     JITTERY = "each packet between it and its peers is held back, for a time that varies"
     METADATA_SLOW = "nodes and clients get each of its answers late"
     DISK_FULL = "there is no room left on its disk"
-    DISK_READ_ONLY = "its disk refuses to be written"
-    DISK_SLOW = "each write and each sync takes longer"
-    CLOCK_STEP = "its real time is stepped forwards or backwards, and back"
-    CLOCK_DRIFT = "all its clocks run faster or slower"
     LEADER_KILLED = "SIGKILL of the one that leads the log's partition"
-    LEADER_MOVED = "what the log's leader leads goes to others, and back by election"
     BELOW_MINIMUM = "SIGKILL of as many that too few are in sync"
-    SEALING_KILLED = "SIGKILL of the node that has just begun to seal segments"
-    OTHER_RELEASE = "all are replaced by another release's, one after the other, and back"
 
     @property
     def is_network(self) -> bool:
@@ -56,50 +46,34 @@ class Kind(Enum):
     @property
     def ends_by_itself(self) -> bool:
         """Whether it takes what it takes."""
-        return self in (Kind.RESTART, Kind.ROLLING_RESTART, Kind.LEADER_MOVED, Kind.OTHER_RELEASE)
+        return self in (Kind.RESTART, Kind.ROLLING_RESTART)
 
 
-_OF_LINKS: Final = (Kind.CUT, Kind.ONE_WAY, Kind.LOSSY, Kind.SLOW, Kind.JITTERY, Kind.METADATA_SLOW)
+_OF_LINKS: Final = (Kind.CUT, Kind.ONE_WAY, Kind.LOSSY, Kind.JITTERY, Kind.METADATA_SLOW)
 # From where to where the strength of a fault is drawn, and how it is said.
 _STRENGTHS: Final = {
     Kind.LOSSY: (0.02, 0.3, "({:.0%} of packets)"),
-    Kind.SLOW: (64.0, 512.0, "({:.0f} kbit/s)"),
     Kind.JITTERY: (20.0, 400.0, "(up to {:.0f} ms)"),
     Kind.METADATA_SLOW: (500.0, 3_000.0, "(up to {:.0f} ms)"),
-    Kind.DISK_SLOW: (0.01, 0.5, "({:.2f} s a write)"),
-    Kind.CLOCK_STEP: (1.0, 3_600.0, "({:+.0f} s)"),
-    # A lease of 4 s and a silence of 6 s bear rates that differ by up to a half.
-    Kind.CLOCK_DRIFT: (0.9, 1.1, "({:.3f} times as fast)"),
 }
 # Who may be the target; anybody where nothing is said.
 _TARGETS: Final = {
     Kind.ROLLING_RESTART: (Tier.NODE, Tier.KAFKA),
     Kind.METADATA_SLOW: (Tier.KAFKA,),
-    Kind.DISK_FULL: (Tier.NODE, Tier.KAFKA, Tier.JOB),
-    Kind.DISK_READ_ONLY: (Tier.NODE, Tier.KAFKA, Tier.JOB),
-    Kind.DISK_SLOW: (Tier.NODE, Tier.KAFKA, Tier.JOB),
-    Kind.CLOCK_STEP: (Tier.NODE,),
-    Kind.CLOCK_DRIFT: (Tier.NODE,),
+    Kind.DISK_FULL: (Tier.NODE, Tier.KAFKA),
     Kind.LEADER_KILLED: (Tier.KAFKA,),
-    Kind.LEADER_MOVED: (Tier.KAFKA,),
     Kind.BELOW_MINIMUM: (Tier.KAFKA,),
-    Kind.SEALING_KILLED: (Tier.NODE,),
-    Kind.OTHER_RELEASE: (Tier.NODE,),
 }
 # Which one of a tier it is, is found out when it is time.
 _OF_A_TIER: Final = (
     Kind.ROLLING_RESTART,
     Kind.LEADER_KILLED,
-    Kind.LEADER_MOVED,
-    Kind.SEALING_KILLED,
-    Kind.OTHER_RELEASE,
 )
 # Who speaks to whom.
 _PEERS: Final = {
     Tier.NODE: (Tier.KAFKA, Tier.NODE, Tier.CLIENT),
-    Tier.KAFKA: (Tier.NODE, Tier.KAFKA, Tier.CLIENT, Tier.JOB),
+    Tier.KAFKA: (Tier.NODE, Tier.KAFKA, Tier.CLIENT),
     Tier.CLIENT: (Tier.NODE, Tier.KAFKA),
-    Tier.JOB: (Tier.KAFKA,),
 }
 
 
@@ -110,7 +84,6 @@ class Parties:
     nodes: tuple[str, ...]
     kafkas: tuple[str, ...]
     clients: tuple[str, ...] = ()
-    jobs: tuple[str, ...] = ()
 
     def of(self, tier: Tier) -> tuple[str, ...]:
         match tier:
@@ -120,8 +93,6 @@ class Parties:
                 return self.kafkas
             case Tier.CLIENT:
                 return self.clients
-            case Tier.JOB:
-                return self.jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,8 +169,6 @@ def _fault(
         targets = tuple(chance.sample(brokers, max(1, len(brokers) - 1)))
     elif kind is Kind.METADATA_SLOW:
         peers = (*parties.nodes, *parties.clients)
-    elif kind is Kind.CLOCK_STEP:
-        strength *= chance.choice((-1, 1))
     elif kind.is_network:
         # One of them, or all: of Kafka brokers and nodes as of clients.
         groups = [

@@ -22,12 +22,11 @@ from docker.types import EndpointConfig, IPAMConfig, IPAMPool
 from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
 
-from faults.auditor import VERDICT, say_verdict
-from faults.control import ClockControl, DiskControl
+from faults.checker import VERDICT, say_verdict
 from faults.leftovers import labels, uninterrupted
-from faults.parts import ARCHIVE, AUDITOR, PARTS, READER, Role, role
+from faults.parts import AUDITOR, PARTS, READER, Role, role
 from faults.schedule import Parties
-from faults.volumes import Disks
+from faults.tools import Disks
 
 NODE_IMAGE: Final = "anabranch-node:dev"
 KAFKA_IMAGE: Final = "anabranch-kafka:dev"
@@ -39,11 +38,8 @@ STOP_S: Final = 30
 _NETWORKS_MAX: Final = 20
 _NODE_DISK_MB: Final = 128
 _KAFKA_DISK_MB: Final = 512
-_ARCHIVE_DISK_MB: Final = 64
 _NODE_DATA: Final = "/var/lib/anabranch"
 _KAFKA_DATA: Final = "/var/lib/kafka"
-_ARCHIVE_DATA: Final = "/var/lib/archive"
-_IN_ARCHIVE: Final = ("--archive-dir", f"{_ARCHIVE_DATA}/log")
 testcontainers_config.ryuk_disabled = True  # `leftovers.py` does its work
 # An operator starts again what has ended by itself. Docker leaves alone what it was told to stop.
 _AGAIN: Final[dict[str, Any]] = {"restart_policy": {"Name": "on-failure"}}
@@ -67,8 +63,6 @@ class Setup:
     settings: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     planted: Mapping[str, str] = field(default_factory=dict)
-    release: str = ""  # an image of another release's node, by which nodes may be replaced
-    archive: bool = False  # whether a job of Spark archives the nodes' log meanwhile
 
     def parts_of(self, *roles: Role) -> tuple[str, ...]:
         return tuple(part for part in self.parts if role(part) in roles)
@@ -94,21 +88,15 @@ class Stack:
     def __init__(self, folder: Path, seed: int, setup: Setup = Setup()) -> None:
         self.folder = folder
         self.history = folder / "history"
-        jobs = (ARCHIVE,) if setup.archive else ()
-        self.parties = Parties(setup.nodes, setup.kafkas, setup.parts, jobs)
+        self.parties = Parties(setup.nodes, setup.kafkas, setup.parts)
         self.addresses: dict[str, str] = {}
-        self.clocks: dict[str, ClockControl] = {}  # of nodes
-        self.disk_controls: dict[str, DiskControl] = {}  # of nodes, Kafka brokers, jobs
         self._seed = seed
-        self.release = setup.release
         self._setup = setup
         self._name = f"anabranch-{uuid.uuid4().hex[:8]}"
         self._network: Any = None  # of docker-py, which has no types
         self.disks = Disks(
             self._name,
-            dict.fromkeys(setup.nodes, _NODE_DISK_MB)
-            | dict.fromkeys(setup.kafkas, _KAFKA_DISK_MB)
-            | dict.fromkeys(jobs, _ARCHIVE_DISK_MB),
+            dict.fromkeys(setup.nodes, _NODE_DISK_MB) | dict.fromkeys(setup.kafkas, _KAFKA_DISK_MB),
         )
         self._running: dict[str, DockerContainer] = {}
 
@@ -123,9 +111,6 @@ class Stack:
                 self._start_node(node)
             for node in self._setup.nodes:
                 self.await_ready(node)
-            for job in self.parties.jobs:
-                self._start_archive(job)
-                self._await(job, lambda: self._behind() is not None, "archived anything")
             for part in self._setup.parts:
                 self._start_part(part)
             for part in self._setup.parts_of(Role.OPERATOR):
@@ -158,16 +143,6 @@ class Stack:
         """Docker's name of it."""
         return str(self._network.name)
 
-    def unplug(self, name: str) -> None:
-        """Takes the container's interface away."""
-        self._network.disconnect(self.container(name))
-
-    def plug(self, name: str) -> None:
-        """Gives it back, with the address that it had."""
-        self._network.connect(
-            self.container(name), aliases=[name], ipv4_address=self.addresses[name]
-        )
-
     def await_ready(self, node: str) -> None:
         """Returns when the node serves."""
         self._await(node, partial(self._serves, node), "serves")
@@ -175,17 +150,6 @@ class Stack:
     def await_running(self, name: str) -> None:
         """Returns when the container runs: what has ended by itself will be started again."""
         self._await(name, lambda: bool(self.container(name).status == "running"), "runs")
-
-    def replace(self, node: str, image: str) -> None:
-        """Stops a node and starts another one in its place, with its disk, its address and another
-        image; returns when it serves.
-        """
-        container = self.container(node)
-        container.stop(timeout=STOP_S)
-        (self.folder / f"{node}-until-{time.monotonic():.0f}.log").write_text(self.logs(node))
-        container.remove()
-        self._start_node(node, image)
-        self.await_ready(node)
 
     def start_what_ended(self, name: str) -> None:
         """Starts a container if it has ended, before Docker would do so again."""
@@ -207,28 +171,10 @@ class Stack:
             for part in parts:
                 self.container(part).wait(timeout=max(1.0, deadline - time.monotonic()))
 
-    def _behind(self) -> int | None:
-        """How many of the log's offsets the archive has not; None if nobody can say."""
-        listed = self.container(self._setup.nodes[0]).exec_run(["anabranch", "archive", "--list"])
-        lines = listed.output.decode().splitlines()
-        if listed.exit_code or len(lines) < 2:
-            return None
-        *_, until, behind = lines[1].split()
-        return None if until == "-" else int(behind)
-
-    def await_archived(self) -> None:
-        """Returns when the archive has all that the log had, without help."""
-        for job in self.parties.jobs:
-            self._await(job, lambda: self._behind() == 0, "archived all")
-            self.container(job).stop(timeout=STOP_S)
-
     def audit(self, within_s: float) -> None:
         """Has Spark replay the nodes' log, and says its verdict in the history."""
-        audit = ["audit", *self._servers(), "--json", f"/history/{VERDICT}"]
+        audit = ["audit", "--bootstrap-servers", self._bootstrap, "--json", f"/history/{VERDICT}"]
         folders = [(str(self.history), "/history", "rw")]
-        for job in self.parties.jobs:
-            audit += _IN_ARCHIVE
-            folders.append((self.disks.volume(job), _ARCHIVE_DATA, "rw"))
         self._start(AUDITOR, SPARK_IMAGE, {}, folders, entrypoint=[*_SPARK, *audit])
         try:
             status = self.container(AUDITOR).wait(timeout=within_s)["StatusCode"]
@@ -249,7 +195,7 @@ class Stack:
             self._network = self._free_network(client)
         network = IPv4Network(self._network.attrs["IPAM"]["Config"][0]["Subnet"])
         parties = self.parties
-        names = (*parties.kafkas, *parties.nodes, *parties.clients, READER, AUDITOR, *parties.jobs)
+        names = (*parties.kafkas, *parties.nodes, *parties.clients, READER, AUDITOR)
         self.addresses = {name: str(network[at]) for at, name in enumerate(names, start=10)}
 
     def _free_network(self, client: Any) -> Any:
@@ -292,10 +238,10 @@ class Stack:
                 "GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
                 "AUTO_CREATE_TOPICS_ENABLE": "false",
             }
-            environment = _named("KAFKA", settings) | self._faulty(name, _KAFKA_DATA, "disk")
-            self._start(name, KAFKA_IMAGE, environment, self._mounts(name, _KAFKA_DATA), **_AGAIN)
+            disk = [(self.disks.volume(name), _KAFKA_DATA, "rw")]
+            self._start(name, KAFKA_IMAGE, _named("KAFKA", settings), disk, **_AGAIN)
 
-    def _start_node(self, name: str, image: str = NODE_IMAGE) -> None:
+    def _start_node(self, name: str) -> None:
         copies, in_sync = str(self._setup.copies), str(self._setup.in_sync)
         settings = {
             "BOOTSTRAP_SERVERS": self._bootstrap,
@@ -305,61 +251,23 @@ class Stack:
             **self._setup.settings,
         }
         environment = _named("ANABRANCH", settings)
-        environment |= self._faulty(name, _NODE_DATA, "disk", "clock")
-        volumes = self._mounts(name, _NODE_DATA)
+        volumes = [(self.disks.volume(name), _NODE_DATA, "rw")]
         more = {"healthcheck": _UNCHECKED, **_AGAIN}
         if name in self._setup.planted:
             environment |= _IN_TESTS
             volumes += [_TESTS]
             more["entrypoint"] = self._run(name, "anabranch.cli", "node")
-        self._start(name, image, environment, volumes, **more)
-
-    def _start_archive(self, name: str) -> None:
-        """It takes what time the others leave it: what matters is that it goes on."""
-        archive = ["archive", *self._servers(), *_IN_ARCHIVE, "--interval", "2"]
-        self._start(
-            name,
-            SPARK_IMAGE,
-            self._faulty(name, _ARCHIVE_DATA, "disk"),
-            self._mounts(name, _ARCHIVE_DATA),
-            entrypoint=[*_SPARK, *archive, "--master", "local[1]", "--driver-memory", "512m"],
-            **_AGAIN,
-        )
-
-    def _servers(self) -> list[str]:
-        """How a command is told where Kafka is."""
-        return ["--bootstrap-servers", self._bootstrap]
+        self._start(name, NODE_IMAGE, environment, volumes, **more)
 
     @property
     def _bootstrap(self) -> str:
         """Where Kafka is."""
         return ",".join(f"{each}:9092" for each in self._setup.kafkas)
 
-    def _faulty(self, name: str, data: str, *shims: str) -> dict[str, str]:
-        """What a container's processes are told so that their disk and clocks can be disturbed."""
-        folder = self.folder / "control" / name
-        folder.mkdir(parents=True, exist_ok=True)
-        self.disk_controls[name] = DiskControl(folder / "disk")
-        if "clock" in shims:
-            self.clocks[name] = ClockControl(folder / "clock")
-        return {
-            "LD_PRELOAD": ":".join(f"/shims/{each}.so" for each in shims),
-            "FAULTY_FOLDER": data,
-            **{f"FAULTY_{each.upper()}": f"/control/{each}" for each in shims},
-        }
-
-    def _mounts(self, name: str, data: str) -> list[tuple[str, str, str]]:
-        return [
-            (self.disks.volume(name), data, "rw"),
-            (str(self.folder / "control" / name), "/control", "ro"),
-            self.disks.shims,
-        ]
-
     def _start_part(self, name: str) -> None:
         environment = {
             "HISTORY": "/history",
             "SERVICE_URL": "pulsar://" + ",".join(f"{each}:6650" for each in self._setup.nodes),
-            "BOOTSTRAP_SERVERS": self._bootstrap,
             "HTTP_URL": "http://" + ",".join(f"{each}:8080" for each in self._setup.nodes),
             "SEED": str(self._seed),
             "PRODUCERS": str(len(self._setup.parts_of(Role.PRODUCERS))),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import subprocess
 import sys
@@ -98,12 +97,11 @@ def test_who_is_impatient_waits_until_all_is_removed() -> None:
         signal.raise_signal(signal.SIGINT)
 
 
-def test_what_a_killed_run_leaves_is_removed_by_the_next_one_alone(
+def test_what_a_killed_run_leaves_is_removed_by_the_next_one(
     run: subprocess.Popen[str], tmp_path: Path
 ) -> None:
     name = _name(tmp_path)
     with run:
-        assert [each for each in remove_leftovers() if each.endswith(name)] == []  # it is under way
         run.kill()
         run.wait()
     kinds = {each.split()[0] for each in remove_leftovers() if each.endswith(name)}
@@ -111,28 +109,16 @@ def test_what_a_killed_run_leaves_is_removed_by_the_next_one_alone(
     assert _left(name) == []
 
 
-@pytest.fixture
-def volumes() -> Iterator[Any]:
-    """Makes a volume of the stack of that name; they are gone in the end."""
+def test_of_stacks_only_those_of_tests_are_removed() -> None:
     client: Any = docker.from_env()
-    made: list[Any] = []
-
-    def make(stack: str) -> str:
-        made.append(client.volumes.create(labels={"org.anabranch.stack": stack}))
-        return str(made[-1].name)
-
     with closing(client):
-        yield make
-        for each in made:
-            with contextlib.suppress(docker.errors.NotFound):
-                each.remove(force=True)
-
-
-def test_of_stacks_too_only_those_of_dead_runs_are_removed(volumes: Any) -> None:
-    process, beginning, boot = stack_name().removeprefix("anabranch-test-").split("-", 2)
-    somebody_s = [volumes("anabranch"), volumes(stack_name())]
-    dead = volumes(f"anabranch-test-{process}-{int(beginning) + 1}-{boot}")
-    removed = remove_leftovers()
-    assert f"volume {dead}" in removed
-    assert [each for each in removed if each.split()[1] in somebody_s] == []
-    assert len(somebody_s) == sum(len(_left(each)) for each in somebody_s)
+        somebody_s, dead = (
+            client.volumes.create(labels={"org.anabranch.stack": name})
+            for name in ("anabranch", stack_name())
+        )
+        try:
+            removed = remove_leftovers()
+            assert f"volume {dead.name}" in removed
+            assert _left(somebody_s.name) == [somebody_s.name]
+        finally:
+            somebody_s.remove(force=True)

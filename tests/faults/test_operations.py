@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from anabranch.admin import AsyncAdmin
-from anabranch.core.placement import Copies, KafkaSurvey
 from faults import operations
 from faults.history import History, read
 from faults.operations import CHANCES, Operation, Operator
@@ -19,11 +18,9 @@ from support.http import http_nodes
 _SAID: dict[Operation, set[str]] = {
     Operation.RESHAPE: {"split", "merge"},
     Operation.REBUCKET: {"rebucket"},
-    Operation.RELOCATE: {"relocate"},
     Operation.UNLOAD: {"unload"},
     Operation.TRANSFER: {"transfer", "unload"},
     Operation.SPLIT_BUNDLE: {"split bundle"},
-    Operation.POLICY: {"set policy", "remove policy"},
 }
 
 
@@ -59,9 +56,7 @@ async def test_a_node_does_it(
 ) -> None:
     monkeypatch.setattr(operations, "OPERATION_S", 0.01)
 
-    async with http_nodes(replicationFactor=1, minInsyncReplicas=1) as (nodes, cluster):
-        two = Copies(1, (1, 2))
-        cluster.kafka.survey = KafkaSurvey({1: "", 2: "", 3: ""}, {(0, 0): (two, two)})
+    async with http_nodes(replicationFactor=1, minInsyncReplicas=1) as (nodes, _):
         lines = await _operated(str(nodes[0].http.base_url), tmp_path, kind)
         assert [line["why"] for line in lines if line["what"] == "not_operated"] == []
         (said,) = (line["kind"] for line in lines if line["what"] == "operation")

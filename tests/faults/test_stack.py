@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import subprocess
@@ -17,8 +16,6 @@ from urllib.parse import urlencode
 import pytest
 
 from anabranch.devkit import ports
-from anabranch.wire import anabranch_pb2 as pb
-from anabranch.wire.client import connect
 from faults.leftovers import stack_name, uninterrupted
 from support.metrics_page import ROOT
 from support.queries import of_alerts, of_dashboards
@@ -28,8 +25,6 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(1_800), pytest.mark.usefix
 _SCRIPT: Final = ROOT / "docker" / "stack.sh"
 _NODES: Final = ("node-1", "node-2", "node-3")
 _LOOKUP: Final = "/lookup/v2/topic/persistent/public/default/orders"
-_FOLLOWED: Final = "public/default/followed"
-_ANSWER_S: Final = 60
 _AUDIT_S: Final = 15
 _WAIT_S: Final = 400.0
 _SHOWN_S: Final = 1_800
@@ -102,11 +97,6 @@ def _json(url: str) -> Any:
         return json.load(answer)
 
 
-def _ask(method: str, url: str) -> None:
-    with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=_ANSWER_S):
-        pass
-
-
 def _await(holds: Callable[[], bool], what: Callable[[], str]) -> None:
     deadline = time.monotonic() + _WAIT_S
     while not holds():
@@ -148,33 +138,8 @@ def test_the_proxy_leads_from_this_machine_to_the_nodes(cluster: Cluster) -> Non
     binary = f"pulsar://localhost:{cluster.environment['STACK_PROXY_BINARY']}"
     found = _json(web + _LOOKUP)
     assert (found["httpUrl"], found["brokerUrl"]) == (web, binary)
-    _ask("PUT", f"{web}/admin/v2/scalable/{_FOLLOWED}?numInitialSegments=1")
-    told = asyncio.run(_followed(int(cluster.environment["STACK_PROXY_BINARY"]), web))
-    assert [len(dag.segments) for dag in told] == [1, 3]
-    assert {dag.controller_broker_url for dag in told} == {binary}
     (proxy,) = cluster.query('anabranch_proxy_nodes_answering{job="proxies"}')
     assert proxy["value"][1] == str(len(_NODES))
-
-
-async def _followed(port: int, web: str) -> list[pb.ScalableTopicDAG]:
-    """The layouts of a topic that is split meanwhile, until no operation is under way."""
-    told: asyncio.Queue[pb.ScalableTopicDAG] = asyncio.Queue()
-    client = await connect(
-        "localhost",
-        port,
-        on_push=lambda command: told.put_nowait(command.scalableTopicUpdate.dag),
-        timeout_s=_ANSWER_S,
-    )
-    try:
-        client.send(pb.CommandScalableTopicLookup(session_id=1, topic=f"topic://{_FOLLOWED}"))
-        async with asyncio.timeout(_ANSWER_S):
-            seen = [await told.get()]
-            await asyncio.to_thread(_ask, "POST", f"{web}/admin/v2/scalable/{_FOLLOWED}/split/0")
-            while seen[-1].epoch == seen[0].epoch:
-                seen.append(await told.get())
-        return [seen[0], seen[-1]]
-    finally:
-        client.abort("the test is over")
 
 
 def test_the_demo_s_load_arrives_once_and_in_order(cluster: Cluster) -> None:

@@ -20,7 +20,6 @@ from anabranch.admin import AsyncAdmin
 from anabranch.client import Client
 from faults.consumers import Consumers
 from faults.history import History
-from faults.latecomer import Latecomer
 from faults.observer import Observer
 from faults.operations import Operation, Operator
 from faults.parts import TOPIC, Role, role
@@ -53,8 +52,6 @@ class Part:
                 await self._operate()
             case Role.OBSERVER:
                 await self._observe()
-            case Role.LATECOMER:
-                await self._come_late()
             case Role.READER:
                 await drained(self._folder, self._history)
                 read_sink(self._folder / SINK, self._history)
@@ -91,11 +88,6 @@ class Part:
         observer = Observer([f"http://{node}" for node in nodes], self._history)
         _on_sigterm(observer.stop)
         await observer.run()
-
-    async def _come_late(self) -> None:
-        latecomer = Latecomer(os.environ["BOOTSTRAP_SERVERS"], self._history)
-        _on_sigterm(latecomer.stop)
-        await latecomer.run()
 
 
 def _on_sigterm(stop: Callable[[], object]) -> None:

@@ -28,9 +28,9 @@ from anabranch.spark_replay.archive.contents import (
     committed_batch,
     listed_files,
     next_offset,
+    read_archive,
 )
 from anabranch.spark_replay.archive.folders import FolderError, LocalFolder, Place
-from anabranch.spark_replay.archive.reading import read_archive
 from anabranch.spark_replay.archive.writer import ArchiveOptions, archive_once, run_archive
 from anabranch.spark_replay.audit.run import AuditOptions, audit
 from anabranch.spark_replay.sources import AuditError
@@ -170,12 +170,12 @@ def test_a_moved_archive_is_read_and_gone_on_with_and_tells_what_it_lacks(
     cut.write_bytes(content[:-7])
     gone.unlink()
     size = len(content)
-    said = rf"{cut.name}, which held offsets 20 to 39, has {size - 7} of its {size} bytes; bring"
+    said = rf"{cut.name}, which is of the archive, has {size - 7} of its {size} bytes; bring"
     with pytest.raises(AuditError, match=said):
         audit(spark, options)
     cut.write_bytes(content)
     before = sorted(away.rglob("*"))
-    with pytest.raises(AuditError, match=rf"{gone.name}, which held offsets 30 to 39, is missing"):
+    with pytest.raises(AuditError, match=rf"{gone.name}, which is of the archive, is missing"):
         archive_once(spark, msgspec.structs.replace(archived, archive_dir=away))
     assert set(before) >= set(away.rglob("*")) - {away / "_lock"}
 

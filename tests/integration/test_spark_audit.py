@@ -22,9 +22,8 @@ from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.spark_replay.archive.writer import ArchiveOptions, archive_once
 from anabranch.spark_replay.audit import inputs
 from anabranch.spark_replay.audit import run as audit_module
+from anabranch.spark_replay.audit.report import Summary, table
 from anabranch.spark_replay.audit.run import AuditOptions, audit
-from anabranch.spark_replay.audit.summary import Summary
-from anabranch.spark_replay.audit.table import table
 from anabranch.spark_replay.audit.tally import CheckName
 from anabranch.spark_replay.audit.verdict import CheckResult
 from anabranch.spark_replay.sources import AuditError, KafkaSource, scope_column

@@ -10,9 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
-from anabranch.spark_replay.archive.contents import committed_batch, next_offset
+from anabranch.spark_replay.archive.contents import committed_batch, next_offset, read_archive
 from anabranch.spark_replay.archive.folders import FolderError, folder_at
-from anabranch.spark_replay.archive.reading import read_archive
 from anabranch.spark_replay.archive.writer import ArchiveOptions, archive_once
 from anabranch.spark_replay.audit.run import AuditOptions, audit
 from anabranch.spark_replay.sources import AuditError

@@ -16,7 +16,7 @@ from anabranch.channel.kafka.topics import Topics, topic_id
 from anabranch.channel.log.entries import Entry
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.spark_replay.archive.folders import LocalFolder
-from anabranch.spark_replay.archive.identity import ArchiveIdentity, write_identity
+from anabranch.spark_replay.archive.registration import ArchiveIdentity, write_identity
 from support.history import History, SnapshotTaken
 from support.quiet import QUIET
 from support.waiting import WAIT_S

@@ -64,7 +64,6 @@ def audited(
     segment_edges: Edges | None = None,
     setting_fault: SettingFault | None = None,
     to_end: bool = True,
-    who: str = "",
 ) -> AuditFindings:
     """The audit's findings; the log before offset `without_before` is gone."""
     horizon = snapshot.horizon.next_offset if snapshot else -1
@@ -86,9 +85,6 @@ def audited(
         beats=times,
         bin_ms=1_000,
         tolerance_ms=250,
-        flap_moves=5,
-        flap_window_ms=60_000,
-        who=who,
     )
     entries = [entry for entry in history.entries if entry.offset >= first]
     found = [_part(plan, part, entries, snapshot, rule) for part in range(parts)]

@@ -1,8 +1,9 @@
 """A standalone Spark of a master and workers, each a process, as PySpark brings them along.
 
-The workers' Python is the interpreter that this environment was made from: it has none of our
-packages. A worker is killed with all that it has started, as a machine is; if the test run itself
-is killed, nothing is left behind (`devkit.kafka.supervisor`).
+The workers run the Python of the tests, with its modules. `BARE_PYTHON`, the one that this
+environment was made from, has none of our packages. A worker is killed with all that it has
+started, as a machine is; if the test run itself is killed, nothing is left behind
+(`devkit.kafka.supervisor`).
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ def _started(log: Path, more: dict[str, str], *arguments: str) -> subprocess.Pop
     environment = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("PYSPARK_", "SPARK_", "PYTHON"))
+        if not name.startswith(("PYSPARK_", "SPARK_"))
     }
     with log.open("wb") as output:
         return subprocess.Popen(

@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, Final, cast
+from typing import Final
 
 import pytest
 from confluent_kafka import Message
 
 from anabranch.broker.bundle_owners import Routes
-from anabranch.broker.errors import DeadlineExceededError
-from anabranch.broker.metrics.registry import Metrics
-from anabranch.broker.proposals import Proposals
-from anabranch.broker.runtime import Runtime
-from anabranch.channel.kafka.connection import KafkaConnection
-from anabranch.channel.kafka.deadline import Deadline
-from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.client._consumer import assignment
 from anabranch.client._consumer.core import ConsumerCore
 from anabranch.client._queue.messages import Delivery
 from anabranch.core.entities.tenant import NamespaceInfo
-from anabranch.core.entities.unit import LEADERSHIP, Move, Unit, UnitState
+from anabranch.core.entities.unit import Move, Unit, UnitState
 from anabranch.core.fold.replica import MemoryReplica
-from anabranch.core.log.records import PolicyOp, Record, SessionOp
-from anabranch.core.log.state import leader_of
+from anabranch.core.log.records import PolicyOp, SessionOp
 from anabranch.core.names import Namespace
 from anabranch.core.ring import bundle_name, even_ranges
 from anabranch.core.sessions.lease import Lease
 from faults import planted
 from faults.planted import BUGS, Part, Replacement
-from support.sealable_kafka import Partition, SealableKafka
-from support.world import A, B, C, World
+from support.world import A, B, World
 
 PLACE: Final = assignment.SegmentBucket(1, 0)
 
@@ -59,42 +48,12 @@ def routed() -> str:
     return routes.owner(topic, home)
 
 
-async def answered() -> str:
-    """What a request learns whose record is sent, and never read back."""
-    loop = asyncio.get_running_loop()
-    core = SimpleNamespace(state=SimpleNamespace(next_offset=0), me="a")
-    ended = loop.create_future()
-    asked = Proposals(cast(Any, core), lambda records: None, cast(Any, None), ended, Metrics())
-    record = SimpleNamespace(proposal_id="p", key="tenant:acme")
-    try:
-        found = await asked.propose(cast(Record, record), loop.time())
-    except DeadlineExceededError:
-        return "unknown"
-    return found.outcome.verdict.name
-
-
 def made_twice() -> str:
     world = World()
     for broker in (A, B):
         world.tell(world.session(broker, SessionOp.OPEN))
     world.tell(world.tenant("acme", PolicyOp.CREATE))
     return world.tell(world.tenant("acme", PolicyOp.CREATE, by=B, version=1)).name
-
-
-def told_late() -> str:
-    """What becomes of a session that a former leader ends, in a cluster that another one leads."""
-    world = World(A, B, C)
-    world.elect(A)
-    _, epoch = leader_of(world.replica)
-    world.must(world.move(Move.RESIGN, A, LEADERSHIP))
-    world.elect(B)
-    return world.tell(world.session(C, SessionOp.EXPIRE, by=A, epoch=epoch)).name
-
-
-def sealed() -> dict[str, tuple[int, ...]]:
-    kafka = SealableKafka(a=[Partition(5, 3)])
-    deadline = Deadline(cast(KafkaConnection, kafka), 120.0, lambda: None)
-    return kafka.sealer().seal([SegmentTopic("a", 1)], deadline)
 
 
 def committed() -> list[int]:
@@ -111,14 +70,8 @@ def committed() -> list[int]:
 
 EXAMPLES: Final[dict[str, Callable[[], object]]] = {
     "lease-not-looked-at": lambda: lapsed().holds(100.0),
-    "stale-unmarked": lambda: Runtime.has_lease.fget(  # type: ignore[attr-defined]
-        SimpleNamespace(core=SimpleNamespace(lease=Lease(4.0)))
-    ),
     "routes-kept": routed,
-    "acknowledged-unfolded": lambda: asyncio.run(answered()),
     "last-wins": made_twice,
-    "stale-leader-not-fenced": told_late,
-    "seal-not-probed": sealed,
     "committed-ahead": committed,
     "unsettled-accepted": lambda: Delivery([Message()]).end()[0],
 }

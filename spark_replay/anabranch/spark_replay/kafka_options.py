@@ -21,6 +21,12 @@ _SAME: Final = frozenset(
         "ssl.key.password",
     }
 )
+_TRANSLATED: Final = frozenset(
+    {
+        *("sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password"),
+        *("ssl.ca.location", "ssl.certificate.location", "ssl.key.location"),
+    }
+)
 _PLAIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
@@ -38,46 +44,31 @@ def java_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """Translates librdkafka's security properties to the Java client's.
     Raises InvalidInputError.
     """
-    given = dict(properties)
-    java = {name: given.pop(name) for name in list(given) if name in _SAME}
+    strange = sorted(properties.keys() - _SAME - _TRANSLATED)
+    if strange:
+        raise InvalidInputError(
+            f"Kafka property {strange[0]!r} has no counterpart in Spark's Kafka client; "
+            f"archive and audit understand {', '.join(sorted(_SAME | _TRANSLATED))}"
+        )
+    java = {name: value for name, value in properties.items() if name in _SAME}
     if java.get("ssl.endpoint.identification.algorithm") == "none":
         java["ssl.endpoint.identification.algorithm"] = ""
-    mechanism = given.pop("sasl.mechanism", "") or given.pop("sasl.mechanisms", "")
-    given.pop("sasl.mechanisms", None)
-    username, password = given.pop("sasl.username", ""), given.pop("sasl.password", "")
+    mechanism = properties.get("sasl.mechanism") or properties.get("sasl.mechanisms")
     if mechanism:
+        login = (properties.get("sasl.username", ""), properties.get("sasl.password", ""))
         java["sasl.mechanism"] = mechanism
-        java["sasl.jaas.config"] = _login(mechanism, username, password)
-    authority = given.pop("ssl.ca.location", "") or ""
-    if authority:
-        # The text itself, because a cluster's workers may lack the file.
-        certificates = _text("ssl.ca.location", authority)
+        java["sasl.jaas.config"] = _login(mechanism, *login)
+    # The texts themselves, because a cluster's workers may lack the files.
+    if properties.get("ssl.ca.location"):
+        certificates = _text(properties, "ssl.ca.location")
         java |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": certificates}
-    certificate, key = given.pop("ssl.certificate.location", ""), given.pop("ssl.key.location", "")
-    if certificate or key:
+    if properties.get("ssl.certificate.location") or properties.get("ssl.key.location"):
         java |= {
             "ssl.keystore.type": "PEM",
-            "ssl.keystore.certificate.chain": _text("ssl.certificate.location", certificate),
-            "ssl.keystore.key": _text("ssl.key.location", key),
+            "ssl.keystore.certificate.chain": _text(properties, "ssl.certificate.location"),
+            "ssl.keystore.key": _text(properties, "ssl.key.location"),
         }
-    if given:
-        raise InvalidInputError(
-            f"Kafka property {sorted(given)[0]!r} has no counterpart in Spark's Kafka client; "
-            f"archive and audit understand {', '.join(sorted(_understood()))}"
-        )
     return java
-
-
-def _understood() -> set[str]:
-    return {
-        *_SAME,
-        "sasl.mechanism",
-        "sasl.username",
-        "sasl.password",
-        "ssl.ca.location",
-        "ssl.certificate.location",
-        "ssl.key.location",
-    }
 
 
 def _login(mechanism: str, username: str, password: str) -> str:
@@ -95,7 +86,8 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def _text(name: str, location: str) -> str:
+def _text(properties: Mapping[str, str], name: str) -> str:
+    location = properties.get(name, "")
     try:
         return Path(location).read_text(encoding="utf-8")
     except (OSError, UnicodeError) as error:

@@ -1,12 +1,15 @@
-"""`anabranch archive` and `anabranch audit`: the Spark jobs over the log."""
+"""`anabranch archive` and `anabranch audit`: the Spark jobs over the log, and its archives."""
 
 from __future__ import annotations
 
 import logging
 import os
+import secrets
 import signal
+import socket
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -15,18 +18,19 @@ import click
 
 from anabranch.broker.settings import Settings
 from anabranch.broker.settings.overrides import setting_fault
-from anabranch.channel.kafka.connection import KAFKA_S_MAX
+from anabranch.broker.startup import connect
+from anabranch.channel.archives import ArchiveRegistry
+from anabranch.channel.kafka.connection import KAFKA_S_MAX, KafkaConnection, close_consumer
+from anabranch.channel.kafka.topics import Topics, check_kafka
+from anabranch.channel.log.kafka_log import offsets
+from anabranch.channel.snapshots.compactor import archive_mark
 from anabranch.cli.shared.flags import report_flags, setting_flags, settings_of
 from anabranch.cli.shared.numbers import NOT_NEGATIVE, Finite
-from anabranch.cli.spark.flags import (
-    DIRECTORY_OR_URL,
-    place_of_archive,
-    spark_flags,
-    spark_settings_of,
-)
+from anabranch.cli.shared.output import table
+from anabranch.cli.spark.flags import DIRECTORY_OR_URL, spark_flags, spark_settings_of
 
 _AGAIN_S: Final = 0.05
-_ARCHIVE_CORES: Final = 1  # the log is one partition, and an archive never ends
+_ARCHIVE_CONF: Final = {"spark.cores.max": "1"}  # the log is one partition; an archive never ends
 
 
 def tidy_when_terminated() -> None:
@@ -61,15 +65,18 @@ def _interrupt_again(dropped: sys.UnraisableHookArgs) -> None:
     again.start()
 
 
-def _kafka(settings: Settings) -> dict[str, Any]:
-    """Returns Spark's access to Kafka, once Kafka has answered: Spark would not tell a refusal's
-    reason.
+def _connected(settings: Settings) -> KafkaConnection:
+    """Returns a connection once Kafka has answered: neither Spark nor a consumer would tell a
+    refusal's reason.
     """
-    from anabranch.broker.startup import connect
-    from anabranch.channel.kafka.topics import check_kafka
-
     connection = connect(settings)
     check_kafka(connection, KAFKA_S_MAX)
+    return connection
+
+
+def _kafka(settings: Settings) -> dict[str, Any]:
+    """Returns Spark's access to Kafka."""
+    connection = _connected(settings)
     return {
         "bootstrap_servers": connection.bootstrap_servers,
         "kafka_properties": connection.security,
@@ -124,19 +131,18 @@ def archive(
 
     Exit status 0: stopped, or done with --once, --list, --retire. 2: could not go on.
     """
-    spark = spark_settings_of(given, cores=_ARCHIVE_CORES)
+    spark = spark_settings_of(given, **_ARCHIVE_CONF)
     settings = settings_of(**given)
     if (archive_dir is not None) + listed + (retire is not None) != 1:
         raise click.UsageError("give one of --archive-dir, --list and --retire")
     if archive_dir is None:
-        from anabranch.cli.spark.archives import list_archives, retire_archive
-
-        return list_archives(settings) if retire is None else retire_archive(settings, retire)
+        return _list_archives(settings) if retire is None else _retire_archive(settings, retire)
     tidy_when_terminated()
+    from anabranch.spark_replay.archive.folders import checked_place
     from anabranch.spark_replay.archive.writer import ArchiveOptions, run_archive
 
     options = ArchiveOptions(
-        archive_dir=place_of_archive(archive_dir),
+        archive_dir=checked_place(archive_dir),
         loads=loads,
         once=once,
         interval_s=interval,
@@ -145,6 +151,51 @@ def archive(
         **_kafka(settings),
     )
     return run_archive(options)
+
+
+def _list_archives(settings: Settings) -> int:
+    """Prints each with its beginning, its progress and the records that the log keeps for it."""
+    connection, topics = _connected(settings), Topics(settings.topic_prefix)
+    with closing(_registry(connection, topics, settings)) as registry:
+        found = registry.read()
+    consumer = connection.consumer(isolation_level="read_uncommitted")
+    try:
+        _, end = offsets(connection, consumer, topics.wal, KAFKA_S_MAX)
+    finally:
+        close_consumer(consumer)
+    if not found:
+        click.echo("no archive is registered, so nothing is trimmed from the log", err=True)
+    rows = []
+    for archive, known in found.items():
+        mark = archive_mark(connection, topics, archive)
+        behind = end - (known.first_offset if mark is None else mark)
+        until = "-" if mark is None else str(mark)
+        rows.append((archive, known.place, str(known.first_offset), until, str(max(0, behind))))
+    if rows:
+        table(("ARCHIVE", "PLACE", "FROM", "UNTIL", "BEHIND"), rows)
+    return 0
+
+
+def _retire_archive(settings: Settings, archive: str) -> int:
+    """Lets the log forget an archive."""
+    connection, topics = _connected(settings), Topics(settings.topic_prefix)
+    with closing(_registry(connection, topics, settings)) as registry:
+        registry.retire(archive)
+        left = len(registry.read())
+    click.echo(f"archive {archive} is retired: nothing is kept in the log for it any more")
+    if not left:
+        click.echo("no archive is left, so nothing is trimmed until there is one again", err=True)
+    return 0
+
+
+def _registry(connection: KafkaConnection, topics: Topics, settings: Settings) -> ArchiveRegistry:
+    return ArchiveRegistry(
+        connection,
+        topics,
+        f"cli@{socket.gethostname()}",
+        lambda: secrets.token_hex(16),
+        passed_over=settings.passed_over,
+    )
 
 
 @click.command(
@@ -173,19 +224,12 @@ def archive(
     type=NOT_NEGATIVE,
     help="Seconds that a bundle may belong to a broker whose session is over.",
 )
-@click.option(
-    "--who",
-    default="",
-    metavar="ROLE",
-    help="Also tell what this role was allowed, did, and passed on as a proxy, by offset and time.",
-)
 def audit(
     archive_dir: str | None,
     json_path: str,
     html_path: Path | None,
     stuck_after: float,
     orphaned_after: float,
-    who: str,
     **given: Any,
 ) -> int:
     """Replay the whole log with Spark, archive and Kafka as one, and check every promise.
@@ -195,17 +239,17 @@ def audit(
     tidy_when_terminated()
     spark = spark_settings_of(given)
     settings = settings_of(**given)
+    from anabranch.spark_replay.archive.folders import checked_place
     from anabranch.spark_replay.audit.run import AuditOptions, run_audit
 
     options = AuditOptions(
-        archive_dir=None if archive_dir is None else place_of_archive(archive_dir),
+        archive_dir=None if archive_dir is None else checked_place(archive_dir),
         json_path=json_path,
         html_path=html_path,
         stuck_after_s=stuck_after,
         orphaned_after_s=orphaned_after,
         passed_over=settings.passed_over,
         setting_fault=setting_fault,
-        who=who,
         spark=spark,
         **_kafka(settings),
     )

@@ -1,4 +1,4 @@
-"""The end of an archive, and its own files, by the logs that Spark keeps in it.
+"""The end of an archive, its own files and their rows, by the logs that Spark keeps in it.
 
 Spark lists files by the place of their writing. An archive may be moved or copied, so only their
 names count here. All of them are in the folder itself.
@@ -7,20 +7,24 @@ names count here. All of them are in the folder itself.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
 import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
-from anabranch.spark_replay.archive.folders import Folder, LocalFolder, sync
-from anabranch.spark_replay.sources import METADATA_LOG, AuditError
+from anabranch.spark_replay.archive.folders import Folder, LocalFolder, Place, folder_at, sync
+from anabranch.spark_replay.sources import LOG_COLUMNS, METADATA_LOG, AuditError, Extent
 
 CHECKPOINT: Final = "_checkpoint"  # readers of Parquet skip names that start like this
 RESTORE: Final = (
     "bring it back from a copy of the archive, or start a new archive in another directory"
 )
 _WHOLE: Final = ".compact"
+_OF_PATTERNS: Final = re.compile(r"[][{}*?\\]")
 _VERSION: Final = "v1"  # the version of the sink's lists
 
 
@@ -146,3 +150,69 @@ def sync_batches(folder: LocalFolder, after_batch: int) -> None:
 def _numbers(names: list[str]) -> list[int]:
     stems = (name.removesuffix(_WHOLE) for name in names)
     return [int(stem) for stem in stems if stem.isdigit()]
+
+
+# --- its rows --------------------------------------------------------------------------------
+
+
+def read_archive(spark: SparkSession, place: Place | None) -> DataFrame | None:
+    """Returns the archive's rows, by the lists of its sink's own log, None if there is no archive
+    yet.
+
+    It ignores files that a killed archive left unlisted.
+    """
+    if place is None:
+        return None
+    folder = folder_at(place, spark)
+    if not folder.is_there():
+        raise AuditError(f"there is no archive in {folder}: check the path, or leave it out")
+    files = sound_files(folder)
+    if not files:
+        return None
+    # Spark reads files at the place of their writing, and lists none if they are there still.
+    written_here = {file.place for file in files} == {folder.url}
+    frame = spark.read.parquet(*([folder.url] if written_here else _urls(folder, files)))
+    missing = [name for name in LOG_COLUMNS if name not in frame.columns]
+    if missing:
+        raise AuditError(f"{folder} is not an archive of a WAL: it has no column {missing[0]!r}")
+    return frame.select(*LOG_COLUMNS)
+
+
+def archive_extent(archive: DataFrame | None) -> Extent | None:
+    """Returns the first and the next offset of the archive, None if it is empty."""
+    if archive is None:
+        return None
+    found = archive.agg(F.min("offset"), F.max("offset")).first()
+    if found is None or found[0] is None:
+        return None
+    return Extent(found[0], found[1] + 1)
+
+
+def sound_files(folder: Folder) -> list[ListedFile]:
+    """Returns the archive's files.
+    Raises AuditError if a file or a list is missing or cut short.
+    """
+    names = folder.names()
+    if METADATA_LOG not in names:
+        copied = any(name.endswith(".parquet") for name in names) and CHECKPOINT not in names
+        if copied or folder.names(CHECKPOINT, "commits"):
+            raise AuditError(
+                f"{folder} has Parquet, but no {METADATA_LOG}, which lists what of it is the "
+                "archive: copy the whole folder, with the names that begin with _"
+            )
+        return []
+    files = listed_files(folder)
+    sizes = folder.sizes()
+    for file in files:
+        size = sizes.get(file.name)
+        if size != file.size:
+            is_now = "is missing" if size is None else f"has {size} of its {file.size} bytes"
+            raise AuditError(f"{folder}/{file.name}, which is of the archive, {is_now}; {RESTORE}")
+    return files
+
+
+def _urls(folder: Folder, files: list[ListedFile]) -> list[str]:
+    """Returns the URLs with escapes, because Spark takes some characters of a name for a
+    pattern's.
+    """
+    return [_OF_PATTERNS.sub(r"\\\g<0>", f"{folder.url}/{file.name}") for file in files]

@@ -15,7 +15,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from py4j.protocol import Py4JJavaError
@@ -32,39 +32,6 @@ _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 class FolderError(AnabranchError):
     """A folder cannot be used. The message has the remedy."""
-
-
-class Folder(Protocol):
-    """One folder. `url` is for Spark. Its text is the user's name of it."""
-
-    @property
-    def url(self) -> str: ...
-
-    @property
-    def where(self) -> str:
-        """The place, for people of other machines."""
-
-    @property
-    def name(self) -> str: ...
-
-    def is_there(self) -> bool: ...
-
-    def make(self) -> None: ...
-
-    def names(self, *inside: str) -> list[str]:
-        """Returns the names of the files of a folder in it, none if there is no such folder."""
-
-    def sizes(self) -> dict[str, int]:
-        """Returns the bytes of each file of the folder itself, by name."""
-
-    def read(self, *inside: str) -> bytes:
-        """Returns a file's content. Raises FileNotFoundError."""
-
-    def write(self, name: str, data: bytes) -> None:
-        """Puts a file there, whole or not at all. It replaces a present one."""
-
-    def locked(self) -> AbstractContextManager[None]:
-        """Keeps a second writer out, if that is possible. Raises FolderError."""
 
 
 def folder_at(place: Place, spark: SparkSession) -> Folder:
@@ -117,6 +84,7 @@ class LocalFolder:
 
     @property
     def where(self) -> str:
+        """The place, for people of other machines."""
         return f"{socket.gethostname()}:{self.path}"
 
     @property
@@ -130,18 +98,21 @@ class LocalFolder:
         self.path.mkdir(parents=True, exist_ok=True)
 
     def names(self, *inside: str) -> list[str]:
+        """Returns the names of the files of a folder in it, none if there is no such folder."""
         folder = self.path.joinpath(*inside)
         return [path.name for path in folder.iterdir()] if folder.is_dir() else []
 
     def sizes(self) -> dict[str, int]:
+        """Returns the bytes of each file of the folder itself, by name."""
         with os.scandir(self.path) as entries:
             return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
 
     def read(self, *inside: str) -> bytes:
+        """Returns a file's content. Raises FileNotFoundError."""
         return self.path.joinpath(*inside).read_bytes()
 
     def write(self, name: str, data: bytes) -> None:
-        """Puts a file there. It is on the disk when this returns."""
+        """Puts a file there, whole or not at all. It is on the disk when this returns."""
         fresh = self.path / f"{name}.new"
         with fresh.open("wb") as file:
             file.write(data)
@@ -152,6 +123,7 @@ class LocalFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
+        """Keeps a second writer out. Raises FolderError."""
         with (self.path / _LOCK).open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -181,7 +153,7 @@ class HadoopFolder:
     def __init__(self, url: str, spark: SparkSession) -> None:
         jvm: Any = spark.sparkContext._jvm
         conf = spark.sparkContext._jsc.hadoopConfiguration()
-        self._url = url
+        self.url = self.where = url
         self._path: Any = jvm.org.apache.hadoop.fs.Path
         self._bytes: Any = jvm.org.apache.commons.io.IOUtils.toByteArray
         streaming = jvm.org.apache.spark.sql.execution.streaming
@@ -197,42 +169,34 @@ class HadoopFolder:
             ) from None
 
     def __str__(self) -> str:
-        return self._url
-
-    @property
-    def url(self) -> str:
-        return self._url
-
-    @property
-    def where(self) -> str:
-        return self._url
+        return self.url
 
     @property
     def name(self) -> str:
-        return self._url.rpartition("/")[2]
+        return self.url.rpartition("/")[2]
 
     def is_there(self) -> bool:
-        with self._told("looked at"):
+        with self._told():
             return self._is_folder(self._at())
 
     def make(self) -> None:
-        with self._told("made"):
+        with self._told():
             self._system.mkdirs(self._at())
 
     def names(self, *inside: str) -> list[str]:
-        with self._told("listed"):
+        with self._told():
             folder = self._at(*inside)
             if not self._is_folder(folder):
                 return []
             return [each.getPath().getName() for each in self._system.listStatus(folder)]
 
     def sizes(self) -> dict[str, int]:
-        with self._told("listed"):
+        with self._told():
             found = self._system.listStatus(self._at())
             return {each.getPath().getName(): each.getLen() for each in found if each.isFile()}
 
     def read(self, *inside: str) -> bytes:
-        with self._told("read"):
+        with self._told():
             file = self._at(*inside)
             if not self._system.exists(file):
                 raise FileNotFoundError(f"there is no {file.toString()}")
@@ -243,7 +207,7 @@ class HadoopFolder:
                 stream.close()
 
     def write(self, name: str, data: bytes) -> None:
-        with self._told("written"):
+        with self._told():
             stream = self._whole.createAtomic(self._at(name), True)
             try:
                 stream.write(data)
@@ -256,7 +220,7 @@ class HadoopFolder:
         return nullcontext()
 
     def _at(self, *inside: str) -> Any:
-        return self._path("/".join((self._url, *inside)))
+        return self._path("/".join((self.url, *inside)))
 
     def _is_folder(self, path: Any) -> bool:
         return bool(self._system.exists(path)) and bool(
@@ -264,11 +228,14 @@ class HadoopFolder:
         )
 
     @contextmanager
-    def _told(self, done: str) -> Iterator[None]:
+    def _told(self) -> Iterator[None]:
         try:
             yield
         except Py4JJavaError as error:
             raise FolderError(
-                f"{self._url} cannot be {done}: {cause(error)}; check that its file system "
+                f"{self.url} cannot be used: {cause(error)}; check that its file system "
                 "answers, and lets this user in"
             ) from None
+
+
+Folder = LocalFolder | HadoopFolder

@@ -7,9 +7,12 @@ early.
 
 from __future__ import annotations
 
+import re
 import secrets
 import socket
+from typing import Final
 
+import msgspec
 import structlog
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -17,17 +20,66 @@ from anabranch.channel.archives import ArchiveRegistry
 from anabranch.channel.errors import KafkaUnreachableError
 from anabranch.channel.kafka.connection import KAFKA_S_MAX
 from anabranch.channel.kafka.topics import topic_id
+from anabranch.core.entities.archive import is_archive_id
 from anabranch.spark_replay.archive.folders import Folder
-from anabranch.spark_replay.archive.identity import (
-    ArchiveIdentity,
-    new_identity,
-    place_of,
-    read_identity,
-    write_identity,
-)
 from anabranch.spark_replay.sources import AuditError, KafkaSource
 
 _log = structlog.get_logger(__name__)
+IDENTITY: Final = "_archive.json"  # readers of Parquet skip names that start like this
+_NAME_MAX: Final = 60
+_STRANGE: Final = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+class ArchiveIdentity(msgspec.Struct, frozen=True):
+    """The content of the identity file in an archive's folder.
+
+    `log_id` is Kafka's own id of the archived topic. `first_offset` is the begin of the archive.
+    """
+
+    id: str
+    log_id: str
+    first_offset: int
+
+
+def read_identity(folder: Folder) -> ArchiveIdentity | None:
+    """Returns the folder's identity, None if it has none yet.
+    Raises AuditError if it is damaged.
+    """
+    try:
+        found = msgspec.json.decode(folder.read(IDENTITY), type=ArchiveIdentity)
+        if is_archive_id(found.id):
+            return found
+        reason = f"{found.id!r} is no archive's id"
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError) as error:
+        reason = str(error)
+    raise AuditError(
+        f"{folder}/{IDENTITY} cannot be read ({reason}): start a new archive in another "
+        "directory, and retire this one with `anabranch archive --retire ID` (`--list` shows "
+        "the ids)"
+    )
+
+
+def identity_of(kafka: KafkaSource, folder: Folder, log_id: str = "") -> ArchiveIdentity | None:
+    """Returns the folder's identity, None if it has none yet.
+    Raises AuditError for an archive of another log, all of whose records would be accused.
+    """
+    log = kafka.names.wal
+    found = read_identity(folder)
+    if found is not None and found.log_id != (
+        log_id or topic_id(kafka.connection, log, KAFKA_S_MAX)
+    ):
+        raise AuditError(
+            f"the archive in {folder} is of another log than {log} is now: check --archive-dir, "
+            "bootstrap servers and topic prefix, or start a new archive in another directory"
+        )
+    return found
+
+
+def write_identity(folder: Folder, identity: ArchiveIdentity) -> None:
+    """Puts it into the folder, whole or not at all."""
+    folder.write(IDENTITY, msgspec.json.encode(identity))
 
 
 class ArchiveRegistration:
@@ -57,7 +109,7 @@ class ArchiveRegistration:
             self._identity = self._identified(until)
             self.is_new = self._identity.id not in self._registry.read()
             self._registry.register(
-                self._identity.id, self._identity.first_offset, place_of(folder)
+                self._identity.id, self._identity.first_offset, folder.where[:1_000]
             )
             # The log may have been trimmed until it was registered, but not since.
             self.first_offset = kafka.extent(kafka.names.wal).first_offset
@@ -77,15 +129,11 @@ class ArchiveRegistration:
         log = self._kafka.names.wal
         log_id = topic_id(self._kafka.connection, log, KAFKA_S_MAX)
         first = self._kafka.extent(log).first_offset
-        found = read_identity(self._folder)
-        if found is not None and found.log_id != log_id:
-            raise AuditError(
-                f"the archive in {self._folder} is of another log than {log} is now: check "
-                "bootstrap servers and topic prefix, or start a new archive in another directory"
-            )
+        found = identity_of(self._kafka, self._folder, log_id)
         if until is None:
-            fresh = found or new_identity(self._folder, log_id, first)
-            fresh = ArchiveIdentity(fresh.id, log_id, first)
+            name = _STRANGE.sub("-", self._folder.name).strip("._-")[:_NAME_MAX] or "archive"
+            unique = f"{name}-{secrets.token_hex(4)}"
+            fresh = ArchiveIdentity(unique if found is None else found.id, log_id, first)
             write_identity(self._folder, fresh)
             return fresh
         if found is None:

@@ -31,14 +31,14 @@ from anabranch.spark_replay.archive.contents import (
     committed_batch,
     next_offset,
     offset_of,
+    sound_files,
     sync_batches,
 )
 from anabranch.spark_replay.archive.folders import Folder, LocalFolder, Place, folder_at
-from anabranch.spark_replay.archive.reading import sound_files
 from anabranch.spark_replay.archive.registration import ArchiveRegistration
 from anabranch.spark_replay.sources import AuditError, KafkaSource, log_columns
 from anabranch.spark_replay.spark.failures import SPARK_ERRORS, cause
-from anabranch.spark_replay.spark.progress import told_session
+from anabranch.spark_replay.spark.session import spark_session
 from anabranch.spark_replay.spark.settings import SparkSettings
 
 STOPPED: Final = 0
@@ -71,17 +71,13 @@ def run_archive(options: ArchiveOptions) -> int:
         find_java()
         kafka = _source(options)
         kafka.extent(_topic(kafka, options))  # a clear message before Spark is started
-        with told_session("archive", options.scratch_dir, options.spark, tasks=False) as (
-            spark,
-            progress,
-        ):
+        sys.stderr.write("archive: starting Spark\n")
+        with spark_session("archive", options.scratch_dir, options.spark) as spark:
             if options.once:
-                progress.step("copying the log")
+                sys.stderr.write("archive: copying the log\n")
                 until = archive_once(spark, options)
-                progress.step("")
                 sys.stdout.write(f"archived up to offset {until} in {options.archive_dir}\n")
             else:
-                progress.step("")
                 with _told_to_stop() as stop:
                     archive_until(spark, options, stop)
     except AnabranchError as error:
@@ -224,7 +220,7 @@ def _opened(spark: SparkSession, options: ArchiveOptions) -> Iterator[ArchiveFol
     folder = folder_at(options.archive_dir, spark)
     folder.make()
     with folder.locked():
-        sound_files(spark, folder)  # raises for a missing file before anything is written
+        sound_files(folder)  # raises for a missing file before anything is written
         archive = ArchiveFolder(options, folder)
         try:
             yield archive

@@ -4,6 +4,6 @@
 `inputs`, `segment_edges`, `segment_ends`: its reads of Kafka and of the archive.
 `job`, `replay`: the fold as one Spark job; one part of it.
 `tally`, `verdict`: the result of a check, in a part and in all.
-`statistics`, `role_history`: figures and events, which are no violations.
-`summary`: the result for programs; `table`: for terminals; `page`, `charts`: for eyes.
+`statistics`: figures, which are no violations.
+`report`: the result for programs, for terminals, for eyes.
 """

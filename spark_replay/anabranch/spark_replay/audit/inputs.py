@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from anabranch.spark_replay import sources
+from anabranch.spark_replay.archive.contents import archive_extent, read_archive
 from anabranch.spark_replay.archive.folders import Place
-from anabranch.spark_replay.archive.reading import archive_extent, read_archive
 from anabranch.spark_replay.sources import (
     AuditError,
     Extent,

@@ -50,7 +50,6 @@ from anabranch.spark_replay.audit.checks.log.snapshot import SnapshotCheck
 from anabranch.spark_replay.audit.checks.log.versions import Versions
 from anabranch.spark_replay.audit.checks.topics.topic_checks import TopicChecks, TopicsLeft
 from anabranch.spark_replay.audit.checks.unfinished import Unfinished, unfinished_at_end
-from anabranch.spark_replay.audit.role_history import RoleEvent, RoleHistory
 from anabranch.spark_replay.audit.statistics import (
     KIND_PLACE,
     NOT_COUNTED,
@@ -87,11 +86,8 @@ class ReplayPlan(msgspec.Struct, frozen=True):
     beats: dict[str, list[int]]  # "broker session" -> log timestamps, ascending
     bin_ms: int
     tolerance_ms: int
-    flap_moves: int
-    flap_window_ms: int
     with_schemas: bool = True  # the rows bring their schema headers along
     passed_over: frozenset[int] = frozenset()  # offsets whose word of a newer release is not heard
-    who: str = ""  # the role whose history is wanted
 
 
 class PartResult(msgspec.Struct):
@@ -108,7 +104,6 @@ class PartResult(msgspec.Struct):
     figures: Figures
     entities: int
     last_ms: int
-    role_events: list[RoleEvent]
 
 
 def part_of(scope: str, parts: int) -> int:
@@ -133,12 +128,11 @@ class PartReplay:
         self._leadership = Leadership(primary=primary)
         self._coverage = Coverage()
         self._permissions = Permissions(primary=primary)
-        self._role = RoleHistory(plan.who, primary=primary) if plan.who else None
         self._balance = Balance(plan.tolerance_ms)
         self._overrides = Overrides()
         self._topics = TopicChecks()
         self._snapshot = SnapshotCheck()
-        self._statistics = Statistics(plan.bin_ms, plan.flap_moves, plan.flap_window_ms)
+        self._statistics = Statistics(plan.bin_ms)
         self._again = 0
         self._last_offset = -1
         self._dirty: dict[str, None] = {}
@@ -163,7 +157,7 @@ class PartReplay:
         schemas: Sequence[bytes | None],
     ) -> None:
         """Folds the next rows, as columns of equal length."""
-        state, rule, role = self.state, self._rule, self._role
+        state, rule = self.state, self._rule
         primary = self._primary
         last = self._last_offset
         codes: list[int] = []
@@ -185,10 +179,6 @@ class PartReplay:
                     outcome = UNREADABLE
                 else:
                     outcome = rule(state, record, offset, timestamp_ms)
-                    if role is not None:
-                        role.folded(
-                            offset, timestamp_ms, record, outcome.verdict, shared=bool(common)
-                        )
                     if outcome.changes:
                         self._changed(offset, timestamp_ms, record, outcome)
                     elif outcome.verdict is _NOT_PERMITTED:
@@ -229,7 +219,6 @@ class PartReplay:
             self._statistics.figures(),
             sum(1 for key in self.state.entities if self._owns(key)),
             self._statistics.last_ms,
-            self._role.events if self._role is not None else [],
         )
 
     def _refuse_newer(
@@ -259,7 +248,9 @@ class PartReplay:
             self._versions.rejected(offset, record, outcome)
             return
         if type(record) is not UnitMove or record.principal:
-            self._permitted(offset, timestamp_ms, record, changes)
+            # Somebody may have asked for it, or it changes somebody's rights.
+            shared = not scope_of(record.key)
+            self._permissions.accepted(offset, record, changes, shared=shared)
         if type(record) is UnitMove and record.unit != LEADERSHIP:
             self._moved(offset, timestamp_ms, record, changes)
         elif type(record) is TopicChange or type(record) is SubscriptionChange:
@@ -268,15 +259,6 @@ class PartReplay:
             self._policy(offset, record, changes)
         else:
             self._shared(offset, timestamp_ms, record, changes)
-
-    def _permitted(
-        self, offset: int, timestamp_ms: int, record: Record, changes: tuple[Change, ...]
-    ) -> None:
-        """Checks a record that somebody may have asked for, or that changes somebody's rights."""
-        shared = not scope_of(record.key)
-        self._permissions.accepted(offset, record, changes, shared=shared)
-        if self._role is not None:
-            self._role.accepted(offset, timestamp_ms, changes, shared=shared)
 
     def _moved(
         self, offset: int, timestamp_ms: int, record: UnitMove, changes: tuple[Change, ...]
@@ -295,7 +277,6 @@ class PartReplay:
         self._coverage.accepted(offset, record, changes)
         if record.choice or record.cause >= AUTOMATIC_FROM:
             self._balance.moved(offset, timestamp_ms, record)
-            self._statistics.decided(record)
         if move is not _ASSIGN and move is not _SPLIT:
             self._statistics.moved(timestamp_ms, record, changes)
 
@@ -323,7 +304,7 @@ class PartReplay:
         self._ownership.used(offset, record.key, bundle, record.actor)
         if type(record) is TopicChange:
             self._topics.topic(offset, record, changes)
-            self._statistics.topic(timestamp_ms, record, changes)
+            self._statistics.topic(timestamp_ms, record)
         elif type(record) is SubscriptionChange:
             self._topics.subscription(offset, record, changes)
 
@@ -395,8 +376,6 @@ class PartReplay:
             self._ownership.start(key, entity)
             self._balance.start(key, entity)
             self._permissions.start(key, entity)
-            if self._role is not None and self._owns(key):
-                self._role.start(self._plan.horizon, key, entity)
             if self._owns(key):
                 self._dirty[key] = None
                 self._start_own(key, entity)
@@ -408,8 +387,7 @@ class PartReplay:
         self._coverage.start(key, entity)
         self._topics.start(self._plan.horizon, key, entity)
         self._overrides.start(self._plan.horizon, key, entity)
-        since_ms = getattr(entity, "since_ms", 0)
-        self._statistics.start(key, entity, since_ms)
+        self._statistics.start(key, entity)
 
     def _settle(self, offset: int) -> None:
         """Sums up this part's additions to the digest since the last stop."""

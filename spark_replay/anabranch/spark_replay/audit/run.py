@@ -13,30 +13,27 @@ import msgspec
 from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as F
 
-from anabranch.channel.kafka.connection import KAFKA_S_MAX, KafkaConnection
-from anabranch.channel.kafka.topics import Topics, topic_id
+from anabranch.channel.kafka.connection import KafkaConnection
+from anabranch.channel.kafka.topics import Topics
 from anabranch.core.effects import BrokerState
 from anabranch.core.errors import AnabranchError
 from anabranch.jars.java import find_java
-from anabranch.spark_replay import sources
-from anabranch.spark_replay.archive.folders import Folder, Place, folder_at, local_folder
-from anabranch.spark_replay.archive.identity import read_identity
+from anabranch.spark_replay import report, sources
+from anabranch.spark_replay.archive.folders import Place, folder_at
+from anabranch.spark_replay.archive.registration import identity_of
 from anabranch.spark_replay.audit.checks.cluster.settings import SettingFault
 from anabranch.spark_replay.audit.checks.log.digests import Claim
 from anabranch.spark_replay.audit.checks.log.offsets import Chunk
 from anabranch.spark_replay.audit.inputs import AuditInputs, before_gap, gather, tasks_for
 from anabranch.spark_replay.audit.job import replayed
-from anabranch.spark_replay.audit.page import page
 from anabranch.spark_replay.audit.replay import PartResult, ReplayPlan, SchemaNeededError
+from anabranch.spark_replay.audit.report import Log, Summary, page, summarized, table
 from anabranch.spark_replay.audit.segment_edges import read_edges
 from anabranch.spark_replay.audit.segment_ends import ask_kafka
-from anabranch.spark_replay.audit.summary import Log, Summary, summarized
-from anabranch.spark_replay.audit.table import table
 from anabranch.spark_replay.audit.verdict import AuditFindings, Context, joined, judged
-from anabranch.spark_replay.report import output
 from anabranch.spark_replay.sources import AuditError, Extent, KafkaSource, StampedHeartbeat
 from anabranch.spark_replay.spark.failures import SPARK_ERRORS, cause
-from anabranch.spark_replay.spark.progress import told_session
+from anabranch.spark_replay.spark.session import spark_session
 from anabranch.spark_replay.spark.settings import SparkSettings
 
 SOUND: Final = 0
@@ -66,14 +63,11 @@ class AuditOptions(msgspec.Struct, frozen=True):
     stuck_after_s: float = 120.0  # nodes repair after 30 s, at the next round of 60 s
     orphaned_after_s: float = 30.0
     clock_tolerance_s: float = 0.25  # for log timestamps, between topics, and for clocks' rates
-    flap_moves: int = 5
-    flap_window_s: float = 60.0
     passed_over: frozenset[int] = frozenset()  # offsets that only claim to be a newer release's
     # Returns the fault of a setting's value, by the release that asks.
     setting_fault: SettingFault | None = None
     parts: int = 0  # 0: by the size and the machine
     scratch_dir: Path | None = None
-    who: str = ""  # the role whose history is told
     spark: SparkSettings = SparkSettings()
 
 
@@ -85,12 +79,11 @@ def run_audit(options: AuditOptions) -> int:
         find_java()
         kafka = _source(options)
         kafka.extent(kafka.names.wal)  # a clear message before Spark is started
-        if options.archive_dir is not None:
-            _check_archive(kafka, local_folder(options.archive_dir))
-        with told_session("audit", options.scratch_dir, options.spark) as (spark, progress):
-            progress.step("replaying the log")
+        sys.stderr.write("audit: starting Spark\n")
+        with spark_session("audit", options.scratch_dir, options.spark) as spark:
+            sys.stderr.write("audit: replaying the log\n")
             summary = audit(spark, options)
-        output.write(
+        report.write(
             summary,
             lambda: table(summary),
             lambda: page(summary),
@@ -117,7 +110,7 @@ def audit(spark: SparkSession, options: AuditOptions) -> Summary:
     started = time.monotonic()
     kafka = _source(options)
     if options.archive_dir is not None:
-        _check_archive(kafka, folder_at(options.archive_dir, spark))
+        identity_of(kafka, folder_at(options.archive_dir, spark))
     with_schemas = False  # few logs need them, and they are a good part of what is read
     for attempt in range(1, _ATTEMPTS_MAX + 2):
         begins_at = kafka.extent(kafka.names.wal).first_offset  # also a clear message, not Spark's
@@ -154,23 +147,12 @@ def audit(spark: SparkSession, options: AuditOptions) -> Summary:
         horizon=plan.horizon,
         heartbeats=len(inputs.beats),
     )
-    return summarized(log, findings, plan.bin_ms, time.monotonic() - started, options.who)
+    return summarized(log, findings, plan.bin_ms, time.monotonic() - started)
 
 
 def _source(options: AuditOptions) -> KafkaSource:
     connection = KafkaConnection(options.bootstrap_servers, options.kafka_properties, "audit")
     return KafkaSource(connection, Topics(options.topic_prefix))
-
-
-def _check_archive(kafka: KafkaSource, folder: Folder | None) -> None:
-    """Raises AuditError for an archive of another log, because all its records would be accused."""
-    identity = read_identity(folder) if folder is not None else None
-    log = kafka.names.wal
-    if identity is not None and identity.log_id != topic_id(kafka.connection, log, KAFKA_S_MAX):
-        raise AuditError(
-            f"the archive in {folder} is of another log than {log} is now: check "
-            "--archive-dir, bootstrap servers and topic prefix"
-        )
 
 
 # --- what to make of it ---------------------------------------------------------------------
@@ -253,11 +235,8 @@ def _plan(
         beats={name: sorted(one) for name, one in times.items()},
         bin_ms=_bin_ms(inputs.last_ms - inputs.first_ms),
         tolerance_ms=round(options.clock_tolerance_s * 1000),
-        flap_moves=options.flap_moves,
-        flap_window_ms=round(options.flap_window_s * 1000),
         with_schemas=with_schemas,
         passed_over=options.passed_over,
-        who=options.who,
     )
 
 

@@ -11,17 +11,19 @@ from typing import Final
 import msgspec
 
 from anabranch.channel.codec import Horizon
-from anabranch.spark_replay.audit.checks.bundles.orphans import check_orphans
 from anabranch.spark_replay.audit.checks.cluster.settings import SettingFault, judge_values
 from anabranch.spark_replay.audit.checks.log.digests import Claim, check_digests, digests_at
 from anabranch.spark_replay.audit.checks.log.offsets import Chunk, check_offsets
-from anabranch.spark_replay.audit.checks.stuck import check_stuck
 from anabranch.spark_replay.audit.checks.topics.order import Edges, check_order
 from anabranch.spark_replay.audit.checks.topics.segments import SegmentEnds, check_segments
 from anabranch.spark_replay.audit.checks.topics.topic_checks import TopicsLeft, left_by_all
-from anabranch.spark_replay.audit.checks.unfinished import Unfinished, combined
+from anabranch.spark_replay.audit.checks.unfinished import (
+    Unfinished,
+    check_orphans,
+    check_stuck,
+    combined,
+)
 from anabranch.spark_replay.audit.replay import PartResult, ReplayPlan
-from anabranch.spark_replay.audit.role_history import RoleEvent
 from anabranch.spark_replay.audit.statistics import Figures, summed
 from anabranch.spark_replay.audit.tally import WITNESSES_MAX, CheckName, CheckTally, Witness, total
 
@@ -106,7 +108,6 @@ class AuditFindings(msgspec.Struct, frozen=True):
     entities: int
     log_end_ms: int
     final_digest: str
-    role_events: list[RoleEvent]
 
     @property
     def sound(self) -> bool:
@@ -169,7 +170,6 @@ def judged(parts: Sequence[PartResult], plan: ReplayPlan, context: Context) -> A
         sum(part.entities for part in parts),
         log_end_ms,
         folded[plan.next_offset],
-        sorted(event for part in parts for event in part.role_events),
     )
 
 
@@ -210,7 +210,6 @@ def joined(
         after.entities,
         after.log_end_ms,
         after.final_digest,
-        [*before.role_events, *after.role_events],
     )
 
 

@@ -1,32 +1,46 @@
-"""The back-test's result as one value, the same for every form of the report."""
+"""The outcomes of several policies as one value, on a terminal, as JSON, and as a page."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from typing import Any, Final
 
 import msgspec
 
 from anabranch.core.autoscale.policy import AutoScalePolicy
-from anabranch.spark_replay.backtest.outcome import PolicyFigures, PolicyOutcome, TopicResult
-from anabranch.spark_replay.report.charts import Bins
-from anabranch.spark_replay.report.output import clock
+from anabranch.spark_replay.backtest.model import PolicyFigures, PolicyOutcome
+from anabranch.spark_replay.report import Bins, clock, document, plot, rows
+
+_HEAD: Final = (
+    *("splits", "merges", "rebuckets", "flaps", "over threshold", "over first's"),
+    *("segment-hours", "mean", "max"),
+)
+_TOPICS_MAX: Final = 20  # of the table and of the page; the JSON has all
+
+
+class TopicResult(msgspec.Struct, frozen=True):
+    """All policies on one topic, or the reason why its load cannot be used.
+
+    `load` is messages in per second, by bin of the plots, and `outcomes` count segments by bin.
+    """
+
+    topic: str
+    fault: str = ""
+    begin_ms: int = 0
+    end_ms: int = 0
+    load: list[float] = []
+    outcomes: Mapping[str, PolicyOutcome] = {}
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """Several policies on the same load. `topic_faults` and `policy_faults` have the reasons for
-    what was left out.
-
-    `scale` describes the scaling of the rates, in words. `model` has the assumptions, by name.
-    """
+    """Several policies on the same load. `model` has the assumptions, by name."""
 
     load: str
-    scale: str
     model: Mapping[str, str | float]
     policies: Mapping[str, AutoScalePolicy]
     topics: Sequence[TopicResult]  # those that could be used
-    topic_faults: Mapping[str, str]
-    policy_faults: Mapping[str, str]
+    faults: Mapping[str, str]  # of the other topics
     bins: Bins
     seconds: float
 
@@ -35,54 +49,40 @@ class Comparison(msgspec.Struct, frozen=True):
         return sum(topic.end_ms - topic.begin_ms for topic in self.topics) / 86_400_000
 
     @property
-    def span(self) -> tuple[int, int]:
-        """Returns the begin and the end of the load, in ms."""
+    def extent(self) -> str:
+        """The replayed load and the assumptions, in words."""
+        begin_ms = min(topic.begin_ms for topic in self.topics)
+        end_ms = max(topic.end_ms for topic in self.topics)
+        model = ", ".join(f"{name} {value}" for name, value in self.model.items())
         return (
-            min(topic.begin_ms for topic in self.topics),
-            max(topic.end_ms for topic in self.topics),
+            f"{self.load}: {len(self.topics):,} topics, {self.topic_days:,.1f} topic-days, "
+            f"{clock(begin_ms)} to {clock(end_ms)}; {model}"
         )
 
     def total(self, policy: str) -> PolicyFigures:
         """Adds up the figures of all topics."""
-        return PolicyFigures.total(outcome_of(topic, policy).figures for topic in self.topics)
-
-    def busiest(self, most: int) -> list[TopicResult]:
-        """Returns the topics with the most actions, of all policies together."""
-
-        def order(topic: TopicResult) -> tuple[int, str]:
-            return (-sum(each.figures.operations for each in topic.outcomes), topic.topic)
-
-        return sorted(self.topics, key=order)[:most]
+        return PolicyFigures.total(topic.outcomes[policy].figures for topic in self.topics)
 
     def json(self) -> str:
         """Returns the comparison as JSON, for programs."""
-        begin_ms, end_ms = self.span
         found: dict[str, Any] = {
             "load": self.load,
-            "scale": self.scale,
-            "from": clock(begin_ms),
-            "to": clock(end_ms),
             "topics": len(self.topics),
             "topic_days": round(self.topic_days, 3),
             "seconds": round(self.seconds, 2),
             "model": self.model,
-            "left_out": {"topics": self.topic_faults, "policies": self.policy_faults},
+            "left_out": self.faults,
             "policies": [
                 {
                     "name": name,
                     "policy": policy,
                     "total": self.total(name).form(),
-                    "topics": [_topic(topic, outcome_of(topic, name)) for topic in self.topics],
+                    "topics": [_topic(topic, topic.outcomes[name]) for topic in self.topics],
                 }
                 for name, policy in self.policies.items()
             ],
         }
         return msgspec.json.format(msgspec.json.encode(found), indent=2).decode()
-
-
-def outcome_of(topic: TopicResult, policy: str) -> PolicyOutcome:
-    """Returns the outcome of that policy on the topic."""
-    return next(each for each in topic.outcomes if each.policy == policy)
 
 
 def _topic(topic: TopicResult, outcome: PolicyOutcome) -> dict[str, Any]:
@@ -99,16 +99,107 @@ def _topic(topic: TopicResult, outcome: PolicyOutcome) -> dict[str, Any]:
     }
 
 
-def segments_over_time(topic: TopicResult, policy: str, bins: Bins) -> list[float]:
-    """Returns the mean number of segments in each bin, 0 for a bin without load."""
-    layouts = outcome_of(topic, policy).layouts
-    found = [0.0] * bins.count
-    ends = [begin_ms for begin_ms, _ in layouts[1:]] + [topic.end_ms]
-    for (begin_ms, count), end_ms in zip(layouts, ends, strict=True):
-        first = max(0, (begin_ms - bins.start_ms) // bins.width_ms)
-        last = min(bins.count - 1, (end_ms - 1 - bins.start_ms) // bins.width_ms)
-        for at in range(first, last + 1):
-            low = bins.start_ms + at * bins.width_ms
-            within = min(end_ms, low + bins.width_ms) - max(begin_ms, low)
-            found[at] += count * max(0, within) / bins.width_ms
-    return found
+# --- the table --------------------------------------------------------------------------------
+
+
+def table(found: Comparison) -> str:
+    """Writes each policy's figures, in all and for the topics with the most actions."""
+    parts = [found.extent, "", *_aligned(("policy", *_HEAD), _totals(found), 1), ""]
+    parts += [": ".join(each) for each in _why(found)]
+    if len(found.topics) > 1:
+        parts += ["", *_aligned(("topic", "policy", *_HEAD), _by_topic(found), 2)]
+    return "\n".join([*parts, ""])
+
+
+def _totals(found: Comparison) -> list[tuple[str, ...]]:
+    return [(name, *_cells(found.total(name))) for name in found.policies]
+
+
+def _by_topic(found: Comparison) -> list[tuple[str, ...]]:
+    def order(topic: TopicResult) -> tuple[int, str]:
+        done = sum(each.figures.operations for each in topic.outcomes.values())
+        return (-done, topic.topic)
+
+    return [
+        (topic.topic, name, *_cells(topic.outcomes[name].figures))
+        for topic in sorted(found.topics, key=order)[:_TOPICS_MAX]
+        for name in found.policies
+    ]
+
+
+def _why(found: Comparison) -> Iterator[tuple[str, str]]:
+    """Yields the reasons of actions with their counts, and of their absence with its time."""
+    for name in found.policies:
+        total = found.total(name)
+        done = ", ".join(f"{why} {count:,}" for why, count in total.actions.items())
+        blocked = ", ".join(f"{why} {duration(each)}" for why, each in total.blocked_s.items())
+        yield f"{name} done for", done or "none"
+        yield f"{name} blocked by", blocked or "nothing"
+
+
+def _cells(figures: PolicyFigures) -> tuple[str, ...]:
+    return (
+        f"{figures.splits:,}",
+        f"{figures.merges:,}",
+        f"{figures.rebuckets:,}",
+        f"{figures.flaps:,}",
+        duration(figures.over_threshold_s),
+        duration(figures.over_first_s),
+        f"{figures.segment_hours:,.1f}",
+        f"{figures.segments_mean:.2f}",
+        f"{figures.segments_max:,}",
+    )
+
+
+def duration(seconds: float) -> str:
+    """Writes a duration for people.
+
+    >>> duration(0), duration(90), duration(7_260), duration(200_000)
+    ('0', '1.5 min', '2.0 h', '55.6 h')
+    """
+    if not seconds:
+        return "0"
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
+
+
+def _aligned(head: Sequence[str], cells: Sequence[Sequence[str]], names: int) -> Iterator[str]:
+    widths = [max(len(row[at]) for row in (head, *cells)) for at in range(len(head))]
+    for row in (head, *cells):
+        yield "  ".join(
+            cell.ljust(width) if at < names else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+
+
+# --- the page ---------------------------------------------------------------------------------
+
+
+def page(found: Comparison) -> str:
+    """Returns a self-contained HTML page."""
+    return document("Back-test of auto-scale policies", _body(found))
+
+
+def _body(found: Comparison) -> Iterator[str]:
+    yield f"<p>{escape(found.extent)}</p>"
+    if found.faults:
+        yield '<div class="verdict violated"><b>Not all topics could be used</b></div>'
+        yield rows(("topic", "left out because"), found.faults.items(), 2)
+    yield "<h2>Policies side by side</h2>"
+    yield rows(("policy", *_HEAD), _totals(found))
+    yield rows(("policy", "reasons"), _why(found), 2)
+    yield "<h2>Load of all topics</h2>"
+    yield plot({"load": _summed([topic.load for topic in found.topics])}, found.bins, "msg/s")
+    yield "<h2>Segments of all topics</h2>"
+    segments = {
+        name: _summed([topic.outcomes[name].segments for topic in found.topics])
+        for name in found.policies
+    }
+    yield plot(segments, found.bins, "segments")
+    yield "<h2>By topic</h2>"
+    yield rows(("topic", "policy", *_HEAD), _by_topic(found), 2)
+
+
+def _summed(series: Sequence[Sequence[float]]) -> list[float]:
+    return [sum(values) for values in zip(*series, strict=True)]

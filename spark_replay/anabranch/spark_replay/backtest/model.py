@@ -1,23 +1,20 @@
 """A topic's segments under a policy, driven by a load of the past.
 
-The end of each step is one evaluation of the controller. First a decision takes effect if its time
-has come. Then the load records of the step's segments are written by the nodes' rule
-(`core.autoscale.load.changed`, with the policy's `negligible`). Old sealed segments are forgotten.
-Then the rules decide (`core.autoscale.decide`, and nothing else). A decision changes the layout at
-once, or after as many whole steps as an operation takes. Meanwhile there is no other decision. The
-next step's load lies on the resulting layout.
-
-The replay skips the steps between two changes: `Instant` tells until when a decision holds.
+The end of each step is one evaluation of the controller. The load records of the step's segments
+are written by the nodes' rule (`core.autoscale.load.changed`, with the policy's `negligible`). Old
+sealed segments are forgotten. Then the rules decide (`core.autoscale.decide`, and nothing else). A
+decision changes the layout at once. The next step's load lies on the resulting layout.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter, deque
-from typing import Final, cast
+from collections.abc import Iterable, Mapping
+from typing import Final, Self
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from anabranch.core.autoscale.decide import Demand, LastActions, decide
 from anabranch.core.autoscale.decisions import (
@@ -32,218 +29,198 @@ from anabranch.core.autoscale.load import Rates, SegmentLoad, changed
 from anabranch.core.autoscale.policy import AutoScalePolicy
 from anabranch.core.entities.layout import SegmentLayout, without
 from anabranch.core.entities.segment import SegmentInfo
+from anabranch.core.errors import InvalidInputError
+from anabranch.core.hashing import RING16, hash32, segment_hash
 from anabranch.core.topics.controller import ControllerSettings
-from anabranch.spark_replay.backtest.grid import REPORT_CHANGE, Floats, Grid
-from anabranch.spark_replay.backtest.instant import Instant
-from anabranch.spark_replay.backtest.outcome import PolicyFigures, PolicyOutcome, TakenAction
-from anabranch.spark_replay.backtest.spread import shares
+from anabranch.spark_replay.backtest.loads import Load
 
-SUBSCRIPTION: Final = "back-test"
-_CHUNK: Final = 256
+Floats = NDArray[np.float64]
+
+REPORT_CHANGE: Final = 0.25  # a rate's change by this share causes a new load record
+SEALED_S: Final = 130.0  # the least time that sealed segments stay, also with a shorter retention
+_SUBSCRIPTION: Final = "back-test"
 _LOG_MAX: Final = 200
+_KEYS: Final = 1_000
+_SPREADS: Final = "uniform, hot:SHARE (0 to 1) or zipf:EXPONENT (0 to 10)"
 
 
 class Rules(msgspec.Struct, frozen=True):
     """The rules for every topic and policy of a back-test. Times are in seconds.
 
-    `operation_s` is the time from a decision to its effect. `retention_s` is the time for which
-    read messages are kept, and sealed segments with them. `sealed_retention_s` is the least time
-    that those stay. `flap_s` is the time within which an undone operation counts as one too many.
-    `segments` and `consumers` are the numbers to begin with.
+    `retention_s` is the time for which read messages are kept, and sealed segments with them.
+    `flap_s` is the time within which an undone operation counts as one too many. `consumers` are
+    those of one stream subscription.
     """
 
-    operation_s: float = 0.0
     retention_s: float = 604_800.0
     flap_s: float = 1_800.0
-    segments: int = 1
     consumers: int = 0
-    sealed_retention_s: float = 130.0
-
-    @property
-    def sealed_s(self) -> float:
-        """The seconds that a sealed segment stays in the layout, by the controllers' own rule."""
-        kept = ControllerSettings(retention_s=self.retention_s, doubt_s=self.sealed_retention_s)
-        return kept.sealed_s
 
 
-class _Part:
-    """An active segment: its rates in each run of steps, and the step of its next record.
-
-    `negligible` has the rates below which its policy takes all for alike.
+class TakenAction(msgspec.Struct, frozen=True, array_like=True):
+    """An action. `undoes` is the time in milliseconds since the action that it undoes, -1 if it
+    undoes none of late.
     """
 
-    __slots__ = ("_chunk", "_first", "_grid", "_negligible", "_share", "due", "weights")
+    at_ms: int
+    what: str
+    reason: str
+    undoes: int
 
-    def __init__(self, grid: Grid, weights: Floats, negligible: Rates, due: int) -> None:
-        self._grid = grid
-        self.weights = weights
-        self.due = due  # the step at whose end its record is to be written
-        # A fixed share of the topic's load changes whenever that does.
-        self._share = share = float(weights[0]) if len(weights) == 1 else -1.0
-        if share > 0:
-            a, b, c, d = negligible
-            negligible = (a / share, b / share, c / share, d / share)  # for the topic's load
-        self._negligible = negligible
-        self._first = 0
-        self._chunk: list[list[float]] = []
 
-    def write(self, run: int) -> Rates:
-        """Writes a record of the run's rates, and finds the step at which it will be old."""
-        if self._share > 0:
-            self.due = self._grid.news_after(run, self._negligible)
-            a, b, c, d = self._grid.totals[run]
-            share = self._share
-            return (a * share, b * share, c * share, d * share)
-        written = self._rates(run)
-        self.due = self._grid.steps
-        if self._share < 0:
-            for later in range(run + 1, self._grid.runs):
-                if changed(written, self._rates(later), REPORT_CHANGE, self._negligible):
-                    self.due = self._grid.firsts[later]
-                    break
-        return written
+class PolicyFigures(msgspec.Struct, frozen=True):
+    """The figures by which a policy is judged. Times are in seconds, `_s`.
 
-    def _rates(self, run: int) -> Rates:
-        at = run - self._first
-        if not 0 <= at < len(self._chunk):
-            self._first, at = run, 0
-            block = self._grid.rates[run : run + _CHUNK]
-            self._chunk = (block @ self.weights).tolist()
-        msgs_in, bytes_in, msgs_out, bytes_out = self._chunk[at]
-        return (msgs_in, bytes_in, msgs_out, bytes_out)
+    `over_threshold_s` is the time in which a segment took more than a split threshold of this
+    policy. `over_first_s` is the same with the thresholds of the comparison's first policy, one
+    yardstick for all. `flaps` counts operations that undid another one of late. `blocked_s` has the
+    time for which something forbade a needed operation, by its name.
+    """
+
+    seconds: float = 0.0
+    splits: int = 0
+    merges: int = 0
+    rebuckets: int = 0
+    flaps: int = 0
+    over_threshold_s: float = 0.0
+    over_first_s: float = 0.0
+    segment_hours: float = 0.0
+    segments_max: int = 0
+    actions: Mapping[str, int] = {}
+    blocked_s: Mapping[str, float] = {}
+
+    @property
+    def segments_mean(self) -> float:
+        """The mean number over the time. For several topics it is the mean of one of them."""
+        return self.segment_hours * 3600 / self.seconds if self.seconds else 0.0
+
+    @property
+    def operations(self) -> int:
+        return self.splits + self.merges + self.rebuckets
+
+    def form(self) -> dict[str, object]:
+        """Returns the figures in the form of the JSON."""
+        fields = msgspec.structs.asdict(self) | {"segments_mean": self.segments_mean}
+        return {
+            name: round(value, 3) if isinstance(value, float) else value
+            for name, value in fields.items()
+        }
+
+    @classmethod
+    def total(cls, parts: Iterable[PolicyFigures]) -> Self:
+        """Returns sums, except for `segments_max`, which is the largest of one topic."""
+        found = Counter[str]()
+        actions, blocked = Counter[str](), Counter[str]()
+        segments_max = 0
+        for part in parts:
+            for name in cls.__struct_fields__:
+                if name not in ("actions", "blocked_s", "segments_max"):
+                    found[name] += getattr(part, name)
+            actions.update(part.actions)
+            blocked.update(part.blocked_s)
+            segments_max = max(segments_max, part.segments_max)
+        return cls(
+            **found,
+            segments_max=segments_max,
+            actions=dict(sorted(actions.items())),
+            blocked_s=dict(sorted(blocked.items())),
+        )
+
+
+class PolicyOutcome(msgspec.Struct, frozen=True):
+    """One policy on one topic. `segments` is their number in each step.
+
+    `log` has the first actions, not all of them.
+    """
+
+    figures: PolicyFigures
+    segments: list[float]
+    log: list[TakenAction]
 
 
 class PolicyReplay:
-    """One policy on one topic. `below` has the share of a piece's load below each hash."""
+    """One policy on one topic. `below` has the share of the topic's load below each hash."""
 
     def __init__(
         self,
-        grid: Grid,
+        load: Load,
         below: Floats,
         policy: AutoScalePolicy,
         yardstick: AutoScalePolicy,
         rules: Rules,
     ) -> None:
-        self._grid = grid
+        self._load = load
         self._below = below
         self._policy = policy
         self._rules = rules
-        self._sealed_ms = rules.sealed_s * 1000
+        kept = ControllerSettings(retention_s=rules.retention_s, doubt_s=SEALED_S)
+        self._sealed_ms = kept.sealed_s * 1000
         self._negligible = policy.negligible
-        self._thresholds = np.array([policy.split_thresholds, yardstick.split_thresholds])
-        self._step_s = grid.step_ms / 1000
-        self._delay = math.ceil(rules.operation_s / self._step_s)
+        self._thresholds = (policy.split_thresholds, yardstick.split_thresholds)
         budget, most = policy.entry_bucket_budget, policy.max_entry_buckets_per_segment
-        self.layout = SegmentLayout.initial(rules.segments, budget, most)
-        self.load: dict[int, SegmentLoad] = {}
-        self._parts: dict[int, _Part] = {}
-        self._since = 0  # the first step of this layout
-        self._layouts: list[tuple[int, int]] = []
-        self._enter(0)
-        self._demand: dict[str, Demand] = {}
-        self._consumers = list(reversed(grid.consumers or ((0, rules.consumers),)))
-        self.last = LastActions()
-        self._awaited: tuple[int, Decision] | None = None
-        self._holds_until_ms = -math.inf
-        self._decision: Decision = NoAction(None, "")
+        self.layout = SegmentLayout.initial(policy.min_segments, budget, most)
+        self._records: dict[int, SegmentLoad] = {}
+        self._demand = {_SUBSCRIPTION: Demand(rules.consumers)} if rules.consumers else {}
+        self._last = LastActions()
         self._counts = Counter[str]()
         self._actions = Counter[str]()
         self._blocked = Counter[str]()
-        self._sealed = deque[int]()  # the time of each sealing, in order
-        self._over = np.zeros(2, np.int64)
-        self._segment_steps = 0
+        self._sealings = deque[int]()  # the time of each sealing, in order
+        self._over = [0, 0]
+        self._segments: list[float] = []
         self._log: list[TakenAction] = []
         self._split_ms: dict[tuple[int, int], int] = {}
         self._merge_ms: dict[tuple[int, int], int] = {}
 
-    def run(self, name: str) -> PolicyOutcome:
+    def run(self) -> PolicyOutcome:
         """Replays the whole load."""
-        step = 0  # the step to look at, at its end
-        while step < self._grid.steps:
-            self._evaluate(step)
-            following = max(step + 1, min(self._next(step), self._grid.steps))
-            self._account(following - step)
-            step = following
-        self._leave(self._grid.steps)
-        return PolicyOutcome(name, self._figures(), self._layouts, self._log)
+        shares = self._shares()
+        for step, rates in enumerate(self._load.rates):
+            now_ms = self._load.at_ms(step + 1)
+            self._account(rates, shares)
+            self._write_records(rates, shares, now_ms)
+            self._prune(now_ms)
+            found = decide(
+                self.layout, self._records, self._demand, self._policy, now_ms, self._last
+            )
+            if not isinstance(found, NoAction):
+                self._do(found, now_ms)
+                shares = self._shares()
+            elif found.blocked is not None:
+                self._blocked[found.blocked.value] += 1
+        return PolicyOutcome(self._figures(), self._segments, self._log)
 
-    # --- one evaluation -----------------------------------------------------------------
+    def _shares(self) -> dict[int, float]:
+        """Returns the share of the topic's load that each active segment takes."""
+        below = self._below
+        return {
+            part.segment_id: float(below[part.end + 1] - below[part.start])
+            for part in self.layout.active
+        }
 
-    def _evaluate(self, step: int) -> None:
-        now_ms = self._grid.at_ms(step + 1)
-        news = self._observe(step, now_ms)
-        if self._awaited is not None and self._awaited[0] <= step:
-            decision, self._awaited = self._awaited[1], None
-            self._do(decision, step)
-            news = True
-        news |= self._prune(now_ms)
-        if self._awaited is not None or not (news or now_ms >= self._holds_until_ms):
-            return
-        instant = Instant(now_ms)
-        self._counts["worked_out"] += 1
-        # `Instant` checks itself, and raises for an operation that it does not have.
-        found = decide(
-            self.layout, self.load, self._demand, self._policy, cast(int, instant), self.last
-        )
-        self._decision = found
-        if isinstance(found, NoAction):
-            self._holds_until_ms = instant.holds_until_ms
-        elif self._delay:
-            self._awaited = (step + self._delay, found)
-        else:
-            self._do(found, step)
+    def _account(self, rates: Rates, shares: Mapping[int, float]) -> None:
+        worst = max(shares.values())
+        for at, thresholds in enumerate(self._thresholds):
+            pairs = zip(rates, thresholds, strict=True)
+            self._over[at] += any(rate * worst > threshold for rate, threshold in pairs)
+        self._segments.append(len(shares))
 
-    def _observe(self, step: int, now_ms: int) -> bool:
-        """Writes load records and counts consumers. Returns True if anything is new."""
-        news = False
-        run = self._grid.run_of(step)
-        for segment_id, part in self._parts.items():
-            if part.due <= step:
-                self.load[segment_id] = SegmentLoad(*part.write(run), now_ms)
-                news = True
-        while self._consumers and self._consumers[-1][0] <= step:
-            _, count = self._consumers.pop()
-            if count or self._demand:  # a subscription stays when its last consumer has left
-                self._demand = {SUBSCRIPTION: Demand(count)}
-            news = True
-        return news
+    def _write_records(self, rates: Rates, shares: Mapping[int, float], now_ms: int) -> None:
+        a, b, c, d = rates
+        for segment_id, share in shares.items():
+            now = (a * share, b * share, c * share, d * share)
+            known = self._records.get(segment_id)
+            before = None if known is None else known.rates
+            if changed(before, now, REPORT_CHANGE, self._negligible):
+                self._records[segment_id] = SegmentLoad(*now, now_ms)
 
-    def _next(self, step: int) -> int:
-        """Returns the next step whose end may differ from this one's."""
-        if self._awaited is None and not isinstance(self._decision, NoAction):
-            return step + 1  # it has just taken effect
-        found = [part.due for part in self._parts.values()]
-        if self._consumers:
-            found.append(self._consumers[-1][0])
-        if self._awaited is not None:
-            return min(*found, self._awaited[0])
-        if math.isfinite(self._holds_until_ms):
-            found.append(self._step_at(self._holds_until_ms))
-        if self._sealed:
-            found.append(self._step_at(self._sealed[0] + self._sealed_ms))
-        return min(found)
-
-    def _step_at(self, at_ms: float) -> int:
-        """Returns the first step whose end is not before that time."""
-        return math.ceil((at_ms - self._grid.begin_ms) / self._grid.step_ms) - 1
-
-    def _account(self, steps: int) -> None:
-        """Counts `steps` evaluations, all of which had the last one's result."""
-        if self._awaited is not None:
-            return
-        self._counts["evaluations"] += steps
-        if isinstance(self._decision, NoAction) and self._decision.blocked is not None:
-            self._blocked[self._decision.blocked.value] += steps
-
-    def _prune(self, now_ms: int) -> bool:
-        """Removes sealed segments whose time is over, with their parents.
-        Returns True if any have gone.
-        """
+    def _prune(self, now_ms: int) -> None:
+        """Removes sealed segments whose time is over."""
         kept_since = now_ms - self._sealed_ms
-        if not self._sealed or self._sealed[0] > kept_since:
-            return False
-        while self._sealed and self._sealed[0] <= kept_since:
-            self._sealed.popleft()
+        if not self._sealings or self._sealings[0] > kept_since:
+            return
+        while self._sealings and self._sealings[0] <= kept_since:
+            self._sealings.popleft()
         parts = self.layout.segments
         gone = [
             each
@@ -252,37 +229,33 @@ class PolicyReplay:
         ]
         left = without(parts, gone)
         self.layout = SegmentLayout(self.layout.epoch + 1, self.layout.next_segment_id, left)
-        return True
 
     # --- operations ---------------------------------------------------------------------
 
-    def _do(self, decision: Decision, step: int) -> None:
-        now_ms = self._grid.at_ms(step + 1)
+    def _do(self, decision: Decision, now_ms: int) -> None:
         undoes = -1
-        self._leave(step + 1)
         match decision:
             case Split(segment_id):
                 part = self.layout.segments[segment_id]
                 undoes = self._undone(self._merge_ms, self._split_ms, part, now_ms)
                 self._replace((segment_id,), self.layout.split_children(segment_id), now_ms)
-                self.last = msgspec.structs.replace(self.last, split_ms=now_ms)
+                self._last = msgspec.structs.replace(self._last, split_ms=now_ms)
                 self._counts["splits"] += 1
             case Merge(first_id, second_id):
                 most = self._policy.max_entry_buckets_per_segment
                 children = self.layout.merge_children(first_id, second_id, most)
                 undoes = self._undone(self._split_ms, self._merge_ms, children[0], now_ms)
                 self._replace(children[0].parent_ids, children, now_ms)
-                self.last = msgspec.structs.replace(self.last, merge_ms=now_ms)
+                self._last = msgspec.structs.replace(self._last, merge_ms=now_ms)
                 self._counts["merges"] += 1
             case Rebucket(segment_ids, buckets):
                 for segment_id in segment_ids:
                     children = self.layout.rebucket_children(segment_id, buckets)
                     self._replace((segment_id,), children, now_ms)
-                self.last = msgspec.structs.replace(self.last, rebucket_ms=now_ms)
+                self._last = msgspec.structs.replace(self._last, rebucket_ms=now_ms)
                 self._counts["rebuckets"] += 1
             case NoAction():
                 raise AssertionError("nothing is not done")
-        self._enter(step + 1)
         self._actions[decision.reason.value] += 1
         if len(self._log) < _LOG_MAX:
             self._log.append(TakenAction(now_ms, describe(decision), decision.reason.value, undoes))
@@ -310,53 +283,49 @@ class PolicyReplay:
     ) -> None:
         self.layout = self.layout.replaced(parents, children, {}, now_ms)
         for parent in parents:
-            self.load.pop(parent, None)
-            self._sealed.append(now_ms)
-
-    def _enter(self, step: int) -> None:
-        """Begins a layout at a step.
-        Each new segment has its first record at the end of that step.
-        """
-        self._since = step
-        self._parts = {
-            part.segment_id: self._parts.get(part.segment_id) or self._part(part, step)
-            for part in self.layout.active
-        }
-        self._layouts.append((self._grid.at_ms(step), len(self._parts)))
-
-    def _part(self, part: SegmentInfo, step: int) -> _Part:
-        weights = shares(self._below, self._grid.edges, part.start, part.end)
-        return _Part(self._grid, weights, self._negligible, step)
-
-    def _leave(self, after: int) -> None:
-        """Ends a layout before a step: adds up its time of overload, and its width."""
-        if after <= self._since:
-            return
-        runs, lengths = self._grid.lengths(self._since, after)
-        weights = np.stack([part.weights for part in self._parts.values()], axis=1)
-        if len(weights) == 1:  # then it is the same segment at all times
-            weights = weights.max(axis=1, keepdims=True)
-        worst = (self._grid.rates[runs] @ weights).max(axis=2)
-        over = (worst[:, None] > self._thresholds).any(axis=2)
-        self._over += lengths @ over
-        self._segment_steps += len(self._parts) * (after - self._since)
-        self._since = after
+            self._records.pop(parent, None)
+            self._sealings.append(now_ms)
 
     def _figures(self) -> PolicyFigures:
-        counts = self._counts
-        own, first = (self._over * self._step_s).tolist()
+        step_s = self._load.step_ms / 1000
         return PolicyFigures(
-            seconds=self._grid.steps * self._step_s,
-            splits=counts["splits"],
-            merges=counts["merges"],
-            rebuckets=counts["rebuckets"],
-            flaps=counts["flaps"],
-            over_threshold_s=own,
-            over_first_s=first,
-            segment_hours=self._segment_steps * self._step_s / 3600,
-            segments_max=max(count for _, count in self._layouts),
+            seconds=len(self._segments) * step_s,
+            splits=self._counts["splits"],
+            merges=self._counts["merges"],
+            rebuckets=self._counts["rebuckets"],
+            flaps=self._counts["flaps"],
+            over_threshold_s=self._over[0] * step_s,
+            over_first_s=self._over[1] * step_s,
+            segment_hours=sum(self._segments) * step_s / 3600,
+            segments_max=int(max(self._segments)),
             actions=dict(sorted(self._actions.items())),
-            blocked_s={name: n * self._step_s for name, n in sorted(self._blocked.items())},
-            evaluations=counts["evaluations"],
-            worked_out=counts["worked_out"],
+            blocked_s={name: count * step_s for name, count in sorted(self._blocked.items())},
         )
+
+
+def spread(text: str, topic: str) -> Floats:
+    """Returns, for each hash and the ring's end, the share of a topic's load that lies below it.
+
+    `text` is `uniform`, `hot:SHARE` (one key has this share) or `zipf:EXPONENT` (a thousand keys
+    share the load by Zipf's law). Keys lie at the cluster's own hashes. Raises InvalidInputError.
+
+    >>> [float(each) for each in spread("uniform", "t")[[0, 16384, 65536]]]
+    [0.0, 0.25, 1.0]
+    """
+    kind, _, given = text.partition(":")
+    try:
+        number = float(given or 0)
+    except ValueError:
+        kind = ""
+    if kind == "uniform" and not given:
+        weights = np.zeros(1)
+    elif kind == "hot" and given and 0 <= number <= 1:
+        weights = np.array([number])
+    elif kind == "zipf" and given and 0 <= number <= 10:
+        weights = np.arange(1, _KEYS + 1, dtype=np.float64) ** -number
+        weights /= weights.sum()
+    else:
+        raise InvalidInputError(f"{text!r} is no spread of load; there are {_SPREADS}")
+    places = [segment_hash(hash32(f"{topic}/0/{number}")) for number in range(len(weights))]
+    at = np.bincount(places, weights, RING16) + max(0.0, 1 - weights.sum()) / RING16
+    return np.concatenate(([0.0], np.cumsum(at)))

@@ -1,42 +1,45 @@
-"""The back-test from its options to its reports."""
+"""The back-test from its options to its reports. One Spark job replays the topics."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
+import numpy as np
+import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from anabranch.core.autoscale.policy import AutoScalePolicy
-from anabranch.core.entities.segment import SEGMENTS_MAX
+from anabranch.core.autoscale.policy import AutoScalePolicy, fault_of
 from anabranch.core.errors import AnabranchError, InvalidInputError
 from anabranch.jars.java import find_java
+from anabranch.spark_replay import report
 from anabranch.spark_replay.archive.folders import Place
-from anabranch.spark_replay.backtest.comparison import Comparison
-from anabranch.spark_replay.backtest.job import BacktestPlan, replayed
-from anabranch.spark_replay.backtest.model import Rules
-from anabranch.spark_replay.backtest.page import page
-from anabranch.spark_replay.backtest.policies import DEFAULT, parse_policies
-from anabranch.spark_replay.backtest.recorded import read_recorded
-from anabranch.spark_replay.backtest.spread import parse_spread
-from anabranch.spark_replay.backtest.table import table
-from anabranch.spark_replay.backtest.traces import SAMPLE, TraceDefaults, read_traces
-from anabranch.spark_replay.report import output
-from anabranch.spark_replay.report.charts import Bins
+from anabranch.spark_replay.backtest.comparison import Comparison, TopicResult, page, table
+from anabranch.spark_replay.backtest.loads import (
+    SAMPLE,
+    Load,
+    load_of,
+    read_recorded,
+    read_traces,
+)
+from anabranch.spark_replay.backtest.model import PolicyReplay, Rules, spread
+from anabranch.spark_replay.report import Bins
 from anabranch.spark_replay.spark.failures import SPARK_ERRORS, cause
-from anabranch.spark_replay.spark.progress import told_session
+from anabranch.spark_replay.spark.session import spark_session
 from anabranch.spark_replay.spark.settings import SparkSettings
 
 DONE: Final = 0
 BAD_INPUT: Final = 2
 
+DEFAULT: Final = "default"
 SAMPLE_MEAN_RATE: Final = 5_000.0  # msg/s: most topics of the sample then split and merge
 PATIENT: Final = 'patient={"mergeWindowSeconds": 1800}'
+_TASKS: Final = 4  # for each core, so that none waits long for another
 _BINS_MAX: Final = 240
 _NAMED_MAX: Final = 20  # faults on a terminal
 
@@ -44,24 +47,19 @@ _NAMED_MAX: Final = 20  # faults on a terminal
 class BacktestOptions(msgspec.Struct, frozen=True):
     """The load to replay, the policies, and the places for reports.
 
-    `load` has files of load traces, none for the sample of the installation. `factor` multiplies
-    the rates. `mean_rate` is the mean that each topic shall have, in messages a second. Without
-    either the rates stay unchanged, except those of the sample. Without `policies` the default one
-    is used, and with the sample another one beside it.
+    The load is a file of rates, the archive of a cluster's load topic, or the sample of the
+    installation. `mean_rate` is the mean that each topic shall have, in messages a second. Without
+    it the rates stay unchanged, except those of the sample.
     """
 
-    load: Sequence[Path] = ()
-    load_archive: Place | None = None  # the archive of a cluster's load topic
-    archive_dir: Place | None = None  # the archive of its log, for the hashes of segments
+    load: Path | None = None
+    load_archive: Place | None = None
     policies: Sequence[str] = ()
     json_path: str = ""  # "-": standard output
     html_path: Path | None = None
     step_s: int = 60
-    factor: float | None = None
     mean_rate: float | None = None
     spread: str = "uniform"
-    seed: int = 0
-    assumed: TraceDefaults = TraceDefaults()
     rules: Rules = Rules()
     scratch_dir: Path | None = None
     spark: SparkSettings = SparkSettings()
@@ -72,9 +70,11 @@ def with_defaults(options: BacktestOptions) -> BacktestOptions:
 
     The sample's own rates are far below all thresholds, so that no policy would do anything.
     """
-    is_sample = not options.load and options.load_archive is None
-    if is_sample and options.mean_rate is None and options.factor is None:
-        options = msgspec.structs.replace(options, mean_rate=SAMPLE_MEAN_RATE)
+    is_sample = options.load is None and options.load_archive is None
+    if is_sample:
+        options = msgspec.structs.replace(
+            options, load=SAMPLE, mean_rate=options.mean_rate or SAMPLE_MEAN_RATE
+        )
     if not options.policies:
         shown = (DEFAULT, PATIENT) if is_sample else (DEFAULT,)
         options = msgspec.structs.replace(options, policies=shown)
@@ -85,18 +85,18 @@ def run_backtest(options: BacktestOptions) -> int:
     """Replays and reports. Returns 0, or 2 if a part of the input could not be used."""
     options = with_defaults(options)
     try:
-        policies, faults = parse_policies(options.policies)
-        for name, why in faults.items():
-            sys.stderr.write(f"The policy {name} is left out: {why}\n")
-        if not policies:
-            raise InvalidInputError("no policy is left")
-        parse_spread(options.spread)
-        _check(options)
+        parse_policies(options.policies)
+        spread(options.spread, "")
+        if options.load is not None and not options.load.exists():
+            raise InvalidInputError(f"there is no load in {options.load}: check the path")
         find_java()
-        with told_session("backtest", options.scratch_dir, options.spark) as (spark, progress):
-            progress.step("replaying the loads")
-            found = backtest(spark, options, policies, faults)
-        output.write(
+        sys.stderr.write("backtest: starting Spark\n")
+        with spark_session("backtest", options.scratch_dir, options.spark) as spark:
+            sys.stderr.write("backtest: replaying the loads\n")
+            found = backtest(spark, options)
+        for topic, why in list(found.faults.items())[:_NAMED_MAX]:
+            sys.stderr.write(f"The topic {topic or 'without a name'} is left out: {why}\n")
+        report.write(
             found, lambda: table(found), lambda: page(found), options.json_path, options.html_path
         )
     except AnabranchError as error:
@@ -107,79 +107,95 @@ def run_backtest(options: BacktestOptions) -> int:
             f"The back-test could not write its report: {error.filename}: {error.strerror}\n"
         )
         return BAD_INPUT
-    return BAD_INPUT if found.topic_faults or found.policy_faults else DONE
+    return BAD_INPUT if found.faults else DONE
 
 
-def backtest(
-    spark: SparkSession,
-    options: BacktestOptions,
-    policies: Mapping[str, AutoScalePolicy],
-    policy_faults: Mapping[str, str],
-) -> Comparison:
+def backtest(spark: SparkSession, options: BacktestOptions) -> Comparison:
     """Returns the comparison. Raises AnabranchError if there is nothing to compare."""
     started = time.monotonic()
+    policies = parse_policies(options.policies)
     try:
-        load = _load(spark, options)
+        if options.load is not None:
+            load = read_traces(spark, options.load)
+        elif options.load_archive is not None:
+            load = read_recorded(spark, options.load_archive, options.step_s)
+        else:
+            raise InvalidInputError("no load is named")
         bins = _bins(load, options.step_s * 1000)
-        plan = BacktestPlan(
-            policies,
-            options.rules,
-            bins,
-            options.step_s,
-            1.0 if options.factor is None else options.factor,
-            options.mean_rate or 0.0,
-            parse_spread(options.spread),
-            options.seed,
+        tasks = _TASKS * spark.sparkContext.defaultParallelism
+        rows = (
+            load.repartition(tasks, "topic")
+            .groupBy("topic")
+            .applyInPandas(_tester(options, policies, bins), "result binary")
+            .collect()
         )
-        results = replayed(spark, load, plan)
     except SPARK_ERRORS as error:
         raise AnabranchError(f"Spark failed: {cause(error)}") from error
+    results = [msgspec.msgpack.decode(bytes(result), type=TopicResult) for (result,) in rows]
+    results.sort(key=lambda each: each.topic)
     usable = [each for each in results if not each.fault]
     faults = {each.topic: each.fault for each in results if each.fault}
-    _name(faults)
     if not usable:
-        raise InvalidInputError("no topic of the load can be used")
+        raise InvalidInputError(f"no topic of the load can be used: {next(iter(faults.values()))}")
+    place = options.load or options.load_archive
     return Comparison(
-        ", ".join(_names(options)),
-        _scale(options),
+        str(place).rpartition("/")[2],
         _model(options),
         policies,
         usable,
         faults,
-        policy_faults,
         bins,
         time.monotonic() - started,
     )
 
 
-def _paths(options: BacktestOptions) -> Sequence[Path]:
-    return options.load or ([SAMPLE] if options.load_archive is None else [])
+def _tester(
+    options: BacktestOptions, policies: Mapping[str, AutoScalePolicy], bins: Bins
+) -> Callable[[pd.DataFrame], pd.DataFrame]:
+    def test(frame: pd.DataFrame) -> pd.DataFrame:
+        found = topic_result(str(frame["topic"].iloc[0] or ""), frame, options, policies, bins)
+        return pd.DataFrame({"result": [msgspec.msgpack.encode(found)]})
+
+    return test
 
 
-def _names(options: BacktestOptions) -> list[str]:
-    recorded = str(options.load_archive or "").rpartition("/")[2]
-    return [path.name for path in _paths(options)] + ([recorded] if recorded else [])
+def topic_result(
+    topic: str,
+    frame: pd.DataFrame,
+    options: BacktestOptions,
+    policies: Mapping[str, AutoScalePolicy],
+    bins: Bins,
+) -> TopicResult:
+    """Runs one topic under every policy. Returns its fault if its rows cannot be used."""
+    try:
+        if not topic:
+            raise InvalidInputError("the topic is missing in some rows")
+        load = load_of(frame, options.step_s * 1000)
+    except InvalidInputError as error:
+        return TopicResult(topic, str(error))
+    mean = sum(each[0] for each in load.rates) / len(load.rates)
+    if options.mean_rate is not None and mean:
+        by = options.mean_rate / mean
+        scaled = [(a * by, b * by, c * by, d * by) for a, b, c, d in load.rates]
+        load = msgspec.structs.replace(load, rates=scaled)
+    below = spread(options.spread, topic)
+    first = next(iter(policies.values()))
+    outcomes = {}
+    for name, policy in policies.items():
+        found = PolicyReplay(load, below, policy, first, options.rules).run()
+        binned = _binned(found.segments, load, bins)
+        outcomes[name] = msgspec.structs.replace(found, segments=binned)
+    by_bin = _binned([each[0] for each in load.rates], load, bins)
+    return TopicResult(topic, "", load.begin_ms, load.end_ms, by_bin, outcomes)
 
 
-def _load(spark: SparkSession, options: BacktestOptions) -> DataFrame:
-    """Returns traces and recorded loads, in the same columns."""
-    if options.load_archive is None:
-        return read_traces(spark, _paths(options), options.assumed)
-    found = read_recorded(spark, options.load_archive, options.archive_dir, options.step_s)
-    if not options.load:
-        return found
-    traces = read_traces(spark, options.load, options.assumed)
-    return found.unionByName(traces, allowMissingColumns=True)
-
-
-def _check(options: BacktestOptions) -> None:
-    """Raises InvalidInputError for a missing load, or for too many segments to begin with."""
-    rules = options.rules
-    if not 1 <= rules.segments <= SEGMENTS_MAX:
-        raise InvalidInputError(f"a topic begins with 1 to {SEGMENTS_MAX} segments")
-    for path in options.load:
-        if not path.exists():
-            raise InvalidInputError(f"there is no load in {path}: check the path")
+def _binned(values: Sequence[float], load: Load, bins: Bins) -> list[float]:
+    """Returns the mean over each bin of a value that each step has, 0 for a time without load."""
+    begins = load.begin_ms + np.arange(len(values)) * load.step_ms
+    places = np.minimum((begins - bins.start_ms) // bins.width_ms, bins.count - 1)
+    sums = np.bincount(places, np.asarray(values, np.float64), bins.count)
+    found: list[float] = (sums * load.step_ms / bins.width_ms).tolist()
+    return found
 
 
 def _bins(load: DataFrame, step_ms: int) -> Bins:
@@ -192,34 +208,49 @@ def _bins(load: DataFrame, step_ms: int) -> Bins:
     return Bins(first, width, (last - first) // width + 1)
 
 
-def _name(faults: Mapping[str, str]) -> None:
-    for topic, why in list(faults.items())[:_NAMED_MAX]:
-        sys.stderr.write(f"The topic {topic or 'without a name'} is left out: {why}\n")
-    if len(faults) > _NAMED_MAX:
-        sys.stderr.write(f"and {len(faults) - _NAMED_MAX:,} more topics\n")
-
-
-def _scale(options: BacktestOptions) -> str:
-    if options.mean_rate is not None:
-        return f"each topic is scaled to a mean of {options.mean_rate:,g} messages a second"
-    if options.factor is not None:
-        return f"all rates are multiplied by {options.factor:g}"
-    return "the rates are as they were"
-
-
 def _model(options: BacktestOptions) -> dict[str, str | float]:
     """Returns the assumptions of the figures."""
     rules = options.rules
     return {
+        "mean rate": "as it was" if options.mean_rate is None else options.mean_rate,
         "step s": options.step_s,
         "spread": options.spread,
-        "seed": options.seed,
-        "first segments": rules.segments,
         "consumers": rules.consumers,
-        "operation s": rules.operation_s,
         "flap s": rules.flap_s,
         "retention s": rules.retention_s,
-        "sealed retention s": rules.sealed_retention_s,
-        "message bytes": options.assumed.message_bytes,
-        "subscriptions": options.assumed.subscriptions,
     }
+
+
+# --- policies as the command line gives them --------------------------------------------------
+
+
+def parse_policies(given: Sequence[str]) -> dict[str, AutoScalePolicy]:
+    """Parses `default`, `NAME=FILE` or `NAME={...}`. Raises InvalidInputError.
+
+    A policy takes all that it does not set from the default one.
+    """
+    found: dict[str, AutoScalePolicy] = {}
+    for text in given:
+        name, sep, what = text.partition("=")
+        if name in found:
+            raise InvalidInputError(f"two policies have the name {name}")
+        if text != DEFAULT and not (name and sep):
+            raise InvalidInputError(
+                f"give {DEFAULT}, NAME=FILE or NAME={{...}} for a policy, not {text!r}"
+            )
+        found[name] = _parsed(name, what) if sep else AutoScalePolicy()
+    return found
+
+
+def _parsed(name: str, what: str) -> AutoScalePolicy:
+    try:
+        form = what.encode() if what.lstrip().startswith("{") else Path(what).read_bytes()
+        policy = msgspec.json.decode(form, type=AutoScalePolicy)
+        fault = fault_of(policy)
+    except OSError as error:
+        fault = f"{what}: {error.strerror}"
+    except msgspec.DecodeError as error:
+        fault = f"it is no auto-scale policy in JSON: {error}"
+    if fault:
+        raise InvalidInputError(f"the policy {name} cannot be used: {fault}")
+    return policy

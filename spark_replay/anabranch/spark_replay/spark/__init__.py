@@ -1,6 +1,5 @@
-"""Spark itself: sessions, the files for a cluster's workers, and the progress of a job.
+"""Spark itself: sessions, and errors.
 
 `settings`: the place and the resources of a job's Spark. `session`, `cluster`: a session, alone or
-of a standalone Spark. `shipping`: the code of tasks, as archives for workers. `progress`: the
-present step of a job. `failures`: errors of Spark.
+of a standalone Spark. `failures`: errors of Spark.
 """

@@ -2,7 +2,7 @@
 
 The connectors come from the same verified jars as the embedded Kafka's, on the driver's class path,
 so nothing is fetched at the start. A session alone is bound to this machine, and its Python workers
-run this very interpreter with its installed packages. A cluster's workers get these shipped
+run this very interpreter with its installed packages. A cluster's workers have their own
 (`cluster`).
 """
 
@@ -31,7 +31,6 @@ from anabranch.spark_replay.spark.cluster import (
     SparkUnavailableError,
     await_executors,
     cluster_conf,
-    merged,
     reach_master,
 )
 from anabranch.spark_replay.spark.failures import SPARK_ERRORS, cause
@@ -62,13 +61,12 @@ def spark_session(
     name: str,
     scratch: Path | None = None,
     settings: SparkSettings = _ALONE,
-    *,
-    tasks: bool = True,
 ) -> Iterator[SparkSession]:
     """Returns a Spark session whose files are below `scratch` (default: a temporary directory).
 
     Its process runs there too, since it makes a directory in its working directory. So the files
-    that it reads or writes need absolute paths. `tasks` is True if some of its tasks run Python.
+    that it reads or writes need absolute paths.
+
     Raises JavaUnavailableError, JarsUnavailableError or SparkUnavailableError.
     """
     find_java()
@@ -77,14 +75,17 @@ def spark_session(
     if scratch is not None:
         scratch.mkdir(parents=True, exist_ok=True)
     home = Path(tempfile.mkdtemp(prefix="anabranch-spark-", dir=scratch)).absolute()
-    conf = _conf(name, settings, home, connectors)
+    conf = {**_conf(name, settings, home, connectors), **settings.conf}
     try:
         if settings.is_cluster:
-            conf |= cluster_conf(settings, address, connectors, home, tasks=tasks)
-        _tell_environment(settings, address)
-        spark = _started(merged(settings, conf), settings, home)
+            conf |= cluster_conf(settings, address, connectors)
+        # Spark's scripts and workers read these only from the environment.
+        os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        os.environ["PYSPARK_PYTHON"] = settings.conf.get(PYTHON_SETTING, sys.executable)
+        os.environ["SPARK_LOCAL_IP"] = address
+        spark = _started(conf, settings, home)
         if settings.is_cluster:
-            await_executors(spark, settings, tasks=tasks)
+            await_executors(spark, settings)
         if _SHUFFLES not in settings.conf:
             tasks_max = _TASKS_A_CORE * spark.sparkContext.defaultParallelism
             spark.conf.set(_SHUFFLES, str(tasks_max))
@@ -110,11 +111,11 @@ def _conf(
 ) -> dict[str, str]:
     return _FIXED | {
         "spark.master": settings.master,
-        "spark.app.name": name,
+        "spark.app.name": f"anabranch {name}",
         "spark.driver.host": _HOST,
         "spark.driver.bindAddress": _HOST,
         "spark.driver.extraClassPath": os.pathsep.join(map(str, connectors)),
-        "spark.driver.memory": settings.driver_memory or _heap(),
+        "spark.driver.memory": _heap(),
         "spark.driver.extraJavaOptions": (
             f"-Dlog4j2.configurationFile={_LOG_CONFIGURATION.as_uri()} "
             f"-Djava.io.tmpdir={home} -Dderby.system.home={home}"
@@ -122,14 +123,6 @@ def _conf(
         "spark.local.dir": str(home),
         "spark.sql.warehouse.dir": str(home / "warehouse"),
     }
-
-
-def _tell_environment(settings: SparkSettings, address: str) -> None:
-    """Sets the variables that Spark's scripts and workers read only from the environment."""
-    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    python = "python3" if settings.is_cluster else sys.executable
-    os.environ["PYSPARK_PYTHON"] = settings.conf.get(PYTHON_SETTING, python)
-    os.environ["SPARK_LOCAL_IP"] = address
 
 
 def _started(conf: Mapping[str, str], settings: SparkSettings, home: Path) -> SparkSession:

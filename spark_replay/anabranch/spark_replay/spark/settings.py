@@ -13,25 +13,17 @@ from anabranch.core.errors import InvalidInputError
 LOCAL: Final = "local[*]"
 _LOCAL: Final = re.compile(r"local(\[(\*|[1-9][0-9]*)\])?")
 _MASTER: Final = re.compile(r"(?P<host>[^:/\s]+|\[[0-9A-Fa-f:]+\]):(?P<port>[0-9]{1,5})")
-_MEMORY: Final = re.compile(r"[1-9][0-9]*[kmgt]", re.IGNORECASE)
 
 Address = tuple[str, int]
 
 
 class SparkSettings(msgspec.Struct, frozen=True):
-    """The master and the requested resources. Raises InvalidInputError for values that Spark would
-    not take.
+    """The master, and Spark's own settings, which have the last word.
 
-    `cores` is the sum of all executors, 0 for all that there are. `driver_host` is the address of
-    this process for executors, "" for this machine's address on the way to the master. `conf` goes
-    to Spark unchanged, and has the last word.
+    Raises InvalidInputError for a master that Anabranch does not run on.
     """
 
     master: str = LOCAL
-    driver_memory: str = ""  # "": a third of the machine's, within bounds
-    executor_memory: str = "1g"
-    cores: int = 0
-    driver_host: str = ""
     conf: Mapping[str, str] = {}
 
     def __post_init__(self) -> None:
@@ -43,9 +35,6 @@ class SparkSettings(msgspec.Struct, frozen=True):
                 "spark://HOST:PORT, or several, spark://HOST:PORT,HOST:PORT, or local[*] for this "
                 "machine"
             )
-        for memory in (self.driver_memory, self.executor_memory):
-            if memory and not _MEMORY.fullmatch(memory):
-                raise InvalidInputError(f"{memory!r} is no size of memory: write 512m, or 4g")
         if "spark.master" in self.conf:
             raise InvalidInputError("spark.master is said by --master, not by --spark-conf")
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from unittest.mock import ANY
 
 import pytest
 
-from anabranch.spark_replay.archive.contents import ListedFile, listed_files
+from anabranch.spark_replay.archive.contents import ListedFile, listed_files, sound_files
 from anabranch.spark_replay.archive.folders import LocalFolder
-from anabranch.spark_replay.archive.reading import sound_files
 from anabranch.spark_replay.sources import AuditError
 
 
@@ -36,7 +34,7 @@ def test_an_archive_s_files_are_those_listed_wherever_they_were_written(
 ) -> None:
     archive.write("unlisted.parquet", b"of a batch that was cut short")
     (archive.path / "_spark_metadata/3").unlink()  # Spark deletes what another list holds
-    files = sound_files(ANY, archive)
+    files = sound_files(archive)
     assert files[4:6] == [
         ListedFile("4.parquet", 4, "file:///srv/a b"),
         ListedFile("5.parquet", 5, "hdfs://names/river"),
@@ -57,4 +55,4 @@ def test_a_list_that_is_missing_or_damaged_is_named(archive: LocalFolder) -> Non
 def test_a_copy_without_the_hidden_names_is_refused(archive: LocalFolder) -> None:
     (archive.path / "_spark_metadata").rename(archive.path.with_name("elsewhere"))
     with pytest.raises(AuditError, match="copy the whole folder"):
-        sound_files(ANY, archive)
+        sound_files(archive)

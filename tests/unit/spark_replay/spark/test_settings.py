@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
-import sys
-import zipfile
-from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -18,7 +14,6 @@ from anabranch.spark_replay.archive.contents import sync_batches
 from anabranch.spark_replay.sources import AuditError
 from anabranch.spark_replay.spark import cluster
 from anabranch.spark_replay.spark.settings import SparkSettings
-from anabranch.spark_replay.spark.shipping import TASK_PACKAGES, pack_modules
 
 
 def test_of_several_masters_each_has_an_address() -> None:
@@ -31,7 +26,6 @@ def test_of_several_masters_each_has_an_address() -> None:
         ({"master": "yarn"}, "no master that Anabranch runs on"),
         ({"master": "local-cluster[2,1,1024]"}, "no master that Anabranch runs on"),
         ({"master": "spark://one:70777"}, "write spark://HOST:PORT"),
-        ({"driver_memory": "much"}, "write 512m, or 4g"),
         ({"conf": {"spark.master": "local"}}, "said by --master"),
     ],
 )
@@ -58,41 +52,16 @@ def test_this_machine_s_address_is_that_on_the_way_to_the_first_master_that_answ
         assert cluster.reach_master(SparkSettings(url)) == "127.0.0.1"
 
 
-def test_what_a_user_adds_stands_beside_what_is_shipped(tmp_path: Path) -> None:
-    given = {"spark.jars": "more.jar", "spark.executor.memory": "3g", "spark.x": "y"}
-    settings = SparkSettings("spark://one:1", cores=3, driver_host="me", conf=given)
-    conf = cluster.cluster_conf(settings, "10.0.0.1", [tmp_path / "our.jar"], tmp_path, tasks=False)
-    found = cluster.merged(settings, conf)
-    assert found["spark.jars"] == f"{(tmp_path / 'our.jar').as_uri()},more.jar"
-    assert (found["spark.executor.memory"], found["spark.x"]) == ("3g", "y")
-    assert (found["spark.driver.host"], found["spark.driver.bindAddress"]) == ("me", "0.0.0.0")
-    assert found["spark.cores.max"] == "3"
-    assert "spark.archives" not in found
-
-
-def test_what_tasks_import_is_shipped() -> None:
-    """In a process of its own: this one has imported more."""
-    program = (
-        "import sys, json, anabranch.spark_replay.audit.job, anabranch.spark_replay.backtest.job, "
-        "anabranch.spark_replay.backtest.recorded\n"
-        "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
-    )
-    names = json.loads(
-        subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout
-    )
-    owners = packages_distributions()
-    needed = {owner.lower().replace("_", "-") for name in names for owner in owners.get(name, [])}
-    # The worker has PySpark; setuptools and our editable install hook into the start of Python.
-    assert needed - {"pyspark", "py4j", "setuptools", "anabranch"} <= set(TASK_PACKAGES)
-
-
-def test_our_modules_are_packed_with_their_schemas(tmp_path: Path) -> None:
-    with zipfile.ZipFile(pack_modules(tmp_path)) as packed:
-        names = set(packed.namelist())
-    assert "anabranch/spark_replay/audit/job.py" in names
-    assert "anabranch/channel/schemas/unit.1.avsc" in names
-    assert "anabranch/__init__.py" not in names
-    assert not any("__pycache__" in name for name in names)
+def test_what_a_user_adds_stands_beside_what_is_ours(tmp_path: Path) -> None:
+    given = {"spark.jars": "more.jar", "spark.executor.memory": "3g", "spark.driver.host": "me"}
+    settings = SparkSettings("spark://one:1", given)
+    found = cluster.cluster_conf(settings, "10.0.0.1", [tmp_path / "our.jar"])
+    assert found == given | {
+        "spark.jars": f"{(tmp_path / 'our.jar').as_uri()},more.jar",
+        "spark.driver.bindAddress": "0.0.0.0",
+    }
+    alone = cluster.cluster_conf(SparkSettings("spark://one:1"), "10.0.0.1", [])
+    assert alone["spark.driver.host"] == alone["spark.driver.bindAddress"] == "10.0.0.1"
 
 
 def test_a_file_url_is_a_folder_of_this_machine(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""One module per check of the audit; each judges the log by rules of its own, not the fold's."""
+"""Checks of the audit. Each judges the log by rules of its own, not the fold's."""

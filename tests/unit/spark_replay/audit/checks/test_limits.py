@@ -11,11 +11,14 @@ from anabranch.core.entities.session import Session
 from anabranch.core.entities.unit import LEADERSHIP, Move, UnitState
 from anabranch.core.log.records import ClusterSettings, SessionChange, SessionOp, UnitMove
 from anabranch.spark_replay.audit.checks.bundles.leases import BeatTimes, Leases
-from anabranch.spark_replay.audit.checks.bundles.orphans import check_orphans
 from anabranch.spark_replay.audit.checks.log.digests import Claim, check_digests
-from anabranch.spark_replay.audit.checks.stuck import check_stuck
 from anabranch.spark_replay.audit.checks.topics.topic_checks import TopicsLeft
-from anabranch.spark_replay.audit.checks.unfinished import Unfinished, UnfinishedUnit
+from anabranch.spark_replay.audit.checks.unfinished import (
+    Unfinished,
+    UnfinishedUnit,
+    check_orphans,
+    check_stuck,
+)
 from support.history import LEASE_MS, LIVENESS_MS
 
 TOLERANCE_MS: Final = 250

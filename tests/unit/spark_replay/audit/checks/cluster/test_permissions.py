@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -19,8 +18,6 @@ from anabranch.core.log.state import StateReader
 from anabranch.core.log.verdicts import Verdict
 from anabranch.spark_replay.audit.checks.cluster.settings import Overrides
 from anabranch.spark_replay.audit.replay import Rule as SettingRule
-from anabranch.spark_replay.audit.summary import Log, Summary, summarized
-from anabranch.spark_replay.audit.table import table
 from anabranch.spark_replay.audit.tally import CheckName
 from anabranch.spark_replay.audit.verdict import AuditFindings
 from support.history import BROKERS, DEFAULT, History, Rule, ready
@@ -223,101 +220,6 @@ def test_what_is_still_granted_on_what_is_gone_is_found(what: str) -> None:
     findings = audited(history, rule=keeps_permissions)
     assert CHECK in violated(findings)
     assert f"the {what} is gone, but ada may still do something on it" in witness(findings, CHECK)
-
-
-# --- what one role was allowed, and did -----------------------------------------------------------
-
-
-def told(findings: AuditFindings) -> list[str]:
-    return [f"{each.text} {each.verdict}".strip() for each in findings.role_events]
-
-
-@pytest.mark.parametrize("parts", [1, 3])
-def test_what_a_role_was_allowed_and_did_is_told_by_offset(parts: int) -> None:
-    history = of_roles()
-    must(asked(history, "root", administered(history, "public", "ada")))
-    must(asked(history, "ada", grant(history, ORDERS, "ada", "view")))
-    must(asked(history, "root", administered(history, "public")))
-    assert asked(history, "ada", policy(history)) is Verdict.NOT_PERMITTED
-    findings = audited(history, parts=parts, who="ada")
-    assert told(findings) == [
-        f"may consume, scale on {ORDERS}",
-        f"asked for topic POLICY topic:{ORDERS} ACCEPTED",
-        "may do everything in tenant public",
-        f"asked for permission UPDATE permission:{ORDERS}:ada ACCEPTED",
-        f"may view on {ORDERS}",
-        "may do everything in tenant public no more",
-        f"asked for topic POLICY topic:{ORDERS} NOT_PERMITTED",
-    ]
-    offsets = [each.offset for each in findings.role_events]
-    assert offsets == sorted(offsets)
-    assert all(each.timestamp_ms for each in findings.role_events)
-
-
-def test_a_superuser_s_history_says_at_which_nodes() -> None:
-    findings = audited(of_roles(), who="root")
-    assert told(findings)[:3] == [f"may do everything by asking {broker}" for broker in BROKERS]
-    assert told(findings)[3].startswith("asked for tenant UPDATE tenant:public")
-    assert told(audited(of_roles(), who="nobody at all")) == []
-    assert audited(of_roles()).role_events == []
-
-
-def test_a_role_s_rights_end_with_what_they_are_on_and_may_begin_before_a_snapshot() -> None:
-    history = of_roles()
-    taken = history.snapshot()
-    delete(history, ORDERS)
-    horizon = taken.horizon.next_offset
-    findings = audited(history, snapshot=taken, without_before=horizon, who="ada")
-    assert told(findings) == [
-        f"may consume, scale on {ORDERS}",
-        f"may consume, scale on {ORDERS} no more",
-    ]
-    assert (findings.role_events[0].offset, findings.role_events[0].timestamp_ms) == (horizon, 0)
-
-
-@pytest.mark.parametrize("parts", [1, 3])
-def test_what_was_done_through_a_role_is_told_with_what_it_did(parts: int) -> None:
-    history = through_a_gate()
-    must(asked(history, "boss", policy(history), "gate"))
-    must(asked(history, "boss", grant(history, ORDERS, "gate")))
-    assert asked(history, "ada", policy(history), "gate") is Verdict.NOT_PERMITTED
-    setting = override_change(history, PolicyOp.CREATE, "1", "wait")
-    assert asked(history, "ada", setting, "gate") is Verdict.NOT_PERMITTED  # the whole cluster's
-    assert told(audited(history, parts=parts, who="gate")) == [
-        f"may scale on {ORDERS}",
-        f"passed on topic POLICY topic:{ORDERS} for ada ACCEPTED",
-        f"passed on topic POLICY topic:{ORDERS} for boss ACCEPTED",
-        f"may scale on {ORDERS} no more",
-        f"passed on topic POLICY topic:{ORDERS} for ada NOT_PERMITTED",
-        "passed on setting CREATE setting:wait for ada NOT_PERMITTED",
-    ]
-    assert told(audited(history, parts=parts, who="ada"))[1:] == [
-        f"asked for topic POLICY topic:{ORDERS} ACCEPTED",
-        f"asked for topic POLICY topic:{ORDERS} through gate ACCEPTED",
-        f"asked for topic POLICY topic:{ORDERS} through gate NOT_PERMITTED",
-        "asked for setting CREATE setting:wait through gate NOT_PERMITTED",
-    ]
-
-
-def summary_of(history: History, who: str) -> Summary:
-    log = Log("wal", 0, history.next_offset, -1, 0, False, 1, 2, -1, 0)
-    return summarized(log, audited(history, who=who), 1_000, 0.1, who)
-
-
-def test_the_reports_tell_a_role_s_history_only_where_it_is_asked_for() -> None:
-    history = of_roles()
-    found = summary_of(history, "ada")
-    lines = table(found).splitlines()
-    start = lines.index("ada, by offset and time:")
-    assert lines[start + 1].endswith(f"may consume, scale on {ORDERS}")
-    assert lines[start + 2].endswith(f"asked for topic POLICY topic:{ORDERS}: ACCEPTED")
-    said = json.loads(found.json())
-    assert (said["who"], len(said["role_events"])) == ("ada", 2)
-    through = table(summary_of(through_a_gate(), "gate"))
-    assert f"passed on topic POLICY topic:{ORDERS} for ada: ACCEPTED" in through
-    assert "eve was never allowed anything" in table(summary_of(history, "eve"))
-    assert "who" not in json.loads(summary_of(history, "").json())
-    assert "by offset and time" not in table(summary_of(history, ""))
 
 
 # --- overrides of settings: what does not replace what was in force, or cannot be used, is found

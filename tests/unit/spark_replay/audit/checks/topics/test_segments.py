@@ -21,7 +21,6 @@ from anabranch.core.entities.topic import TopicMove, TopicState
 from anabranch.core.entities.unit import Move, UnitState
 from anabranch.core.log.records import SubscriptionChange, TopicChange
 from anabranch.core.log.state import FoldedState
-from anabranch.spark_replay.audit.checks.stuck import check_stuck
 from anabranch.spark_replay.audit.checks.topics.draining import Draining
 from anabranch.spark_replay.audit.checks.topics.segments import SegmentEnds, check_segments
 from anabranch.spark_replay.audit.checks.topics.topic_checks import (
@@ -35,6 +34,7 @@ from anabranch.spark_replay.audit.checks.topics.topic_checks import (
 from anabranch.spark_replay.audit.checks.unfinished import (
     Unfinished,
     UnfinishedUnit,
+    check_stuck,
     combined,
     unfinished_at_end,
 )

@@ -1,4 +1,4 @@
-"""Each fault of the network does to real packets between two containers what it says."""
+"""Each fault of network and disk does to real packets and files what it says."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import docker
@@ -13,9 +14,9 @@ import pytest
 
 from faults.delay import QUEUE
 from faults.leftovers import labels
-from faults.network import HEAL, INTERFACE, commands, held_back
+from faults.network import HEAL, commands, held_back
 from faults.schedule import Kind
-from faults.tools import run, tools_of
+from faults.tools import Disks, run, tools_of
 
 pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("engine")]
 
@@ -119,15 +120,6 @@ def test_other_peers_notice_nothing(pair: Pair) -> None:
     assert pair.arrived(at_target=True) == 500
 
 
-def test_what_is_slow_waits_for_its_turn_also_once_it_was_unplugged(pair: Pair) -> None:
-    pair.network.disconnect(pair.target)
-    pair.network.connect(pair.target)
-    with suffering(pair, Kind.SLOW, 2_000):
-        assert pair.arrived(at_target=False) > 0
-        told = run(pair.target, f"tc -s class show dev {INTERFACE} classid 1:1")
-    assert int(told.split("overlimits ")[1].split()[0]) > 0, told
-
-
 def test_what_is_held_back_goes_through_a_queue_and_arrives(pair: Pair) -> None:
     held_back(pair.target, 300)
     with suffering(pair, Kind.JITTERY):
@@ -136,3 +128,17 @@ def test_what_is_held_back_goes_through_a_queue_and_arrives(pair: Pair) -> None:
     found = next(line.split() for line in told.splitlines() if line.split()[0] == str(QUEUE))
     assert int(found[7]) >= 500  # what went through the queue
     assert (int(found[5]), int(found[6])) == (0, 0)  # and was lost there
+
+
+def test_a_full_disk_has_no_room_until_it_is_freed(tmp_path: Path) -> None:
+    disks = Disks(f"anabranch-{tmp_path.parent.name}".replace("_", "-"), {"node-1": 8})
+    with contextlib.ExitStack() as ends:
+        ends.callback(disks.remove)
+        disks.create()
+        tools = ends.enter_context(tools_of({disks.volume("node-1"): "/data"}))
+        run(tools, "dd if=/dev/zero of=/data/found bs=1M count=2")
+        disks.fill("node-1")
+        with pytest.raises(RuntimeError, match="No space left on device"):
+            run(tools, "dd if=/dev/zero of=/data/more bs=1M count=2")
+        disks.free("node-1")
+        run(tools, "dd if=/dev/zero of=/data/more bs=1M count=2")

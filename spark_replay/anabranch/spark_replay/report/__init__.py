@@ -1,1 +1,0 @@
-"""The frame of every report: its page, its charts over time, and where it is written."""
