@@ -1,27 +1,15 @@
 """The administration of a cluster from Python, over its REST interface (docs/admin.md)."""
 
-from anabranch.access import Basic, Credentials, Tls, Token
-from anabranch.admin.admin import Admin, AsyncAdmin
-from anabranch.admin.balance import (
-    AutomaticMoveStats,
-    BalanceHistoryStats,
-    BalanceOutlook,
-    BrokerLoadStats,
-    CycleStats,
-    ExchangeStats,
-    UnloadStats,
-    UnmovedBundle,
+from anabranch.access import (
+    Basic,
+    Credentials,
+    Tls,
+    Token,
 )
-from anabranch.admin.brokers import (
-    BrokerAddresses,
-    Explanation,
-    LeaderBroker,
-    MoveNow,
-    NamespaceOwnershipStatus,
-    NodeStatus,
-    SettingOverrideData,
+from anabranch.admin.admin import (
+    Admin,
+    AsyncAdmin,
 )
-from anabranch.admin.bundles import BundleOwnership, NamespaceOwnership, TopicHashPositions
 from anabranch.admin.errors import (
     AdminError,
     AuthenticationError,
@@ -41,15 +29,36 @@ from anabranch.admin.errors import (
     UnreachableError,
     WrongLoopError,
 )
-from anabranch.admin.kafka_brokers import KafkaBrokerStats
-from anabranch.admin.lookups import LookupData
-from anabranch.admin.namespaces import BundlesData, Policies
-from anabranch.admin.placements import (
+from anabranch.admin.models import (
+    AutomaticMoveStats,
+    BalanceHistoryStats,
+    BalanceOutlook,
+    BrokerAddresses,
     BrokerIsolationData,
+    BrokerLoadStats,
+    BundleOwnership,
+    BundlesData,
+    ClusterData,
+    CycleStats,
+    ExchangeStats,
+    Explanation,
     FailoverParameters,
     FailoverPolicy,
     FailureDomainData,
     IsolationData,
+    KafkaBrokerStats,
+    LeaderBroker,
+    LookupData,
+    MoveNow,
+    NamespaceOwnership,
+    NamespaceOwnershipStatus,
+    NodeStatus,
+    Policies,
+    SettingOverrideData,
+    TenantInfo,
+    TopicHashPositions,
+    UnloadStats,
+    UnmovedBundle,
 )
 from anabranch.admin.scalable_models import (
     AutoScaleOverride,
@@ -69,9 +78,12 @@ from anabranch.admin.scalable_models import (
     SubscriptionType,
     TopicStats,
 )
-from anabranch.admin.scalable_topics import Place
-from anabranch.admin.tenants import ClusterData, TenantInfo
-from anabranch.core.errors import InvalidInputError
+from anabranch.admin.scalable_topics import (
+    Place,
+)
+from anabranch.core.errors import (
+    InvalidInputError,
+)
 
 __all__ = [
     "Admin",
