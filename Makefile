@@ -214,7 +214,7 @@ mutants: $(VENV)/.mutants
 
 .PHONY: bench
 bench: java jars
-	$(BIN)/python -m bench
+	PYTHONPATH=tests $(BIN)/python -m bench
 
 .PHONY: clean
 clean:

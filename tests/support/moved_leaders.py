@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from anabranch import client as sdk
-from anabranch.devkit.kafka.brokers import KafkaBrokers
+from support.kafka_brokers import KafkaBrokers
 from support.leader_moves import LeaderMoves
 from support.several_brokers import Reading
 from support.steady_traffic import SteadyTraffic
