@@ -173,7 +173,7 @@ class Admin(_Resources[Blocking]):
                 return self._client.send(self._request(self._client, node, call, shown))
             except (httpx.HTTPError, httpx.InvalidURL) as error:
                 self._must_be_unsent(error, node)
-        raise NoNodeError("no node is named")
+        raise AssertionError(self._nodes)  # the failure of the last one was raised
 
     def _made(self) -> httpx.Client:
         return httpx.Client(
@@ -236,7 +236,7 @@ class AsyncAdmin(_Resources[Awaitable]):
                 return await self._client.send(self._request(self._client, node, call, shown))
             except (httpx.HTTPError, httpx.InvalidURL) as error:
                 self._must_be_unsent(error, node)
-        raise NoNodeError("no node is named")
+        raise AssertionError(self._nodes)  # the failure of the last one was raised
 
     def _made(self) -> httpx.AsyncClient:
         async def put_on(request: httpx.Request) -> None:
