@@ -160,7 +160,7 @@ def test_a_shell_completes_commands_and_options() -> None:
 
     assert completed("anabranch to") == ["topics", "token"]
     assert completed("anabranch topics s") == ["show", "stats", "split", "subscriptions"]
-    assert completed("anabranch brokers --w") == ["--watch"]
+    assert completed("anabranch brokers --j") == ["--json"]
 
 
 @pytest.mark.parametrize(

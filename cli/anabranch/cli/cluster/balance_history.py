@@ -12,7 +12,6 @@ from anabranch.cli.cluster.log import LogLine, lines
 from anabranch.cli.shared.api import json_option
 from anabranch.cli.shared.flags import setting_flags, settings_of
 from anabranch.cli.shared.output import table, write_json
-from anabranch.cli.shared.watching import watchable
 from anabranch.core.balance.history import AutomaticMove, automatic_moves, logged_move
 
 
@@ -25,7 +24,6 @@ from anabranch.core.balance.history import AutomaticMove, automatic_moves, logge
     help="First offset of the log to look at; the oldest there is if left.",
 )
 @json_option
-@watchable
 def history(start: str | None, as_json: bool, **given: Any) -> None:
     """List the balancer's moves and splits, with reasons, from the log.
 

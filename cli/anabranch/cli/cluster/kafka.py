@@ -10,7 +10,6 @@ import click
 from anabranch.admin import Admin, KafkaBrokerStats
 from anabranch.cli.shared.api import as_seen_by, connect, json_option, url_option
 from anabranch.cli.shared.output import table, write_json
-from anabranch.cli.shared.watching import watchable
 from anabranch.core.autoscale.load import rate_in_words
 
 _LOOK_S: Final = 2.0
@@ -28,7 +27,6 @@ def kafka() -> None:
 @kafka.command(epilog="Example: anabranch kafka brokers --json")
 @url_option
 @json_option
-@watchable
 def brokers(url: str, as_json: bool) -> None:
     """List Kafka's brokers with their parts of the segments.
 
@@ -65,7 +63,7 @@ def _state(broker: KafkaBrokerStats) -> str:
     return f"{words}, {'draining' if broker.active_replicas else 'drained'}"
 
 
-@kafka.command(epilog="Example: anabranch kafka drain 3 --watch")
+@kafka.command(epilog="Example: anabranch kafka drain 3")
 @_broker
 @click.option("--watch", is_flag=True, help="Wait until it takes no messages, and say how far.")
 @url_option
