@@ -47,8 +47,13 @@ _RATES: Final[dict[str, tuple[str, Callable[[LoadStats], float]]]] = {  # by col
 _COLUMNS_MAX: Final = 160
 _topic = click.argument("topic")
 _segment = click.argument("segment", type=click.IntRange(0))
-# Modules of commands that need the SDK, which the others need not wait for.
-_WITH_SDK: Final = ("produce", "consume", "peek", "watch")
+# name: module of the commands that need the SDK, which the others need not wait for.
+_WITH_SDK: Final = {
+    "produce": "produce",
+    "consume": "consume",
+    "peek": "consume",
+    "watch": "watch",
+}
 
 
 class _Topics(CommandGroup):
@@ -58,7 +63,7 @@ class _Topics(CommandGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _WITH_SDK:
             return super().get_command(ctx, cmd_name)
-        module = importlib.import_module(f".{cmd_name}", __package__)
+        module = importlib.import_module(f".{_WITH_SDK[cmd_name]}", __package__)
         command: click.Command = getattr(module, cmd_name)
         return command
 
@@ -71,9 +76,6 @@ def topics() -> None:
 
     Example: anabranch topics show public/default/orders
     """
-
-
-# --- topics -----------------------------------------------------------------------------
 
 
 @topics.command()
@@ -442,7 +444,5 @@ def _say_scaling(did: Admin, topic: str) -> None:
                 err=True,
             )
 
-
-# --- subscriptions ----------------------------------------------------------------------
 
 topics.add_command(subscriptions)

@@ -1,4 +1,4 @@
-"""`anabranch topics consume`: messages become lines."""
+"""`anabranch topics consume` and `peek`: messages become lines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import click
 import msgspec
@@ -15,14 +15,10 @@ import msgspec
 from anabranch.cli.shared.api import json_lines_option, url_option
 from anabranch.cli.shared.numbers import POSITIVE
 from anabranch.cli.shared.output import said_as, shown
+from anabranch.cli.shared.stopping import run_stoppable, unless_stopped
 from anabranch.cli.shared.terminal import print_data
-from anabranch.cli.topics.sdk import (
-    client_options,
-    open_client,
-    run_stoppable,
-    selected,
-    unless_stopped,
-)
+from anabranch.cli.topics.sdk import client_options, open_client, selected
+from anabranch.cli.topics.subscriptions import place_of
 from anabranch.client import (
     Checkpoint,
     CheckpointConsumer,
@@ -42,20 +38,6 @@ _SAVE_S: Final = 0.5  # at most so much is received again after a crash
 _TOLD_MAX: Final = 10
 _QUIET: Final = 3  # exit status: nothing came for as long as may be waited
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)
-
-
-class _Reader(Protocol):
-    """One kind of consumer, as this command uses it."""
-
-    async def read(self, most: int, wait_s: float | None) -> Iterable[Message]:
-        """Returns the messages that have come. Raises DeadlineError if none comes in that time."""
-        ...
-
-    async def done(self) -> None:
-        """Takes note that all messages read so far have been printed."""
-        ...
-
-    async def close(self) -> None: ...
 
 
 @click.command(
@@ -147,12 +129,9 @@ def consume(
 
     async def main(stopping: asyncio.Event) -> DeadlineError | None:
         async with open_client(topic, url, service_url, kafka_properties) as client:
-            who = subscription, name
-            reader: _Reader
-            if chosen is not None:
-                reader = await _of_many(client, chosen, kind, who)
-            elif topic is not None:
-                reader = await _of_one(client, topic, kind, who, file, known)
+            reader = await _reader(
+                client, chosen or topic or "", kind, (subscription, name), file, known
+            )
             quiet = await _print_all(reader, most, wait_s, show, stopping)
             await reader.close()
             return quiet
@@ -178,16 +157,24 @@ def _selected(
     return selected(namespace, pattern, properties)
 
 
-async def _of_many(
-    client: Client, chosen: TopicSelection, kind: str, who: tuple[str, str]
-) -> _Reader:
-    if kind == "queue":
-        queue = await client.subscribe_queue_topics(chosen, *who)
-        tell_what_is_missing(chosen, queue.topics, queue.failing)
-        return _Queue(queue)
-    stream = await client.subscribe_topics(chosen, *who)
-    tell_what_is_missing(chosen, stream.topics, stream.failing)
-    return _Stream(stream)
+async def _reader(
+    client: Client,
+    source: TopicSelection | str,
+    kind: str,
+    who: tuple[str, str],
+    file: Path | None,
+    known: Checkpoint | None,
+) -> _Shared | _Saved:
+    if isinstance(source, TopicSelection):
+        subscribe = client.subscribe_queue_topics if kind == "queue" else client.subscribe_topics
+        many = await subscribe(source, *who)
+        tell_what_is_missing(source, many.topics, many.failing)
+        return _Shared(many)
+    if file is not None:
+        saved = await client.subscribe_checkpoint(source, *who, checkpoint=known)
+        return _Saved(saved, file, known)
+    one = client.subscribe_queue if kind == "queue" else client.subscribe
+    return _Shared(await one(source, *who))
 
 
 def tell_what_is_missing(
@@ -204,23 +191,8 @@ def tell_what_is_missing(
         )
 
 
-async def _of_one(
-    client: Client,
-    topic: str,
-    kind: str,
-    who: tuple[str, str],
-    file: Path | None,
-    known: Checkpoint | None,
-) -> _Reader:
-    if kind == "queue":
-        return _Queue(await client.subscribe_queue(topic, *who))
-    if file is None:
-        return _Stream(await client.subscribe(topic, *who))
-    return _Saved(await client.subscribe_checkpoint(topic, *who, checkpoint=known), file, known)
-
-
 async def _print_all(
-    reader: _Reader,
+    reader: _Shared | _Saved,
     most: int | None,
     wait_s: float | None,
     show: Callable[[Message], None],
@@ -253,28 +225,22 @@ def stored(file: Path) -> Checkpoint:
         ) from error
 
 
-class _Stream:
-    def __init__(self, consumer: StreamConsumer | StreamTopicsConsumer) -> None:
+class _Shared:
+    """A consumer that shares its subscription, and acknowledges all that was printed."""
+
+    def __init__(
+        self, consumer: StreamConsumer | StreamTopicsConsumer | QueueConsumer | QueueTopicsConsumer
+    ) -> None:
         self._consumer = consumer
 
     async def read(self, most: int, wait_s: float | None) -> Iterable[Message]:
+        """Returns the messages that have come. Raises DeadlineError if none comes in that time."""
+        if isinstance(self._consumer, QueueConsumer | QueueTopicsConsumer):
+            return (await self._consumer.receive(wait_s),)  # a delivery may be more than `most`
         return await self._consumer.receive_many(most, timeout_s=wait_s)
 
     async def done(self) -> None:
-        self._consumer.acknowledge_all()
-
-    async def close(self) -> None:
-        await self._consumer.close()
-
-
-class _Queue:
-    def __init__(self, consumer: QueueConsumer | QueueTopicsConsumer) -> None:
-        self._consumer = consumer
-
-    async def read(self, _most: int, wait_s: float | None) -> Iterable[Message]:
-        return (await self._consumer.receive(wait_s),)
-
-    async def done(self) -> None:
+        """Takes note that all messages read so far have been printed."""
         self._consumer.acknowledge_all()
 
     async def close(self) -> None:
@@ -318,6 +284,53 @@ class _Saved:
         fresh.replace(self._file)
         self._consumer.saved(now)
         self._written = now
+
+
+@click.command(epilog="Example: anabranch topics peek public/default/orders --max 3")
+@click.argument("topic")
+@click.option(
+    "--max",
+    "most",
+    type=click.IntRange(1, 10_000),
+    default=10,
+    show_default=True,
+    help="Number of messages.",
+)
+@click.option(
+    "--from",
+    "start",
+    default="latest",
+    show_default=True,
+    metavar="earliest|latest|TIME",
+    help="The first ones, the last ones, or those of a time (ISO 8601, or milliseconds since 1970) "
+    "and later.",
+)
+@client_options
+@url_option
+@json_lines_option
+def peek(
+    topic: str,
+    most: int,
+    start: str,
+    service_url: str | None,
+    kafka_properties: Path | None,
+    url: str,
+    as_json: bool,
+) -> None:
+    """Print some messages of TOPIC, in the order of their event times; nothing is acknowledged.
+
+    Each with its place: SEGMENT/BUCKET@OFFSET, key and value. It needs no subscription, and leaves
+    none. With --json, a key or value that is no UTF-8 is in keyBase64 or valueBase64 too.
+    """
+    begin = place_of(start, "--from")
+
+    async def main() -> list[Message]:
+        async with open_client(topic, url, service_url, kafka_properties) as client:
+            return await client.peek(topic, most, start=begin)
+
+    show = print_json if as_json else print_line
+    for message in asyncio.run(main()):
+        show(message)
 
 
 def print_line(message: Message, *, named: bool = False, raw: bool = False) -> None:

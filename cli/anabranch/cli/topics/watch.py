@@ -12,14 +12,9 @@ import click
 import msgspec
 
 from anabranch.cli.shared.api import json_lines_option, url_option
+from anabranch.cli.shared.stopping import run_stoppable, unless_stopped
 from anabranch.cli.shared.terminal import escaped
-from anabranch.cli.topics.sdk import (
-    client_options,
-    open_client,
-    run_stoppable,
-    selected,
-    unless_stopped,
-)
+from anabranch.cli.topics.sdk import client_options, open_client, selected
 from anabranch.client import Client, ListChange, TopicSelection
 from anabranch.core.names import full_name
 

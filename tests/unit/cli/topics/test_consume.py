@@ -93,12 +93,12 @@ def test_who_has_as_many_as_wanted_does_not_wait(given: Given) -> None:
     [
         ([], "give a TOPIC"),
         (["a/b/c", "--pattern", "x"], "give a TOPIC"),
-        (["--property", "team"], "not KEY=VALUE"),
+        (["--property", "team"], "not of the form k=v"),
         (["--pattern", "x", "--property", "a=b"], "not by both"),
         (["--pattern", "x", "--type", "checkpoint", "--checkpoint", "f"], "one TOPIC"),
         (["--pattern", ""], "--pattern is empty"),
         (["--namespace", ""], "not of the form tenant/namespace"),
-        (["--property", "team=a", "--property", "team=b"], "--property team is given twice"),
+        (["--property", "team=a", "--property", "team=b"], "--property is given twice"),
     ],
 )
 def test_what_could_select_other_topics_is_refused(chosen: list[str], why: str) -> None:
