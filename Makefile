@@ -105,7 +105,7 @@ proto: setup
 # The committed checksums of the jars, after a change of version.
 .PHONY: checksums
 checksums: java setup
-	$(BIN)/python -m anabranch.jars.lock
+	PYTHONPATH=tests $(BIN)/python -m support.checksums
 
 # --- checks -------------------------------------------------------------------------------------
 
