@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from anabranch.cli.shared.command import Command
 from anabranch.cli.shared.flags import settings_of
 from anabranch.core.errors import AnabranchError
 from anabranch.devkit import ports
@@ -41,33 +42,29 @@ class PortsError(AnabranchError):
     """A port that a node was to listen on is taken."""
 
 
-@click.command(epilog="Example: anabranch dev --nodes 3 --http-port 8080 --data-dir /tmp/river")
-@click.option("--nodes", default=3, show_default=True, type=click.IntRange(1, 20), help="How many.")
+@click.command(cls=Command)
+@click.option("--nodes", default=3, type=click.IntRange(1, 20), help="How many.")
 @click.option(
     "--http-port",
     default=8080,
-    show_default=True,
     type=click.IntRange(1, 65_515),
     help="Port of node 0; node i listens on this plus i.",
 )
 @click.option(
     "--service-port",
     default=6650,
-    show_default=True,
     type=click.IntRange(0, 65_515),
     help="Port for clients of node 0; node i listens on this plus i. 0: any free ones.",
 )
 @click.option(
     "--data-dir",
     default=Path("anabranch-dev"),
-    show_default=True,
     type=click.Path(file_okay=False, path_type=Path),
     help="Where Kafka and the nodes keep their data and logs; a later run goes on with it.",
 )
 @click.option(
     "--kafka-port",
     default=9092,
-    show_default=True,
     type=click.IntRange(0, 65_535),
     help="Port of the embedded Kafka. 0: any free one.",
 )
@@ -102,6 +99,8 @@ def dev(
     With --secure the ports of nodes and of Kafka have TLS, and check identities and rights.
     Authority, certificates, secret and tokens are made in the folder `security` of --data-dir.
     `anabranch dev-role` makes more of them.
+
+    Example: anabranch dev --nodes 3 --http-port 8080 --data-dir /tmp/river
     """
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _interrupt)
@@ -130,12 +129,11 @@ def dev(
         click.echo("stopped")
 
 
-@click.command("dev-role", epilog="Example: anabranch dev-role ada --data-dir /tmp/river")
+@click.command("dev-role", cls=Command)
 @click.argument("role")
 @click.option(
     "--data-dir",
     default=Path("anabranch-dev"),
-    show_default=True,
     type=click.Path(file_okay=False, path_type=Path),
     help="That of the `dev --secure`.",
 )
@@ -145,6 +143,8 @@ def dev_role(role: str, data_dir: Path) -> None:
     They are a token for the nodes and a certificate for Kafka, in the folder `security/roles` of
     --data-dir. A third file has a shell's commands show them. The role may do what was granted to
     it, before or after. A second call makes new files.
+
+    Example: anabranch dev-role ada --data-dir /tmp/river
     """
     from anabranch.devkit.security import make_role
 
@@ -227,10 +227,7 @@ def _check_ports(option: str, first: int, count: int) -> None:
 
 
 def _say_ready(
-    children: list[NodeProcess],
-    kafka: EmbeddedKafka,
-    data_dir: Path,
-    secured: DevSecurity | None,
+    children: list[NodeProcess], kafka: EmbeddedKafka, data_dir: Path, secured: DevSecurity | None
 ) -> None:
     for child in children:
         click.echo(f"{child.name}: {_whereabouts(child)}")

@@ -33,10 +33,7 @@ ON_ONE_MACHINE: Final = (
     "minInsyncReplicas=1",
 )
 # Settings by which nodes measure the messages of topics in seconds instead of minutes.
-MEASURES: Final = (
-    "scalableTopicLoadReportIntervalSeconds=0.5",
-    "scalableTopicLoadWindowSeconds=3",
-)
+MEASURES: Final = ("scalableTopicLoadReportIntervalSeconds=0.5", "scalableTopicLoadWindowSeconds=3")
 # A node gets its credentials for Kafka from here, like Kafka's address. Those of the environment
 # are for another Kafka, for example in the shell of a role that `dev --secure` has made.
 _OF_A_KAFKA: Final = frozenset(

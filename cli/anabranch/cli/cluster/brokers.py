@@ -19,8 +19,6 @@ from anabranch.admin import (
     SettingOverrideData,
 )
 from anabranch.cli.shared.api import (
-    Command,
-    CommandGroup,
     answers,
     changes,
     connect,
@@ -29,6 +27,7 @@ from anabranch.cli.shared.api import (
     rows,
     url_option,
 )
+from anabranch.cli.shared.command import Command, CommandGroup
 from anabranch.cli.shared.output import table, write_json
 from anabranch.core.names import SCALABLE_DOMAIN, full_name, parse_scalable_topic, parse_topic
 
@@ -262,16 +261,12 @@ def isolated_brokers(admin: Admin) -> list[BrokerIsolationData]:
     help="Brokers that are theirs, by host or host:port; may be repeated.",
 )
 @click.option(
-    "--secondary",
-    multiple=True,
-    metavar="PATTERN",
-    help="Brokers that help out; may be repeated.",
+    "--secondary", multiple=True, metavar="PATTERN", help="Brokers that help out; may be repeated."
 )
 @click.option(
     "--min-limit",
     type=click.IntRange(0),
     default=0,
-    show_default=True,
     help="Secondary brokers may be chosen while fewer primary ones than this are there.",
 )
 @changes

@@ -9,6 +9,7 @@ import click
 
 from anabranch.admin import Admin, KafkaBrokerStats
 from anabranch.cli.shared.api import as_seen_by, connect, json_option, url_option
+from anabranch.cli.shared.command import CommandGroup
 from anabranch.cli.shared.output import table, write_json
 from anabranch.core.autoscale.load import rate_in_words
 
@@ -16,15 +17,17 @@ _LOOK_S: Final = 2.0
 _broker = click.argument("broker", type=click.IntRange(0))
 
 
-@click.group(epilog="Example: anabranch kafka brokers")
+@click.group(cls=CommandGroup)
 def kafka() -> None:
     """Kafka's brokers: their load, and draining them.
 
     BROKER is Kafka's own id of one.
+
+    Example: anabranch kafka brokers
     """
 
 
-@kafka.command(epilog="Example: anabranch kafka brokers --json")
+@kafka.command()
 @url_option
 @json_option
 def brokers(url: str, as_json: bool) -> None:
@@ -33,6 +36,8 @@ def brokers(url: str, as_json: bool) -> None:
     Counts are of partitions: those that the broker leads, and those that it has a copy of. ACTIVE
     segments take messages; SEALED ones are only read. BYTES/S: in and out, of the partitions that
     the broker leads.
+
+    Example: anabranch kafka brokers --json
     """
     found = connect(url).kafka_brokers.list_kafka_brokers()
     if as_json:
@@ -63,7 +68,7 @@ def _state(broker: KafkaBrokerStats) -> str:
     return f"{words}, {'draining' if broker.active_replicas else 'drained'}"
 
 
-@kafka.command(epilog="Example: anabranch kafka drain 3")
+@kafka.command()
 @_broker
 @click.option("--watch", is_flag=True, help="Wait until it takes no messages, and say how far.")
 @url_option
@@ -73,6 +78,8 @@ def drain(broker: int, watch: bool, url: str) -> None:
     Nothing new is placed there, and each active segment with a copy there is replaced by one
     elsewhere, also if this command ends before. Sealed segments stay and are read there until their
     retention is over.
+
+    Example: anabranch kafka drain 3
     """
     admin = connect(url)
     admin.kafka_brokers.drain_kafka_broker(broker)
@@ -81,13 +88,15 @@ def drain(broker: int, watch: bool, url: str) -> None:
         _wait(as_seen_by(admin), broker)
 
 
-@kafka.command(epilog="Example: anabranch kafka undrain 3")
+@kafka.command()
 @_broker
 @url_option
 def undrain(broker: int, url: str) -> None:
     """Let segments be placed on BROKER again.
 
     Nothing moves back: new segments go there, as it has most room.
+
+    Example: anabranch kafka undrain 3
     """
     connect(url).kafka_brokers.undrain_kafka_broker(broker)
     click.echo(f"broker {broker} of Kafka gets new segments again")

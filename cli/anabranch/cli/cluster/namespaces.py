@@ -9,7 +9,8 @@ from typing import Final
 import click
 
 from anabranch.admin import Admin, NamespaceOwnership, Policies
-from anabranch.cli.shared.api import CommandGroup, answers, changes, lines, rows
+from anabranch.cli.shared.api import answers, changes, lines, rows
+from anabranch.cli.shared.command import CommandGroup
 from anabranch.cli.topics.words import count_of
 
 _LIMITS: Final = (
@@ -276,7 +277,6 @@ def transfer(admin: Admin, namespace: str, bundle: str, broker: str) -> str:
     "--algorithm",
     type=click.Choice(_ALGORITHMS),
     default=_ALGORITHMS[0],
-    show_default=True,
     help="In halves; between the scalable topics in the middle; or wherever their traffic would "
     "be more than one bundle may have. Not with --at.",
 )

@@ -8,7 +8,8 @@ from typing import Final
 import click
 
 from anabranch.admin import Admin, TenantInfo
-from anabranch.cli.shared.api import CommandGroup, answers, changes, lines, rows
+from anabranch.cli.shared.api import answers, changes, lines, rows
+from anabranch.cli.shared.command import CommandGroup
 from anabranch.core import names
 
 _SLASHES_OF_A_TOPIC: Final = 2

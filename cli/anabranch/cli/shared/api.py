@@ -7,7 +7,6 @@ have the flags, the connection, JSON and errors as lines.
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import IO, Any, Final
 
@@ -26,7 +25,6 @@ url_option = click.option(
     "--url",
     default=NODES,
     envvar=URL_VARIABLE,
-    show_default=True,
     show_envvar=True,
     help="A node of the cluster; any will do. If there are several, a,b, the first that answers.",
 )
@@ -36,25 +34,6 @@ json_lines_option = click.option(
 )
 
 Ask = Callable[..., Any]  # takes the administration of the node, and the command's arguments
-
-
-class Command(click.Command):
-    """A command whose docstring ends with its example."""
-
-    def __init__(self, *args: Any, **given: Any) -> None:
-        told, is_there, example = inspect.cleandoc(given.get("help") or "").rpartition(
-            "\n\nExample: "
-        )
-        if is_there:
-            given |= {"help": told, "epilog": f"Example: {' '.join(example.split())}"}
-        super().__init__(*args, **given)
-
-
-class CommandGroup(Command, click.Group):
-    """A group of such commands."""
-
-    command_class = Command
-    group_class = type
 
 
 def answers(tell: Callable[..., object], *names: str) -> Callable[[Ask], Callable[..., None]]:

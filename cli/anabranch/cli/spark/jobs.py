@@ -176,6 +176,7 @@ def archive(
 @click.option(
     "--who",
     default="",
+    show_default=False,
     metavar="ROLE",
     help="Also tell what this role was allowed, did, and passed on as a proxy, by offset and time.",
 )

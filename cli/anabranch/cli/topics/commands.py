@@ -17,7 +17,6 @@ import msgspec
 from anabranch.admin import Admin, AdminError, Layout, LoadStats, Segment, TopicStats
 from anabranch.admin import RefusedError as Refusal
 from anabranch.cli.shared.api import (
-    CommandGroup,
     answers,
     as_seen_by,
     changes,
@@ -27,6 +26,7 @@ from anabranch.cli.shared.api import (
     refused,
     url_option,
 )
+from anabranch.cli.shared.command import CommandGroup
 from anabranch.cli.shared.output import table, write_json
 from anabranch.cli.shared.streams import can_be_asked
 from anabranch.cli.shared.terminal import escaped
@@ -48,12 +48,7 @@ _COLUMNS_MAX: Final = 160
 _topic = click.argument("topic")
 _segment = click.argument("segment", type=click.IntRange(0))
 # name: module of the commands that need the SDK, which the others need not wait for.
-_WITH_SDK: Final = {
-    "produce": "produce",
-    "consume": "consume",
-    "peek": "consume",
-    "watch": "watch",
-}
+_WITH_SDK: Final = {"produce": "produce", "consume": "consume", "peek": "consume", "watch": "watch"}
 
 
 class _Topics(CommandGroup):
@@ -80,7 +75,7 @@ def topics() -> None:
 
 @topics.command()
 @_topic
-@click.option("--segments", default=1, show_default=True, help="Number to begin with.")
+@click.option("--segments", default=1, help="Number to begin with.")
 @click.option(
     "--property", "given", multiple=True, metavar="K=V", help="A property; may be repeated."
 )
@@ -286,7 +281,11 @@ def properties(
 @topics.command()
 @_topic
 @click.option(
-    "--dest", metavar="HOST:PORT", default="", help="The broker that shall own its bundle next."
+    "--dest",
+    metavar="HOST:PORT",
+    default="",
+    show_default=False,
+    help="The broker that shall own its bundle next.",
 )
 @changes
 def unload(admin: Admin, topic: str, dest: str) -> str:

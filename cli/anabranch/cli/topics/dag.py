@@ -141,11 +141,7 @@ def _places(edges: Sequence[int], width: int, wide: int) -> list[int]:
 
 
 def _box(
-    part: SegmentInfo,
-    edges: Sequence[int],
-    places: Sequence[int],
-    epochs: Sequence[int],
-    foot: int,
+    part: SegmentInfo, edges: Sequence[int], places: Sequence[int], epochs: Sequence[int], foot: int
 ) -> _Box:
     left = places[max(0, bisect_right(edges, part.start) - 1)]
     right = places[min(len(edges) - 1, bisect_left(edges, part.end + 1))]

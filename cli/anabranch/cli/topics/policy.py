@@ -10,7 +10,8 @@ import click
 import msgspec
 
 from anabranch.admin import Admin, AutoScaleOverride, PolicyField
-from anabranch.cli.shared.api import CommandGroup, answers, changes
+from anabranch.cli.shared.api import answers, changes
+from anabranch.cli.shared.command import CommandGroup
 from anabranch.cli.shared.output import table
 from anabranch.core.autoscale.policy import OVERRIDE_FIELDS, AutoScalePolicy, setting_name
 from anabranch.core.errors import InvalidInputError

@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from anabranch.cli.shared.api import json_lines_option, url_option
+from anabranch.cli.shared.command import Command
 from anabranch.cli.shared.output import said_as, shown
 from anabranch.cli.shared.stopping import run_stoppable, unless_stopped
 from anabranch.cli.topics.sdk import client_options, open_client
@@ -107,9 +108,7 @@ def _header(given: list[str | None]) -> tuple[str, bytes | None]:
     return name, _exact(text, msgspec.convert(data[0], bytes) if data else None)
 
 
-@click.command(
-    epilog="Example: anabranch topics produce public/default/orders --key eve --verbose < lines.txt"
-)
+@click.command(cls=Command)
 @click.argument("topic")
 @click.option(
     "--file", "file", type=click.File("rb"), default="-", help="The input; standard input if left."
@@ -119,7 +118,6 @@ def _header(given: list[str | None]) -> tuple[str, bytes | None]:
     is_flag=True,
     help="Lines are documents, as `anabranch topics consume --json` prints them.",
 )
-@click.option("--whole", is_flag=True, help="All of the input is the value of one message.")
 @click.option("--key", help="Key of all messages; lines are then values as they are.")
 @click.option(
     "--header",
@@ -136,7 +134,6 @@ def produce(
     topic: str,
     file: BinaryIO,
     from_json: bool,
-    whole: bool,
     key: str | None,
     given: tuple[str, ...],
     verbose: bool,
@@ -156,25 +153,24 @@ def produce(
     UTF-8 is in keyBase64 too.
 
     Exit status 0: all are sent. 1: some, told on standard error, are not. 2: could not begin.
+
+    Example: anabranch topics produce public/default/orders --key eve --verbose < lines.txt
     """
     headers = [pair for one in given for pair in properties_of([one], "--header").items()]
-    if from_json and (whole or key is not None):
-        raise click.UsageError("--from-json reads keys and values: leave --key and --whole out")
+    if from_json and key is not None:
+        raise click.UsageError("--from-json reads keys and values: leave --key out")
     key_bytes = None if key is None else key.encode()
-    read: Callable[[bytes], InputMessage] = partial(InputMessage.of_line, key=key_bytes)
-    if from_json:
-        read = InputMessage.of_document
-    elif whole:
-        read = partial(InputMessage, key_bytes)
+    read: Callable[[bytes], InputMessage] = (
+        InputMessage.of_document if from_json else partial(InputMessage.of_line, key=key_bytes)
+    )
     sender = _Sender(read, headers, verbose, as_json)
 
     async def main(stopping: asyncio.Event) -> None:
         async with open_client(topic, url, service_url, kafka_properties) as client:
             sender.producer = await client.create_producer(topic)
             sender.stopping = stopping
-            chunks = _chunks(file, stopping)
-            async for part in _whole(chunks, stopping) if whole else _lines(chunks, stopping):
-                await sender.send(part)
+            async for line in _lines(_chunks(file, stopping), stopping):
+                await sender.send(line)
             await (sender.break_off() if stopping.is_set() else sender.producer.close())
 
     try:
@@ -326,17 +322,6 @@ async def _chunks(file: BinaryIO, stopping: asyncio.Event) -> AsyncIterator[byte
             raise chunk
         room.release()
         yield chunk
-
-
-async def _whole(chunks: AsyncIterator[bytes], stopping: asyncio.Event) -> AsyncIterator[bytes]:
-    """All of the input, unless it was ended early: a part of it is no message."""
-    data = bytearray()
-    async for chunk in chunks:
-        data += chunk
-        if len(data) > _LINE_BYTES_MAX:
-            raise InvalidInputError(f"the input has more than {_LINE_BYTES_MAX} bytes")
-    if not stopping.is_set():
-        yield bytes(data)
 
 
 async def _lines(chunks: AsyncIterator[bytes], stopping: asyncio.Event) -> AsyncIterator[bytes]:

@@ -15,12 +15,8 @@ from confluent_kafka import Message
 from anabranch.admin import OpenTransaction, SegmentStats
 from anabranch.channel.kafka.connection import KafkaConnection, read_properties
 from anabranch.channel.segments.looks import strays as strays_of
-from anabranch.cli.shared.api import (
-    CommandRefusedError,
-    connect,
-    json_lines_option,
-    url_option,
-)
+from anabranch.cli.shared.api import CommandRefusedError, connect, json_lines_option, url_option
+from anabranch.cli.shared.command import CommandGroup
 from anabranch.cli.shared.output import said_as, shown
 from anabranch.cli.shared.streams import can_be_asked
 from anabranch.cli.shared.terminal import print_data
@@ -32,18 +28,17 @@ _READ_S_MAX: Final = 60.0
 _STRAYS_MAX: Final = 100_000
 
 
-@click.group(epilog="Example: anabranch segments abort-transaction public/default/orders 0")
+@click.group(cls=CommandGroup)
 def segments() -> None:
     """Single segments of scalable topics.
 
     TOPIC is [topic://]tenant/namespace/name, SEGMENT an id, as `topics show` has it.
+
+    Example: anabranch segments abort-transaction public/default/orders 0
     """
 
 
-@segments.command(
-    "abort-transaction",
-    epilog="Example: anabranch segments abort-transaction public/default/orders 0 --producer 4711",
-)
+@segments.command("abort-transaction")
 @click.argument("topic")
 @click.argument("segment", type=click.IntRange(0))
 @click.option(
@@ -60,6 +55,8 @@ def abort_transaction(topic: str, segment: int, producer: int | None, yes: bool,
     Its messages count as never written, in all its partitions, and its producer is kept out. A
     transaction that no coordinator of Kafka knows is ended in SEGMENT alone. The command asks
     before, and wants --yes if nobody can be asked.
+
+    Example: anabranch segments abort-transaction public/default/orders 0 --producer 4711
     """
     known = connect(url).scalable_topics
     found = known.get_segment_stats(topic, segment)
@@ -81,7 +78,7 @@ def abort_transaction(topic: str, segment: int, producer: int | None, yes: bool,
     click.echo(f"{where}: the open transaction of producer {producer} is aborted")
 
 
-@segments.command(epilog="Example: anabranch segments restore public/default/orders 3")
+@segments.command()
 @click.argument("topic")
 @click.argument("segment", type=click.IntRange(0))
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -92,6 +89,8 @@ def restore(topic: str, segment: int, yes: bool, url: str) -> None:
     Its messages are lost, and the log says so. If it took messages, a new segment of its range
     takes them now; consumers wait for it no more. The node refuses while Kafka has the segment's
     topic. The command asks before, and wants --yes if nobody can be asked.
+
+    Example: anabranch segments restore public/default/orders 3
     """
     known = connect(url).scalable_topics
     where = f"segment {segment} of {full_of(topic)}"
@@ -147,7 +146,7 @@ def _time(at_ms: int) -> str:
     return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}Z"
 
 
-@segments.command(epilog="Example: anabranch segments strays public/default/orders 3 --send-on")
+@segments.command()
 @click.argument("topic")
 @click.argument("segment", type=click.IntRange(0))
 @click.option("--send-on", is_flag=True, help="Send them to TOPIC anew, each once. Not repeatable.")
@@ -170,6 +169,8 @@ def strays(
     consumers then get them from the segments that take messages now. They stay in SEGMENT, too:
     sent on twice, they are there twice. An event time of 0 cannot be sent, and becomes that of
     sending.
+
+    Example: anabranch segments strays public/default/orders 3 --send-on
     """
 
     async def main() -> None:

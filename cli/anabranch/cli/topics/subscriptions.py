@@ -9,13 +9,8 @@ from typing import Final, cast
 import click
 
 from anabranch.admin import Admin, DeadLetterPolicy, Place, SubscriptionStats, SubscriptionType
-from anabranch.cli.shared.api import (
-    CommandGroup,
-    CommandRefusedError,
-    answers,
-    as_seen_by,
-    changes,
-)
+from anabranch.cli.shared.api import CommandRefusedError, answers, as_seen_by, changes
+from anabranch.cli.shared.command import CommandGroup
 from anabranch.cli.shared.output import table
 from anabranch.cli.topics.words import full_of
 from anabranch.core.entities.subscription import DELIVERIES, DELIVERIES_MAX
@@ -67,16 +62,11 @@ def tell(found: Mapping[str, SubscriptionStats]) -> None:
     "kind",
     type=click.Choice(("stream", "queue", "checkpoint")),
     default="stream",
-    show_default=True,
     help="Type of the subscription. stream: in order by key. queue: each message to any "
     "consumer. checkpoint: in order, with positions in the consumer's own hands.",
 )
 @click.option(
-    "--start",
-    default="earliest",
-    show_default=True,
-    metavar="earliest|latest|TIME",
-    help=f"Its beginning. {_TIME}",
+    "--start", default="earliest", metavar="earliest|latest|TIME", help=f"Its beginning. {_TIME}"
 )
 @changes
 def create(admin: Admin, topic: str, name: str, kind: str, start: str) -> str:
@@ -206,11 +196,14 @@ def show(admin: Admin, topic: str, name: str) -> DeadLetterPolicy | None:
     "--deliveries",
     type=click.IntRange(1, DELIVERIES_MAX),
     default=DELIVERIES,
-    show_default=True,
     help="Deliveries of a message before it is put aside.",
 )
 @click.option(
-    "--to", "where", default="", help="A scalable topic, made if needed; TOPIC-NAME-DLQ if left."
+    "--to",
+    "where",
+    default="",
+    show_default=False,
+    help="A scalable topic, made if needed; TOPIC-NAME-DLQ if left.",
 )
 @changes
 def set_(admin: Admin, topic: str, name: str, deliveries: int, where: str) -> str:

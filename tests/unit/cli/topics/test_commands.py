@@ -1,7 +1,6 @@
 """The commands of scalable topics without a cluster: the picture, the words, wrong usage."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -98,14 +97,6 @@ def test_rows_say_ranges_in_hex_relations_buckets_and_end_offsets_within_80_colu
     assert sum(max(len(row[at]) for row in (dag.HEAD, *rows)) for at in range(8)) + 2 * 7 <= 80
 
 
-def test_a_file_that_is_no_checkpoint_is_said_at_once(tmp_path: Path, ended: Ended) -> None:
-    file = tmp_path / "positions"
-    file.write_text("[]")
-    arguments = ["topics", "consume", TOPIC, "--subscription", "s", "--type", "checkpoint"]
-    status, error = ended([*arguments, "--checkpoint", str(file), "--url", "http://127.0.0.1:9"])
-    assert (status, f"{file}: this is no checkpoint" in error) == (2, True), error
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -120,8 +111,6 @@ def test_a_file_that_is_no_checkpoint_is_said_at_once(tmp_path: Path, ended: End
         (["properties", TOPIC, "--set", "a=b", "--remove", "a"], "a cannot be set and removed"),
         (["produce", TOPIC, "--file", "/nowhere"], "No such file"),
         (["produce", TOPIC, "--service-url", "http://a:1", "--file", EMPTY], "pulsar://"),
-        (["consume", TOPIC, "--subscription", "s", "--type", "checkpoint"], "go together"),
-        (["consume", TOPIC, "--subscription", "s", "--checkpoint", "/dev/null"], "go together"),
         (["consume", TOPIC, "--subscription", "s", "--timeout", "0"], "--timeout"),
     ],
 )
