@@ -128,24 +128,11 @@ class _LazyGroup(click.Group):
             formatter.write_dl([(name, about) for name, (_, about) in _COMMANDS.items()])
 
 
-def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if wanted:
-        from importlib.metadata import version
-
-        click.echo(f"anabranch {version('anabranch')}")
-        ctx.exit()
-
-
 @click.group(
     cls=_LazyGroup, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]}
 )
-@click.option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_version,
-    help="Print the version.",
+@click.version_option(
+    package_name="anabranch", message="anabranch %(version)s", help="Print the version."
 )
 @access_flags
 @click.pass_context

@@ -1,15 +1,7 @@
 """The administration of a cluster from Python, over its REST interface (docs/admin.md)."""
 
-from anabranch.access import (
-    Basic,
-    Credentials,
-    Tls,
-    Token,
-)
-from anabranch.admin.admin import (
-    Admin,
-    AsyncAdmin,
-)
+from anabranch.access import Basic, Credentials, Tls, Token
+from anabranch.admin.admin import Admin, AsyncAdmin
 from anabranch.admin.errors import (
     AdminError,
     AuthenticationError,
@@ -78,12 +70,8 @@ from anabranch.admin.scalable_models import (
     SubscriptionType,
     TopicStats,
 )
-from anabranch.admin.scalable_topics import (
-    Place,
-)
-from anabranch.core.errors import (
-    InvalidInputError,
-)
+from anabranch.admin.scalable_topics import Place
+from anabranch.core.errors import InvalidInputError
 
 __all__ = [
     "Admin",

@@ -10,13 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final, Literal
 
-from anabranch.admin.calls import (
-    Call,
-    Resource,
-    RestMethod,
-    TransportT,
-    path,
-)
+from anabranch.admin.calls import Call, Resource, RestMethod, TransportT, path
 from anabranch.admin.scalable_models import (
     AutoScaleOverride,
     DeadLetterPolicy,
