@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 import msgspec
 
-from anabranch.cli.shared.api import json_lines_option, url_option
+from anabranch.cli.shared.api import json_lines_option
 from anabranch.cli.shared.command import Command
 from anabranch.cli.shared.numbers import POSITIVE
 from anabranch.cli.shared.output import said_as, shown
@@ -79,7 +78,6 @@ _Reader = StreamConsumer | StreamTopicsConsumer | QueueConsumer | QueueTopicsCon
 )
 @click.option("--raw", is_flag=True, help="Escape no control characters on a terminal.")
 @client_options
-@url_option
 @json_lines_option
 def consume(
     topic: str | None,
@@ -92,10 +90,8 @@ def consume(
     most: int | None,
     wait_s: float | None,
     raw: bool,
-    service_url: str | None,
-    kafka_properties: Path | None,
-    url: str,
     as_json: bool,
+    **how: Any,
 ) -> int:
     """Print the messages of TOPIC, each with its place: SEGMENT/BUCKET@OFFSET, key and value.
 
@@ -119,7 +115,7 @@ def consume(
     show = functools.partial(print_json, named=is_named) if as_json else line
 
     async def main(stopping: asyncio.Event) -> DeadlineError | None:
-        async with open_client(topic, url, service_url, kafka_properties) as client:
+        async with open_client(topic, **how) as client:
             reader = await _reader(client, chosen or topic or "", kind, (subscription, name))
             quiet = await _print_all(reader, most, wait_s, show, stopping)
             await reader.close()
@@ -217,17 +213,8 @@ async def _read(reader: _Reader, most: int, wait_s: float | None) -> Iterable[Me
     "and later.",
 )
 @client_options
-@url_option
 @json_lines_option
-def peek(
-    topic: str,
-    most: int,
-    start: str,
-    service_url: str | None,
-    kafka_properties: Path | None,
-    url: str,
-    as_json: bool,
-) -> None:
+def peek(topic: str, most: int, start: str, as_json: bool, **how: Any) -> None:
     """Print some messages of TOPIC, in the order of their event times; nothing is acknowledged.
 
     Each with its place: SEGMENT/BUCKET@OFFSET, key and value. It needs no subscription, and leaves
@@ -238,7 +225,7 @@ def peek(
     begin = place_of(start, "--from")
 
     async def main() -> list[Message]:
-        async with open_client(topic, url, service_url, kafka_properties) as client:
+        async with open_client(topic, **how) as client:
             return await client.peek(topic, most, start=begin)
 
     show = print_json if as_json else print_line

@@ -7,13 +7,12 @@ import os
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
-from pathlib import Path
-from typing import BinaryIO, Final, Self
+from typing import Any, BinaryIO, Final, Self
 
 import click
 import msgspec
 
-from anabranch.cli.shared.api import json_lines_option, url_option
+from anabranch.cli.shared.api import json_lines_option
 from anabranch.cli.shared.command import Command
 from anabranch.cli.shared.output import said_as, shown
 from anabranch.cli.shared.stopping import run_stoppable, unless_stopped
@@ -128,7 +127,6 @@ def _header(given: list[str | None]) -> tuple[str, bytes | None]:
 )
 @click.option("--verbose", is_flag=True, help="Print where each message is.")
 @client_options
-@url_option
 @json_lines_option
 def produce(
     topic: str,
@@ -137,10 +135,8 @@ def produce(
     key: str | None,
     given: tuple[str, ...],
     verbose: bool,
-    service_url: str | None,
-    kafka_properties: Path | None,
-    url: str,
     as_json: bool,
+    **how: Any,
 ) -> int:
     """Send each line to TOPIC, as KEY<TAB>VALUE, or without a key as VALUE.
 
@@ -166,7 +162,7 @@ def produce(
     sender = _Sender(read, headers, verbose, as_json)
 
     async def main(stopping: asyncio.Event) -> None:
-        async with open_client(topic, url, service_url, kafka_properties) as client:
+        async with open_client(topic, **how) as client:
             sender.producer = await client.create_producer(topic)
             sender.stopping = stopping
             async for line in _lines(_chunks(file, stopping), stopping):

@@ -17,7 +17,7 @@ from anabranch.channel.errors import KafkaUnreachableError
 from anabranch.channel.kafka.connection import KafkaConnection, read_properties
 from anabranch.channel.kafka.topics import check_kafka
 from anabranch.cli.shared.access import KAFKA_PROPERTIES_VARIABLE, Access, access
-from anabranch.cli.shared.api import CommandRefusedError, connect
+from anabranch.cli.shared.api import CommandRefusedError, connect, url_option
 from anabranch.cli.topics.words import properties_of
 from anabranch.client import (
     AuthenticationError,
@@ -46,6 +46,7 @@ _REFUSALS: Final = (
 )
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)
 _OPTIONS: Final = (
+    url_option,
     click.option(
         "--service-url",
         metavar="pulsar://HOST:PORT[,...]",
@@ -66,7 +67,7 @@ class NoServiceError(AnabranchError):
 
 
 def client_options(command: _F) -> _F:
-    """Adds the options that `open_client` needs."""
+    """Adds the options that `open_client` takes besides the topic."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command

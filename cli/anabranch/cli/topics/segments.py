@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -151,17 +150,8 @@ def _time(at_ms: int) -> str:
 @click.argument("segment", type=click.IntRange(0))
 @click.option("--send-on", is_flag=True, help="Send them to TOPIC anew, each once. Not repeatable.")
 @client_options
-@url_option
 @json_lines_option
-def strays(
-    topic: str,
-    segment: int,
-    send_on: bool,
-    service_url: str | None,
-    kafka_properties: Path | None,
-    url: str,
-    as_json: bool,
-) -> None:
+def strays(topic: str, segment: int, send_on: bool, as_json: bool, **how: Any) -> None:
     """Print the messages behind the logged end of SEGMENT (an id), which no consumer delivers.
 
     They came while somebody had taken its seal away: PARTITION@OFFSET, key and value of each. With
@@ -174,11 +164,11 @@ def strays(
     """
 
     async def main() -> None:
-        async with open_client(topic, url, service_url, kafka_properties) as client:
+        async with open_client(topic, **how) as client:
             layout = await _layout(client, topic)
             part = _sealed(layout, segment)
             connection = KafkaConnection(
-                layout.bootstrap_servers, read_properties(kafka_properties)
+                layout.bootstrap_servers, read_properties(how["kafka_properties"])
             )
             ends = part.info.end_offsets
             found = await asyncio.to_thread(
