@@ -44,10 +44,10 @@ def test_the_picture_has_a_form_without_box_characters() -> None:
     assert drawn.splitlines()[-1] == "  now  +=============+================+==========+"
 
 
-OPERATIONS = st.lists(st.tuples(st.booleans(), st.integers(0, 999)), max_size=15)
+OPERATIONS = st.lists(st.tuples(st.booleans(), st.integers(0, 999)), max_size=8)
 
 
-@given(initial=st.integers(1, 60), operations=OPERATIONS, columns=st.integers(80, 160))
+@given(initial=st.integers(1, 12), operations=OPERATIONS, columns=st.integers(80, 160))
 def test_every_segment_of_any_layout_is_in_the_picture_and_no_line_is_too_long(
     initial: int, operations: list[tuple[bool, int]], columns: int
 ) -> None:
@@ -76,14 +76,9 @@ def test_a_segment_whose_parents_are_gone_hangs_from_nothing() -> None:
     assert lines[-1] == "  now  ╘══════════╧══════════╧═══════════════════╛"
 
 
-def test_many_segments_are_drawn_in_bands_and_too_many_not_at_all() -> None:
-    drawn = dag.draw(SegmentLayout.initial(60))
-    assert [line.split()[1] for line in drawn.splitlines() if "epoch" in line] == [
-        "0000",
-        "5555",
-        "aaaa",
-    ]
-    assert dag.draw(SegmentLayout.initial(dag.LANES_MAX + 1)) == ""
+def test_more_segments_than_fit_are_not_drawn() -> None:
+    assert dag.draw(SegmentLayout.initial(20)) != ""
+    assert dag.draw(SegmentLayout.initial(60)) == ""
 
 
 def test_rows_say_ranges_in_hex_relations_buckets_and_end_offsets_within_80_columns() -> None:
