@@ -101,17 +101,6 @@ class _LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if name not in _COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
-            from difflib import get_close_matches  # click knows only commands that are imported
-
-            near = " or ".join(map(repr, get_close_matches(name, _COMMANDS)))
-            ctx.fail(f"No such command {name!r}." + (f" Did you mean {near}?" if near else ""))
-        return super().resolve_command(ctx, args)
-
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
@@ -129,7 +118,10 @@ class _LazyGroup(click.Group):
 
 
 @click.group(
-    cls=_LazyGroup, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]}
+    cls=_LazyGroup,
+    commands={name: click.Command(name) for name in _COMMANDS},  # which click suggests
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(
     package_name="anabranch", message="anabranch %(version)s", help="Print the version."

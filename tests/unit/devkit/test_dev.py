@@ -55,9 +55,7 @@ def test_a_role_changes_nothing_of_the_others(begun: DevSecurity) -> None:
     assert {file: file.read_bytes() for file in before} == before
 
 
-@pytest.mark.parametrize(
-    "role", ["", "admin", "node", "kafka", "../ada", "a,CN=kafka", "ada\n", "-a", "a" * 65]
-)
+@pytest.mark.parametrize("role", ["", "admin", "kafka", "../ada", "a,CN=kafka", "ada\n"])
 def test_who_would_be_somebody_else_is_not_made(begun: DevSecurity, role: str) -> None:
     with pytest.raises(InvalidInputError, match="cannot be made"):
         make_role(begun.folder, role)
