@@ -51,7 +51,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Given:
     found = Given(2)
 
     @contextlib.asynccontextmanager
-    async def opened(*_: Any) -> AsyncIterator[Given]:
+    async def opened(*_: Any, **__: Any) -> AsyncIterator[Given]:
         yield found
 
     monkeypatch.setattr(consume_module, "open_client", opened)

@@ -53,7 +53,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> Kept:
     found = Kept()
 
     @contextlib.asynccontextmanager
-    async def opened(*_: Any) -> AsyncIterator[Kept]:
+    async def opened(*_: Any, **__: Any) -> AsyncIterator[Kept]:
         yield found
 
     monkeypatch.setattr(produce_module, "open_client", opened)
