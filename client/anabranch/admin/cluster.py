@@ -11,7 +11,6 @@ from anabranch.admin.models import (
     BalanceOutlook,
     BrokerAddresses,
     BrokerIsolationData,
-    Explanation,
     FailureDomainData,
     IsolationData,
     KafkaBrokerStats,
@@ -76,13 +75,6 @@ class Brokers(Resource[TransportT]):
     ) -> Call[dict[str, NamespaceOwnershipStatus]]:
         """Returns the bundles that a broker owns, by tenant/namespace/range."""
         return Call("GET", _brokers(cluster, names.broker_id(broker), "ownedNamespaces"))
-
-    @RestMethod
-    def explain(self, name: str) -> Call[Explanation]:
-        """Returns the moves that `leadership`, a bundle (tenant/namespace/range) or a scalable
-        topic may make now. Raises NotFoundError where there is no such namespace.
-        """
-        return Call("GET", _brokers("explain"), query={"name": name})
 
     @RestMethod
     def get_status(self) -> Call[NodeStatus]:

@@ -31,7 +31,7 @@ class BundlesData(Answer, frozen=True):
     num_bundles: int
 
 
-class Policies(Answer, frozen=True):
+class Policies(Answer, frozen=True, omit_defaults=True):
     """A namespace's policies."""
 
     bundles: BundlesData
@@ -111,26 +111,6 @@ class NamespaceOwnershipStatus(Answer, frozen=True, rename=None):
     broker_assignment: str
     is_controlled: bool
     is_active: bool
-
-
-class MoveNow(Answer, frozen=True):
-    """A move of a state machine at this moment: brokers that may propose it, or the guard that
-    forbids it.
-    """
-
-    move: str
-    end: str  # the state it leads to; empty where it is not possible
-    by: list[str]  # the brokers that may propose it now
-    forbidden_by: str  # empty where it is possible
-
-
-class Explanation(Answer, frozen=True):
-    """The moves that a bundle, the leadership or a scalable topic may make now."""
-
-    name: str
-    state: str  # INIT: it is not there
-    version: int
-    moves: list[MoveNow]
 
 
 class NodeStatus(Answer, frozen=True):

@@ -12,7 +12,6 @@ import msgspec
 from anabranch.admin import (
     Admin,
     BrokerIsolationData,
-    Explanation,
     FailureDomainData,
     IsolationData,
     NotFoundError,
@@ -90,33 +89,6 @@ def brokers(admin: Admin) -> dict[str, Any]:
         for broker in admin.brokers.get_active_brokers()
     ]
     return {"clusterName": cluster, "brokers": found}
-
-
-def _tell_moves(found: Explanation) -> None:
-    click.echo(f"{found.name} is {found.state}, at version {found.version}")
-    rows(
-        ("MOVE", "LEADS TO", "BY"),
-        lambda each: (
-            each.move,
-            each.end or "-",
-            ", ".join(each.by) or f"unless {each.forbidden_by}",
-        ),
-    )(found.moves)
-
-
-@click.command(cls=Command)
-@_name
-@answers(_tell_moves)
-def explain(admin: Admin, name: str) -> Explanation:
-    """Say which moves NAME can make now, and what forbids the rest.
-
-    NAME is a scalable topic, [topic://]tenant/namespace/name, a bundle, tenant/namespace/range, or
-    `leadership`. The node tries each move of the state machine, in thought, for every broker. A
-    possible move tells its end and its proposers, and another one the first rule in its way.
-
-    Example: anabranch explain topic://public/default/orders
-    """
-    return admin.brokers.explain(name)
 
 
 # --- settings while nodes run -----------------------------------------------------------

@@ -31,10 +31,6 @@ _LAST_WORDS_BYTES_MAX: Final = 32_768
 # Between choosing a free port and listening on it another process may take it.
 _PORT_ATTEMPTS_MAX: Final = 3
 LOCK: Final = "anabranch.lock"
-# Our own lock refuses, or Kafka complains about another one that we did not start.
-ANOTHER_KAFKA: Final = (
-    "Another Kafka runs on this data directory: stop it, or name another directory."
-)
 _LINES_SHOWN_MAX: Final = 12
 _REMEDIES: Final = (
     ("No space left on device", "The disk is full: make room, or name another data directory."),
@@ -42,13 +38,8 @@ _REMEDIES: Final = (
         "Address already in use",
         "Another process took the port meanwhile: start again, or choose another port.",
     ),
-    ("Failed to acquire lock", ANOTHER_KAFKA),
     ("Permission denied", "The data directory is not writable: correct its permissions."),
-    ("AccessDeniedException", "The data directory is not writable: correct its permissions."),
-    ("Read-only file system", "The data directory is not writable: name another one."),
     ("Could not reserve enough space", "There is too little memory: Kafka needs about 600 MB."),
-    ("OutOfMemoryError", "Kafka ran out of its 512 MB of heap: it is meant for development only."),
-    ("Too many open files", "The limit of open files is too low: raise it, see ulimit -n."),
     (
         "UnsupportedClassVersionError",
         "Java is too old: install version 17 or newer, or name it in JAVA_HOME.",
@@ -358,7 +349,10 @@ def exclusive(data_dir: Path) -> Iterator[int]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             # Its logs are those of the other one, who is well: they would only mislead.
-            raise KafkaStartError(f"{ANOTHER_KAFKA} Data directory: {data_dir}") from error
+            raise KafkaStartError(
+                "Another Kafka runs on this data directory: stop it, or name another directory. "
+                f"Data directory: {data_dir}"
+            ) from error
         except OSError as error:
             raise _failed(data_dir, error) from error
         yield descriptor
