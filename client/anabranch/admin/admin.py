@@ -16,7 +16,7 @@ from anabranch.access import Credentials, Tls
 from anabranch.access.home import Home, HomeErrors
 from anabranch.admin.access import SHOWN, files_of, identity_of, stay_encrypted, tls_reason
 from anabranch.admin.calls import Awaitable, Blocking, Call, Decode, TransportT
-from anabranch.admin.cluster import BalanceQuestions, Brokers, KafkaPlane, Placements
+from anabranch.admin.cluster import BalanceQuestions, Brokers, Placements
 from anabranch.admin.errors import (
     AdminError,
     ForkedError,
@@ -74,7 +74,6 @@ class _Resources(Generic[TransportT]):
         self.bundles: Bundles[TransportT] = Bundles(transport)
         self.scalable_topics: ScalableTopics[TransportT] = ScalableTopics(transport)
         self.brokers: Brokers[TransportT] = Brokers(transport)
-        self.kafka_brokers: KafkaPlane[TransportT] = KafkaPlane(transport)
         self.lookups: Lookups[TransportT] = Lookups(transport)
         self.balance: BalanceQuestions[TransportT] = BalanceQuestions(transport)
 

@@ -1,4 +1,4 @@
-"""A cluster: its brokers and settings, its load balancer, places of bundles, brokers of Kafka."""
+"""A cluster: its brokers and settings, its load balancer, places of bundles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from anabranch.admin.models import (
     BrokerIsolationData,
     FailureDomainData,
     IsolationData,
-    KafkaBrokerStats,
     LeaderBroker,
     NamespaceOwnershipStatus,
     NodeStatus,
@@ -43,10 +42,6 @@ def _policies(cluster: str, *more: str) -> str:
 
 def _domains(cluster: str, *more: str) -> str:
     return path("admin", "v2", "clusters", cluster, "failureDomains", *more)
-
-
-def _kafka(*more: str | int) -> str:
-    return path("admin", "v2", "kafka", *more)
 
 
 class Brokers(Resource[TransportT]):
@@ -209,27 +204,6 @@ class Placements(Resource[TransportT]):
     def delete_failure_domain(self, cluster: str, domain: str) -> Call[None]:
         """Deletes a failure domain. Its brokers stay."""
         return Call("DELETE", _domains(cluster, domain))
-
-
-class KafkaPlane(Resource[TransportT]):
-    """Operations on Kafka's brokers."""
-
-    @RestMethod
-    def list_kafka_brokers(self) -> Call[list[KafkaBrokerStats]]:
-        """Returns, by id, all brokers that live, have a copy of something, or are drained."""
-        return Call("GET", _kafka("brokers"))
-
-    @RestMethod
-    def drain_kafka_broker(self, broker_id: int) -> Call[None]:
-        """Keeps new segments off this broker of Kafka.
-        Active ones leave it, one after the other.
-        """
-        return Call("PUT", _kafka("brokers", broker_id, "drain"))
-
-    @RestMethod
-    def undrain_kafka_broker(self, broker_id: int) -> Call[None]:
-        """Lets segments be placed on this broker of Kafka again."""
-        return Call("DELETE", _kafka("brokers", broker_id, "drain"))
 
 
 class BalanceQuestions(Resource[TransportT]):

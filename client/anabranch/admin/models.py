@@ -180,20 +180,6 @@ class FailureDomainData(Answer, frozen=True):
     brokers: list[str]
 
 
-class KafkaBrokerStats(Answer, frozen=True):
-    """One broker of Kafka and its share of the cluster's segments. Counts are of partitions."""
-
-    broker_id: int
-    rack: str  # empty for none
-    live: bool
-    drained: bool  # nothing new is placed there
-    bytes_per_second: float  # in and out, of the active segments that it leads
-    active_leaders: int  # partitions of segments that take messages
-    active_replicas: int
-    sealed_leaders: int  # partitions of segments that are only read
-    sealed_replicas: int
-
-
 class BrokerLoadStats(Answer, frozen=True):
     """A broker's load as it was reported. None means that the broker reported nothing."""
 

@@ -24,7 +24,6 @@ class AutoScaleOverride(TypedDict, total=False):
     rebucketCooldownSeconds: float
     mergeCooldownSeconds: float
     mergeWindowSeconds: float
-    rebucketDownWindowSeconds: float
     splitMsgRateInThreshold: float
     splitBytesRateInThreshold: float
     splitMsgRateOutThreshold: float
