@@ -105,7 +105,7 @@ proto: setup
 # The committed checksums of the jars, after a change of version.
 .PHONY: checksums
 checksums: java setup
-	$(BIN)/python -m anabranch.jars.lock
+	PYTHONPATH=tests $(BIN)/python -m support.checksums
 
 # --- checks -------------------------------------------------------------------------------------
 
@@ -205,7 +205,7 @@ mutants: $(VENV)/.mutants
 
 .PHONY: bench
 bench: java jars
-	$(BIN)/python -m bench
+	PYTHONPATH=tests $(BIN)/python -m bench
 
 .PHONY: clean
 clean:

@@ -1,4 +1,4 @@
-"""Measures figures, all or those named: python -m bench [--quick] [NAME ...]."""
+"""Measures figures, all or those named: PYTHONPATH=tests python -m bench [--quick] [NAME ...]."""
 
 from __future__ import annotations
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.kafka.topics import Topics, TopicSettings, ensure_topics
 from anabranch.devkit import ports
-from anabranch.devkit.kafka.brokers import KafkaBrokers
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.devkit.nodes import HOST, NodeProcess, await_ready, stop_all
 from anabranch.devkit.security import DevSecurity
+from support.kafka_brokers import KafkaBrokers
 
 NODES = 3
 CLUSTER_PREFIX = "bench-cluster."

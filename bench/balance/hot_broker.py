@@ -8,16 +8,16 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from anabranch.client import Client
-from anabranch.devkit.hot_broker import (
+from anabranch.devkit.nodes import MEASURES, await_ready, stop_all
+from bench.balance.steady_messages import SteadyMessages
+from bench.figure import Measured, spread
+from bench.place import Place
+from support.hot_broker import (
     SETTINGS,
     BusyLookups,
     HotBroker,
     moves_by_itself,
 )
-from anabranch.devkit.nodes import MEASURES, await_ready, stop_all
-from anabranch.devkit.steady_messages import SteadyMessages
-from bench.figure import Measured, spread
-from bench.place import Place
 
 _PERIOD_S = 0.01
 _CALM_S = 3.0

@@ -25,10 +25,10 @@ from anabranch.core.errors import AnabranchError
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.devkit.kafka.settings import Differences
 from anabranch.devkit.nodes import NodeProcess, await_ready, stop_all
-from anabranch.devkit.topics_on_log import append_topics, make_kafka_topics
 from bench.figure import Measured, spread
 from bench.place import Place, resident_mb
 from bench.topics.memory import own_all
+from support.topics_on_log import append_topics, make_kafka_topics
 
 _HOME: Final = "public/default"
 _TOPICS: Final = 10_000

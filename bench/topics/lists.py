@@ -18,7 +18,6 @@ import uvloop
 from anabranch.core.names import full_name
 from anabranch.core.topic_lists.sorted_names import topics_hash
 from anabranch.devkit.nodes import NodeProcess, await_ready, stop_all
-from anabranch.devkit.topics_on_log import append_topics
 from anabranch.wire.anabranch_pb2 import (
     BaseCommand,
     CommandConnect,
@@ -32,6 +31,7 @@ from bench.http.client import Client as HttpClient
 from bench.nodes.proxying import framed, rate
 from bench.place import Place, resident_mb
 from bench.topics.memory import own_all
+from support.topics_on_log import append_topics
 
 _HOME: Final = "public/default"
 _LONG: Final = 100_000

@@ -8,10 +8,10 @@ from functools import cache
 
 from anabranch.client import Client
 from anabranch.devkit.nodes import NodeProcess, await_ready, stop_all
-from anabranch.devkit.topics_on_log import append_topics
 from bench.figure import Measured
 from bench.http.client import Client as HttpClient
 from bench.place import Place, resident_mb
+from support.topics_on_log import append_topics
 
 _TOPICS = 10_000
 _WATCHES = 1_000

@@ -142,17 +142,6 @@ def test_what_consume_prints_as_json_is_produced_as_it_was(topics: Topics) -> No
         assert json.loads(given).items() >= exact.items(), turn
 
 
-def test_a_checkpoint_file_holds_the_place_for_the_next_run(topics: Topics, tmp_path: Path) -> None:
-    name = "public/default/kept"
-    topics("create", name)
-    topics("produce", name, said="".join(f"k\t{number}\n" for number in range(10)))
-    file = tmp_path / "positions.json"
-    consume = ("consume", name, "--subscription", "c", "--type", "checkpoint")
-    runs = [topics(*consume, "--checkpoint", str(file), "--max", "5") for _ in range(2)]
-    values = [line.split("\t")[2] for line in "".join(runs).splitlines()]
-    assert values == [str(number) for number in range(10)]
-
-
 def test_a_consumer_ends_cleanly_when_interrupted(
     cluster: TopicCluster, topics: Topics, tmp_path: Path
 ) -> None:

@@ -15,8 +15,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from anabranch.devkit import ports
-from anabranch.devkit.kafka.diagnosis import KafkaStartError
-from anabranch.devkit.kafka.embedded import EmbeddedKafka
+from anabranch.devkit.kafka.embedded import EmbeddedKafka, KafkaStartError
 from support.processes import descendants
 from support.quiet import QUIET
 from support.waiting import WAIT_S

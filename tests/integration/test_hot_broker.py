@@ -15,10 +15,10 @@ import pytest
 
 from anabranch.client import Client, StreamConsumer
 from anabranch.core.balance.shedding import RoundEnd
-from anabranch.devkit.hot_broker import SETTINGS, BusyLookups, HotBroker
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.devkit.nodes import MEASURES, NodeProcess
 from support.alternation import Alternation, Send
+from support.hot_broker import SETTINGS, BusyLookups, HotBroker
 from support.processes import run
 from support.topic_cluster import TopicCluster, topic_cluster
 from support.waiting import eventually, until

@@ -14,8 +14,8 @@ from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.channel.segments.survey import BrokerSurveyor
 from anabranch.client import Client, Producer
 from anabranch.core.placement import Copies, KafkaBroker, Room
-from anabranch.devkit.kafka.brokers import KafkaBrokers
 from support import channel
+from support.kafka_brokers import KafkaBrokers
 from support.several_brokers import leaders, under_load
 from support.there import there
 from support.topic_cluster import TopicCluster, topic_cluster

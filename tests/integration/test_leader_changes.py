@@ -13,10 +13,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from anabranch.client import Client
-from anabranch.devkit.kafka.brokers import KafkaBrokers
 from anabranch.wire.kafka import producer_state
 from support import channel
 from support.causality_rounds import judged
+from support.kafka_brokers import KafkaBrokers
 from support.leader_moves import LeaderMoves
 from support.processes import descendants
 from support.quiet import QUIET

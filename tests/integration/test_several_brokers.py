@@ -26,11 +26,11 @@ from anabranch.channel.segments.admin import SegmentAdmin, SegmentSettings
 from anabranch.channel.segments.sealing import Sealer, SegmentTopic
 from anabranch.client import Client, Producer
 from anabranch.client._kafka_options import ADMIN
-from anabranch.devkit.kafka.brokers import KafkaBrokers
 from anabranch.wire.kafka import producer_state
 from anabranch.wire.kafka.described import BrokerViews
 from anabranch.wire.kafka.protocol import bootstrap_addresses
 from support import channel
+from support.kafka_brokers import KafkaBrokers
 from support.local_topic import local_topic
 from support.quiet import QUIET
 from support.several_brokers import leaders, under_load

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.channel.segments.sealing import SegmentTopic
 from anabranch.devkit.nodes import NodeProcess, await_ready
-from anabranch.devkit.topics_on_log import append_topics
+from support.topics_on_log import append_topics
 from support.waiting import WAIT_S
 
 

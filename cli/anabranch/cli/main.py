@@ -26,15 +26,14 @@ _COMMANDS: Final = {
         "anabranch.devkit.demo.command",
         "Show each promise once, on a small cluster and a real trace.",
     ),
-    "lookup": (".cluster.queries", "Say which broker serves a topic."),
+    "lookup": (".cluster.brokers", "Say which broker serves a topic."),
     "tenants": (".cluster.tenants", "Tenants: list, show, create, update, delete."),
     "namespaces": (".cluster.namespaces", "Namespaces and their bundles: create, split ..."),
-    "permissions": (".cluster.permissions", "Roles' rights: list, grant, revoke."),
-    "bundles": (".cluster.bundles", "A namespace's bundles: list, unload, transfer, split."),
-    "brokers": (".cluster.queries", "List the brokers and their leader."),
-    "isolation": (".cluster.placements", "Brokers that own some bundles alone: list, set, delete."),
-    "domains": (".cluster.placements", "Brokers that fail together: list, set, delete."),
-    "explain": (".cluster.queries", "Say which moves a bundle or a topic can make now."),
+    "permissions": (".cluster.tenants", "Roles' rights: list, grant, revoke."),
+    "bundles": (".cluster.namespaces", "A namespace's bundles: list, unload, transfer, split."),
+    "brokers": (".cluster.brokers", "List the brokers and their leader."),
+    "isolation": (".cluster.brokers", "Brokers that own some bundles alone: list, set, delete."),
+    "domains": (".cluster.brokers", "Brokers that fail together: list, set, delete."),
     "topics": (".topics.commands", "Scalable topics: create, show, split, merge, produce ..."),
     "segments": (".topics.segments", "Single segments: strays, restore."),
     "policy": (".topics.policy", "Rules for topics' own splits and merges: show, set."),
@@ -43,7 +42,7 @@ _COMMANDS: Final = {
     "archive": (".spark.jobs", "Copy the log to Parquet, exactly once."),
     "audit": (".spark.jobs", "Replay the whole log with Spark and check every promise."),
     "backtest": (".spark.backtest", "Try auto-scale policies on loads of the past."),
-    "config": (".cluster.config", "Settings of all nodes while they run: list, set, unset."),
+    "config": (".cluster.brokers", "Settings of all nodes while they run: list, set, unset."),
     "settings": (".node.settings", "List a node's settings with meanings and defaults."),
     "token": (".node.token", "Keys and the tokens that they sign: create, inspect, keys."),
     "doctor": (".node.doctor", "Check Java, Kafka, settings, disk and port."),
@@ -100,17 +99,6 @@ class _LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if name not in _COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
-            from difflib import get_close_matches  # click knows only commands that are imported
-
-            near = " or ".join(map(repr, get_close_matches(name, _COMMANDS)))
-            ctx.fail(f"No such command {name!r}." + (f" Did you mean {near}?" if near else ""))
-        return super().resolve_command(ctx, args)
-
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
@@ -127,24 +115,14 @@ class _LazyGroup(click.Group):
             formatter.write_dl([(name, about) for name, (_, about) in _COMMANDS.items()])
 
 
-def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if wanted:
-        from importlib.metadata import version
-
-        click.echo(f"anabranch {version('anabranch')}")
-        ctx.exit()
-
-
 @click.group(
-    cls=_LazyGroup, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]}
+    cls=_LazyGroup,
+    commands={name: click.Command(name) for name in _COMMANDS},  # which click suggests
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_version,
-    help="Print the version.",
+@click.version_option(
+    package_name="anabranch", message="anabranch %(version)s", help="Print the version."
 )
 @access_flags
 @click.pass_context

@@ -2,26 +2,6 @@
 
 from anabranch.access import Basic, Credentials, Tls, Token
 from anabranch.admin.admin import Admin, AsyncAdmin
-from anabranch.admin.balance import (
-    AutomaticMoveStats,
-    BalanceHistoryStats,
-    BalanceOutlook,
-    BrokerLoadStats,
-    CycleStats,
-    ExchangeStats,
-    UnloadStats,
-    UnmovedBundle,
-)
-from anabranch.admin.brokers import (
-    BrokerAddresses,
-    Explanation,
-    LeaderBroker,
-    MoveNow,
-    NamespaceOwnershipStatus,
-    NodeStatus,
-    SettingOverrideData,
-)
-from anabranch.admin.bundles import BundleOwnership, NamespaceOwnership, TopicHashPositions
 from anabranch.admin.errors import (
     AdminError,
     AuthenticationError,
@@ -41,14 +21,33 @@ from anabranch.admin.errors import (
     UnreachableError,
     WrongLoopError,
 )
-from anabranch.admin.lookups import LookupData
-from anabranch.admin.namespaces import BundlesData, Policies
-from anabranch.admin.placements import (
+from anabranch.admin.models import (
+    AutomaticMoveStats,
+    BalanceHistoryStats,
+    BalanceOutlook,
+    BrokerAddresses,
     BrokerIsolationData,
+    BrokerLoadStats,
+    BundleOwnership,
+    BundlesData,
+    ClusterData,
+    CycleStats,
+    ExchangeStats,
     FailoverParameters,
     FailoverPolicy,
     FailureDomainData,
     IsolationData,
+    LeaderBroker,
+    LookupData,
+    NamespaceOwnership,
+    NamespaceOwnershipStatus,
+    NodeStatus,
+    Policies,
+    SettingOverrideData,
+    TenantInfo,
+    TopicHashPositions,
+    UnloadStats,
+    UnmovedBundle,
 )
 from anabranch.admin.scalable_models import (
     AutoScaleOverride,
@@ -69,7 +68,6 @@ from anabranch.admin.scalable_models import (
     TopicStats,
 )
 from anabranch.admin.scalable_topics import Place
-from anabranch.admin.tenants import ClusterData, TenantInfo
 from anabranch.core.errors import InvalidInputError
 
 __all__ = [
@@ -97,7 +95,6 @@ __all__ = [
     "DeadLetterPolicy",
     "Decision",
     "ExchangeStats",
-    "Explanation",
     "FailoverParameters",
     "FailoverPolicy",
     "FailureDomainData",
@@ -111,7 +108,6 @@ __all__ = [
     "LeaderBroker",
     "LoadStats",
     "LookupData",
-    "MoveNow",
     "NamespaceOwnership",
     "NamespaceOwnershipStatus",
     "NoNodeError",

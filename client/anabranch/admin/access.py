@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Iterator
 from typing import Final
 
 import httpx
@@ -17,7 +16,7 @@ from anabranch.access.tls import reason_of
 from anabranch.admin.errors import CredentialsError, UnreachableError
 from anabranch.core.errors import InvalidInputError
 
-_REDIRECTS_MAX: Final = 20
+SHOWN: Final = "anabranch.shown"  # the extension of a request with what it shows
 
 _logger = logging.getLogger("anabranch.admin")
 
@@ -65,9 +64,13 @@ class ShownIdentity:
                     raise CredentialsError(str(error)) from error
             return self._known
 
-    def put_on(self, request: httpx.Request, shown: bytes) -> None:
-        """Adds the header with `shown` to the request."""
+    def put_on(self, request: httpx.Request) -> None:
+        """Adds the header with what its call shows to the request, also to one that is sent on.
+
+        httpx drops the header at each redirect, because another node is another site to it.
+        """
         if self._credentials is not None:
+            shown = request.extensions[SHOWN]
             request.headers["Authorization"] = self._credentials.header(shown)
 
     def _is_kept(self, credentials: Credentials, refused: bytes) -> bool:
@@ -102,48 +105,17 @@ def files_of(nodes: tuple[str, ...], tls: Tls | None) -> TlsFiles | None:
     return TlsFiles(tls or Tls()) if len(plain) < len(nodes) else None
 
 
-class Follower:
-    """Follows one request from node to node. Raises UnreachableError.
-
-    httpx drops the credentials at each redirect, because another node is another site to it.
-    """
-
-    def __init__(self, request: httpx.Request, identity: ShownIdentity, shown: bytes) -> None:
-        self._request: httpx.Request | None = request
-        self._identity = identity
-        self._shown = shown
-        self._response: httpx.Response | None = None
-
-    @property
-    def answer(self) -> httpx.Response:
-        """The last response. Raises UnreachableError before the first one."""
-        if self._response is None:
-            raise UnreachableError("nothing was asked: ask first")
-        return self._response
-
-    def requests(self) -> Iterator[httpx.Request]:
-        """Yields each request to send. The caller must `take` its answer before the next one."""
-        for _ in range(_REDIRECTS_MAX):
-            request, self._request = self._request, None
-            if request is None:
-                return
-            self._identity.put_on(request, self._shown)
-            yield request
-        raise UnreachableError("nodes send the request to one another; try again in a moment")
-
-    def take(self, response: httpx.Response) -> None:
-        """Keeps the answer to the last request, and follows it where it is a redirect."""
-        self._response = response
-        following = response.next_request
-        if following is None:
-            return
-        if response.url.scheme == "https" and following.url.scheme != "https":
-            raise UnreachableError(
-                f"{response.url.netloc.decode()} sends the request on to "
-                f"{following.url.netloc.decode()}, which is without TLS: give every node "
-                "a webServicePortTls"
-            )
-        self._request = following
+def stay_encrypted(response: httpx.Response) -> None:
+    """Refuses to follow a node by TLS to one without. Raises UnreachableError."""
+    if not response.has_redirect_location:
+        return
+    following = response.url.join(response.headers["Location"])
+    if response.url.scheme == "https" and following.scheme != "https":
+        raise UnreachableError(
+            f"{response.url.netloc.decode()} sends the request on to "
+            f"{following.netloc.decode()}, which is without TLS: give every node "
+            "a webServicePortTls"
+        )
 
 
 def tls_reason(error: BaseException, host: str) -> str | None:

@@ -14,11 +14,9 @@ import msgspec
 
 from anabranch.access import Credentials, Tls
 from anabranch.access.home import Home, HomeErrors
-from anabranch.admin.access import Follower, files_of, identity_of, tls_reason
-from anabranch.admin.balance import BalanceQuestions
-from anabranch.admin.brokers import Brokers
-from anabranch.admin.bundles import Bundles
-from anabranch.admin.calls import Awaitable, Blocking, Call, TransportT
+from anabranch.admin.access import SHOWN, files_of, identity_of, stay_encrypted, tls_reason
+from anabranch.admin.calls import Awaitable, Blocking, Call, Decode, TransportT
+from anabranch.admin.cluster import BalanceQuestions, Brokers, Placements
 from anabranch.admin.errors import (
     AdminError,
     ForkedError,
@@ -30,11 +28,8 @@ from anabranch.admin.errors import (
     WrongLoopError,
     refusal,
 )
-from anabranch.admin.lookups import Lookups
-from anabranch.admin.namespaces import Namespaces
-from anabranch.admin.placements import Placements
+from anabranch.admin.namespaces import Bundles, Lookups, Namespaces, Tenants
 from anabranch.admin.scalable_topics import ScalableTopics
-from anabranch.admin.tenants import Tenants
 from anabranch.core.errors import InvalidInputError
 
 T = TypeVar("T")
@@ -62,12 +57,15 @@ class _Resources(Generic[TransportT]):
         nodes: str,
         tls: Tls | None,
         credentials: Credentials | None,
+        timeout_s: float,
         on_stale: Callable[[], None],
     ) -> None:
         self._nodes = addresses(nodes)
+        self._timeout_s = timeout_s
         self._files = files_of(self._nodes, tls)
         self._identity = identity_of(self._nodes, credentials)
         self._on_stale = on_stale
+        self._verify = self._context()
         errors = HomeErrors(ForkedError, WrongLoopError)
         self._home = Home(self, f"the administration of {nodes}", errors)
         self.tenants: Tenants[TransportT] = Tenants(transport)
@@ -83,19 +81,37 @@ class _Resources(Generic[TransportT]):
         """Returns the TLS context for the next connection, True where no node has TLS."""
         return True if self._files is None else self._files.context()
 
+    def _request(
+        self, client: httpx.Client | httpx.AsyncClient, node: str, call: Call[Any], shown: bytes
+    ) -> httpx.Request:
+        """Returns the call as a request to that node."""
+        body = None if call.body is None else msgspec.json.encode(call.body)
+        return client.build_request(
+            call.verb,
+            node + call.path,
+            params=call.query or None,
+            content=body,
+            headers=None if body is None else _JSON,
+            extensions={SHOWN: shown},
+        )
+
+    def _is_again(self, response: httpx.Response) -> bool:
+        """Returns True if what was shown was refused, and may have changed since."""
+        return response.status_code == _UNAUTHORIZED and self._identity.is_renewable
+
     def _must_be_unsent(self, error: Exception, node: str) -> None:
         """Returns if the next node may be asked, because nothing was sent. Raises AdminError."""
         if node == self._nodes[-1] or not _is_unsent(error, node):
             raise _failure(error, node) from error
 
-    def _result(self, call: Call[T], response: httpx.Response) -> T:
+    def _result(self, call: Call[T], decode: Decode[T], response: httpx.Response) -> T:
         """Returns the decoded answer. Raises AdminError."""
         if STALE_HEADER in response.headers:  # the node could not reach the log
             self._on_stale()
         if not response.is_success:
             raise _refused(response, self._identity.remedy)
         try:
-            return call.decode(response.content)
+            return decode(response.content)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise UnreachableError(
                 f"{_node_of(response.url)} answers {call.verb} {call.path} with what no node of "
@@ -125,55 +141,46 @@ class Admin(_Resources[Blocking]):
         timeout_s: float = TIMEOUT_S,
         on_stale: Callable[[], None] = _warn_stale,
     ) -> None:
-        super().__init__(self, nodes, tls, credentials, on_stale)
-        self._timeout_s = timeout_s
-        self._verify = self._context()
-        self._client = httpx.Client(verify=self._verify, timeout=timeout_s)
+        super().__init__(self, nodes, tls, credentials, timeout_s, on_stale)
+        self._client = self._made()
         self.answered_by = self._nodes[0]
         """The node of the last answer. It has read its own changes; others may not have yet."""
 
-    def send(self, call: Call[T]) -> T:
+    def send(self, call: Call[T], decode: Decode[T]) -> T:
         """Sends one call and returns its decoded answer. The groups of operations call it.
         Raises AdminError.
         """
         self._home.check_process()
         self._home.opened(self)
-        for node in self._nodes:
-            try:
-                response = self._asked(node, call)
-                break
-            except (httpx.HTTPError, httpx.InvalidURL) as error:
-                self._must_be_unsent(error, node)
-        self.answered_by = _node_of(response.url)
-        return self._result(call, response)
-
-    def _asked(self, node: str, call: Call[Any]) -> httpx.Response:
-        """Returns the answer of that node or of one that it redirects to.
-        It tries twice where the credentials are renewable.
-        """
         shown = self._identity.show()
-        response = self._followed(node, call, shown)
-        if response.status_code == _UNAUTHORIZED and self._identity.is_renewable:
+        response = self._answer(call, shown)
+        if self._is_again(response):
             anew = self._identity.show(refused=shown)
-            if anew != shown:
-                return self._followed(node, call, anew)
-        return response
+            response = self._answer(call, anew) if anew != shown else response
+        self.answered_by = _node_of(response.url)
+        return self._result(call, decode, response)
 
-    def _followed(self, node: str, call: Call[Any], shown: bytes) -> httpx.Response:
-        client = self._http()
-        following = Follower(_request(client, node, call), self._identity, shown)
-        for request in following.requests():
-            following.take(client.send(request))
-        return following.answer
-
-    def _http(self) -> httpx.Client:
-        """Returns a client with what the TLS files hold by now."""
-        verify = self._context()
+    def _answer(self, call: Call[Any], shown: bytes) -> httpx.Response:
+        """Returns the answer of the first node that can be asked."""
+        verify = self._context()  # what the TLS files hold by now
         if verify is not self._verify:
             self._client.close()
             self._verify = verify
-            self._client = httpx.Client(verify=verify, timeout=self._timeout_s)
-        return self._client
+            self._client = self._made()
+        for node in self._nodes:
+            try:
+                return self._client.send(self._request(self._client, node, call, shown))
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
+                self._must_be_unsent(error, node)
+        raise AssertionError(self._nodes)  # the failure of the last one was raised
+
+    def _made(self) -> httpx.Client:
+        return httpx.Client(
+            verify=self._verify,
+            timeout=self._timeout_s,
+            follow_redirects=True,
+            event_hooks={"request": [self._identity.put_on], "response": [stay_encrypted]},
+        )
 
     def close(self) -> None:
         """Closes the connections."""
@@ -201,53 +208,48 @@ class AsyncAdmin(_Resources[Awaitable]):
         timeout_s: float = TIMEOUT_S,
         on_stale: Callable[[], None] = _warn_stale,
     ) -> None:
-        super().__init__(self, nodes, tls, credentials, on_stale)
-        self._timeout_s = timeout_s
-        self._verify = self._context()
-        self._client = httpx.AsyncClient(verify=self._verify, timeout=timeout_s)
+        super().__init__(self, nodes, tls, credentials, timeout_s, on_stale)
+        self._client = self._made()
         self._former: list[httpx.AsyncClient] = []  # with former files; requests may be under way
 
-    async def send(self, call: Call[T]) -> T:
+    async def send(self, call: Call[T], decode: Decode[T]) -> T:
         """Sends one call and returns its decoded answer. Raises AdminError."""
         self._home.check()
         self._home.opened(self)
-        for node in self._nodes:
-            try:
-                response = await self._asked(node, call)
-                break
-            except (httpx.HTTPError, httpx.InvalidURL) as error:
-                self._must_be_unsent(error, node)
-        return self._result(call, response)
-
-    async def _asked(self, node: str, call: Call[Any]) -> httpx.Response:
-        """Returns the answer of that node or of one that it redirects to.
-        It tries twice where the credentials are renewable.
-        """
         shown = await self._identity.show_async()
-        response = await self._followed(node, call, shown)
-        if response.status_code == _UNAUTHORIZED and self._identity.is_renewable:
+        response = await self._answer(call, shown)
+        if self._is_again(response):
             anew = await self._identity.show_async(refused=shown)
-            if anew != shown:
-                return await self._followed(node, call, anew)
-        return response
+            response = await self._answer(call, anew) if anew != shown else response
+        return self._result(call, decode, response)
 
-    async def _followed(self, node: str, call: Call[Any], shown: bytes) -> httpx.Response:
-        client = self._http()
-        following = Follower(_request(client, node, call), self._identity, shown)
-        for request in following.requests():
-            following.take(await client.send(request))
-        return following.answer
-
-    def _http(self) -> httpx.AsyncClient:
-        """Returns a client with what the TLS files hold by now. It keeps the former one for
-        requests that are under way.
-        """
+    async def _answer(self, call: Call[Any], shown: bytes) -> httpx.Response:
+        """Returns the answer of the first node that can be asked."""
         verify = self._context()
-        if verify is not self._verify:
+        if verify is not self._verify:  # requests may be under way by the former client
             self._former.append(self._client)
             self._verify = verify
-            self._client = httpx.AsyncClient(verify=verify, timeout=self._timeout_s)
-        return self._client
+            self._client = self._made()
+        for node in self._nodes:
+            try:
+                return await self._client.send(self._request(self._client, node, call, shown))
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
+                self._must_be_unsent(error, node)
+        raise AssertionError(self._nodes)  # the failure of the last one was raised
+
+    def _made(self) -> httpx.AsyncClient:
+        async def put_on(request: httpx.Request) -> None:
+            self._identity.put_on(request)
+
+        async def stay(response: httpx.Response) -> None:
+            stay_encrypted(response)
+
+        return httpx.AsyncClient(
+            verify=self._verify,
+            timeout=self._timeout_s,
+            follow_redirects=True,
+            event_hooks={"request": [put_on], "response": [stay]},
+        )
 
     async def close(self) -> None:
         """Closes the connections. From another event loop it has their own loop close them."""
@@ -289,18 +291,6 @@ def addresses(nodes: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _request(client: httpx.Client | httpx.AsyncClient, node: str, call: Call[Any]) -> httpx.Request:
-    """Returns the call as a request to that node."""
-    body = None if call.body is None else msgspec.json.encode(call.body)
-    return client.build_request(
-        call.verb,
-        node + call.path,
-        params=call.query or None,
-        content=body,
-        headers=None if body is None else _JSON,
-    )
-
-
 def _node_of(url: httpx.URL) -> str:
     """Returns the node's part of an address."""
     return f"{url.scheme}://{url.netloc.decode()}"
@@ -333,6 +323,8 @@ def _failure(error: Exception, node: str) -> AdminError:
     """Returns the error for a request without an answer.
     A node may have sent that request on to one that is gone.
     """
+    if isinstance(error, httpx.TooManyRedirects):
+        return UnreachableError("nodes send the request to one another; try again in a moment")
     asked = _asked(error, node)
     if asked != node:
         return UnreachableError(

@@ -1,6 +1,7 @@
-"""One definition of each operation: its request, and the decoder of its answer.
+"""One definition of each operation: its request, and the type of its answer.
 
-An operation is a method that returns a `Call` and does no I/O. `RestMethod` sends that call.
+An operation is a method that returns a `Call` and does no I/O. `RestMethod` sends that call, and
+decodes the answer as the type that the method's annotation names.
 """
 
 from __future__ import annotations
@@ -8,7 +9,18 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import (
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    get_args,
+    get_type_hints,
+    is_typeddict,
+    overload,
+)
 from urllib.parse import quote
 
 import msgspec
@@ -18,14 +30,16 @@ from anabranch.core.errors import InvalidInputError
 P = ParamSpec("P")
 T = TypeVar("T")
 
+Query = Mapping[str, str | list[str]]
+Decode = Callable[[bytes], T]
+
 
 class Call(msgspec.Struct, Generic[T], frozen=True):
-    """A request to any node. `path` is quoted already; `decode` reads the answer's body."""
+    """A request to any node, whose answer is a `T`. `path` is quoted already."""
 
     verb: str
     path: str
-    decode: Callable[[bytes], T]
-    query: Mapping[str, str | list[str]] = {}
+    query: Query = {}
     body: Any = None
 
 
@@ -55,26 +69,32 @@ def _quoted(part: str) -> str:
         raise InvalidInputError(f"{part!a:.200} is no text: write it in UTF-8") from None
 
 
-def nothing(_body: bytes) -> None:
-    """Decodes the answer of a change, which has no content."""
+def decoder(answer: Any) -> Decode[Any]:
+    """Returns what decodes an answer of that type. A node sends text as it is, and no body for
+    nothing.
 
-
-NAMES: Final = msgspec.json.Decoder(list[str]).decode
-NUMBER: Final = msgspec.json.Decoder(int).decode
-PERMISSIONS: Final = msgspec.json.Decoder(dict[str, list[str]]).decode  # actions by role
-STRINGS: Final = msgspec.json.Decoder(dict[str, str]).decode
+    >>> decoder(str)(b"ok"), decoder(int | None)(b""), decoder(list[int])(b"[1]")
+    ('ok', None, [1])
+    """
+    if answer is str:
+        return bytes.decode
+    if answer is type(None):  # of a change
+        return lambda _: None
+    nothing = b"{}" if is_typeddict(answer) else b"null"
+    decode = msgspec.json.Decoder(answer).decode
+    return lambda body: decode(body or nothing)
 
 
 class Blocking(Protocol):
     """Sends calls and waits for their answers, as `Admin` does."""
 
-    def send(self, call: Call[T]) -> T: ...
+    def send(self, call: Call[T], decode: Decode[T]) -> T: ...
 
 
 class Awaitable(Protocol):
     """Sends calls from coroutines, as `AsyncAdmin` does."""
 
-    async def send(self, call: Call[T]) -> T: ...
+    async def send(self, call: Call[T], decode: Decode[T]) -> T: ...
 
 
 TransportT = TypeVar("TransportT", Blocking, Awaitable)
@@ -98,6 +118,12 @@ class RestMethod(Generic[P, T]):
         self.call = call
         self.__doc__ = call.__doc__
 
+    @functools.cached_property
+    def decode(self) -> Decode[T]:
+        """The decoder of the answer."""
+        (answer,) = get_args(get_type_hints(self.call)["return"])
+        return decoder(answer)
+
     @overload
     def __get__(self, resource: None, kind: type) -> RestMethod[P, T]: ...
     @overload
@@ -112,7 +138,7 @@ class RestMethod(Generic[P, T]):
 
         @functools.wraps(self.call)
         def method(*args: P.args, **given: P.kwargs) -> Any:
-            return resource.transport.send(self.call(resource, *args, **given))
+            return resource.transport.send(self.call(resource, *args, **given), self.decode)
 
         method.__signature__ = _as_called(self.call)  # type: ignore[attr-defined]
         return method

@@ -1,57 +1,38 @@
-"""Namespaces: `/admin/v2/namespaces`."""
+"""Tenants, namespaces and their bundles, and look-ups of who serves a topic.
+
+A bundle is named by its range, such as 0x00000000_0x40000000.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
 
-import msgspec
-
-from anabranch.admin.calls import (
-    NAMES,
-    PERMISSIONS,
-    Answer,
-    Call,
-    Resource,
-    RestMethod,
-    TransportT,
-    nothing,
-    path,
+from anabranch.admin.calls import Call, Resource, RestMethod, TransportT, path
+from anabranch.admin.models import (
+    BundlesData,
+    ClusterData,
+    LookupData,
+    NamespaceOwnership,
+    Policies,
+    TenantInfo,
+    TopicHashPositions,
 )
-from anabranch.admin.scalable_models import AutoScaleOverride, override
+from anabranch.admin.scalable_models import AutoScaleOverride
 from anabranch.core import names
 
-
-class BundlesData(Answer, frozen=True):
-    """The bundles of a namespace: their ends, ascending, and their number."""
-
-    boundaries: list[str]
-    num_bundles: int
-
-
-class Policies(Answer, frozen=True):
-    """A namespace's policies."""
-
-    bundles: BundlesData
-    replication_clusters: list[str] = msgspec.field(name="replication_clusters")
-    scalable_topic_auto_scale_policy: AutoScaleOverride = {}  # the fields that it overrides
-    # Its own limits; None where the cluster's setting counts, 0 for any number.
-    max_topics_per_namespace: int | None = msgspec.field(
-        name="max_topics_per_namespace", default=None
-    )
-    max_subscriptions_per_topic: int | None = msgspec.field(
-        name="max_subscriptions_per_topic", default=None
-    )
-    max_consumers_per_subscription: int | None = msgspec.field(
-        name="max_consumers_per_subscription", default=None
-    )
-
-
-_LIMIT: Final = msgspec.json.Decoder(int | None).decode
 _TOPICS: Final = "maxTopicsPerNamespace"
 _SUBSCRIPTIONS: Final = "maxSubscriptionsPerTopic"
 _CONSUMERS: Final = "maxConsumersPerSubscription"
-_POLICIES: Final = msgspec.json.Decoder(Policies).decode
+_POSITIONS: Final = "specified_positions_divide"
+
+
+def _tenant(name: str) -> str:
+    return path("admin", "v2", "tenants", names.tenant(name))
+
+
+def _info(admin_roles: Sequence[str], allowed_clusters: Sequence[str]) -> TenantInfo:
+    return TenantInfo(admin_roles=list(admin_roles), allowed_clusters=list(allowed_clusters))
 
 
 def home(namespace: str, *more: str | int) -> str:
@@ -63,18 +44,71 @@ def _policy(namespace: str) -> str:
     return home(namespace, "scalableTopicAutoScalePolicy")
 
 
+def _path(topic: str, *more: str) -> str:
+    name, _ = names.parse_topic(topic)
+    domain, _, rest = name.partition("://")
+    return path("lookup", "v2", "topic", domain, *rest.split("/", 2), *more)
+
+
+class Tenants(Resource[TransportT]):
+    """Operations on tenants."""
+
+    @RestMethod
+    def get_clusters(self) -> Call[list[str]]:
+        """Returns the name of the one cluster that the node belongs to."""
+        return Call("GET", path("admin", "v2", "clusters"))
+
+    @RestMethod
+    def get_cluster(self, cluster: str) -> Call[ClusterData]:
+        """Returns the addresses of that cluster.
+        Raises NotFoundError for any but the node's own.
+        """
+        return Call("GET", path("admin", "v2", "clusters", cluster))
+
+    @RestMethod
+    def get_tenants(self) -> Call[list[str]]:
+        """Returns the names of all tenants."""
+        return Call("GET", path("admin", "v2", "tenants"))
+
+    @RestMethod
+    def get_tenant_info(self, tenant: str) -> Call[TenantInfo]:
+        """Returns a tenant's roles and clusters."""
+        return Call("GET", _tenant(tenant))
+
+    @RestMethod
+    def create_tenant(
+        self, tenant: str, allowed_clusters: Sequence[str], admin_roles: Sequence[str] = ()
+    ) -> Call[None]:
+        """Creates a tenant that may use those clusters. `get_clusters` returns their names."""
+        body = _info(admin_roles, allowed_clusters)
+        return Call("PUT", _tenant(tenant), body=body)
+
+    @RestMethod
+    def update_tenant(
+        self, tenant: str, allowed_clusters: Sequence[str], admin_roles: Sequence[str]
+    ) -> Call[None]:
+        """Replaces a tenant's roles and clusters."""
+        body = _info(admin_roles, allowed_clusters)
+        return Call("POST", _tenant(tenant), body=body)
+
+    @RestMethod
+    def delete_tenant(self, tenant: str) -> Call[None]:
+        """Deletes a tenant. A node refuses while it has namespaces."""
+        return Call("DELETE", _tenant(tenant))
+
+
 class Namespaces(Resource[TransportT]):
     """Operations on namespaces."""
 
     @RestMethod
     def get_namespaces(self, tenant: str) -> Call[list[str]]:
         """Returns the names, tenant/namespace, of a tenant's namespaces."""
-        return Call("GET", path("admin", "v2", "namespaces", names.tenant(tenant)), NAMES)
+        return Call("GET", path("admin", "v2", "namespaces", names.tenant(tenant)))
 
     @RestMethod
     def get_policies(self, namespace: str) -> Call[Policies]:
         """Returns a namespace's policies."""
-        return Call("GET", home(namespace), _POLICIES)
+        return Call("GET", home(namespace))
 
     @RestMethod
     def create_namespace(self, namespace: str, num_bundles: int | None = None) -> Call[None]:
@@ -84,34 +118,34 @@ class Namespaces(Resource[TransportT]):
         body: dict[str, Any] = (
             {} if num_bundles is None else {"bundles": {"numBundles": num_bundles}}
         )
-        return Call("PUT", home(namespace), nothing, body=body)
+        return Call("PUT", home(namespace), body=body)
 
     @RestMethod
     def delete_namespace(self, namespace: str) -> Call[None]:
         """Unloads a namespace's bundles and deletes it.
         A node refuses while it has scalable topics.
         """
-        return Call("DELETE", home(namespace), nothing)
+        return Call("DELETE", home(namespace))
 
     @RestMethod
     def unload(self, namespace: str) -> Call[None]:
         """Takes every bundle from its owner. The next look-ups assign them."""
-        return Call("PUT", home(namespace, "unload"), nothing)
+        return Call("PUT", home(namespace, "unload"))
 
     @RestMethod
     def get_anti_affinity_group(self, namespace: str) -> Call[str]:
         """Returns the anti-affinity group of a namespace, "" for none."""
-        return Call("GET", home(namespace, "antiAffinity"), bytes.decode)
+        return Call("GET", home(namespace, "antiAffinity"))
 
     @RestMethod
     def set_anti_affinity_group(self, namespace: str, group: str) -> Call[None]:
         """Puts a namespace into a group. The bundles of a group's namespaces keep apart."""
-        return Call("POST", home(namespace, "antiAffinity"), nothing, body=group)
+        return Call("POST", home(namespace, "antiAffinity"), body=group)
 
     @RestMethod
     def remove_anti_affinity_group(self, namespace: str) -> Call[None]:
         """Takes a namespace out of its anti-affinity group."""
-        return Call("DELETE", home(namespace, "antiAffinity"), nothing)
+        return Call("DELETE", home(namespace, "antiAffinity"))
 
     @RestMethod
     def get_anti_affinity_namespaces(
@@ -120,12 +154,12 @@ class Namespaces(Resource[TransportT]):
         """Returns the namespaces of an anti-affinity group, only those of `tenant` if given."""
         query: dict[str, str | list[str]] = {"tenant": tenant} if tenant else {}
         asked = path("admin", "v2", "namespaces", cluster, "antiAffinity", group)
-        return Call("GET", asked, NAMES, query)
+        return Call("GET", asked, query)
 
     @RestMethod
     def get_permissions(self, namespace: str) -> Call[dict[str, list[str]]]:
         """Returns the actions of each role on all topics of a namespace."""
-        return Call("GET", home(namespace, "permissions"), PERMISSIONS)
+        return Call("GET", home(namespace, "permissions"))
 
     @RestMethod
     def grant_permission_on_namespace(
@@ -134,79 +168,191 @@ class Namespaces(Resource[TransportT]):
         """Grants a role these actions on all topics of a namespace.
         It replaces the role's former grant there.
         """
-        return Call("POST", home(namespace, "permissions", role), nothing, body=list(actions))
+        return Call("POST", home(namespace, "permissions", role), body=list(actions))
 
     @RestMethod
     def revoke_permissions_on_namespace(self, namespace: str, role: str) -> Call[None]:
         """Revokes the grants to a role on a namespace, but not those on its topics."""
-        return Call("DELETE", home(namespace, "permissions", role), nothing)
+        return Call("DELETE", home(namespace, "permissions", role))
 
     @RestMethod
     def get_scalable_topic_auto_scale_policy(self, namespace: str) -> Call[AutoScaleOverride]:
         """Returns the fields that the namespace overrides of the nodes' settings, empty
         for none.
         """
-        return Call("GET", _policy(namespace), override)
+        return Call("GET", _policy(namespace))
 
     @RestMethod
     def set_scalable_topic_auto_scale_policy(
         self, namespace: str, policy: AutoScaleOverride
     ) -> Call[None]:
         """Replaces the namespace's override as a whole."""
-        return Call("POST", _policy(namespace), nothing, body=policy)
+        return Call("POST", _policy(namespace), body=policy)
 
     @RestMethod
     def remove_scalable_topic_auto_scale_policy(self, namespace: str) -> Call[None]:
         """Removes the namespace's override, so that the nodes' settings apply again."""
-        return Call("DELETE", _policy(namespace), nothing)
+        return Call("DELETE", _policy(namespace))
 
     @RestMethod
     def get_max_topics_per_namespace(self, namespace: str) -> Call[int | None]:
         """Returns the namespace's own limit of scalable topics, None if the cluster's setting
         counts.
         """
-        return Call("GET", home(namespace, _TOPICS), _LIMIT)
+        return Call("GET", home(namespace, _TOPICS))
 
     @RestMethod
     def set_max_topics_per_namespace(self, namespace: str, limit: int) -> Call[None]:
         """Limits the scalable topics of the namespace. 0 allows any number."""
-        return Call("POST", home(namespace, _TOPICS), nothing, body=limit)
+        return Call("POST", home(namespace, _TOPICS), body=limit)
 
     @RestMethod
     def remove_max_topics_per_namespace(self, namespace: str) -> Call[None]:
         """Removes the namespace's limit, so that the cluster's setting counts again."""
-        return Call("DELETE", home(namespace, _TOPICS), nothing)
+        return Call("DELETE", home(namespace, _TOPICS))
 
     @RestMethod
     def get_max_subscriptions_per_topic(self, namespace: str) -> Call[int | None]:
         """Returns the namespace's own limit of subscriptions of a topic, None if the cluster's
         setting counts.
         """
-        return Call("GET", home(namespace, _SUBSCRIPTIONS), _LIMIT)
+        return Call("GET", home(namespace, _SUBSCRIPTIONS))
 
     @RestMethod
     def set_max_subscriptions_per_topic(self, namespace: str, limit: int) -> Call[None]:
         """Limits the subscriptions of each topic in the namespace. 0 allows any number."""
-        return Call("POST", home(namespace, _SUBSCRIPTIONS), nothing, body=limit)
+        return Call("POST", home(namespace, _SUBSCRIPTIONS), body=limit)
 
     @RestMethod
     def remove_max_subscriptions_per_topic(self, namespace: str) -> Call[None]:
         """Removes the namespace's limit, so that the cluster's setting counts again."""
-        return Call("DELETE", home(namespace, _SUBSCRIPTIONS), nothing)
+        return Call("DELETE", home(namespace, _SUBSCRIPTIONS))
 
     @RestMethod
     def get_max_consumers_per_subscription(self, namespace: str) -> Call[int | None]:
         """Returns the namespace's own limit of consumers of a subscription, None if the cluster's
         setting counts.
         """
-        return Call("GET", home(namespace, _CONSUMERS), _LIMIT)
+        return Call("GET", home(namespace, _CONSUMERS))
 
     @RestMethod
     def set_max_consumers_per_subscription(self, namespace: str, limit: int) -> Call[None]:
         """Limits the consumers of each subscription in the namespace. 0 allows any number."""
-        return Call("POST", home(namespace, _CONSUMERS), nothing, body=limit)
+        return Call("POST", home(namespace, _CONSUMERS), body=limit)
 
     @RestMethod
     def remove_max_consumers_per_subscription(self, namespace: str) -> Call[None]:
         """Removes the namespace's limit, so that the cluster's setting counts again."""
-        return Call("DELETE", home(namespace, _CONSUMERS), nothing)
+        return Call("DELETE", home(namespace, _CONSUMERS))
+
+
+class Bundles(Resource[TransportT]):
+    """Operations on bundles."""
+
+    @RestMethod
+    def get_bundles(self, namespace: str) -> Call[BundlesData]:
+        """Returns the ends of a namespace's bundles."""
+        return Call("GET", home(namespace, "bundles"))
+
+    @RestMethod
+    def get_ownership(self, namespace: str) -> Call[NamespaceOwnership]:
+        """Returns every bundle of a namespace with its owner and state."""
+        return Call("GET", home(namespace, "bundles", "ownership"))
+
+    @RestMethod
+    def get_topic_hash_positions(
+        self, namespace: str, bundle: str, topics: Sequence[str]
+    ) -> Call[TopicHashPositions]:
+        """Returns the ring positions of those topics that fall into the bundle.
+        A broker must own it.
+        """
+        query: dict[str, str | list[str]] = {"topics": list(topics)}
+        return Call("GET", home(namespace, bundle, "topicHashPositions"), query)
+
+    @RestMethod
+    def unload_bundle(
+        self, namespace: str, bundle: str, destination_broker: str = ""
+    ) -> Call[None]:
+        """Takes a bundle from its owner. It does nothing where nobody owns the bundle.
+
+        `destination_broker` (host:port), if given, owns it next.
+        """
+        query: dict[str, str | list[str]] = {}
+        if destination_broker:
+            query["destinationBroker"] = names.broker_id(destination_broker)
+        return Call("PUT", home(namespace, bundle, "unload"), query)
+
+    @RestMethod
+    def unload_topic(self, topic: str, destination_broker: str = "") -> Call[None]:
+        """Takes the bundle of a topic, `[domain://]tenant/namespace/name`, from its owner.
+
+        `destination_broker` (host:port), if given, owns it next.
+        """
+        name, _ = names.parse_topic(topic)
+        domain, _, rest = name.partition("://")
+        parts = rest.split("/", 2)
+        query: dict[str, str | list[str]] = {}
+        if destination_broker:
+            query["destinationBroker"] = names.broker_id(destination_broker)
+        where = "scalable" if domain == names.SCALABLE_DOMAIN else domain
+        return Call("PUT", path("admin", "v2", where, *parts, "unload"), query)
+
+    @RestMethod
+    def split_bundle(
+        self,
+        namespace: str,
+        bundle: str,
+        positions: Sequence[int] = (),
+        *,
+        algorithm: str = "",
+        unload: bool = False,
+    ) -> Call[None]:
+        """Divides a bundle in halves, at `positions`, or by `algorithm`. `unload` takes the parts
+        from their owner too.
+
+        `bundle` may be LARGEST (by topics) or HOT (by traffic).
+        """
+        query: dict[str, str | list[str]] = {"unload": "true"} if unload else {}
+        body = None
+        if algorithm:
+            query["splitAlgorithmName"] = algorithm
+        if positions:
+            query["splitAlgorithmName"] = _POSITIONS
+            body = list(positions)
+        return Call("PUT", home(namespace, bundle, "split"), query, body)
+
+    @RestMethod
+    def clear_bundle_backlog(
+        self, namespace: str, bundle: str, subscription: str = ""
+    ) -> Call[None]:
+        """Skips all messages for every stream subscription, in every scalable topic of the bundle.
+
+        `subscription`, if given, limits this to the subscriptions of that name.
+        """
+        parts = (names.subscription(subscription),) if subscription else ()
+        return Call("POST", home(namespace, bundle, "clearBacklog", *parts))
+
+    @RestMethod
+    def unsubscribe_bundle(self, namespace: str, bundle: str, subscription: str) -> Call[None]:
+        """Deletes the subscriptions of this name in every scalable topic of the bundle."""
+        name = names.subscription(subscription)
+        return Call("POST", home(namespace, bundle, "unsubscribe", name))
+
+
+class Lookups(Resource[TransportT]):
+    """Look-ups."""
+
+    @RestMethod
+    def lookup_topic(self, topic: str) -> Call[LookupData]:
+        """Returns the addresses of the topic's owner. The node waits while the bundle moves, and
+        assigns a bundle that nobody owns.
+
+        A topic is [domain://]tenant/namespace/name. It need not exist, because its bundle has an
+        owner.
+        """
+        return Call("GET", _path(topic))
+
+    @RestMethod
+    def get_bundle_range(self, topic: str) -> Call[str]:
+        """Returns the range of the bundle that the topic's name falls into."""
+        return Call("GET", _path(topic, "bundle"))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, TypedDict
-
-import msgspec
+from typing import Literal, TypedDict
 
 from anabranch.admin.calls import Answer
 
@@ -35,14 +33,6 @@ class AutoScaleOverride(TypedDict, total=False):
     mergeMsgRateOutThreshold: float
     mergeBytesRateOutThreshold: float
     splitVsRebucketMinMsgRateInThreshold: float
-
-
-_OVERRIDE: Final = msgspec.json.Decoder(AutoScaleOverride)
-
-
-def override(body: bytes) -> AutoScaleOverride:
-    """Decodes an override. An answer without a body means that there is none."""
-    return _OVERRIDE.decode(body) if body else AutoScaleOverride()
 
 
 class HashRange(Answer, frozen=True):

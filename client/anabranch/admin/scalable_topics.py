@@ -10,20 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final, Literal
 
-import msgspec
-
-from anabranch.admin.calls import (
-    NAMES,
-    NUMBER,
-    PERMISSIONS,
-    STRINGS,
-    Call,
-    Resource,
-    RestMethod,
-    TransportT,
-    nothing,
-    path,
-)
+from anabranch.admin.calls import Call, Resource, RestMethod, TransportT, path
 from anabranch.admin.scalable_models import (
     AutoScaleOverride,
     DeadLetterPolicy,
@@ -32,7 +19,6 @@ from anabranch.admin.scalable_models import (
     SegmentDetail,
     SubscriptionType,
     TopicStats,
-    override,
 )
 from anabranch.core import names
 from anabranch.core.entities.segment import parse_descriptor
@@ -42,11 +28,6 @@ from anabranch.core.errors import InvalidInputError
 Place = datetime | Literal["earliest", "latest"]  # the first messages by time
 
 _SCHEME: Final = "segment://"
-_LAYOUT: Final = msgspec.json.Decoder(Layout).decode
-_STATS: Final = msgspec.json.Decoder(TopicStats).decode
-_SEGMENT: Final = msgspec.json.Decoder(SegmentDetail).decode
-_LINEAGE: Final = msgspec.json.Decoder(list[Segment]).decode
-_DEAD_LETTERS: Final = msgspec.json.Decoder(DeadLetterPolicy).decode
 
 
 class ScalableTopics(Resource[TransportT]):
@@ -64,7 +45,7 @@ class ScalableTopics(Resource[TransportT]):
         home = names.parse_namespace(namespace).split("/")
         wanted = [f"{name}={value}" for name, value in (properties or {}).items()]
         query = {"property": wanted} if wanted else {}
-        return Call("GET", path("admin", "v2", "scalable", *home), NAMES, query)
+        return Call("GET", path("admin", "v2", "scalable", *home), query)
 
     @RestMethod
     def create_scalable_topic(
@@ -75,38 +56,38 @@ class ScalableTopics(Resource[TransportT]):
         """
         query = {"numInitialSegments": str(num_segments)}
         body = dict(properties) if properties else None
-        return Call("PUT", _topic(topic), nothing, query, body)
+        return Call("PUT", _topic(topic), query, body)
 
     @RestMethod
     def get_metadata(self, topic: str) -> Call[Layout]:
         """Returns the DAG of the topic's segments."""
-        return Call("GET", _topic(topic), _LAYOUT)
+        return Call("GET", _topic(topic))
 
     @RestMethod
     def get_stats(self, topic: str) -> Call[TopicStats]:
         """Returns segments with their load, subscriptions with consumers and backlogs, and the
         auto-scaling.
         """
-        return Call("GET", _topic(topic, "stats"), _STATS)
+        return Call("GET", _topic(topic, "stats"))
 
     @RestMethod
     def get_segment_stats(self, topic: str, segment_id: int) -> Call[SegmentDetail]:
         """Returns the statistics of one segment."""
-        return Call("GET", _topic(topic, "segments", segment_id, "stats"), _SEGMENT)
+        return Call("GET", _topic(topic, "segments", segment_id, "stats"))
 
     @RestMethod
     def get_lineage(self, topic: str, segment_id: int) -> Call[list[Segment]]:
         """Returns the segment with all that it descends from and all that descend from
         it, by id.
         """
-        return Call("GET", _topic(topic, "segments", segment_id, "lineage"), _LINEAGE)
+        return Call("GET", _topic(topic, "segments", segment_id, "lineage"))
 
     @RestMethod
     def restore_segment(self, topic: str, segment_id: int) -> Call[None]:
         """Lets the topic go on without a segment whose Kafka topic is gone.
         The messages in that segment are lost.
         """
-        return Call("POST", _topic(topic, "segments", segment_id, "restore"), nothing)
+        return Call("POST", _topic(topic, "segments", segment_id, "restore"))
 
     @RestMethod
     def delete_scalable_topic(self, topic: str, *, force: bool = False) -> Call[None]:
@@ -114,27 +95,27 @@ class ScalableTopics(Resource[TransportT]):
 
         `force` deletes it also if it has consumers, and ends them.
         """
-        return Call("DELETE", _topic(topic), nothing, {"force": "true"} if force else {})
+        return Call("DELETE", _topic(topic), {"force": "true"} if force else {})
 
     @RestMethod
     def split_segment(self, topic: str, segment_id: int) -> Call[None]:
         """Divides an active segment at its midpoint.
         It returns when the children have taken over.
         """
-        return Call("POST", _topic(topic, "split", segment_id), nothing)
+        return Call("POST", _topic(topic, "split", segment_id))
 
     @RestMethod
     def merge_segments(self, topic: str, segment_id1: int, segment_id2: int) -> Call[None]:
         """Merges two active neighbours into one segment.
         It returns when that one has taken over.
         """
-        return Call("POST", _topic(topic, "merge", segment_id1, segment_id2), nothing)
+        return Call("POST", _topic(topic, "merge", segment_id1, segment_id2))
 
     @RestMethod
     def rebucket_segment(self, topic: str, segment_id: int, bucket_count: int) -> Call[None]:
         """Replaces an active segment by one of the same range with `bucket_count` entry buckets."""
         query = {"bucketCount": str(bucket_count)}
-        return Call("POST", _topic(topic, "rebucket", segment_id), nothing, query)
+        return Call("POST", _topic(topic, "rebucket", segment_id), query)
 
     @RestMethod
     def relocate_segment(self, topic: str, segment_id: int, off: Sequence[int] = ()) -> Call[None]:
@@ -144,52 +125,52 @@ class ScalableTopics(Resource[TransportT]):
         are other brokers.
         """
         query = {"off": [str(each) for each in off]} if off else {}
-        return Call("POST", _topic(topic, "relocate", segment_id), nothing, query)
+        return Call("POST", _topic(topic, "relocate", segment_id), query)
 
     @RestMethod
     def get_properties(self, topic: str) -> Call[dict[str, str]]:
         """Returns the topic's properties."""
-        return Call("GET", _topic(topic, "properties"), STRINGS)
+        return Call("GET", _topic(topic, "properties"))
 
     @RestMethod
     def update_properties(self, topic: str, properties: Mapping[str, str]) -> Call[None]:
         """Sets these properties. The others stay."""
-        return Call("PUT", _topic(topic, "properties"), nothing, body=dict(properties))
+        return Call("PUT", _topic(topic, "properties"), body=dict(properties))
 
     @RestMethod
     def remove_property(self, topic: str, key: str) -> Call[None]:
         """Removes one property. It does nothing if the property is not there."""
-        return Call("DELETE", _topic(topic, "properties"), nothing, {"key": key})
+        return Call("DELETE", _topic(topic, "properties"), {"key": key})
 
     @RestMethod
     def get_auto_scale_policy(self, topic: str) -> Call[AutoScaleOverride]:
         """Returns the fields that the topic overrides of its namespace's policy, empty for none."""
-        return Call("GET", _topic(topic, "autoScalePolicy"), override)
+        return Call("GET", _topic(topic, "autoScalePolicy"))
 
     @RestMethod
     def set_auto_scale_policy(self, topic: str, policy: AutoScaleOverride) -> Call[None]:
         """Replaces the topic's override as a whole."""
-        return Call("POST", _topic(topic, "autoScalePolicy"), nothing, body=policy)
+        return Call("POST", _topic(topic, "autoScalePolicy"), body=policy)
 
     @RestMethod
     def remove_auto_scale_policy(self, topic: str) -> Call[None]:
         """Removes the topic's override, so that the namespace's policy applies again."""
-        return Call("DELETE", _topic(topic, "autoScalePolicy"), nothing)
+        return Call("DELETE", _topic(topic, "autoScalePolicy"))
 
     @RestMethod
     def get_permissions(self, topic: str) -> Call[dict[str, list[str]]]:
         """Returns the actions of each role on a topic, by grants on it or on its namespace."""
-        return Call("GET", _topic(topic, "permissions"), PERMISSIONS)
+        return Call("GET", _topic(topic, "permissions"))
 
     @RestMethod
     def grant_permission(self, topic: str, role: str, actions: Sequence[str]) -> Call[None]:
         """Grants a role these actions on a topic, besides its grants on the namespace."""
-        return Call("POST", _topic(topic, "permissions", role), nothing, body=list(actions))
+        return Call("POST", _topic(topic, "permissions", role), body=list(actions))
 
     @RestMethod
     def revoke_permissions(self, topic: str, role: str) -> Call[None]:
         """Revokes the grants to a role on a topic, but not those on its namespace."""
-        return Call("DELETE", _topic(topic, "permissions", role), nothing)
+        return Call("DELETE", _topic(topic, "permissions", role))
 
     # --- subscriptions ------------------------------------------------------------------------
 
@@ -206,7 +187,7 @@ class ScalableTopics(Resource[TransportT]):
         A subscription that exists stays unchanged, also if its kind or its place differs.
         """
         query = {"type": kind, **_place(start)}
-        return Call("PUT", _subscription(topic, subscription), nothing, query)
+        return Call("PUT", _subscription(topic, subscription), query)
 
     @RestMethod
     def delete_subscription(
@@ -217,28 +198,28 @@ class ScalableTopics(Resource[TransportT]):
         `force` deletes it also if it has consumers, and ends them.
         """
         query = {"force": "true"} if force else {}
-        return Call("DELETE", _subscription(topic, subscription), nothing, query)
+        return Call("DELETE", _subscription(topic, subscription), query)
 
     @RestMethod
     def seek_subscription(self, topic: str, subscription: str, to: Place) -> Call[None]:
         """Moves a subscription to the messages of the time `to` or later.
         Its consumers subscribe again.
         """
-        return Call("POST", _subscription(topic, subscription, "seek"), nothing, _place(to))
+        return Call("POST", _subscription(topic, subscription, "seek"), _place(to))
 
     @RestMethod
     def skip_all(self, topic: str, subscription: str) -> Call[None]:
         """Moves a subscription behind all messages that are in the topic now.
         Its consumers subscribe again.
         """
-        return Call("POST", _subscription(topic, subscription, "skip-all"), nothing)
+        return Call("POST", _subscription(topic, subscription, "skip-all"))
 
     @RestMethod
     def get_dead_letter_policy(
         self, topic: str, subscription: str
     ) -> Call[DeadLetterPolicy | None]:
         """Returns the dead-letter policy of a queue subscription, None if it has none."""
-        return Call("GET", _subscription(topic, subscription, "deadLetterPolicy"), _dead_letters)
+        return Call("GET", _subscription(topic, subscription, "deadLetterPolicy"))
 
     @RestMethod
     def set_dead_letter_policy(
@@ -253,14 +234,12 @@ class ScalableTopics(Resource[TransportT]):
         The default topic is `{topic}-{subscription}-DLQ`. A topic that does not exist is created.
         """
         body = {"maxDeliveries": max_deliveries, "deadLetterTopic": dead_letter_topic}
-        return Call(
-            "PUT", _subscription(topic, subscription, "deadLetterPolicy"), nothing, body=body
-        )
+        return Call("PUT", _subscription(topic, subscription, "deadLetterPolicy"), body=body)
 
     @RestMethod
     def remove_dead_letter_policy(self, topic: str, subscription: str) -> Call[None]:
         """Ends the putting aside. Kafka then discards a message after ten failed deliveries."""
-        return Call("DELETE", _subscription(topic, subscription, "deadLetterPolicy"), nothing)
+        return Call("DELETE", _subscription(topic, subscription, "deadLetterPolicy"))
 
     # --- single segments -----------------------------------------------------------------------
     # Segments come and go by records of the log, so most of these only say whether something
@@ -269,12 +248,12 @@ class ScalableTopics(Resource[TransportT]):
     @RestMethod
     def create_segment(self, segment_topic: str, subscriptions: Sequence[str] = ()) -> Call[None]:
         """Checks that the segment exists, with these subscriptions."""
-        return Call("PUT", _segment(segment_topic), nothing, body=list(subscriptions) or None)
+        return Call("PUT", _segment(segment_topic), body=list(subscriptions) or None)
 
     @RestMethod
     def terminate_segment(self, segment_topic: str) -> Call[None]:
         """Checks that the segment is sealed."""
-        return Call("POST", _segment(segment_topic, "terminate"), nothing)
+        return Call("POST", _segment(segment_topic, "terminate"))
 
     @RestMethod
     def delete_segment(self, segment_topic: str, *, force: bool = False) -> Call[None]:
@@ -283,24 +262,24 @@ class ScalableTopics(Resource[TransportT]):
 
         `force` has no effect: a segment that is needed stays.
         """
-        return Call("DELETE", _segment(segment_topic), nothing, {"force": "true"} if force else {})
+        return Call("DELETE", _segment(segment_topic), {"force": "true"} if force else {})
 
     @RestMethod
     def create_segment_subscription(self, segment_topic: str, subscription: str) -> Call[None]:
         """Checks that the subscription exists."""
-        return Call("PUT", _of_segment(segment_topic, subscription), nothing)
+        return Call("PUT", _of_segment(segment_topic, subscription))
 
     @RestMethod
     def delete_segment_subscription(self, segment_topic: str, subscription: str) -> Call[None]:
         """Checks that the subscription does not exist."""
-        return Call("DELETE", _of_segment(segment_topic, subscription), nothing)
+        return Call("DELETE", _of_segment(segment_topic, subscription))
 
     @RestMethod
     def get_segment_backlog(self, segment_topic: str, subscription: str) -> Call[int]:
         """Returns the number of records in the segment that the subscription has not
         acknowledged.
         """
-        return Call("GET", _of_segment(segment_topic, subscription, "backlog"), NUMBER)
+        return Call("GET", _of_segment(segment_topic, subscription, "backlog"))
 
     @RestMethod
     def seek_segment_subscription(
@@ -310,12 +289,12 @@ class ScalableTopics(Resource[TransportT]):
         `timestamp` is in milliseconds.
         """
         query = {"timestamp": str(timestamp)}
-        return Call("POST", _of_segment(segment_topic, subscription, "seek"), nothing, query)
+        return Call("POST", _of_segment(segment_topic, subscription, "seek"), query)
 
     @RestMethod
     def skip_all_of_segment(self, segment_topic: str, subscription: str) -> Call[None]:
         """Checks that the subscription has nothing left to read in the segment."""
-        return Call("POST", _of_segment(segment_topic, subscription, "skip-all"), nothing)
+        return Call("POST", _of_segment(segment_topic, subscription, "skip-all"))
 
 
 def _topic(topic: str, *more: str | int) -> str:
@@ -337,10 +316,6 @@ def _place(place: Place) -> dict[str, str]:
     if milliseconds < 0:
         raise InvalidInputError(f"the time {place} is before 1970")
     return {"timestamp": str(milliseconds)}
-
-
-def _dead_letters(body: bytes) -> DeadLetterPolicy | None:
-    return _DEAD_LETTERS(body) if body else None
 
 
 def _segment(segment_topic: str, *more: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import signal
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from anabranch.cli.shared.command import Command
 from anabranch.cli.shared.flags import settings_of
 from anabranch.core.errors import AnabranchError
 from anabranch.devkit import ports
@@ -30,44 +32,39 @@ if TYPE_CHECKING:  # its imports take a while
     from anabranch.devkit.security import DevSecurity
 
 _WATCH_SECONDS: Final = 0.5
-ALONE_S: Final = 1.0
+# Pauses before an ended node is started again.
+_ALONE_S: Final = 1.0
 # The others are to take over before, as they would from a machine that is gone.
-BESIDE_OTHERS_S: Final = 10.0
-_PAUSE_S_MAX: Final = 60.0
-_SETTLED_S: Final = 60.0  # one that ran for so long begins anew with short pauses
+_BESIDE_OTHERS_S: Final = 10.0
 
 
 class PortsError(AnabranchError):
     """A port that a node was to listen on is taken."""
 
 
-@click.command(epilog="Example: anabranch dev --nodes 3 --http-port 8080 --data-dir /tmp/river")
-@click.option("--nodes", default=3, show_default=True, type=click.IntRange(1, 20), help="How many.")
+@click.command(cls=Command)
+@click.option("--nodes", default=3, type=click.IntRange(1, 20), help="How many.")
 @click.option(
     "--http-port",
     default=8080,
-    show_default=True,
     type=click.IntRange(1, 65_515),
     help="Port of node 0; node i listens on this plus i.",
 )
 @click.option(
     "--service-port",
     default=6650,
-    show_default=True,
     type=click.IntRange(0, 65_515),
     help="Port for clients of node 0; node i listens on this plus i. 0: any free ones.",
 )
 @click.option(
     "--data-dir",
     default=Path("anabranch-dev"),
-    show_default=True,
     type=click.Path(file_okay=False, path_type=Path),
     help="Where Kafka and the nodes keep their data and logs; a later run goes on with it.",
 )
 @click.option(
     "--kafka-port",
     default=9092,
-    show_default=True,
     type=click.IntRange(0, 65_535),
     help="Port of the embedded Kafka. 0: any free one.",
 )
@@ -97,12 +94,13 @@ def dev(
     Prints a line that starts with `ready` when all nodes serve. SIGTERM stops them all: the nodes
     hand their bundles over or free them, then Kafka ends. So does Ctrl-C, which kills what has not
     ended within 3 s. No process stays, whatever happens to this one. A node that ends by itself, or
-    is killed, is started again: after some seconds, so that the others take over first, and later
-    each time that it ends soon.
+    is killed, is started again: after some seconds, so that the others take over first.
 
     With --secure the ports of nodes and of Kafka have TLS, and check identities and rights.
     Authority, certificates, secret and tokens are made in the folder `security` of --data-dir.
     `anabranch dev-role` makes more of them.
+
+    Example: anabranch dev --nodes 3 --http-port 8080 --data-dir /tmp/river
     """
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _interrupt)
@@ -131,12 +129,11 @@ def dev(
         click.echo("stopped")
 
 
-@click.command("dev-role", epilog="Example: anabranch dev-role ada --data-dir /tmp/river")
+@click.command("dev-role", cls=Command)
 @click.argument("role")
 @click.option(
     "--data-dir",
     default=Path("anabranch-dev"),
-    show_default=True,
     type=click.Path(file_okay=False, path_type=Path),
     help="That of the `dev --secure`.",
 )
@@ -146,6 +143,8 @@ def dev_role(role: str, data_dir: Path) -> None:
     They are a token for the nodes and a certificate for Kafka, in the folder `security/roles` of
     --data-dir. A third file has a shell's commands show them. The role may do what was granted to
     it, before or after. A second call makes new files.
+
+    Example: anabranch dev-role ada --data-dir /tmp/river
     """
     from anabranch.devkit.security import make_role
 
@@ -228,10 +227,7 @@ def _check_ports(option: str, first: int, count: int) -> None:
 
 
 def _say_ready(
-    children: list[NodeProcess],
-    kafka: EmbeddedKafka,
-    data_dir: Path,
-    secured: DevSecurity | None,
+    children: list[NodeProcess], kafka: EmbeddedKafka, data_dir: Path, secured: DevSecurity | None
 ) -> None:
     for child in children:
         click.echo(f"{child.name}: {_whereabouts(child)}")
@@ -264,71 +260,33 @@ def _whereabouts(child: NodeProcess) -> str:
     return f"{child.url}, {child.service_url()} (process {child.pid}, log {child.log_file})"
 
 
-class Restarts:
-    """Decides when an ended node starts again. Times are in seconds.
-
-    Its pauses double as long as a node ends soon after each start.
-    """
-
-    def __init__(self) -> None:
-        self._due_s: dict[str, float] = {}
-        self._pause_s: dict[str, float] = {}
-
-    def ended(self, name: str, ran_s: float, now_s: float, *, alone: bool) -> float:
-        """Notes that a node has ended. Returns the pause before its next start."""
-        first_s = ALONE_S if alone else BESIDE_OTHERS_S
-        again_s = 2 * self._pause_s.get(name, 0.0) if ran_s < _SETTLED_S else 0.0
-        pause_s = min(max(first_s, again_s), _PAUSE_S_MAX)
-        self._pause_s[name] = pause_s
-        self._due_s[name] = now_s + pause_s
-        return pause_s
-
-    def waits(self, name: str) -> bool:
-        """Returns True if it has ended and is to be started again."""
-        return name in self._due_s
-
-    def take(self, now_s: float) -> list[str]:
-        """Returns the names of the nodes to start now, each once."""
-        due = [name for name, at_s in self._due_s.items() if at_s <= now_s]
-        for name in due:
-            del self._due_s[name]
-        return due
-
-
 def _watch(children: list[NodeProcess], kafka: EmbeddedKafka) -> None:
     """Starts nodes again that end, and tells so. It does not return."""
-    restarts = Restarts()
-    began_s = {child.name: time.monotonic() for child in children}
-    coming: list[NodeProcess] = []
+    due_s: dict[str, float] = {}
+    coming: set[str] = set()
     kafka_said = False
     while True:
         time.sleep(_WATCH_SECONDS)
-        now_s = time.monotonic()
         for child in children:
-            if not child.is_running and not restarts.waits(child.name):
+            name, now_s = child.name, time.monotonic()
+            if child.is_running:
+                with contextlib.suppress(ChildError):  # it has ended again, which is told next time
+                    if name in coming and child.is_ready():
+                        coming.remove(name)
+                        click.echo(f"{name} serves again: {_whereabouts(child)}")
+            elif name not in due_s:
                 alone = not any(other.is_running for other in children)
-                ran_s = now_s - began_s[child.name]
-                pause_s = restarts.ended(child.name, ran_s, now_s, alone=alone)
-                coming = [each for each in coming if each is not child]
+                pause_s = _ALONE_S if alone else _BESIDE_OTHERS_S
+                due_s[name] = now_s + pause_s
+                coming.discard(name)
                 click.echo(
-                    f"{child.name} has ended (status {child.exit_status}, log {child.log_file}); "
+                    f"{name} has ended (status {child.exit_status}, log {child.log_file}); "
                     f"it is started again in {pause_s:.0f} s"
                 )
-        for name in restarts.take(now_s):
-            child = next(each for each in children if each.name == name)
-            child.start()
-            began_s[name] = now_s
-            coming.append(child)
-        for child in [each for each in coming if _is_ready(each)]:
-            coming.remove(child)
-            click.echo(f"{child.name} serves again: {_whereabouts(child)}")
+            elif due_s[name] <= now_s:
+                del due_s[name]
+                child.start()
+                coming.add(name)
         if not kafka_said and not kafka.is_running:
             kafka_said = True
             click.echo(f"Kafka has ended (its log is {kafka.log_file}); the nodes wait for it")
-
-
-def _is_ready(child: NodeProcess) -> bool:
-    try:
-        return child.is_ready()
-    except ChildError:
-        return False  # it has ended again, which is told in its turn

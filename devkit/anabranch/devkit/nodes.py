@@ -7,16 +7,17 @@ reading end of a pipe whose other end only we have, and `--end-with-parent` make
 from __future__ import annotations
 
 import contextlib
-import http.client
-import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+import httpx
 
 from anabranch.broker.settings.environment import ENVIRONMENT_PREFIX
 from anabranch.core.errors import AnabranchError
@@ -32,10 +33,7 @@ ON_ONE_MACHINE: Final = (
     "minInsyncReplicas=1",
 )
 # Settings by which nodes measure the messages of topics in seconds instead of minutes.
-MEASURES: Final = (
-    "scalableTopicLoadReportIntervalSeconds=0.5",
-    "scalableTopicLoadWindowSeconds=3",
-)
+MEASURES: Final = ("scalableTopicLoadReportIntervalSeconds=0.5", "scalableTopicLoadWindowSeconds=3")
 # A node gets its credentials for Kafka from here, like Kafka's address. Those of the environment
 # are for another Kafka, for example in the shell of a role that `dev --secure` has made.
 _OF_A_KAFKA: Final = frozenset(
@@ -114,17 +112,16 @@ class NodeProcess:
         if not self.is_running:
             raise ChildError(f"{self.name} ended while it was starting:\n{self.last_words()}")
         try:
-            return self._get("/readyz")[0] == http.client.OK
-        except (OSError, http.client.HTTPException):
+            return self._get("/readyz").is_success
+        except httpx.HTTPError:
             return False
 
     def service_url(self) -> str:
         """Returns the node's own URL for clients. It must be ready. Raises ChildError."""
         try:
-            _, body = self._get("/admin/v2/brokers/status")
             field = "serviceUrl" if self._secured is None else "serviceUrlTls"
-            return str(json.loads(body)[field])
-        except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
+            return str(self._get("/admin/v2/brokers/status").json()[field])
+        except (httpx.HTTPError, ValueError, KeyError) as error:
             raise ChildError(f"{self.name} does not say its serviceUrl: {error!r}") from None
 
     def kill(self) -> None:
@@ -161,20 +158,19 @@ class NodeProcess:
             return file.read().decode(errors="replace").strip()
         return f"(no log at {self.log_file})"
 
-    def _get(self, path: str) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection(HOST, self.port, timeout=_ANSWER_SECONDS_MAX)
+    def _get(self, path: str) -> httpx.Response:
+        verify: ssl.SSLContext | bool = False
         headers: dict[str, str] = {}
         if self._secured is not None:
-            connection = http.client.HTTPSConnection(
-                HOST, self.port, timeout=_ANSWER_SECONDS_MAX, context=self._secured.context
-            )
+            verify = self._secured.context
             headers["Authorization"] = self._secured.authorization
-        try:
-            connection.request("GET", path, headers=headers)
-            answer = connection.getresponse()
-            return answer.status, answer.read()
-        finally:
-            connection.close()
+        return httpx.get(
+            self.url + path,
+            headers=headers,
+            verify=verify,
+            timeout=_ANSWER_SECONDS_MAX,
+            trust_env=False,
+        )
 
     def _end(self, how: signal.Signals) -> None:
         if self._process is not None and self.is_running:

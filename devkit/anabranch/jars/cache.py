@@ -18,14 +18,7 @@ from pathlib import Path
 
 from anabranch.core.errors import AnabranchError
 from anabranch.jars import ivy
-from anabranch.jars.artifacts import (
-    JAR_SETS,
-    TEST_SETS,
-    Artifact,
-    JarSet,
-    committed,
-    verify,
-)
+from anabranch.jars.artifacts import JAR_SETS, TEST_SETS, Artifact, JarSet, committed, verify
 from anabranch.jars.errors import ChecksumMismatchError, JarsUnavailableError
 
 Fetch = Callable[[Sequence[Artifact], Path], None]
@@ -64,23 +57,6 @@ def resolve(
             f"The jars cannot be kept in {cache}: {error.strerror or error}. Make room there or "
             "make it writable, or name another place in XDG_CACHE_HOME."
         ) from error
-    return [folder / artifact.file_name for artifact in wanted]
-
-
-def find(
-    jar_set: JarSet,
-    *,
-    cache_dir: Path | None = None,
-    artifacts: Sequence[Artifact] | None = None,
-) -> list[Path] | None:
-    """Returns the jars of a set, all of them verified, None if they are not there.
-
-    It fetches nothing, and makes nothing.
-    """
-    wanted = committed(jar_set) if artifacts is None else artifacts
-    folder = _folder(jar_set, wanted, cache_dir)
-    if not _is_sound(folder, wanted):
-        return None
     return [folder / artifact.file_name for artifact in wanted]
 
 

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from anabranch import admin as sdk
-from anabranch.admin.access import Follower, identity_of
+from anabranch.admin.access import stay_encrypted
 from anabranch.cli.main import cli
 from support.answering import Answer, node
 from support.authority import Authority
@@ -112,13 +112,10 @@ def test_nothing_is_asked_where_there_is_nothing_to_show(tmp_path: Path) -> None
 
 def test_a_request_by_tls_is_not_sent_on_to_a_port_without() -> None:
     request = httpx.Request("GET", "https://one/")
-    following = Follower(request, identity_of((), sdk.Token("abc")), b"abc")
-    answer = httpx.Response(307, request=request)
-    answer.next_request = httpx.Request("GET", "http://two/")
-    for _ in following.requests():
-        with pytest.raises(sdk.UnreachableError, match="two, which is without TLS"):
-            following.take(answer)
-        break
+    for place in ("https://two/", "/elsewhere"):
+        stay_encrypted(httpx.Response(307, headers={"Location": place}, request=request))
+    with pytest.raises(sdk.UnreachableError, match="two, which is without TLS"):
+        stay_encrypted(httpx.Response(307, headers={"Location": "http://two/"}, request=request))
 
 
 def test_what_cannot_be_meant_is_refused(tmp_path: Path) -> None:

@@ -76,30 +76,18 @@ def test_the_page_of_commands_names_every_one() -> None:
         (["--version"], 0, "anabranch "),
         (["topic", "list"], 2, "No such command 'topic'. Did you mean 'topics'"),
         (["settings", "lease", "nope"], 1, "no setting has 'lease' and 'nope' in its name"),
-        (["lookup", "orders"], 2, "not of the form tenant/namespace/topic"),
-        (["node", "--set", "leaseMillis"], 2, "not of the form NAME=VALUE"),
         (["node", "--config", "/nowhere.toml"], 2, "/nowhere.toml cannot be read"),
         (["doctor", "--set", "nope=1"], 1, "nope (flag) is no setting"),
         (["tenants", "create", "a/b"], 2, "tenant name 'a/b' is not valid"),
-        (["namespaces", "create", "acme"], 2, "not of the form tenant/namespace"),
         (["namespaces", "create", "a/b", "--bundles", "0"], 2, "0 is not in the range x>=1"),
         (["namespaces", "unload", "a/b", "--to", "b1:8080"], 2, "--to is for one bundle"),
-        (["namespaces", "unload", "a/b", "0x00_0x01", "--to", "b1"], 2, "host:webPort"),
         (["policy", "set", "a/b/c", "maxSegment=3"], 2, "maxSegments"),
-        (["policy", "set", "a/b/c", "maxSegments"], 2, "not of the form FIELD=VALUE"),
         (["policy", "set", "a/b/c", "splitCooldownSeconds=nan"], 2, "neither a number nor"),
-        (["policy", "set", "a/b/c", "entryBucketBudget=8"], 2, "TopicEntryBucketBudget"),
-        (["policy", "remove", "a/b/c", "everything"], 2, "no field of a policy"),
         (["proxy"], 2, "no node is named"),
-        (["proxy", "--nodes", "node:8080"], 2, "write http://host:port"),
-        (["proxy", "--set", "bootstrapServers=k:9092"], 2, "bootstrapServers (flag) is no setting"),
         (["audit", "--stuck-after", "nan"], 2, "nan is no finite number"),
-        (["audit", "--orphaned-after", "-1"], 2, "-1.0 is not in the range x>=0"),
         (["audit", "--html", "/nowhere/a.html"], 2, "there is no folder /nowhere: make it"),
-        (["audit", "--json", "/nowhere/a.json"], 2, "Invalid value for '--json': there is no"),
         (["backtest", "--load", "a", "--load-archive", "b"], 2, "--load or --load-archive, not"),
         (["backtest", "--mean-rate", "0"], 2, "--mean-rate"),
-        (["backtest", "--step", "0"], 2, "--step"),
         (["backtest", "--json", "/"], 2, "/ is a folder: name a file"),
     ],
 )
@@ -127,13 +115,9 @@ def test_the_doctor_knows_the_port_of_a_node_that_runs() -> None:
     assert f"`anabranch doctor --url {url}` checks what its clients need" in found.stdout
 
 
-def test_the_doctor_fetches_no_jars_and_makes_no_folders(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    found = CliRunner().invoke(cli, ["doctor", "--data-dir", str(tmp_path / "data")])
-    assert "not fetched yet; `make jars` fetches them" in found.stdout
-    assert (found.stderr, list(tmp_path.iterdir())) == ("", [])
+def test_the_doctor_makes_no_folders(tmp_path: Path) -> None:
+    CliRunner().invoke(cli, ["doctor", "--data-dir", str(tmp_path / "data")])
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_report_with_no_place_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +143,7 @@ def test_a_shell_completes_commands_and_options() -> None:
 
     assert completed("anabranch to") == ["topics", "token"]
     assert completed("anabranch topics s") == ["show", "stats", "split", "subscriptions"]
-    assert completed("anabranch brokers --w") == ["--watch"]
+    assert completed("anabranch brokers --j") == ["--json"]
 
 
 @pytest.mark.parametrize(
@@ -200,13 +184,8 @@ def test_a_fault_is_told_in_a_line_and_its_stack_kept_in_a_file(
 @pytest.mark.parametrize(
     ("start", "first", "judged", "begin", "said"),
     [
-        (None, 0, 0, 0, []),
-        (None, 5, 5, 5, ["begins at offset 5: earlier records were trimmed"]),
         ("4", 5, 5, 5, ["begins at offset 5"]),
-        ("5", 5, 5, 5, []),
         (None, 5, 8, 5, ["begins at offset 5", "offsets 5 to 7 are shown without verdicts"]),
-        ("7", 5, 8, 7, ["offsets 7 to 7 are shown without verdicts"]),
-        ("8", 5, 8, 8, []),
         ("end", 5, 8, 9, []),
         ("9", 0, 0, 9, []),
         ("10", 0, 0, 10, ["--from 10 lies behind the end of the log, which is 9"]),

@@ -69,10 +69,9 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         resolve("kafka", cache_dir=tmp_path, artifacts=_ARTIFACTS, fetch=Repository({}).fetch)
 
 
-@pytest.mark.parametrize("line", ["", "abc org:name:1", f"{'0' * 64} org:name"])
-def test_a_line_that_is_none_is_an_error(line: str) -> None:
+def test_a_line_that_is_none_is_an_error() -> None:
     with pytest.raises(ValueError, match="not a line of a checksum file"):
-        parse_line(line)
+        parse_line(f"{'0' * 64} org:name")
 
 
 def test_the_committed_sets_have_the_versions_that_go_together() -> None:
@@ -92,17 +91,10 @@ def _java_that_says(folder: Path, text: str) -> Path:
     return command
 
 
-def test_java_home_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    command = _java_that_says(tmp_path, 'openjdk version "17.0.2" 2022-01-18')
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert find_java() == command
-
-
 @pytest.mark.parametrize(
     ("told", "said"),
     [
         ('openjdk version "1.8.0_392"', "is Java 8: too old.*17 or newer"),
-        ('openjdk version "11.0.21"', "is Java 11: too old.*17 or newer"),
         ("Unable to locate a Java Runtime.", "not a working Java runtime"),
     ],
 )
@@ -112,12 +104,6 @@ def test_an_old_java_or_a_stand_in_is_refused(
     _java_that_says(tmp_path, told)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(JavaUnavailableError, match=said):
-        find_java()
-
-
-def test_a_wrong_java_home_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "none"))
-    with pytest.raises(JavaUnavailableError, match=r"JAVA_HOME is '.*none'.*unset JAVA_HOME"):
         find_java()
 
 

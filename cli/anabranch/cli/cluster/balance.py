@@ -10,7 +10,6 @@ import click
 from anabranch.admin import BalanceOutlook, BrokerLoadStats, CycleStats, ExchangeStats
 from anabranch.cli.shared.api import connect, json_option, url_option
 from anabranch.cli.shared.output import table, write_json
-from anabranch.cli.shared.watching import watchable
 from anabranch.cli.topics.words import count_of
 from anabranch.core.autoscale.load import rate_in_words
 
@@ -40,15 +39,14 @@ class _Balance(click.Group):
             )
 
 
-@click.group(cls=_Balance, epilog="Example: anabranch balance show --watch")
+@click.group(cls=_Balance, epilog="Example: anabranch balance show")
 def balance() -> None:
     """The load balancer: its loads, its next step and its past ones."""
 
 
-@balance.command(epilog="Example: anabranch balance show --watch")
+@balance.command(epilog="Example: anabranch balance show")
 @url_option
 @json_option
-@watchable
 def show(url: str, as_json: bool) -> None:
     """Show loads, their deviation, and the next cycle's moves.
 

@@ -10,13 +10,13 @@ import click
 
 from anabranch.cli.cluster.log import LogLine, lines
 from anabranch.cli.shared.api import json_option
+from anabranch.cli.shared.command import Command
 from anabranch.cli.shared.flags import setting_flags, settings_of
 from anabranch.cli.shared.output import table, write_json
-from anabranch.cli.shared.watching import watchable
 from anabranch.core.balance.history import AutomaticMove, automatic_moves, logged_move
 
 
-@click.command(epilog="Example: anabranch balance history --bootstrap-servers localhost:9092")
+@click.command(cls=Command)
 @setting_flags
 @click.option(
     "--from",
@@ -25,11 +25,12 @@ from anabranch.core.balance.history import AutomaticMove, automatic_moves, logge
     help="First offset of the log to look at; the oldest there is if left.",
 )
 @json_option
-@watchable
 def history(start: str | None, as_json: bool, **given: Any) -> None:
     """List the balancer's moves and splits, with reasons, from the log.
 
     OBSERVED is the deviation of the brokers' loads that the next cycle with a move found.
+
+    Example: anabranch balance history --bootstrap-servers localhost:9092
     """
     found = moves_of(lines(settings_of(**given), start, follow=False))
     if as_json:

@@ -20,6 +20,7 @@ from anabranch.channel.kafka.topics import Topics, check_kafka
 from anabranch.channel.log.entries import Entry, read_until
 from anabranch.channel.log.kafka_log import KafkaLogReader, offsets
 from anabranch.cli.shared.api import json_lines_option
+from anabranch.cli.shared.command import CommandGroup
 from anabranch.cli.shared.flags import setting_flags, settings_of
 from anabranch.cli.shared.terminal import escaped
 from anabranch.cli.topics.words import count_of
@@ -43,14 +44,15 @@ _POLL_S: Final = 0.25
 _LISTED_MAX: Final = 8
 
 
-@click.group(epilog="Example: anabranch log tail --no-follow")
+@click.group(cls=CommandGroup)
 def log() -> None:
-    """Read the log."""
+    """Read the log.
+
+    Example: anabranch log tail --no-follow
+    """
 
 
-@log.command(
-    epilog="Example: anabranch log tail --bootstrap-servers localhost:9092 --from 0 --json"
-)
+@log.command()
 @setting_flags
 @click.option(
     "--from",
@@ -58,12 +60,7 @@ def log() -> None:
     metavar="OFFSET",
     help="First offset to print, or `end` for new records only; the oldest there is if left.",
 )
-@click.option(
-    "--follow/--no-follow",
-    default=True,
-    show_default=True,
-    help="Go on at the end of the log, or not.",
-)
+@click.option("--follow/--no-follow", default=True, help="Go on at the end of the log, or not.")
 @json_lines_option
 def tail(start: str | None, follow: bool, as_json: bool, **given: Any) -> int:
     """Print the log's records, winners and losers, each with its verdict.
@@ -71,6 +68,8 @@ def tail(start: str | None, follow: bool, as_json: bool, **given: Any) -> int:
     Verdicts depend on all earlier records. So the command folds the log from its beginning whatever
     --from says, or from the snapshot if its beginning was trimmed. Records that the log still holds
     from before that snapshot have no verdict (`?`, or null).
+
+    Example: anabranch log tail --bootstrap-servers localhost:9092 --from 0 --json
     """
     try:
         for shown in lines(settings_of(**given), start, follow=follow):

@@ -7,7 +7,6 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,13 +25,12 @@ from anabranch.cli.node.findings import Finding, NotWellError, checked
 from anabranch.cli.node.reach import examine_kafka, examine_reach
 from anabranch.cli.node.share_group import take_record
 from anabranch.cli.shared.api import json_option
+from anabranch.cli.shared.command import Command
 from anabranch.cli.shared.flags import setting_flags, setting_help, settings_of
 from anabranch.cli.shared.output import table, write_json
 from anabranch.cli.topics.words import count_of
 from anabranch.core.errors import AnabranchError
 from anabranch.core.topics.kafka_names import segments_head
-from anabranch.jars import cache
-from anabranch.jars.artifacts import JAR_SETS, JarSet
 from anabranch.jars.java import find_java
 
 _DISK_BYTES_MIN: Final = 1 << 30
@@ -42,9 +40,7 @@ _KAFKA_SECONDS_MAX: Final = 10.0
 _NAMED_MAX: Final = 10
 
 
-@click.command(
-    epilog="Example: anabranch doctor --config node.toml --bootstrap-servers localhost:9092"
-)
+@click.command(cls=Command)
 @setting_flags
 @click.option(
     "--http-port",
@@ -63,7 +59,7 @@ _NAMED_MAX: Final = 10
 )
 @json_option
 def doctor(as_json: bool, url: str | None, acls: bool, **given: Any) -> int:
-    """Check Java, the Kafka jars, settings, disk, port and Kafka for a node with these flags.
+    """Check Java, settings, disk, port and Kafka for a node with these flags.
 
     The command asks Kafka only if its address is given. It sends a record through a topic and a
     share group of its own, which it then deletes.
@@ -75,6 +71,8 @@ def doctor(as_json: bool, url: str | None, acls: bool, **given: Any) -> int:
     leaves nothing changed and fetches nothing.
 
     Exit status 0: all is well. 1: something is not.
+
+    Example: anabranch doctor --config node.toml --bootstrap-servers localhost:9092
     """
     if acls:
         return show_acls(settings_of(**given), as_json=as_json)
@@ -89,8 +87,6 @@ def doctor(as_json: bool, url: str | None, acls: bool, **given: Any) -> int:
 
 def _examine(**given: Any) -> Iterator[Finding]:
     yield checked("java", _java)
-    for jar_set in JAR_SETS:
-        yield checked(f"jars ({jar_set})", partial(_jars, jar_set))
     try:
         settings = settings_of(**given)
     except SettingsError as error:
@@ -132,13 +128,6 @@ def _java() -> str:
         [path, "-version"], capture_output=True, text=True, timeout=_JAVA_SECONDS_MAX, check=False
     )
     return f"{path}: {(answer.stderr + answer.stdout).splitlines()[0]}"
-
-
-def _jars(jar_set: JarSet) -> str:
-    found = cache.find(jar_set)
-    if found is None:
-        raise NotWellError("not fetched yet; `make jars` fetches them, or the first use")
-    return f"{len(found)} jars in {found[0].parent}"
 
 
 def _disk(data_dir: Path) -> str:

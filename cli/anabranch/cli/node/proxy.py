@@ -8,14 +8,12 @@ from pathlib import Path
 import click
 
 from anabranch.broker.settings.proxy import ProxySettings, load_proxy_settings
+from anabranch.cli.shared.command import Command
 from anabranch.cli.shared.flags import FILE, given_settings
 from anabranch.cli.shared.stopping import asked_to_stop
 
 
-@click.command(
-    epilog="Example: anabranch proxy --nodes http://node-1:8080,node-2:8080 "
-    "--set advertisedAddress=river.example.com"
-)
+@click.command(cls=Command)
 @click.option("--config", type=FILE, help="TOML file of settings.")
 @click.option(
     "--nodes",
@@ -55,6 +53,9 @@ def proxy(
     second signal at once); so does Ctrl-C, within 3 s. Log lines go to standard error.
 
     Exit status 0: stopped as asked. 2: did not start.
+
+    Example: anabranch proxy --nodes http://node-1:8080,node-2:8080 --set
+    advertisedAddress=river.example.com
     """
     from anabranch.broker.allocator import give_back_large_blocks
     from anabranch.broker.collector import collect_rarely
@@ -63,11 +64,7 @@ def proxy(
 
     give_back_large_blocks()
     collect_rarely()
-    named = {
-        "brokerWebServiceURL": nodes,
-        "webServicePort": http_port,
-        "servicePort": service_port,
-    }
+    named = {"brokerWebServiceURL": nodes, "webServicePort": http_port, "servicePort": service_port}
     overrides = given_settings(settings)
     overrides |= {name: value for name, value in named.items() if value is not None}
     loaded = load_proxy_settings(config, os.environ, overrides)

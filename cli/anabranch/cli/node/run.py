@@ -10,14 +10,12 @@ from typing import Any
 import click
 
 from anabranch.broker.settings import Settings
+from anabranch.cli.shared.command import Command
 from anabranch.cli.shared.flags import setting_flags, setting_help, settings_of
 from anabranch.cli.shared.stopping import asked_to_stop
 
 
-@click.command(
-    epilog="Example: anabranch node --bootstrap-servers kafka-1:9092,kafka-2:9092 "
-    "--data-dir /var/lib/anabranch --set clusterName=river"
-)
+@click.command(cls=Command)
 @setting_flags
 @click.option(
     "--http-port",
@@ -38,6 +36,9 @@ def node(end_with_parent: bool, **given: Any) -> int:
     ends it at once). Ctrl-C does so, too, but ends it within 3 s. Log lines go to standard error.
 
     Exit status 0: stopped as asked. 1: ended by itself, or bundles were left. 2: did not start.
+
+    Example: anabranch node --bootstrap-servers kafka-1:9092,kafka-2:9092 --data-dir
+    /var/lib/anabranch --set clusterName=river
     """
     from anabranch.broker.allocator import give_back_large_blocks
     from anabranch.broker.collector import collect_rarely

@@ -8,10 +8,11 @@ from anabranch.broker.settings import Settings
 from anabranch.broker.settings.page import SettingRow, markdown_table, setting_rows
 from anabranch.broker.settings.proxy import ProxySettings
 from anabranch.cli.shared.api import json_option
+from anabranch.cli.shared.command import Command
 from anabranch.cli.shared.output import table, write_json
 
 
-@click.command(epilog="Example: anabranch settings lease")
+@click.command(cls=Command)
 @click.argument("words", nargs=-1, metavar="[WORD]...")
 @click.option("--proxy", "of_proxy", is_flag=True, help="List those of a proxy instead.")
 @click.option("--markdown", is_flag=True, help="Print the table of docs/settings.md.")
@@ -25,6 +26,8 @@ def settings(words: tuple[str, ...], of_proxy: bool, markdown: bool, as_json: bo
     namespace (`anabranch policy`).
 
     Exit status 1: no setting has all of the WORDs.
+
+    Example: anabranch settings lease
     """
     every = setting_rows(ProxySettings if of_proxy else Settings)
     rows = [row for row in every if all(_has(row, word.lower()) for word in words)]

@@ -44,7 +44,6 @@ def token() -> None:
     "--algorithm",
     type=click.Choice(("ES256", "RS256", "EdDSA")),
     default="ES256",
-    show_default=True,
     help="Algorithm that the private key signs by.",
 )
 def keys(
@@ -154,9 +153,7 @@ def _write_over(file: Path, content: bytes) -> None:
 @click.option("--expires", metavar="DURATION", help="Time from now until it is over: 12h, 30d ...")
 @click.option("--issuer", help="Its `iss` (tokenIssuer).")
 @click.option("--audience", help="Its `aud` (tokenAudience).")
-@click.option(
-    "--claim", default="sub", show_default=True, help="The claim that is the role (tokenAuthClaim)."
-)
+@click.option("--claim", default="sub", help="The claim that is the role (tokenAuthClaim).")
 def create(
     role: str,
     secret: Path | None,

@@ -1,7 +1,13 @@
-"""A node's administration for the commands: the connection to a node, and errors as lines."""
+"""Commands that ask a node: declared by what is asked, and by what it is told as.
+
+`answers` and `changes` make a command of a function that takes the node's administration. They
+have the flags, the connection, JSON and errors as lines.
+"""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from typing import IO, Any, Final
 
 import click
@@ -10,6 +16,7 @@ from anabranch.admin import Admin, NoNodeError
 from anabranch.admin import RefusedError as Refusal
 from anabranch.admin.admin import NODES
 from anabranch.cli.shared.access import Access, access
+from anabranch.cli.shared.output import table, write_json
 from anabranch.cli.shared.terminal import escaped
 
 URL_VARIABLE: Final = "ANABRANCH_URL"
@@ -18,7 +25,6 @@ url_option = click.option(
     "--url",
     default=NODES,
     envvar=URL_VARIABLE,
-    show_default=True,
     show_envvar=True,
     help="A node of the cluster; any will do. If there are several, a,b, the first that answers.",
 )
@@ -26,6 +32,57 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 json_lines_option = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON, one object on each line."
 )
+
+Ask = Callable[..., Any]  # takes the administration of the node, and the command's arguments
+
+
+def answers(tell: Callable[..., object], *names: str) -> Callable[[Ask], Callable[..., None]]:
+    """Makes of what asks a node a command with `--url` and `--json`.
+
+    It prints the answer as JSON, or has `tell` print it for people, which also takes the command's
+    arguments of these `names`.
+    """
+
+    def made(ask: Ask) -> Callable[..., None]:
+        @url_option
+        @json_option
+        @functools.wraps(ask)
+        def command(url: str, as_json: bool, **given: Any) -> None:
+            found = ask(connect(url), **given)
+            if as_json:
+                write_json(found)
+            else:
+                tell(found, *(given[name] for name in names))
+
+        return command
+
+    return made
+
+
+def changes(act: Callable[..., str]) -> Callable[..., None]:
+    """Makes of what changes something by a node a command with `--url`. It prints the result."""
+
+    @url_option
+    @functools.wraps(act)
+    def command(url: str, **given: Any) -> None:
+        click.echo(act(connect(url), **given))
+
+    return command
+
+
+def rows(head: Sequence[str], row: Callable[[Any], Sequence[str]]) -> Callable[[Any], None]:
+    """Returns what tells a list as a table, and a mapping as one of its pairs."""
+
+    def tell(found: Any) -> None:
+        listed = found.items() if isinstance(found, dict) else found
+        table(head, [row(each) for each in listed])
+
+    return tell
+
+
+def lines(found: Iterable[str]) -> None:
+    """Tells each on a line of its own."""
+    click.echo("".join(f"{escaped(each)}\n" for each in found), nl=False)
 
 
 class CommandRefusedError(click.ClickException):

@@ -128,6 +128,7 @@ def report_flags(command: _F) -> _F:
         is_flag=False,
         flag_value="-",
         default="",
+        show_default=False,
         metavar="[FILE]",
         callback=_can_be_written,
         help="Print the result as JSON instead of a table, or write it to a file besides.",

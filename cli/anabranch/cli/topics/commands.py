@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import shutil
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 import click
 import msgspec
 
-from anabranch.admin import Admin, AdminError, AutoScaleStats, LoadStats, Segment, TopicStats
+from anabranch.admin import Admin, AdminError, Layout, LoadStats, Segment, TopicStats
 from anabranch.admin import RefusedError as Refusal
-from anabranch.cli.shared.api import as_seen_by, connect, json_option, refused, url_option
+from anabranch.cli.shared.api import (
+    answers,
+    as_seen_by,
+    changes,
+    connect,
+    json_option,
+    lines,
+    refused,
+    url_option,
+)
+from anabranch.cli.shared.command import CommandGroup
 from anabranch.cli.shared.output import table, write_json
 from anabranch.cli.shared.streams import can_be_asked
 from anabranch.cli.shared.terminal import escaped
-from anabranch.cli.shared.watching import watchable
 from anabranch.cli.topics import dag
 from anabranch.cli.topics.subscriptions import subscriptions, tell
 from anabranch.cli.topics.words import count_of, full_of, properties_of
@@ -34,16 +44,13 @@ _RATES: Final[dict[str, tuple[str, Callable[[LoadStats], float]]]] = {  # by col
     "BYTES/S OUT": ("bytesRateOut", lambda load: load.bytes_rate_out),
 }
 _COLUMNS_MAX: Final = 160
+_topic = click.argument("topic")
+_segment = click.argument("segment", type=click.IntRange(0))
 # name: module of the commands that need the SDK, which the others need not wait for.
-_WITH_SDK: Final = {
-    "produce": "produce",
-    "consume": "consume",
-    "peek": "peek",
-    "watch": "watch",
-}
+_WITH_SDK: Final = {"produce": "produce", "consume": "consume", "peek": "consume", "watch": "watch"}
 
 
-class _Topics(click.Group):
+class _Topics(CommandGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*self.commands, *_WITH_SDK]
 
@@ -55,27 +62,29 @@ class _Topics(click.Group):
         return command
 
 
-@click.group(cls=_Topics, epilog="Example: anabranch topics show public/default/orders")
+@click.group(cls=_Topics)
 def topics() -> None:
     """Scalable topics: keyed topics whose segments split and merge while they are used.
 
     TOPIC is [topic://]tenant/namespace/name.
+
+    Example: anabranch topics show public/default/orders
     """
 
 
-# --- topics -----------------------------------------------------------------------------
-
-
-@topics.command(epilog="Example: anabranch topics create public/default/orders --segments 4")
-@click.argument("topic")
-@click.option("--segments", default=1, show_default=True, help="Number to begin with.")
+@topics.command()
+@_topic
+@click.option("--segments", default=1, help="Number to begin with.")
 @click.option(
     "--property", "given", multiple=True, metavar="K=V", help="A property; may be repeated."
 )
 @url_option
 @json_option
 def create(topic: str, segments: int, given: tuple[str, ...], url: str, as_json: bool) -> None:
-    """Create TOPIC."""
+    """Create TOPIC.
+
+    Example: anabranch topics create public/default/orders --segments 4
+    """
     properties = properties_of(given)
     admin = connect(url)
     admin.scalable_topics.create_scalable_topic(topic, segments, properties)
@@ -86,7 +95,7 @@ def create(topic: str, segments: int, given: tuple[str, ...], url: str, as_json:
     _say_scaling(as_seen_by(admin), topic)
 
 
-@topics.command("list", epilog="Example: anabranch topics list public/default --property team=shop")
+@topics.command("list")
 @click.argument("namespace", default="public/default")
 @click.option(
     "--property",
@@ -95,71 +104,46 @@ def create(topic: str, segments: int, given: tuple[str, ...], url: str, as_json:
     metavar="K=V",
     help="Only topics that have it; may be repeated.",
 )
-@url_option
-@json_option
-@watchable
-def list_(namespace: str, given: tuple[str, ...], url: str, as_json: bool) -> None:
+@answers(lines)
+def list_(admin: Admin, namespace: str, given: tuple[str, ...]) -> list[str]:
     """List the topics of NAMESPACE.
 
     NAMESPACE is tenant/name; public/default if left out.
+
+    Example: anabranch topics list public/default --property team=shop
     """
     wanted = properties_of(given)
-    found = sorted(connect(url).scalable_topics.list_scalable_topics(namespace, wanted))
-    if as_json:
-        write_json(found)
-    else:
-        click.echo("".join(f"{escaped(name)}\n" for name in found), nl=False)
+    return sorted(admin.scalable_topics.list_scalable_topics(namespace, wanted))
 
 
-@topics.command(epilog="Example: anabranch topics delete public/default/orders --yes")
-@click.argument("topic")
+@topics.command()
+@_topic
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--force", is_flag=True, help="Also if it has consumers, which end.")
-@url_option
-def delete(topic: str, yes: bool, force: bool, url: str) -> None:
+@changes
+def delete(admin: Admin, topic: str, yes: bool, force: bool) -> str:
     """Delete TOPIC with its subscriptions, segments and messages.
 
     Asks before, and wants --yes if nobody can be asked.
+
+    Example: anabranch topics delete public/default/orders --yes
     """
-    admin = connect(url)
     full = full_of(topic)
     if not yes:
-        _ask_to_delete(admin, topic, full)
+        if not can_be_asked():
+            raise click.UsageError(
+                f"deleting {full} loses all its messages, and nobody can be asked here: say --yes"
+            )
+        found = admin.scalable_topics.get_stats(topic)
+        subscribed = count_of(len(found.subscriptions), "subscription")
+        segments = count_of(found.total_segments, "segment")
+        question = f"Delete {full} with its {subscribed}, {segments} and all messages?"
+        click.confirm(question, abort=True, err=True)
     admin.scalable_topics.delete_scalable_topic(topic, force=force)
-    click.echo(f"{full} is deleted")
+    return f"{full} is deleted"
 
 
-def _ask_to_delete(admin: Admin, topic: str, full: str) -> None:
-    """Raises Abort when the answer is no, UsageError when nobody can give one."""
-    if not can_be_asked():
-        raise click.UsageError(
-            f"deleting {full} loses all its messages, and nobody can be asked here: say --yes"
-        )
-    found = admin.scalable_topics.get_stats(topic)
-    subscribed = count_of(len(found.subscriptions), "subscription")
-    segments = count_of(found.total_segments, "segment")
-    click.confirm(
-        f"Delete {full} with its {subscribed}, {segments} and all messages?", abort=True, err=True
-    )
-
-
-@topics.command(epilog="Example: anabranch topics show public/default/orders")
-@click.argument("topic")
-@url_option
-@json_option
-@watchable
-def show(topic: str, url: str, as_json: bool) -> None:
-    """Draw the segments of TOPIC.
-
-    The hash ring goes across, epochs downwards. A box is a segment. Segments that touch the double
-    line at the foot take messages. The others are sealed, and lie above those that they were split
-    or merged into. EPOCHS: from the one that made a segment to the one that sealed it. END OFFSETS:
-    the ends of the buckets of a sealed segment.
-    """
-    found = connect(url).scalable_topics.get_metadata(topic)
-    if as_json:
-        write_json(found)
-        return
+def _draw(found: Layout, topic: str) -> None:
     layout = SegmentLayout.from_metadata(msgspec.to_builtins(found, str_keys=True))
     active = len(layout.active)
     click.echo(
@@ -176,28 +160,31 @@ def show(topic: str, url: str, as_json: bool) -> None:
     table(dag.HEAD, dag.describe(layout))
 
 
-@topics.command(epilog="Example: anabranch topics stats public/default/orders --json")
-@click.argument("topic")
-@url_option
-@json_option
-@watchable
-def stats(topic: str, url: str, as_json: bool) -> None:
-    """Show segments with their load, subscriptions with their backlogs, and auto-scaling of TOPIC.
+@topics.command()
+@_topic
+@answers(_draw, "topic")
+def show(admin: Admin, topic: str) -> Layout:
+    """Draw the segments of TOPIC.
 
-    Any client of Kafka can read the segments' Kafka topics; a group is that of a subscription.
-    Rates are per second; one with a ~ is an estimate.
+    The hash ring goes across, epochs downwards. A box is a segment. Segments that touch the double
+    line at the foot take messages. The others are sealed, and lie above those that they were split
+    or merged into. EPOCHS: from the one that made a segment to the one that sealed it. END OFFSETS:
+    the ends of the buckets of a sealed segment.
+
+    Example: anabranch topics show public/default/orders
     """
-    found = connect(url).scalable_topics.get_stats(topic)
-    if as_json:
-        write_json(found)
-        return
+    return admin.scalable_topics.get_metadata(topic)
+
+
+def _tell_stats(found: TopicStats, topic: str) -> None:
     under_way = "" if found.operation == "NONE" else f", {found.operation} under way"
     click.echo(
         f"{full_of(topic)}: epoch {found.epoch}, "
         f"{count_of(found.active_segments, 'active segment')}, {found.sealed_segments} sealed"
         f"{under_way}"
     )
-    for number, part in sorted(found.segments.items()):
+    segments = sorted(found.segments.items())
+    for number, part in segments:
         for what in part.findings:
             click.echo(f"segment {number}: {what}")
     if found.last_failure:
@@ -206,36 +193,47 @@ def stats(topic: str, url: str, as_json: bool) -> None:
     table(
         ("SEGMENT", "STATE", "BUCKETS", *_RATES, "KAFKA TOPIC"),
         [
-            (
-                str(number),
-                each.state,
-                str(each.entry_buckets),
-                *_rates(each.load),
-                each.kafka_topic,
-            )
-            for number, each in sorted(found.segments.items())
+            (str(number), each.state, str(each.entry_buckets), *_rates(each.load), each.kafka_topic)
+            for number, each in segments
         ],
     )
     if found.subscriptions:
         click.echo()
         tell(found.subscriptions)
     _tell_transactions(found)
-    click.echo()
-    _tell_scaling(found.auto_scale)
+    scale = found.auto_scale
+    click.echo(f"\nauto-scaling now: {scale.now.action} ({scale.fault or scale.now.why})")
+    for decision in scale.decisions:
+        at = datetime.fromtimestamp(decision.at_ms / 1000, UTC)
+        click.echo(f"  {at:%Y-%m-%d %H:%M:%S}Z  {decision.action}: {decision.why}")
+
+
+@topics.command()
+@_topic
+@answers(_tell_stats, "topic")
+def stats(admin: Admin, topic: str) -> TopicStats:
+    """Show segments with their load, subscriptions with their backlogs, and auto-scaling of TOPIC.
+
+    Any client of Kafka can read the segments' Kafka topics; a group is that of a subscription.
+    Rates are per second; one with a ~ is an estimate.
+
+    Example: anabranch topics stats public/default/orders --json
+    """
+    return admin.scalable_topics.get_stats(topic)
 
 
 def _tell_transactions(found: TopicStats) -> None:
     """Says what keeps sealed segments from being read, if anything does."""
-    lines = [
+    held = [
         f"segment {number}, bucket {each.bucket}: read up to {each.start_offset} only, because a "
         "transaction is open there; `kafka-transactions.sh describe-producers` shows whose"
         for number, part in sorted(found.segments.items())
         for each in part.open_transactions
     ]
     if found.open_transactions_unknown:
-        lines.append(f"open transactions are not known: {found.open_transactions_unknown}")
-    if lines:
-        click.echo("\n" + "\n".join(lines))
+        held.append(f"open transactions are not known: {found.open_transactions_unknown}")
+    if held:
+        click.echo("\n" + "\n".join(held))
 
 
 def _rates(load: LoadStats | None) -> tuple[str, ...]:
@@ -247,18 +245,8 @@ def _rates(load: LoadStats | None) -> tuple[str, ...]:
     )
 
 
-def _tell_scaling(scale: AutoScaleStats) -> None:
-    now = scale.now
-    click.echo(f"auto-scaling now: {now.action} ({scale.fault or now.why})")
-    for each in scale.decisions:
-        at = datetime.fromtimestamp(each.at_ms / 1000, UTC)
-        click.echo(f"  {at:%Y-%m-%d %H:%M:%S}Z  {each.action}: {each.why}")
-
-
-@topics.command(
-    epilog="Example: anabranch topics properties public/default/orders --set team=shop --remove x"
-)
-@click.argument("topic")
+@topics.command()
+@_topic
 @click.option("--set", "given", multiple=True, metavar="K=V", help="Set it; may be repeated.")
 @click.option("--remove", "gone", multiple=True, metavar="K", help="Remove it; may be repeated.")
 @url_option
@@ -266,7 +254,10 @@ def _tell_scaling(scale: AutoScaleStats) -> None:
 def properties(
     topic: str, given: tuple[str, ...], gone: tuple[str, ...], url: str, as_json: bool
 ) -> None:
-    """Show the properties of TOPIC, after changing them."""
+    """Show the properties of TOPIC, after changing them.
+
+    Example: anabranch topics properties public/default/orders --set team=shop --remove x
+    """
     wanted = properties_of(given, "--set")
     both = sorted(wanted.keys() & set(gone))
     if both:
@@ -281,83 +272,103 @@ def properties(
     if as_json:
         write_json(found)
     else:
-        click.echo(
-            "".join(f"{escaped('='.join(each))}\n" for each in sorted(found.items())), nl=False
-        )
+        lines("=".join(each) for each in sorted(found.items()))
 
 
 # --- segments ---------------------------------------------------------------------------
 
 
-@topics.command(epilog="Example: anabranch topics unload acme/shop/orders --dest node-2:8080")
-@click.argument("topic")
+@topics.command()
+@_topic
 @click.option(
-    "--dest", metavar="HOST:PORT", default="", help="The broker that shall own its bundle next."
+    "--dest",
+    metavar="HOST:PORT",
+    default="",
+    show_default=False,
+    help="The broker that shall own its bundle next.",
 )
-@url_option
-def unload(topic: str, dest: str, url: str) -> None:
+@changes
+def unload(admin: Admin, topic: str, dest: str) -> str:
     """Take the bundle of TOPIC, and all topics of that, from its owner.
 
     TOPIC may be of another domain, too: persistent://tenant/namespace/name. The next look-up gives
     it to any broker, or to the one named.
+
+    Example: anabranch topics unload acme/shop/orders --dest node-2:8080
     """
-    connect(url).bundles.unload_topic(topic, dest)
-    click.echo(f"the bundle of {topic} {f'belongs to {dest}' if dest else 'is unloaded'}")
+    admin.bundles.unload_topic(topic, dest)
+    return f"the bundle of {topic} {f'belongs to {dest}' if dest else 'is unloaded'}"
 
 
-@topics.command(epilog="Example: anabranch topics split public/default/orders 1")
-@click.argument("topic")
-@click.argument("segment", type=click.IntRange(0))
-@url_option
-@json_option
-def split(topic: str, segment: int, url: str, as_json: bool) -> None:
+def _replaces(act: Callable[..., Iterator[tuple[list[int], str]]]) -> Callable[..., None]:
+    """Makes a command of what replaces segments, and yields their ids with what was done."""
+
+    @url_option
+    @json_option
+    @functools.wraps(act)
+    def command(topic: str, url: str, as_json: bool, **given: Any) -> None:
+        admin = connect(url)
+        try:
+            for parents, what in act(admin, topic, **given):
+                _say_children(admin, topic, parents, what, as_json)
+        except Refusal as error:  # the segments may not be as was thought
+            look = f"`anabranch topics show {parse_scalable_topic(topic)}` has the segments"
+            raise refused(error, look if "egment" in error.reason else "") from error
+
+    return command
+
+
+@topics.command()
+@_topic
+@_segment
+@_replaces
+def split(admin: Admin, topic: str, segment: int) -> Iterator[tuple[list[int], str]]:
     """Split a segment at the middle of its range.
 
     SEGMENT is its id, as `topics show` has it. Messages of its keys go to the two new ones.
+
+    Example: anabranch topics split public/default/orders 1
     """
-    admin = connect(url)
-    with _looking_at(topic):
-        admin.scalable_topics.split_segment(topic, segment)
-    _say_children(admin, topic, [segment], f"segment {segment} is split", as_json)
+    admin.scalable_topics.split_segment(topic, segment)
+    yield [segment], f"segment {segment} is split"
 
 
-@topics.command(epilog="Example: anabranch topics merge public/default/orders 2 3")
-@click.argument("topic")
+@topics.command()
+@_topic
 @click.argument("first", type=click.IntRange(0))
 @click.argument("second", type=click.IntRange(0))
-@url_option
-@json_option
-def merge(topic: str, first: int, second: int, url: str, as_json: bool) -> None:
+@_replaces
+def merge(admin: Admin, topic: str, first: int, second: int) -> Iterator[tuple[list[int], str]]:
     """Merge two neighbouring segments.
 
     FIRST and SECOND are their ids, in any order, as `topics show` has them.
+
+    Example: anabranch topics merge public/default/orders 2 3
     """
-    admin = connect(url)
-    with _looking_at(topic):
-        admin.scalable_topics.merge_segments(topic, first, second)
-    what = f"segments {first} and {second} are merged"
-    _say_children(admin, topic, [first, second], what, as_json)
+    admin.scalable_topics.merge_segments(topic, first, second)
+    yield [first, second], f"segments {first} and {second} are merged"
 
 
-@topics.command(epilog="Example: anabranch topics rebucket public/default/orders 1 8")
-@click.argument("topic")
-@click.argument("segment", type=click.IntRange(0))
+@topics.command()
+@_topic
+@_segment
 @click.argument("buckets", type=click.IntRange(1))
-@url_option
-@json_option
-def rebucket(topic: str, segment: int, buckets: int, url: str, as_json: bool) -> None:
+@_replaces
+def rebucket(
+    admin: Admin, topic: str, segment: int, buckets: int
+) -> Iterator[tuple[list[int], str]]:
     """Give a segment another number of buckets.
 
     SEGMENT (an id) is replaced by one of the same range with BUCKETS buckets (Kafka partitions).
+
+    Example: anabranch topics rebucket public/default/orders 1 8
     """
-    admin = connect(url)
-    with _looking_at(topic):
-        admin.scalable_topics.rebucket_segment(topic, segment, buckets)
-    _say_children(admin, topic, [segment], f"segment {segment} is replaced", as_json)
+    admin.scalable_topics.rebucket_segment(topic, segment, buckets)
+    yield [segment], f"segment {segment} is replaced"
 
 
-@topics.command(epilog="Example: anabranch topics relocate public/default/orders 1 --off 3")
-@click.argument("topic")
+@topics.command()
+@_topic
 @click.argument("segment", type=click.IntRange(0), required=False)
 @click.option(
     "--off",
@@ -365,24 +376,24 @@ def rebucket(topic: str, segment: int, buckets: int, url: str, as_json: bool) ->
     metavar="BROKER",
     help="Kafka's id of the broker to leave; else those that lead it, where others are there.",
 )
-@url_option
-@json_option
-def relocate(topic: str, segment: int | None, off: int | None, url: str, as_json: bool) -> None:
+@_replaces
+def relocate(
+    admin: Admin, topic: str, segment: int | None, off: int | None
+) -> Iterator[tuple[list[int], str]]:
     """Move a segment to other brokers of Kafka.
 
     A new segment of the same range and buckets replaces SEGMENT (an id), and takes new messages.
     Messages of the old one stay, and are read there. Without SEGMENT each active one of TOPIC is
     moved, or with --off those that have a copy on that broker.
+
+    Example: anabranch topics relocate public/default/orders 1 --off 3
     """
-    admin = connect(url)
-    brokers = () if off is None else (off,)
     wanted = [segment] if segment is not None else _on(admin, topic, off)
     if not wanted:
         click.echo(f"no active segment of {full_of(topic)} has a copy on broker {off} of Kafka")
     for each in wanted:
-        with _looking_at(topic):
-            admin.scalable_topics.relocate_segment(topic, each, brokers)
-        _say_children(admin, topic, [each], f"segment {each} is relocated", as_json)
+        admin.scalable_topics.relocate_segment(topic, each, () if off is None else (off,))
+        yield [each], f"segment {each} is relocated"
 
 
 def _on(admin: Admin, topic: str, broker: int | None) -> list[int]:
@@ -394,16 +405,6 @@ def _on(admin: Admin, topic: str, broker: int | None) -> list[int]:
         if each.state == "ACTIVE"
         and (broker is None or not each.kafka_replicas or broker in each.kafka_replicas)
     ]
-
-
-@contextlib.contextmanager
-def _looking_at(topic: str) -> Iterator[None]:
-    """Says where to look if the segments are not as was thought. Raises RefusedError."""
-    try:
-        yield
-    except Refusal as error:
-        look = f"`anabranch topics show {parse_scalable_topic(topic)}` has the segments"
-        raise refused(error, look if "egment" in error.reason else "") from error
 
 
 def _say_children(admin: Admin, topic: str, parents: list[int], what: str, as_json: bool) -> None:
@@ -442,7 +443,5 @@ def _say_scaling(did: Admin, topic: str) -> None:
                 err=True,
             )
 
-
-# --- subscriptions ----------------------------------------------------------------------
 
 topics.add_command(subscriptions)

@@ -1,31 +1,24 @@
-"""`anabranch topics consume`: messages become lines."""
+"""`anabranch topics consume` and `peek`: messages become lines."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final
 
 import click
 import msgspec
 
-from anabranch.cli.shared.api import json_lines_option, url_option
+from anabranch.cli.shared.api import json_lines_option
+from anabranch.cli.shared.command import Command
 from anabranch.cli.shared.numbers import POSITIVE
 from anabranch.cli.shared.output import said_as, shown
+from anabranch.cli.shared.stopping import run_stoppable, unless_stopped
 from anabranch.cli.shared.terminal import print_data
-from anabranch.cli.topics.sdk import (
-    client_options,
-    open_client,
-    run_stoppable,
-    selected,
-    unless_stopped,
-)
+from anabranch.cli.topics.sdk import client_options, open_client, selected
+from anabranch.cli.topics.subscriptions import place_of
 from anabranch.client import (
-    Checkpoint,
-    CheckpointConsumer,
     Client,
     DeadlineError,
     Message,
@@ -35,32 +28,14 @@ from anabranch.client import (
     StreamTopicsConsumer,
     TopicSelection,
 )
-from anabranch.core.errors import InvalidInputError
 
 _BATCH_MAX: Final = 1_000
-_SAVE_S: Final = 0.5  # at most so much is received again after a crash
 _TOLD_MAX: Final = 10
 _QUIET: Final = 3  # exit status: nothing came for as long as may be waited
-_FILE: Final = click.Path(dir_okay=False, path_type=Path)
+_Reader = StreamConsumer | StreamTopicsConsumer | QueueConsumer | QueueTopicsConsumer
 
 
-class _Reader(Protocol):
-    """One kind of consumer, as this command uses it."""
-
-    async def read(self, most: int, wait_s: float | None) -> Iterable[Message]:
-        """Returns the messages that have come. Raises DeadlineError if none comes in that time."""
-        ...
-
-    async def done(self) -> None:
-        """Takes note that all messages read so far have been printed."""
-        ...
-
-    async def close(self) -> None: ...
-
-
-@click.command(
-    epilog="Example: anabranch topics consume public/default/orders --subscription billing --max 10"
-)
+@click.command(cls=Command)
 @click.argument("topic", required=False)
 @click.option(
     "--pattern",
@@ -79,18 +54,19 @@ class _Reader(Protocol):
     help="In place of TOPIC: all that were created with it; give several for all of them.",
 )
 @click.option("--subscription", required=True, help="Made, from the first message on, if needed.")
-@click.option("--name", default="", help="Name of this consumer; it keeps its share for a minute.")
+@click.option(
+    "--name",
+    default="",
+    show_default=False,
+    help="Name of this consumer; it keeps its share for a minute.",
+)
 @click.option(
     "--type",
     "kind",
-    type=click.Choice(("stream", "queue", "checkpoint")),
+    type=click.Choice(("stream", "queue")),
     default="stream",
-    show_default=True,
     help="Type of the subscription. stream: in order by key, positions in Kafka. queue: each "
-    "message to any consumer. checkpoint: in order, positions in a file.",
-)
-@click.option(
-    "--checkpoint", "file", type=_FILE, help="Begin at the positions in it, if it is there."
+    "message to any consumer.",
 )
 @click.option("--max", "most", type=click.IntRange(1), help="End after that many messages.")
 @click.option(
@@ -102,7 +78,6 @@ class _Reader(Protocol):
 )
 @click.option("--raw", is_flag=True, help="Escape no control characters on a terminal.")
 @client_options
-@url_option
 @json_lines_option
 def consume(
     topic: str | None,
@@ -112,14 +87,11 @@ def consume(
     subscription: str,
     name: str,
     kind: str,
-    file: Path | None,
     most: int | None,
     wait_s: float | None,
     raw: bool,
-    service_url: str | None,
-    kafka_properties: Path | None,
-    url: str,
     as_json: bool,
+    **how: Any,
 ) -> int:
     """Print the messages of TOPIC, each with its place: SEGMENT/BUCKET@OFFSET, key and value.
 
@@ -134,25 +106,17 @@ def consume(
     --from-json` takes that.
 
     Exit status 0: --max. 1: refused. 2: could not go on. 3: --timeout.
+
+    Example: anabranch topics consume public/default/orders --subscription billing --max 10
     """
-    if (kind == "checkpoint") != (file is not None):
-        raise click.UsageError("--type checkpoint and --checkpoint FILE go together")
     chosen = _selected(topic, pattern, namespace, properties)
-    if chosen is not None and kind == "checkpoint":
-        raise click.UsageError("--type checkpoint is for one TOPIC; the SDK has it for many")
     is_named = chosen is not None
     line = functools.partial(print_line, named=is_named, raw=raw)
     show = functools.partial(print_json, named=is_named) if as_json else line
-    known = stored(file) if file and file.exists() else None
 
     async def main(stopping: asyncio.Event) -> DeadlineError | None:
-        async with open_client(topic, url, service_url, kafka_properties) as client:
-            who = subscription, name
-            reader: _Reader
-            if chosen is not None:
-                reader = await _of_many(client, chosen, kind, who)
-            elif topic is not None:
-                reader = await _of_one(client, topic, kind, who, file, known)
+        async with open_client(topic, **how) as client:
+            reader = await _reader(client, chosen or topic or "", kind, (subscription, name))
             quiet = await _print_all(reader, most, wait_s, show, stopping)
             await reader.close()
             return quiet
@@ -178,16 +142,16 @@ def _selected(
     return selected(namespace, pattern, properties)
 
 
-async def _of_many(
-    client: Client, chosen: TopicSelection, kind: str, who: tuple[str, str]
+async def _reader(
+    client: Client, source: TopicSelection | str, kind: str, who: tuple[str, str]
 ) -> _Reader:
-    if kind == "queue":
-        queue = await client.subscribe_queue_topics(chosen, *who)
-        tell_what_is_missing(chosen, queue.topics, queue.failing)
-        return _Queue(queue)
-    stream = await client.subscribe_topics(chosen, *who)
-    tell_what_is_missing(chosen, stream.topics, stream.failing)
-    return _Stream(stream)
+    if isinstance(source, str):
+        one = client.subscribe_queue if kind == "queue" else client.subscribe
+        return await one(source, *who)
+    subscribe = client.subscribe_queue_topics if kind == "queue" else client.subscribe_topics
+    many = await subscribe(source, *who)
+    tell_what_is_missing(source, many.topics, many.failing)
+    return many
 
 
 def tell_what_is_missing(
@@ -204,21 +168,6 @@ def tell_what_is_missing(
         )
 
 
-async def _of_one(
-    client: Client,
-    topic: str,
-    kind: str,
-    who: tuple[str, str],
-    file: Path | None,
-    known: Checkpoint | None,
-) -> _Reader:
-    if kind == "queue":
-        return _Queue(await client.subscribe_queue(topic, *who))
-    if file is None:
-        return _Stream(await client.subscribe(topic, *who))
-    return _Saved(await client.subscribe_checkpoint(topic, *who, checkpoint=known), file, known)
-
-
 async def _print_all(
     reader: _Reader,
     most: int | None,
@@ -231,7 +180,7 @@ async def _print_all(
     while left != 0:
         part = _BATCH_MAX if left is None else min(left, _BATCH_MAX)
         try:
-            messages = await unless_stopped(reader.read(part, wait_s), stopping)
+            messages = await unless_stopped(_read(reader, part, wait_s), stopping)
         except DeadlineError as quiet:
             return quiet
         if messages is None:
@@ -239,85 +188,49 @@ async def _print_all(
         for message in messages:
             show(message)
             left = None if left is None else left - 1
-        await reader.done()
+        reader.acknowledge_all()
     return None
 
 
-def stored(file: Path) -> Checkpoint:
-    """Returns an earlier run's checkpoint. Raises InvalidInputError, which names the file."""
-    try:
-        return Checkpoint.from_json(file.read_bytes())
-    except InvalidInputError as error:
-        raise InvalidInputError(
-            f"{file}: {error}; delete it to begin at the first message again"
-        ) from error
+async def _read(reader: _Reader, most: int, wait_s: float | None) -> Iterable[Message]:
+    """Returns the messages that have come. Raises DeadlineError if none comes in that time."""
+    if isinstance(reader, QueueConsumer | QueueTopicsConsumer):
+        return (await reader.receive(wait_s),)  # a delivery may be more than `most`
+    return await reader.receive_many(most, timeout_s=wait_s)
 
 
-class _Stream:
-    def __init__(self, consumer: StreamConsumer | StreamTopicsConsumer) -> None:
-        self._consumer = consumer
+@click.command(cls=Command)
+@click.argument("topic")
+@click.option(
+    "--max", "most", type=click.IntRange(1, 10_000), default=10, help="Number of messages."
+)
+@click.option(
+    "--from",
+    "start",
+    default="latest",
+    metavar="earliest|latest|TIME",
+    help="The first ones, the last ones, or those of a time (ISO 8601, or milliseconds since 1970) "
+    "and later.",
+)
+@client_options
+@json_lines_option
+def peek(topic: str, most: int, start: str, as_json: bool, **how: Any) -> None:
+    """Print some messages of TOPIC, in the order of their event times; nothing is acknowledged.
 
-    async def read(self, most: int, wait_s: float | None) -> Iterable[Message]:
-        return await self._consumer.receive_many(most, timeout_s=wait_s)
+    Each with its place: SEGMENT/BUCKET@OFFSET, key and value. It needs no subscription, and leaves
+    none. With --json, a key or value that is no UTF-8 is in keyBase64 or valueBase64 too.
 
-    async def done(self) -> None:
-        self._consumer.acknowledge_all()
+    Example: anabranch topics peek public/default/orders --max 3
+    """
+    begin = place_of(start, "--from")
 
-    async def close(self) -> None:
-        await self._consumer.close()
+    async def main() -> list[Message]:
+        async with open_client(topic, **how) as client:
+            return await client.peek(topic, most, start=begin)
 
-
-class _Queue:
-    def __init__(self, consumer: QueueConsumer | QueueTopicsConsumer) -> None:
-        self._consumer = consumer
-
-    async def read(self, _most: int, wait_s: float | None) -> Iterable[Message]:
-        return (await self._consumer.receive(wait_s),)
-
-    async def done(self) -> None:
-        self._consumer.acknowledge_all()
-
-    async def close(self) -> None:
-        await self._consumer.close()
-
-
-class _Saved:
-    """Keeps the file: the positions of earlier runs, and those that this run has reached since."""
-
-    def __init__(self, consumer: CheckpointConsumer, file: Path, known: Checkpoint | None) -> None:
-        self._consumer = consumer
-        self._file = file
-        self._known = known
-        self._written: Checkpoint | None = None
-        self._save_at = 0.0
-
-    async def read(self, most: int, wait_s: float | None) -> Iterable[Message]:
-        try:
-            return await self._consumer.receive_many(most, timeout_s=_SAVE_S)
-        except DeadlineError:
-            self._save()
-        return await self._consumer.receive_many(most, timeout_s=wait_s)
-
-    async def done(self) -> None:
-        if time.monotonic() >= self._save_at:
-            self._save()
-
-    async def close(self) -> None:
-        self._save()
-        await self._consumer.close()
-
-    def _save(self) -> None:
-        self._save_at = time.monotonic() + _SAVE_S
-        now = self._consumer.checkpoint()
-        if now == self._written or not now.positions:
-            return
-        # Places that the new checkpoint does not name stay as they were stored.
-        self._known = now if self._known is None else now.over(self._known)
-        fresh = self._file.with_name(self._file.name + ".new")
-        fresh.write_bytes(self._known.to_json())
-        fresh.replace(self._file)
-        self._consumer.saved(now)
-        self._written = now
+    show = print_json if as_json else print_line
+    for message in asyncio.run(main()):
+        show(message)
 
 
 def print_line(message: Message, *, named: bool = False, raw: bool = False) -> None:

@@ -2,15 +2,15 @@
 
 Each segment is a box. It is as wide as its part of the ring, and reaches from the epoch that made
 it to the one that sealed it. So a split is a box with two below it, and a merge is two with one
-below. Boxes that touch the double line at the foot take messages now. A ring of many segments is
-drawn in bands, one below the other. Boxes show how segments follow each other; the rows of
-`describe` tell their content.
+below. Boxes that touch the double line at the foot take messages now. A ring of more segments than
+fit beside each other is not drawn. Boxes show how segments follow each other, and the rows of
+`describe` their content.
 """
 
 from __future__ import annotations
 
 import textwrap
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Final
@@ -22,7 +22,6 @@ from anabranch.core.entities.segment import SegmentInfo
 from anabranch.core.hashing import RING16
 
 COLUMNS: Final = 80
-LANES_MAX: Final = 512  # beyond that a picture helps nobody; the rows and --json have them all
 _MARGIN: Final = 7  # of the epochs
 _HEX: Final = 4
 _UP, _DOWN, _LEFT, _RIGHT = 1, 2, 4, 8
@@ -43,17 +42,34 @@ class _Box(msgspec.Struct, frozen=True):
 
 
 def draw(layout: SegmentLayout, columns: int = COLUMNS) -> str:
-    """The picture, lines of at most `columns` characters; "" for more than LANES_MAX lanes."""
+    """The picture, lines of at most `columns` characters; "" where these are too few."""
     parts = list(layout.segments.values())
     edges = _edges(parts)
-    if not parts or len(edges) > LANES_MAX:
+    if not parts:
         return ""
     wide = 1 + max(len(str(part.segment_id)) for part in parts)
-    each = max(1, (columns - _MARGIN - 1) // wide)
-    count = -(-(len(edges) - 1) // each)
-    size = -(-(len(edges) - 1) // count)  # bands alike, instead of a narrow last one
-    bands = [edges[at : at + size + 1] for at in range(0, len(edges) - 1, size)]
-    return "\n\n".join(_band(parts, band, columns - _MARGIN, wide) for band in bands)
+    width = columns - _MARGIN - 1
+    if wide * (len(edges) - 1) > width:
+        return ""
+    places = _places(edges, width, wide)
+    epochs = sorted(
+        {part.created_at_epoch for part in parts}
+        | {part.sealed_at_epoch for part in parts if not part.is_active}
+    )
+    foot = 2 * len(epochs)
+    boxes = [_box(part, edges, places, epochs, foot) for part in parts]
+    grid = [[0] * (places[-1] + 1) for _ in range(foot + 1)]
+    for box in boxes:
+        _outline(grid, box)
+    lines = [[_character(mask, row == foot) for mask in grid[row]] for row in range(foot + 1)]
+    for box in boxes:
+        _label(lines[box.top + 1], box)
+    margin = [f"{epoch:>{_MARGIN - 2}}  " for epoch in epochs]
+    text = [_ruler(edges, places)]
+    for row, line in enumerate(lines):
+        named = margin[row // 2] if row % 2 == 0 and row < foot else " " * _MARGIN
+        text.append((named if row < foot else f"{'now':>{_MARGIN - 2}}  ") + "".join(line))
+    return "\n".join(line.rstrip() for line in text)
 
 
 def fitting(picture: str, encoding: str | None) -> str:
@@ -105,30 +121,6 @@ def _edges(parts: Iterable[SegmentInfo]) -> list[int]:
     return sorted(found)
 
 
-def _band(parts: Sequence[SegmentInfo], edges: Sequence[int], width: int, wide: int) -> str:
-    """A part of the ring."""
-    shown = [part for part in parts if part.start < edges[-1] and part.end >= edges[0]]
-    places = _places(edges, width - 1, wide)
-    epochs = sorted(
-        {part.created_at_epoch for part in shown}
-        | {part.sealed_at_epoch for part in shown if not part.is_active}
-    )
-    foot = 2 * len(epochs)
-    boxes = [_box(part, edges, places, epochs, foot) for part in shown]
-    grid = [[0] * (places[-1] + 1) for _ in range(foot + 1)]
-    for box in boxes:
-        _outline(grid, box)
-    lines = [[_character(mask, row == foot) for mask in grid[row]] for row in range(foot + 1)]
-    for box in boxes:
-        _label(lines[box.top + 1], box)
-    margin = [f"{epoch:>{_MARGIN - 2}}  " for epoch in epochs]
-    text = [_ruler(edges, places)]
-    for row, line in enumerate(lines):
-        named = margin[row // 2] if row % 2 == 0 and row < foot else " " * _MARGIN
-        text.append((named if row < foot else f"{'now':>{_MARGIN - 2}}  ") + "".join(line))
-    return "\n".join(line.rstrip() for line in text)
-
-
 def _places(edges: Sequence[int], width: int, wide: int) -> list[int]:
     """The column of each edge: lanes have `wide` columns, and the rest by their share of the ring.
 
@@ -141,14 +133,10 @@ def _places(edges: Sequence[int], width: int, wide: int) -> list[int]:
 
 
 def _box(
-    part: SegmentInfo,
-    edges: Sequence[int],
-    places: Sequence[int],
-    epochs: Sequence[int],
-    foot: int,
+    part: SegmentInfo, edges: Sequence[int], places: Sequence[int], epochs: Sequence[int], foot: int
 ) -> _Box:
-    left = places[max(0, bisect_right(edges, part.start) - 1)]
-    right = places[min(len(edges) - 1, bisect_left(edges, part.end + 1))]
+    left = places[bisect_left(edges, part.start)]
+    right = places[bisect_left(edges, part.end + 1)]
     top = 2 * bisect_left(epochs, part.created_at_epoch)
     bottom = foot if part.is_active else 2 * bisect_left(epochs, part.sealed_at_epoch)
     return _Box(part, left, right, top, bottom)

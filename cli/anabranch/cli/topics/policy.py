@@ -9,10 +9,10 @@ from typing import Any, Final, cast
 import click
 import msgspec
 
-from anabranch.admin import Admin, AutoScaleOverride
-from anabranch.cli.shared.api import connect, json_option, url_option
-from anabranch.cli.shared.output import table, write_json
-from anabranch.cli.shared.watching import watchable
+from anabranch.admin import Admin, AutoScaleOverride, PolicyField
+from anabranch.cli.shared.api import answers, changes
+from anabranch.cli.shared.command import CommandGroup
+from anabranch.cli.shared.output import table
 from anabranch.core.autoscale.policy import OVERRIDE_FIELDS, AutoScalePolicy, setting_name
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.names import parse_scalable_topic
@@ -25,6 +25,7 @@ NODE_SETTINGS: Final = {
     if field.encode_name not in OVERRIDE_FIELDS
 }
 _FIELDS: Final = frozenset(OVERRIDE_FIELDS)
+_target = click.argument("target")
 _EXAMPLES = """\b
 Examples:
   anabranch policy show public/default/orders
@@ -34,7 +35,7 @@ Examples:
 """
 
 
-@click.group(epilog=_EXAMPLES)
+@click.group(cls=CommandGroup, epilog=_EXAMPLES)
 def policy() -> None:
     """Auto-scale policies: a topic's or a namespace's overrides of the nodes' settings.
 
@@ -43,58 +44,69 @@ def policy() -> None:
     """
 
 
-@policy.command(epilog="Example: anabranch policy show public/default/orders")
-@click.argument("target")
-@url_option
-@json_option
-@watchable
-def show(target: str, url: str, as_json: bool) -> None:
-    """Show the policy in force for a topic, field by field, or a namespace's overrides."""
-    admin = connect(url)
-    shown: Any
-    if _is_namespace(target):
-        shown = found = _overridden(admin, target)
-        rows = [(field, found[field], "namespace") for field in OVERRIDE_FIELDS if field in found]
-    else:
-        scale = admin.scalable_topics.get_stats(_topic(target)).auto_scale
-        shown = scale.policy
-        rows = [(field, one.value, one.level) for field, one in scale.policy.items()]
-        if scale.fault:
-            click.echo(f"anabranch: not used, {scale.fault}", err=True)
-    if as_json:
-        write_json(shown)
-    elif rows:
-        table(("FIELD", "VALUE", "SET BY"), [(f, _text(value), level) for f, value, level in rows])
+def _rows(found: dict[str, Any]) -> list[tuple[str, str, str]]:
+    return [
+        (field, _text(one.value), one.level)
+        if isinstance(one, PolicyField)
+        else (field, _text(one), "namespace")
+        for field, one in found.items()
+    ]
+
+
+def _tell(found: dict[str, Any], target: str) -> None:
+    if found:
+        table(("FIELD", "VALUE", "SET BY"), _rows(found))
     else:
         click.echo(f"{target} overrides nothing")
 
 
-@policy.command(name="set", epilog="Example: anabranch policy set public/default maxSegments=16")
-@click.argument("target")
+@policy.command()
+@_target
+@answers(_tell, "target")
+def show(admin: Admin, target: str) -> dict[str, Any]:
+    """Show the policy in force for a topic, field by field, or a namespace's overrides.
+
+    Example: anabranch policy show public/default/orders
+    """
+    if _is_namespace(target):
+        found = _overridden(admin, target)
+        return {field: found[field] for field in OVERRIDE_FIELDS if field in found}
+    scale = admin.scalable_topics.get_stats(_topic(target)).auto_scale
+    if scale.fault:
+        click.echo(f"anabranch: not used, {scale.fault}", err=True)
+    return dict(scale.policy)
+
+
+@policy.command("set")
+@_target
 @click.argument("fields", nargs=-1, required=True, metavar="FIELD=VALUE...")
-@url_option
-def set_fields(target: str, fields: tuple[str, ...], url: str) -> None:
-    """Override the fields named; other overrides of TARGET stay."""
+@changes
+def set_fields(admin: Admin, target: str, fields: Sequence[str]) -> str:
+    """Override the fields named; other overrides of TARGET stay.
+
+    Example: anabranch policy set public/default maxSegments=16
+    """
     wanted = _fields(fields)
-    admin = connect(url)
     _override(admin, target, {**_overridden(admin, target), **wanted})
-    click.echo(f"{target}: " + ", ".join(f"{name}={_text(v)}" for name, v in wanted.items()))
+    return f"{target}: " + ", ".join(f"{name}={_text(v)}" for name, v in wanted.items())
 
 
-@policy.command(epilog="Example: anabranch policy remove public/default/orders maxSegments")
-@click.argument("target")
+@policy.command()
+@_target
 @click.argument("fields", nargs=-1, metavar="[FIELD]...")
-@url_option
-def remove(target: str, fields: tuple[str, ...], url: str) -> None:
-    """Let the level above decide again, about the fields named or, without any, about all."""
+@changes
+def remove(admin: Admin, target: str, fields: Sequence[str]) -> str:
+    """Let the level above decide again, about the fields named or, without any, about all.
+
+    Example: anabranch policy remove public/default/orders maxSegments
+    """
     fields = tuple(plain_form(name, None, _FIELDS)[0] for name in fields)
     for name in fields:
         _must_be_field(name)
-    admin = connect(url)
     before = _overridden(admin, target) if fields else {}  # an unreadable policy can be removed
     left = {name: value for name, value in before.items() if name not in fields}
     _override(admin, target, left)
-    click.echo(f"{target} overrides " + (", ".join(left) or "nothing"))
+    return f"{target} overrides " + (", ".join(left) or "nothing")
 
 
 def _is_namespace(target: str) -> bool:

@@ -5,24 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
-from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final, Self
 
 import click
 import msgspec
 
-from anabranch.cli.shared.api import json_lines_option, url_option
+from anabranch.cli.shared.api import json_lines_option
+from anabranch.cli.shared.command import Command
 from anabranch.cli.shared.output import said_as, shown
-from anabranch.cli.topics.lines import InputMessage
-from anabranch.cli.topics.sdk import (
-    client_options,
-    open_client,
-    run_stoppable,
-    unless_stopped,
-)
-from anabranch.cli.topics.words import count_of
+from anabranch.cli.shared.stopping import run_stoppable, unless_stopped
+from anabranch.cli.topics.sdk import client_options, open_client
+from anabranch.cli.topics.words import count_of, properties_of
 from anabranch.client import ClientError, DeliveryResult, Producer, TopicNotFoundError
 from anabranch.core.errors import InvalidInputError
 
@@ -33,9 +28,86 @@ _BREAK_OFF_S: Final = 1.5  # less than a Ctrl-C leaves
 _LINE_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
-@click.command(
-    epilog="Example: anabranch topics produce public/default/orders --key eve --verbose < lines.txt"
-)
+class InputMessage(msgspec.Struct, frozen=True):
+    """A message to be sent; no event time: that of sending."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    event_time_ms: int | None = None
+
+    @classmethod
+    def of_line(cls, line: bytes, key: bytes | None) -> Self:
+        r"""Reads a line without its end. `key`: all lines' key; the lines are then values as they
+        are.
+
+        >>> InputMessage.of_line(b"eve\tone\ttwo", None)
+        InputMessage(key=b'eve', value=b'one\ttwo', headers=(), event_time_ms=None)
+        >>> InputMessage.of_line(b"a\tb", b"k").value, InputMessage.of_line(b"one", None).key
+        (b'a\tb', None)
+        >>> InputMessage.of_line(b"\tone", None).key
+        b''
+        """
+        if key is not None:
+            return cls(key, line)
+        before, tab, after = line.partition(b"\t")
+        return cls(before, after) if tab else cls(None, line)
+
+    @classmethod
+    def of_document(cls, line: bytes) -> Self:
+        """Reads a document as `topics consume --json` prints it. Raises InvalidInputError.
+
+        >>> InputMessage.of_document(b'{"key": "eve", "value": null}').value is None
+        True
+        """
+        try:
+            found = msgspec.json.decode(line, type=_Document)
+            headers = [_header(each) for each in found.headers]
+        except (msgspec.DecodeError, UnicodeEncodeError) as error:
+            raise InvalidInputError(
+                f"{error}: give a document as `anabranch topics consume --json` prints them"
+            ) from None
+        value = found.value
+        if value is msgspec.UNSET:
+            if found.value_base64 is None:
+                raise InvalidInputError(
+                    "a document without value or valueBase64: write null for no value"
+                )
+            value = None
+        return cls(
+            _exact(found.key, found.key_base64),
+            _exact(value, found.value_base64),
+            headers,
+            found.event_time_ms,
+        )
+
+
+class _Document(msgspec.Struct, frozen=True, rename="camel"):
+    key: str | None = None
+    key_base64: bytes | None = None  # msgspec decodes it
+    value: str | msgspec.UnsetType | None = msgspec.UNSET
+    value_base64: bytes | None = None
+    headers: list[list[str | None]] = []
+    event_time_ms: int | None = None
+
+
+def _exact(text: str | None, data: bytes | None) -> bytes | None:
+    """Returns the bytes if both are given: the text only shows them as far as it can."""
+    if data is not None or text is None:
+        return data
+    return text.encode()
+
+
+def _header(given: list[str | None]) -> tuple[str, bytes | None]:
+    name, text, *data = given if len(given) in (2, 3) else (None, None)
+    if name is None:
+        raise msgspec.DecodeError(
+            f"a header is [name, text], or [name, text, base 64 of its bytes], not {given}"
+        )
+    return name, _exact(text, msgspec.convert(data[0], bytes) if data else None)
+
+
+@click.command(cls=Command)
 @click.argument("topic")
 @click.option(
     "--file", "file", type=click.File("rb"), default="-", help="The input; standard input if left."
@@ -45,7 +117,6 @@ _LINE_BYTES_MAX: Final = 16 * 1024 * 1024
     is_flag=True,
     help="Lines are documents, as `anabranch topics consume --json` prints them.",
 )
-@click.option("--whole", is_flag=True, help="All of the input is the value of one message.")
 @click.option("--key", help="Key of all messages; lines are then values as they are.")
 @click.option(
     "--header",
@@ -56,20 +127,16 @@ _LINE_BYTES_MAX: Final = 16 * 1024 * 1024
 )
 @click.option("--verbose", is_flag=True, help="Print where each message is.")
 @client_options
-@url_option
 @json_lines_option
 def produce(
     topic: str,
     file: BinaryIO,
     from_json: bool,
-    whole: bool,
     key: str | None,
     given: tuple[str, ...],
     verbose: bool,
-    service_url: str | None,
-    kafka_properties: Path | None,
-    url: str,
     as_json: bool,
+    **how: Any,
 ) -> int:
     """Send each line to TOPIC, as KEY<TAB>VALUE, or without a key as VALUE.
 
@@ -82,25 +149,24 @@ def produce(
     UTF-8 is in keyBase64 too.
 
     Exit status 0: all are sent. 1: some, told on standard error, are not. 2: could not begin.
+
+    Example: anabranch topics produce public/default/orders --key eve --verbose < lines.txt
     """
-    headers = [_header(one) for one in given]
-    if from_json and (whole or key is not None):
-        raise click.UsageError("--from-json reads keys and values: leave --key and --whole out")
+    headers = [pair for one in given for pair in properties_of([one], "--header").items()]
+    if from_json and key is not None:
+        raise click.UsageError("--from-json reads keys and values: leave --key out")
     key_bytes = None if key is None else key.encode()
-    read: Callable[[bytes], InputMessage] = partial(InputMessage.of_line, key=key_bytes)
-    if from_json:
-        read = InputMessage.of_document
-    elif whole:
-        read = partial(InputMessage, key_bytes)
+    read: Callable[[bytes], InputMessage] = (
+        InputMessage.of_document if from_json else partial(InputMessage.of_line, key=key_bytes)
+    )
     sender = _Sender(read, headers, verbose, as_json)
 
     async def main(stopping: asyncio.Event) -> None:
-        async with open_client(topic, url, service_url, kafka_properties) as client:
+        async with open_client(topic, **how) as client:
             sender.producer = await client.create_producer(topic)
             sender.stopping = stopping
-            chunks = _chunks(file, stopping)
-            async for part in _whole(chunks, stopping) if whole else _lines(chunks, stopping):
-                await sender.send(part)
+            async for line in _lines(_chunks(file, stopping), stopping):
+                await sender.send(line)
             await (sender.break_off() if stopping.is_set() else sender.producer.close())
 
     try:
@@ -222,13 +288,6 @@ def _document(number: int, key: bytes | None, result: DeliveryResult) -> dict[st
     }
 
 
-def _header(text: str) -> tuple[str, str]:
-    name, sep, value = text.partition("=")
-    if not sep or not name:
-        raise click.BadParameter(f"{text!r} is not of the form k=v", param_hint="--header")
-    return name, value
-
-
 async def _chunks(file: BinaryIO, stopping: asyncio.Event) -> AsyncIterator[bytes]:
     """Yields the input as it comes; a thread reads it, and nothing waits for that thread."""
     loop = asyncio.get_running_loop()
@@ -259,17 +318,6 @@ async def _chunks(file: BinaryIO, stopping: asyncio.Event) -> AsyncIterator[byte
             raise chunk
         room.release()
         yield chunk
-
-
-async def _whole(chunks: AsyncIterator[bytes], stopping: asyncio.Event) -> AsyncIterator[bytes]:
-    """All of the input, unless it was ended early: a part of it is no message."""
-    data = bytearray()
-    async for chunk in chunks:
-        data += chunk
-        if len(data) > _LINE_BYTES_MAX:
-            raise InvalidInputError(f"the input has more than {_LINE_BYTES_MAX} bytes")
-    if not stopping.is_set():
-        yield bytes(data)
 
 
 async def _lines(chunks: AsyncIterator[bytes], stopping: asyncio.Event) -> AsyncIterator[bytes]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO, TypeVar
 
@@ -17,9 +16,9 @@ from anabranch.admin import Admin, AdminError
 from anabranch.channel.errors import KafkaUnreachableError
 from anabranch.channel.kafka.connection import KafkaConnection, read_properties
 from anabranch.channel.kafka.topics import check_kafka
-from anabranch.cli.shared import interrupts
 from anabranch.cli.shared.access import KAFKA_PROPERTIES_VARIABLE, Access, access
-from anabranch.cli.shared.api import CommandRefusedError, connect
+from anabranch.cli.shared.api import CommandRefusedError, connect, url_option
+from anabranch.cli.topics.words import properties_of
 from anabranch.client import (
     AuthenticationError,
     Client,
@@ -47,6 +46,7 @@ _REFUSALS: Final = (
 )
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)
 _OPTIONS: Final = (
+    url_option,
     click.option(
         "--service-url",
         metavar="pulsar://HOST:PORT[,...]",
@@ -67,7 +67,7 @@ class NoServiceError(AnabranchError):
 
 
 def client_options(command: _F) -> _F:
-    """Adds the options that `open_client` needs."""
+    """Adds the options that `open_client` takes besides the topic."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -112,16 +112,11 @@ def selected(
     namespace: str | None, pattern: str | None, properties: tuple[str, ...]
 ) -> TopicSelection:
     """The topics that options mean. Raises InvalidInputError, UsageError."""
-    wrong = [each for each in properties if "=" not in each]
-    if wrong:
-        raise click.UsageError(f"--property {wrong[0]} is not KEY=VALUE")
     if pattern == "":  # a variable of a script that is not set, and would mean all topics
         raise click.UsageError("--pattern is empty; leave it out, or give .* for all topics")
-    wanted: dict[str, str] = {}
-    for each in properties:
-        key, value = each.split("=", 1)
-        if wanted.setdefault(key, value) != value:
-            raise click.UsageError(f"--property {key} is given twice, and a topic has it once")
+    wanted = properties_of(properties)
+    if len(wanted) < len(properties):
+        raise click.UsageError("--property is given twice with one name, and a topic has it once")
     return TopicSelection(
         "public/default" if namespace is None else namespace, pattern or "", wanted
     )
@@ -148,40 +143,6 @@ def configure_sdk_log(to: TextIO, level: int = logging.ERROR) -> None:
     log.handlers[:] = [handler]
     log.setLevel(level)
     log.propagate = False
-
-
-def run_stoppable(main: Callable[[asyncio.Event], Coroutine[Any, Any, _T]]) -> _T:
-    """Runs it with an event that SIGINT and SIGTERM set; a second signal ends the process."""
-
-    async def watched() -> _T:
-        stopping = asyncio.Event()
-        loop = asyncio.get_running_loop()
-
-        def stop(number: signal.Signals) -> None:
-            stopping.set()
-            if number == signal.SIGINT:
-                interrupts.note()
-            loop.remove_signal_handler(number)
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop, number)
-        return await main(stopping)
-
-    return asyncio.run(watched())
-
-
-async def unless_stopped(what: Awaitable[_T], stopping: asyncio.Event) -> _T | None:
-    """Returns the result, or None when the event came first; then it cancels `what`."""
-    working = asyncio.ensure_future(what)
-    asked = asyncio.create_task(stopping.wait())
-    try:
-        await asyncio.wait((working, asked), return_when=asyncio.FIRST_COMPLETED)
-        return working.result() if working.done() else None
-    finally:
-        for task in (working, asked):
-            if not task.done():
-                task.cancel()
-        await asyncio.gather(working, asked, return_exceptions=True)
 
 
 def _service_urls(url: str, who: Access) -> str:

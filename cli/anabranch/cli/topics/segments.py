@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -12,12 +11,8 @@ from confluent_kafka import Message
 
 from anabranch.channel.kafka.connection import KafkaConnection, read_properties
 from anabranch.channel.segments.looks import strays as strays_of
-from anabranch.cli.shared.api import (
-    CommandRefusedError,
-    connect,
-    json_lines_option,
-    url_option,
-)
+from anabranch.cli.shared.api import CommandRefusedError, connect, json_lines_option, url_option
+from anabranch.cli.shared.command import CommandGroup
 from anabranch.cli.shared.output import said_as, shown
 from anabranch.cli.shared.streams import can_be_asked
 from anabranch.cli.shared.terminal import print_data
@@ -29,15 +24,17 @@ _READ_S_MAX: Final = 60.0
 _STRAYS_MAX: Final = 100_000
 
 
-@click.group(epilog="Example: anabranch segments restore public/default/orders 3")
+@click.group(cls=CommandGroup)
 def segments() -> None:
     """Single segments of scalable topics.
 
     TOPIC is [topic://]tenant/namespace/name, SEGMENT an id, as `topics show` has it.
+
+    Example: anabranch segments restore public/default/orders 3
     """
 
 
-@segments.command(epilog="Example: anabranch segments restore public/default/orders 3")
+@segments.command()
 @click.argument("topic")
 @click.argument("segment", type=click.IntRange(0))
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -48,6 +45,8 @@ def restore(topic: str, segment: int, yes: bool, url: str) -> None:
     Its messages are lost, and the log says so. If it took messages, a new segment of its range
     takes them now; consumers wait for it no more. The node refuses while Kafka has the segment's
     topic. The command asks before, and wants --yes if nobody can be asked.
+
+    Example: anabranch segments restore public/default/orders 3
     """
     known = connect(url).scalable_topics
     where = f"segment {segment} of {full_of(topic)}"
@@ -64,22 +63,13 @@ def restore(topic: str, segment: int, yes: bool, url: str) -> None:
     click.echo(f"{where}: the topic goes on without its messages")
 
 
-@segments.command(epilog="Example: anabranch segments strays public/default/orders 3 --send-on")
+@segments.command()
 @click.argument("topic")
 @click.argument("segment", type=click.IntRange(0))
 @click.option("--send-on", is_flag=True, help="Send them to TOPIC anew, each once. Not repeatable.")
 @client_options
-@url_option
 @json_lines_option
-def strays(
-    topic: str,
-    segment: int,
-    send_on: bool,
-    service_url: str | None,
-    kafka_properties: Path | None,
-    url: str,
-    as_json: bool,
-) -> None:
+def strays(topic: str, segment: int, send_on: bool, as_json: bool, **how: Any) -> None:
     """Print the messages behind the logged end of SEGMENT (an id), which no consumer delivers.
 
     They came while somebody had taken its seal away: PARTITION@OFFSET, key and value of each. With
@@ -87,14 +77,16 @@ def strays(
     consumers then get them from the segments that take messages now. They stay in SEGMENT, too:
     sent on twice, they are there twice. An event time of 0 cannot be sent, and becomes that of
     sending.
+
+    Example: anabranch segments strays public/default/orders 3 --send-on
     """
 
     async def main() -> None:
-        async with open_client(topic, url, service_url, kafka_properties) as client:
+        async with open_client(topic, **how) as client:
             layout = await _layout(client, topic)
             part = _sealed(layout, segment)
             connection = KafkaConnection(
-                layout.bootstrap_servers, read_properties(kafka_properties)
+                layout.bootstrap_servers, read_properties(how["kafka_properties"])
             )
             ends = part.info.end_offsets
             found = await asyncio.to_thread(

@@ -8,29 +8,29 @@ from typing import Final, cast
 
 import click
 
-from anabranch.admin import Admin, Place, SubscriptionStats, SubscriptionType
-from anabranch.cli.shared.api import (
-    CommandRefusedError,
-    as_seen_by,
-    connect,
-    json_option,
-    url_option,
-)
-from anabranch.cli.shared.output import table, write_json
-from anabranch.cli.shared.watching import watchable
-from anabranch.cli.topics.dead_letters import dead_letters
+from anabranch.admin import Admin, DeadLetterPolicy, Place, SubscriptionStats, SubscriptionType
+from anabranch.cli.shared.api import CommandRefusedError, answers, as_seen_by, changes
+from anabranch.cli.shared.command import CommandGroup
+from anabranch.cli.shared.output import table
 from anabranch.cli.topics.words import full_of
+from anabranch.core.entities.subscription import DELIVERIES, DELIVERIES_MAX
 from anabranch.core.names import subscription as subscription_name
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_TIME: Final = (
+    "TIME is that of the messages: ISO 8601 (UTC unless it says otherwise), or milliseconds since "
+    "1970."
+)
+_topic = click.argument("topic")
+_name = click.argument("name")
 
 
-@click.group(epilog="Example: anabranch topics subscriptions create public/default/orders billing")
+@click.group(cls=CommandGroup)
 def subscriptions() -> None:
-    """Subscriptions of a topic: each sees every message once."""
+    """Subscriptions of a topic: each sees every message once.
 
-
-subscriptions.add_command(dead_letters)
+    Example: anabranch topics subscriptions create public/default/orders billing
+    """
 
 
 def tell(found: Mapping[str, SubscriptionStats]) -> None:
@@ -54,35 +54,28 @@ def tell(found: Mapping[str, SubscriptionStats]) -> None:
             click.echo(f"backlog of {name} is not known: {each.backlog_unknown}")
 
 
-@subscriptions.command(
-    "create",
-    epilog="Example: anabranch topics subscriptions create public/default/orders billing",
-)
-@click.argument("topic")
-@click.argument("name")
+@subscriptions.command()
+@_topic
+@_name
 @click.option(
     "--type",
     "kind",
     type=click.Choice(("stream", "queue", "checkpoint")),
     default="stream",
-    show_default=True,
     help="Type of the subscription. stream: in order by key. queue: each message to any "
     "consumer. checkpoint: in order, with positions in the consumer's own hands.",
 )
 @click.option(
-    "--start",
-    default="earliest",
-    show_default=True,
-    metavar="earliest|latest|TIME",
-    help="Its beginning. TIME is that of the messages: ISO 8601 (UTC unless it says otherwise), or "
-    "milliseconds since 1970.",
+    "--start", default="earliest", metavar="earliest|latest|TIME", help=f"Its beginning. {_TIME}"
 )
-@url_option
-def create(topic: str, name: str, kind: str, start: str, url: str) -> None:
-    """Create the subscription NAME of TOPIC."""
+@changes
+def create(admin: Admin, topic: str, name: str, kind: str, start: str) -> str:
+    """Create the subscription NAME of TOPIC.
+
+    Example: anabranch topics subscriptions create public/default/orders billing
+    """
     place = place_of(start, "--start")
     subscription_name(name)  # before anything is asked
-    admin = connect(url)
     wanted = cast(SubscriptionType, kind.upper())
     was_there = name in _subscriptions(admin, topic)
     if not was_there:
@@ -95,85 +88,148 @@ def create(topic: str, name: str, kind: str, start: str, url: str) -> None:
             f"{known.type.lower()}: use it as such, delete it first, or choose another name"
         )
     done = "was there" if was_there else "is created"
-    click.echo(f"subscription {name} of {full_of(topic)} {done}")
+    return f"subscription {name} of {full_of(topic)} {done}"
 
 
 def _subscriptions(admin: Admin, topic: str) -> dict[str, SubscriptionStats]:
     return admin.scalable_topics.get_stats(topic).subscriptions
 
 
-@subscriptions.command(
-    "list", epilog="Example: anabranch topics subscriptions list public/default/orders"
-)
-@click.argument("topic")
-@url_option
-@json_option
-@watchable
-def list_(topic: str, url: str, as_json: bool) -> None:
+@subscriptions.command("list")
+@_topic
+@answers(lambda found: tell(found) if found else None)
+def list_(admin: Admin, topic: str) -> dict[str, SubscriptionStats]:
     """List the subscriptions of TOPIC with their backlogs.
 
     JSON also has consumers, and backlogs by segment.
+
+    Example: anabranch topics subscriptions list public/default/orders
     """
-    found = _subscriptions(connect(url), topic)
-    if as_json:
-        write_json(found)
-    elif found:
-        tell(found)
+    return _subscriptions(admin, topic)
 
 
-@subscriptions.command(
-    "delete",
-    epilog="Example: anabranch topics subscriptions delete public/default/orders billing",
-)
-@click.argument("topic")
-@click.argument("name")
+@subscriptions.command()
+@_topic
+@_name
 @click.option("--force", is_flag=True, help="Also if it has consumers, which end.")
-@url_option
-def delete(topic: str, name: str, force: bool, url: str) -> None:
-    """Delete the subscription NAME of TOPIC, with its positions."""
-    connect(url).scalable_topics.delete_subscription(topic, name, force=force)
-    click.echo(f"subscription {name} of {full_of(topic)} is deleted")
+@changes
+def delete(admin: Admin, topic: str, name: str, force: bool) -> str:
+    """Delete the subscription NAME of TOPIC, with its positions.
+
+    Example: anabranch topics subscriptions delete public/default/orders billing
+    """
+    admin.scalable_topics.delete_subscription(topic, name, force=force)
+    return f"subscription {name} of {full_of(topic)} is deleted"
 
 
-@subscriptions.command(
-    "seek",
-    epilog="Example: anabranch topics subscriptions seek public/default/orders billing "
-    "--to 2026-01-31T12:00:00Z",
-)
-@click.argument("topic")
-@click.argument("name")
-@click.option(
-    "--to",
-    required=True,
-    metavar="earliest|latest|TIME",
-    help="TIME is that of the messages: ISO 8601 (UTC unless it says otherwise), or milliseconds "
-    "since 1970.",
-)
-@url_option
-def seek(topic: str, name: str, to: str, url: str) -> None:
+@subscriptions.command()
+@_topic
+@_name
+@click.option("--to", required=True, metavar="earliest|latest|TIME", help=_TIME)
+@changes
+def seek(admin: Admin, topic: str, name: str, to: str) -> str:
     """Put the subscription NAME of TOPIC elsewhere.
 
     All its consumers go on with the messages of that time or a later one. Acknowledged messages
     come again if they lie behind that place.
+
+    Example: anabranch topics subscriptions seek public/default/orders billing
+    --to 2026-01-31T12:00:00Z
     """
-    connect(url).scalable_topics.seek_subscription(topic, name, place_of(to, "--to"))
-    click.echo(f"subscription {name} of {full_of(topic)} goes on at {to}")
+    admin.scalable_topics.seek_subscription(topic, name, place_of(to, "--to"))
+    return f"subscription {name} of {full_of(topic)} goes on at {to}"
 
 
-@subscriptions.command(
-    "skip-all",
-    epilog="Example: anabranch topics subscriptions skip-all public/default/orders billing",
-)
-@click.argument("topic")
-@click.argument("name")
-@url_option
-def skip_all(topic: str, name: str, url: str) -> None:
+@subscriptions.command("skip-all")
+@_topic
+@_name
+@changes
+def skip_all(admin: Admin, topic: str, name: str) -> str:
     """Clear the backlog of the subscription NAME of TOPIC.
 
     It goes on with messages that come after, and does not read the present ones any more.
+
+    Example: anabranch topics subscriptions skip-all public/default/orders billing
     """
-    connect(url).scalable_topics.skip_all(topic, name)
-    click.echo(f"subscription {name} of {full_of(topic)} has nothing left to read")
+    admin.scalable_topics.skip_all(topic, name)
+    return f"subscription {name} of {full_of(topic)} has nothing left to read"
+
+
+# --- dead letters -----------------------------------------------------------------------
+
+
+@subscriptions.group("dead-letters", cls=CommandGroup)
+def dead_letters() -> None:
+    """Messages that a queue could not process.
+
+    A queue puts them aside in a topic. Without such a topic they are lost in the end.
+
+    Example: anabranch topics subscriptions dead-letters set public/default/orders jobs
+    """
+
+
+def _aside(found: DeadLetterPolicy | None, topic: str, name: str) -> str:
+    if found is None:
+        return f"subscription {name} of {full_of(topic)} has no dead letters"
+    return (
+        f"messages that subscription {name} of {full_of(topic)} was given "
+        f"{found.max_deliveries} times in vain go to {found.dead_letter_topic}"
+    )
+
+
+@dead_letters.command()
+@_topic
+@_name
+@answers(lambda *found: click.echo(_aside(*found)), "topic", "name")
+def show(admin: Admin, topic: str, name: str) -> DeadLetterPolicy | None:
+    """Show where the subscription NAME of TOPIC puts its dead letters.
+
+    Example: anabranch topics subscriptions dead-letters show public/default/orders jobs
+    """
+    return admin.scalable_topics.get_dead_letter_policy(topic, name)
+
+
+@dead_letters.command("set")
+@_topic
+@_name
+@click.option(
+    "--deliveries",
+    type=click.IntRange(1, DELIVERIES_MAX),
+    default=DELIVERIES,
+    help="Deliveries of a message before it is put aside.",
+)
+@click.option(
+    "--to",
+    "where",
+    default="",
+    show_default=False,
+    help="A scalable topic, made if needed; TOPIC-NAME-DLQ if left.",
+)
+@changes
+def set_(admin: Admin, topic: str, name: str, deliveries: int, where: str) -> str:
+    """Let the queue subscription NAME of TOPIC put messages aside that it could not process.
+
+    A message goes to that topic after so many deliveries without an acknowledgement, or when a
+    consumer rejects it. Its headers tell its origin and the reason.
+
+    Example: anabranch topics subscriptions dead-letters set public/default/orders jobs
+    --deliveries 3
+    """
+    admin.scalable_topics.set_dead_letter_policy(topic, name, deliveries, where)
+    return _aside(admin.scalable_topics.get_dead_letter_policy(topic, name), topic, name)
+
+
+@dead_letters.command()
+@_topic
+@_name
+@changes
+def remove(admin: Admin, topic: str, name: str) -> str:
+    """Let the subscription NAME of TOPIC put nothing aside any more; the topic stays.
+
+    Example: anabranch topics subscriptions dead-letters remove public/default/orders jobs
+    """
+    admin.scalable_topics.remove_dead_letter_policy(topic, name)
+    return _aside(None, topic, name)
 
 
 def place_of(given: str, option: str) -> Place:

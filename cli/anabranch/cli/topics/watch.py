@@ -6,20 +6,15 @@ import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import Enum
-from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
 
-from anabranch.cli.shared.api import json_lines_option, url_option
+from anabranch.cli.shared.api import json_lines_option
+from anabranch.cli.shared.stopping import run_stoppable, unless_stopped
 from anabranch.cli.shared.terminal import escaped
-from anabranch.cli.topics.sdk import (
-    client_options,
-    open_client,
-    run_stoppable,
-    selected,
-    unless_stopped,
-)
+from anabranch.cli.topics.sdk import client_options, open_client, selected
 from anabranch.client import Client, ListChange, TopicSelection
 from anabranch.core.names import full_name
 
@@ -57,17 +52,14 @@ Show = Callable[[ListEvent, str], None]
 )
 @click.option("--changes-only", is_flag=True, help="Leaves out those that are there at first.")
 @client_options
-@url_option
 @json_lines_option
 def watch(
     namespace: str,
     pattern: str | None,
     properties: tuple[str, ...],
     changes_only: bool,
-    service_url: str | None,
-    kafka_properties: Path | None,
-    url: str,
     as_json: bool,
+    **how: Any,
 ) -> None:
     """Follow which scalable topics NAMESPACE has, public/default if left.
 
@@ -82,7 +74,7 @@ def watch(
     show = _print_json if as_json else _print_line
 
     async def main(stopping: asyncio.Event) -> None:
-        async with open_client(None, url, service_url, kafka_properties) as client:
+        async with open_client(None, **how) as client:
             await unless_stopped(follow(client, chosen, show, changes_only=changes_only), stopping)
 
     run_stoppable(main)

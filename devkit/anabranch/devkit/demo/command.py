@@ -8,14 +8,14 @@ from pathlib import Path
 import click
 
 from anabranch.cli.shared.access import KAFKA_PROPERTIES_VARIABLE, access
+from anabranch.cli.shared.command import Command
 from anabranch.cli.spark.jobs import tidy_when_terminated
 
 
-@click.command(epilog="Example: anabranch demo --data-dir /tmp/demo")
+@click.command(cls=Command)
 @click.option(
     "--data-dir",
     default=Path("reports"),
-    show_default=True,
     type=click.Path(file_okay=False, path_type=Path),
     help="Each run makes a folder of its own here.",
 )
@@ -25,9 +25,7 @@ from anabranch.cli.spark.jobs import tidy_when_terminated
     help="Of a cluster that runs already: the load only, without a Kafka, a crash and an audit.",
 )
 @click.option(
-    "--bootstrap-servers",
-    metavar="HOST:PORT,...",
-    help="Of that cluster's Kafka, with --nodes.",
+    "--bootstrap-servers", metavar="HOST:PORT,...", help="Of that cluster's Kafka, with --nodes."
 )
 @click.option(
     "--kafka-properties",
@@ -37,10 +35,7 @@ from anabranch.cli.spark.jobs import tidy_when_terminated
     help="File of librdkafka security properties, with --nodes.",
 )
 def demo(
-    data_dir: Path,
-    nodes: str | None,
-    bootstrap_servers: str | None,
-    kafka_properties: Path | None,
+    data_dir: Path, nodes: str | None, bootstrap_servers: str | None, kafka_properties: Path | None
 ) -> int:
     """Show each promise once, on a small cluster and a real trace.
 
@@ -55,6 +50,8 @@ def demo(
     of it, whom Kafka lets in, too.
 
     Exit status 0: each promise was kept. 1: one was not. 2: could not run.
+
+    Example: anabranch demo --data-dir /tmp/demo
     """
     if (nodes is None) != (bootstrap_servers is None):
         raise click.UsageError("give --nodes and --bootstrap-servers, or neither")

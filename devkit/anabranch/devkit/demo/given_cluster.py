@@ -13,8 +13,8 @@ from anabranch.channel.kafka.topics import check_kafka
 from anabranch.cli.shared.access import Access
 from anabranch.cli.topics.sdk import service_urls, telling_refusals
 from anabranch.devkit.demo.narrator import Narrator
-from anabranch.devkit.demo.reach import Reach
 from anabranch.devkit.demo.story import SEGMENTS_MAX, BrokenPromiseError, Story
+from anabranch.devkit.demo.traffic import Reach
 
 _KNOCK_S_MAX: Final = 10.0
 # By default a cluster looks at loads once a minute, as the average of a minute.

@@ -17,8 +17,8 @@ from anabranch.core.log.records import Record, SessionChange, SessionOp, TopicCh
 from anabranch.core.log.verdicts import Verdict
 from anabranch.devkit import ports
 from anabranch.devkit.demo.narrator import Narrator
-from anabranch.devkit.demo.reach import Reach
 from anabranch.devkit.demo.story import SETTINGS, BrokenPromiseError, Story
+from anabranch.devkit.demo.traffic import Reach
 from anabranch.devkit.kafka.embedded import EmbeddedKafka
 from anabranch.devkit.nodes import HOST, NodeProcess, await_ready, stop_all
 from anabranch.spark_replay.audit.run import AuditOptions, run_audit

@@ -11,18 +11,24 @@ from typing import Final, Self
 
 import msgspec
 
-from anabranch.admin import AsyncAdmin, UnavailableError, UnknownOutcomeError, UnreachableError
+from anabranch.admin import (
+    AsyncAdmin,
+    ConflictError,
+    ForbiddenError,
+    NotFoundError,
+    UnavailableError,
+    UnknownOutcomeError,
+    UnreachableError,
+)
+from anabranch.admin.errors import refusal
 from anabranch.admin.scalable_models import AutoScaleOverride, Decision, TopicStats
 from anabranch.cli.topics.dag import draw, fitting
 from anabranch.core.entities.layout import SegmentLayout
 from anabranch.core.errors import AnabranchError
 from anabranch.core.names import full_name
-from anabranch.devkit.demo.home import HOME, make_home
 from anabranch.devkit.demo.narrator import Narrator
-from anabranch.devkit.demo.reach import Reach
 from anabranch.devkit.demo.stored import stored
-from anabranch.devkit.demo.trace import load_keys
-from anabranch.devkit.demo.traffic import Traffic
+from anabranch.devkit.demo.traffic import Reach, Traffic, load_keys
 from anabranch.devkit.nodes import MEASURES
 
 # A minute of the defaults is a second or so here, and a thousand messages a few.
@@ -42,6 +48,9 @@ LOW_RATE: Final = 5.0  # messages a second
 HIGH_RATE: Final = 300.0
 STEP_S_MAX: Final = 90.0  # many times what a step takes
 _POLL_S: Final = 0.1
+_TENANT: Final = "demo"
+_HOME: Final = f"{_TENANT}/openstack"
+_BUNDLES: Final = 4
 _FAILED_SHOWN: Final = 5
 # A node that is asked for a topic whose controller has just been killed answers so.
 _FOR_NOW: Final = (UnavailableError, UnknownOutcomeError, UnreachableError)
@@ -57,7 +66,7 @@ class Story:
     def __init__(
         self, name: str, reach: Reach, narrator: Narrator, step_s_max: float = STEP_S_MAX
     ) -> None:
-        self.topic = full_name(f"{HOME}/{name}")
+        self.topic = full_name(f"{_HOME}/{name}")
         self.admin: AsyncAdmin = reach.admin()
         self.traffic = Traffic(reach, self.topic, load_keys(), LOW_RATE)
         self._reach = reach
@@ -74,7 +83,7 @@ class Story:
 
     async def begin(self) -> None:
         """Makes the topic, with one segment, and starts producers and consumers."""
-        await make_home(self.admin)
+        await self._make_home()
         await self.admin.scalable_topics.create_scalable_topic(self.topic)
         await self.admin.scalable_topics.set_auto_scale_policy(self.topic, POLICY)
         self._narrator.say(f"{self.topic} has 1 segment; no request changes it from here on")
@@ -83,6 +92,25 @@ class Story:
             "2 producers send OpenStack's merge history, with projects as keys; 2 readers and 2 "
             "queue workers receive it"
         )
+
+    async def _make_home(self) -> None:
+        """Makes the tenant and the namespace, unless they are there.
+
+        Raises RefusedError with the remedy where a superuser must make the tenant.
+        """
+        known = self.admin.tenants
+        with contextlib.suppress(ConflictError, ForbiddenError, NotFoundError):
+            await known.create_tenant(_TENANT, await known.get_clusters())
+        try:
+            with contextlib.suppress(ConflictError):
+                await self.admin.namespaces.create_namespace(_HOME, _BUNDLES)
+        except (ForbiddenError, NotFoundError) as error:
+            raise refusal(
+                error.status,
+                f"{error.reason}. The demo needs the tenant {_TENANT}: run it as a superuser, or "
+                f"have one make it for a role of yours: `anabranch tenants create {_TENANT} "
+                "--admin-role ROLE`",
+            ) from error
 
     async def split(self, segments: int) -> None:
         """Raises the load; returns when there are so many segments or more."""

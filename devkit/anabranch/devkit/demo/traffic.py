@@ -8,15 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import csv
+import gzip
+import io
 import itertools
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from typing import Final
 
 import msgspec
 
+from anabranch.access import Credentials, Tls
+from anabranch.admin import AsyncAdmin
+from anabranch.channel.kafka.connection import KafkaConnection
 from anabranch.client import (
+    Client,
     ClosedError,
     DeliveryResult,
     Message,
@@ -26,13 +34,48 @@ from anabranch.client import (
 )
 from anabranch.devkit.causality import Span
 from anabranch.devkit.demo.judge import Arrival, Findings, TraceMessage, check
-from anabranch.devkit.demo.reach import Reach
 from anabranch.wire.supervised import supervised
 
 _STREAM: Final = "demo-readers"
 _QUEUE: Final = "demo-workers"
 _EACH: Final = 2  # producers, readers, workers
 _TICK_S: Final = 0.01  # between two looks at how much is to be sent by now
+_FILE: Final = "data/openstack_merges_sample.csv.gz"
+
+
+class Reach(msgspec.Struct, frozen=True):
+    """Addresses of nodes, of their ports for clients and of Kafka, and the means to be let in.
+
+    `urls`, `service_url` and `bootstrap_servers` name several with commas. `kafka_security` holds
+    librdkafka's properties. Each method raises InvalidInputError.
+    """
+
+    urls: str
+    service_url: str
+    bootstrap_servers: str
+    tls: Tls | None = None
+    credentials: Credentials | None = None
+    kafka_security: Mapping[str, str] = {}
+
+    def admin(self) -> AsyncAdmin:
+        """The administration, by the first node that is there."""
+        return AsyncAdmin(self.urls, tls=self.tls, credentials=self.credentials)
+
+    def client(self) -> Client:
+        """A client of the SDK."""
+        return Client(
+            self.service_url, tls=self.tls, credentials=self.credentials, kafka=self.kafka_security
+        )
+
+    def kafka(self) -> KafkaConnection:
+        """Kafka itself."""
+        return KafkaConnection(self.bootstrap_servers, self.kafka_security, "anabranch-demo")
+
+
+def load_keys() -> list[str]:
+    """The sub-projects that OpenStack merged, in that order (data/README.md)."""
+    packed = files(__package__).joinpath(_FILE).read_bytes()
+    return [row["key"] for row in csv.DictReader(io.StringIO(gzip.decompress(packed).decode()))]
 
 
 class Traffic:

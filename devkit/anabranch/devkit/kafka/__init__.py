@@ -1,1 +1,1 @@
-"""A real Kafka as child processes: `embedded` is one broker, `brokers` are several."""
+"""A real Kafka of one broker as a child process, `embedded`, for `dev`, the demo and tests."""

@@ -1,12 +1,14 @@
 """`EmbeddedKafka`: a real Kafka node, broker and controller in one, as a child process."""
 
 import contextlib
+import fcntl
 import os
 import subprocess
 import sys
 import time
 import uuid
 from base64 import urlsafe_b64encode
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -14,9 +16,9 @@ from typing import Final, Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from anabranch.core.errors import AnabranchError
 from anabranch.devkit import ports
-from anabranch.devkit.kafka import data_lock, settings
-from anabranch.devkit.kafka.diagnosis import KafkaStartError, explain
+from anabranch.devkit.kafka import settings
 from anabranch.jars.cache import resolve
 from anabranch.jars.java import find_java
 
@@ -28,6 +30,43 @@ _PROBE_SECONDS: Final = 0.25
 _LAST_WORDS_BYTES_MAX: Final = 32_768
 # Between choosing a free port and listening on it another process may take it.
 _PORT_ATTEMPTS_MAX: Final = 3
+LOCK: Final = "anabranch.lock"
+_LINES_SHOWN_MAX: Final = 12
+_REMEDIES: Final = (
+    ("No space left on device", "The disk is full: make room, or name another data directory."),
+    (
+        "Address already in use",
+        "Another process took the port meanwhile: start again, or choose another port.",
+    ),
+    ("Permission denied", "The data directory is not writable: correct its permissions."),
+    ("Could not reserve enough space", "There is too little memory: Kafka needs about 600 MB."),
+    (
+        "UnsupportedClassVersionError",
+        "Java is too old: install version 17 or newer, or name it in JAVA_HOME.",
+    ),
+)
+_UNKNOWN: Final = (
+    "If the data directory is of another Kafka or damaged, name an empty one; "
+    "`anabranch doctor` checks the rest."
+)
+
+
+class KafkaStartError(AnabranchError):
+    """Kafka ended, or did not answer in time, while it was being started."""
+
+
+def explain(what: str, data_dir: Path, said: str) -> str:
+    """Returns the message for a user: the event, the remedy, and the last telling lines
+    of the log.
+    """
+    remedy = next((text for sign, text in _REMEDIES if sign in what or sign in said), _UNKNOWN)
+    lines = [line for line in said.splitlines() if line.strip()]
+    # The begin of an error tells more than the shutdown that follows it.
+    telling = [
+        line for line in lines if " ERROR " in line or " FATAL " in line or "Exception" in line
+    ]
+    shown = "".join(f"\n  | {line[:300]}" for line in (telling or lines)[-_LINES_SHOWN_MAX:])
+    return f"{what} {remedy} Data directory and logs: {data_dir}{shown}"
 
 
 def new_cluster_id() -> str:
@@ -146,7 +185,7 @@ class EmbeddedKafka:
         deadline = time.monotonic() + deadline_s
         # Before anything is written: the files may be those of a Kafka that runs. Once launched,
         # Kafka and its supervisor hold the lock; ours ends, lest a fork of ours keep it.
-        with data_lock.exclusive(self._dir) as lock:
+        with exclusive(self._dir) as lock:
             self._launch_on_data(java, lock)
         self._await_ready(deadline)
 
@@ -283,3 +322,44 @@ class EmbeddedKafka:
             with contextlib.suppress(BrokenPipeError):
                 supervisor.stdin.close()
         self._supervisor = None
+
+
+@contextlib.contextmanager
+def exclusive(data_dir: Path) -> Iterator[int]:
+    """Holds the lock that gives a data directory to one Kafka, started by any process.
+
+    Kafka has a `.lock` of its own, but takes it too late: before that, a controller opens the
+    metadata log and writes to it. A second Kafka could thus become the leader on the files of the
+    first.
+
+    The lock belongs to the open file, not to a process. A process that inherits the descriptor
+    holds it too. It ends when the last of them has closed it or ended, even by a crash. So it is
+    never unlocked, only closed: an explicit unlock would take it from all of them. The file is not
+    removed either: a waiting process could then lock the removed one, and a third its successor.
+
+    Does not wait. Raises `KafkaStartError` if another one holds it or it cannot be taken.
+    """
+    path = data_dir / LOCK
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise _failed(data_dir, error) from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            # Its logs are those of the other one, who is well: they would only mislead.
+            raise KafkaStartError(
+                "Another Kafka runs on this data directory: stop it, or name another directory. "
+                f"Data directory: {data_dir}"
+            ) from error
+        except OSError as error:
+            raise _failed(data_dir, error) from error
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _failed(data_dir: Path, error: OSError) -> KafkaStartError:
+    what = f"{data_dir / LOCK} cannot be locked: {error.strerror or error}."
+    return KafkaStartError(explain(what, data_dir, ""))

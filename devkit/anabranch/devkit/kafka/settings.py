@@ -1,5 +1,6 @@
 """The configuration of the embedded Kafka: server.properties, and the options of its JVM."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -98,11 +99,5 @@ def server_properties(
 
 
 def _escaped(value: str) -> str:
-    """Returns a value for a Java properties file."""
-    plain = value.replace("\\", "\\\\")
-    return "".join(c if " " <= c <= "~" else _utf16_escape(c) for c in plain)
-
-
-def _utf16_escape(character: str) -> str:
-    encoded = character.encode("utf-16-be")
-    return "".join(f"\\u{encoded[at]:02x}{encoded[at + 1]:02x}" for at in range(0, len(encoded), 2))
+    """Returns a value for a Java properties file, whose escapes are those of JSON."""
+    return json.dumps(value)[1:-1]

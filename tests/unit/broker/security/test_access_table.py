@@ -107,7 +107,7 @@ def example(name: str) -> list[str]:
     _, _, line = LEAVES[name].epilog.partition("Example: anabranch ")
     words: list[str] = shlex.split(re.split(r"\n| [|<] ", line)[0])
     assert words[: len(name.split())] == name.split(), line
-    return [word for word in words if word not in ("--watch",)]
+    return words
 
 
 ASKING: Final = [

@@ -1,18 +1,14 @@
 """How the commands ask nodes, with nodes that say what the test wants."""
 
-import contextlib
 import json
-import socket
-import threading
 from collections.abc import Callable
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from click.testing import CliRunner, Result
 
-from anabranch.admin import NoNodeError, UnreachableError
+from anabranch.admin import NoNodeError
 from anabranch.cli.main import cli
-from anabranch.cli.shared.api import connect
 from support.answering import Answer, node
 from support.nobody import nobody
 
@@ -97,8 +93,6 @@ def test_what_came_of_a_split_is_asked_of_the_node_that_did_it() -> None:
     ("words", "reason", "hinted"),
     [
         (("split", TOPIC, "7"), "Segment not found: 7", True),
-        (("merge", TOPIC, "1", "7"), "Segments are not adjacent: [0000, 0fff]", True),
-        (("rebucket", TOPIC, "1", "2000"), "bucketCount must be in 1..1024", False),
         (("split", TOPIC, "7"), f"Scalable topic not found: topic://{TOPIC}", False),
     ],
 )
@@ -169,22 +163,6 @@ def test_a_subscription_is_created_or_was_there_and_one_of_another_type_is_refus
     assert [each.output for each in said[:2]] == [f"{full} is created\n", f"{full} was there\n"]
     assert (said[2].exit_code, "with the type stream" in said[2].output) == (1, True)
     assert "delete it first" in said[2].output
-
-
-def test_a_port_that_does_not_speak_http_is_said_to_be_the_wrong_one() -> None:
-    def hang_up(server: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            server.accept()[0].close()
-
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        closing = threading.Thread(target=hang_up, args=(server,))
-        closing.start()
-        with (
-            connect(f"http://127.0.0.1:{server.getsockname()[1]}") as admin,
-            pytest.raises(UnreachableError, match=r"does not speak HTTP.*webServicePort"),
-        ):
-            admin.tenants.get_tenants()
-        closing.join()
 
 
 def test_deleting_a_topic_asks_or_wants_to_be_told(monkeypatch: pytest.MonkeyPatch) -> None:

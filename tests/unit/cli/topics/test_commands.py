@@ -1,7 +1,6 @@
 """The commands of scalable topics without a cluster: the picture, the words, wrong usage."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -45,10 +44,10 @@ def test_the_picture_has_a_form_without_box_characters() -> None:
     assert drawn.splitlines()[-1] == "  now  +=============+================+==========+"
 
 
-OPERATIONS = st.lists(st.tuples(st.booleans(), st.integers(0, 999)), max_size=15)
+OPERATIONS = st.lists(st.tuples(st.booleans(), st.integers(0, 999)), max_size=8)
 
 
-@given(initial=st.integers(1, 60), operations=OPERATIONS, columns=st.integers(80, 160))
+@given(initial=st.integers(1, 12), operations=OPERATIONS, columns=st.integers(80, 160))
 def test_every_segment_of_any_layout_is_in_the_picture_and_no_line_is_too_long(
     initial: int, operations: list[tuple[bool, int]], columns: int
 ) -> None:
@@ -77,14 +76,9 @@ def test_a_segment_whose_parents_are_gone_hangs_from_nothing() -> None:
     assert lines[-1] == "  now  ╘══════════╧══════════╧═══════════════════╛"
 
 
-def test_many_segments_are_drawn_in_bands_and_too_many_not_at_all() -> None:
-    drawn = dag.draw(SegmentLayout.initial(60))
-    assert [line.split()[1] for line in drawn.splitlines() if "epoch" in line] == [
-        "0000",
-        "5555",
-        "aaaa",
-    ]
-    assert dag.draw(SegmentLayout.initial(dag.LANES_MAX + 1)) == ""
+def test_more_segments_than_fit_are_not_drawn() -> None:
+    assert dag.draw(SegmentLayout.initial(20)) != ""
+    assert dag.draw(SegmentLayout.initial(60)) == ""
 
 
 def test_rows_say_ranges_in_hex_relations_buckets_and_end_offsets_within_80_columns() -> None:
@@ -98,31 +92,16 @@ def test_rows_say_ranges_in_hex_relations_buckets_and_end_offsets_within_80_colu
     assert sum(max(len(row[at]) for row in (dag.HEAD, *rows)) for at in range(8)) + 2 * 7 <= 80
 
 
-def test_a_file_that_is_no_checkpoint_is_said_at_once(tmp_path: Path, ended: Ended) -> None:
-    file = tmp_path / "positions"
-    file.write_text("[]")
-    arguments = ["topics", "consume", TOPIC, "--subscription", "s", "--type", "checkpoint"]
-    status, error = ended([*arguments, "--checkpoint", str(file), "--url", "http://127.0.0.1:9"])
-    assert (status, f"{file}: this is no checkpoint" in error) == (2, True), error
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["create", "orders"], "not of the form topic://tenant/namespace/topic"),
         (["create", "persistent://a/b/c"], "those begin with topic://"),
-        (["create", "a/b/bad name"], "topic name 'bad name' is not valid"),
-        (["rebucket", TOPIC, "1", "0"], "0 is not in the range x>=1"),
         (["subscriptions", "create", TOPIC, "a/b"], "subscription name 'a/b' is not valid"),
         (["subscriptions", "seek", TOPIC, "s", "--to", "noon"], "'noon' is not earliest, latest"),
-        (["subscriptions", "seek", TOPIC, "s", "--to", "1969-12-31"], "before 1970"),
         (["properties", TOPIC, "--set", "a"], "'a' is not of the form k=v"),
         (["properties", TOPIC, "--set", "a=b", "--remove", "a"], "a cannot be set and removed"),
         (["produce", TOPIC, "--file", "/nowhere"], "No such file"),
         (["produce", TOPIC, "--service-url", "http://a:1", "--file", EMPTY], "pulsar://"),
-        (["consume", TOPIC, "--subscription", "s", "--type", "checkpoint"], "go together"),
-        (["consume", TOPIC, "--subscription", "s", "--checkpoint", "/dev/null"], "go together"),
-        (["consume", TOPIC, "--subscription", "s", "--timeout", "0"], "--timeout"),
     ],
 )
 def test_wrong_usage_is_told_asking_no_node(arguments: list[str], said: str, ended: Ended) -> None:

@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import AsyncIterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from anabranch.cli.topics import consume as consume_module
-from anabranch.client import Checkpoint, DeadlineError, TopicSelection
+from anabranch.client import DeadlineError, TopicSelection
 
 TOPIC = "public/default/orders"
 
@@ -27,7 +26,7 @@ class Given:
     async def subscribe(self, *_: Any, **__: Any) -> "Given":
         return self
 
-    subscribe_queue = subscribe_checkpoint = subscribe
+    subscribe_queue = subscribe
 
     async def receive_many(self, _most: int, timeout_s: float | None) -> list[Any]:
         return [await self.receive(timeout_s)]
@@ -43,12 +42,6 @@ class Given:
     def acknowledge_all(self) -> None:
         self.acknowledged += 1
 
-    def checkpoint(self) -> Checkpoint:
-        return Checkpoint(7, {0: {0: 2 - len(self.left)}})
-
-    def saved(self, _checkpoint: Checkpoint) -> None:
-        self.acknowledged += 1
-
     async def close(self) -> None:
         self.is_closed = True
 
@@ -58,28 +51,23 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Given:
     found = Given(2)
 
     @contextlib.asynccontextmanager
-    async def opened(*_: Any) -> AsyncIterator[Given]:
+    async def opened(*_: Any, **__: Any) -> AsyncIterator[Given]:
         yield found
 
     monkeypatch.setattr(consume_module, "open_client", opened)
     return found
 
 
-@pytest.mark.parametrize("kind", ["stream", "queue", "checkpoint"])
+@pytest.mark.parametrize("kind", ["stream", "queue"])
 def test_who_waits_for_nothing_any_more_has_what_came_and_a_status_of_its_own(
-    kind: str, given: Given, tmp_path: Path
+    kind: str, given: Given
 ) -> None:
     words = [TOPIC, "--subscription", "s", "--type", kind, "--timeout", "2.5"]
-    file = tmp_path / "positions"
-    if kind == "checkpoint":
-        words += ["--checkpoint", str(file)]
     found = CliRunner().invoke(consume_module.consume, words, standalone_mode=False)
     assert (found.return_value, found.stdout) == (3, "0/0@0\tk\tv\n0/0@1\tk\tv\n")
     assert found.stderr == "anabranch: no message came in 2.5 s; Kafka said last: no\n"
     assert given.waits[-1] == 2.5
     assert (given.acknowledged > 0, given.is_closed) == (True, True)
-    if kind == "checkpoint":
-        assert Checkpoint.from_json(file.read_bytes()).positions == {0: {0: 2}}
 
 
 def test_who_has_as_many_as_wanted_does_not_wait(given: Given) -> None:
@@ -93,12 +81,11 @@ def test_who_has_as_many_as_wanted_does_not_wait(given: Given) -> None:
     [
         ([], "give a TOPIC"),
         (["a/b/c", "--pattern", "x"], "give a TOPIC"),
-        (["--property", "team"], "not KEY=VALUE"),
+        (["--property", "team"], "not of the form k=v"),
         (["--pattern", "x", "--property", "a=b"], "not by both"),
-        (["--pattern", "x", "--type", "checkpoint", "--checkpoint", "f"], "one TOPIC"),
         (["--pattern", ""], "--pattern is empty"),
         (["--namespace", ""], "not of the form tenant/namespace"),
-        (["--property", "team=a", "--property", "team=b"], "--property team is given twice"),
+        (["--property", "team=a", "--property", "team=b"], "--property is given twice"),
     ],
 )
 def test_what_could_select_other_topics_is_refused(chosen: list[str], why: str) -> None:

@@ -53,7 +53,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> Kept:
     found = Kept()
 
     @contextlib.asynccontextmanager
-    async def opened(*_: Any) -> AsyncIterator[Kept]:
+    async def opened(*_: Any, **__: Any) -> AsyncIterator[Kept]:
         yield found
 
     monkeypatch.setattr(produce_module, "open_client", opened)
@@ -118,12 +118,12 @@ eve\tone
     assert (found.return_value, found.stdout) == (1, "sent 3 messages\n")
 
 
-def test_a_file_of_bytes_is_one_message(kept: Kept, tmp_path: Path) -> None:
-    data = bytes(range(256)) * 1_000  # more than is read at once
-    (tmp_path / "image").write_bytes(data)
-    how = [TOPIC, "--whole", "--key", "k", "--header", "a=b", "--file", str(tmp_path / "image")]
-    found = CliRunner().invoke(produce_module.produce, how)
-    assert (found.stdout, kept.sent) == ("sent 1 message\n", [(b"k", data, [("a", "b")], None)])
+def test_a_header_is_that_of_every_message(kept: Kept, tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text("one\ttwo")
+    how = [TOPIC, "--key", "k", "--header", "a=b", "--header", "a=c", "--file", str(lines)]
+    CliRunner().invoke(produce_module.produce, how)
+    assert kept.sent == [(b"k", b"one\ttwo", [("a", "b"), ("a", "c")], None)]
 
 
 def test_ten_failures_are_told(kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,7 +101,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> _Given:
     found = _Given()
 
     @asynccontextmanager
-    async def opened(*_: object) -> AsyncIterator[_Given]:
+    async def opened(*_: object, **__: object) -> AsyncIterator[_Given]:
         yield found
 
     monkeypatch.setattr(watch_module, "open_client", opened)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from anabranch.broker.settings import load_settings
 from anabranch.core.autoscale.policy import AutoScalePolicy, checked_override, fault_of, resolve
 from anabranch.devkit.demo.story import HIGH_RATE, LOW_RATE, POLICY, SETTINGS
-from anabranch.devkit.demo.trace import load_keys
+from anabranch.devkit.demo.traffic import load_keys
 
 
 def test_the_load_rises_above_the_policy_s_thresholds_and_falls_below_them() -> None:

@@ -159,24 +159,6 @@ class NamespaceOwnershipStatus(BaseModel):
     is_active: bool = True
 
 
-class MoveNow(BaseModel):
-    """A move of a state machine as things are."""
-
-    move: str
-    end: str = Field(description="The state it leads to, where it is possible; else empty.")
-    by: list[str] = Field(description="The brokers that may propose it now.")
-    forbiddenBy: str = Field(description="The rule that forbids it; empty if it is possible.")
-
-
-class Explanation(BaseModel):
-    """The moves that a bundle, the leadership or a scalable topic can make now."""
-
-    name: str
-    state: str = Field(description="INIT: it is not there.")
-    version: int
-    moves: list[MoveNow]
-
-
 class NodeStatus(BaseModel):
     """The state of the node that was asked."""
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import APIRouter, Query
+from fastapi import APIRouter
 from starlette.responses import PlainTextResponse
 
 from anabranch.broker.errors import NotFoundError, UnavailableError
 from anabranch.broker.http.errors import problems
 from anabranch.broker.http.models.cluster import (
     BrokerAddresses,
-    Explanation,
     LeaderBroker,
-    MoveNow,
     NamespaceOwnershipStatus,
     NodeStatus,
 )
@@ -24,7 +20,6 @@ from anabranch.broker.security.guard import AccessGuard
 from anabranch.broker.settings import Settings
 from anabranch.core import names
 from anabranch.core.effects import BrokerState
-from anabranch.core.entities.unit import LEADERSHIP
 from anabranch.core.security.resources import CLUSTER
 from anabranch.core.security.table import SEEING_CONCERNS
 
@@ -51,26 +46,6 @@ def router(
         located = operations.lookups.locate_broker(leader)
         url = (located.web_url or located.web_url_tls) if located else ""
         return LeaderBroker(brokerId=leader, serviceUrl=url or f"http://{leader}")
-
-    @routes.get("/explain", dependencies=[Marked], responses=problems(404, 412))
-    async def explain(
-        name: Annotated[
-            str, Query(description="`leadership`, tenant/namespace/range, or a scalable topic.")
-        ] = LEADERSHIP,
-    ) -> Explanation:
-        """The moves that it can make now, and the rules that forbid the rest (Anabranch's own)."""
-        found = operations.explain(name)
-        return Explanation(
-            name=found.name,
-            state=found.state,
-            version=found.version,
-            moves=[
-                MoveNow(
-                    move=each.move, end=each.end, by=list(each.by), forbiddenBy=each.forbidden_by
-                )
-                for each in found.moves
-            ],
-        )
 
     _add_addresses(routes, operations)  # before the next, whose path would swallow it
 

@@ -14,11 +14,12 @@ import json
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import httpx
 import msgspec
 
+from anabranch.admin import AsyncAdmin, AutoScaleOverride
 from anabranch.broker.settings import load_settings
 from anabranch.cli.cluster.balance_history import moves_of
 from anabranch.cli.cluster.log import lines
@@ -45,13 +46,13 @@ SETTINGS: Final = (
     f"loadBalancerBrokerLoadTargetStd={TARGET}",
 )
 # Few messages count as well as many, and no topic scales: bundles alone are to move.
-_POLICY: Final = {
-    "enabled": False,
-    "mergeMsgRateInThreshold": 1,
-    "mergeBytesRateInThreshold": 1,
-    "mergeMsgRateOutThreshold": 1,
-    "mergeBytesRateOutThreshold": 1,
-}
+_POLICY: Final = AutoScaleOverride(
+    enabled=False,
+    mergeMsgRateInThreshold=1,
+    mergeBytesRateInThreshold=1,
+    mergeMsgRateOutThreshold=1,
+    mergeBytesRateOutThreshold=1,
+)
 _QUIET_BUNDLES_EACH: Final = 2
 _TOGETHER: Final = 32  # look-ups of a client that are under way at once
 _EASE: Final = 4  # a client pauses for so many times what its look-ups take at best
@@ -93,13 +94,7 @@ class HotBroker:
         quiet = even_ranges(_QUIET_BUNDLES_EACH * len(others))
         self.quiet_topics = {str(part): _topic_of(quiet_home, part) for part in quiet}
         self._others = others
-        self._http = httpx.AsyncClient(
-            base_url=hot.url,
-            timeout=_ANSWER_S_MAX,
-            follow_redirects=True,
-            # A connection that idles may be closed just as a request goes out.
-            limits=httpx.Limits(max_keepalive_connections=0),
-        )
+        self._admin = AsyncAdmin(hot.url)
 
     @property
     def all_topics(self) -> list[str]:
@@ -108,17 +103,15 @@ class HotBroker:
 
     async def close(self) -> None:
         """Ends the connections."""
-        await self._http.aclose()
+        await self._admin.close()
 
     async def create(self) -> None:
         """Makes namespaces and topics, and moves each bundle to its first broker."""
         for home, topics in ((self.home, self.topics), (self._quiet_home, self.quiet_topics)):
-            await self._ask(
-                "PUT", f"/admin/v2/namespaces/{home}", {"bundles": {"numBundles": len(topics)}}
-            )
+            await self._admin.namespaces.create_namespace(home, len(topics))
             for number, (part, topic) in enumerate(topics.items()):
-                await self._ask("PUT", f"/admin/v2/scalable/{topic}")
-                await self._ask("POST", f"/admin/v2/scalable/{topic}/autoScalePolicy", _POLICY)
+                await self._admin.scalable_topics.create_scalable_topic(topic)
+                await self._admin.scalable_topics.set_auto_scale_policy(topic, _POLICY)
                 here = self.hot if home == self.home else self._others[number % len(self._others)]
                 await self.transfer(home, part, here.broker_id)
 
@@ -126,8 +119,7 @@ class HotBroker:
         """Returns once that broker has the bundle."""
         if (await self.owners(home))[part] == broker:
             return
-        path = f"/admin/v2/namespaces/{home}/{part}/unload?destinationBroker={broker}"
-        await self._ask("PUT", path)
+        await self._admin.bundles.unload_bundle(home, part, broker)
         deadline = time.monotonic() + _ANSWER_S_MAX
         while (await self.owners(home))[part] != broker:
             if time.monotonic() > deadline:
@@ -136,11 +128,8 @@ class HotBroker:
 
     async def owners(self, home: str) -> dict[str, str]:
         """Returns the owner of each bundle, "" for one that is on its way."""
-        found = await self._ask("GET", f"/admin/v2/namespaces/{home}/bundles/ownership")
-        return {
-            each["bundle"]: each["broker"] if each["state"] == "OWNED" else ""
-            for each in found["bundles"]
-        }
+        found = (await self._admin.bundles.get_ownership(home)).bundles
+        return {each.bundle: each.broker if each.state == "OWNED" else "" for each in found}
 
     async def held(self) -> int:
         """Returns the number of bundles of its namespace that the hot broker has, or has not passed
@@ -151,20 +140,14 @@ class HotBroker:
 
     async def seen(self) -> SeenLoads:
         """Returns the brokers' loads, as the leader has them."""
-        found = await self._ask("GET", "/admin/v2/balance")
-        known = [each for each in found["brokers"] if each["load"] is not None]
+        found = await self._admin.balance.get_outlook()
+        known = [each for each in found.brokers if each.load is not None]
         return SeenLoads(
-            found["atMillis"],
-            found["deviation"] or 0.0,
-            {each["brokerId"]: each["load"] for each in known},
-            min((each["updatedMillis"] for each in known), default=0),
+            found.at_millis,
+            found.deviation or 0.0,
+            {each.broker_id: each.load or 0.0 for each in known},
+            min((each.updated_millis or 0 for each in known), default=0),
         )
-
-    async def _ask(self, method: str, path: str, body: object = None) -> Any:
-        answer = await self._http.request(method, path, json=body)
-        if not answer.is_success:
-            raise HotBrokerError(f"{method} {path}: {answer.status_code} {answer.text}")
-        return answer.json() if answer.content else None
 
 
 class BusyLookups:

@@ -11,8 +11,8 @@ from typing import IO
 
 import pytest
 
-from anabranch.devkit.kafka import data_lock, supervisor
-from anabranch.devkit.kafka.diagnosis import KafkaStartError
+from anabranch.devkit.kafka import supervisor
+from anabranch.devkit.kafka.embedded import KafkaStartError, exclusive
 
 _ANOTHER_KAFKA = "Another Kafka runs on this data directory: stop it, or name another directory."
 # Says whether it has the descriptor, and stays.
@@ -26,7 +26,7 @@ time.sleep(600)
 
 def _is_refused(folder: Path) -> bool:
     try:
-        with data_lock.exclusive(folder):
+        with exclusive(folder):
             return False
     except KafkaStartError as error:
         if str(error) != f"{_ANOTHER_KAFKA} Data directory: {folder}":
@@ -35,32 +35,22 @@ def _is_refused(folder: Path) -> bool:
 
 
 def test_one_holds_it_until_it_is_done_or_fails(tmp_path: Path) -> None:
-    with data_lock.exclusive(tmp_path):
+    with exclusive(tmp_path):
         assert _is_refused(tmp_path)
         # A refusal takes nothing from the one who holds it.
         assert _is_refused(tmp_path)
     assert not _is_refused(tmp_path)
 
-    with pytest.raises(ZeroDivisionError), data_lock.exclusive(tmp_path):
+    with pytest.raises(ZeroDivisionError), exclusive(tmp_path):
         raise ZeroDivisionError
     assert not _is_refused(tmp_path)
-
-
-def test_a_directory_that_cannot_be_locked_is_named_with_the_remedy(tmp_path: Path) -> None:
-    (tmp_path / data_lock.FILE_NAME).mkdir()
-
-    with (
-        pytest.raises(KafkaStartError, match=r"anabranch\.lock cannot be locked.*name an empty"),
-        data_lock.exclusive(tmp_path),
-    ):
-        pass
 
 
 @contextmanager
 def _supervised(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
     """A supervisor and the input it watches; it and its command have inherited the lock."""
     python = [sys.executable, "-I", "-S"]
-    with data_lock.exclusive(folder) as lock:
+    with exclusive(folder) as lock:
         process = subprocess.Popen(
             [*python, supervisor.__file__, *python, "-c", _COMMAND, str(lock)],
             stdin=subprocess.PIPE,
@@ -75,14 +65,11 @@ def _supervised(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], IO[byte
         yield process, process.stdin
 
 
-@pytest.mark.parametrize("order", [b"T", b"K"])
-def test_supervisor_and_command_hold_it_after_us_and_not_after_their_end(
-    tmp_path: Path, order: bytes
-) -> None:
+def test_supervisor_and_command_hold_it_after_us_and_not_after_their_end(tmp_path: Path) -> None:
     with _supervised(tmp_path) as (process, orders):
         assert _is_refused(tmp_path)
 
-        orders.write(order)
+        orders.write(b"T")
         orders.flush()
         process.wait()
 
