@@ -3,7 +3,7 @@
 `operations`: people's requests about topics; `build` puts it together.
 `controllers`, `subscriptions`: the work of the node that controls a topic.
 `policies`: bounds of a topic, and rules for its own splits and merges.
-`lists`, `kept_list`, `list_shares`, `catching_up`: lists of topics, for those who follow them.
+`lists`: lists of topics, for those who follow them.
 `watches`: the followers of topics' layouts.
 `transactions`: open transactions that keep sealed segments from being read.
 `placement`, `kafka_drains`: Kafka's brokers, which segments lie on.

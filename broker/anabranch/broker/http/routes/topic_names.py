@@ -8,6 +8,7 @@ a limit is one piece, and a `Link` header names the next one.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Final
 from urllib.parse import urlencode
@@ -19,15 +20,14 @@ from starlette.types import Receive, Scope, Send
 from anabranch.broker.errors import OverloadedError
 from anabranch.broker.http.errors import answer
 from anabranch.core.topic_lists.errors import PermitAcquireError
-from anabranch.core.topic_lists.sorted_names import SortedNames, names_of
 from anabranch.wire.memory.limiter import AsyncDualMemoryLimiter, LimitType
 
 PIECE_BYTES: Final = 256 << 10  # of memory, of each kind, and of a piece at most
 _AROUND_NAME: Final = 3  # its quotes and comma
 _NAMES_AT_ONCE: Final = 1_024  # of an answer without a limit
 
-Find = Callable[[], Awaitable[SortedNames]]
-"""Finds the list as it is now."""
+Find = Callable[[], Awaitable[list[str]]]
+"""Finds the list as it is now, in order."""
 
 
 class NamesResponse(Response):
@@ -89,7 +89,7 @@ async def names_response(
     names = await find()
     page = _first(names, after, limit, piece_bytes)
     told = dict(headers)
-    if page and names.pieces_after(page[-1], 1):
+    if page and page[-1] != names[-1]:
         given = [(k, v) for k, v in request.query_params.multi_items() if k != "after"]
         query = urlencode([*given, ("after", page[-1])])
         told["Link"] = f'<{request.url.path}?{query}>; rel="next"'
@@ -111,10 +111,10 @@ async def _one(names: list[str]) -> AsyncIterator[list[str]]:
         yield names
 
 
-def _first(names: SortedNames, after: str, count: int, piece_bytes: int) -> list[str]:
+def _first(names: list[str], after: str, count: int, piece_bytes: int) -> list[str]:
     """The first `count` names behind this one, or as many of them as there is memory for."""
-    pieces = names.pieces_after(after, count)
-    while count > 1 and sum(map(len, pieces)) + count * _AROUND_NAME > piece_bytes:
-        count //= 2
-        pieces = names.pieces_after(after, count)
-    return [name for piece in pieces for name in names_of(piece)]
+    at = bisect_right(names, after)
+    found = names[at : at + count]
+    while len(found) > 1 and sum(map(len, found)) + len(found) * _AROUND_NAME > piece_bytes:
+        del found[len(found) // 2 :]
+    return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,7 +13,6 @@ from starlette.requests import Request
 
 from anabranch.broker.http.routes.topic_names import names_response
 from anabranch.broker.settings import load_settings
-from anabranch.core.topic_lists.sorted_names import SortedNames
 from anabranch.wire.memory.limiter import AsyncDualMemoryLimiter, LimitType
 from support.http import HttpNode, on_nodes
 from support.list_follower import full, held, make
@@ -102,7 +100,7 @@ async def test_without_memory_a_list_is_refused_by_the_setting_that_helps(node: 
 class Reader:
     """Asks for a list, and takes a part of the answer when it is told to."""
 
-    def __init__(self, names: SortedNames, limit: int | None) -> None:
+    def __init__(self, names: list[str], limit: int | None) -> None:
         self.names = names
         self.body = b""
         self.link = ""
@@ -111,7 +109,7 @@ class Reader:
         self._takes = asyncio.Semaphore(0)
         self._came = asyncio.Semaphore(0)
 
-    async def find(self) -> SortedNames:
+    async def find(self) -> list[str]:
         return self.names
 
     async def ask(self) -> list[str]:
@@ -159,7 +157,7 @@ async def asking(
     names: list[str], limit: int | None = None
 ) -> AsyncIterator[tuple[Reader, asyncio.Task[list[str]]]]:
     """A reader of these names, who has asked for them."""
-    reader = Reader(SortedNames(names), limit)
+    reader = Reader(list(names), limit)
     yield reader, asyncio.create_task(reader.ask())
     assert reader.held == (0, 0)
 
@@ -170,12 +168,7 @@ async def test_a_reader_that_stalls_keeps_no_list_and_goes_on_with_the_one_of_th
         assert reader.held == (256 << 10, 256 << 10)
         first = json.loads(reader.body + b"]")
         gone, late = MANY[::5], [f"{name}-late" for name in MANY[::7]]
-        for name in gone:
-            reader.names.discard(name)
-        for name in late:
-            reader.names.add(name)
-        before, reader.names = weakref.ref(reader.names), SortedNames(reader.names)
-        assert before() is None  # the node keeps it no longer, and nobody else does
+        reader.names = sorted({*MANY, *late} - {*gone})
         found = await reader.rest(task)
         assert found == sorted(set(found))
         assert set(MANY) - set(gone) <= set(found) <= {*MANY, *late}
@@ -189,7 +182,7 @@ async def test_a_page_is_as_long_as_its_memory_and_says_where_the_rest_is() -> N
     async with asking(names, 50_000) as (reader, task):
         await reader.take()
         assert reader.held == (256 << 10, 256 << 10)
-        reader.names = SortedNames()
+        reader.names = []
         found = await reader.rest(task)
         assert len(reader.body) <= 256 << 10
         assert found == names[: len(found)]  # as they were when they were asked for
