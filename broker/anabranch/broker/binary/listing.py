@@ -43,12 +43,10 @@ from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import (
     BaseCommand,
     CommandGetTopicsOfNamespace,
-    CommandGetTopicsOfNamespaceResponse,
     CommandSuccess,
     CommandWatchScalableTopics,
     CommandWatchScalableTopicsUpdate,
     CommandWatchTopicList,
-    CommandWatchTopicListSuccess,
     CommandWatchTopicUpdate,
     ScalableTopicsDiff,
     ServerError,
@@ -76,12 +74,6 @@ _OPENERS: Final = {
     WatchKind.SCALABLE_TOPICS: BaseCommand.WATCH_SCALABLE_TOPICS,
 }
 
-_Answer = (
-    CommandGetTopicsOfNamespaceResponse
-    | CommandWatchTopicListSuccess
-    | CommandWatchTopicUpdate
-    | CommandWatchScalableTopicsUpdate
-)
 _WatchKey = tuple[WatchKind, int]
 
 
@@ -138,13 +130,13 @@ class _Listing:
         home = parse_namespace(asked.namespace)
         is_filtered = asked.HasField("topics_pattern")
         selection = by_pattern(asked.topics_pattern) if is_filtered else ALL
-        answer = CommandGetTopicsOfNamespaceResponse(
-            request_id=asked.request_id, filtered=is_filtered
-        )
+        command = commands.empty(BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE)
+        answer = command.getTopicsOfNamespaceResponse
+        answer.request_id, answer.filtered = asked.request_id, is_filtered
         if asked.mode == CommandGetTopicsOfNamespace.NON_PERSISTENT:  # there are no such topics
             answer.topics_hash = _NO_TOPICS
             answer.changed = asked.topics_hash != _NO_TOPICS
-            self._peer.send(answer)
+            self._peer.send_command(command)
             return
         serving = self._serving
         with going_on(serving.guard, self._peer, _LISTS, namespace_resource(home)) as right:
@@ -153,7 +145,7 @@ class _Listing:
                 names, answer.topics_hash = await _assembled(kept, asked.topics_hash, memory)
                 answer.topics.extend(names)
                 answer.changed = asked.topics_hash != answer.topics_hash
-                await self._send(answer, right)
+                await self._send(command, right)
 
     def _heap(self) -> HeldMemory:
         return self._serving.limiter.held(INITIAL_BYTES, LimitType.HEAP_MEMORY, self._is_gone)
@@ -161,10 +153,9 @@ class _Listing:
     def _is_gone(self) -> bool:
         return not self._peer.is_open
 
-    async def _send(self, answer: _Answer, right: OpenRight) -> None:
+    async def _send(self, command: BaseCommand, right: OpenRight) -> None:
         """Returns once the client has taken it, or it or its right is gone."""
         await self._peer.drained()
-        command = commands.envelope(answer)
         size = command.ByteSize()
         async with self._serving.limiter.held(size, LimitType.DIRECT_MEMORY, self._is_gone):
             if right.stands:
@@ -268,19 +259,19 @@ class _Listing:
         names, found = await _assembled(watch.kept, known_hash, memory)
         watch.generation = watch.kept.list.generation
         kind, number = watch.key
-        answer: _Answer
         if kind is WatchKind.TOPIC_LIST:
-            answer = CommandWatchTopicListSuccess(
-                request_id=request_id, watcher_id=number, topics_hash=found, topic=names
-            )
+            command = commands.empty(BaseCommand.WATCH_TOPIC_LIST_SUCCESS)
+            told = command.watchTopicListSuccess
+            told.request_id, told.watcher_id, told.topics_hash = request_id, number, found
+            told.topic.extend(names)
         else:
-            answer = CommandWatchScalableTopicsUpdate(watch_id=number, topics_hash=found)
-            if known_hash == found:
-                answer.diff.SetInParent()
-            else:
-                answer.snapshot.topics.extend(names)
-                answer.snapshot.SetInParent()
-        await self._send(answer, watch.right)
+            command = commands.empty(BaseCommand.WATCH_SCALABLE_TOPICS_UPDATE)
+            update = command.watchScalableTopicsUpdate
+            update.watch_id, update.topics_hash = number, found
+            (update.diff if known_hash == found else update.snapshot).SetInParent()
+            if names:
+                update.snapshot.topics.extend(names)
+        await self._send(command, watch.right)
 
     def _refuse(self, watch_id: int, code: ServerError, why: str) -> None:
         self._peer.send(
@@ -396,19 +387,20 @@ async def _assembled(
     return (() if found == known_hash else kept.list.names), found
 
 
-def _changes(key: _WatchKey, difference: Difference) -> _Answer:
+def _changes(key: _WatchKey, difference: Difference) -> BaseCommand:
     kind, number = key
+    added, removed = difference.added, difference.removed
     if kind is WatchKind.TOPIC_LIST:
-        return CommandWatchTopicUpdate(
-            watcher_id=number,
-            new_topics=difference.added,
-            deleted_topics=difference.removed,
-            topics_hash=difference.topics_hash,
+        return commands.envelope(
+            CommandWatchTopicUpdate(
+                watcher_id=number,
+                new_topics=added,
+                deleted_topics=removed,
+                topics_hash=difference.topics_hash,
+            )
         )
-    return CommandWatchScalableTopicsUpdate(
-        watch_id=number,
-        diff=ScalableTopicsDiff(added=difference.added, removed=difference.removed),
-    )
+    diff = ScalableTopicsDiff(added=added, removed=removed)
+    return commands.envelope(CommandWatchScalableTopicsUpdate(watch_id=number, diff=diff))
 
 
 def _filtered(asked: CommandWatchScalableTopics) -> Selection:
