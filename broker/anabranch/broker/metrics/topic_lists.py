@@ -15,23 +15,10 @@ from anabranch.wire.memory.limiter import AsyncDualMemoryLimiter, DualMemoryLimi
 from anabranch.wire.memory.semaphore import AsyncSemaphore
 
 _NS_PER_MS: Final = 1_000_000
+# Up to the default of the time-outs by smaller steps.
 _WAITS_MS: Final = (
-    1.0,
-    5.0,
-    10.0,
-    50.0,
-    100.0,
-    250.0,
-    500.0,
-    1_000.0,
-    2_500.0,
-    5_000.0,
-    10_000.0,
-    15_000.0,
-    20_000.0,
-    25_000.0,  # the default of the time-outs
-    30_000.0,
-    60_000.0,
+    *(1.0, 5.0, 10.0, 50.0, 100.0, 250.0, 500.0, 1_000.0, 2_500.0, 5_000.0),
+    *(10_000.0, 15_000.0, 20_000.0, 25_000.0, 30_000.0, 60_000.0),
 )
 _LABELS: Final = ("cluster",)
 
