@@ -16,7 +16,7 @@ from anabranch.client._many.plane import SharedPlanes
 from anabranch.client._settings import ReadSettings
 from anabranch.client._topics.nodes import Nodes
 
-_KEEP_ALIVES: Final = 2.5  # reports in the time of a session: a thousand topics have as many
+_KEEP_ALIVES: Final = 4  # reports in the time of a session: a thousand topics have as many
 
 
 class SharedResources(ConsumerResources):
