@@ -12,11 +12,12 @@ to the list whose hash it carries.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from enum import Enum, auto
+from collections.abc import Callable
+from enum import Enum
 from typing import Final
 
 import msgspec
+from google.protobuf.message import Message
 
 from anabranch.broker.binary.guarding import going_on, open_right
 from anabranch.broker.binary.handlers import code_of
@@ -38,23 +39,27 @@ from anabranch.core.topic_lists.selection import (
     by_properties,
     check_filters,
 )
-from anabranch.core.topic_lists.topic_list import Difference, topics_hash
+from anabranch.core.topic_lists.topic_list import Difference, TopicList, topics_hash
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import (
     BaseCommand,
     CommandGetTopicsOfNamespace,
+    CommandGetTopicsOfNamespaceResponse,
     CommandSuccess,
     CommandWatchScalableTopics,
     CommandWatchScalableTopicsUpdate,
     CommandWatchTopicList,
+    CommandWatchTopicListSuccess,
     CommandWatchTopicUpdate,
     ScalableTopicsDiff,
+    ScalableTopicsSnapshot,
     ServerError,
 )
 from anabranch.wire.errors import FrameError, RefusedError
 from anabranch.wire.framing import encode_frame
 from anabranch.wire.memory.limiter import AsyncDualMemoryLimiter, HeldMemory, LimitType
 from anabranch.wire.server.server import OpenSession, Peer, Routes
+from anabranch.wire.varint import nested
 
 SELECTED_MAX: Final = 100  # patterns and filters that one connection may follow
 _LISTS: Final = BaseCommand.GET_TOPICS_OF_NAMESPACE
@@ -63,18 +68,36 @@ _NO_TOPICS: Final = topics_hash(())
 
 
 class WatchKind(Enum):
-    """The commands that open and tell a watch; each kind has numbers of its own."""
+    """The commands that open a watch; each kind has numbers of its own."""
 
-    TOPIC_LIST = auto()  # 64 to 67
-    SCALABLE_TOPICS = auto()  # 76 to 78
+    TOPIC_LIST = BaseCommand.WATCH_TOPIC_LIST  # 64 to 67
+    SCALABLE_TOPICS = BaseCommand.WATCH_SCALABLE_TOPICS  # 76 to 78
 
-
-_OPENERS: Final = {
-    WatchKind.TOPIC_LIST: BaseCommand.WATCH_TOPIC_LIST,
-    WatchKind.SCALABLE_TOPICS: BaseCommand.WATCH_SCALABLE_TOPICS,
-}
 
 _WatchKey = tuple[WatchKind, int]
+
+
+class _Encoded:
+    """The names that were encoded last, because many clients ask for the same list."""
+
+    def __init__(self) -> None:
+        self._of: tuple[TopicList, int, WatchKind | None] | None = None
+        self._names = b""
+
+    def names(self, kept: KeptList, kind: WatchKind | None) -> bytes:
+        """Returns the names as a part of the answer to a watch, or (None) to a request."""
+        of, names = (kept.list, kept.list.generation, kind), kept.list.names
+        if self._of != of:
+            message: Message
+            if kind is None:
+                message = CommandGetTopicsOfNamespaceResponse(topics=names)
+            elif kind is WatchKind.TOPIC_LIST:
+                message = CommandWatchTopicListSuccess(topic=names)
+            else:
+                told = ScalableTopicsSnapshot(topics=names)
+                message = CommandWatchScalableTopicsUpdate(snapshot=told)
+            self._of, self._names = of, message.SerializePartialToString()
+        return self._names
 
 
 class _Serving(msgspec.Struct, frozen=True):
@@ -85,6 +108,7 @@ class _Serving(msgspec.Struct, frozen=True):
     limiter: AsyncDualMemoryLimiter
     guard: AccessGuard | None  # ends watches whose right is gone; None: of none
     turn: asyncio.Lock  # of the clients that are told of changes
+    encoded: _Encoded
 
 
 class _Watch:
@@ -122,30 +146,27 @@ class _Listing:
         self._log = get_logger()
         peer.closed.add_done_callback(lambda _: self._end())
 
-    # --- lists --------------------------------------------------------------------------
-
     async def topics(self, command: BaseCommand) -> None:
         """GET_TOPICS_OF_NAMESPACE."""
         asked = command.getTopicsOfNamespace
         home = parse_namespace(asked.namespace)
         is_filtered = asked.HasField("topics_pattern")
         selection = by_pattern(asked.topics_pattern) if is_filtered else ALL
-        command = commands.empty(BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE)
-        answer = command.getTopicsOfNamespaceResponse
-        answer.request_id, answer.filtered = asked.request_id, is_filtered
+        answer = CommandGetTopicsOfNamespaceResponse(
+            request_id=asked.request_id, filtered=is_filtered
+        )
         if asked.mode == CommandGetTopicsOfNamespace.NON_PERSISTENT:  # there are no such topics
             answer.topics_hash = _NO_TOPICS
             answer.changed = asked.topics_hash != _NO_TOPICS
-            self._peer.send_command(command)
+            self._peer.send(answer)
             return
         serving = self._serving
         with going_on(serving.guard, self._peer, _LISTS, namespace_resource(home)) as right:
             async with self._turn, self._heap() as memory:
                 kept = await serving.lists.of(home, selection)
-                names, answer.topics_hash = await _assembled(kept, asked.topics_hash, memory)
-                answer.topics.extend(names)
-                answer.changed = asked.topics_hash != answer.topics_hash
-                await self._send(command, right)
+                names = await self._assembled(kept, None, asked.topics_hash, memory)
+                answer.topics_hash, answer.changed = kept.list.topics_hash, names is not None
+                await self._send(answer, names, right)
 
     def _heap(self) -> HeldMemory:
         return self._serving.limiter.held(INITIAL_BYTES, LimitType.HEAP_MEMORY, self._is_gone)
@@ -153,18 +174,29 @@ class _Listing:
     def _is_gone(self) -> bool:
         return not self._peer.is_open
 
-    async def _send(self, command: BaseCommand, right: OpenRight) -> None:
-        """Returns once the client has taken it, or it or its right is gone."""
+    async def _assembled(
+        self, kept: KeptList, kind: WatchKind | None, known_hash: str, memory: HeldMemory
+    ) -> bytes | None:
+        """Returns the names, once there is memory for them; None if the client knows them."""
+        if kept.list.topics_hash != known_hash:
+            await memory.resize(kept.list.names_bytes)
+        if kept.list.topics_hash == known_hash:
+            return None
+        return self._serving.encoded.names(kept, kind)
+
+    async def _send(self, answer: Message, names: bytes | None, right: OpenRight) -> None:
+        """Returns once the client has taken the answer, or it or its right is gone."""
         await self._peer.drained()
-        size = command.ByteSize()
-        async with self._serving.limiter.held(size, LimitType.DIRECT_MEMORY, self._is_gone):
+        fields = answer.SerializePartialToString() + (names or b"")
+        async with self._serving.limiter.held(len(fields), LimitType.DIRECT_MEMORY, self._is_gone):
             if right.stands:
-                self._peer.send_list(self._frame(command))
+                self._peer.send_list(self._frame(commands.number_of(answer), fields))
                 await asyncio.shield(self._peer.taken())
 
-    def _frame(self, command: BaseCommand) -> bytes:
+    def _frame(self, number: int, fields: bytes) -> bytes:
+        head = BaseCommand(type=commands.name_of(number)).SerializeToString()
         try:
-            return encode_frame(command.SerializeToString(), self._peer.limits.list_bytes_max)
+            return encode_frame(head + nested(number, fields), self._peer.limits.list_bytes_max)
         except FrameError as error:
             raise RefusedError(
                 ServerError.NotAllowedError,
@@ -226,7 +258,7 @@ class _Listing:
                     is_counted = True
                 watch, on = _Watch(self, key, kept), namespace_resource(home)
                 watch.right = open_right(
-                    self._serving.guard, self._peer, _OPENERS[key[0]], on, watch.lost
+                    self._serving.guard, self._peer, key[0].value, on, watch.lost
                 )
                 self._watches[key] = watch
                 self._serving.lists.watch(kept, watch.wake)
@@ -256,22 +288,19 @@ class _Listing:
     async def _tell_list(
         self, watch: _Watch, memory: HeldMemory, known_hash: str = "", request_id: int = 0
     ) -> None:
-        names, found = await _assembled(watch.kept, known_hash, memory)
-        watch.generation = watch.kept.list.generation
         kind, number = watch.key
+        names = await self._assembled(watch.kept, kind, known_hash, memory)
+        watch.generation, found = watch.kept.list.generation, watch.kept.list.topics_hash
+        answer: CommandWatchTopicListSuccess | CommandWatchScalableTopicsUpdate
         if kind is WatchKind.TOPIC_LIST:
-            command = commands.empty(BaseCommand.WATCH_TOPIC_LIST_SUCCESS)
-            told = command.watchTopicListSuccess
-            told.request_id, told.watcher_id, told.topics_hash = request_id, number, found
-            told.topic.extend(names)
+            answer = CommandWatchTopicListSuccess(
+                request_id=request_id, watcher_id=number, topics_hash=found
+            )
         else:
-            command = commands.empty(BaseCommand.WATCH_SCALABLE_TOPICS_UPDATE)
-            update = command.watchScalableTopicsUpdate
-            update.watch_id, update.topics_hash = number, found
-            (update.diff if known_hash == found else update.snapshot).SetInParent()
-            if names:
-                update.snapshot.topics.extend(names)
-        await self._send(command, watch.right)
+            answer = CommandWatchScalableTopicsUpdate(watch_id=number, topics_hash=found)
+            if names is None:
+                answer.diff.SetInParent()
+        await self._send(answer, names, watch.right)
 
     def _refuse(self, watch_id: int, code: ServerError, why: str) -> None:
         self._peer.send(
@@ -292,10 +321,10 @@ class _Listing:
 
     def lost(self, watch: _Watch, error: OperationError) -> None:
         """Ends a watch whose client may not see the namespace any more."""
-        kind, number = watch.key
         if self._watches.get(watch.key) is not watch:
             return
         self._drop(watch.key)
+        kind, number = watch.key
         if kind is WatchKind.TOPIC_LIST:  # for these there is no way to say so but this
             self._peer.turn_away(PortRefusal.REVOKED, str(error))
         else:
@@ -346,7 +375,7 @@ class _Listing:
             return
         if not difference.is_empty:
             try:
-                await self._send(_changes(watch.key, difference), watch.right)
+                await self._send(_changes(watch.key, difference), None, watch.right)
             except PermitAcquireError:
                 if self._watches.get(watch.key) is watch:
                     self._due[watch.key] = watch
@@ -377,30 +406,18 @@ class _Listing:
                 self._refuse(number, code_of(error), str(error))
 
 
-async def _assembled(
-    kept: KeptList, known_hash: str, memory: HeldMemory
-) -> tuple[Iterable[str], str]:
-    """Returns the names, with their hash, once there is memory for them; none if they are known."""
-    if kept.list.topics_hash != known_hash:
-        await memory.resize(kept.list.names_bytes)
-    found = kept.list.topics_hash
-    return (() if found == known_hash else kept.list.names), found
-
-
-def _changes(key: _WatchKey, difference: Difference) -> BaseCommand:
+def _changes(key: _WatchKey, difference: Difference) -> Message:
     kind, number = key
     added, removed = difference.added, difference.removed
     if kind is WatchKind.TOPIC_LIST:
-        return commands.envelope(
-            CommandWatchTopicUpdate(
-                watcher_id=number,
-                new_topics=added,
-                deleted_topics=removed,
-                topics_hash=difference.topics_hash,
-            )
+        return CommandWatchTopicUpdate(
+            watcher_id=number,
+            new_topics=added,
+            deleted_topics=removed,
+            topics_hash=difference.topics_hash,
         )
     diff = ScalableTopicsDiff(added=added, removed=removed)
-    return commands.envelope(CommandWatchScalableTopicsUpdate(watch_id=number, diff=diff))
+    return CommandWatchScalableTopicsUpdate(watch_id=number, diff=diff)
 
 
 def _filtered(asked: CommandWatchScalableTopics) -> Selection:
@@ -416,7 +433,7 @@ def topic_lists(
     guard: AccessGuard | None = None,
 ) -> OpenSession:
     """The part that serves lists of topics and their watches."""
-    serving = _Serving(access, lists, limiter, guard, asyncio.Lock())
+    serving = _Serving(access, lists, limiter, guard, asyncio.Lock(), _Encoded())
 
     def open_session(peer: Peer) -> Routes:
         listing = _Listing(peer, serving)

@@ -70,6 +70,7 @@ async def test_no_topic_is_non_persistent_and_none_of_a_missing_namespace() -> N
             assert not (await client.list(mode=mode, topics_hash=EMPTY)).changed
             assert len((await client.list(mode=pb.CommandGetTopicsOfNamespace.ALL)).topics) == 1
             gone = await client.list(namespace="public/none")
+            assert gone.changed
             assert (list(gone.topics), gone.topics_hash) == ([], EMPTY)
 
 
