@@ -24,8 +24,7 @@ from confluent_kafka import Message, TopicPartition
 from anabranch.client._aio import call_on
 from anabranch.client._consumer.assignment import Fetch, Partition
 from anabranch.client._consumer.data_plane import DataPlane
-from anabranch.client._consumer.kafka_side import partition_of
-from anabranch.client._consumer.reads import Read, ReadTrouble, size_of
+from anabranch.client._consumer.reads import Read, ReadTrouble, partition_of, size_of
 from anabranch.client._settings import ReadSettings
 
 FIRST_PARTITIONS_MAX: Final = 200
