@@ -1,6 +1,6 @@
 """Many clients ask a node, or a proxy before it, for long lists, and two of them never read.
 
-The memory for lists holds one list in a proxy, and five in a node. Each client has a list by itself,
+The memory for lists holds one in a proxy, and five in a node. Each client has a list by itself,
 so that those who do not read make others wait. `TOPIC_LIST_LOAD=full` asks for 100,000 topics each;
 `--log-level=info -rP` has pytest say how much memory it took.
 """
