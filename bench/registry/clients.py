@@ -166,7 +166,7 @@ OF_CLIENTS = (
     ),
     Figure(
         "many-topics",
-        "one stream consumer of 10,000 topics, at rest",
+        "one stream consumer of 1,000 topics, at rest",
         "at most 50 % of a core (our own)",
         "-",
         many_topics.at_rest,

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import uvloop
 
 from anabranch.core.names import full_name
-from anabranch.core.topic_lists.sorted_names import topics_hash
+from anabranch.core.topic_lists.topic_list import topics_hash
 from anabranch.devkit.nodes import NodeProcess, await_ready, stop_all
 from anabranch.wire.anabranch_pb2 import (
     BaseCommand,

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from anabranch.broker.binary.sessions import sessions
-from anabranch.core.topic_lists.sorted_names import topics_hash
+from anabranch.core.topic_lists.topic_list import topics_hash
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.client import ClientConnection

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch.core.topic_lists.sorted_names import topics_hash
+from anabranch.core.topic_lists.topic_list import topics_hash
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.server.server import Peer, Routes

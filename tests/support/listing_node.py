@@ -13,7 +13,6 @@ from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.connection import ConnectionLimits
 from anabranch.wire.framing import LIST_FRAME_BYTES_MAX, encode_frame
 from anabranch.wire.memory.limiter import LimitType
-from anabranch.wire.memory.shared import frame_head
 from anabranch.wire.server.admission import AdmittedPeer, Visitor
 from anabranch.wire.server.server import Peer, Routes
 from support.proxied import RunningProxy, proxy_before
@@ -122,20 +121,15 @@ class ListingNode:
         }
 
     def send_names(self, peer: Peer, answer: Told, names: list[str]) -> None:
-        """The hash before the names, as nodes do."""
-        told: Told
         if isinstance(answer, pb.CommandWatchTopicListSuccess):
-            told = pb.CommandWatchTopicListSuccess(topic=names)
+            answer.topic.extend(names)
         elif isinstance(answer, pb.CommandGetTopicsOfNamespaceResponse):
-            told = pb.CommandGetTopicsOfNamespaceResponse(topics=names)
-        else:
-            told = pb.CommandWatchScalableTopicsUpdate()
-            if not answer.HasField("diff"):
-                told.snapshot.topics.extend(names)
-                told.snapshot.SetInParent()
-        payload = told.SerializePartialToString()
+            answer.topics.extend(names)
+        elif not answer.HasField("diff"):
+            answer.snapshot.topics.extend(names)
+            answer.snapshot.SetInParent()
         self.told += bool(names)
-        peer.send_frame(frame_head(answer, len(payload), LIST_FRAME_BYTES_MAX), payload)
+        self.send(peer, answer)
 
     def send(self, peer: Peer, message: object) -> None:
         data = commands.envelope(message).SerializeToString()  # type: ignore[arg-type]

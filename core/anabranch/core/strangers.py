@@ -43,7 +43,7 @@ class PortRefusal(Enum):
     NOT_READ = "not_read"  # the client does not take the bytes sent
     SILENT = "silent"  # no answer to a PING
     REVOKED = "revoked"  # the right to a watch that cannot be ended otherwise
-    COSTLY = "costly"  # selecting for its topic-list watch takes too much of the node's time
+    COSTLY = "costly"  # a proxy has no memory for a list that it watches
     AUTHENTICATION = "authentication"  # not who it says, or not shown anew in time
 
 

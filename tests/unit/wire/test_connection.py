@@ -198,7 +198,7 @@ async def test_frames_cut_at_any_place_are_not_taken_for_one_without_end() -> No
         assert "after 50 bytes of it" in await peer.closed
 
 
-async def test_what_many_clients_share_is_nobodys_own_memory_and_what_follows_it_is() -> None:
+async def test_a_list_is_no_memory_of_its_client_and_what_follows_it_is() -> None:
     limits = ConnectionLimits(account=AccountLimits(memory=1_000_000))
     payload = bytes(8 << 20)
     async with serving(limits=limits) as server, raw(server.port) as one, raw(server.port) as other:
@@ -207,7 +207,7 @@ async def test_what_many_clients_share_is_nobodys_own_memory_and_what_follows_it
         one.writer.transport.pause_reading()  # type: ignore[attr-defined]
         other.writer.transport.pause_reading()  # type: ignore[attr-defined]
         for peer in server.peers:
-            peer.send_shared(b"head", payload)
+            peer.send_list(payload)
         await asyncio.sleep(0)
         assert server.gate.memory == 0
         assert all(peer.is_open for peer in server.peers)

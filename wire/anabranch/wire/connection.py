@@ -154,23 +154,18 @@ class Connection(asyncio.Protocol):
         """Returns True once the other side has taken nearly all that was sent, or is gone."""
         return self._drained.is_set()
 
-    def send_frame(self, *parts: bytes | memoryview) -> None:
-        """Sends the result of `encode_frame`, in one part or several.
-        It does nothing once the connection is over.
-        """
+    def send_frame(self, frame: bytes) -> None:
+        """Sends the result of `encode_frame`. It does nothing once the connection is over."""
         if not self.is_open or self._transport is None:
             return
-        size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
+        size = len(frame)
         unsent = self._transport.get_write_buffer_size()
         # A larger frame may be sent alone to a side that has not much left to take.
         if unsent > _LOW_WATER_BYTES and unsent + size > self.limits.unsent_bytes_max:
             self._does_not_read()
             return
         self._written += size
-        if len(parts) == 1:
-            self._transport.write(parts[0])
-        else:
-            self._transport.writelines(parts)  # uvloop keeps them as they are, without a copy
+        self._transport.write(frame)
         if unsent + size <= _LOW_WATER_BYTES and self._stalled is None and not self._marks:
             self.looked(unsent + size)  # no one waits for anything: nothing has changed
         else:

@@ -23,9 +23,4 @@ def varint(number: int) -> bytes:
 
 def nested(field: int, message: bytes) -> bytes:
     """Encodes a serialized message as that field of another one."""
-    return before_nested(field, len(message)) + message
-
-
-def before_nested(field: int, size: int) -> bytes:
-    """Returns the bytes before a nested message of that size."""
-    return varint(field << 3 | _LENGTH_DELIMITED) + varint(size)
+    return varint(field << 3 | _LENGTH_DELIMITED) + varint(len(message)) + message

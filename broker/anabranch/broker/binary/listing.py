@@ -2,8 +2,7 @@
 
 This node answers from its own view, within the limiter's memory, in the order of the seed's flows.
 It takes a little heap memory before it looks for the list, and the list's heap memory while it
-assembles that. The answer takes direct memory until the client has taken it. Memory that several
-clients share is counted once.
+assembles that. The answer takes direct memory until the client has taken it.
 
 A client has one list or difference under way at a time, so a client that does not read holds up no
 other. Changes meanwhile become one difference. It leads from the list that the client was told last
@@ -13,59 +12,103 @@ to the list whose hash it carries.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from enum import Enum
 from typing import Final
+
+import msgspec
+from google.protobuf.message import Message
 
 from anabranch.broker.binary.guarding import going_on, open_right
 from anabranch.broker.binary.handlers import code_of
-from anabranch.broker.binary.list_payloads import Form, Payloads
-from anabranch.broker.binary.list_serving import ListServing
-from anabranch.broker.binary.pace import PushPace
-from anabranch.broker.binary.watch_kinds import WATCH_OPENERS, WatchKind, selection_of
-from anabranch.broker.errors import OperationError
+from anabranch.broker.errors import OperationError, OverloadedError
 from anabranch.broker.logging import get_logger
 from anabranch.broker.security.guard import AccessGuard
 from anabranch.broker.security.open_rights import UNASKED, OpenRight
 from anabranch.broker.topics.controllers.access import TopicAccess
-from anabranch.broker.topics.kept_list import KeptList
-from anabranch.broker.topics.list_shares import Sharers
-from anabranch.broker.topics.lists import INITIAL_BYTES, TopicLists
+from anabranch.broker.topics.lists import INITIAL_BYTES, KeptList, TopicLists
 from anabranch.core.errors import AnabranchError
-from anabranch.core.names import Namespace, parse_namespace
+from anabranch.core.names import parse_namespace
 from anabranch.core.security.resources import namespace_resource
 from anabranch.core.strangers import PortRefusal
 from anabranch.core.topic_lists.errors import PermitAcquireError
-from anabranch.core.topic_lists.selection import ALL, Selection, by_pattern
-from anabranch.core.topic_lists.sorted_names import topics_hash
-from anabranch.wire import clock
+from anabranch.core.topic_lists.selection import (
+    ALL,
+    Selection,
+    by_pattern,
+    by_properties,
+    check_filters,
+)
+from anabranch.core.topic_lists.topic_list import Difference, TopicList, topics_hash
+from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import (
     BaseCommand,
     CommandGetTopicsOfNamespace,
     CommandGetTopicsOfNamespaceResponse,
     CommandSuccess,
+    CommandWatchScalableTopics,
     CommandWatchScalableTopicsUpdate,
+    CommandWatchTopicList,
     CommandWatchTopicListSuccess,
     CommandWatchTopicUpdate,
     ScalableTopicsDiff,
+    ScalableTopicsSnapshot,
     ServerError,
 )
 from anabranch.wire.errors import FrameError, RefusedError
-from anabranch.wire.memory.limiter import AsyncDualMemoryLimiter, LimitType
-from anabranch.wire.memory.shared import SharedPayload, frame_head
+from anabranch.wire.framing import encode_frame
+from anabranch.wire.memory.limiter import AsyncDualMemoryLimiter, HeldMemory, LimitType
 from anabranch.wire.server.server import OpenSession, Peer, Routes
+from anabranch.wire.varint import nested
 
+SELECTED_MAX: Final = 100  # patterns and filters that one connection may follow
 _LISTS: Final = BaseCommand.GET_TOPICS_OF_NAMESPACE
 _AGAIN_S: Final = 1.0  # after a difference that there was no memory for
 _NO_TOPICS: Final = topics_hash(())
 
-_Answer = (
-    CommandGetTopicsOfNamespaceResponse
-    | CommandWatchTopicListSuccess
-    | CommandWatchTopicUpdate
-    | CommandWatchScalableTopicsUpdate
-)
+
+class WatchKind(Enum):
+    """The commands that open a watch; each kind has numbers of its own."""
+
+    TOPIC_LIST = BaseCommand.WATCH_TOPIC_LIST  # 64 to 67
+    SCALABLE_TOPICS = BaseCommand.WATCH_SCALABLE_TOPICS  # 76 to 78
+
+
 _WatchKey = tuple[WatchKind, int]
-_Group = tuple[WatchKind, KeptList, int]  # those of one client that are to be told the same
+
+
+class _Encoded:
+    """The names that were encoded last, because many clients ask for the same list."""
+
+    def __init__(self) -> None:
+        self._of: tuple[TopicList, int, WatchKind | None] | None = None
+        self._names = b""
+
+    def names(self, kept: KeptList, kind: WatchKind | None) -> bytes:
+        """Returns the names as a part of the answer to a watch, or (None) to a request."""
+        of, names = (kept.list, kept.list.generation, kind), kept.list.names
+        if self._of != of:
+            message: Message
+            if kind is None:
+                message = CommandGetTopicsOfNamespaceResponse(topics=names)
+            elif kind is WatchKind.TOPIC_LIST:
+                message = CommandWatchTopicListSuccess(topic=names)
+            else:
+                told = ScalableTopicsSnapshot(topics=names)
+                message = CommandWatchScalableTopicsUpdate(snapshot=told)
+            self._of, self._names = of, message.SerializePartialToString()
+        return self._names
+
+
+class _Serving(msgspec.Struct, frozen=True):
+    """The part of topic lists that all clients of a node share."""
+
+    access: TopicAccess
+    lists: TopicLists
+    limiter: AsyncDualMemoryLimiter
+    guard: AccessGuard | None  # ends watches whose right is gone; None: of none
+    turn: asyncio.Lock  # of the clients that are told of changes
+    encoded: _Encoded
 
 
 class _Watch:
@@ -80,11 +123,6 @@ class _Watch:
         self.right = UNASKED
         self.generation = kept.list.generation  # of the list that the client has, or is about to
 
-    @property
-    def group(self) -> _Group:
-        """Those who are to be told the same."""
-        return self.key[0], self.kept, self.generation
-
     def wake(self) -> None:
         """There may be something new."""
         self._listing.due(self)
@@ -97,18 +135,16 @@ class _Watch:
 class _Listing:
     """One client's requests for lists."""
 
-    def __init__(self, peer: Peer, serving: ListServing) -> None:
+    def __init__(self, peer: Peer, serving: _Serving) -> None:
         self._peer = peer
         self._serving = serving
         self._turn = asyncio.Lock()  # of what may wait for the client
         self._watches: dict[_WatchKey, _Watch] = {}
         self._opening: dict[_WatchKey, object] = {}
-        self._due: dict[_Group, dict[_WatchKey, _Watch]] = {}
+        self._due: dict[_WatchKey, _Watch] = {}
         self._task: asyncio.Task[None] | None = None
         self._log = get_logger()
         peer.closed.add_done_callback(lambda _: self._end())
-
-    # --- lists --------------------------------------------------------------------------
 
     async def topics(self, command: BaseCommand) -> None:
         """GET_TOPICS_OF_NAMESPACE."""
@@ -124,65 +160,57 @@ class _Listing:
             answer.changed = asked.topics_hash != _NO_TOPICS
             self._peer.send(answer)
             return
-        serving, on = self._serving, namespace_resource(home)
-        with going_on(serving.guard, self._peer, _LISTS, on) as right:
-            async with self._turn:
-                kept = await self._kept(home, selection)
-                answer.topics_hash = kept.list.topics_hash
-                answer.changed = asked.topics_hash != answer.topics_hash
-                names = serving.payloads.names(kept, Form.RESPONSE) if answer.changed else None
+        serving = self._serving
+        with going_on(serving.guard, self._peer, _LISTS, namespace_resource(home)) as right:
+            async with self._turn, self._heap() as memory:
+                kept = await serving.lists.of(home, selection)
+                names = await self._assembled(kept, None, asked.topics_hash, memory)
+                answer.topics_hash, answer.changed = kept.list.topics_hash, names is not None
                 await self._send(answer, names, right)
 
-    async def _kept(self, home: Namespace, of: Selection, sharers: Sharers = ()) -> KeptList:
-        async with self._serving.limiter.held(INITIAL_BYTES, LimitType.HEAP_MEMORY):
-            return await self._serving.lists.of(home, of, sharers)
+    def _heap(self) -> HeldMemory:
+        return self._serving.limiter.held(INITIAL_BYTES, LimitType.HEAP_MEMORY, self._is_gone)
 
-    async def _send(
-        self, answer: _Answer, payload: SharedPayload | None, right: OpenRight = UNASKED
-    ) -> None:
-        """Returns once the client has taken it, or it or its right is gone."""
+    def _is_gone(self) -> bool:
+        return not self._peer.is_open
+
+    async def _assembled(
+        self, kept: KeptList, kind: WatchKind | None, known_hash: str, memory: HeldMemory
+    ) -> bytes | None:
+        """Returns the names, once there is memory for them; None if the client knows them."""
+        if kept.list.topics_hash != known_hash:
+            await memory.resize(kept.list.names_bytes)
+        if kept.list.topics_hash == known_hash:
+            return None
+        return self._serving.encoded.names(kept, kind)
+
+    async def _send(self, answer: Message, names: bytes | None, right: OpenRight) -> None:
+        """Returns once the client has taken the answer, or it or its right is gone."""
         await self._peer.drained()
-        if payload is None:
+        fields = answer.SerializePartialToString() + (names or b"")
+        async with self._serving.limiter.held(len(fields), LimitType.DIRECT_MEMORY, self._is_gone):
             if right.stands:
-                self._peer.send(answer)
-            return
-        async with payload.used() as names:
-            if not right.stands:
-                return
-            self._write(answer, names)
-            await asyncio.shield(self._peer.taken())
+                self._peer.send_list(self._frame(commands.number_of(answer), fields))
+                await asyncio.shield(self._peer.taken())
 
-    def _write(self, answer: _Answer, payload: bytes) -> None:
+    def _frame(self, number: int, fields: bytes) -> bytes:
+        head = BaseCommand(type=commands.name_of(number)).SerializeToString()
         try:
-            head = frame_head(answer, len(payload), self._peer.limits.list_bytes_max)
+            return encode_frame(head + nested(number, fields), self._peer.limits.list_bytes_max)
         except FrameError as error:
             raise RefusedError(
                 ServerError.NotAllowedError,
                 f"the list of topics does not fit: {error}. Give a pattern or property filters, or "
                 "read it by REST, where it comes in parts",
             ) from None
-        self._peer.send_shared(head, payload)
 
     # --- watches ------------------------------------------------------------------------
 
     async def watch_topic_list(self, command: BaseCommand) -> None:
         """Answers WATCH_TOPIC_LIST; a watch that is open begins anew."""
         asked = command.watchTopicList
-
-        async def tell(watch: _Watch, known_hash: str) -> None:
-            found = watch.kept.list.topics_hash
-            answer = CommandWatchTopicListSuccess(
-                request_id=asked.request_id, watcher_id=asked.watcher_id, topics_hash=found
-            )
-            payloads = self._serving.payloads
-            is_known = found == known_hash
-            names = None if is_known else payloads.names(watch.kept, Form.SUCCESS)
-            await self._send(answer, names, watch.right)
-
         key = (WatchKind.TOPIC_LIST, asked.watcher_id)
-        await self._open(
-            key, asked.namespace, lambda: by_pattern(asked.topics_pattern), asked.topics_hash, tell
-        )
+        await self._open(key, asked, lambda: by_pattern(asked.topics_pattern), asked.topics_hash)
 
     async def close_topic_list(self, command: BaseCommand) -> None:
         """WATCH_TOPIC_LIST_CLOSE."""
@@ -192,14 +220,9 @@ class _Listing:
     async def watch_scalable_topics(self, command: BaseCommand) -> None:
         """Answers WATCH_SCALABLE_TOPICS; a watch that is open begins anew."""
         asked = command.watchScalableTopics
+        key = (WatchKind.SCALABLE_TOPICS, asked.watch_id)
         try:
-            await self._open(
-                (WatchKind.SCALABLE_TOPICS, asked.watch_id),
-                asked.namespace,
-                lambda: selection_of(asked),
-                asked.current_hash,
-                self._tell_snapshot,
-            )
+            await self._open(key, asked, lambda: _filtered(asked), asked.current_hash)
         except RefusedError as error:
             self._refuse(asked.watch_id, error.code, error.reason)
         except AnabranchError as error:
@@ -212,10 +235,9 @@ class _Listing:
     async def _open(
         self,
         key: _WatchKey,
-        namespace: str,
+        asked: CommandWatchTopicList | CommandWatchScalableTopics,
         select: Callable[[], Selection],
         known_hash: str,
-        tell: Callable[[_Watch, str], Awaitable[None]],
     ) -> None:
         is_counted = key not in self._watches  # else it takes the place of that one
         if is_counted:
@@ -224,20 +246,26 @@ class _Listing:
         mark = self._opening[key] = object()
         try:
             self._serving.access.must_be_enabled()
-            home, selection = parse_namespace(namespace), select()
-            async with self._turn:
-                kept = await self._kept(home, selection, self._peer.sharers)
+            home, selection = parse_namespace(asked.namespace), select()
+            self._check_room(selection)
+            async with self._turn, self._heap() as memory:
+                kept = await self._serving.lists.of(home, selection)
                 if self._opening.get(key) is not mark:
                     return  # it was closed, or opened anew, while it waited
                 self._drop(key)
                 if not is_counted:
                     self._peer.open_watch()
                     is_counted = True
-                watch = self._allowed(key, kept)
-                self._follow(watch)
+                watch, on = _Watch(self, key, kept), namespace_resource(home)
+                watch.right = open_right(
+                    self._serving.guard, self._peer, key[0].value, on, watch.lost
+                )
+                self._watches[key] = watch
+                self._serving.lists.watch(kept, watch.wake)
                 is_open = True
                 try:
-                    await tell(watch, known_hash)
+                    request_id = getattr(asked, "request_id", 0)
+                    await self._tell_list(watch, memory, known_hash, request_id)
                 except AnabranchError:
                     if self._watches.get(key) is watch:
                         self._drop(key)
@@ -248,31 +276,31 @@ class _Listing:
             if is_counted and not is_open:
                 self._peer.close_watch()
 
-    def _allowed(self, key: _WatchKey, kept: KeptList) -> _Watch:
-        """Makes a watch, for `_follow`. Raises OperationError where the client may not see the
-        namespace any more.
-        """
-        watch = _Watch(self, key, kept)
-        on = namespace_resource(kept.home)
-        watch.right = open_right(
-            self._serving.guard, self._peer, WATCH_OPENERS[key[0]], on, watch.lost
-        )
-        return watch
+    def _check_room(self, selection: Selection) -> None:
+        """Raises OverloadedError for one more selection than a client may follow."""
+        followed = {each.kept.selection for each in self._watches.values()} - {ALL}
+        if len(followed | {selection}) > SELECTED_MAX and not selection.is_all:
+            raise OverloadedError(
+                f"this connection follows {SELECTED_MAX} patterns and property filters, and may "
+                "follow no more: close some, or watch the whole namespace"
+            )
 
-    def _follow(self, watch: _Watch) -> None:
-        self._watches[watch.key] = watch
-        self._serving.lists.watch(watch.kept, watch.wake, self._peer.sharers)
-
-    async def _tell_snapshot(self, watch: _Watch, known_hash: str = "") -> None:
-        answer = CommandWatchScalableTopicsUpdate(
-            watch_id=watch.key[1], topics_hash=watch.kept.list.topics_hash
-        )
-        if known_hash and known_hash == answer.topics_hash:
-            answer.diff.CopyFrom(ScalableTopicsDiff())
-            await self._send(answer, None, watch.right)
-            return
-        payload = self._serving.payloads.names(watch.kept, Form.SNAPSHOT)
-        await self._send(answer, payload, watch.right)
+    async def _tell_list(
+        self, watch: _Watch, memory: HeldMemory, known_hash: str = "", request_id: int = 0
+    ) -> None:
+        kind, number = watch.key
+        names = await self._assembled(watch.kept, kind, known_hash, memory)
+        watch.generation, found = watch.kept.list.generation, watch.kept.list.topics_hash
+        answer: CommandWatchTopicListSuccess | CommandWatchScalableTopicsUpdate
+        if kind is WatchKind.TOPIC_LIST:
+            answer = CommandWatchTopicListSuccess(
+                request_id=request_id, watcher_id=number, topics_hash=found
+            )
+        else:
+            answer = CommandWatchScalableTopicsUpdate(watch_id=number, topics_hash=found)
+            if names is None:
+                answer.diff.SetInParent()
+        await self._send(answer, names, watch.right)
 
     def _refuse(self, watch_id: int, code: ServerError, why: str) -> None:
         self._peer.send(
@@ -289,20 +317,18 @@ class _Listing:
             self._peer.close_watch()
             watch.right.close()
             self._serving.lists.unwatch(watch.kept, watch.wake)
-            self._settle(watch)
+            self._due.pop(key, None)
 
     def lost(self, watch: _Watch, error: OperationError) -> None:
         """Ends a watch whose client may not see the namespace any more."""
-        if self._watches.get(watch.key) is watch:
-            self._give_up(watch, PortRefusal.REVOKED, code_of(error), str(error))
-
-    def _give_up(self, watch: _Watch, refusal: PortRefusal, code: ServerError, why: str) -> None:
+        if self._watches.get(watch.key) is not watch:
+            return
         self._drop(watch.key)
         kind, number = watch.key
         if kind is WatchKind.TOPIC_LIST:  # for these there is no way to say so but this
-            self._peer.turn_away(refusal, why)
+            self._peer.turn_away(PortRefusal.REVOKED, str(error))
         else:
-            self._refuse(number, code, why)
+            self._refuse(number, code_of(error), str(error))
 
     def _end(self) -> None:
         if self._task is not None:
@@ -310,21 +336,13 @@ class _Listing:
         for key in list(self._watches):
             self._drop(key)
 
-    # --- what changes -------------------------------------------------------------------
+    # --- changes ------------------------------------------------------------------------
 
     def due(self, watch: _Watch) -> None:
         """Marks a watch to be told as soon as the client has taken the last answer."""
-        self._due.setdefault(watch.group, {})[watch.key] = watch
+        self._due[watch.key] = watch
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="watch topics")
-
-    def _settle(self, watch: _Watch) -> None:
-        """Nothing is to be told any more."""
-        group = self._due.get(watch.group)
-        if group is not None:
-            group.pop(watch.key, None)
-            if not group:
-                del self._due[watch.group]
 
     async def _run(self) -> None:
         try:
@@ -345,90 +363,77 @@ class _Listing:
             self._task = None
 
     async def _tell_next(self) -> None:
-        """The first that is due, and with it those that are to hear the same."""
+        """Tells the watch that has been due for the longest time."""
+        async with self._serving.turn:  # a change that many hear of holds up no heartbeat
+            await asyncio.sleep(0)
         if not self._due:  # closed meanwhile
             return
-        (kind, kept, since), group = next(iter(self._due.items()))
-        difference = None if kept.is_over else kept.list.since(since)
+        watch = self._due.pop(next(iter(self._due)))
+        difference = None if watch.kept.is_over else watch.kept.list.since(watch.generation)
         if difference is None:
-            watch = next(iter(group.values()))
-            self._settle(watch)
             await self._begin_anew(watch)
-        elif difference.is_empty:
-            for each in list(group.values()):
-                self._settle(each)
-                each.generation = difference.generation
-        else:
-            form = Form.UPDATE if kind is WatchKind.TOPIC_LIST else Form.DIFF
-            payload = self._serving.payloads.difference(kept, since, difference, form)
-            async with payload.used() as changes:
-                async with self._serving.pace.turn:
-                    self._tell_some(group, difference.generation, changes)
-                    await asyncio.sleep(0)  # others' slices get a turn of the loop of their own
-                await asyncio.shield(self._peer.taken())
-
-    def _tell_some(self, group: dict[_WatchKey, _Watch], generation: int, changes: bytes) -> None:
-        """Tells as many as one slice allows."""
-        pace = self._serving.pace
-        pace.begin()
-        for each in list(group.values()):
-            self._settle(each)
-            if not each.right.stands:
-                continue
-            self._tell(each, changes)
-            each.generation = generation
-            if each.kept.list.generation != generation:
-                self.due(each)
-            if pace.is_over or not self._peer.is_drained:
-                break
-
-    def _tell(self, watch: _Watch, changes: bytes) -> None:
-        kind, number = watch.key
-        answer: _Answer
-        if kind is WatchKind.TOPIC_LIST:
-            answer = CommandWatchTopicUpdate(watcher_id=number)
-        else:
-            answer = CommandWatchScalableTopicsUpdate(watch_id=number)
-        self._write(answer, changes)
+            return
+        if not difference.is_empty:
+            try:
+                await self._send(_changes(watch.key, difference), None, watch.right)
+            except PermitAcquireError:
+                if self._watches.get(watch.key) is watch:
+                    self._due[watch.key] = watch
+                raise
+        watch.generation = difference.generation
 
     async def _begin_anew(self, watch: _Watch) -> None:
         """Begins a watch anew if it is too far behind, or if its list is not kept any more."""
         kind, number = watch.key
-        if watch.kept.refusal:
-            too_much = ServerError.TooManyRequests
-            self._give_up(watch, PortRefusal.COSTLY, too_much, watch.kept.refusal)
-            return
         if kind is WatchKind.TOPIC_LIST:  # for these there is no way to say so but this
             raise RefusedError(
                 ServerError.ServiceNotReady,
                 "a watch of a topic list was too far behind; connect and open it anew",
             )
-        kept, now = watch.kept, watch
+        lists, former = self._serving.lists, watch.kept
         try:
-            if kept.is_over:
-                kept = await self._kept(kept.home, kept.selection, self._peer.sharers)
-            if self._watches.get(watch.key) is not watch:
-                return
-            now = self._allowed(watch.key, kept)
-            self._drop(watch.key)
-            self._peer.open_watch()
-            self._follow(now)
-            await self._tell_snapshot(now)
+            async with self._heap() as memory:
+                kept = await lists.of(former.home, former.selection)
+                if self._watches.get(watch.key) is not watch:
+                    return
+                lists.unwatch(former, watch.wake)
+                watch.kept = kept
+                lists.watch(kept, watch.wake)
+                await self._tell_list(watch, memory)
         except (PermitAcquireError, OperationError) as error:
-            if self._watches.get(watch.key) is now:  # else it was closed while it waited
+            if self._watches.get(watch.key) is watch:  # else it was closed while it waited
                 self._drop(watch.key)
                 self._refuse(number, code_of(error), str(error))
+
+
+def _changes(key: _WatchKey, difference: Difference) -> Message:
+    kind, number = key
+    added, removed = difference.added, difference.removed
+    if kind is WatchKind.TOPIC_LIST:
+        return CommandWatchTopicUpdate(
+            watcher_id=number,
+            new_topics=added,
+            deleted_topics=removed,
+            topics_hash=difference.topics_hash,
+        )
+    diff = ScalableTopicsDiff(added=added, removed=removed)
+    return CommandWatchScalableTopicsUpdate(watch_id=number, diff=diff)
+
+
+def _filtered(asked: CommandWatchScalableTopics) -> Selection:
+    """The topics that a watch of scalable topics is for. Raises InvalidInputError."""
+    check_filters(len(asked.property_filters))  # of a stranger there may be a million
+    return by_properties((each.key, each.value) for each in asked.property_filters)
 
 
 def topic_lists(
     access: TopicAccess,
     lists: TopicLists,
     limiter: AsyncDualMemoryLimiter,
-    now: Callable[[], float] = clock.now,
     guard: AccessGuard | None = None,
 ) -> OpenSession:
     """The part that serves lists of topics and their watches."""
-    serving = ListServing(access, lists, limiter, Payloads(limiter), PushPace(now), guard)
+    serving = _Serving(access, lists, limiter, guard, asyncio.Lock(), _Encoded())
 
     def open_session(peer: Peer) -> Routes:
         listing = _Listing(peer, serving)

@@ -4,7 +4,7 @@
 `build`: the parts that ask Kafka, and the controllers, from a node's settings.
 `controllers`, `subscriptions`: the work of the node that controls a topic.
 `policies`: bounds of a topic, and rules for its own splits and merges.
-`lists`, `kept_list`, `list_shares`, `catching_up`: lists of topics, for those who follow them.
+`lists`: lists of topics, for those who follow them.
 `watches`: the followers of topics' layouts.
 `placement`: Kafka's brokers, which segments lie on.
 `recurring`: looks that are repeated again and again.

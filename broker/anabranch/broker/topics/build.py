@@ -142,11 +142,6 @@ def show(
         "Lists of topics, of namespaces, patterns and property filters, that this node keeps.",
         lambda: lists.count,
     )
-    metrics.total(
-        "anabranch_topic_lists_given_up",
-        "Lists of patterns and property filters that took too much of this node's time.",
-        lambda: lists.given_up,
-    )
     metrics.gauge(
         "anabranch_consumer_sessions",
         "Consumers of scalable topics whose controller this node is.",

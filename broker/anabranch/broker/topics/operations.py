@@ -58,7 +58,6 @@ from anabranch.core.names import Namespace, full_name, namespace_of
 from anabranch.core.tenants.limits import TenantLimit
 from anabranch.core.topic_lists.errors import PermitAcquireError
 from anabranch.core.topic_lists.selection import by_properties
-from anabranch.core.topic_lists.sorted_names import SortedNames
 from anabranch.wire import clock
 from anabranch.wire.memory.limiter import AsyncDualMemoryLimiter, LimitType
 
@@ -128,7 +127,7 @@ class TopicOperations:
         ns: Namespace,
         wanted: Iterable[tuple[str, str]],
         limiter: AsyncDualMemoryLimiter,
-    ) -> Callable[[], Awaitable[SortedNames]]:
+    ) -> Callable[[], Awaitable[list[str]]]:
         """Returns a function that finds the full names of the topics with all the properties.
 
         It finds those at the time of its call, in small steps, because the list is made by then.
@@ -137,7 +136,7 @@ class TopicOperations:
         self._runtime.namespace(ns)
         selection = by_properties(wanted)
 
-        async def find() -> SortedNames:
+        async def find() -> list[str]:
             return (await self.lists.of(ns, selection)).list.names
 
         try:

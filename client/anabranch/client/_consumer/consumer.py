@@ -97,7 +97,7 @@ class Consumer(Receiving[MessageT]):
             dead_letter,
         )
         self._session = ConsumerSession(
-            core, who, membership.nodes, watch, self._now, self._changed, membership.resources
+            core, who, membership.nodes, watch, self._now, self._changed
         )
         self._tasks = Tasks(self._task_failed)
         self._poke = asyncio.Event()

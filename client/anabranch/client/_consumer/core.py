@@ -72,9 +72,6 @@ class ConsumerCore:
         self.needs_subscribe = True
         self.subscribed = False
         self.dead_letters_waiting = 0  # a queue's, that could not be put aside
-        # Somebody else keeps the session, and takes this back, with a word, when that fails: until
-        # then no time for it need be waited for here.
-        self.is_kept = False
         self.lapses = 0  # sessions that ended because no controller answered
         self.lost = False  # something acknowledged was not committed before one of these
         self._holdings: dict[SegmentBucket, Holding] = {}
@@ -152,7 +149,7 @@ class ConsumerCore:
         """Notes that the connection is gone or not trusted. The consumer goes on serving."""
         self._attempt = self._report = None
         self._early = []
-        self.subscribed = self.is_kept = False
+        self.subscribed = False
         self.needs_subscribe = True
 
     def begin_report(self, now: float) -> AssignmentReport | None:
@@ -186,11 +183,6 @@ class ConsumerCore:
                 self.needs_subscribe = True  # that grant may be older or younger than the release
         for place in self._holdings.keys() & report.drained:
             self._holdings[place].drain_told = True
-
-    def on_report_unheard(self, number: int) -> None:
-        """Notes that the report of that number did not count. Another one is due at once."""
-        if self._report is not None and self._report[0].number == number:
-            self._report, self._sent_at = None, -math.inf
 
     # The data.
 
@@ -307,11 +299,10 @@ class ConsumerCore:
     def wake_at(self) -> float:
         """Returns the next time at which `tick` or `report_due` may have something new."""
         times = [h.settle_by for h in self._all() if h.phase is Phase.SETTLING]
-        if not self.is_kept:
-            times.append(self._lapses_at())
-            if self.subscribed and self._report is None:
-                times.append(self._keep_alive_at())
-        return min(times, default=math.inf)
+        times.append(self._lapses_at())
+        if self.subscribed and self._report is None:
+            times.append(self._keep_alive_at())
+        return min(times)
 
     def tick(self, now: float) -> bool:
         """Notes that time has passed. Returns True if the session lapsed just now."""

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 
 from anabranch.client._consumer.assignment import Fetch, Partition
-from anabranch.client._consumer.core import KEEP_ALIVES, ConsumerCore
+from anabranch.client._consumer.core import KEEP_ALIVES
 from anabranch.client._consumer.data_plane import DataPlane
 from anabranch.client._consumer.group_offsets import Answers, GroupOffsets
 from anabranch.client._consumer.reads import Read, ReadTrouble
 from anabranch.client._settings import ReadSettings
-from anabranch.client._topics.nodes import NodeConnection
 
 
 class Plane(Protocol):
@@ -44,21 +41,6 @@ class ConsumerResources:
     def numbers(self) -> Iterator[int] | None:
         """Returns the numbers for fetches, None for numbers of its own."""
         return None
-
-    def kept(
-        self,
-        _connection: NodeConnection,
-        _consumer_id: int,
-        _core: ConsumerCore,
-        _poke: Callable[[], None],
-    ) -> AbstractContextManager[None]:
-        """Keeps the session of a subscribed consumer within the context, if somebody does so for
-        it.
-
-        `poke` tells the consumer to look if it must keep the session itself. It is called at the
-        end, too.
-        """
-        return contextlib.nullcontext()
 
     def plane(
         self,

@@ -24,7 +24,6 @@ import msgspec
 from anabranch.client._aio import rest
 from anabranch.client._consumer.assignment import Loss, assignment_of, by_segment, policy_form
 from anabranch.client._consumer.core import ConsumerCore
-from anabranch.client._consumer.resources import OWN, ConsumerResources
 from anabranch.client._errors import (
     AuthenticationError,
     ClientError,
@@ -99,7 +98,6 @@ class ConsumerSession:
         watch: LayoutWatch,
         clock: Callable[[], float],
         on_change: Callable[[], None],
-        resources: ConsumerResources = OWN,
     ) -> None:
         self.failure: ClientError | None = None
         self._core = core
@@ -108,7 +106,6 @@ class ConsumerSession:
         self._watch = watch
         self._clock = clock
         self._on_change = on_change
-        self._resources = resources
         self._consumer_id = next(_ids)
         self._logger = _logger.bind(
             topic=identity.topic,
@@ -262,7 +259,7 @@ class ConsumerSession:
         try:
             if not await self._subscribe(connection):
                 return False
-            await self._serve(connection)
+            await self._talk(connection)
         except WireError:
             self._drop(connection)
             raise
@@ -334,17 +331,8 @@ class ConsumerSession:
         self._on_change()
         return True
 
-    async def _serve(self, connection: NodeConnection) -> None:
-        connection.closed.add_done_callback(lambda _: self._poke.set())
-        with self._resources.kept(connection, self._consumer_id, self._core, self._look):
-            await self._talk(connection)
-
-    def _look(self) -> None:
-        """Looks at the time again, because nobody else keeps the session any more."""
-        self._poke.set()
-        self._on_change()
-
     async def _talk(self, connection: NodeConnection) -> None:
+        connection.closed.add_done_callback(lambda _: self._poke.set())
         while not self._core.needs_subscribe and connection.is_open:
             if self._leaving or (self._fenced and self._core.holds_nothing):
                 if self._core.has_news:

@@ -1,3 +1,3 @@
-"""Consumers over many topics: their set of topics (`membership`), their turns (`turns`), the parts
-that the topics share (`connections`, `plane`, `offsets`), and the consumers themselves.
+"""Consumers over many topics: the turns of topics (`turns`), the parts that they share
+(`connections`, `plane`, `offsets`, together `resources`), and the consumers themselves.
 """

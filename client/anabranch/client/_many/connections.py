@@ -1,6 +1,6 @@
 """`SharedConnections`: the layout watches and sessions of many topics on few connections.
 
-With a connection for each, 10,000 topics would need 20,000. A `Line` is the part of a connection
+With a connection for each, 1,000 topics would need 2,000. A `Line` is the part of a connection
 for one watch or session, and looks to it like a connection of its own. The number in a push selects
 its line: a line's first message with a `session_id` or `consumer_id` takes that number.
 
@@ -69,11 +69,6 @@ class Line:
         """True if sending still makes sense."""
         return not self.closed.done() and self._connection.is_open
 
-    @property
-    def shared_with(self) -> object:
-        """An object that all lines of one connection share."""
-        return self._shared
-
     def send(self, message: Message) -> None:
         """Sends a message without an answer."""
         if self.is_open:
@@ -85,15 +80,20 @@ class Line:
         `timeout_s` counts from the sending.
         """
         self._route(message)
-        async with self._shared.turn:
-            return await self._answer(message, timeout_s)
-
-    async def request_at_once(self, message: Message, timeout_s: float) -> BaseCommand:
-        """Sends a request before all others, because keeping sessions must not wait for opening
-        some.
-        """
-        self._route(message)
-        return await self._answer(message, timeout_s)
+        shared = self._shared
+        async with shared.turn:
+            before = shared.answers
+            try:
+                answer = await self._connection.request(message, timeout_s)
+            except RequestTimeoutError:
+                if shared.answers == before:
+                    self._connection.abort("a request was not answered")
+                raise
+            except RefusedError:
+                shared.answers += 1
+                raise
+            shared.answers += 1
+            return answer
 
     def close(self, why: str) -> None:
         """Leaves the connection, which ends with the last of its lines.
@@ -126,21 +126,6 @@ class Line:
         """Notes that nothing comes by it any more."""
         if not self.closed.done():
             self.closed.set_result(why)
-
-    async def _answer(self, message: Message, timeout_s: float) -> BaseCommand:
-        shared = self._shared
-        before = shared.answers
-        try:
-            answer = await self._connection.request(message, timeout_s)
-        except RequestTimeoutError:
-            if shared.answers == before:
-                self._connection.abort("a request was not answered")
-            raise
-        except RefusedError:
-            shared.answers += 1
-            raise
-        shared.answers += 1
-        return answer
 
     def _route(self, message: Message) -> None:
         fields: Any = message

@@ -16,11 +16,9 @@ Four calls of librdkafka 2.16 end the process, and so are not made (its issues 3
   looks on the caller's thread, and librdkafka's own thread takes away the data of both
   (`rd_kafka_topic_partition_list_query_leaders_async_worker`). Seen with 10,000 topics.
 
-So a consumer that joins no group tells the begin and end of partitions. A connection of our own
-asks for the committed offsets of hundreds of groups together. The bootstrap servers tell whom to
-ask. This does not work behind SASL by Kerberos, or for a group that Kafka does not tell of in this
-way. There a consumer that names the group asks, never joins it, and ends afterwards: some
-milliseconds of processor time.
+So a consumer that joins no group tells the begin and end of partitions. Another one names the group
+of a topic, tells its committed offsets, never joins it, and ends afterwards: some milliseconds of
+processor time.
 """
 
 from __future__ import annotations
@@ -28,10 +26,9 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
-import msgspec
 from confluent_kafka import (
     Consumer,
     ConsumerGroupTopicPartitions,
@@ -53,26 +50,12 @@ from anabranch.client._consumer.group_offsets import (
 )
 from anabranch.client._kafka_options import ADMIN, CONSUMER, LIBRDKAFKA_LOG
 from anabranch.wire import clock
-from anabranch.wire.kafka.committed import Committed, CommittedReader
-from anabranch.wire.kafka.protocol import KafkaProtocolError, bootstrap_addresses, can_ask
-from anabranch.wire.supervised import supervised
 
 _T = TypeVar("_T")
 
 _ASK_S_MAX: Final = 5.0
-_ASKING_MAX: Final = 32  # under way at once
+_COMMITTING_MAX: Final = 32  # under way at once
 _CONSUMERS_MAX: Final = 8  # at once, each on a thread; they last for one question
-_TOGETHER_MAX: Final = 500  # groups of one request
-_TOGETHER_S_MAX: Final = 3.0
-_PASSING: Final = frozenset(
-    {
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.NOT_COORDINATOR,
-        KafkaError.UNSTABLE_OFFSET_COMMIT,
-    }
-)
-_NOT_ANSWERED: Final = Committed({}, KafkaError.COORDINATOR_NOT_AVAILABLE)
 _NEVER_S: Final = 3_600.0  # the most that librdkafka takes
 
 
@@ -83,10 +66,10 @@ class _Admin:
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._clients = [AdminClient({**ADMIN, **kafka}, logger=LIBRDKAFKA_LOG)]
 
-    @property
-    def client(self) -> AdminClient:
-        """The client, to be asked but not to be kept."""
-        return self._clients[0]
+    def commit(self, group: ConsumerGroupTopicPartitions) -> asyncio.Future[Any]:
+        """Commits the group's offsets."""
+        asked = self._clients[0].alter_consumer_group_offsets([group], request_timeout=_NEVER_S)
+        return asyncio.wrap_future(*asked.values())
 
     async def end(self) -> None:
         """Ends the client and its threads. It sends nothing more, and answers nobody."""
@@ -95,109 +78,14 @@ class _Admin:
             await asyncio.to_thread(self._clients.clear)
 
 
-class _Question(msgspec.Struct, eq=False):
-    """A question for the committed offsets of one group.
-    The answer None means that Kafka does not tell them so.
-    """
-
-    group: str
-    partitions: list[Partition]
-    answer: asyncio.Future[Committed | None]
-
-
-class CommittedTogether:
-    """Asks for the committed offsets of many groups in one request. Questions during a request wait
-    for the next one.
-
-    Make it and use it on one event loop.
-    """
-
-    def __init__(self, kafka: Mapping[str, Any]) -> None:
-        security = {name: value for name, value in kafka.items() if name != "bootstrap.servers"}
-        self._can_ask = can_ask(security)
-        self._reader = CommittedReader(security, _TOGETHER_S_MAX)
-        self._brokers = bootstrap_addresses(str(kafka.get("bootstrap.servers", "")))
-        self._waiting: list[_Question] = []
-        self._task: asyncio.Task[None] | None = None
-        self._thread = ThreadPoolExecutor(1, "anabranch-committed")
-
-    async def committed(
-        self, group: str, partitions: list[Partition], mark: str
-    ) -> dict[Partition, int] | None:
-        """Returns the group's committed offsets of that mark, None if the group must be asked for
-        by itself.
-
-        Raises KafkaException for an error that passes.
-        """
-        if not self._can_ask:
-            return None
-        question = _Question(group, partitions, asyncio.get_running_loop().create_future())
-        self._waiting.append(question)
-        if self._task is None:
-            self._task = supervised(self._ask_all(), "committed offsets")
-        told = await question.answer
-        if told is not None and told.error in _PASSING:
-            raise KafkaException(KafkaError(told.error))
-        if told is None or told.error:
-            return None  # librdkafka has a better text for a refusal
-        believed = told.marked(mark)
-        return {place: believed[place] for place in partitions if place in believed}
-
-    async def close(self) -> None:
-        """Asks nothing more. Waiting callers get None."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-            self._tell_all(())  # it may not even have begun
-        await asyncio.to_thread(self._thread.shutdown)
-        self._reader.close()
-
-    async def _ask_all(self) -> None:
-        asked: list[_Question] = []
-        try:
-            while self._waiting:
-                asked, self._waiting = self._waiting[:_TOGETHER_MAX], self._waiting[_TOGETHER_MAX:]
-                told = await self._told(asked)
-                for each in asked:
-                    _tell(each, told.get(each.group))
-        finally:
-            self._task = None
-            self._tell_all(asked)  # none is left, except after a fault or a cancellation
-
-    def _tell_all(self, asked: Iterable[_Question]) -> None:
-        """Answers these questions, and those that wait, with None."""
-        left, self._waiting = [*asked, *self._waiting], []
-        for each in left:
-            _tell(each, None)
-
-    async def _told(self, asked: list[_Question]) -> dict[str, Committed]:
-        groups: dict[str, list[Partition]] = {}
-        for each in asked:
-            groups.setdefault(each.group, []).extend(each.partitions)
-        try:
-            return await asyncio.get_running_loop().run_in_executor(
-                self._thread, self._reader.committed, self._brokers, groups
-            )
-        except TimeoutError:  # so many clients more would only make Kafka slower
-            return {each.group: _NOT_ANSWERED for each in asked}
-        except (OSError, KafkaProtocolError):
-            return {}  # a question for one group gets the error
-
-
-def _tell(question: _Question, told: Committed | None) -> None:
-    if not question.answer.done():
-        question.answer.set_result(told)
-
-
 class OffsetsClient:
     """The part that all groups share. Make it and use it on one event loop."""
 
     def __init__(self) -> None:
         self._kafka: Mapping[str, Any] = {}
         self._admin: _Admin | None = None
-        self._together: CommittedTogether | None = None
         self._asking: Consumer | None = None
-        self._turn = asyncio.Semaphore(_ASKING_MAX)
+        self._turn = asyncio.Semaphore(_COMMITTING_MAX)
         self._threads = ThreadPoolExecutor(_CONSUMERS_MAX, "anabranch-offsets")
 
     def of_group(self, kafka: Mapping[str, Any], session_s: float, mark: str) -> SharedOffsets:
@@ -205,43 +93,27 @@ class OffsetsClient:
         The other properties are the same for all topics.
         """
         self._kafka = {name: value for name, value in kafka.items() if name != "group.id"}
-        if self._together is None:
-            self._together = CommittedTogether(self._kafka)
         return SharedOffsets(self, kafka, session_s, mark)
 
-    async def ask(
-        self, question: Callable[[AdminClient], Mapping[Any, Future[_T]]], timeout_s: float
-    ) -> dict[Any, _T]:
-        """Asks in its turn, and returns Kafka's answer to each part. Raises KafkaException."""
+    async def commit(
+        self, group: ConsumerGroupTopicPartitions, timeout_s: float, is_late: Callable[[], bool]
+    ) -> Answers[int]:
+        """Commits in its turn, unless it is late by then. Raises KafkaException."""
         async with self._turn:
-            if self._admin is None:
-                self._admin = _Admin(self._kafka)
-            admin = self._admin
-            asked = question(admin.client)
-            answers = {part: asyncio.wrap_future(each) for part, each in asked.items()}
-            for answer in answers.values():
-                answer.add_done_callback(_looked_at)  # it may come when nobody waits any more
-            try:
-                async with asyncio.timeout(timeout_s):
-                    await _all_or_lost(answers.values(), admin.lost)
-            except TimeoutError:
+            if is_late():
+                return Answers({}, {})
+            admin = self._admin = self._admin or _Admin(self._kafka)
+            answer = admin.commit(group)
+            answer.add_done_callback(_looked_at)  # it may come when nobody waits any more
+            await asyncio.wait(
+                [answer, admin.lost], timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not answer.done():
                 if self._admin is admin:
                     self._admin = None
                 await admin.end()
-        left = [each for each in answers.values() if not each.done() or each.exception()]
-        if any(not each.done() for each in left):
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer in time"))
-        return {part: answer.result() for part, answer in answers.items()}
-
-    async def committed(
-        self, group: str, partitions: list[Partition], mark: str
-    ) -> dict[Partition, int] | None:
-        """Returns the group's committed offsets, asked for with those of others, None if that
-        cannot be.
-        """
-        if self._together is None:
-            return None
-        return await self._together.committed(group, partitions, mark)
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer in time"))
+        return answers_of(answer.result().topic_partitions)
 
     async def ranges(
         self, partitions: list[Partition], kafka: Mapping[str, Any]
@@ -260,8 +132,6 @@ class OffsetsClient:
 
     async def close(self) -> None:
         """Ends its clients and threads."""
-        if self._together is not None:
-            await self._together.close()
         admin, self._admin = self._admin, None
         if admin is not None:
             await admin.end()
@@ -274,13 +144,6 @@ class OffsetsClient:
 def _looked_at(answer: asyncio.Future[Any]) -> None:
     if not answer.cancelled():
         answer.exception()
-
-
-async def _all_or_lost(answers: Iterable[asyncio.Future[Any]], lost: asyncio.Future[None]) -> None:
-    waiting = set(answers)
-    while waiting and not lost.done():
-        await asyncio.wait({*waiting, lost}, return_when=asyncio.FIRST_COMPLETED)
-        waiting = {each for each in waiting if not each.done()}
 
 
 class SharedOffsets:
@@ -296,18 +159,13 @@ class SharedOffsets:
     ) -> None:
         self._client = client
         self._kafka = kafka
-        self._group_id = str(kafka["group.id"])
         self._mark = mark
         self._patience_s = 2 * patience_s(session_s)  # with the coordinator and the answer, in all
         self._now = now
 
     async def committed(self, partitions: Iterable[Partition]) -> Answers[int]:
         """Returns the group's committed offsets, as `GroupOffsets.committed` does."""
-        places = list(partitions)
-        told = await self._client.committed(self._group_id, places, self._mark)
-        if told is not None:
-            return Answers(told, {})
-        asked = [TopicPartition(*place) for place in places]
+        asked = [TopicPartition(*place) for place in partitions]
 
         def ask() -> list[TopicPartition]:
             client = Consumer({**CONSUMER, **self._kafka}, logger=LIBRDKAFKA_LOG)
@@ -328,15 +186,10 @@ class SharedOffsets:
         return await committed_apart(offsets, functools.partial(self._commit, until))
 
     async def _commit(self, until: float, offsets: Mapping[Partition, int]) -> Answers[int]:
-        group = ConsumerGroupTopicPartitions(self._group_id, marked(offsets, self._mark))
-
-        def commit(admin: AdminClient) -> Mapping[Any, Future[Any]]:
-            if self._now() > until:
-                return {}
-            return admin.alter_consumer_group_offsets([group], request_timeout=_NEVER_S)
-
-        found = await self._client.ask(commit, self._patience_s)
-        return answers_of(each for answer in found.values() for each in answer.topic_partitions)
+        group = ConsumerGroupTopicPartitions(
+            str(self._kafka["group.id"]), marked(offsets, self._mark)
+        )
+        return await self._client.commit(group, self._patience_s, lambda: self._now() > until)
 
     def close(self) -> None:
         """Does nothing, because nothing of it is its own."""

@@ -1,16 +1,11 @@
 """`SharedPlanes`: reads the buckets of many topics by few clients of Kafka, each topic by a `Lane`.
 
-A client costs threads and connections, so 10,000 topics cannot have one each. librdkafka names all
-partitions in each fetch. So an idle plane costs their number divided by the time that a fetch waits
-at the broker (`fetch.wait.max.ms`). That time is fixed when a client is made. Everything behind a
-fetch on its connection waits for it, above all the first fetch of a new topic. Hence tiers: the
-more partitions a plane may have, the longer its fetches wait, so that each plane names 20,000 a
-second at most. Topics that are there in bulk go to a plane that they fill, later ones to the first
-plane with room.
-
-Topics are bounded, too. librdkafka 2.16 searches through all its topics for each one that Kafka
-tells of, and asks for all every 20 s. Each assignment sorts everything that is assigned. So the
-plane begins new reads together, at most five times while a fetch waits.
+A client costs threads and connections, so a thousand topics cannot have one each. librdkafka names
+all partitions in each fetch. So an idle plane costs their number divided by the time that a fetch
+waits at the broker (`fetch.wait.max.ms`). That time is fixed when a client is made. Everything
+behind a fetch on its connection waits for it, above all the first fetch of a new topic. So the
+first plane has few partitions and short waits, and each further one has many and long ones: each
+plane names 20,000 partitions a second at most.
 
 Reads wait in their lane, and all lanes together have a bound. A lane with more than its share is
 paused in Kafka's client, so that a topic with a backlog delays others by no more than that.
@@ -20,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -33,47 +27,27 @@ from anabranch.client._consumer.data_plane import DataPlane
 from anabranch.client._consumer.reads import Read, ReadTrouble, partition_of, size_of
 from anabranch.client._settings import ReadSettings
 
+FIRST_PARTITIONS_MAX: Final = 200
+PARTITIONS_MAX: Final = 2_000  # of each further plane
+_A_SECOND: Final = 20  # thousand partitions that a plane names
 _PLANES: Final = 4  # the assumed planes of a consumer: each has an equal part of the read-ahead
 _SHARE: Final = 16  # a lane may hold this part of what its plane may
-
-
-class Tier(msgspec.Struct, frozen=True):
-    """The partitions and topics that a plane may have, and the time that its fetches wait: 20,000
-    partitions a second.
-    """
-
-    partitions_max: int
-    topics_max: int
-    fetch_wait_ms: int
-    warms: bool  # True: topics are asked for one by one; each question waits for a fetch
-
-    @property
-    def begins_s(self) -> float:
-        """The seconds for which a new read may wait for others."""
-        return self.fetch_wait_ms / 5_000
-
-
-TIERS: Final = (
-    Tier(200, 200, 10, True),
-    Tier(2_000, 2_000, 100, True),
-    Tier(10_000, 2_500, 500, False),
-)
-
-
-def tier_for(partitions: int) -> Tier:
-    """Returns the tier of a plane for so many partitions that come together."""
-    return next((tier for tier in TIERS if partitions <= tier.partitions_max), TIERS[-1])
 
 
 class Lane:
     """The reads of one topic on a plane, with the interface of `DataPlane`."""
 
     def __init__(
-        self, plane: SharedPlane, on_read: Callable[[], None], trouble: ReadTrouble
+        self,
+        plane: SharedPlane,
+        on_read: Callable[[], None],
+        trouble: ReadTrouble,
+        expected: int,
     ) -> None:
         self.plane = plane
         self.trouble = trouble
         self.on_read = on_read
+        self.expected = expected  # partitions
         self.reads: collections.deque[Read] = collections.deque()
         self.size_bytes = 0
         self.weight = 0
@@ -103,8 +77,8 @@ class Lane:
         return self.plane.take_of(self)
 
     async def warm(self, topics: Iterable[str]) -> None:
-        """Has librdkafka ask for the topics' metadata, unless this takes too long in its tier."""
-        if self.plane.tier.warms:
+        """Has librdkafka ask for the topics' metadata, unless its fetches wait for long."""
+        if self.plane.warms:
             await self.plane.warm(topics)
 
     async def close(self) -> None:
@@ -121,19 +95,19 @@ class SharedPlane(DataPlane):
         self,
         kafka: Mapping[str, Any],
         settings: ReadSettings,
-        tier: Tier,
+        partitions_max: int,
         *,
         skips_gone: bool,
     ) -> None:
-        self.tier = tier
+        self.partitions_max = partitions_max
+        self.warms = partitions_max == FIRST_PARTITIONS_MAX
         self.owners: dict[int, Lane] = {}  # by fetch number
         self.by_topic: dict[str, Lane] = {}  # by Kafka's name
         self.lanes: set[Lane] = set()
         self._resumed: collections.deque[Lane] = collections.deque()
         self._over_share: dict[Lane, None] = {}  # of the polling thread
-        self._obey_at = 0.0  # of the polling thread
         trouble = ReadTrouble(self._all_fail)
-        settings = msgspec.structs.replace(settings, fetch_wait_ms=tier.fetch_wait_ms)
+        settings = msgspec.structs.replace(settings, fetch_wait_ms=partitions_max // _A_SECOND)
         super().__init__(kafka, settings, _nothing, trouble, skips_gone=skips_gone)
 
     # On the event loop.
@@ -145,13 +119,11 @@ class SharedPlane(DataPlane):
 
     def has_room(self, partitions: int) -> bool:
         """Returns True if one more topic with so many partitions may have a lane of it."""
-        tier = self.tier
-        is_full = len(self.lanes) >= tier.topics_max
-        return not is_full and len(self.owners) + partitions <= tier.partitions_max
+        return sum(each.expected for each in self.lanes) + partitions <= self.partitions_max
 
-    def lane(self, on_read: Callable[[], None], trouble: ReadTrouble) -> Lane:
+    def lane(self, on_read: Callable[[], None], trouble: ReadTrouble, partitions: int) -> Lane:
         """Returns a new lane of it."""
-        made = Lane(self, on_read, trouble)
+        made = Lane(self, on_read, trouble, partitions)
         self.lanes.add(made)
         return made
 
@@ -169,7 +141,7 @@ class SharedPlane(DataPlane):
                 return None
             read = lane.reads.popleft()
             full = self._is_full()
-            self._took(lane, read)
+            self._count(lane, -read.weight, -read.size_bytes)
             resumes = lane.paused and not self._is_over_share(lane, 2)
         if resumes:
             self._resumed.append(lane)
@@ -180,18 +152,16 @@ class SharedPlane(DataPlane):
     def drop(self, lane: Lane) -> None:
         """Drops the lane, because it is closed."""
         with self._lock:
-            for read in lane.reads:
-                self._buffered -= read.weight
-                self._buffered_bytes -= read.size_bytes
+            self._count(lane, -lane.weight, -lane.size_bytes)
             lane.reads.clear()
             self.lanes.discard(lane)
         self._wake.set()
 
-    def _took(self, lane: Lane, read: Read) -> None:
-        self._buffered -= read.weight
-        self._buffered_bytes -= read.size_bytes
-        lane.weight -= read.weight
-        lane.size_bytes -= read.size_bytes
+    def _count(self, lane: Lane, weight: int, size_bytes: int) -> None:
+        self._buffered += weight
+        self._buffered_bytes += size_bytes
+        lane.weight += weight
+        lane.size_bytes += size_bytes
 
     def _all_fail(self) -> None:
         for lane in list(self.lanes):
@@ -207,9 +177,7 @@ class SharedPlane(DataPlane):
         )
 
     def _obey(self) -> None:
-        if self._orders and (now := time.monotonic()) >= self._obey_at:
-            self._obey_at = now + self.tier.begins_s
-            super()._obey()
+        super()._obey()
         while self._over_share:
             lane, _ = self._over_share.popitem()
             with self._lock:
@@ -256,10 +224,7 @@ class SharedPlane(DataPlane):
             if lane not in self.lanes:
                 return
             lane.reads.append(read)
-            lane.weight += read.weight
-            lane.size_bytes += read.size_bytes
-            self._buffered += read.weight
-            self._buffered_bytes += read.size_bytes
+            self._count(lane, read.weight, read.size_bytes)
             tell, lane.told = not lane.told, True
             if not lane.paused and self._is_over_share(lane):
                 self._over_share[lane] = None
@@ -270,12 +235,10 @@ class SharedPlane(DataPlane):
 class SharedPlanes:
     """The planes of one consumer over many topics, on one event loop.
 
-    A plane that has failed takes no lane any more, and is closed with the others. `expected` is the
-    number of partitions that come together at first.
+    A plane that has failed takes no lane any more, and is closed with the others.
     """
 
-    def __init__(self, expected: int = 0) -> None:
-        self._bulk = tier_for(expected)
+    def __init__(self) -> None:
         self._planes: list[SharedPlane] = []
 
     def lane(
@@ -286,24 +249,17 @@ class SharedPlanes:
         trouble: ReadTrouble,
         *,
         skips_gone: bool,
-        is_late: bool,
         partitions: int,
     ) -> Lane:
-        """Returns a lane of a plane with room for so many partitions. `is_late` is True for a topic
-        that was not there at first.
-        """
-        least = (TIERS[0] if is_late else self._bulk).partitions_max
-        tiers = [tier for tier in TIERS if tier.partitions_max >= least]
-        usable = [plane for plane in self._planes if not plane.is_over and plane.tier in tiers]
-        for plane in sorted(usable, key=lambda each: each.tier.partitions_max):
-            if plane.has_room(partitions):
-                return plane.lane(on_read, trouble)
-        have = {plane.tier for plane in usable}
-        tier = next((each for each in tiers if each not in have), TIERS[-1])
+        """Returns a lane of the first plane with room for so many partitions."""
+        for plane in self._planes:
+            if not plane.is_over and plane.has_room(partitions):
+                return plane.lane(on_read, trouble, partitions)
+        most = PARTITIONS_MAX if self._planes else FIRST_PARTITIONS_MAX
         part = msgspec.structs.replace(settings, bytes_max=max(1, settings.bytes_max // _PLANES))
-        plane = SharedPlane(kafka, part, tier, skips_gone=skips_gone)
+        plane = SharedPlane(kafka, part, most, skips_gone=skips_gone)
         self._planes.append(plane)
-        return plane.lane(on_read, trouble)
+        return plane.lane(on_read, trouble, partitions)
 
     async def close(self) -> None:
         """Ends all threads and clients."""

@@ -15,7 +15,7 @@ import msgspec
 from anabranch.core import names
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.topic_lists.pattern_text import grouped
-from anabranch.core.topic_lists.sorted_names import SortedNames, pieces_hash
+from anabranch.core.topic_lists.topic_list import TopicList
 
 
 class TopicSelection(msgspec.Struct, frozen=True):
@@ -72,18 +72,18 @@ class ToldTopics:
 
     def __init__(self) -> None:
         self.topics: frozenset[str] = frozenset()  # in the form `tenant/namespace/name`
-        self._told = SortedNames()  # in the node's form
+        self._told = TopicList()  # in the node's form
         self.is_known = False
 
     @property
     def hash(self) -> str:
         """The hash of the told list, by the rule of the nodes. It is "" before a list was told."""
-        return pieces_hash(self._told.pieces) if self.is_known else ""
+        return self._told.topics_hash if self.is_known else ""
 
     def replace(self, told: Iterable[str]) -> ListChange:
         """Takes a whole list and returns the change."""
-        self._told, self.is_known = SortedNames(told), True
-        before, self.topics = self.topics, frozenset(map(bare_name, self._told))
+        self._told, self.is_known = TopicList(told), True
+        before, self.topics = self.topics, frozenset(map(bare_name, self._told.names))
         return ListChange(tuple(sorted(self.topics - before)), tuple(sorted(before - self.topics)))
 
     def differ(
@@ -94,10 +94,10 @@ class ToldTopics:
         Returns None if the result does not have that hash: a message was missed, and the caller
         must ask for the whole list.
         """
-        gone = [name for name in removed if self._told.discard(name)]
-        come = [name for name in added if self._told.add(name)]
+        gone = [name for name in removed if self._told.note(name, present=False)]
+        come = [name for name in added if self._told.note(name, present=True)]
         if told_hash and told_hash != self.hash:
-            self._told, self.is_known = SortedNames(), False
+            self._told, self.is_known = TopicList(), False
             return None
         lost = frozenset(map(bare_name, gone)) - frozenset(map(bare_name, come))
         found = frozenset(map(bare_name, come)) - self.topics

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from anabranch.core.errors import InvalidInputError
+
+# Quoted text, an escaped character, a class, a bracket. Nothing is tried in a second way, as RE2
+# reads a pattern in one way only.
+_SIGNS: Final = re.compile(
+    r"\\Q.*?\\E|\\[^Q]|\[\^?+\]?+(?>\[:.*?:\]|\\.|[^\]\\])*+\]|[()]", re.DOTALL
+)
 
 
 class PatternError(InvalidInputError):
@@ -18,53 +27,16 @@ def grouped(text: str) -> str:
     >>> grouped("^orders-.*$"), grouped(r"[)]|cost\$")
     ('(?:orders-.*)', '(?:[)]|cost\\$)')
     """
-    at = depth = 0
-    body = text
-    while at < len(text):
-        if text[at] in "\\[":
-            at = _end_of_sign(text, at)
-            continue
-        depth += (text[at] == "(") - (text[at] == ")")
+    depth = 0
+    for sign in _SIGNS.finditer(text):
+        depth += (sign[0] == "(") - (sign[0] == ")")
         if depth < 0:
-            raise _unbalanced(
-                text, f"the ) after {text[:at]!r} closes nothing", "\\) for a bracket"
-            )
-        at += 1
-        if at == len(text) and text[at - 1] == "$":
-            body = text[:-1]
-    if depth:
-        raise _unbalanced(text, "a ) is missing", "\\( for a bracket")
+            break
+    rest = _SIGNS.sub(lambda sign: "." * len(sign[0]), text)
+    if depth or "[" in rest or "\\" in rest:
+        raise PatternError(
+            f"the topics' pattern {text!r} is not balanced: (, [ and \\Q need their ends ), ] and "
+            "\\E; write \\( or \\[ for a bracket, and \\\\ for a \\"
+        )
+    body = text[:-1] if rest.endswith("$") else text
     return f"(?:{body.removeprefix('^')})"  # else a ? at its beginning would be the group's own
-
-
-def _end_of_sign(text: str, at: int) -> int:
-    """The end of a sign that begins with a backslash or a [."""
-    if text[at] == "[":
-        return _end_of_class(text, at)
-    if text.startswith("\\Q", at):
-        end = text.find("\\E", at + 2)
-        if end < 0:
-            raise _unbalanced(text, "a \\E is missing", "it behind what \\Q begins")
-        return end + 2
-    if at + 1 == len(text):
-        raise _unbalanced(text, "nothing stands behind the last \\", "\\\\ for one")
-    return at + 2
-
-
-def _end_of_class(text: str, at: int) -> int:
-    at += 1
-    at += text.startswith("^", at)
-    first = at
-    while at < len(text):
-        if text[at] == "]" and at > first:
-            return at + 1
-        named_end = text.find(":]", at + 2) if text.startswith("[:", at) else -1
-        if named_end >= 0:
-            at = named_end + 2
-        else:
-            at += 2 if text[at] == "\\" else 1
-    raise _unbalanced(text, "a ] is missing", "\\[ for a bracket")
-
-
-def _unbalanced(text: str, why: str, remedy: str) -> PatternError:
-    return PatternError(f"the topics' pattern {text!r} is not balanced: {why}; write {remedy}")

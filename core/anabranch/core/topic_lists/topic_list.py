@@ -1,4 +1,4 @@
-"""`TopicList`: the names that a watcher follows, and their changes.
+"""`TopicList`: the names that a watcher follows, in order, with their hash and their changes.
 
 Each change is a *generation*. A watcher remembers the generation that it was told last, and nothing
 else. The journal of changes, with its last `JOURNAL_MAX` entries, gives the next difference for it.
@@ -7,17 +7,28 @@ Watchers at the same generation are told the same object.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
+import google_crc32c
 import msgspec
-
-from anabranch.core.topic_lists.sorted_names import SortedNames, pieces_hash
 
 JOURNAL_MAX: Final = 10_000
 _DIFFERENCES_MAX: Final = 64  # for watchers at so many generations; others are made anew each time
+
+
+def topics_hash(names: Iterable[str]) -> str:
+    """Pulsar's hash of a list (its `TopicList.calculateHash`): CRC32C over the names in order, with
+    commas between them, as the hex digits of its four bytes, the lowest first.
+
+    >>> topics_hash(["topic://a/b/d", "topic://a/b/c"])
+    'a3d129ef'
+    """
+    crc: int = google_crc32c.value(",".join(sorted(names)).encode())
+    return crc.to_bytes(4, "little").hex()
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -38,7 +49,8 @@ class TopicList:
     """A list of full names, as it is now, with the last steps that led to it."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
-        self.names = SortedNames(names)
+        self.names = sorted(set(names))
+        self.names_bytes = sum(map(len, self.names))
         self.generation = 0
         self._journal: deque[tuple[str, bool]] = deque(maxlen=JOURNAL_MAX)
         self._hash = ""
@@ -48,13 +60,19 @@ class TopicList:
     def topics_hash(self) -> str:
         """The hash that clients compare."""
         if not self._hash:
-            self._hash = pieces_hash(self.names.pieces)
+            self._hash = topics_hash(self.names)
         return self._hash
 
     def note(self, name: str, present: bool) -> bool:
         """The name is there, or is not; tells whether that is new."""
-        if not (self.names.add(name) if present else self.names.discard(name)):
+        at = bisect_left(self.names, name)
+        if (at < len(self.names) and self.names[at] == name) is present:
             return False
+        if present:
+            self.names.insert(at, name)
+        else:
+            del self.names[at]
+        self.names_bytes += len(name) if present else -len(name)
         self.generation += 1
         self._journal.append((name, present))
         self._hash = ""

@@ -1,76 +1,54 @@
-"""Clients of Kafka that the topics of one consumer share: how many there are, and what a topic more
-costs those that are there.
-"""
+"""Clients of Kafka that the topics of one consumer share."""
 
 from __future__ import annotations
 
-import asyncio
-import time
 from typing import Any
-
-from confluent_kafka import TopicPartition
 
 from anabranch.client import ReadSettings
 from anabranch.client._consumer.assignment import Fetch, SegmentBucket
 from anabranch.client._consumer.reads import ReadTrouble
-from anabranch.client._many.plane import TIERS, SharedPlane, SharedPlanes
+from anabranch.client._many.plane import (
+    FIRST_PARTITIONS_MAX,
+    PARTITIONS_MAX,
+    SharedPlane,
+    SharedPlanes,
+)
 from support.waiting import until
 
 NOWHERE: dict[str, Any] = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}
-COUNT = 200
-
-
-class Noting(SharedPlane):
-    """Notes how many partitions are assigned together, and how many unassigned."""
-
-    together: list[int]
-    ended: list[int]
-
-    def _reassign(self, ended: list[TopicPartition], begun: list[TopicPartition]) -> None:
-        if begun:
-            self.together.append(len(begun))
-        if ended:
-            self.ended.append(len(ended))
-        super()._reassign(ended, begun)
 
 
 def nothing() -> None:
     """Nobody reads here."""
 
 
-async def test_a_client_has_so_many_topics_and_no_more() -> None:
-    planes, most = SharedPlanes(100_000), TIERS[-1].topics_max
+async def test_a_client_has_so_many_partitions_and_no_more() -> None:
+    planes = SharedPlanes()
 
-    def lane() -> SharedPlane:
+    def plane() -> SharedPlane:
         trouble = ReadTrouble(nothing)
-        return planes.lane(
-            NOWHERE, ReadSettings(), nothing, trouble, skips_gone=True, is_late=False, partitions=1
-        ).plane
+        lane = planes.lane(
+            NOWHERE, ReadSettings(), nothing, trouble, skips_gone=True, partitions=50
+        )
+        return lane.plane
 
-    first = [lane() for _ in range(most)]
-    second = [lane() for _ in range(3)]
+    first = [plane() for _ in range(FIRST_PARTITIONS_MAX // 50)]
+    second = [plane() for _ in range(PARTITIONS_MAX // 50)]
+    third = plane()
     assert len(set(first)) == len(set(second)) == 1
-    assert {plane.tier for plane in (first[0], second[0])} == {TIERS[-1]}
-    assert first[0] is not second[0]
+    assert len({first[0], second[0], third}) == 3
+    assert [each._settings.fetch_wait_ms for each in (first[0], second[0])] == [10, 100]
     await planes.close()
 
 
-async def test_what_begins_and_ends_one_by_one_does_so_together_and_no_table_is_copied() -> None:
-    tier, began = TIERS[-1], time.monotonic()
-    plane = Noting(NOWHERE, ReadSettings(), tier, skips_gone=True)
-    plane.together, plane.ended = [], []
-    table = plane._numbers
-    for number in range(COUNT):
-        lane = plane.lane(nothing, ReadTrouble(nothing))
+async def test_a_lane_that_ends_leaves_the_others_of_its_plane_and_makes_room() -> None:
+    plane = SharedPlane(NOWHERE, ReadSettings(), FIRST_PARTITIONS_MAX, skips_gone=True)
+    lanes = [plane.lane(nothing, ReadTrouble(nothing), 100) for _ in range(2)]
+    for number, lane in enumerate(lanes):
         lane.start(Fetch(number, SegmentBucket(0, 0), f"many-{number}", None, 0), 0)
-        await asyncio.sleep(0)
-    await until(lambda: sum(plane.together) == COUNT)
-    # However long it takes on a busy machine.
-    assert len(plane.together) <= (time.monotonic() - began) / tier.begins_s + 2
-    assert plane._numbers is table
-    for number in range(COUNT // 2):
-        plane.stop(number)
-        await asyncio.sleep(0)
-    await until(lambda: sum(plane.ended) == COUNT // 2)
-    assert len(plane.ended) <= (time.monotonic() - began) / tier.begins_s + 2
+    await until(lambda: len(plane._numbers) == 2)
+    assert not plane.has_room(1)
+    await lanes[0].close()
+    await until(lambda: list(plane._numbers) == [("many-1", 0)])
+    assert plane.has_room(100)
     await plane.close()

@@ -1,14 +1,12 @@
-"""What consumers over many topics share: connections to nodes, and reports that keep sessions."""
+"""What consumers over many topics share, and how their topics come and go."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import functools
-import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import AsyncMock, Mock
 
 import pytest
@@ -17,19 +15,14 @@ from anabranch import client as sdk
 from anabranch.client import LayoutWatch, QueueSettings, TopicSelection
 from anabranch.client._consumer.assignment import AssignedSegment, Assignment, Loss
 from anabranch.client._consumer.consumer import Membership
-from anabranch.client._consumer.core import ConsumerCore
 from anabranch.client._many import consumer as consumer_module
 from anabranch.client._many import queue as queue_module
-from anabranch.client._many.beginnings import Beginnings
-from anabranch.client._many.connections import REQUESTS_MAX, Line, SharedConnections
-from anabranch.client._many.consumer import TopicsSubscription
-from anabranch.client._many.keeping import SessionKeeper
-from anabranch.client._many.membership import MemberState
+from anabranch.client._many.connections import SharedConnections
+from anabranch.client._many.consumer import TopicsConsumer, TopicsSubscription
 from anabranch.client._topics.nodes import NodeConnection, Nodes
 from anabranch.client._topics.traffic import TrafficReporter
 from anabranch.core.entities.layout import SegmentLayout
 from anabranch.wire import anabranch_pb2 as pb
-from anabranch.wire import clock
 from anabranch.wire.anabranch_pb2 import BaseCommand
 from anabranch.wire.errors import RequestTimeoutError
 from anabranch.wire.server.server import Peer, Routes
@@ -41,28 +34,22 @@ from support.wire import HOST, on_both_loops, serving
 
 
 class Many(TopicNode):
-    """Tells each topic a layout of its own epoch, keeps sessions, and notes who connects."""
+    """Tells each topic a layout of its own epoch, takes reports, and notes who connects."""
 
     def __init__(self, *, ignored: int = 0) -> None:
         super().__init__()
         self.peers: list[Peer] = []
-        self.reports: list[list[int]] = []
-        self.keeps = True
+        self.reports: list[int] = []
         self.ignored = ignored  # the consumer whose reports are not answered
-        self.answers = asyncio.Event()  # clear it to make reports wait
-        self.answers.set()
 
     def session(self, peer: Peer) -> Routes:
         self.peers.append(peer)
 
         async def report(command: BaseCommand) -> None:
             said = command.scalableConsumerReport
-            self.reports.append([said.consumer_id, *said.also_kept])
-            if said.consumer_id == self.ignored:
-                return
-            await self.answers.wait()
-            kept = said.also_kept if self.keeps else ()
-            peer.send(pb.CommandSuccess(request_id=said.request_id, kept=kept))
+            self.reports.append(said.consumer_id)
+            if said.consumer_id != self.ignored:
+                peer.send(pb.CommandSuccess(request_id=said.request_id))
 
         return {**super().session(peer), BaseCommand.SCALABLE_CONSUMER_REPORT: report}
 
@@ -79,13 +66,6 @@ async def lines_to(node: Many, count: int = 1) -> AsyncIterator[list[NodeConnect
         yield lines
         for line in lines:
             line.close("the test is over")
-
-
-@asynccontextmanager
-async def kept_by(now: Callable[[], float] = clock.now) -> AsyncIterator[SessionKeeper]:
-    keeper = SessionKeeper(now)
-    yield keeper
-    await keeper.close()
 
 
 @on_both_loops
@@ -124,11 +104,9 @@ async def test_a_session_that_goes_on_elsewhere_is_not_taken_for_a_process_that_
 async def test_who_is_not_answered_leaves_a_connection_on_which_others_are() -> None:
     node = Many(ignored=1)
     async with lines_to(node, 2) as (first, second):
-        unheard, heard = (
-            pb.CommandScalableConsumerReport(consumer_id=each, also_kept=[7]) for each in (1, 2)
-        )
+        unheard, heard = (pb.CommandScalableConsumerReport(consumer_id=each) for each in (1, 2))
         waiting = asyncio.create_task(first.request(unheard, 0.3))
-        await until(lambda: node.reports == [[1, 7]])
+        await until(lambda: node.reports == [1])
         await second.request(heard, WAIT_S)
         with pytest.raises(RequestTimeoutError):
             await waiting
@@ -136,152 +114,6 @@ async def test_who_is_not_answered_leaves_a_connection_on_which_others_are() -> 
         with pytest.raises(RequestTimeoutError):  # now nobody is
             await first.request(unheard, 0.1)
         assert [first.is_open, second.is_open] == [False, False]
-
-
-@on_both_loops
-async def test_reports_do_not_wait_for_what_opens_sessions() -> None:
-    node = Many(ignored=1)
-    async with lines_to(node) as (line,):
-        assert isinstance(line, Line)
-        ask = functools.partial(pb.CommandScalableConsumerReport, also_kept=[7])
-        opening = [
-            asyncio.create_task(line.request(ask(consumer_id=1), WAIT_S))
-            for _ in range(REQUESTS_MAX + 1)
-        ]
-        await until(lambda: len(node.reports) == REQUESTS_MAX)
-        answer = await line.request_at_once(ask(consumer_id=2), WAIT_S)
-        assert list(answer.success.kept) == [7]
-        assert len(node.reports) == REQUESTS_MAX + 1  # the last one waits for its turn
-        line.close("the test is over")
-        await asyncio.gather(*opening, return_exceptions=True)
-
-
-class _Core(ConsumerCore):
-    """One that counts how often the time of its session is asked for."""
-
-    asked = 0
-
-    @property
-    def assignment(self) -> Assignment | None:
-        _Core.asked += 1
-        return self._told
-
-    @assignment.setter
-    def assignment(self, told: Assignment | None) -> None:
-        self._told = told
-
-
-@on_both_loops
-async def test_a_look_at_sessions_costs_nothing_for_those_that_are_not_due() -> None:
-    node, times = Many(), list[float]()
-
-    def now() -> float:  # it stands still
-        times.append(0.0)
-        return 0.0
-
-    async with lines_to(node) as (line,), kept_by(now) as keeper:
-        with contextlib.ExitStack() as kept:
-            for number in range(1_000):
-                kept.enter_context(keeper.kept(line, number, _Core(1.0), lambda: None))
-            _Core.asked = 0
-            looked = len(times)
-            await until(lambda: len(times) >= looked + 4)  # two looks
-            assert not node.reports
-            assert _Core.asked <= 4 * (len(times) - looked)
-
-
-def _subscribed(*segments: AssignedSegment, now: Callable[[], float] = clock.now) -> ConsumerCore:
-    core = ConsumerCore(1.0, keep_alives=0.1)
-    order = core.begin_subscribe(now())
-    assert core.on_subscribed(order.number, Assignment(1, 1, 1, "g", 2.0, segments), now())
-    return core
-
-
-async def test_who_is_kept_waits_for_no_time_of_its_own_until_it_is_kept_no_more() -> None:
-    node, poked = Many(), list[int]()
-    now = asyncio.get_running_loop().time
-    async with lines_to(node) as (line,), kept_by(now) as keeper:
-        first, second = _subscribed(now=now), _subscribed(now=now)
-        with keeper.kept(line, 1, first, lambda: poked.append(1)):
-            with keeper.kept(line, 2, second, lambda: poked.append(2)):
-                assert second.wake_at() < math.inf
-                await until(lambda: first.is_kept and second.is_kept)
-                assert [first.wake_at(), second.wake_at()] == [math.inf] * 2
-                assert not poked
-                node.keeps = False
-                await until(lambda: not second.is_kept)
-                assert second.report_due(now())
-                assert set(poked) == {2}
-                node.keeps = True
-                await until(lambda: second.is_kept)
-                poked.clear()
-            assert (second.is_kept, poked) == (False, [2])
-            node.peers[0].close("the test cuts it")
-            await until(lambda: not first.is_kept)
-            assert 1 in poked
-
-
-async def test_news_that_came_while_a_report_was_under_way_are_told_at_once() -> None:
-    node, poked = Many(), list[int]()
-    now = asyncio.get_running_loop().time
-    async with lines_to(node) as (line,), kept_by(now) as keeper:
-        core = _subscribed(AssignedSegment(0, "orders", (0,)), now=now)
-        node.answers.clear()
-        with keeper.kept(line, 1, core, lambda: poked.append(1)):
-            await until(lambda: node.reports == [[1]])
-            core.on_assignment(Assignment(2, 1, 1, "g", 2.0), now())
-            assert core.has_news
-            assert not core.report_due(now())  # one is under way
-            assert not poked
-            node.answers.set()
-            await until(lambda: bool(poked))
-            assert core.report_due(now())
-
-
-@asynccontextmanager
-async def others_answered(line: NodeConnection) -> AsyncIterator[None]:
-    """So that the connection is trusted, whoever else is not answered on it."""
-
-    async def ask() -> None:
-        while True:
-            await line.request(pb.CommandScalableConsumerReport(consumer_id=9), WAIT_S)
-            await asyncio.sleep(0.05)
-
-    busy = asyncio.create_task(ask())
-    yield
-    busy.cancel()
-
-
-async def test_who_is_not_answered_in_time_is_reported_with_all_others_again() -> None:
-    node, poked = Many(ignored=1), list[int]()
-    now = asyncio.get_running_loop().time
-    async with lines_to(node, 2) as (line, other), kept_by(now) as keeper, others_answered(other):
-        cores = {number: _subscribed(now=now) for number in (1, 2)}
-        before = {number: core._answered_at for number, core in cores.items()}
-        with contextlib.ExitStack() as kept:
-            for number, core in cores.items():
-                poke = functools.partial(poked.append, number)
-                kept.enter_context(keeper.kept(line, number, core, poke))
-            # A second one, once the patience with the first is over, and before the session is.
-            await until(lambda: node.reports.count([1, 2]) == 2)
-            node.ignored = 0
-            await until(lambda: all(c._answered_at > before[n] for n, c in cores.items()))
-            assert {tuple(each) for each in node.reports} == {(1, 2), (9,)}
-            assert not poked
-            assert line.is_open
-
-
-async def test_a_session_that_lapses_while_its_report_is_under_way_is_watched_in_time() -> None:
-    node, poked = Many(), list[int]()
-    now = asyncio.get_running_loop().time
-    async with lines_to(node, 2) as (line, other), kept_by(now) as keeper, others_answered(other):
-        core = _subscribed(AssignedSegment(0, "orders", (0,)), now=now)
-        with keeper.kept(line, 1, core, lambda: poked.append(core.lapses)):
-            await until(lambda: core.is_kept)
-            node.ignored = 1
-            await until(lambda: not core.is_kept)
-            assert poked == [0], "who drives it knows when it lapses, before it does"
-            assert core.wake_at() <= core._lapses_at() < math.inf
 
 
 # --- what a consumer over many topics does with a topic that it is to leave, and with what is lost
@@ -298,23 +130,26 @@ def _who() -> TopicsSubscription:
     return TopicsSubscription(nodes, {}, chosen, "billing", "", no_producer, TrafficReporter())
 
 
+def listed(many: TopicsConsumer[Any, Any, Any], name: str) -> consumer_module._Topic:
+    """The topic, which the consumer follows."""
+    many._listed([name])
+    return many._topics[name]
+
+
 @asynccontextmanager
 async def leaving() -> AsyncIterator[_Scene]:
     """It has received three messages of a topic that the list has no more."""
     many = sdk.StreamTopicsConsumer(_who(), sdk.ConsumerSettings())
     async with consuming(9) as (one, plane):
-        many._consumers[TOPIC] = one
+        many._opened = AsyncMock(return_value=one)  # type: ignore[method-assign]
+        topic = listed(many, TOPIC)
+        await until(lambda: topic.is_giving)
         one._readable._listener = lambda: many._topic_readable(TOPIC)
-        many._members.listed([TOPIC], 0.0)
-        many._members.orders(0.0)
-        many._members.opened(TOPIC, 0.0)
         plane.read(range(3))
         one._changed()
         batch = await many.receive_many(timeout_s=0)
-        many._members.unlisted([TOPIC], many._now())
-        many._poke.set()
-        many._tasks.spawn(many._drive())
-        await until(lambda: not many._poke.is_set())  # it has looked, and waits
+        many._list_changed(sdk.ListChange(removed=(TOPIC,)))
+        await until(lambda: topic in many._draining)
         yield many, one, batch
         await many._tasks.cancel()
 
@@ -322,13 +157,13 @@ async def leaving() -> AsyncIterator[_Scene]:
 async def test_a_topic_is_kept_until_all_of_it_is_acknowledged_or_lost() -> None:
     for loss in (None, Loss.LAPSED):
         async with leaving() as (many, one, batch):
-            assert many._members.state(TOPIC) is MemberState.DRAINING
+            assert TOPIC in many._consumers
             if loss is None:
                 many.acknowledge(batch)
             else:
                 one._core.give_up(loss)
                 one._changed()
-            await until(lambda: many._members.state(TOPIC) is not MemberState.DRAINING)
+            await until(lambda: not many._draining)
 
 
 async def test_what_was_lost_with_a_topic_that_was_left_is_told_once() -> None:
@@ -370,24 +205,75 @@ async def test_what_is_lost_of_a_topic_that_a_checkpoint_does_not_name_is_told_t
 # --- where the topics of a consumer over many begin that were there at first, came, and came again
 
 
-def test_a_topic_of_the_first_list_is_not_late_however_often_it_is_opened() -> None:
-    beginnings = Beginnings(("a/b/c", "a/b/d"))
-    assert [beginnings.is_late("a/b/c", 7) for _ in range(3)] == [False] * 3
-    assert not beginnings.is_late("a/b/d", 9)
+async def test_a_topic_that_comes_or_comes_again_is_late_and_one_of_the_first_list_is_not() -> None:
+    many = sdk.StreamTopicsConsumer(_who(), sdk.ConsumerSettings())
+    many._first = {"a/b/c": 0, "a/b/d": 0}
+    assert [many._is_late("a/b/c", 7) for _ in range(3)] == [False] * 3
+    assert not many._is_late("a/b/d", 9)
+    assert many._is_late("a/b/new", 7)
+    # Made again between two lists that have it, and between two of which the first has it not.
+    assert [many._is_late("a/b/c", 12) for _ in range(2)] == [True] * 2
+    many._list_changed(sdk.ListChange(removed=("a/b/d",)))
+    assert many._is_late("a/b/d", 9)
 
 
-def test_a_topic_that_comes_or_comes_again_is_late() -> None:
-    beginnings = Beginnings(("a/b/c",))
-    assert beginnings.is_late("a/b/new", 7)
-    assert not beginnings.is_late("a/b/c", 7)
-    beginnings.gone("a/b/c")
-    assert beginnings.is_late("a/b/c", 12)
+class Opened:
+    """Consumers of topics that open when they are let, and note what is open."""
+
+    def __init__(self) -> None:
+        self.open: list[str] = []
+        self.most = 0
+        self.opening = 0
+        self.fail = False
+        self.may_open = asyncio.Event()
+
+    async def __call__(self, topic: str) -> Any:
+        self.opening += 1
+        self.most = max(self.most, self.opening)
+        try:
+            await self.may_open.wait()
+        finally:
+            self.opening -= 1
+        if self.fail:
+            raise sdk.ClientError("the test has it fail")
+        assert topic not in self.open, "two consumers of one topic"
+        self.open.append(topic)
+        consumer = Mock(in_flight=False)
+        consumer.take_lost.return_value = []
+        consumer.poll.return_value = None
+        consumer.close = AsyncMock(side_effect=lambda **_: self.open.remove(topic))
+        return consumer
 
 
-def test_a_topic_that_was_made_again_between_two_lists_that_have_it_is_late_for_good() -> None:
-    beginnings = Beginnings(("a/b/c",))
-    assert not beginnings.is_late("a/b/c", 7)
-    assert [beginnings.is_late("a/b/c", 12) for _ in range(2)] == [True] * 2
+async def test_topics_come_and_go_and_fail_and_each_has_one_consumer_at_most() -> None:
+    many = sdk.StreamTopicsConsumer(_who(), sdk.ConsumerSettings())
+    many._list = AsyncMock()
+    opened = many._opened = Opened()  # type: ignore[method-assign]
+    names = tuple(f"a/b/t{number:03}" for number in range(100))
+    many._list_changed(sdk.ListChange(added=names))
+    await until(lambda: opened.opening == consumer_module.OPENING_MAX)
+    many._list_changed(sdk.ListChange(removed=names[:10]))  # while they are opened
+    opened.may_open.set()
+    await until(lambda: len(opened.open) == 90)
+    assert opened.most == consumer_module.OPENING_MAX
+    assert many.topics == list(names[10:])
+    many._list_changed(sdk.ListChange(removed=names[20:]))
+    many._list_changed(sdk.ListChange(added=names[:30]))  # some before they are closed
+    await until(lambda: sorted(opened.open) == list(names[:30]) == many.topics)
+    opened.fail = True
+    many._failed(names[0], sdk.ClientError("the test has it fail"))
+    await until(lambda: many._topics[names[0]].failures == 2)
+    assert many.failing.keys() == {names[0]}
+    opened.fail = False
+    many._topics[names[0]].failures = 0  # else it would wait for a second
+    many._list_changed(sdk.ListChange(removed=names[:1]))
+    many._list_changed(sdk.ListChange(added=names[:1]))
+    await until(lambda: len(opened.open) == 30)
+    assert not many.failing
+    await many.close()
+    assert not opened.open
+    many._listed(["a/b/late"])
+    assert not many._topics
 
 
 async def test_topics_being_opened_count_for_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -426,10 +312,10 @@ async def test_topics_being_opened_count_for_the_limit(monkeypatch: pytest.Monke
     )
     consumer = queue_module.QueueTopicsConsumer(who, QueueSettings())
     topics = [f"public/default/t{number}" for number in range(5)]
-    opening = [asyncio.create_task(consumer._open(each)) for each in topics]
+    consumer._listed(topics)
     await until(lambda: len(made) == 3 and len(consumer.failing) == 2)
     assert all("at most" in why for why in consumer.failing.values())
     may_open.set()
-    await asyncio.gather(*opening)
+    await until(lambda: len(consumer.topics) == 3)
     assert len(made) == 3
     await consumer._tasks.cancel()

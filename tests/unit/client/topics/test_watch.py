@@ -29,7 +29,7 @@ from anabranch.client._topics.nodes import Address, NodeAccess, Nodes, parse_url
 from anabranch.client._topics.topic_list import ListChange, ToldTopics
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.topic_lists.selection import Selector, by_pattern
-from anabranch.core.topic_lists.sorted_names import topics_hash
+from anabranch.core.topic_lists.topic_list import topics_hash
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.framing import encode_frame

@@ -1,4 +1,4 @@
-"""Which topics are meant, and what a list may take of a node's time and memory."""
+"""Which topics are meant, and what a selection may be."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import pytest
 
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.expressions import STEPS_MAX
-from anabranch.core.topic_lists.matching import DEAR_S, ROUND_S, SLACK_S, Effort, MatchingRound
 from anabranch.core.topic_lists.selection import (
     ALL,
     FILTER_LENGTH_MAX,
@@ -70,22 +69,3 @@ def test_a_selection_takes_what_has_the_name_and_all_of_the_properties() -> None
     for wanted in (*too_much, [("k", "v"), ("k", "")]):
         with pytest.raises(InvalidInputError):
             by_properties(wanted)
-
-
-def test_a_dear_pattern_goes_on_until_the_round_has_no_time_left() -> None:
-    dear, cheap, turn = Effort(), Effort(), MatchingRound()
-    assert dear.mean_s == 0.0
-    assert turn.goes_on(dear, 2, ROUND_S / 2)
-    assert (dear.is_dear, dear.mean_s) == (True, ROUND_S / 4)
-    assert not turn.goes_on(dear, 0, ROUND_S / 2)
-    assert turn.goes_on(cheap, 100, SLACK_S + 100 * DEAR_S)
-    cheap.add(0, DEAR_S)
-    assert cheap.is_dear
-
-
-def test_what_was_before_counts_less_and_less() -> None:
-    effort = Effort()
-    effort.add(10_000, 0.2)
-    assert (effort.topics, effort.spent_s) == (10_000, 0.2)
-    effort.add(30_001, 0.6)
-    assert (effort.topics, effort.spent_s) == (40_001 / 8, 0.1)

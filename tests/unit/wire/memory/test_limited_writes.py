@@ -14,7 +14,7 @@ from anabranch.wire import commands
 from anabranch.wire.connection import ConnectionLimits
 from anabranch.wire.errors import FrameError
 from anabranch.wire.framing import encode_frame
-from anabranch.wire.memory.limiter import AsyncDualMemoryLimiter, send_within, write_within
+from anabranch.wire.memory.limiter import AsyncDualMemoryLimiter, write_within
 from anabranch.wire.server.server import Peer
 from support.limiter import DIRECT, acquired, limiter_of
 from support.there import there
@@ -28,6 +28,17 @@ UNREAD = 3_000_000  # bytes: more than sockets keep by themselves, in two messag
 
 def update_of(size: int) -> pb.CommandScalableTopicUpdate:
     return pb.CommandScalableTopicUpdate(session_id=1, message="x" * size)
+
+
+async def send_within(
+    limiter: AsyncDualMemoryLimiter, peer: Peer, message: pb.CommandScalableTopicUpdate
+) -> bool:
+    """As nodes and proxies write lists: with memory of the serialized size."""
+    command = commands.envelope(message)
+    most = peer.limits.frame_bytes_max
+    return await write_within(
+        limiter, peer, command.ByteSize(), lambda: encode_frame(command.SerializeToString(), most)
+    )
 
 
 def sent(limiter: AsyncDualMemoryLimiter, peer: Peer, count: int = 3) -> list[asyncio.Task[bool]]:

@@ -6,9 +6,9 @@ written. Each has its own limits and its own queue. Nodes and proxies have one l
     async with limiter.held(INITIAL_BYTES, LimitType.HEAP_MEMORY) as memory:
         topics = await assemble()
         await memory.resize(bytes_of(topics))
-        await send_within(limiter, connection, answer(topics))
+        await write_within(limiter, connection, size, lambda: answer(topics))
 
-The way out gives the memory back in every case. `send_within` gives its memory back once the bytes
+The way out gives the memory back in every case. `write_within` gives its memory back once the bytes
 are off the connection, also if nobody waits for it any more.
 """
 
@@ -21,13 +21,10 @@ from types import TracebackType
 from typing import Final
 
 import msgspec
-from google.protobuf.message import Message
 
 from anabranch.core.topic_lists.errors import InvalidPermitsError
 from anabranch.core.topic_lists.semaphore import CancelFlag, Permit, Refusal, SemaphoreLimits
-from anabranch.wire import commands
 from anabranch.wire.connection import Connection
-from anabranch.wire.framing import encode_frame
 from anabranch.wire.memory.semaphore import AsyncSemaphore
 
 
@@ -216,30 +213,13 @@ class HeldMemory:
             self._limiter.release(permit)
 
 
-async def send_within(
-    limiter: AsyncDualMemoryLimiter, connection: Connection, message: Message
-) -> bool:
-    """Sends one Command... message, with direct memory of its serialized size.
-
-    It serializes the message when the memory is there. Returns once the memory is back: True if the
-    other side's socket took all of it. Raises PermitAcquireError, and FrameError if it is larger
-    than a frame may be; nothing is sent then.
-    """
-    command = commands.envelope(message)
-    most = connection.limits.frame_bytes_max
-    return await write_within(
-        limiter,
-        connection,
-        command.ByteSize(),
-        lambda: encode_frame(command.SerializeToString(), most),
-    )
-
-
 async def write_within(
     limiter: AsyncDualMemoryLimiter, connection: Connection, size: int, frame: Callable[[], bytes]
 ) -> bool:
     """Sends a frame that `frame` encodes, once direct memory of `size` bytes is there.
-    Returns as `send_within` does.
+
+    Returns once the memory is back: True if the other side's socket took all of it. Raises
+    PermitAcquireError and the errors of `frame`; nothing is sent then.
     """
 
     def is_gone() -> bool:

@@ -51,7 +51,7 @@ class Peer(Connection):
         self.reads_kafka = False  # Kafka has the messages: Pulsar's own clients do not read it
         self.has_hung_up = self._resets = False  # the one with its process only, by the other
         self.unfinished_bytes = 0  # the bytes of a frame that has begun
-        self._shared = (0, 0)  # from where to where in what is written others share it
+        self._lists = (0, 0)  # from where to where in what is written others share it
         self._gate = server.gate
         self._server = server
         self._routes: Routes | None = None  # None until the handshake is done
@@ -125,16 +125,15 @@ class Peer(Connection):
         """The holders of shares to which its use of a shared resource counts."""
         return self._gate.account.sharers(self)
 
-    def send_shared(self, head: bytes, payload: bytes) -> None:
-        """Sends a frame whose payload is one object for many clients, of which somebody else keeps
-        account: it is no memory that is kept for this one.
+    def send_list(self, frame: bytes) -> None:
+        """Sends a list of topics. The limiter of lists keeps account of its memory, so that none
+        counts for this client.
         """
-        begin, end = self._shared
+        begin, end = self._lists
         if self._written - self._unsent >= end:  # nothing is left of those before
             begin = self._written
-        parts = [part for part in (head, payload) if part]
-        self._shared = (begin, self._written + sum(map(len, parts)))
-        self.send_frame(*parts)
+        self._lists = (begin, self._written + len(frame))
+        self.send_frame(frame)
 
     @property
     def memory(self) -> int:
@@ -169,8 +168,8 @@ class Peer(Connection):
             self._gate.touch(self)
 
     def _own(self, unsent: int) -> int:
-        """Returns the part of so many unsent bytes that it does not share."""
-        begin, end = self._shared
+        """Returns the part of so many unsent bytes that are no lists."""
+        begin, end = self._lists
         return unsent - max(0, end - max(begin, self._written - unsent))
 
     def looked(self, unsent: int) -> None:

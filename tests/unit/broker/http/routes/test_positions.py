@@ -9,7 +9,6 @@ import pytest
 
 from anabranch.broker.topics.operations import TopicOperations
 from anabranch.channel.errors import KafkaAccessError, KafkaUnreachableError
-from anabranch.core.topic_lists.sorted_names import SortedNames
 from anabranch.wire import anabranch_pb2 as pb
 from support.binary_consumer import client_of
 from support.http import HttpNode, on_nodes
@@ -242,12 +241,12 @@ async def test_a_whole_bundle_s_backlogs_and_subscriptions(
     http, ends = node.http, node.cluster.segments.ends
     real_names = TopicOperations.names
 
-    async def names_and_one_that_is_gone(*asked: Any) -> Callable[[], Awaitable[SortedNames]]:
+    async def names_and_one_that_is_gone(*asked: Any) -> Callable[[], Awaitable[list[str]]]:
         """One of them is deleted before its turn comes."""
         find = await real_names(*asked)
 
-        async def found() -> SortedNames:
-            return SortedNames(["topic://public/one/gone", *await find()])
+        async def found() -> list[str]:
+            return sorted(["topic://public/one/gone", *await find()])
 
         return found
 
