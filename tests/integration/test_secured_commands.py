@@ -151,8 +151,7 @@ def exports(file: Path) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("secured")
-    patient = "perIpLimitExemptAddresses=127.0.0.1"  # with who shows nothing so often
-    settings = (*DEV_SETTINGS, *SETTINGS, patient)
+    settings = (*DEV_SETTINGS, *SETTINGS)
     with dev(folder, nodes=2, settings=settings, flags=("--secure",)) as running:
         running.await_line("ready: 2 nodes")
         yield Cluster(running, folder, exports(folder / "data" / "security" / "environment.sh"))

@@ -89,7 +89,6 @@ LIMITS: Final = (
 OF_OTHER_MEMORY: Final = (
     # Less than those who never read are owed: what many share is nobody's own.
     f"brokerMaxMemoryInFlight={MEMORY_IN_FLIGHT}",
-    f"brokerMaxMemoryInFlightPerIp={MEMORY_IN_FLIGHT}",
 )
 NAMES: Final = [
     f"{HOME}/{'orders-':x<{LOAD.name_length - len(HOME) - 8}}{number:07d}"

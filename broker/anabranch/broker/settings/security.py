@@ -18,11 +18,11 @@ from anabranch.core.errors import InvalidInputError
 from anabranch.core.security.acls import PrincipalMapping
 from anabranch.core.security.principal import is_role
 
-TOKEN, CERTIFICATE, BASIC = "token", "tls", "basic"  # as Pulsar calls them
-METHODS: Final = (TOKEN, CERTIFICATE, BASIC)
+TOKEN, CERTIFICATE = "token", "tls"  # as Pulsar calls them
+METHODS: Final = (TOKEN, CERTIFICATE)
 _CLASSES: Final = {
     f"org.apache.pulsar.broker.authentication.AuthenticationProvider{name}": method
-    for name, method in (("Token", TOKEN), ("Tls", CERTIFICATE), ("Basic", BASIC))
+    for name, method in (("Token", TOKEN), ("Tls", CERTIFICATE))
 }
 _LOCAL: Final = ("localhost", "127.0.0.1", "::1")
 _FILE: Final = re.compile(r"file:(//)?(?=/)")
@@ -41,8 +41,8 @@ class AuthenticationFields(BaseModel):
     )
     authentication_providers: str = Field(
         "",
-        description="Accepted credentials, in this order: token, tls (a certificate's name), basic "
-        "(user and password); or Pulsar's classes of those.",
+        description="Accepted credentials, in this order: token, tls (a certificate's name); or "
+        "Pulsar's classes of those.",
     )
     anonymous_user_role: str = Field(
         "", description="Role of clients without credentials; empty: they are refused."
@@ -96,16 +96,11 @@ class AuthenticationFields(BaseModel):
     token_allowed_clock_skew_seconds: float = Field(
         0.0, ge=0, le=600, description="Most difference of clocks for a token's times."
     )
-    basic_auth_conf: str = Field(
-        "",
-        repr=False,
-        description="File of users and hashed passwords, written by htpasswd -B.",
-    )
     authentication_files_check_seconds: float = Field(
         10.0,
         ge=0.1,
         le=86_400,
-        description="Time between checks of the files of keys and users.",
+        description="Time between checks of the files of keys.",
     )
 
     @field_validator("authentication_providers")
@@ -128,7 +123,7 @@ class AuthenticationFields(BaseModel):
             raise ValueError(f"{value!r} is no role")
         return value
 
-    @field_validator("token_secret_key", "token_public_key", "basic_auth_conf")
+    @field_validator("token_secret_key", "token_public_key")
     @classmethod
     def _files(cls, value: str) -> str:
         if value and not is_path(value):
@@ -174,7 +169,6 @@ class AuthenticationFields(BaseModel):
         for method, has, names in (
             (TOKEN, self._has_token_keys, _KEYS),
             (CERTIFICATE, trusts_certificates, ("tlsTrustCertsFilePath",)),
-            (BASIC, bool(self.basic_auth_conf), ("basicAuthConf",)),
         ):
             if method in self.methods and not has:
                 yield (
@@ -213,17 +207,6 @@ class SecurityFields(AuthenticationFields):
 
     authorization_enabled: bool = Field(False, description="Whether each request needs a right.")
     superuser_roles: str = Field("", description="Roles (a,b,...) that may do everything.")
-    broker_max_connections_per_principal: int = Field(
-        0,
-        ge=0,
-        le=1_000_000,
-        description="Most connections of one role to the binary port; 0: any number.",
-    )
-    broker_max_watches_per_principal: int = Field(
-        0,
-        ge=0,
-        description="Most watches and consumers of one role; 0: any number.",
-    )
     max_requests_per_second_per_principal: int = Field(
         0,
         ge=0,

@@ -13,7 +13,6 @@ grants.
 `changes`: the right that a change of the log needs from its asker.
 `acls`: the ACLs that Kafka needs for the grants to count there as well.
 `kafka_stems`: common beginnings of names in Kafka.
-`guesses`: the wait of a guesser for an answer.
 `allowances`: a limit on the rate of a role's requests.
 `touched`: the roles whose rights a change may have touched.
 """
@@ -26,7 +25,6 @@ __all__ = [
     "authorize",
     "changes",
     "grants",
-    "guesses",
     "judgements",
     "kafka_stems",
     "principal",

@@ -16,7 +16,6 @@ from anabranch.broker.security.outgoing import OutgoingAccess
 from anabranch.broker.settings.proxy import BINARY, BINARY_TLS, WEB, WEB_TLS, load_proxy_settings
 from anabranch.broker.settings.sources import SettingsError
 from anabranch.core.security.changes import asker_of
-from anabranch.core.security.guesses import FREE_TRIES, WAITING_MAX
 from anabranch.core.security.principal import Principal, spoken_for
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError
@@ -304,21 +303,6 @@ async def test_a_proxy_shows_itself_anew_and_its_client_hears_nothing_of_it(tmp_
         answer = await client.request(pb.CommandGetTopicsOfNamespace(namespace="a/2"), WAIT_S)
         assert (len(answer.getTopicsOfNamespaceResponse.topics), told) == (2, [])
         client.abort("the test is over")
-
-
-async def test_wrong_tokens_of_one_address_keep_no_newcomer_out(tmp_path: Path) -> None:
-    """A load balancer gives all clients one address."""
-    changes = {"authenticationEnabled": True, "tokenSecretKey": secret_file(tmp_path)}
-    async with listed(**changes) as (proxy, _):
-
-        async def comes(shown: str) -> None:
-            (await connect(HOST, proxy.port, credentials=Token(shown))).abort("it was let in")
-
-        wrong = token(READER, b"w" * 64)
-        tries = [comes(wrong) for _ in range(FREE_TRIES + 2 * WAITING_MAX)]
-        told = await asyncio.gather(*tries, return_exceptions=True)
-        assert {type(each) for each in told} == {AuthenticationError}
-        await comes(token("newcomer"))  # whose token is not remembered
 
 
 @pytest.mark.parametrize(
