@@ -26,7 +26,7 @@ from anabranch.broker.node_balance import build_balance, build_counts, resource_
 from anabranch.broker.node_metrics import measure_node
 from anabranch.broker.operations import Operations
 from anabranch.broker.runtime import Ended, Runtime
-from anabranch.broker.security.acls import AclReconciler, acl_reconciler
+from anabranch.broker.security.acls import acl_reconciler
 from anabranch.broker.settings import Settings
 from anabranch.broker.snapshots.writer import Snapshots
 from anabranch.broker.startup import (
@@ -38,7 +38,6 @@ from anabranch.broker.startup import (
 )
 from anabranch.broker.topics.build import TopicParts
 from anabranch.broker.topics.controllers.keeper import KafkaSegments
-from anabranch.broker.topics.controllers.worker import uncovered
 from anabranch.broker.topics.placement import KafkaPlacement
 from anabranch.broker.topics.subscriptions.queue_positions import KafkaPositions
 from anabranch.channel.errors import KafkaUnreachableError, LogTrimmedError
@@ -141,7 +140,7 @@ class Node:
             lambda: drained_brokers(self._the_view()),
         )
         acls = acl_reconciler(self.runtime, settings, lambda: KafkaAcls(self._connection))
-        parts = self._topic_parts(placement, acls)
+        parts = self._topic_parts(placement)
         self.operations = Operations(self.runtime, settings, parts)
         self.runtime.worries.append(self._of_snapshot)
         self.runtime.heard(heard)
@@ -171,7 +170,7 @@ class Node:
             self._begin("acls", acls.run)
         self._log.info("node.serving", session=self.runtime.core.session)
 
-    def _topic_parts(self, placement: KafkaPlacement, acls: AclReconciler | None) -> TopicParts:
+    def _topic_parts(self, placement: KafkaPlacement) -> TopicParts:
         table, loads = self._table, self._loads
         segments = segment_settings(self.settings)
         return TopicParts(
@@ -181,7 +180,6 @@ class Node:
                 table.segments(topic, incarnation) if loads.is_whole else None
             ),
             placement,
-            uncovered if acls is None else acls.cover,
             lived_by(segments),
         )
 

@@ -61,7 +61,7 @@ class Settings(
     )
     topic_prefix: str = Field(
         "anabranch.",
-        pattern=r"^[a-zA-Z0-9._-]{1,200}$",
+        pattern=r"^[a-zA-Z0-9._-]{1,40}$",
         description="First part of the names of the cluster's Kafka topics.",
     )
     replication_factor: int = Field(

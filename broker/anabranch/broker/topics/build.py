@@ -17,7 +17,7 @@ from anabranch.broker.settings.current import CurrentSettings
 from anabranch.broker.topics.controllers.access import TopicAccess
 from anabranch.broker.topics.controllers.elsewhere import OtherNodes
 from anabranch.broker.topics.controllers.service import TopicService
-from anabranch.broker.topics.controllers.worker import Cover, SegmentKeeper, WorkerPool, uncovered
+from anabranch.broker.topics.controllers.worker import SegmentKeeper, WorkerPool
 from anabranch.broker.topics.lists import TopicLists
 from anabranch.broker.topics.metrics import (
     BacklogMetrics,
@@ -52,7 +52,6 @@ class TopicParts(msgspec.Struct, frozen=True):
     open_positions: OpenPositions
     load: LoadOf
     placement: KafkaPlacement
-    cover: Cover = uncovered
     lived_by: Mapping[str, str] = {}  # settings of each segment's Kafka topic
 
 
@@ -90,7 +89,7 @@ def build_topics(
         doubt_s=settings.scalable_topic_sealed_retention_seconds,
     )
     copies = settings.replication_factor
-    workers = WorkerPool(parts.open_keeper, settings.topic_prefix, copies, parts.cover)
+    workers = WorkerPool(parts.open_keeper, settings.topic_prefix, copies)
     service = TopicService(
         *(runtime, controllers, settings.topic_prefix, workers),
         *(parts.load, fits_clients, parts.placement),

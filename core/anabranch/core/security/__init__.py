@@ -12,7 +12,6 @@ grants.
 `evolve`: the changes of permissions by records.
 `changes`: the right that a change of the log needs from its asker.
 `acls`: the ACLs that Kafka needs for the grants to count there as well.
-`kafka_stems`: common beginnings of names in Kafka.
 `allowances`: a limit on the rate of a role's requests.
 `touched`: the roles whose rights a change may have touched.
 """
@@ -26,7 +25,6 @@ __all__ = [
     "changes",
     "grants",
     "judgements",
-    "kafka_stems",
     "principal",
     "resources",
     "table",
