@@ -13,7 +13,6 @@ grants.
 `changes`: the right that a change of the log needs from its asker.
 `acls`: the ACLs that Kafka needs for the grants to count there as well.
 `allowances`: a limit on the rate of a role's requests.
-`touched`: the roles whose rights a change may have touched.
 """
 
 # Code outside of core may import these.
@@ -28,5 +27,4 @@ __all__ = [
     "principal",
     "resources",
     "table",
-    "touched",
 ]
