@@ -10,7 +10,17 @@ from pathlib import Path
 import pytest
 
 _REPOSITORY = Path(__file__).parents[2]
-_ROOTS = ("core", "channel", "wire", "projections", "client", "broker", "spark_replay", "devkit")
+_ROOTS = (
+    "core",
+    "channel",
+    "wire",
+    "projections",
+    "client",
+    "broker",
+    "cli",
+    "spark_replay",
+    "devkit",
+)
 _MODULE_LINES_MAX = 450  # a smell, not a law: a module ends where its noun ends
 _FUNCTION_LINES_MAX = 70
 _ENDS_THE_PROCESS = frozenset({"list_offsets", "describe_cluster", "list_consumer_group_offsets"})

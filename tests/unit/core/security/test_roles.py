@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from anabranch.core.security.touched import touched_roles
 
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.security.actions import Action, parse_actions
@@ -15,7 +16,6 @@ from anabranch.core.security.resources import (
     topic_resource,
 )
 from anabranch.core.security.table import REST, resource_of
-from anabranch.core.security.touched import touched_roles
 
 GATE = Principal("gate", method="token")
 
