@@ -7,7 +7,7 @@ grants.
 `grants`: the known grants of roles at a judgement.
 `authorize`: the judgement.
 `judgements`: those that still hold.
-`table`: the needs of each REST route, wire command and command of the command line.
+`table`: the needs of each REST route and wire command.
 `machine`: the moves of permissions, and their guards.
 `evolve`: the changes of permissions by records.
 `changes`: the right that a change of the log needs from its asker.
