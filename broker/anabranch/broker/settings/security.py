@@ -20,10 +20,6 @@ from anabranch.core.security.principal import is_role
 
 TOKEN, CERTIFICATE = "token", "tls"  # as Pulsar calls them
 METHODS: Final = (TOKEN, CERTIFICATE)
-_CLASSES: Final = {
-    f"org.apache.pulsar.broker.authentication.AuthenticationProvider{name}": method
-    for name, method in (("Token", TOKEN), ("Tls", CERTIFICATE))
-}
 _LOCAL: Final = ("localhost", "127.0.0.1", "::1")
 _FILE: Final = re.compile(r"file:(//)?(?=/)")
 
@@ -41,8 +37,7 @@ class AuthenticationFields(BaseModel):
     )
     authentication_providers: str = Field(
         "",
-        description="Accepted credentials, in this order: token, tls (a certificate's name); or "
-        "Pulsar's classes of those.",
+        description="Accepted credentials, in this order: token, tls (a certificate's name).",
     )
     anonymous_user_role: str = Field(
         "", description="Role of clients without credentials; empty: they are refused."
@@ -107,7 +102,7 @@ class AuthenticationFields(BaseModel):
     @classmethod
     def _methods(cls, value: str) -> str:
         for each in listed_words(value):
-            if _method(each) not in METHODS:
+            if each not in METHODS:
                 raise ValueError(f"{each!r} is none of {', '.join(METHODS)}")
         return value
 
@@ -147,7 +142,7 @@ class AuthenticationFields(BaseModel):
     @property
     def methods(self) -> tuple[str, ...]:
         """The ways to show credentials, in order."""
-        return tuple(dict.fromkeys(map(_method, listed_words(self.authentication_providers))))
+        return tuple(dict.fromkeys(listed_words(self.authentication_providers)))
 
     @property
     def proxies(self) -> frozenset[str]:
@@ -305,7 +300,3 @@ def path_of(text: str) -> Path:
     '/etc/key'
     """
     return Path(_FILE.sub("", text))
-
-
-def _method(word: str) -> str:
-    return _CLASSES.get(word, word)

@@ -122,21 +122,18 @@ async def test_nobody_but_a_proxy_asks_for_somebody_else(tmp_path: Path) -> None
         for path in (f"{ADMIN}/tenants", LOOKUP):
             assert (await proxy.ask("GET", path, STRANGER, **forged)).status_code == 403
         node = nodes[0]
-        asked = pb.CommandLookupTopic(topic=FULL, original_principal=ROOT)
+        asked = pb.CommandLookupTopic(topic=FULL, original_principal=ROOT)  # nodes ignore it
         async with proxy.client(STRANGER) as client:
             for _round in range(3):  # also of who has a link by now
                 assert await _code(client, asked) == ServerError.AuthorizationError
         tls = TlsFiles(Tls(ca_file=proxy.around.authority.file))
         port = node.node.settings.broker_service_port_tls or 0
         direct = await connect(HOST, port, tls=tls, credentials=Token(shown(STRANGER)))
-        assert await _code(direct, asked) == ServerError.AuthorizationError
+        assert await _code(direct, asked) == NOT_FOUND
         direct.abort("the test is over")
         speaker = await connect(HOST, port, tls=tls, credentials=Token(shown(PROXY, PROXIES)))
-        assert await _code(speaker, asked) == -1
-        nobody = pb.CommandLookupTopic(topic=FULL, original_principal=STRANGER)
-        assert await _code(speaker, nobody) == NOT_FOUND
-        itself = pb.CommandLookupTopic(topic=FULL)  # though its role is a superuser's
-        assert await _code(speaker, itself) == ServerError.AuthorizationError
+        # It asks for itself, though its role is a superuser's.
+        assert await _code(speaker, asked) == ServerError.AuthorizationError
         speaker.abort("the test is over")
         assert node.security is not None
         assert node.security.guard.refused["denied"] > 0

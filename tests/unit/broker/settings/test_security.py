@@ -38,10 +38,6 @@ def test_settings_that_miss_something_say_what(tmp_path: Path) -> None:
     ):
         with pytest.raises(SettingsError, match=said):
             load_settings(None, {}, given)
-    pulsars = "org.apache.pulsar.broker.authentication.AuthenticationProviderToken"
-    assert load_settings(None, {}, {**tokens, "authenticationProviders": pulsars}).methods == (
-        "token",
-    )
 
 
 def test_a_secret_in_place_of_its_file_is_not_told(tmp_path: Path) -> None:

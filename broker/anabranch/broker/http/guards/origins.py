@@ -27,7 +27,6 @@ _SAFE: Final = ("GET", "HEAD")
 _BROWSERS: Final = b"Mozilla/"  # so all of them begin to say what they are
 _CROSS: Final = b"cross-site"
 _PORTS: Final = {"http": 80, "https": 443}
-_REMEMBERED_MAX: Final = 1_024
 
 _Reason = tuple[HTTPStatus, str]
 
@@ -56,7 +55,6 @@ class OriginRules:
         own = [settings.advertised_address.strip("[]"), settings.bind_address, "localhost"]
         named = [urlsplit(each).hostname or "" for each in self.origins]
         self._names = frozenset(each.lower() for each in (*own, *hosts, *named))
-        self._known: dict[bytes, bool] = {}
 
     def refuses(self, method: str, headers: list[tuple[bytes, bytes]]) -> _Reason | None:
         """Status and reason; None for a request that may be served."""
@@ -70,7 +68,11 @@ class OriginRules:
             or site is not None
             or said_of.get(b"user-agent", b"").startswith(_BROWSERS)
         )
-        if (is_browsers or self._is_listed) and not self._takes_any and not self._knows(host):
+        if (
+            (is_browsers or self._is_listed)
+            and not self._takes_any
+            and not self._knows(_plain(host))
+        ):
             return HTTPStatus.MISDIRECTED_REQUEST, (
                 f"this node has no name {_plain(host)!r}: if it is one of its own, list it in "
                 "webServiceAllowedHosts"
@@ -92,15 +94,7 @@ class OriginRules:
             "webServiceAllowedOrigins"
         )
 
-    def _knows(self, host: bytes) -> bool:
-        known = self._known.get(host)
-        if known is None:
-            if len(self._known) >= _REMEMBERED_MAX:
-                self._known.clear()
-            known = self._known[host] = self._is_name_of_ours(_plain(host))
-        return known
-
-    def _is_name_of_ours(self, name: str) -> bool:
+    def _knows(self, name: str) -> bool:
         return name in self._names or name.endswith(".localhost") or _is_address(name)
 
     def _is_ours(self, origin: str, host: bytes) -> bool:
