@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field, field_validator
@@ -22,11 +22,6 @@ TOKEN, CERTIFICATE = "token", "tls"  # as Pulsar calls them
 METHODS: Final = (TOKEN, CERTIFICATE)
 _LOCAL: Final = ("localhost", "127.0.0.1", "::1")
 _FILE: Final = re.compile(r"file:(//)?(?=/)")
-
-
-PublicAlgorithm = Literal[
-    "", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"
-]
 
 
 class AuthenticationFields(BaseModel):
@@ -59,9 +54,6 @@ class AuthenticationFields(BaseModel):
         "",
         repr=False,
         description="File of the public key that verifies tokens, PEM or DER.",
-    )
-    token_public_alg: PublicAlgorithm = Field(
-        "", description="Algorithm of tokens by tokenPublicKey; empty: any that fits the key."
     )
     token_key_set: str = Field(
         "",
