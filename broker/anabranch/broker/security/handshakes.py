@@ -13,6 +13,7 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
+from anabranch.access.tls import openssl_words
 from anabranch.broker.logging import get_logger
 from anabranch.core.log_rate_limit import LogRateLimit
 from anabranch.wire import clock
@@ -129,4 +130,4 @@ def _said(error: ssl.SSLError) -> str:
     """Returns OpenSSL's word on the error, and the reason if a certificate is not trusted."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message}"
-    return (error.reason or "it failed").lower().replace("_", " ")
+    return openssl_words(error)
