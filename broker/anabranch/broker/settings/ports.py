@@ -14,7 +14,6 @@ from anabranch.core.strangers import AccountLimits
 from anabranch.wire.connection import ConnectionLimits
 from anabranch.wire.framing import FRAME_BYTES_MAX
 
-_ORIGIN: Final = re.compile(r"https?://[-.\w]+(:\d{1,5})?|https?://\[[0-9a-fA-F:]+\](:\d{1,5})?")
 _HOST: Final = re.compile(r"[-.\w]+", re.ASCII)
 _MEMORY_MIN: Final = 1 << 24  # a frame and what is unsent of one connection
 ANY: Final = "*"
@@ -57,11 +56,6 @@ class PortFields(BaseModel):
         30_000,
         ge=100,
         description="Time for a request to arrive, and for an answer to be taken.",
-    )
-    web_service_allowed_origins: str = Field(
-        "",
-        description="Web origins (https://host:port,...) whose pages may send requests, besides "
-        "the node's own; *: all.",
     )
     web_service_allowed_hosts: str = Field(
         "",
@@ -109,14 +103,6 @@ class PortFields(BaseModel):
         description="Most bytes kept for all clients of the binary port: untaken answers and "
         "unserved requests.",
     )
-
-    @field_validator("web_service_allowed_origins")
-    @classmethod
-    def _origins(cls, value: str) -> str:
-        for each in listed_words(value):
-            if each != ANY and not _ORIGIN.fullmatch(each):
-                raise ValueError(f"{each!r} is no origin: write http://host:port or https://host")
-        return value
 
     @field_validator("web_service_allowed_hosts")
     @classmethod
