@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
-from anabranch.broker.security.certificates import CertificateProvider
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.types import ASGIApp, Message
 from structlog.testing import capture_logs
 
 from anabranch.broker.http.app import create_app
+from anabranch.broker.security.authenticator import CertificateProvider
 from anabranch.broker.security.credentials import CERTIFICATE_KEY, Credentials, CredentialsError
 from anabranch.core.security.actions import Right
 from anabranch.core.security.principal import is_role
