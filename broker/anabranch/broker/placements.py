@@ -32,7 +32,6 @@ from anabranch.core.tenants.propose import namespace_change
 _WORDS = {
     PolicyKind.ISOLATION: "NamespaceIsolationPolicy",
     PolicyKind.DOMAIN: "Failure domain",
-    PolicyKind.KAFKA_DRAIN: "Drained Kafka broker",
 }
 
 
@@ -90,12 +89,8 @@ class PlacementPolicies:
             )
         await self._set(PolicyKind.DOMAIN, name, brokers=members)
 
-    async def drain_kafka_broker(self, broker_id: int) -> None:
-        """Lets this broker of Kafka get no segments any more."""
-        await self._set(PolicyKind.KAFKA_DRAIN, str(broker_id))
-
     async def _set(self, kind: PolicyKind, name: str, **fields: Any) -> None:
-        check_name(kind, name)
+        check_name(name)
         members = set(fields.get("brokers", ()))
 
         def build() -> PlacementPolicyChange | None:

@@ -21,7 +21,6 @@ from anabranch.broker.http.routes import (
     bundle_backlogs,
     bundles,
     configuration,
-    kafka,
     placements,
     reads,
     segment_subscriptions,
@@ -77,8 +76,7 @@ def create_api(
     api.include_router(segments.router(operations.topics))
     api.include_router(autoscale.router(operations.topics.policies))
     api.include_router(segment_subscriptions.router(operations.topics))
-    api.include_router(kafka.router(operations.kafka))
-    api.include_router(balance.router(operations.balance, operations.balance_history))
+    api.include_router(balance.router(operations.balance))
     api.include_router(configuration.router(operations.configuration))
     api.include_router(brokers.router(operations, settings, version, guard))
     api.include_router(brokers.probes(operations))

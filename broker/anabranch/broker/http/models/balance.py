@@ -87,7 +87,7 @@ class BalanceOutlook(BaseModel):
         description="Time until the leader's next cycle; null if it is not known."
     )
     settings: dict[str, bool | int | float | str] = Field(
-        description="Values that a cycle goes by, under the settings' names."
+        description="Values of the balancer's settings, by name."
     )
     average: float | None = Field(description="Average of the loads that take part; null for none.")
     deviation: float | None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import msgspec
 from fastapi import APIRouter, Query
 
-from anabranch.broker.balance.history import MOVES_MAX, BalanceHistory
-from anabranch.broker.balance.outlooks import BalanceOutlooks, ToldOutlook
+from anabranch.broker.balance.shown import MOVES_MAX, ShownBalance
 from anabranch.broker.http.errors import problems
 from anabranch.broker.http.models.balance import (
     AutomaticMoveStats,
@@ -23,27 +23,27 @@ from anabranch.broker.http.routing import DecidingRoute, Marked
 from anabranch.core.balance.broker_load import FRESH
 from anabranch.core.balance.history import AutomaticMove
 from anabranch.core.balance.offload import Exchange
-from anabranch.core.balance.outlook import SeenBroker
 from anabranch.core.balance.shedding import Round
+from anabranch.core.balancer import Outlook, SeenBroker
 
 _Newest = Annotated[
     int, Query(ge=1, le=MOVES_MAX, description="So many of the newest moves at most.")
 ]
 
 
-def router(outlooks: BalanceOutlooks, history: BalanceHistory) -> APIRouter:
+def router(shown: ShownBalance) -> APIRouter:
     """All of them."""
     routes = APIRouter(route_class=DecidingRoute, prefix="/admin/v2/balance", tags=["balance"])
 
     @routes.get("", dependencies=[Marked], responses=problems(307, 503))
     async def get_outlook() -> BalanceOutlook:
         """Brokers' loads, their deviation, and the next cycle's moves."""
-        return _outlook(outlooks.told())
+        return _outlook(shown.outlook())
 
     @routes.get("/history", dependencies=[Marked])
     async def get_history(limit: _Newest = 100) -> BalanceHistoryStats:
         """The latest moves and splits and their results, as this node has read them."""
-        told = history.newest(limit)
+        told = shown.newest(limit)
         return BalanceHistoryStats(
             sinceOffset=told.since_offset, moves=[_move(each) for each in told.moves]
         )
@@ -66,13 +66,17 @@ def _move(done: AutomaticMove) -> AutomaticMoveStats:
     )
 
 
-def _outlook(told: ToldOutlook) -> BalanceOutlook:
-    found = told.outlook
+def _outlook(found: Outlook) -> BalanceOutlook:
+    settings = {
+        name: ",".join(value) if isinstance(value, list | tuple) else value
+        for name, value in msgspec.to_builtins(found.settings).items()
+        if value is not None
+    }
     return BalanceOutlook(
-        leader=told.leader,
-        atMillis=told.at_ms,
-        nextCycleMillis=None if told.due_in_s is None else round(told.due_in_s * 1000),
-        settings=dict(told.settings),
+        leader=found.leader,
+        atMillis=found.at_ms,
+        nextCycleMillis=None if found.due_in_s is None else round(found.due_in_s * 1000),
+        settings=settings,
         average=found.average,
         deviation=found.std,
         hits=found.hits,
