@@ -65,7 +65,6 @@ anabranch tenants create acme
 anabranch topics create public/default/orders --segments 2
 {shlex.quote(sys.executable)} example.py
 anabranch topics consume public/default/orders --subscription billing --max 1
-anabranch doctor --acls
 curl -sf --cacert "$ANABRANCH_TLS_CA" -H "Authorization: Bearer $(cat "$ANABRANCH_TOKEN_FILE")" \\
     "$ANABRANCH_URL/admin/v2/tenants"
 """,

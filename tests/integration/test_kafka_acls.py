@@ -5,8 +5,6 @@ rights that docs/topics.md names.
 from __future__ import annotations
 
 import asyncio
-import json
-import re
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -21,7 +19,6 @@ from anabranch.broker.settings import Settings
 from anabranch.channel.errors import KafkaRefusedError
 from anabranch.channel.kafka.acls import KafkaAcls
 from anabranch.channel.kafka.connection import KafkaConnection
-from anabranch.cli.node.acls import show_acls
 from anabranch.core.names import Namespace
 from anabranch.core.security.acls import Acl, AclDifference, AclResource
 from anabranch.core.topics.kafka_names import kafka_topic, segments_head
@@ -234,16 +231,7 @@ async def test_who_may_consume_can_read_and_use_groups_and_not_write(now: Scene)
     assert await asyncio.to_thread(now.join_group, elsewhere, segment) == DENIED[1]
 
 
-def shown(out: str) -> dict[str, Any]:
-    """The JSON document among the lines that nodes of the same process log."""
-    found = re.search(r"^\{\n.*^\}$", out, re.DOTALL | re.MULTILINE)
-    assert found is not None, out
-    return dict(json.loads(found[0]))
-
-
-async def test_what_is_changed_by_hand_is_put_right_and_what_is_not_ours_stays(
-    now: Scene, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_what_is_changed_by_hand_is_put_right_and_what_is_not_ours_stays(now: Scene) -> None:
     topic = AclResource.TOPIC
     foreign = (
         Acl(WHO, topic, "elsewhere.", True, "READ"),
@@ -258,15 +246,11 @@ async def test_what_is_changed_by_hand_is_put_right_and_what_is_not_ours_stays(
     await now.said(now.write, TOPIC, "")
     await until(lambda: strange not in now.found(), WAIT_S)
     ours = now.found() - set(foreign)
-    now.rules.carry_out(AclDifference(revoked=tuple(ours), missing=(strange,)), WAIT_S)
+    now.rules.carry_out(AclDifference(surplus=tuple(ours), missing=(strange,)), WAIT_S)
     await until(lambda: now.found() - set(foreign) == ours, WAIT_S)
     await now.said(now.write, TOPIC, "")
     assert set(foreign) <= now.rules.find(WAIT_S)
-    now.rules.carry_out(AclDifference(revoked=foreign), WAIT_S)
-    assert await asyncio.to_thread(show_acls, now.settings, as_json=True) == 0
-    told = shown(capsys.readouterr().out)
-    assert (told["wanted"], told["missing"], told["surplus"]) == (len(ours), [], [])
-    assert told["remedy"] == []
+    now.rules.carry_out(AclDifference(surplus=foreign), WAIT_S)
 
 
 def test_a_kafka_that_asks_nobody_for_rights_is_named(kafka: EmbeddedKafka) -> None:

@@ -53,10 +53,9 @@ class Secured:
 def secured(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     folder = tmp_path_factory.mktemp("secured")
     security = DevSecurity(folder / "security")
-    patient = "perIpLimitExemptAddresses=127.0.0.1"  # with who is wrong so often
     eager = "tlsCertRefreshCheckDurationSec=0.1"
     prefix = f"{folder.name}."
-    with topic_cluster(kafka, prefix, folder, patient, eager, secured=security) as cluster:
+    with topic_cluster(kafka, prefix, folder, eager, secured=security) as cluster:
         yield Secured(cluster, security)
         told = "".join(node.log_file.read_text(errors="replace") for node in cluster.nodes)
     assert security.token_file.read_text().rpartition(".")[2] not in told

@@ -93,7 +93,6 @@ def limits(megabytes: int) -> tuple[str, str]:
 OF_OTHER_MEMORY: Final = (
     # Little more than lists may take: those do not count.
     f"brokerMaxMemoryInFlight={MEMORY_IN_FLIGHT}",
-    f"brokerMaxMemoryInFlightPerIp={MEMORY_IN_FLIGHT}",
 )
 NAMES: Final = [
     f"{HOME}/{'orders-':x<{LOAD.name_length - len(HOME) - 8}}{number:07d}"

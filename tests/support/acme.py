@@ -24,7 +24,6 @@ def settings(folder: Path) -> dict[str, object]:
         authorizationEnabled=True,
         superuserRoles=ROOT,
         authenticateMetricsEndpoint=True,
-        perIpLimitExemptAddresses="127.0.0.1",
     )
 
 

@@ -19,7 +19,7 @@ from support.open_topic import topic_of
 # One is the beginning of another, as a path or as Kafka sees it; one looks like a segment's end.
 TENANTS: Final = ("a", "a.b")
 SPACES: Final = ("b", "b.c", "c", "c.0000-ffff-0")
-LOCALS: Final = ("c", "x", "x.y", "x=y", "x_y", "x.0000-ffff-0", "x." + "l" * 230)
+LOCALS: Final = ("c", "x", "x.y", "x=y", "x--y", "x-.y", "x_y", "x.0000-ffff-0", "x." + "l" * 230)
 SUBSCRIPTIONS: Final = ("s", "y", "y.z", "y=z")
 ROLES: Final = ("ada", "bob", "*", "ANONYMOUS")
 WORDS: Final = ("consume", "functions", "produce", "scale", "view")
@@ -37,7 +37,7 @@ def allows(
         each.principal == principal
         and each.resource is resource
         and each.operation == operation
-        and each.covers(name)
+        and (name.startswith(each.name) if each.is_prefix else name == each.name)
         for each in acls
     )
 

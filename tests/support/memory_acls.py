@@ -31,8 +31,8 @@ class MemoryAcls:
         with self._lock:
             self._answer()
             self.carried_out.append(change)
-            self.acls.difference_update(change.revoked, change.replaced)
             self.acls.update(change.missing)
+            self.acls.difference_update(change.surplus)
 
     def _answer(self) -> None:
         if self.is_away:

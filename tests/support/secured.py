@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import bcrypt
 import httpx
 
 from anabranch.broker.binary.sessions import sessions
@@ -65,17 +64,6 @@ class SecuredNode:
 
 def bearer(role: str, seconds: float = 3_600) -> str:
     return f"Bearer {token(role, seconds=seconds)}"
-
-
-def users_file(folder: Path, **users: str) -> str:
-    """A file of users and their passwords, as htpasswd writes it."""
-    file = folder / "users"
-    lines = [
-        f"{user}:{bcrypt.hashpw(password.encode(), bcrypt.gensalt(4)).decode()}"
-        for user, password in users.items()
-    ]
-    file.write_text("\n".join(lines) + "\n")
-    return str(file)
 
 
 def tokens_alone(folder: Path, **more: object) -> dict[str, object]:

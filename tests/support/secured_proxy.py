@@ -59,7 +59,6 @@ class Surroundings:
             "tokenKeySet": str(self.keys),
             "authenticationFilesCheckSeconds": 0.1,
             "proxyRoles": PROXY,
-            "perIpLimitExemptAddresses": HOST,
             "authorizationEnabled": True,
             "superuserRoles": f"{ROOT},{PROXY}",
             "brokerClientAuthenticationPlugin": "token",

@@ -46,17 +46,6 @@ class TlsPort:
         self.binary = binary
         self.web_port = self.binary_port = 0
 
-    @property
-    def certified(self) -> int:
-        """Connections with a certificate of the client's."""
-        return sum(len(vars(each)["_certified"]) for each in (self.web, self.binary))
-
-    async def verify_again(self) -> None:
-        """What a node does every now and then."""
-        await self.context.look()
-        for each in (self.web, self.binary):
-            await each.verify_again()
-
     async def get(self, context: ssl.SSLContext) -> str:
         async with httpx.AsyncClient(verify=context, timeout=WAIT_S) as client:
             answer = await client.get(f"https://{HOST}:{self.web_port}/")
@@ -75,7 +64,6 @@ async def tls_port(
     app: ASGIApp | None = None,
     required: bool = False,
     seconds: float = SLOW_S,
-    per_ip: int = 0,
     admission: Admission | None = None,
 ) -> AsyncIterator[TlsPort]:
     context = read_again(TlsFiles(server.certificate, server.key, trusted, required))
@@ -83,7 +71,7 @@ async def tls_port(
     wire = WireServer(lookups, "test", ConnectionLimits(), admission)
     await http.start()
     web, binary = (
-        Handshakes(name, lambda: context.current, made, seconds, per_ip)
+        Handshakes(name, lambda: context.current, made, seconds)
         for name, made in (("web", http.connection), ("binary", wire.peer))
     )
     port = TlsPort(context, web, binary, wire)

@@ -25,7 +25,7 @@ from anabranch.broker.node_balance import build_balance, build_counts, resource_
 from anabranch.broker.node_metrics import measure_node
 from anabranch.broker.operations import Operations
 from anabranch.broker.runtime import Ended, Runtime
-from anabranch.broker.security.acls import AclReconciler, acl_reconciler
+from anabranch.broker.security.acls import acl_reconciler
 from anabranch.broker.settings import Settings
 from anabranch.broker.snapshots.writer import Snapshots
 from anabranch.broker.startup import (
@@ -36,7 +36,7 @@ from anabranch.broker.startup import (
     segment_settings,
 )
 from anabranch.broker.topics.build import TopicParts
-from anabranch.broker.topics.controllers.worker import KafkaSegments, uncovered
+from anabranch.broker.topics.controllers.worker import KafkaSegments
 from anabranch.broker.topics.placement import KafkaPlacement
 from anabranch.broker.topics.subscriptions.queue_positions import KafkaPositions
 from anabranch.channel.errors import KafkaUnreachableError, LogTrimmedError
@@ -136,7 +136,7 @@ class Node:
             lambda: BrokerSurveyor(self._connection, settings.topic_prefix),
         )
         acls = acl_reconciler(self.runtime, settings, lambda: KafkaAcls(self._connection))
-        parts = self._topic_parts(placement, acls)
+        parts = self._topic_parts(placement)
         self.operations = Operations(self.runtime, settings, parts)
         self.runtime.worries.append(self._of_snapshot)
         self.runtime.heard(heard)
@@ -166,7 +166,7 @@ class Node:
             self._begin("acls", acls.run)
         self._log.info("node.serving", session=self.runtime.core.session)
 
-    def _topic_parts(self, placement: KafkaPlacement, acls: AclReconciler | None) -> TopicParts:
+    def _topic_parts(self, placement: KafkaPlacement) -> TopicParts:
         table, loads = self._table, self._loads
         segments = segment_settings(self.settings)
         return TopicParts(
@@ -176,7 +176,6 @@ class Node:
                 table.segments(topic, incarnation) if loads.is_whole else None
             ),
             placement,
-            uncovered if acls is None else acls.cover,
             lived_by(segments),
         )
 

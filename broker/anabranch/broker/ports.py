@@ -77,12 +77,9 @@ class TlsPorts:
             return
         context = self.context
         web, binary = self._settings.http_limits, self._settings.wire_limits
-        for field, made, seconds, per_ip in (
-            (self._names.web_tls, http.connection, web.request_s_max, web.connections_per_ip_max),
-            (
-                *(self._names.binary_tls, wire.peer),
-                *(binary.handshake_s_max, binary.account.connections_per_ip),
-            ),
+        for field, made, seconds in (
+            (self._names.web_tls, http.connection, web.request_s_max),
+            (self._names.binary_tls, wire.peer, binary.handshake_s_max),
         ):
             if field in sockets:
                 before = Handshakes(
@@ -90,20 +87,10 @@ class TlsPorts:
                     lambda: context.current,
                     made,
                     seconds,
-                    per_ip,
-                    web.exempt,
                 )
                 before.listen(sockets[field])
                 self.handshakes.append(before)
-        self._following = kept_going(self._follow, "certificates")
-
-    async def _follow(self) -> None:
-        """Takes what the files hold now, again and again, and ends what that trusts no more."""
-        while self.context is not None:
-            await asyncio.sleep(self._refresh_s)
-            await self.context.look()
-            for each in self.handshakes:
-                await each.verify_again()
+        self._following = kept_going(lambda: context.follow(self._refresh_s), "certificates")
 
     async def stop(self) -> None:
         """Accepts no more."""
@@ -117,8 +104,7 @@ class TlsPorts:
         """Registers the metrics of hand-shakes."""
         shown.totals(
             "anabranch_tls_refused",
-            "Failed TLS hand-shakes of both ports, and connections ended because their "
-            "certificates lost trust.",
+            "Failed TLS hand-shakes of both ports.",
             "reason",
             self._refused,
         )

@@ -1,6 +1,6 @@
 """The administration of a cluster from Python, over its REST interface (docs/admin.md)."""
 
-from anabranch.access import Basic, Credentials, Tls, Token
+from anabranch.access import Credentials, Tls, Token
 from anabranch.admin.admin import Admin, AsyncAdmin
 from anabranch.admin.errors import (
     AdminError,
@@ -80,7 +80,6 @@ __all__ = [
     "AutomaticMoveStats",
     "BalanceHistoryStats",
     "BalanceOutlook",
-    "Basic",
     "BrokerAddresses",
     "BrokerIsolationData",
     "BrokerLoadStats",

@@ -82,9 +82,7 @@ def identity_of(nodes: tuple[str, ...], credentials: Credentials | None) -> Show
     Raises InvalidInputError.
     """
     if not isinstance(credentials, Credentials | None):
-        raise InvalidInputError(
-            f"credentials= is a Token or Basic, not a {type(credentials).__name__}"
-        )
+        raise InvalidInputError(f"credentials= is a Token, not a {type(credentials).__name__}")
     if credentials is not None and any(node.startswith("http:") for node in nodes):
         _logger.warning("what shows who asks goes unencrypted to %s", ", ".join(nodes))
     return ShownIdentity(credentials)

@@ -124,7 +124,7 @@ class Admin(_Resources[Blocking]):
     the first one that answers, and follows a node that sends the request on.
 
     `https://` means TLS. `tls` names the authorities to trust, if not the system's, and the
-    client's own certificate. `credentials` (a `Token` or `Basic`) show nodes who asks. `timeout_s`
+    client's own certificate. `credentials` (a `Token`) show nodes who asks. `timeout_s`
     is in seconds. It calls `on_stale` for an answer that may be out of date, because the node
     cannot reach the log. The default logs a warning.
 

@@ -1,6 +1,6 @@
 """The SDK: producers and consumers of scalable topics."""
 
-from anabranch.access import Basic, Credentials, Tls, Token
+from anabranch.access import Credentials, Tls, Token
 from anabranch.client._client import Client
 from anabranch.client._consumer.checkpoint import Checkpoint, CheckpointConsumer, PositionOf
 from anabranch.client._consumer.messages import Batch, Message
@@ -65,7 +65,6 @@ from anabranch.client._topics.watch import LayoutWatch
 __all__ = [
     "Attempt",
     "AuthenticationError",
-    "Basic",
     "Batch",
     "BatchStats",
     "BucketLostError",

@@ -61,7 +61,7 @@ class Client(Closing):
     """A cluster, named by the URL of one or several of its nodes. It makes producers and consumers.
 
     A URL of `pulsar+ssl://` names nodes' ports with TLS. `tls` names the authorities to trust, if
-    not the system's, and the client's own certificate. `credentials` (a `Token` or `Basic`) show
+    not the system's, and the client's own certificate. `credentials` (a `Token`) show
     nodes who the client is. `kafka` has librdkafka's security properties, for a Kafka that asks for
     some. The nodes tell the address of Kafka.
 

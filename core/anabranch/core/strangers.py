@@ -1,5 +1,4 @@
-"""`PortAccount`: the use of one port by its clients, by connection, address and role, and its
-limits.
+"""`PortAccount`: the use of one port by its clients, by connection and address, and its limits.
 
 A stranger is an address that connects. It is one address of IPv4, or 64 bits of IPv6, because the
 holder of one IPv6 address has all of its network (RFC 6177). The port tells the account of joins
@@ -12,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from enum import Enum, unique
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv6Network, ip_address
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -28,13 +27,8 @@ class PortRefusal(Enum):
 
     CONNECTIONS = "connections"
     CONNECTIONS_PER_IP = "connections_per_ip"
-    CONNECTIONS_PER_PRINCIPAL = "connections_per_principal"
     WATCHES = "watches"
-    WATCHES_PER_IP = "watches_per_ip"
-    WATCHES_PER_PRINCIPAL = "watches_per_principal"
-    WATCHES_PER_CONNECTION = "watches_per_connection"
     MEMORY = "memory"  # bytes in flight
-    MEMORY_PER_IP = "memory_per_ip"
     HANDSHAKE = "handshake"  # no CONNECT in time
     IDLE = "idle"  # nothing asked for too long, and nothing watched
     FRAME_SIZE = "frame_size"
@@ -48,17 +42,15 @@ class PortRefusal(Enum):
 
 
 class AccountLimits(msgspec.Struct, frozen=True):
-    """The limits on concurrent use by clients; 0 means no limit. Memory is in bytes."""
+    """The limits on concurrent use by clients; 0 means no limit. Memory is in bytes.
+
+    One address may have half of the watches.
+    """
 
     connections: int = 0
     connections_per_ip: int = 0
-    connections_per_principal: int = 0
     watches: int = 0
-    watches_per_ip: int = 0
-    watches_per_principal: int = 0
-    watches_per_connection: int = 0
     memory: int = 0
-    memory_per_ip: int = 0
 
 
 class Joined(msgspec.Struct, Generic[Member], frozen=True):
@@ -73,35 +65,22 @@ class Joined(msgspec.Struct, Generic[Member], frozen=True):
 class _Stranger(Generic[Member]):
     """The use by the connections of one address."""
 
-    __slots__ = ("is_exempt", "key", "members", "memory", "watches")
+    __slots__ = ("address", "members", "memory", "watches")
 
-    def __init__(self, key: object, is_exempt: bool) -> None:
-        self.key = key
-        self.is_exempt = is_exempt
+    def __init__(self, address: str) -> None:
+        self.address = address
         self.members: dict[Member, None] = {}
         self.watches = 0
         self.memory = 0
 
 
-class _Role:
-    """The use by the connections of one role, from any address."""
-
-    __slots__ = ("connections", "name", "watches")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.connections = 0
-        self.watches = 0
-
-
 class _Use(Generic[Member]):
     """The use by one connection."""
 
-    __slots__ = ("is_out", "memory", "role", "stranger", "watches")
+    __slots__ = ("is_out", "memory", "stranger", "watches")
 
     def __init__(self, stranger: _Stranger[Member]) -> None:
         self.stranger = stranger
-        self.role: _Role | None = None  # None until the client has said its role
         self.watches = 0
         self.memory = 0
         self.is_out = False  # it has to go: its use does not count any more
@@ -117,8 +96,7 @@ class PortAccount(Generic[Member]):
         self.watches = 0
         self.memory = 0
         self._uses: dict[Member, _Use[Member]] = {}
-        self._strangers: dict[object, _Stranger[Member]] = {}
-        self._roles: dict[str, _Role] = {}
+        self._strangers: dict[str, _Stranger[Member]] = {}
         self._ungreeted: dict[Member, None] = {}  # that have not shaken hands; longest first
 
     def __contains__(self, member: Member) -> bool:
@@ -131,22 +109,16 @@ class PortAccount(Generic[Member]):
 
     @property
     def strangers(self) -> int:
-        """Addresses that members come from; one that is exempt counts for each connection."""
+        """Addresses that members come from."""
         return len(self._strangers)
 
-    @property
-    def roles(self) -> int:
-        """Roles that members have shaken hands as."""
-        return len(self._roles)
-
-    def join(self, member: Member, address: str, *, is_exempt: bool = False) -> Joined[Member]:
-        """Lets one in, or refuses it. An exempt one counts as an address of its own.
+    def join(self, member: Member, address: str) -> Joined[Member]:
+        """Lets one in, or refuses it.
 
         If the port is full, the connection that has waited longest for its handshake gives way, so
         silence keeps nobody out. A connection that gives way is no member any more.
         """
-        key: object = ("", member) if is_exempt else address
-        stranger = self._strangers.get(key)
+        stranger = self._strangers.get(address)
         if stranger is not None and _is_at(len(stranger.members), self.limits.connections_per_ip):
             return Joined(PortRefusal.CONNECTIONS_PER_IP)
         gives_way: Member | None = None
@@ -155,26 +127,15 @@ class PortAccount(Generic[Member]):
                 return Joined(PortRefusal.CONNECTIONS)
             gives_way = next(iter(self._ungreeted))
             self.leave(gives_way)
-        stranger = self._strangers.setdefault(key, _Stranger(key, is_exempt))
+        stranger = self._strangers.setdefault(address, _Stranger(address))
         stranger.members[member] = None
         self._uses[member] = _Use(stranger)
         self._ungreeted[member] = None
         return Joined(None, gives_way)
 
-    def greet(self, member: Member, role: str = "") -> PortRefusal | None:
-        """The connection has shaken hands, as this role if it has one. It never gives way any more,
-        unless it is refused.
-        """
-        use = self._uses.get(member)
-        if role and use is not None and use.role is None:
-            known = self._roles.get(role) or _Role(role)
-            if _is_at(known.connections, self.limits.connections_per_principal):
-                return PortRefusal.CONNECTIONS_PER_PRINCIPAL
-            known.connections += 1
-            known.watches += use.watches
-            use.role = self._roles[role] = known
+    def greet(self, member: Member) -> None:
+        """The connection has shaken hands. It never gives way any more."""
         self._ungreeted.pop(member, None)
-        return None
 
     def leave(self, member: Member) -> None:
         """It is gone, with all that it used."""
@@ -185,23 +146,9 @@ class PortAccount(Generic[Member]):
         self._keep(use, 0)
         self.watches -= use.watches
         use.stranger.watches -= use.watches
-        if use.role is not None:
-            use.role.watches -= use.watches
-            use.role.connections -= 1
-            if not use.role.connections:
-                del self._roles[use.role.name]
         del use.stranger.members[member]
         if not use.stranger.members:
-            del self._strangers[use.stranger.key]
-
-    def sharers(self, member: Member) -> tuple[Hashable, ...]:
-        """Returns the accounts that a member's use counts for: its address (itself if that is
-        exempt) and its role. Returns nothing if the member is gone.
-        """
-        use = self._uses.get(member)
-        if use is None:
-            return ()
-        return (use.stranger, use.role) if use.role is not None else (use.stranger,)
+            del self._strangers[use.stranger.address]
 
     def watches_of(self, member: Member) -> int:
         """Returns the number of the member's watches."""
@@ -213,20 +160,11 @@ class PortAccount(Generic[Member]):
         use = self._uses.get(member)
         if use is None:
             return None
-        if _is_at(use.watches, self.limits.watches_per_connection):
-            return PortRefusal.WATCHES_PER_CONNECTION
-        stranger = use.stranger
-        if not stranger.is_exempt and _is_at(stranger.watches, self.limits.watches_per_ip):
-            return PortRefusal.WATCHES_PER_IP
-        role = use.role
-        if role is not None and _is_at(role.watches, self.limits.watches_per_principal):
-            return PortRefusal.WATCHES_PER_PRINCIPAL
-        if _is_at(self.watches, self.limits.watches):
+        most = self.limits.watches
+        if _is_at(self.watches, most) or _is_at(use.stranger.watches, (most + 1) // 2):
             return PortRefusal.WATCHES
-        if role is not None:
-            role.watches += 1
         use.watches += 1
-        stranger.watches += 1
+        use.stranger.watches += 1
         self.watches += 1
         return None
 
@@ -234,43 +172,34 @@ class PortAccount(Generic[Member]):
         """One less."""
         use = self._uses.get(member)
         if use is not None and use.watches:
-            if use.role is not None:
-                use.role.watches -= 1
             use.watches -= 1
             use.stranger.watches -= 1
             self.watches -= 1
 
     def keep(self, member: Member, memory: int) -> bool:
-        """So many bytes are kept for a member. Returns whether that is too much for its address or
-        the port: then ask `overflow`.
+        """So many bytes are kept for a member. Returns whether that is too much for the port: then
+        ask `overflow`.
         """
         use = self._uses.get(member)
         if use is None or use.is_out:
             return False
         self._keep(use, memory)
-        return self._is_over(use.stranger) or self._is_full()
+        return self._is_full()
 
-    def overflow(self) -> list[tuple[Member, PortRefusal]]:
-        """Returns the connections that must go until every limit holds; their use counts no longer.
+    def overflow(self) -> list[Member]:
+        """Returns the connections that must go until the limit holds; their use counts no longer.
 
-        The greatest connection of an address goes. On a full port, the greatest connection of the
-        greatest address goes.
+        The greatest connection of the greatest address goes.
         """
-        out: list[tuple[Member, PortRefusal]] = []
-        for stranger in [each for each in self._strangers.values() if self._is_over(each)]:
-            while self._is_over(stranger):
-                out.append((self._put_out(stranger), PortRefusal.MEMORY_PER_IP))
+        out: list[Member] = []
         while self._is_full():
-            greatest = max(self._strangers.values(), key=lambda each: each.memory)
-            out.append((self._put_out(greatest), PortRefusal.MEMORY))
+            stranger = max(self._strangers.values(), key=lambda each: each.memory)
+            greatest = max(stranger.members, key=lambda member: self._uses[member].memory)
+            use = self._uses[greatest]
+            self._keep(use, 0)
+            use.is_out = True
+            out.append(greatest)
         return out
-
-    def _put_out(self, stranger: _Stranger[Member]) -> Member:
-        greatest = max(stranger.members, key=lambda member: self._uses[member].memory)
-        use = self._uses[greatest]
-        self._keep(use, 0)
-        use.is_out = True
-        return greatest
 
     def _keep(self, use: _Use[Member], memory: int) -> None:
         more = memory - use.memory
@@ -278,29 +207,8 @@ class PortAccount(Generic[Member]):
         use.stranger.memory += more
         self.memory += more
 
-    def _is_over(self, stranger: _Stranger[Member]) -> bool:
-        most = self.limits.memory_per_ip
-        return bool(most) and not stranger.is_exempt and stranger.memory > most
-
     def _is_full(self) -> bool:
         return bool(self.limits.memory) and self.memory > self.limits.memory
-
-
-class ExemptAddresses:
-    """Networks to which no limit of an address applies."""
-
-    def __init__(self, networks: tuple[str, ...] = ()) -> None:
-        """Raises ValueError for a text that is neither an address nor a network."""
-        self._networks = tuple(ip_network(each, strict=False) for each in networks)
-
-    def holds(self, host: str) -> bool:
-        """Tells whether the address is exempt.
-
-        >>> ExemptAddresses(("10.0.0.0/8",)).holds("::ffff:10.1.2.3")
-        True
-        """
-        address = _address_of(host)
-        return address is not None and any(address in each for each in self._networks)
 
 
 def stranger_of(host: str) -> str:
@@ -311,22 +219,17 @@ def stranger_of(host: str) -> str:
     >>> stranger_of("2001:db8:1:2:3:4:5:6"), stranger_of("::1"), stranger_of("fe80::1%eth0")
     ('2001:db8:1:2::/64', '::1', 'fe80::1%eth0')
     """
-    address = _address_of(host)
-    if address is None:
-        return host
-    if isinstance(address, IPv4Address) or address.is_link_local or address.is_loopback:
-        return str(address)  # all links have the same prefix: there an address is what tells
-    return str(IPv6Network((int(address), _PREFIX_BITS), strict=False))
-
-
-def _address_of(host: str) -> IPv4Address | IPv6Address | None:
     try:
         address = ip_address(host)
     except ValueError:
-        return None
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        return address.ipv4_mapped
-    return address
+        return host
+    if isinstance(address, IPv4Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    if address.is_link_local or address.is_loopback:
+        return str(address)  # all links have the same prefix: there an address is what tells
+    return str(IPv6Network((int(address), _PREFIX_BITS), strict=False))
 
 
 def _is_at(used: int, most: int) -> bool:

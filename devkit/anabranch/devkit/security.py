@@ -358,7 +358,7 @@ def _exports(named: dict[str, str]) -> str:
 def allow_node(
     bootstrap_servers: str, security: Mapping[str, str], principal: str, topic_prefix: str
 ) -> None:
-    """Gives the rights that `doctor --acls` prints. Returns once Kafka applies them, at once if it
+    """Gives the rights that docs/topics.md names. Returns once Kafka applies them, at once if it
     has them already.
 
     `security` has the properties of a superuser of Kafka. Raises KafkaRefusedError,

@@ -17,7 +17,7 @@ from anabranch.channel.codec import decode_entity
 from anabranch.core.entities.archive import Archive, archive_key
 from anabranch.core.entities.cluster import Cluster
 from anabranch.core.entities.override import OVERRIDES_PREFIX, SettingOverride, override_key
-from anabranch.core.entities.permission import Permission, permission_key
+from anabranch.core.entities.permission import PERMISSIONS_PREFIX, Permission, permission_key
 from anabranch.core.entities.placement_policy import (
     PLACEMENTS_PREFIX,
     PlacementPolicy,
@@ -232,6 +232,12 @@ class StoredState:
         for key, entity in self._range(prefix):
             if isinstance(entity, Permission):
                 yield key.removeprefix(prefix), entity
+
+    def grants(self) -> Iterator[tuple[str, str, Permission]]:
+        for key, entity in self._range(PERMISSIONS_PREFIX):
+            if isinstance(entity, Permission):
+                scope, _, role = key.removeprefix(PERMISSIONS_PREFIX).partition(":")
+                yield scope, role, entity
 
     def archives(self) -> Iterator[tuple[str, Archive]]:
         for key, entity in self._range(archive_key("")):

@@ -13,17 +13,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from anabranch.core.strangers import AccountLimits, PortAccount, PortRefusal, stranger_of
 
 ADDRESSES = ("a", "b", "c")
-ROLES = ("", "ada", "bob")
 LIMITS = AccountLimits(
     connections=7,
     connections_per_ip=4,
-    connections_per_principal=3,
     watches=9,
-    watches_per_ip=6,
-    watches_per_principal=5,
-    watches_per_connection=3,
     memory=90,
-    memory_per_ip=60,
 )
 MEMBERS = st.integers(0, 11)
 
@@ -35,9 +29,7 @@ class Clients(RuleBasedStateMachine):
         super().__init__()
         self.account: PortAccount[int] = PortAccount(LIMITS)
         self.address: dict[int, str] = {}
-        self.exempt: set[int] = set()
         self.silent: list[int] = []
-        self.role: dict[int, str] = {}
         self.watches: Counter[int] = Counter()
         self.memory: Counter[int] = Counter()
         self.out: set[int] = set()
@@ -47,13 +39,12 @@ class Clients(RuleBasedStateMachine):
         mine = self.address[member]
         return sum(counted(each) for each, address in self.address.items() if address == mine)
 
-    @rule(member=MEMBERS, address=st.sampled_from(ADDRESSES), exempt=st.booleans())
-    def join(self, member: int, address: str, exempt: bool) -> None:
+    @rule(member=MEMBERS, address=st.sampled_from(ADDRESSES))
+    def join(self, member: int, address: str) -> None:
         if member in self.address:
             return
-        found = self.account.join(member, address, is_exempt=exempt)
-        counted = f"{address} {member}" if exempt else address
-        here = sum(each == counted for each in self.address.values())
+        found = self.account.join(member, address)
+        here = sum(each == address for each in self.address.values())
         if here >= 4:
             assert found.refusal is PortRefusal.CONNECTIONS_PER_IP
         elif len(self.address) >= 7 and not self.silent:
@@ -63,36 +54,19 @@ class Clients(RuleBasedStateMachine):
             assert (found.refusal, found.gives_way) == (None, wanted)
             if wanted is not None:
                 self.gone(wanted)
-            self.address[member] = counted
+            self.address[member] = address
             self.silent.append(member)
-            if exempt:
-                self.exempt.add(member)
 
     def gone(self, member: int) -> None:
         self.address.pop(member, None)
-        self.exempt.discard(member)
         self.out.discard(member)
-        self.role.pop(member, None)
         del self.watches[member]
         del self.memory[member]
         self.silent = [each for each in self.silent if each != member]
 
-    def alike(self, member: int) -> list[int]:
-        """The connections of its role."""
-        role = self.role.get(member)
-        return [each for each, other in self.role.items() if other == role]
-
-    @rule(member=MEMBERS, role=st.sampled_from(ROLES))
-    def greet(self, member: int, role: str) -> None:
-        if member in self.role:
-            role = self.role[member]
-        refusal = self.account.greet(member, role)
-        if role and member in self.address and member not in self.role:
-            if sum(each == role for each in self.role.values()) >= 3:
-                assert refusal is PortRefusal.CONNECTIONS_PER_PRINCIPAL
-                return
-            self.role[member] = role
-        assert refusal is None
+    @rule(member=MEMBERS)
+    def greet(self, member: int) -> None:
+        self.account.greet(member)
         self.silent = [each for each in self.silent if each != member]
 
     @rule(member=MEMBERS)
@@ -105,13 +79,7 @@ class Clients(RuleBasedStateMachine):
         refusal = self.account.open_watch(member)
         if member not in self.address:
             assert refusal is None
-        elif self.watches[member] >= 3:
-            assert refusal is PortRefusal.WATCHES_PER_CONNECTION
-        elif member not in self.exempt and self.of(member, lambda each: self.watches[each]) >= 6:
-            assert refusal is PortRefusal.WATCHES_PER_IP
-        elif member in self.role and sum(self.watches[each] for each in self.alike(member)) >= 5:
-            assert refusal is PortRefusal.WATCHES_PER_PRINCIPAL
-        elif self.watches.total() >= 9:
+        elif self.watches.total() >= 9 or self.of(member, lambda each: self.watches[each]) >= 5:
             assert refusal is PortRefusal.WATCHES
         else:
             assert refusal is None
@@ -132,16 +100,10 @@ class Clients(RuleBasedStateMachine):
         self.memory[member] = memory
         if not is_over:
             return
-        for victim, refusal in self.account.overflow():
+        for victim in self.account.overflow():  # an address that uses less keeps what it has
             mine = self.of(victim, lambda each: self.memory[each])
-            if refusal is PortRefusal.MEMORY_PER_IP:
-                assert victim not in self.exempt
-                assert mine > 60
-            else:  # whoever uses less than another address keeps what it has
-                assert self.memory.total() > 90
-                assert all(
-                    self.of(each, lambda one: self.memory[one]) <= mine for each in self.address
-                )
+            assert self.memory.total() > 90
+            assert all(self.of(each, lambda one: self.memory[one]) <= mine for each in self.address)
             assert self.memory[victim] == max(
                 self.memory[each]
                 for each in self.address
@@ -154,21 +116,17 @@ class Clients(RuleBasedStateMachine):
     def nothing_is_lost_and_nothing_too_much(self) -> None:
         assert self.account.connections == len(self.address) <= 7
         assert self.account.strangers == len(set(self.address.values()))
-        assert self.account.roles == len(set(self.role.values()))
-        sharers = {each for member in self.address for each in self.account.sharers(member)}
-        assert len(sharers) == self.account.strangers + self.account.roles
         assert self.account.watches == self.watches.total() <= 9
         assert self.account.memory == self.memory.total() <= 90
         for member in self.address:
             assert self.account.watches_of(member) == self.watches[member]
-            assert member in self.exempt or self.of(member, lambda each: self.memory[each]) <= 60
 
     def teardown(self) -> None:
         for member in list(self.address):
             self.account.leave(member)
         found = self.account
         assert (found.connections, found.strangers, found.watches, found.memory) == (0, 0, 0, 0)
-        kept = (found._uses, found._strangers, found._ungreeted, found._roles)
+        kept = (found._uses, found._strangers, found._ungreeted)
         assert not any(kept)  # of those who have left
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.access import Basic, CredentialsError, Tls, TlsFiles, Token, tls
+from anabranch.access import CredentialsError, Tls, TlsFiles, Token, tls
 from anabranch.core.errors import InvalidInputError
 from support.authority import Authority
 from support.tokens import token
 
 
-def shown(credentials: Token | Basic) -> bytes:
+def shown(credentials: Token) -> bytes:
     assert credentials.show_waiting() == asyncio.run(credentials.show())
     return credentials.show_waiting()
 
@@ -28,6 +28,7 @@ def test_a_token_comes_from_a_text_a_file_or_a_function(tmp_path: Path) -> None:
     assert shown(Token(file)) == eve.encode()
     assert not Token("x").is_renewable
     assert Token(file).is_renewable
+    assert Token("x").header(b"x") == "Bearer x"
     assert [Token(file).is_asked_for, Token(lambda: "x").is_asked_for] == [False, True]
 
 
@@ -42,15 +43,6 @@ def test_a_coroutine_function_makes_one_for_who_can_await_it() -> None:
         Token(fetched).show_waiting()
 
 
-def test_a_user_is_shown_with_the_password_of_a_text_or_a_file(tmp_path: Path) -> None:
-    file = tmp_path / "password"
-    file.write_text("p:ä ss \n")
-    one = Basic("ada", file)
-    assert shown(one) == shown(Basic("ada", "p:ä ss ")) == "ada:p:ä ss ".encode()
-    assert one.header(b"ada:secret") == "Basic YWRhOnNlY3JldA=="
-    assert Token("x").header(b"x") == "Bearer x"
-
-
 @pytest.mark.parametrize("wrong", ["", "  ", "Bearer abc", "ä", "x" * 20_000])
 def test_what_is_no_token_is_refused_without_being_told(wrong: str, tmp_path: Path) -> None:
     file = tmp_path / "token"
@@ -61,12 +53,6 @@ def test_what_is_no_token_is_refused_without_being_told(wrong: str, tmp_path: Pa
         with pytest.raises(CredentialsError, match="token") as failed:
             shown(Token(source))
         assert not wrong.strip() or wrong.strip() not in str(failed.value) + str(refused.value)
-
-
-@pytest.mark.parametrize("user", ["", "a:b"])
-def test_what_is_no_user_is_refused(user: str) -> None:
-    with pytest.raises(InvalidInputError, match="no user"):
-        Basic(user, "secret")
 
 
 @pytest.mark.parametrize("source", [None, 7, b"bytes"])
@@ -94,7 +80,7 @@ def test_why_there_is_nothing_to_show_is_told(tmp_path: Path) -> None:
 
 def test_no_secret_is_in_a_repr(tmp_path: Path) -> None:
     secret = token("ada")
-    told = [Token(secret), Token(lambda: secret), Basic("ada", secret), Token(tmp_path)]
+    told = [Token(secret), Token(lambda: secret), Token(tmp_path)]
     assert secret not in repr(told)
     assert secret not in "".join(each.renewal for each in told)
     assert str(tmp_path) in repr(told)

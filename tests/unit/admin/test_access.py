@@ -43,7 +43,7 @@ class Site:
         return (200, {}, ["acme"]) if taken else (401, {}, {"reason": "not you"})
 
 
-def asked(url: str, credentials: sdk.Token | sdk.Basic | None, count: int = 1) -> list[str]:
+def asked(url: str, credentials: sdk.Token | None, count: int = 1) -> list[str]:
     """What either face is told in the end, each asked so often."""
 
     async def test() -> list[str]:
@@ -122,7 +122,7 @@ def test_what_cannot_be_meant_is_refused(tmp_path: Path) -> None:
     authority = Authority(tmp_path).file
     with pytest.raises(sdk.InvalidInputError, match="write https://"):
         sdk.Admin("http://a:1", tls=sdk.Tls(ca_file=authority))
-    with pytest.raises(sdk.InvalidInputError, match="is a Token or Basic"):
+    with pytest.raises(sdk.InvalidInputError, match="is a Token"):
         sdk.Admin(credentials="abc")  # type: ignore[arg-type]
     with pytest.raises(sdk.InvalidInputError, match="is a Tls"):
         sdk.Admin("https://a:1", tls=authority)  # type: ignore[arg-type]
@@ -206,4 +206,3 @@ def test_flags_go_before_the_environment_and_one_is_enough(tmp_path: Path) -> No
         assert "give one of --token-file" in both[1]
         status, said = ran(ANABRANCH_TOKEN="xyz")
         assert (status, said) == (1, "anabranch: 401: not you. Give another token\n")
-        assert "goes with --password-file" in ran("--user", "ada")[1]

@@ -179,9 +179,9 @@ CASES: Final = (
     Case(
         "AnabranchClientsRefused",
         5,
-        {f'anabranch_wire_refusals_total{{{_NODE},reason="watches_per_ip"}}': "0+3x20"},
+        {f'anabranch_wire_refusals_total{{{_NODE},reason="watches"}}': "0+3x20"},
         {
-            f'anabranch_wire_refusals_total{{{_NODE},reason="watches_per_ip"}}': "0+0.5x20",
+            f'anabranch_wire_refusals_total{{{_NODE},reason="watches"}}': "0+0.5x20",
             f'anabranch_wire_refusals_total{{{_NODE},reason="idle"}}': "0+9x20",
         },
     ),

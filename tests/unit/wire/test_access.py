@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.access import Basic, CredentialsError, Tls, TlsFiles, Token
+from anabranch.access import CredentialsError, Tls, TlsFiles, Token
 from anabranch.broker.http.server import bind
-from anabranch.core.security.guesses import FREE_TRIES, WAITING_MAX
 from anabranch.devkit.ports import free_port
 from anabranch.wire.anabranch_pb2 import AuthData, CommandConnect, CommandLookupTopic, ServerError
 from anabranch.wire.client import ClientConnection, connect
@@ -19,17 +18,16 @@ from anabranch.wire.errors import AuthenticationError, ConnectError, TlsError, T
 from anabranch.wire.server.admission import AdmittedPeer, Visitor
 from anabranch.wire.server.server import WireServer
 from support.authority import Authority
-from support.secured import SecuredNode, bearer, secured_node, tokens_alone, users_file
+from support.secured import SecuredNode, bearer, secured_node, tokens_alone
 from support.tls_port import tls_port
 from support.tokens import token
 from support.waiting import WAIT_S, until
 from support.wire import HOST, no_routes, on_both_loops
 
 _SOON_S = 8  # when a token expires, and yet not before it was shown
-SDK_S = 3.0  # the least that a part of a client waits for an answer to its CONNECT
 
 
-async def joined(node: SecuredNode, credentials: Token | Basic | None) -> ClientConnection:
+async def joined(node: SecuredNode, credentials: Token | None) -> ClientConnection:
     return await connect(HOST, node.wire.port, timeout_s=WAIT_S, credentials=credentials)
 
 
@@ -38,17 +36,14 @@ async def left(connection: ClientConnection) -> str:
     return await connection.closed
 
 
-async def test_a_token_or_a_password_lets_a_client_in(tmp_path: Path) -> None:
+async def test_a_token_lets_a_client_in(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(token("eve"))
 
-    users = users_file(tmp_path, bob="secret")
-    settings = tokens_alone(tmp_path, basicAuthConf=users, authenticationProviders="token,basic")
-
-    async with secured_node(**settings) as node:
-        for shown in (Token(token("ada")), Token(file), Basic("bob", "secret")):
+    async with secured_node(**tokens_alone(tmp_path)) as node:
+        for shown in (Token(token("ada")), Token(file)):
             await left(await joined(node, shown))
-        assert node.security.authenticator.admitted == {"token": 2, "basic": 1}
+        assert node.security.authenticator.admitted == {"token": 2}
 
 
 async def test_who_is_refused_is_told_why_and_what_to_do(tmp_path: Path) -> None:
@@ -57,32 +52,10 @@ async def test_who_is_refused_is_told_why_and_what_to_do(tmp_path: Path) -> None
         for shown, remedy in (
             (None, "Show who you are"),
             (Token(expired), "expired.*Give another token"),
-            (Basic("ada", "secret"), "takes token"),
         ):
             with pytest.raises(AuthenticationError, match=remedy) as refused:
                 await joined(node, shown)
             assert expired not in str(refused.value)
-
-
-async def test_who_has_guessed_hears_why_or_is_to_wait_unheard(tmp_path: Path) -> None:
-    """Within the time that the SDK has for it, however often the address was wrong."""
-    wrong = Token(token("ada", b"w" * 64))
-
-    async def refused(node: SecuredNode) -> Exception:
-        try:
-            await connect(HOST, node.wire.port, timeout_s=SDK_S, credentials=wrong)
-        except (AuthenticationError, TurnedAwayError) as error:
-            return error
-        raise AssertionError("it was let in")
-
-    async with secured_node(**tokens_alone(tmp_path)) as node:
-        for _try in range(FREE_TRIES):
-            assert isinstance(await refused(node), AuthenticationError)
-        found = await asyncio.gather(*(refused(node) for _ in range(2 * WAITING_MAX)))
-        assert len([each for each in found if isinstance(each, AuthenticationError)]) == WAITING_MAX
-        others = [each for each in found if isinstance(each, TurnedAwayError)]
-        assert {each.code for each in others} == {ServerError.TooManyRequests}
-        assert all("try again in a minute" in str(each) for each in others)
 
 
 async def test_who_cannot_be_judged_now_is_to_come_again(tmp_path: Path) -> None:

@@ -5,12 +5,11 @@ makes the TLS of a client. Secrets are in no `repr`, no message and no log. `hom
 and loop in which a client was made, because it is of no use elsewhere.
 """
 
-from anabranch.access.credentials import Basic, Credentials, Token, TokenSource
+from anabranch.access.credentials import Credentials, Token, TokenSource
 from anabranch.access.errors import CredentialsError
 from anabranch.access.tls import Tls, TlsFiles
 
 __all__ = [
-    "Basic",
     "Credentials",
     "CredentialsError",
     "Tls",

@@ -53,7 +53,7 @@ class TlsFiles:
 
     def __init__(self, tls: Tls) -> None:
         self.tls = tls
-        self._seen = _digest(tls.files)
+        self._seen = digest_of(tls.files)
         self._context = client_context(tls)
         self._is_behind = False  # True: the last seen files could not be used
 
@@ -62,7 +62,7 @@ class TlsFiles:
 
         Files that are of no use, for example if one of two is not written yet, change nothing.
         """
-        found = _digest(self.tls.files)
+        found = digest_of(self.tls.files)
         is_news = found != self._seen
         if is_news or self._is_behind:
             self._seen = found
@@ -85,11 +85,11 @@ def client_context(tls: Tls) -> ssl.SSLContext:
         for file, what in ((tls.certificate_file, "certificate"), (tls.key_file, "key")):
             _read(file, what)  # OpenSSL does not say which of the two it could not read
         try:
-            context.load_cert_chain(tls.certificate_file, tls.key_file, _no_password)
+            context.load_cert_chain(tls.certificate_file, tls.key_file, no_password)
         except (ssl.SSLError, ValueError) as error:
             raise InvalidInputError(
                 f"{tls.certificate_file} and {tls.key_file} are no certificate and its key in "
-                f"PEM: {_said(error)}"
+                f"PEM: {openssl_words(error)}"
             ) from None
     return context
 
@@ -102,7 +102,7 @@ def _trusting(file: Path | str) -> ssl.SSLContext:
         try:
             context = ssl.create_default_context(cadata=authorities)
         except (ssl.SSLError, ValueError) as error:
-            why = _said(error)
+            why = openssl_words(error)
         else:
             if context.cert_store_stats()["x509_ca"]:
                 return context
@@ -124,7 +124,7 @@ def reason_of(error: ssl.SSLError, host: str) -> str:
             f"its certificate is not trusted: {why}. Give the file of the authority that has "
             "signed it (ca_file, --tls-ca)"
         )
-    said = _said(error)
+    said = openssl_words(error)
     if "certificate required" in said or "alert" in said:
         return f"it refuses the hand-shake: {said}. Does it ask for a certificate, and trust it?"
     return f"the hand-shake failed: {said}. Is it a port with TLS?"
@@ -146,7 +146,7 @@ def _read(file: Path | str, what: str) -> str:
         raise InvalidInputError(f"{file}, which has the {what}, is not in PEM") from None
 
 
-def _digest(files: tuple[Path, ...]) -> bytes:
+def digest_of(files: tuple[Path, ...]) -> bytes:
     """Returns a digest of the contents. Times and inodes tell nothing if somebody turns links."""
     digest = hashlib.sha256()
     for file in files:
@@ -160,11 +160,13 @@ def _digest(files: tuple[Path, ...]) -> bytes:
     return digest.digest()
 
 
-def _no_password() -> NoReturn:
+def no_password() -> NoReturn:
+    """Refuses a key that has a password: OpenSSL would ask for it on the terminal."""
     raise ValueError("the key has a password; give one without")
 
 
-def _said(error: Exception) -> str:
+def openssl_words(error: Exception) -> str:
+    """Returns OpenSSL's word on an error."""
     if isinstance(error, ssl.SSLError):
         return (error.reason or "not readable").lower().replace("_", " ")
     return str(error)

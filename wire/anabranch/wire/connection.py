@@ -80,7 +80,6 @@ class ConnectionLimits(msgspec.Struct, frozen=True):
     # For nodes only.
     idle_s_max: float = 0.0  # nothing asked, and nothing watched; 0: for ever
     account: AccountLimits = AccountLimits()
-    exempt: tuple[str, ...] = ()  # networks to which no limit of an address applies
 
 
 DEFAULT_LIMITS: Final = ConnectionLimits()

@@ -38,11 +38,10 @@ def guarded(route: Route, number: int, peer: Peer, guard: AccessGuard, decided: 
     need = WIRE[name].need
 
     async def serve(command: BaseCommand) -> None:
-        speaker = peer.principal
-        guard.must_be_somebody(speaker, need)
+        principal = peer.principal
+        guard.must_be_somebody(principal, need)
         on = resource_of_command(command)
         try:
-            principal = guard.asked_for(speaker, original_of(command), on)
             if need.right > Right.ANYONE:  # it may always report on and close its own
                 guard.must_have_turn(principal)
         except OperationError as error:
@@ -59,14 +58,9 @@ def guarded(route: Route, number: int, peer: Peer, guard: AccessGuard, decided: 
 def may_at_once(guard: AccessGuard, peer: Peer, command: BaseCommand) -> bool:
     """Returns whether a command, whose names are sound, may be answered without its route."""
     need = WIRE[commands.name_of(commands.type_of(command))].need
-    speaker, on = peer.principal, resource_of_command(command)
-    if not speaker.role:
-        return False
-    try:
-        principal = guard.asked_for(speaker, original_of(command), on)
-    except OperationError:
-        return False  # its route says why
-    return guard.may(principal, need, on) and guard.has_turn(principal)
+    principal, on = peer.principal, resource_of_command(command)
+    is_allowed = bool(principal.role) and guard.may(principal, need, on)
+    return is_allowed and guard.wait_s(principal) == 0.0
 
 
 def check_again(guard: AccessGuard, peer: Peer, command: BaseCommand) -> None:
@@ -77,14 +71,6 @@ def check_again(guard: AccessGuard, peer: Peer, command: BaseCommand) -> None:
     except OperationError as error:
         guard.note(error, name, peer.host)
         raise
-
-
-def original_of(command: BaseCommand) -> str:
-    """For whom a proxy asks this one command, on a connection of its own: look-ups alone."""
-    if command.type != BaseCommand.LOOKUP:
-        return ""
-    original: str = command.lookupTopic.original_principal
-    return original
 
 
 def open_right(

@@ -2,5 +2,5 @@
 
 Paths, verbs, bodies and status codes are those of Pulsar's admin REST and HTTP look-up. The
 description of a route says so if it is ours alone. `app.create_server` makes the server, which runs
-the application in the node's event loop. `ready_lookups` answers requests that need none.
+the application in the node's event loop.
 """

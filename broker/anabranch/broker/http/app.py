@@ -12,9 +12,8 @@ from anabranch.broker.http.docs.description import describe
 from anabranch.broker.http.docs.pages import DocumentationPages
 from anabranch.broker.http.errors import answer_errors
 from anabranch.broker.http.guards.authentication import AuthenticationMiddleware
-from anabranch.broker.http.guards.origins import OriginRules, behind_origins
+from anabranch.broker.http.guards.origins import behind_origins
 from anabranch.broker.http.guards.requests import GuardMiddleware
-from anabranch.broker.http.ready_lookups import ReadyLookups
 from anabranch.broker.http.routes import (
     autoscale,
     balance,
@@ -113,9 +112,7 @@ def create_server(
     `security`: None if requests need no credentials.
     """
     app = create_app(operations, settings, metrics, security)
-    site = OriginRules(settings)
-    ready = ReadyLookups(operations, site, security) if not site.origins else None
-    return HttpServer(app, held, settings.http_limits, ready)
+    return HttpServer(app, held, settings.http_limits)
 
 
 def create_app(

@@ -44,7 +44,6 @@ STATUS_OF: Final[dict[type[AnabranchError], int]] = {
 _RETRY_SECONDS: Final = "1"
 _CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="anabranch"'}
 _OF_CREDENTIALS: Final = {
-    RefusalReason.GUESSES: HTTPStatus.TOO_MANY_REQUESTS,
     RefusalReason.BUSY: HTTPStatus.SERVICE_UNAVAILABLE,
     RefusalReason.PROXY: HTTPStatus.FORBIDDEN,
 }

@@ -13,7 +13,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from anabranch.broker.errors import StartError
-from anabranch.broker.http.guards.connections import NOSNIFF, AtOnce, Connections, protocol_of
+from anabranch.broker.http.guards.connections import NOSNIFF, BoundedConnection, Connections
 from anabranch.broker.settings.ports import DEFAULT_HTTP_LIMITS, HttpLimits
 
 _BACKLOG: Final = 2048
@@ -56,21 +56,18 @@ class _Server(uvicorn.Server):
 
 
 class HttpServer:
-    """Serves an application on a bound socket, or none at first, until it is stopped; `at_once` is
-    asked first.
-    """
+    """Serves an application on a bound socket, or none at first, until it is stopped."""
 
     def __init__(
         self,
         app: ASGIApp,
         held: socket.socket | None,
         limits: HttpLimits = DEFAULT_HTTP_LIMITS,
-        at_once: AtOnce | None = None,
     ) -> None:
-        self.connections = Connections(limits, at_once)
+        self.connections = Connections(app, limits)
         config = uvicorn.Config(
-            app,
-            http=protocol_of(self.connections),  # type: ignore[arg-type]  # made as its own are
+            self.connections,
+            http="httptools",
             ws="none",
             lifespan="off",
             access_log=False,
@@ -79,36 +76,43 @@ class HttpServer:
             server_header=False,
             date_header=False,
             headers=[(NOSNIFF[0].decode(), NOSNIFF[1].decode())],
-            backlog=_BACKLOG,
             timeout_graceful_shutdown=_STOP_SECONDS_MAX,
         )
         self._server = _Server(config)
         self._config = config
-        self._sockets = [held] if held is not None else []
+        self._held = held
+        self._listener: asyncio.Server | None = None
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Returns once requests are accepted."""
-        self._task = asyncio.create_task(self._server.serve(self._sockets), name="http")
+        self._task = asyncio.create_task(self._server.serve([]), name="http")
         accepting = asyncio.create_task(self._server.accepting.wait())
         await asyncio.wait((accepting, self._task), return_when=asyncio.FIRST_COMPLETED)
         if self._task.done():
             accepting.cancel()
             await self._task  # it failed, and says why
+        if self._held is not None:
+            loop = asyncio.get_running_loop()
+            self._listener = await loop.create_server(
+                self.connection, sock=self._held, backlog=_BACKLOG
+            )
 
     def connection(self) -> asyncio.Protocol:
         """Makes what serves a connection that others have accepted; after the start."""
         make = cast(Any, self._config.http_protocol_class)
         server = self._server
-        made: asyncio.Protocol = make(
+        served: asyncio.Protocol = make(
             config=self._config, server_state=server.server_state, app_state=server.lifespan.state
         )
-        return made
+        return BoundedConnection(self.connections, served)
 
     async def stop(self) -> None:
         """Ends after the requests under way, at the latest after a few seconds."""
         if self._task is None:
             return
+        if self._listener is not None:
+            self._listener.close()
         self._server.should_exit = True
         await self._task
         self._task = None

@@ -25,7 +25,7 @@ def measure_strangers(gate: Gate, http: LimitedPort, shown: ShownValues) -> None
     )
     shown.gauge(
         "anabranch_client_addresses",
-        "Their addresses; an exempt one counts for each connection.",
+        "Their addresses.",
         lambda: gate.account.strangers,
     )
     shown.gauge(

@@ -281,7 +281,6 @@ class Site(NamedTuple):
 
     advertised_address: str
     bind_address: str
-    web_service_allowed_origins: str = ""
     web_service_allowed_hosts: str = ""
 
 

@@ -37,7 +37,6 @@ from anabranch.broker.settings.proxy import (
 )
 
 DESCRIPTORS_EACH: Final = 3  # of a client: its own, and those to two nodes, or to one by HTTP
-_ALL_ADDRESSES: Final = ("0.0.0.0/0", "::/0")  # exempt: a load balancer gives all clients one
 SHUTDOWN_S_MAX: Final = 5.0  # container platforms kill ten seconds or more after SIGTERM
 _log = get_logger()
 
@@ -66,7 +65,7 @@ class Proxy:
         self._authenticator: Authenticator | None = None
         self._admission: WireAdmission | None = None
         if settings.authentication_enabled:
-            self._authenticator = Authenticator(settings.authentication, _ALL_ADDRESSES)
+            self._authenticator = Authenticator(settings.authentication)
             self._admission = WireAdmission(self._authenticator)
         self._tls = TlsPorts(settings, PROXY_PORTS)
         version = f"anabranch-proxy {package_version('anabranch')}"

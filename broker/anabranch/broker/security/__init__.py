@@ -4,11 +4,9 @@
 `files`: files that are read again when they change.
 `tls`: this server's certificate, and the authorities of clients' certificates that it trusts.
 `handshakes`: TLS in front of a port.
-`certified`: connections that end when a port does not trust their client's authority any more.
 `credentials`: a client's credentials, and the result of a look at them.
-`providers`: the ways to show credentials: `tokens` (with the keys of `key_sets`, or of
-    `key_set_url`), `certificates` and `basic`.
-`authenticator`: finds out by these who a client is.
+`authenticator`: finds out by these who a client is: by a certificate, or by `tokens` (with the keys
+    of `key_sets`, or of `key_set_url`).
 `guard`: checks a principal's right before anything is done.
 `admission`: both, for the binary protocol.
 `open_rights`: rights that a watch or a session needs all the time, and ends without.

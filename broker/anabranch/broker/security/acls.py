@@ -1,22 +1,16 @@
-"""`AclReconciler`: the leader makes Kafka's rules of grants; every node checks before it makes
-names.
+"""`AclReconciler`: the leader makes Kafka's rules of grants.
 
 It compares Kafka's rules with the wanted ones, so a former leader's progress does not matter. After
 a change of the log it does so at once, by Kafka's last answer. Now and then it asks Kafka again,
 because somebody may have changed the rules by hand.
-
-If names in Kafka meet (`core.security.kafka_stems`), a new segment may need rules, or fall under
-somebody else's. The node that makes the segment sees to that before.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from typing import Final, Protocol
 
 from prometheus_client import Histogram
@@ -25,7 +19,7 @@ from anabranch.broker.logging import get_logger
 from anabranch.broker.metrics.registry import Metrics
 from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings import Settings
-from anabranch.channel.errors import KafkaUnreachableError
+from anabranch.core.entities.permission import PERMISSIONS_PREFIX
 from anabranch.core.entities.unit import LEADERSHIP
 from anabranch.core.errors import AnabranchError
 from anabranch.core.log.outcome import Folded
@@ -33,18 +27,15 @@ from anabranch.core.security.acls import (
     Acl,
     AclDifference,
     PrincipalMapping,
-    WantedAcls,
     difference,
     wanted_acls,
 )
-from anabranch.core.security.kafka_stems import KafkaStems
-from anabranch.core.topics.kafka_names import kafka_topic
-from anabranch.core.topics.tasks import MakeSegments, Task
 from anabranch.wire import clock
 
 _LOOK_S: Final = 0.2  # between two looks whether this node leads
 _KAFKA_S: Final = 5.0
 _PAUSE_S: Final = 1.0  # after a failure
+_MATTER: Final = ("tenant:", "namespace:", PERMISSIONS_PREFIX)  # keys of what rules depend on
 _SHOWN: Final = 8  # rules of one line of the log
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
@@ -57,7 +48,7 @@ class AclKeeper(Protocol):
 
 
 class AclReconciler:
-    """One node's. `run` until it is cancelled; for use in the event loop, but for `cover`."""
+    """One node's. `run` until it is cancelled; for use in the event loop."""
 
     def __init__(
         self,
@@ -77,10 +68,8 @@ class AclReconciler:
         self._mapping = mapping
         self._interval_s = interval_s
         self._open = open_keeper
-        self._opening = threading.Lock()
         self._keeper: AclKeeper | None = None
         self._view = runtime.view
-        self._stems = KafkaStems.of(runtime.view, prefix)
         self._known: frozenset[Acl] | None = None  # Kafka's rules, as far as known
         self._since: float | None = None  # the first change that it was not told yet
         self._look_at = 0.0
@@ -104,29 +93,15 @@ class AclReconciler:
     # --- rules that are wanted -----------------------------------------------------------------
 
     def _folded(self, folded: Sequence[Folded]) -> None:
-        if self._view is not self._runtime.view:
-            self._changed()
-            return
-        changes = [change for entry in folded for change in entry.outcome.changes]
-        if self._stems.apply(changes):
-            self._changed()
-        elif any(key == LEADERSHIP for key, _ in changes):
+        is_new = self._view is not self._runtime.view  # it was built anew
+        self._view = self._runtime.view
+        keys = [key for entry in folded for key, _ in entry.outcome.changes]
+        if is_new or any(key.startswith(_MATTER) for key in keys):
+            if self._since is None:
+                self._since = clock.now()
+                self._awake.set()
+        elif LEADERSHIP in keys:
             self._awake.set()
-
-    def _changed(self) -> None:
-        if self._since is None:
-            self._since = clock.now()
-            self._awake.set()
-
-    def _now_wanted(self) -> WantedAcls:
-        return wanted_acls(self._runtime.view, self._followed(), self._mapping)
-
-    def _followed(self) -> KafkaStems:
-        """Those of the state as it is; the view may have been built anew."""
-        if self._view is not self._runtime.view:
-            self._view = self._runtime.view
-            self._stems = KafkaStems.of(self._view, self._prefix)
-        return self._stems
 
     # --- the leader ---------------------------------------------------------------------
 
@@ -182,41 +157,37 @@ class AclReconciler:
                 return
         # From here on nothing is awaited until it is decided what to do.
         self._since, reached = None, self._runtime.view.next_offset
-        wanted = self._now_wanted()
+        wanted = wanted_acls(self._runtime.view, self._prefix, self._mapping)
         self.wanted, self._unmapped = len(wanted.acls), wanted.unmapped
         change = difference(wanted.acls, known, self._prefix, self._mapping)
-        gone = {*change.revoked, *change.replaced}
-        self.differing = len(change.missing) + len(gone)
+        self.differing = len(change.missing) + len(change.surplus)
         if change:
             await asyncio.to_thread(self._kept().carry_out, change, _KAFKA_S)
             self._explain(change, reached, asked_at, is_drift=began is None)
         if known is not self._known:
             self._look_at = asked_at + self._interval_s
-        self._known = known.difference(gone).union(change.missing)
+        self._known = known.difference(change.surplus).union(change.missing)
         self._reached, self._why, self.differing = reached, "", 0
         self.results["ok"] += 1
         if began is not None:
             self.observe(clock.now() - began)
 
     def _kept(self) -> AclKeeper:
-        """Called from several threads."""
-        with self._opening:
-            if self._keeper is None:
-                self._keeper = self._open()
-            return self._keeper
+        if self._keeper is None:
+            self._keeper = self._open()
+        return self._keeper
 
     def _explain(self, change: AclDifference, offset: int, began: float, *, is_drift: bool) -> None:
-        gone = (*change.revoked, *change.replaced)
         self.changes["created"] += len(change.missing)
-        self.changes["deleted"] += len(gone)
+        self.changes["deleted"] += len(change.surplus)
         self._log.info(
             "acls.changed",
             why="they were not as the log says" if is_drift else "the log has changed",
             offset=offset,
             created=len(change.missing),
-            deleted=len(gone),
+            deleted=len(change.surplus),
             added="; ".join(map(str, change.missing[:_SHOWN])),
-            taken="; ".join(map(str, gone[:_SHOWN])),
+            taken="; ".join(map(str, change.surplus[:_SHOWN])),
             ms=round((clock.now() - began) * 1000, 1),
         )
 
@@ -228,55 +199,6 @@ class AclReconciler:
                 f"role {role!r} has something granted that Kafka cannot be told, because there "
                 "everybody is called so: grant it to another role"
             )
-
-    # --- every node ---------------------------------------------------------------------
-
-    def cover(self, task: Task, deadline_s: float) -> None:
-        """Called in a worker's thread before a task: new segments are covered as they must be.
-
-        Raises KafkaRefusedError or KafkaUnreachableError.
-        """
-        if not isinstance(task, MakeSegments):
-            return
-        asked: Future[frozenset[Acl] | None] = Future()
-        self._runtime.soon(self._answer, asked, task)
-        try:
-            wanted = asked.result(deadline_s)
-        except TimeoutError:
-            raise KafkaUnreachableError("this node is busy, or ends; try again") from None
-        if wanted is None:
-            return
-        names = [
-            kafka_topic(self._prefix, task.topic, task.incarnation, part) for part in task.segments
-        ]
-        found = self._kept().find(deadline_s)
-        change = difference(wanted, found, self._prefix, self._mapping).about(names)
-        if change:
-            began = clock.now()
-            self._kept().carry_out(change, deadline_s)
-            self._runtime.soon(self._covered, task, change, began)
-
-    def _answer(self, asked: Future[frozenset[Acl] | None], task: MakeSegments) -> None:
-        if asked.set_running_or_notify_cancel():
-            wanted = None if self._is_covered(task) else self._now_wanted().acls
-            asked.set_result(wanted)
-
-    def _is_covered(self, task: MakeSegments) -> bool:
-        stems, topic = self._followed(), task.topic
-        if any(part.parent_ids for part in task.segments):
-            return stems.is_alone(topic)
-        return stems.is_apart(topic)
-
-    def _covered(self, task: MakeSegments, change: AclDifference, began: float) -> None:
-        self.changes["created"] += len(change.missing)
-        self.changes["deleted"] += len(change.revoked) + len(change.replaced)
-        self._log.info(
-            "acls.covered",
-            topic=task.topic,
-            created=len(change.missing),
-            deleted=len(change.revoked) + len(change.replaced),
-            ms=round((clock.now() - began) * 1000, 1),
-        )
 
 
 def acl_reconciler(

@@ -12,7 +12,7 @@ from anabranch.broker.logging import get_logger
 from anabranch.broker.metrics.shown import ShownValues
 from anabranch.broker.security.authenticator import Admitted, Authenticator
 from anabranch.broker.security.credentials import Credentials, CredentialsError, RefusalReason
-from anabranch.broker.settings.security import BASIC, TOKEN
+from anabranch.broker.settings.security import TOKEN
 from anabranch.wire.anabranch_pb2 import AuthData, CommandConnect, ServerError
 from anabranch.wire.errors import RefusedError
 from anabranch.wire.server.admission import AdmittedPeer, Visitor
@@ -22,7 +22,6 @@ _LOOK_S: Final = 1.0  # between two looks at whether keys or users have changed
 _AT_ONCE: Final = 100  # clients that are asked anew before others have their turn
 # These refusals ask a client that may have good credentials to come again, like `http.errors`.
 _PASSING: Final = {
-    RefusalReason.GUESSES: ServerError.TooManyRequests,
     RefusalReason.BUSY: ServerError.ServiceNotReady,
 }
 _NONE: Final = "none"  # as Pulsar's clients call it that they show nothing
@@ -125,12 +124,11 @@ def _code_of(error: CredentialsError) -> ServerError:
 
 
 def warn_of_plain_ports(authenticator: Authenticator, *ports: str) -> None:
-    """Says that tokens or passwords may come by these ports, which have no TLS."""
-    told = [each for each in authenticator.methods if each in (TOKEN, BASIC)]
-    if told:
+    """Says that tokens may come by these ports, which have no TLS."""
+    if TOKEN in authenticator.methods:
         _log.warning(
             "security.not_encrypted",
-            methods=",".join(told),
+            methods=TOKEN,
             why="a port without TLS is on: a listener can take the credentials",
             remedy=f"clear {' and '.join(ports)} once all clients have TLS",
         )

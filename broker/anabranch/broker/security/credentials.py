@@ -1,6 +1,6 @@
 """A client's credentials, and the result of a look at them: a role, or the reason of a refusal.
 
-A reason names the fault and never the credentials: tokens and passwords are in no message.
+A reason names the fault and never the credentials: tokens are in no message.
 """
 
 from __future__ import annotations
@@ -36,8 +36,6 @@ class RefusalReason(StrEnum):
     ISSUER = "issuer"
     AUDIENCE = "audience"
     ROLE = "role"  # there is none in it, or one that cannot be
-    PASSWORD = "password"  # noqa: S105 - or the user
-    GUESSES = "guesses"  # too many were wrong of late
     BUSY = "busy"
     ANOTHER = "another"  # a connection has become somebody else's
     PROXY = "proxy"  # a client asks for another and is none

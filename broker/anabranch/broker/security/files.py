@@ -7,11 +7,11 @@ written, or is broken, changes nothing: the node logs a line, and looks at it ag
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
+from anabranch.access.tls import digest_of
 from anabranch.broker.errors import StartError
 from anabranch.broker.logging import get_logger
 
@@ -31,14 +31,14 @@ class ReadAgain(Generic[_T]):
         self._what = what
         self._files = tuple(files)
         self._load = load
-        self._seen = self._digest()  # the files of `current`
+        self._seen = digest_of(self._files)  # the files of `current`
         self._refused = b""  # the files that were of no use, which is said once
         self.current: _T = load()
         self.generation = 0  # higher with each change
 
     async def look(self) -> None:
         """Takes the files' content of now, if it has changed and is sound."""
-        found = await asyncio.to_thread(self._digest)
+        found = await asyncio.to_thread(digest_of, self._files)
         if found == self._seen:
             self._refused = b""
             return
@@ -71,21 +71,6 @@ class ReadAgain(Generic[_T]):
         while True:
             await asyncio.sleep(period_s)
             await self.look()
-
-    def _digest(self) -> bytes:
-        """Returns a hash of the contents: files' times and numbers do not tell that a link was
-        turned.
-        """
-        digest = hashlib.sha256()
-        for file in self._files:
-            try:
-                with file.open("rb") as stream:
-                    content = stream.read(_BYTES_MAX + 1)
-            except OSError as error:
-                digest.update(f"{file} {error.errno}".encode())
-            else:
-                digest.update(len(content).to_bytes(8, "big") + content)
-        return digest.digest()
 
 
 def read_file(file: Path, setting: str) -> bytes:

@@ -26,7 +26,7 @@ from anabranch.core.security.actions import Need, Right
 from anabranch.core.security.allowances import Allowances
 from anabranch.core.security.authorize import Judgement
 from anabranch.core.security.judgements import Judgements
-from anabranch.core.security.principal import Principal, spoken_for
+from anabranch.core.security.principal import Principal
 from anabranch.core.security.resources import ResourceName
 from anabranch.core.security.table import EVERYBODY, REST, AccessRule
 from anabranch.wire import clock
@@ -112,29 +112,15 @@ class AccessGuard:
                 RefusalReason.MISSING, "say who you are: this node asks everybody who wants that"
             )
 
-    def asked_for(self, principal: Principal, original: str, on: ResourceName) -> Principal:
-        """Returns the role that the principal asks for in a single command; itself if it names
-        none.
-
-        Raises ForbiddenError for a principal that is no proxy, which `note` knows of.
-        """
-        if not original:
-            return principal
-        found = spoken_for(principal, original, self._proxies)
-        if found is not None:
-            return found
-        why = "only a proxy by proxyRoles may ask for somebody else, and for no other proxy"
-        raise _DeniedError(why).telling(_told(principal, str(on), why))
-
-    def has_turn(self, principal: Principal) -> bool:
-        """Takes a turn of the role; returns whether it had one left just now."""
-        return self._allowances is None or self._wait_s(principal) == 0.0
+    def wait_s(self, principal: Principal) -> float:
+        """Takes a turn of the role: 0.0. Else it says in how many seconds there is one."""
+        if self._allowances is None or not principal.role:
+            return 0.0
+        return self._allowances.take(principal.role, clock.now())
 
     def must_have_turn(self, principal: Principal) -> None:
-        """The same. Raises TooManyRequestsError, which `note` knows of."""
-        if self._allowances is None:
-            return
-        wait_s = self._wait_s(principal)
+        """Takes a turn of the role. Raises TooManyRequestsError, which `note` knows of."""
+        wait_s = self.wait_s(principal)
         if wait_s == 0.0:
             return
         why = (
@@ -143,12 +129,6 @@ class AccessGuard:
         )
         said = f"{why}; try again in {max(wait_s, 0.001):.3f} s"
         raise _TooOftenError(said, wait_s).telling(_told(principal, "", why))
-
-    def _wait_s(self, principal: Principal) -> float:
-        role = principal.role
-        if self._allowances is None or not role:
-            return 0.0
-        return self._allowances.take(role, clock.now())
 
     def may(self, principal: Principal, need: Need, on: ResourceName) -> bool:
         """Returns whether the principal, which has a role, may; it costs a microsecond, or some."""

@@ -1,9 +1,8 @@
 """TLS in front of a port: the hand-shake, before anything of the port's own begins.
 
 A connection takes the TLS of the moment in which it comes. So a new certificate needs no new port
-and disturbs no client. Until the hand-shake is done, connections are counted here by address, as
-the port itself does afterwards. A hand-shake has a time by which it must be done. If there are too
-many, the one that has taken longest gives way.
+and disturbs no client. A hand-shake has a time by which it must be done. If there are too many, the
+one that has taken longest gives way.
 """
 
 from __future__ import annotations
@@ -14,24 +13,15 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
+from anabranch.access.tls import openssl_words
 from anabranch.broker.logging import get_logger
-from anabranch.broker.security.certified import CertifiedConnections, CertifiedReads
 from anabranch.core.log_rate_limit import LogRateLimit
-from anabranch.core.strangers import (
-    AccountLimits,
-    ExemptAddresses,
-    PortAccount,
-    PortRefusal,
-    stranger_of,
-)
 from anabranch.wire import clock
+from anabranch.wire.placed_reads import SharedReads
 from anabranch.wire.supervised import kept_going, supervised
 
 UNDER_WAY_MAX: Final = 256  # hand-shakes of one port at once
-REFUSALS: Final = (
-    *(PortRefusal.CONNECTIONS.value, PortRefusal.CONNECTIONS_PER_IP.value),
-    *("descriptors", "gone", "handshake", "time", "untrusted"),
-)
+REFUSALS: Final = ("connections", "descriptors", "gone", "handshake", "time")
 _BACKLOG: Final = 1024
 _SILENT_S: Final = 10.0  # after one of a kind was logged
 _FULL_S: Final = 1.0  # between two tries to accept, with no descriptor left
@@ -53,24 +43,15 @@ class Handshakes:
         context: Callable[[], ssl.SSLContext],
         made: Callable[[], asyncio.Protocol],
         seconds_max: float,
-        per_ip_max: int = 0,
-        exempt: tuple[str, ...] = (),
     ) -> None:
         self.refused: dict[str, int] = dict.fromkeys(REFUSALS, 0)
         self._port = port
         self._context = context
         self._made = made
         self._seconds_max = seconds_max
-        self._account: PortAccount[_Shaking] = PortAccount(
-            AccountLimits(connections=UNDER_WAY_MAX, connections_per_ip=per_ip_max)
-        )
-        self._exempt = ExemptAddresses(exempt)
-        self._under_way: set[_Shaking] = set()
+        self._under_way: dict[_Shaking, None] = {}  # longest first
         self._waiting: dict[_Shaking, socket.socket] = {}  # of those that have not begun
         self._logged = LogRateLimit(_SILENT_S)
-        self._certified = CertifiedConnections(
-            context, lambda peer, why: self._note("untrusted", peer, why)
-        )
         self._accepting: asyncio.Task[None] | None = None
 
     def listen(self, held: socket.socket) -> None:
@@ -87,10 +68,6 @@ class Handshakes:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._accepting = None
 
-    async def verify_again(self) -> None:
-        """Ends connections whose clients' certificates are trusted no more, if that is so."""
-        await self._certified.verify_again()
-
     async def _accept(self, held: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         while True:
@@ -102,25 +79,21 @@ class Handshakes:
                 self._note("descriptors", "?", str(error.strerror))
                 await asyncio.sleep(_FULL_S)
                 continue
-            self._begin(accepted, name[0], f"{name[0]}:{name[1]}")
+            self._begin(accepted, f"{name[0]}:{name[1]}")
 
-    def _begin(self, accepted: socket.socket, host: str, peer: str) -> None:
+    def _begin(self, accepted: socket.socket, peer: str) -> None:
         task = supervised(self._shake(peer), "hand-shake")
-        self._under_way.add(task)
+        self._under_way[task] = None
         self._waiting[task] = accepted
         task.add_done_callback(self._over)
-        is_exempt = self._exempt.holds(host)
-        found = self._account.join(task, stranger_of(host), is_exempt=is_exempt)
-        if found.gives_way is not None:
-            found.gives_way.cancel()
-            self._note(PortRefusal.CONNECTIONS.value, peer, "there are too many under way")
-        if found.refusal is not None:
-            task.cancel()
-            self._note(found.refusal.value, peer, "its address has too many under way")
+        if len(self._under_way) > UNDER_WAY_MAX:
+            longest = next(iter(self._under_way))
+            del self._under_way[longest]  # more may come before it is over
+            longest.cancel()
+            self._note("connections", peer, "there are too many under way")
 
     def _over(self, task: _Shaking) -> None:
-        self._under_way.discard(task)
-        self._account.leave(task)
+        self._under_way.pop(task, None)
         accepted = self._waiting.pop(task, None)
         if accepted is not None:
             accepted.close()
@@ -134,7 +107,7 @@ class Handshakes:
         try:
             async with asyncio.timeout(seconds):
                 await loop.connect_accepted_socket(
-                    lambda: CertifiedReads(self._made(), self._certified),
+                    lambda: SharedReads(self._made()),
                     accepted,
                     ssl=self._context(),
                     ssl_handshake_timeout=2 * seconds,  # ours comes first, and says so
@@ -157,4 +130,4 @@ def _said(error: ssl.SSLError) -> str:
     """Returns OpenSSL's word on the error, and the reason if a certificate is not trusted."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message}"
-    return (error.reason or "it failed").lower().replace("_", " ")
+    return openssl_words(error)

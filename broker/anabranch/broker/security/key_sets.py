@@ -108,10 +108,8 @@ def secret_key(file: Path) -> Sequence[VerifyingKey]:
     return (VerifyingKey(secret, _of_secret(secret)),)
 
 
-def public_key(file: Path, algorithm: str) -> Sequence[VerifyingKey]:
-    """The public key in a file, for that algorithm or, without one, all of its own. Raises
-    StartError.
-    """
+def public_key(file: Path) -> Sequence[VerifyingKey]:
+    """The public key in a file, for all of its algorithms. Raises StartError."""
     content = read_file(file, "tokenPublicKey")
     try:
         key = load_pem_public_key(content) if b"-----" in content else load_der_public_key(content)
@@ -119,13 +117,7 @@ def public_key(file: Path, algorithm: str) -> Sequence[VerifyingKey]:
         raise StartError(
             f"{file}, which is tokenPublicKey, is no public key in PEM or DER: correct the file"
         ) from None
-    own = _of_public(key, f"{file}, which is tokenPublicKey,")
-    if algorithm and algorithm not in own:
-        raise StartError(
-            f"tokenPublicAlg is {algorithm}, but the key in {file} is for "
-            f"{', '.join(sorted(own))}: correct either"
-        )
-    return (VerifyingKey(key, frozenset((algorithm,)) if algorithm else own),)
+    return (VerifyingKey(key, _of_public(key, f"{file}, which is tokenPublicKey,")),)
 
 
 def _is_public_key(der: bytes) -> bool:

@@ -16,7 +16,6 @@ from anabranch.broker.security.admission import (
 from anabranch.broker.security.authenticator import Authenticator
 from anabranch.broker.security.guard import AccessGuard
 from anabranch.broker.settings import Settings
-from anabranch.broker.settings.ports import listed_words
 from anabranch.core.fold.replica import Replica
 
 _REACHES: Final = "anybody who reaches this node's ports"
@@ -31,8 +30,7 @@ class NodeSecurity:
     """
 
     def __init__(self, settings: Settings, state: Callable[[], Replica]) -> None:
-        exempt = tuple(listed_words(settings.per_ip_limit_exempt_addresses))
-        self.authenticator = Authenticator(settings, exempt)
+        self.authenticator = Authenticator(settings)
         self.guard = AccessGuard(settings, state, self.authenticator.note)
         self.admission = WireAdmission(self.authenticator)
         self._is_plain = bool(settings.web_url or settings.service_url)

@@ -2,10 +2,10 @@
 lost.
 
 A watch, or a consumer's session, is allowed when it is opened, and lasts. So its opener holds an
-`OpenRight` for as long. A folded change may touch a role's rights. These are then in doubt, and are
-judged anew, a slice of time each. A doubtful right is judged at once before more is told by it. So
-nothing is told by a right that the state does not have any more. A change for which 100,000 watches
-have to be judged does not hold up the node.
+`OpenRight` for as long. After a folded change of a tenant's rights, all that are open there are
+judged anew, a slice of time each. A change for which 100,000 watches have to be judged does not
+hold up the node. Before more is told by a right it is judged at once. So nothing is told by a right
+that the state does not have any more.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from typing import Final
 
 from anabranch.broker.errors import OperationError
 from anabranch.broker.logging import get_logger
+from anabranch.core.entities.permission import PERMISSIONS_PREFIX
 from anabranch.core.log.state import Change
 from anabranch.core.log_rate_limit import LogRateLimit
 from anabranch.core.security.actions import ANYONE, Need
 from anabranch.core.security.principal import NOBODY, Principal
 from anabranch.core.security.resources import CLUSTER, ResourceName
-from anabranch.core.security.touched import touched_roles
 from anabranch.wire import clock
 
 _SLICE_S: Final = 0.005  # of judging, before others have their turn
 _SILENT_S: Final = 10.0  # after what one role has lost was logged
+_TENANTS: Final = "tenant:"
 
 Check = Callable[[Principal, Need, ResourceName], None]  # raises OperationError
 Lost = Callable[[OperationError], None]
@@ -86,16 +87,14 @@ class OpenRights:
     def __init__(self, check: Check, now: Callable[[], float] = clock.now) -> None:
         self._check = check
         self._now = now
-        self._all: set[OpenRight] = set()
-        # The keys are tenant and role, and the role of the proxy that asks for somebody.
-        self._open: dict[str, dict[str, dict[OpenRight, None]]] = {}
+        self._open: dict[str, dict[OpenRight, None]] = {}  # by tenant
         self._doubtful: dict[OpenRight, None] = {}
         self._task: asyncio.Task[None] | None = None
         self._logged = LogRateLimit(_SILENT_S)
         self.ended: Counter[str] = Counter()  # that were lost, by request
 
     def __len__(self) -> int:
-        return len(self._all)
+        return sum(map(len, self._open.values()))
 
     def open(
         self,
@@ -110,9 +109,7 @@ class OpenRights:
         """Opens a right, to be closed. Raises as `check` if the principal lacks it now."""
         self._check(principal, need, on)
         right = OpenRight(self, principal, need, on, lost, request, host)
-        self._all.add(right)
-        for role in _roles(principal):
-            self._open.setdefault(on.tenant, {}).setdefault(role, {})[right] = None
+        self._open.setdefault(on.tenant, {})[right] = None
         return right
 
     def close(self, right: OpenRight) -> None:
@@ -121,40 +118,37 @@ class OpenRights:
             return
         right.is_open = False
         right.lost = _never  # or it would be a circle with what went on by it
-        self._all.remove(right)
         self._doubtful.pop(right, None)
-        roles = self._open[right.on.tenant]
-        for role in _roles(right.principal):
-            del roles[role][right]
-            if not roles[role]:
-                del roles[role]
-        if not roles:
+        held = self._open[right.on.tenant]
+        del held[right]
+        if not held:
             del self._open[right.on.tenant]
 
     def stands(self, right: OpenRight) -> bool:
-        """Judges one that is in doubt, or was closed."""
-        if right.is_open:
-            if right in self._doubtful:
-                del self._doubtful[right]
-                self._judge(right)
-            return right.is_open
-        return not right.is_gone and self._refusal(right) is None
+        """Judges a right. One that was lost does not come back."""
+        if right.is_gone:
+            return False
+        refusal = self._refusal(right)
+        if refusal is not None and right.is_open:
+            lost = right.lost
+            self.close(right)
+            right.is_gone = True
+            self._note(right, refusal)
+            lost(refusal)
+        return refusal is None
 
     def folded(self, changes: Iterable[Change]) -> None:
         """The state has changed; called before anything is told by the new one."""
-        if not self._open:
-            return
-        for tenant, roles in touched_roles(changes).items():
-            for role, held in self._open.get(tenant, {}).items():
-                if roles is None or role in roles:
-                    self._doubtful.update(held)
+        for key, _ in changes if self._open else ():
+            if key.startswith((_TENANTS, PERMISSIONS_PREFIX)):
+                tenant = key.partition(":")[2].partition("/")[0]
+                self._doubtful.update(self._open.get(tenant, {}))
         self._look()
 
     def replaced(self) -> None:
         """The state was loaded anew."""
-        for roles in self._open.values():
-            for held in roles.values():
-                self._doubtful.update(held)
+        for held in self._open.values():
+            self._doubtful.update(held)
         self._look()
 
     def _look(self) -> None:
@@ -175,19 +169,10 @@ class OpenRights:
         while self._doubtful:
             right = next(iter(self._doubtful))
             del self._doubtful[right]
-            self._judge(right)
+            self.stands(right)
             if self._now() >= until:
                 await asyncio.sleep(0)
                 until = self._now() + _SLICE_S
-
-    def _judge(self, right: OpenRight) -> None:
-        refusal = self._refusal(right)
-        if refusal is not None:
-            lost = right.lost
-            self.close(right)
-            right.is_gone = True
-            self._note(right, refusal)
-            lost(refusal)
 
     def _refusal(self, right: OpenRight) -> OperationError | None:
         try:
@@ -211,9 +196,3 @@ class OpenRights:
                 peer=right.host,
                 count=count,
             )
-
-
-def _roles(principal: Principal) -> tuple[str, ...]:
-    """Those by whose rights somebody goes on."""
-    speaker = principal.proxied_by
-    return (principal.role, speaker) if speaker else (principal.role,)

@@ -34,7 +34,7 @@ class OutgoingAccess:
     """
 
     def __init__(self, settings: BrokerClientFields, check_s: float) -> None:
-        self.shows = bool(settings.broker_client_method)
+        self.shows = bool(settings.broker_client_authentication_plugin)
         self.credentials: Credentials | None = None  # beside a certificate
         self._check_s = check_s
         self._token: ReadAgain[bytes] | None = None

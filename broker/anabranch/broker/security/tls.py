@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 import msgspec
 
+from anabranch.access.tls import no_password, openssl_words
 from anabranch.broker.errors import StartError
 from anabranch.broker.security.files import ReadAgain, read_file
 from anabranch.broker.settings.tls import TlsFields
@@ -66,11 +67,11 @@ def server_context(files: TlsFiles) -> ssl.SSLContext:
     for file, setting in ((files.certificate, _CERTIFICATE), (files.key, _KEY)):
         read_file(file, setting)  # OpenSSL does not say which of the two it could not read
     try:
-        context.load_cert_chain(files.certificate, files.key, _no_password)
+        context.load_cert_chain(files.certificate, files.key, no_password)
     except (ssl.SSLError, ValueError) as error:
         raise StartError(
             f"{files.certificate}, which is {_CERTIFICATE}, and {files.key}, which is {_KEY}, are "
-            f"no certificate and its key in PEM: {_said(error)}; correct the files"
+            f"no certificate and its key in PEM: {openssl_words(error)}; correct the files"
         ) from None
     if files.trusted is not None:
         _trust(context, files.trusted)
@@ -89,21 +90,11 @@ def _trust(context: ssl.SSLContext, file: Path) -> None:
         context.load_verify_locations(cadata=content.decode("ascii"))
     except (ssl.SSLError, ValueError) as error:
         raise StartError(
-            f"{file}, which is {_TRUSTED}, has no certificates in PEM: {_said(error)}; correct the "
-            "file"
+            f"{file}, which is {_TRUSTED}, has no certificates in PEM: {openssl_words(error)}; "
+            "correct the file"
         ) from None
     if not context.cert_store_stats()["x509_ca"]:
         raise StartError(
             f"{file}, which is {_TRUSTED}, has no certificate of an authority: give those that "
             "sign clients' certificates, not the clients' own"
         )
-
-
-def _no_password() -> NoReturn:
-    raise ValueError("the key has a password; give one without")
-
-
-def _said(error: Exception) -> str:
-    if isinstance(error, ssl.SSLError):
-        return (error.reason or "not readable").lower().replace("_", " ")
-    return str(error)

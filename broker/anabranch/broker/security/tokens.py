@@ -186,8 +186,7 @@ def token_provider(settings: AuthenticationFields) -> TokenProvider:
         sources.append(KeyFile(file, partial(secret_key, file), period_s))
     if settings.token_public_key:
         file = path_of(settings.token_public_key)
-        load = partial(public_key, file, settings.token_public_alg)
-        sources.append(KeyFile(file, load, period_s))
+        sources.append(KeyFile(file, partial(public_key, file), period_s))
     if is_path(settings.token_key_set):
         of_set = path_of(settings.token_key_set)
         sources.append(

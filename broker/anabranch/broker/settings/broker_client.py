@@ -10,10 +10,6 @@ from pydantic import BaseModel, Field, field_validator
 
 from anabranch.broker.settings.security import CERTIFICATE, TOKEN, is_path, path_of
 
-_CLASSES: Final = {
-    f"org.apache.pulsar.client.impl.auth.Authentication{name}": method
-    for name, method in (("Token", TOKEN), ("Tls", CERTIFICATE))
-}
 _PLUGIN: Final = "brokerClientAuthenticationPlugin"
 _PARAMETERS: Final = "brokerClientAuthenticationParameters"
 _OWN: Final = ("brokerClientCertificateFilePath", "brokerClientKeyFilePath")
@@ -24,8 +20,7 @@ class BrokerClientFields(BaseModel):
 
     broker_client_authentication_plugin: str = Field(
         "",
-        description="Credentials shown to nodes: token, tls (a certificate), or Pulsar's classes "
-        "of those; empty: none.",
+        description="Credentials shown to nodes: token or tls (a certificate); empty: none.",
     )
     broker_client_authentication_parameters: str = Field(
         "",
@@ -46,7 +41,7 @@ class BrokerClientFields(BaseModel):
     @field_validator("broker_client_authentication_plugin")
     @classmethod
     def _plugin(cls, value: str) -> str:
-        if value and _method(value) not in (TOKEN, CERTIFICATE):
+        if value not in ("", TOKEN, CERTIFICATE):
             raise ValueError(f"{value!r} is none of {TOKEN}, {CERTIFICATE}")
         return value
 
@@ -60,14 +55,9 @@ class BrokerClientFields(BaseModel):
         return value
 
     @property
-    def broker_client_method(self) -> str:
-        """The kind of credentials that it shows; "" for none."""
-        return _method(self.broker_client_authentication_plugin)
-
-    @property
     def broker_client_token_file(self) -> Path | None:
         """The file of its token; None where it shows none."""
-        if self.broker_client_method != TOKEN:
+        if self.broker_client_authentication_plugin != TOKEN:
             return None
         return path_of(self.broker_client_authentication_parameters)
 
@@ -76,17 +66,16 @@ class BrokerClientFields(BaseModel):
         given = (self.broker_client_certificate_file_path, self.broker_client_key_file_path)
         if (given[0] is None) != (given[1] is None):
             yield _OWN, f"{' and '.join(_OWN)} go together: name both PEM files, or neither"
-        if self.broker_client_method == CERTIFICATE and given[0] is None:
+        if self.broker_client_authentication_plugin == CERTIFICATE and given[0] is None:
             yield (
                 (_PLUGIN, *_OWN),
                 f"{_PLUGIN} is {CERTIFICATE}, which needs {' and '.join(_OWN)}",
             )
-        if self.broker_client_method == TOKEN and not self.broker_client_authentication_parameters:
+        if (
+            self.broker_client_authentication_plugin == TOKEN
+            and not self.broker_client_authentication_parameters
+        ):
             yield (
                 (_PLUGIN, _PARAMETERS),
                 f"{_PLUGIN} is {TOKEN}, which needs {_PARAMETERS}: the file that has the token",
             )
-
-
-def _method(word: str) -> str:
-    return _CLASSES.get(word, word)

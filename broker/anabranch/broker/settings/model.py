@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-import msgspec
 from pydantic import Field, field_validator
 
 from anabranch.broker.settings.autoscale import AutoScaleFields
@@ -31,7 +30,6 @@ from anabranch.core.balance import settings as balance_settings
 from anabranch.core.effects import NodeSettings
 from anabranch.core.names import BrokerId, broker_id
 from anabranch.core.ring import BUNDLES_MAX
-from anabranch.wire.connection import ConnectionLimits
 
 # Clocks may differ by this in rate, and a heartbeat may be late by this share of the lease.
 _LIVENESS_MARGIN: Final = 1.2
@@ -63,7 +61,7 @@ class Settings(
     )
     topic_prefix: str = Field(
         "anabranch.",
-        pattern=r"^[a-zA-Z0-9._-]{1,200}$",
+        pattern=r"^[a-zA-Z0-9._-]{1,40}$",
         description="First part of the names of the cluster's Kafka topics.",
     )
     replication_factor: int = Field(
@@ -241,17 +239,6 @@ class Settings(
 
     def _url(self, scheme: str, port: int | None) -> str:
         return f"{scheme}://{self.advertised_address}:{port}" if port else ""
-
-    @property
-    def wire_limits(self) -> ConnectionLimits:
-        """The limits of the binary port, those of roles included."""
-        limits = super().wire_limits
-        account = msgspec.structs.replace(
-            limits.account,
-            connections_per_principal=self.broker_max_connections_per_principal,
-            watches_per_principal=self.broker_max_watches_per_principal,
-        )
-        return msgspec.structs.replace(limits, account=account)
 
     @property
     def lookup_timeout_s(self) -> float:

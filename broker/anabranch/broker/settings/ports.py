@@ -10,11 +10,10 @@ from typing import Final, NamedTuple
 import msgspec
 from pydantic import BaseModel, Field, field_validator
 
-from anabranch.core.strangers import AccountLimits, ExemptAddresses
+from anabranch.core.strangers import AccountLimits
 from anabranch.wire.connection import ConnectionLimits
 from anabranch.wire.framing import FRAME_BYTES_MAX
 
-_ORIGIN: Final = re.compile(r"https?://[-.\w]+(:\d{1,5})?|https?://\[[0-9a-fA-F:]+\](:\d{1,5})?")
 _HOST: Final = re.compile(r"[-.\w]+", re.ASCII)
 _MEMORY_MIN: Final = 1 << 24  # a frame and what is unsent of one connection
 ANY: Final = "*"
@@ -33,11 +32,8 @@ class HttpLimits(msgspec.Struct, frozen=True):
     """The limits on clients of the HTTP port; sizes in bytes, times in seconds."""
 
     connections_max: int
-    connections_per_ip_max: int  # 0: any number
-    exempt: tuple[str, ...]  # networks to which that does not apply
     header_bytes_max: int
     body_bytes_max: int
-    bodies_bytes_max: int  # of all requests together
     request_s_max: float
 
 
@@ -50,35 +46,16 @@ class PortFields(BaseModel):
         le=1_000_000,
         description="Most HTTP connections; a further one closes the longest idle one.",
     )
-    max_http_server_connections_per_ip: int = Field(
-        0,
-        ge=0,
-        le=1_000_000,
-        description="Most HTTP connections of one address; further ones are closed. 0: any number.",
-    )
-    per_ip_limit_exempt_addresses: str = Field(
-        "",
-        description="Addresses and networks (10.0.0.5,fd00::/8,...) without limits per address on "
-        "either port: those of proxies, every `anabranch proxy` included.",
-    )
     http_max_request_header_size: int = Field(
         8_192, ge=256, le=1 << 20, description="Most bytes of a request's line and headers."
     )
     http_max_request_size: int = Field(
         1 << 20, ge=1_024, le=1 << 26, description="Most bytes of a request's body."
     )
-    http_max_requests_memory: int = Field(
-        1 << 26, ge=1_024, description="Most bytes of all requests' bodies at once."
-    )
     http_request_timeout_millis: int = Field(
         30_000,
         ge=100,
         description="Time for a request to arrive, and for an answer to be taken.",
-    )
-    web_service_allowed_origins: str = Field(
-        "",
-        description="Web origins (https://host:port,...) whose pages may send requests, besides "
-        "the node's own; *: all.",
     )
     web_service_allowed_hosts: str = Field(
         "",
@@ -117,15 +94,8 @@ class PortFields(BaseModel):
     broker_max_watches: int = Field(
         1_000_000,
         ge=1,
-        description="Most watches of layouts and topic lists, and consumers, of all clients.",
-    )
-    broker_max_watches_per_ip: int = Field(
-        500_000,
-        ge=0,
-        description="Most watches and consumers of one address; 0: any number.",
-    )
-    broker_max_watches_per_connection: int = Field(
-        10_000, ge=1, description="Most watches and consumers of one connection."
+        description="Most watches of layouts and topic lists, and consumers, of all clients; one "
+        "address has half of them at most.",
     )
     broker_max_memory_in_flight: int = Field(
         1 << 29,
@@ -133,19 +103,6 @@ class PortFields(BaseModel):
         description="Most bytes kept for all clients of the binary port: untaken answers and "
         "unserved requests.",
     )
-    broker_max_memory_in_flight_per_ip: int = Field(
-        1 << 28,
-        ge=0,
-        description="Most bytes kept for the clients of one address; 0: any amount.",
-    )
-
-    @field_validator("web_service_allowed_origins")
-    @classmethod
-    def _origins(cls, value: str) -> str:
-        for each in listed_words(value):
-            if each != ANY and not _ORIGIN.fullmatch(each):
-                raise ValueError(f"{each!r} is no origin: write http://host:port or https://host")
-        return value
 
     @field_validator("web_service_allowed_hosts")
     @classmethod
@@ -155,37 +112,13 @@ class PortFields(BaseModel):
                 raise ValueError(f"{each!r} is no host name: write it without scheme and port")
         return value
 
-    @field_validator("per_ip_limit_exempt_addresses")
-    @classmethod
-    def _networks(cls, value: str) -> str:
-        for each in listed_words(value):
-            try:
-                ExemptAddresses((each,))
-            except ValueError as error:
-                raise ValueError(f"{each!r} is neither an address nor a network") from error
-        return value
-
-    @field_validator("broker_max_memory_in_flight_per_ip")
-    @classmethod
-    def _memory(cls, value: int) -> int:
-        if 0 < value < _MEMORY_MIN:
-            raise ValueError(f"at least {_MEMORY_MIN}, what one client may need; or 0 for no limit")
-        return value
-
-    @property
-    def _exempt(self) -> tuple[str, ...]:
-        return tuple(listed_words(self.per_ip_limit_exempt_addresses))
-
     @property
     def http_limits(self) -> HttpLimits:
         """The limits of the HTTP server."""
         return HttpLimits(
             connections_max=self.max_http_server_connections,
-            connections_per_ip_max=self.max_http_server_connections_per_ip,
-            exempt=self._exempt,
             header_bytes_max=self.http_max_request_header_size,
             body_bytes_max=self.http_max_request_size,
-            bodies_bytes_max=max(self.http_max_requests_memory, self.http_max_request_size),
             request_s_max=self.http_request_timeout_millis / 1000,
         )
 
@@ -201,12 +134,8 @@ class PortFields(BaseModel):
                 connections=self.broker_max_connections,
                 connections_per_ip=self.broker_max_connections_per_ip,
                 watches=self.broker_max_watches,
-                watches_per_ip=self.broker_max_watches_per_ip,
-                watches_per_connection=self.broker_max_watches_per_connection,
                 memory=self.broker_max_memory_in_flight,
-                memory_per_ip=self.broker_max_memory_in_flight_per_ip,
             ),
-            exempt=self._exempt,
         )
 
 

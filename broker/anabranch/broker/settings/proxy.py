@@ -36,10 +36,7 @@ BINARY, BINARY_TLS = "service_port", "service_port_tls"
 PROXY_PORTS: Final = PortNames(WEB, WEB_TLS, BINARY, BINARY_TLS)
 _SCHEMES: Final = {WEB: _PLAIN, WEB_TLS: _SECURE, BINARY: "pulsar", BINARY_TLS: "pulsar+ssl"}
 
-# A node's defaults, but no limit of an address: behind a load balancer all clients have one.
-PORTS: Final = PortFields.model_validate(
-    {"broker_max_watches_per_ip": 0, "broker_max_memory_in_flight_per_ip": 0}
-)
+PORTS: Final = PortFields.model_validate({})  # a node's defaults
 
 
 class ProxySettings(TopicListFields):

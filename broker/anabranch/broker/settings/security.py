@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field, field_validator
@@ -18,19 +18,10 @@ from anabranch.core.errors import InvalidInputError
 from anabranch.core.security.acls import PrincipalMapping
 from anabranch.core.security.principal import is_role
 
-TOKEN, CERTIFICATE, BASIC = "token", "tls", "basic"  # as Pulsar calls them
-METHODS: Final = (TOKEN, CERTIFICATE, BASIC)
-_CLASSES: Final = {
-    f"org.apache.pulsar.broker.authentication.AuthenticationProvider{name}": method
-    for name, method in (("Token", TOKEN), ("Tls", CERTIFICATE), ("Basic", BASIC))
-}
+TOKEN, CERTIFICATE = "token", "tls"  # as Pulsar calls them
+METHODS: Final = (TOKEN, CERTIFICATE)
 _LOCAL: Final = ("localhost", "127.0.0.1", "::1")
 _FILE: Final = re.compile(r"file:(//)?(?=/)")
-
-
-PublicAlgorithm = Literal[
-    "", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"
-]
 
 
 class AuthenticationFields(BaseModel):
@@ -41,8 +32,7 @@ class AuthenticationFields(BaseModel):
     )
     authentication_providers: str = Field(
         "",
-        description="Accepted credentials, in this order: token, tls (a certificate's name), basic "
-        "(user and password); or Pulsar's classes of those.",
+        description="Accepted credentials, in this order: token, tls (a certificate's name).",
     )
     anonymous_user_role: str = Field(
         "", description="Role of clients without credentials; empty: they are refused."
@@ -64,9 +54,6 @@ class AuthenticationFields(BaseModel):
         "",
         repr=False,
         description="File of the public key that verifies tokens, PEM or DER.",
-    )
-    token_public_alg: PublicAlgorithm = Field(
-        "", description="Algorithm of tokens by tokenPublicKey; empty: any that fits the key."
     )
     token_key_set: str = Field(
         "",
@@ -96,23 +83,18 @@ class AuthenticationFields(BaseModel):
     token_allowed_clock_skew_seconds: float = Field(
         0.0, ge=0, le=600, description="Most difference of clocks for a token's times."
     )
-    basic_auth_conf: str = Field(
-        "",
-        repr=False,
-        description="File of users and hashed passwords, written by htpasswd -B.",
-    )
     authentication_files_check_seconds: float = Field(
         10.0,
         ge=0.1,
         le=86_400,
-        description="Time between checks of the files of keys and users.",
+        description="Time between checks of the files of keys.",
     )
 
     @field_validator("authentication_providers")
     @classmethod
     def _methods(cls, value: str) -> str:
         for each in listed_words(value):
-            if _method(each) not in METHODS:
+            if each not in METHODS:
                 raise ValueError(f"{each!r} is none of {', '.join(METHODS)}")
         return value
 
@@ -128,7 +110,7 @@ class AuthenticationFields(BaseModel):
             raise ValueError(f"{value!r} is no role")
         return value
 
-    @field_validator("token_secret_key", "token_public_key", "basic_auth_conf")
+    @field_validator("token_secret_key", "token_public_key")
     @classmethod
     def _files(cls, value: str) -> str:
         if value and not is_path(value):
@@ -152,7 +134,7 @@ class AuthenticationFields(BaseModel):
     @property
     def methods(self) -> tuple[str, ...]:
         """The ways to show credentials, in order."""
-        return tuple(dict.fromkeys(map(_method, listed_words(self.authentication_providers))))
+        return tuple(dict.fromkeys(listed_words(self.authentication_providers)))
 
     @property
     def proxies(self) -> frozenset[str]:
@@ -174,7 +156,6 @@ class AuthenticationFields(BaseModel):
         for method, has, names in (
             (TOKEN, self._has_token_keys, _KEYS),
             (CERTIFICATE, trusts_certificates, ("tlsTrustCertsFilePath",)),
-            (BASIC, bool(self.basic_auth_conf), ("basicAuthConf",)),
         ):
             if method in self.methods and not has:
                 yield (
@@ -213,17 +194,6 @@ class SecurityFields(AuthenticationFields):
 
     authorization_enabled: bool = Field(False, description="Whether each request needs a right.")
     superuser_roles: str = Field("", description="Roles (a,b,...) that may do everything.")
-    broker_max_connections_per_principal: int = Field(
-        0,
-        ge=0,
-        le=1_000_000,
-        description="Most connections of one role to the binary port; 0: any number.",
-    )
-    broker_max_watches_per_principal: int = Field(
-        0,
-        ge=0,
-        description="Most watches and consumers of one role; 0: any number.",
-    )
     max_requests_per_second_per_principal: int = Field(
         0,
         ge=0,
@@ -322,7 +292,3 @@ def path_of(text: str) -> Path:
     '/etc/key'
     """
     return Path(_FILE.sub("", text))
-
-
-def _method(word: str) -> str:
-    return _CLASSES.get(word, word)

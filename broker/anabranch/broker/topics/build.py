@@ -13,7 +13,7 @@ from anabranch.broker.runtime import Runtime
 from anabranch.broker.settings import Settings
 from anabranch.broker.settings.current import CurrentSettings
 from anabranch.broker.topics.controllers.service import TopicService
-from anabranch.broker.topics.controllers.worker import Cover, WorkerPool, uncovered
+from anabranch.broker.topics.controllers.worker import WorkerPool
 from anabranch.broker.topics.lists import TopicLists
 from anabranch.broker.topics.metrics import TopicMetrics
 from anabranch.broker.topics.placement import KafkaPlacement
@@ -37,7 +37,6 @@ class TopicParts(msgspec.Struct, frozen=True):
     open_positions: OpenPositions
     load: LoadOf
     placement: KafkaPlacement
-    cover: Cover = uncovered
     lived_by: Mapping[str, str] = {}  # settings of each segment's Kafka topic
 
 
@@ -73,7 +72,7 @@ def controllers_of(runtime: Runtime, current: CurrentSettings, parts: TopicParts
         doubt_s=settings.scalable_topic_sealed_retention_seconds,
     )
     copies, prefix = settings.replication_factor, settings.topic_prefix
-    workers = WorkerPool(parts.open_keeper, prefix, copies, parts.cover)
+    workers = WorkerPool(parts.open_keeper, prefix, copies)
     service = TopicService(
         *(runtime, controllers, prefix, workers, parts.load, fits_clients, parts.placement)
     )

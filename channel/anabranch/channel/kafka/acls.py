@@ -88,18 +88,14 @@ class KafkaAcls:
         return frozenset(found)
 
     def carry_out(self, change: AclDifference, deadline_s: float) -> None:
-        """Takes away and adds, in the order that the change wants.
+        """Adds and takes away.
 
         A failure does not keep the other steps from being done; the first failure is raised in the
         end.
         """
         failed: list[Exception] = []
         with self._changing:
-            for acls, step in (
-                (change.revoked, self._delete),
-                (change.missing, self._create),
-                (change.replaced, self._delete),
-            ):
+            for acls, step in ((change.missing, self._create), (change.surplus, self._delete)):
                 try:
                     step(acls, self._deadline(deadline_s))
                 except Exception as error:  # noqa: BLE001 - raised below

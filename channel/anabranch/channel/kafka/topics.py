@@ -33,7 +33,7 @@ from anabranch.core.errors import AnabranchError, InvalidInputError
 
 _T = TypeVar("_T")
 
-_PREFIX: Final = re.compile(r"[-._A-Za-z0-9]{1,200}")
+_PREFIX: Final = re.compile(r"[-._A-Za-z0-9]{1,40}")
 _POLL_S: Final = 0.05
 RECORD_BYTES_MAX: Final = 8 << 20  # for a record or state; a topic of 65,536 segments takes 3 MB
 _AT_LEAST: Final = ("max.message.bytes",)  # settings that may be higher than asked for
@@ -50,7 +50,7 @@ class Topics(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if not _PREFIX.fullmatch(self.prefix):
             raise InvalidInputError(
-                f"topicPrefix {self.prefix!r} is not valid: use 1 to 200 letters, digits and . _ -"
+                f"topicPrefix {self.prefix!r} is not valid: use 1 to 40 letters, digits and . _ -"
             )
 
     @property

@@ -20,7 +20,6 @@ from anabranch.broker.settings import Settings, SettingsError
 from anabranch.broker.startup import connect, topic_settings
 from anabranch.channel.kafka.topics import Topics, inspect_topics
 from anabranch.channel.segments.transactions import held_in_sealed
-from anabranch.cli.node.acls import show_acls
 from anabranch.cli.node.findings import Finding, NotWellError, checked
 from anabranch.cli.node.reach import examine_kafka, examine_reach
 from anabranch.cli.node.share_group import take_record
@@ -52,13 +51,8 @@ _NAMED_MAX: Final = 10
     metavar="http://HOST:PORT",
     help="A node or proxy. Check its clients' needs instead, from this machine.",
 )
-@click.option(
-    "--acls",
-    is_flag=True,
-    help="Compare Kafka's ACLs with grants instead, and print a node's needs.",
-)
 @json_option
-def doctor(as_json: bool, url: str | None, acls: bool, **given: Any) -> int:
+def doctor(as_json: bool, url: str | None, **given: Any) -> int:
     """Check Java, settings, disk, port and Kafka for a node with these flags.
 
     The command asks Kafka only if its address is given. It sends a record through a topic and a
@@ -66,16 +60,13 @@ def doctor(as_json: bool, url: str | None, acls: bool, **given: Any) -> int:
 
     With --url, it checks the way of a client that runs here. The client must reach that node or
     proxy, the port for clients that it names, and every address that Kafka's brokers advertise. It
-    also prints the nodes' concerns, above all about segments. With --acls, it compares the log's
-    grants with Kafka's ACLs for them (kafkaAclsEnabled), and tells the remedy for a difference. It
-    leaves nothing changed and fetches nothing.
+    also prints the nodes' concerns, above all about segments. It leaves nothing changed and fetches
+    nothing.
 
     Exit status 0: all is well. 1: something is not.
 
     Example: anabranch doctor --config node.toml --bootstrap-servers localhost:9092
     """
-    if acls:
-        return show_acls(settings_of(**given), as_json=as_json)
     findings = list(_examine(**given) if url is None else _examine_as_client(url, **given))
     if as_json:
         write_json(findings)

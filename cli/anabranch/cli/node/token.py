@@ -1,4 +1,4 @@
-"""`anabranch token`: keys, the tokens that they sign, and tokens' content."""
+"""`anabranch token`: keys, and the tokens that they sign."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import os
 import secrets
 import stat
-import sys
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -14,14 +13,11 @@ from typing import Any, Final
 import click
 
 from anabranch.cli.shared.flags import FILE
-from anabranch.cli.shared.output import write_json
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.quantities import Quantity
 from anabranch.core.security.principal import check_role
 
 _SECRET_BYTES: Final = 64
-_TOKEN_BYTES_MAX: Final = 16_384
-_TIMES: Final = ("exp", "nbf", "iat")
 _OUT: Final = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -209,28 +205,3 @@ def _signing(secret: Path | None, private: Path | None) -> tuple[Any, str]:
     if isinstance(key, ed25519.Ed25519PrivateKey):
         return key, "EdDSA"
     raise InvalidInputError(f"{private} is no key of RSA, of an elliptic curve or of Ed25519")
-
-
-@token.command(epilog="Example: anabranch token inspect < ada.token")
-@click.option("--file", type=FILE, help="File of the token; standard input if left.")
-def inspect(file: Path | None) -> None:
-    """Print a token's content, as JSON. Nothing of it is verified: a node does that.
-
-    It is read from a file or standard input, because others can see a command line.
-    """
-    import jwt
-
-    stream = file.open("rb") if file is not None else sys.stdin.buffer
-    with stream:
-        shown = stream.read(_TOKEN_BYTES_MAX + 1).strip()
-    try:
-        header = jwt.get_unverified_header(shown)
-        claims = jwt.decode(shown, options={"verify_signature": False})
-    except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
-        raise InvalidInputError("this is no token that can be read") from None
-    dates = {
-        name: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(claims[name]))
-        for name in _TIMES
-        if isinstance(claims.get(name), int) and 0 <= claims[name] < 1 << 40
-    }
-    write_json({"header": header, "claims": claims, "times": dates})

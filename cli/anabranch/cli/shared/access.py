@@ -36,8 +36,6 @@ _OPTIONS: Final = (
         f"File of the token to show nodes; or itself in {TOKEN_VARIABLE}.",
         type=_FILE,
     ),
-    _option("--user", "User to name to nodes that ask for a password.", metavar="NAME"),
-    _option("--password-file", "File of that user's password.", type=_FILE),
     _option("--tls-ca", "File of the authorities to trust; the system's if left.", type=_FILE),
     _option("--tls-cert", "File of a certificate to show nodes.", type=_FILE),
     _option("--tls-key", "File of its key.", type=_FILE),
@@ -54,8 +52,6 @@ class Access(NamedTuple):
 
     token: str | None = None
     token_file: Path | None = None
-    user: str | None = None
-    password_file: Path | None = None
     tls_ca: Path | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
@@ -65,22 +61,12 @@ class Access(NamedTuple):
         """Returns the credentials to show; None to show nothing. Raises InvalidInputError,
         UsageError.
         """
-        from anabranch.access import Basic, Token
+        from anabranch.access import Token
 
-        if (self.user is None) != (self.password_file is None):
-            raise click.UsageError("--user goes with --password-file: give both, or neither")
-        given: list[Credentials] = []
-        if self.token is not None:
-            given.append(Token(self.token))
-        if self.token_file is not None:
-            given.append(Token(self.token_file))
-        if self.user is not None and self.password_file is not None:
-            given.append(Basic(self.user, self.password_file))
-        if len(given) > 1:
-            raise click.UsageError(
-                f"give one of --token-file, --user and {TOKEN_VARIABLE}, by which to be somebody"
-            )
-        return given[0] if given else None
+        if self.token is not None and self.token_file is not None:
+            raise click.UsageError(f"give one of --token-file and {TOKEN_VARIABLE}")
+        source = self.token or self.token_file
+        return Token(source) if source is not None else None
 
     def tls(self) -> Tls | None:
         """Returns the authorities to trust, and the certificate, if flags name them.
@@ -111,8 +97,7 @@ def keep(context: click.Context, given: dict[str, Any]) -> None:
     named = dict(given)
     named["any_host_name"] = named.pop("dangerously_accept_any_host_name")
     token = os.environ.get(TOKEN_VARIABLE) or None
-    flags = ("token_file", "user")
-    if any(context.get_parameter_source(each) is ParameterSource.COMMANDLINE for each in flags):
+    if context.get_parameter_source("token_file") is ParameterSource.COMMANDLINE:
         token = None  # a flag goes before the environment
     context.obj = Access(token=token, **named)
 

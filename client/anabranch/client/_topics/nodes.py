@@ -177,9 +177,7 @@ class NodeAccess:
         if not isinstance(tls, Tls | None):
             raise InvalidInputError(f"tls= is a Tls, not a {type(tls).__name__}")
         if not isinstance(credentials, Credentials | None):
-            raise InvalidInputError(
-                f"credentials= is a Token or Basic, not a {type(credentials).__name__}"
-            )
+            raise InvalidInputError(f"credentials= is a Token, not a {type(credentials).__name__}")
         wants_tls = is_tls(url)
         if tls is not None and not wants_tls:
             raise InvalidInputError(

@@ -118,6 +118,10 @@ class StateQueries(StateReader, Protocol):
         """Ids and states of the archives that are registered, in order."""
         ...
 
+    def grants(self) -> Iterable[tuple[str, str, Permission]]:
+        """Scopes and roles of all permissions."""
+        ...
+
     def restless_topics(self) -> Iterable[str]:
         """Topics for which a controller has something to do by itself (`is_restless`)."""
         ...
@@ -343,6 +347,11 @@ class IndexedState(FoldedState):
             found = self.archive(key.removeprefix(start))
             if found is not None:
                 yield key.removeprefix(start), found
+
+    def grants(self) -> Iterator[tuple[str, str, Permission]]:
+        for scope in self._permissions:
+            for role, found in self.permissions(scope):
+                yield scope, role, found
 
     def restless_topics(self) -> Iterator[str]:
         yield from sorted(self._restless)

@@ -7,15 +7,12 @@ grants.
 `grants`: the known grants of roles at a judgement.
 `authorize`: the judgement.
 `judgements`: those that still hold.
-`table`: the needs of each REST route, wire command and command of the command line.
+`table`: the needs of each REST route and wire command.
 `machine`: the moves of permissions, and their guards.
 `evolve`: the changes of permissions by records.
 `changes`: the right that a change of the log needs from its asker.
 `acls`: the ACLs that Kafka needs for the grants to count there as well.
-`kafka_stems`: common beginnings of names in Kafka.
-`guesses`: the wait of a guesser for an answer.
 `allowances`: a limit on the rate of a role's requests.
-`touched`: the roles whose rights a change may have touched.
 """
 
 # Code outside of core may import these.
@@ -26,11 +23,8 @@ __all__ = [
     "authorize",
     "changes",
     "grants",
-    "guesses",
     "judgements",
-    "kafka_stems",
     "principal",
     "resources",
     "table",
-    "touched",
 ]

@@ -11,9 +11,8 @@ tells Kafka a role's rights as rules for the role's principal in Kafka:
 - A tenant's administrators may both, on all of its namespaces. Superusers have no rules: Kafka has
   superusers of its own.
 
-A namespace or topic may share its names' beginning with no other (`kafka_stems`). It then has one
-rule on that prefix, and later names need none. Otherwise each segment and group has a rule of its
-own.
+A namespace or topic shares its names' beginning with no other. So it has one rule on that prefix,
+and later names need none.
 
 A rule that allows something beyond those prefixes of ours is taken to be made from grants, and is
 removed if it is not. Rules that deny, rules on all that begins with `topicPrefix`, and principals
@@ -22,7 +21,7 @@ that no role can be, are somebody else's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import StrEnum, unique
 from typing import Final
 
@@ -31,12 +30,9 @@ import msgspec
 from anabranch.core.errors import InvalidInputError
 from anabranch.core.log.state import StateQueries
 from anabranch.core.security.actions import Action
-from anabranch.core.security.kafka_stems import KafkaStems
 from anabranch.core.security.principal import check_role
 from anabranch.core.topics.kafka_names import (
     groups_head,
-    kafka_group,
-    kafka_topic,
     segments_head,
     stem,
     transactions_head,
@@ -64,10 +60,6 @@ class Acl(msgspec.Struct, frozen=True, order=True):
     is_prefix: bool
     operation: str
     host: str = "*"
-
-    def covers(self, name: str) -> bool:
-        """Tells whether the rule is about the name."""
-        return name.startswith(self.name) if self.is_prefix else name == self.name
 
     def __str__(self) -> str:
         """For people: a principal and its right.
@@ -141,117 +133,49 @@ _HEADS: Final[dict[AclResource, Callable[[str], str]]] = {
     AclResource.GROUP: groups_head,
     AclResource.TRANSACTIONAL_ID: transactions_head,
 }
-_Pattern = tuple[AclResource, str, bool]  # the subject of a rule
 
 
-def wanted_acls(state: StateQueries, stems: KafkaStems, mapping: PrincipalMapping) -> WantedAcls:
-    """Returns the ACLs for the state's grants. `stems`: those of the same state."""
-    return _Wanted(state, stems, mapping).all()
+def wanted_acls(state: StateQueries, prefix: str, mapping: PrincipalMapping) -> WantedAcls:
+    """Returns the ACLs for the state's grants. `prefix` begins all of the cluster's names."""
+    found: set[Acl] = set()
+    unmapped: set[str] = set()
 
-
-class _Wanted:
-    """One computation."""
-
-    def __init__(self, state: StateQueries, stems: KafkaStems, mapping: PrincipalMapping) -> None:
-        self._state = state
-        self._stems = stems
-        self._mapping = mapping
-        self._patterns: dict[str, tuple[_Pattern, ...]] = {}  # by namespace or topic
-        self._found: set[Acl] = set()
-        self._unmapped: set[str] = set()
-
-    def all(self) -> WantedAcls:
-        for tenant in self._state.tenants():
-            known = self._state.tenant(tenant)
-            for role in known.admin_roles if known is not None else ():
-                for home in self._state.namespaces(tenant):
-                    self._give(role, _OPERATIONS, home)
-        for scope in self._stems.scopes():
-            for role, permission in self._state.permissions(scope):
-                self._give(role, permission.actions, scope)
-        return WantedAcls(frozenset(self._found), frozenset(self._unmapped))
-
-    def _give(self, role: str, words: Iterable[str], scope: str) -> None:
+    def give(role: str, words: Iterable[str], scope: str) -> None:
         meant = [_OPERATIONS[action] for action in _OPERATIONS if action in words]
-        if not meant or role in self._mapping.without:
+        if not meant or role in mapping.without:
             return
         try:
-            principal = self._mapping.principal(role)
+            principal = mapping.principal(role)
         except InvalidInputError:
-            self._unmapped.add(role)
+            unmapped.add(role)
             return
-        for resource, name, is_prefix in self._of(scope):
-            for operations in meant:
-                for operation in operations.get(resource, ()):
-                    self._found.add(Acl(principal, resource, name, is_prefix, operation))
+        for each in meant:
+            for resource, operations in each.items():
+                name = _HEADS[resource](prefix) + stem(scope)
+                found.update(Acl(principal, resource, name, True, word) for word in operations)
 
-    def _of(self, scope: str) -> tuple[_Pattern, ...]:
-        if scope not in self._patterns:
-            self._patterns[scope] = (*self._topics_of(scope), *self._groups_of(scope))
-        return self._patterns[scope]
-
-    def _topics_of(self, scope: str) -> Iterator[_Pattern]:
-        prefix = self._stems.prefix
-        if self._stems.is_alone(scope):
-            for resource in _PRODUCING:
-                yield resource, _HEADS[resource](prefix) + stem(scope), True
-            return
-        if _is_namespace(scope):
-            for topic in self._stems.topics(scope):
-                yield from self._topics_of(topic)
-            return
-        known = self._state.topic(scope)
-        if known is not None:
-            number = known.incarnation
-            for part in (*known.segments, *known.children):
-                yield AclResource.TOPIC, kafka_topic(prefix, scope, number, part), False
-            own = f"{transactions_head(prefix)}{number}"
-            yield AclResource.TRANSACTIONAL_ID, own, False
-
-    def _groups_of(self, scope: str) -> Iterator[_Pattern]:
-        prefix = self._stems.prefix
-        if self._stems.has_groups_alone(scope):
-            yield AclResource.GROUP, groups_head(prefix) + stem(scope), True
-        elif _is_namespace(scope):
-            for topic in self._stems.topics(scope):
-                yield from self._groups_of(topic)
-        else:
-            for name, each in self._state.subscriptions(scope):
-                yield (
-                    AclResource.GROUP,
-                    kafka_group(prefix, scope, name, each.group_offset),
-                    False,
-                )
-
-
-def _is_namespace(scope: str) -> bool:
-    return scope.count("/") == 1
+    for tenant in state.tenants():
+        known = state.tenant(tenant)
+        for role in known.admin_roles if known is not None else ():
+            for home in state.namespaces(tenant):
+                give(role, _OPERATIONS, home)
+    for scope, role, permission in state.grants():
+        give(role, permission.actions, scope)
+    return WantedAcls(frozenset(found), frozenset(unmapped))
 
 
 class AclDifference(msgspec.Struct, frozen=True):
-    """The changes to make, in this order: take away, add, and take away the replaced rules.
+    """The changes to make, in this order: add what is missing, and take away what is surplus.
 
-    Another rule may replace a rule for the same things. The old one stays until the new one is
-    there, because the holder of the right must not be without it meanwhile. The rules of `revoked`
-    have no right behind them.
+    One rule may come in the place of another, and the holder of the right must not be without it
+    meanwhile.
     """
 
-    revoked: tuple[Acl, ...] = ()
     missing: tuple[Acl, ...] = ()
-    replaced: tuple[Acl, ...] = ()
+    surplus: tuple[Acl, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.revoked or self.missing or self.replaced)
-
-    def about(self, topics: Collection[str]) -> AclDifference:
-        """The part of it that matters for these Kafka topics, with its replacements elsewhere."""
-        revoked = _about(self.revoked, topics)
-        replaced = _about(self.replaced, topics)
-        missing = {
-            *_about(self.missing, topics),
-            *(each for each in self.missing if any(_replaces(each, old) for old in replaced)),
-        }
-        return AclDifference(revoked, tuple(sorted(missing)), replaced)
+        return bool(self.missing or self.surplus)
 
 
 def difference(
@@ -260,40 +184,10 @@ def difference(
     """The way from Kafka's rules to the wanted ones; only our own are ever taken away."""
     known = frozenset(found)
     surplus = [each for each in known.difference(wanted) if is_ours(each, prefix, mapping)]
-    missing = frozenset(wanted) - known
-    ways: dict[tuple[str, AclResource, str], list[Acl]] = {}
-    for each in missing:
-        ways.setdefault((each.principal, each.resource, each.operation), []).append(each)
-
-    def is_replaced(old: Acl) -> bool:
-        news = ways.get((old.principal, old.resource, old.operation), ())
-        return any(_replaces(new, old) for new in news)
-
-    replaced = {each for each in surplus if is_replaced(each)}
-    return AclDifference(
-        tuple(sorted(set(surplus) - replaced)), tuple(sorted(missing)), tuple(sorted(replaced))
-    )
+    return AclDifference(tuple(sorted(frozenset(wanted) - known)), tuple(sorted(surplus)))
 
 
 def is_ours(acl: Acl, prefix: str, mapping: PrincipalMapping) -> bool:
     """Tells whether a rule can only be one that was made from grants, or ought to have been."""
     head = _HEADS[acl.resource](prefix)
     return acl.name.startswith(head) and acl.name != head and mapping.may_be(acl.principal)
-
-
-def _replaces(new: Acl, old: Acl) -> bool:
-    """Tells whether a rule is about some of the same names as another one, for the same right."""
-    same = (new.principal, new.resource, new.operation) == (
-        old.principal,
-        old.resource,
-        old.operation,
-    )
-    return same and (new.covers(old.name) or old.covers(new.name))
-
-
-def _about(acls: Iterable[Acl], topics: Collection[str]) -> tuple[Acl, ...]:
-    return tuple(
-        each
-        for each in acls
-        if each.resource is AclResource.TOPIC and any(map(each.covers, topics))
-    )

@@ -1,25 +1,30 @@
 """Kafka's names for everything that belongs to a scalable topic: segments and subscriptions'
 groups.
 
-Kafka takes letters, digits and `._-`, 249 in all. Any other character of a name becomes `_`, and
-the excess of a long name is cut. The offset in the log at the end keeps every name the only one of
-its kind: no two topics or subscriptions, of the same name or not, were created at the same offset.
+Kafka takes letters, digits and `._-`, 249 in all. Tenant, namespace and topic stand between dots,
+each a part without a dot of its own. So the beginning that a namespace or a topic has there is
+nobody else's, and one rule on it covers what is made later, too. The offset in the log at the end
+keeps every name the only one of its kind: no two topics or subscriptions, of the same name or not,
+were created at the same offset.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import Final
 
-from anabranch.core.entities.segment import SegmentInfo, parse_descriptor
-from anabranch.core.errors import InvalidInputError
+from anabranch.core.entities.segment import SegmentInfo
 
 # A time-stamp further in the future than this is refused by every segment that takes messages.
 FUTURE_MS_MAX: Final = 3_600_000
 _LENGTH_MAX: Final = 249
-# The longest end behind a topic's name: `.0000-7fff-` and two numbers of 18 and 19 digits.
-_TAIL_MAX: Final = 49
-_REFUSED = re.compile(r"[^a-zA-Z0-9._-]")
+# Of tenant, namespace and topic. Before them come 40 characters of the prefix and a kind, behind
+# them `.0000-7fff-` and numbers of 18 and 19 digits.
+_PARTS_MAX: Final = (40, 40, 70)
+_PLAIN: Final = re.compile(r"[a-zA-Z0-9_]+([.-][a-zA-Z0-9_]+)*")
+_REFUSED: Final = re.compile(r"[^a-zA-Z0-9_-]")
+_MARK_LENGTH: Final = 12
 
 
 def segment_topic(topic: str, segment: SegmentInfo) -> str:
@@ -39,7 +44,7 @@ def kafka_topic(prefix: str, topic: str, incarnation: int, segment: SegmentInfo)
     >>> kafka_topic("anabranch.", "public/default/orders", 42, new_segment(1, 0, 0x7fff, 2))
     'anabranch.segment.public.default.orders.0000-7fff-1.42'
     """
-    return _fitted(segments_head(prefix), topic, f".{segment.descriptor}.{incarnation}")
+    return f"{segments_head(prefix)}{stem(topic)}{segment.descriptor}.{incarnation}"
 
 
 def kafka_group(prefix: str, topic: str, subscription: str, group_offset: int) -> str:
@@ -48,7 +53,9 @@ def kafka_group(prefix: str, topic: str, subscription: str, group_offset: int) -
     >>> kafka_group("anabranch.", "public/default/orders", "billing", 57)
     'anabranch.subscription.public.default.orders.billing.57'
     """
-    return _fitted(groups_head(prefix), f"{topic}/{subscription}", f".{group_offset}")
+    start, end = f"{groups_head(prefix)}{stem(topic)}", f".{group_offset}"
+    name = _REFUSED.sub("_", subscription)
+    return f"{start}{name[: _LENGTH_MAX - len(start) - len(end)]}{end}"
 
 
 def segments_head(prefix: str) -> str:
@@ -67,39 +74,23 @@ def transactions_head(prefix: str) -> str:
 
 
 def stem(name: str) -> str:
-    """The part after the head, in every Kafka name of a namespace, topic or subscription.
+    """The part after the head, in every Kafka name of a namespace, a topic or its subscriptions.
 
-    Others' names may begin so as well: a slash becomes the dot that a name may hold.
+    No other name of that kind begins so. A dot in a name becomes two hyphens. A part that would be
+    too long or ambiguous, or that Kafka does not take, is cut, and begins with a digest and a dot.
 
-    >>> stem("public/default"), stem("public/default/orders"), stem("public/default.orders/eu")
-    ('public.default.', 'public.default.orders.', 'public.default.orders.eu.')
+    >>> stem("public/default"), stem("public/default/orders"), stem("public/default/orders.eu")
+    ('public.default.', 'public.default.orders.', 'public.default.orders--eu.')
+    >>> stem("public/default/a=b")
+    'public.default..42144f3939c3-a_b.'
     """
-    return f"{_plain(name)}."
+    parts = name.split("/", len(_PARTS_MAX) - 1)
+    return "".join(f"{_part(each, most)}." for each, most in zip(parts, _PARTS_MAX, strict=False))
 
 
-def is_whole(head: str, name_stem: str) -> bool:
-    """Tells whether a stem stands whole in every name that it begins, whatever the name's length;
-    otherwise it is cut.
-    """
-    return len(head) + len(name_stem) + _TAIL_MAX <= _LENGTH_MAX
-
-
-def ends_like_a_segment(name_stem: str) -> bool:
-    """Tells whether the stem could begin the name of another topic's segment in Kafka.
-
-    >>> ends_like_a_segment("acme.shop.orders.0000-ffff-0."), ends_like_a_segment("acme.shop.")
-    (True, False)
-    """
-    try:
-        parse_descriptor(name_stem[:-1].rpartition(".")[2])
-    except InvalidInputError:
-        return False
-    return True
-
-
-def _fitted(head: str, name: str, tail: str) -> str:
-    return head + _plain(name)[: max(0, _LENGTH_MAX - len(head) - len(tail))] + tail
-
-
-def _plain(name: str) -> str:
-    return _REFUSED.sub("_", name.replace("/", "."))
+def _part(text: str, most: int) -> str:
+    plain = text.replace(".", "--")
+    if len(plain) <= most and _PLAIN.fullmatch(text):
+        return plain
+    mark = hashlib.sha256(text.encode()).hexdigest()[:_MARK_LENGTH]
+    return f".{mark}-{_REFUSED.sub('_', text)}"[:most]

@@ -208,7 +208,7 @@ def test_hostile_bytes_learn_nothing_and_leave_nothing(
                         assert answer.type == BaseCommand.CONNECTED
             account = node.wire.gate.account
             await until(lambda: account.connections == 0)
-            assert (account.watches, account.strangers, account.roles) == (0, 0, 0)
+            assert (account.watches, account.strangers) == (0, 0)
             assert not node.security.guard.rights
             changed = {key for key in node.node.view.entities if before.get(key) is None}
             assert not {key for key in changed if key.startswith(("topic:", "subscription:"))}
@@ -217,7 +217,6 @@ def test_hostile_bytes_learn_nothing_and_leave_nothing(
 
     with tempfile.TemporaryDirectory() as folder, capture_logs() as logged:
         more = {"authorizationEnabled": True, "superuserRoles": ROOT, "logLevel": "debug"}
-        more |= {"perIpLimitExemptAddresses": "127.0.0.1"}
         steady.run(test(tokens_alone(Path(folder), **more)))
     assert not [line for line in logged if line["event"].endswith("fault")]
     written = str(logged)

@@ -104,18 +104,6 @@ def test_what_is_kept_is_what_would_be_judged_now(
         assert len(judgements) == len(set(asked))
 
 
-def test_grants_are_granted_and_revoked_in_what_is_tried() -> None:
-    state = replica_of(begun())
-    judgements = Judgements(SUPERUSERS, PROXIES)
-    found = []
-    for number, what in enumerate(("grant", "revoke", "grant", "admin")):
-        state.read(change(state, what, "ada", HOME, number), state.next_offset, number)
-        needs = (VIEWING, TENANT_ADMIN, SUPERUSER)
-        found.append([judgements.of(state, Principal("ada"), need, ON[1]).name for need in needs])
-    granted = ["ALLOWED", "DENIED", "DENIED"]
-    assert found == [granted, ["HIDDEN"] * 3, granted, ["ALLOWED", "ALLOWED", "DENIED"]]
-
-
 def test_no_more_is_kept_than_may_be_however_many_topics_are_asked_for() -> None:
     state, judgements = replica_of(begun()), Judgements(SUPERUSERS, PROXIES)
     for number in range(2 * KEPT_MAX + 7):

@@ -220,13 +220,13 @@ async def test_a_closed_watch_and_a_closed_connection_are_told_nothing_more() ->
 
 
 async def test_a_watch_too_many_is_refused_and_those_before_go_on() -> None:
-    limits = ConnectionLimits(account=AccountLimits(watches_per_connection=20))
+    limits = ConnectionLimits(account=AccountLimits(watches=40))
 
     async with one_node() as node, follower_of(node, limits) as client:
         for number in range(20):
             client.watch_scalable(number)
         await until(lambda: len(client.lists) == 20)
-        with pytest.raises(RefusedError, match="20 watches"):
+        with pytest.raises(RefusedError, match="40 watches"):
             await client.watch(20)
         client.watch_scalable(3)  # of the same number: it begins anew
         client.watch_scalable(21)

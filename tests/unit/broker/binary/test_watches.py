@@ -177,7 +177,7 @@ async def test_a_watch_of_a_wide_layout_sees_the_newest_and_never_goes_back() ->
 async def test_one_watch_too_many_is_refused_by_the_settings_name_and_the_others_go_on() -> None:
     async with one_node() as node:
         await node.operations.topics.create(NAME, 1, {})
-        limits = ConnectionLimits(account=AccountLimits(watches_per_connection=2))
+        limits = ConnectionLimits(account=AccountLimits(watches=4))
         async with follower_of(node, limits) as client:
             for number in range(10):  # what is refused for another reason takes no place
                 client.watch_layout("topic://public/default/gone", number)
@@ -187,7 +187,7 @@ async def test_one_watch_too_many_is_refused_by_the_settings_name_and_the_others
             await client.got(13)
             (refused,) = [each for each in client.updates[10:] if each.HasField("error")]
             assert (refused.session_id, refused.error) == (3, pb.TooManyRequests)
-            assert "2 watches and consumers, which is brokerMaxWatchesPer" in refused.message
+            assert "half of them are of your address" in refused.message
             client.connection.send(pb.CommandScalableTopicClose(session_id=1))
             client.watch_layout(FULL, session=3)
             assert (await client.got(14)).dag.segments

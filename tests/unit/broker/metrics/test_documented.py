@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from prometheus_client import CollectorRegistry
+from starlette.responses import PlainTextResponse
 
 from anabranch.broker.balance.board import LoadBoard
 from anabranch.broker.http.guards.connections import Connections
@@ -53,8 +54,9 @@ _UNUSED: Any = None  # in the place of what measuring loads asks of Kafka: nothi
 def _measure_all(node: MemoryNode) -> None:
     """What a node with Kafka and a port for clients registers besides."""
     measure_node(node.runtime, node.operations, node.metrics)
-    http, wire = Connections(node.settings.http_limits), node.settings.wire_limits
-    measure_connections(lambda: 0, Gate(wire.account, wire.exempt), http, node.metrics)
+    wire = node.settings.wire_limits
+    http = Connections(PlainTextResponse(""), node.settings.http_limits)
+    measure_connections(lambda: 0, Gate(wire.account), http, node.metrics)
     TlsPorts(node.settings, NODE_PORTS).measure(node.metrics)
     measure_security(None, node.metrics)
     measure_acls(None, node.metrics)

@@ -354,21 +354,3 @@ async def test_who_loses_a_watch_of_a_list_is_told_and_no_node_is_lost(tmp_path:
                 assert boss.is_open
                 assert proxy.running.proxy.wire.gate.counts[PortRefusal.REVOKED] == 1
         assert not {line["event"] for line in logged} & {"proxy.node_lost", "proxy.link_lost"}
-
-
-async def test_a_role_that_has_too_many_connections_does_others_no_harm(tmp_path: Path) -> None:
-    async with furnished_proxy(tmp_path, 1, {"brokerMaxConnectionsPerPrincipal": 2}) as (proxy, _):
-        asked = pb.CommandGetTopicsOfNamespace(namespace="acme/shop")
-        with capture_logs() as logged:
-            async with (
-                proxy.client(READER) as first,
-                proxy.client(READER) as second,
-                proxy.client(READER) as third,
-                proxy.client(BOSS) as boss,
-            ):
-                for client in (first, second):
-                    await client.request(asked, WAIT_S)
-                limit = "brokerMaxConnectionsPerPrincipal"  # as by the node itself
-                await is_refused(third.request(asked, WAIT_S), ServerError.TooManyRequests, limit)
-                await boss.request(asked, WAIT_S)
-        assert "proxy.node_lost" not in {line["event"] for line in logged}

@@ -194,7 +194,6 @@ async def asked(folder: Path) -> AsyncIterator[tuple[MemoryNode, NodeSecurity]]:
         authenticateMetricsEndpoint=True,
         superuserRoles=f"{ROOT},{GATE}",
         proxyRoles=f"{GATE},{LESSER_GATE}",
-        perIpLimitExemptAddresses="127.0.0.1",
     )
     async with memory_cluster(1, **{**PATIENT, **settings}) as cluster:
         (node,) = cluster.nodes

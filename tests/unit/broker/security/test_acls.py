@@ -6,17 +6,12 @@ With a real Kafka: tests/integration/test_kafka_acls.py.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-
-import pytest
 
 from anabranch.broker.security.acls import AclReconciler
 from anabranch.core.names import Namespace
 from anabranch.core.security.acls import Acl, AclResource, PrincipalMapping
-from anabranch.core.topics.kafka_names import kafka_topic
-from anabranch.core.topics.tasks import MakeSegments
-from support.kafka_rules import allows
 from support.memory_acls import MemoryAcls
 from support.memory_cluster import MemoryCluster, MemoryNode, memory_cluster, until
 
@@ -168,62 +163,3 @@ async def test_a_role_that_kafka_cannot_be_told_is_a_concern() -> None:
         await now.has()
         assert not now.kafka.acls
         assert any("role '*' has something granted" in c for c in now.leader.operations.concerns())
-
-
-async def test_what_lets_in_where_names_meet_goes_before_the_new_segment_is_made() -> None:
-    async with scene() as now:
-        node = now.leader
-        outer, may = await granted(now, "produce", "WRITE")
-        # Nobody but the node that makes the segment is there to see to it.
-        now.tasks[node.id].cancel()
-        await node.operations.topics.create("public/default/x.eu", 1, {})
-        await cover(now, "public/default/x.eu")
-        assert may(outer)
-        assert not may(kafka_name(node, "public/default/x.eu"))
-        (change,) = now.kafka.carried_out[-1:]
-        assert change.replaced
-        assert not change.revoked
-        await cover(now, "public/default/x.eu")
-        assert now.kafka.carried_out[-1] is change  # once is enough
-
-
-def kafka_name(node: MemoryNode, topic: str) -> str:
-    """The Kafka topic of its first segment."""
-    known = node.operations.topics.topic(topic)
-    return kafka_topic(PREFIX, topic, known.incarnation, known.segments[0])
-
-
-async def granted(now: Scene, action: str, operation: str) -> tuple[str, Callable[[str], bool]]:
-    """The Kafka topic of topic x, where ada has the right, and whether Kafka lets her into one."""
-    node = now.leader
-    await node.operations.topics.create("public/default/x", 1, {})
-    await node.operations.permissions.grant("public/default/x", "ada", (action,))
-    made = kafka_name(node, "public/default/x")
-
-    def may(name: str) -> bool:
-        return allows(now.kafka.acls, "User:ada", AclResource.TOPIC, name, operation)
-
-    await until(lambda: may(made))
-    return made, may
-
-
-async def cover(now: Scene, topic: str) -> None:
-    """As the node does that makes the segments."""
-    made = now.leader.operations.topics.topic(topic)
-    task = MakeSegments(topic, made.incarnation, made.segments)
-    await asyncio.to_thread(now.reconcilers[now.leader.id].cover, task, 60.0)
-
-
-@pytest.mark.parametrize("again", ["public/default/x", "public/default/x.eu"])
-async def test_a_rule_of_what_was_deleted_lets_nobody_into_its_namesake(again: str) -> None:
-    async with scene() as now:
-        node = now.leader
-        topics = node.operations.topics
-        _, may = await granted(now, "consume", "READ")
-        now.tasks[node.id].cancel()  # as where Kafka refuses for a while, or the leader is slow
-        await topics.delete("public/default/x")
-        await until(lambda: node.view.topic("public/default/x") is None)
-        await topics.create(again, 1, {})
-        assert may(kafka_name(node, again))  # by the former one's prefix
-        await cover(now, again)
-        assert not may(kafka_name(node, again))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,7 +12,6 @@ from structlog.testing import capture_logs
 from anabranch.broker.security import credentials
 from anabranch.broker.security.admission import WireAdmission
 from anabranch.broker.security.authenticator import Authenticator
-from anabranch.broker.security.basic import BasicProvider
 from anabranch.broker.security.credentials import Credentials, RefusalReason
 from anabranch.broker.security.node import node_security
 from anabranch.broker.settings import load_settings
@@ -23,7 +20,7 @@ from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError
 from support.authority import Authority
-from support.secured import SecuredNode, answer_to, bearer, secured_node, tokens_alone, users_file
+from support.secured import SecuredNode, answer_to, bearer, secured_node, tokens_alone
 from support.tls_port import tls_port
 from support.tokens import SECRET, token
 from support.waiting import until
@@ -32,10 +29,6 @@ from support.wire import Raw, error_of
 LIST = "/admin/v2/brokers"
 LOOKUP = "/lookup/v2/topic/persistent/public/default/orders"
 LAYOUT = "/admin/v2/scalable/public/default/orders"
-
-
-def basic(user: str, password: str) -> str:
-    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
 
 async def turned_away(client: Raw) -> str:
@@ -64,23 +57,21 @@ async def test_every_way_in_asks_who_comes_but_those_of_probes(tmp_path: Path) -
 async def test_of_several_ways_none_makes_good_what_another_has_wrong(tmp_path: Path) -> None:
     trusted = tmp_path / "authority.pem"
     settings = {
-        "authenticationProviders": "basic,tls,token",
-        "basicAuthConf": users_file(tmp_path, ada="secret", bob="other"),
+        "authenticationProviders": "tls,token",
         "tlsTrustCertsFilePath": str(trusted),
     }
 
     async with secured_node(**{**tokens_alone(tmp_path), **settings}) as node:
-        for shown in (basic("ada", "secret"), bearer("ada")):
-            assert (await node.ask("GET", LIST, shown)).status_code == 200
-        for user, password in (("ada", "other"), ("eve", "secret"), ("ada", ""), ("", "secret")):
-            assert (await node.ask("GET", LIST, basic(user, password))).status_code == 401
-        async with node.connect("basic", b"bob:other") as client:
+        assert (await node.ask("GET", LIST, bearer("ada"))).status_code == 200
+        for shown in ("Basic YWRhOnNlY3JldA==", f"Digest {token('ada')}"):
+            assert (await node.ask("GET", LIST, shown)).status_code == 401
+        async with node.connect("token", token("bob").encode()) as client:
             await client.welcomed()
         # The same bytes shown as something else, and without saying as what.
-        for method in ("token", "tls", "", "kerberos"):
-            async with node.connect(method, b"bob:other") as client:
+        for method in ("tls", "", "basic", "kerberos"):
+            async with node.connect(method, token("bob").encode()) as client:
                 await turned_away(client)
-        assert node.security.authenticator.admitted == {"basic": 2, "tls": 0, "token": 1}
+        assert node.security.authenticator.admitted == {"tls": 0, "token": 2}
 
 
 async def test_nobody_is_anonymous_unless_that_role_is_named(tmp_path: Path) -> None:
@@ -182,31 +173,20 @@ async def test_a_connection_that_does_not_or_cannot_answer_is_closed(tmp_path: P
 # --- what is told, and to whom --------------------------------------------------------------------
 
 
-async def test_no_token_and_no_password_is_ever_told(tmp_path: Path) -> None:
-    settings = {
-        "authenticationProviders": "token,basic",
-        "basicAuthConf": users_file(tmp_path, ada="corr3ct-horse"),
-        "logLevel": "debug",
-    }
+async def test_no_token_is_ever_told(tmp_path: Path) -> None:
     good, bad = token("ada"), token("eve", key=bytes(64))
-    secrets = ["corr3ct-horse", "wr0ng-horse", SECRET.hex()]
-    secrets += [part for each in (good, bad) for part in each.split(".")[1:]]
-    secrets += [
-        basic("ada", each).removeprefix("Basic ") for each in ("corr3ct-horse", "wr0ng-horse")
-    ]
+    secrets = [SECRET.hex(), *(part for each in (good, bad) for part in each.split(".")[1:])]
     told: list[str] = []
-    given = {**tokens_alone(tmp_path), **settings}
     with capture_logs() as logged:
-        async with secured_node(**given) as node:
+        async with secured_node(**tokens_alone(tmp_path, logLevel="debug")) as node:
             for shown in (
                 *(f"Bearer {good}", f"Bearer {bad}", f"Bearer {good}x", f"Digest {good}"),
-                *(basic("ada", "corr3ct-horse"), basic("ada", "wr0ng-horse"), f"Basic {good}"),
+                f"Basic {good}",
             ):
                 answer = await node.ask("GET", "/admin/v2/tenants/none", shown)
                 told.append(f"{answer.text} {dict(answer.headers)}")
             for method, data in (
-                *(("token", good), ("token", bad), ("basic", "ada:corr3ct-horse")),
-                *(("basic", "ada:wr0ng-horse"), (good, good), ("", good)),
+                *(("token", good), ("token", bad), ("basic", good), (good, good), ("", good)),
             ):
                 async with node.connect(method, data.encode()) as client:
                     told.append(str(await client.answer()))
@@ -236,27 +216,6 @@ async def test_refusals_are_counted_each_time_and_logged_once(tmp_path: Path) ->
         assert lines[1]["method"] == "token"
         refused = node.security.authenticator.refused
         assert (refused["missing"], refused["expired"]) == (3, 3)
-
-
-async def test_whoever_guesses_is_answered_late_and_who_is_right_at_once(tmp_path: Path) -> None:
-    settings = {
-        "authenticationProviders": "basic,token",
-        "basicAuthConf": users_file(tmp_path, ada="secret"),
-    }
-
-    async with secured_node(**{**tokens_alone(tmp_path), **settings}) as node:
-        for _try in range(5):
-            assert (await node.ask("GET", LIST, basic("ada", "?"))).status_code == 401
-        guesses = [
-            asyncio.create_task(node.ask("GET", LIST, basic("ada", f"guess {number}")))
-            for number in range(40)
-        ]
-        found = [task.result().status_code for task in (await asyncio.wait(guesses))[0]]
-        assert found.count(401) + found.count(429) + found.count(503) == 40
-        assert 429 in found
-        assert node.security.authenticator.refused["guesses"] == found.count(429)
-        for shown in (basic("ada", "secret"), bearer("bob")):
-            assert (await node.ask("GET", LIST, shown)).status_code == 200
 
 
 def test_a_node_that_anybody_can_reach_says_what_they_may_do(tmp_path: Path) -> None:
@@ -319,38 +278,6 @@ async def test_both_ports_count_together_and_open_things_can_be_closed(tmp_path:
         assert closed.type == BaseCommand.SUCCESS
 
 
-async def test_connections_and_watches_of_a_role_are_counted_together(tmp_path: Path) -> None:
-    watch = pb.CommandWatchScalableTopics(namespace="public/default", watch_id=1)
-    limits = {"brokerMaxConnectionsPerPrincipal": 2, "brokerMaxWatchesPerPrincipal": 2}
-
-    async with secured_node(**tokens_alone(tmp_path, **limits)) as node:
-        shown = token("ada").encode()
-        async with node.connect("token", shown) as first:
-            await first.welcomed()
-            async with node.connect("token", shown) as second:
-                await second.welcomed()
-                async with node.connect("token", shown) as third:
-                    refused = await third.told()
-                    assert refused.error.error == ServerError.TooManyRequests
-                    assert "brokerMaxConnectionsPerPrincipal" in refused.error.message
-                    assert await third.answer() is None
-                async with node.connect("token", token("bob").encode()) as other:
-                    await other.welcomed()
-                for client in (first, second):
-                    told = await answer_to(client, watch)
-                    assert told.watchScalableTopicsUpdate.HasField("snapshot")
-                watch.watch_id = 2
-                told = await answer_to(second, watch)
-                assert told.watchScalableTopicsUpdate.error == ServerError.TooManyRequests
-                assert "brokerMaxWatchesPerPrincipal" in told.watchScalableTopicsUpdate.message
-            await until(lambda: node.wire.gate.account.connections == 1)
-            async with node.connect("token", shown) as again:
-                await again.welcomed()
-                told = await answer_to(again, watch)
-                assert told.watchScalableTopicsUpdate.HasField("snapshot")
-        await until(lambda: node.wire.gate.account.roles == 0)
-
-
 # --- what the authenticator remembers of what was shown, and of whom ------------------------------
 
 
@@ -372,10 +299,8 @@ async def test_a_certificate_is_its_connection_s_whatever_is_shown_beside_it() -
     for method, data in (("tls", b"none"), ("", b"none"), ("tls", b"")):
         for role in ("root", "eve", "root"):
             shown = credentials.Credentials(method, data, named(role))
-            known = authenticator.at_once(shown) or await authenticator.admit(shown, HOST)
-            assert known.principal.role == role
+            assert (await authenticator.admit(shown, HOST)).principal.role == role
     for shown in (credentials.Credentials("tls", b"none"), credentials.Credentials("tls", b"")):
-        assert authenticator.at_once(shown) is None
         with pytest.raises(credentials.CredentialsError) as raised:
             await authenticator.admit(shown, HOST)
         assert raised.value.kind is credentials.RefusalReason.MISSING
@@ -400,38 +325,3 @@ async def test_a_connection_is_its_certificate_s_and_without_nobody_s(tmp_path: 
             client.writer.close()
             await until(lambda: not port.wire.peers)
         assert found == ["root", "-", "eve", "root"]
-
-
-async def test_a_password_that_changes_while_it_is_looked_at_counts_no_more(tmp_path: Path) -> None:
-    class Overtaken(BasicProvider):
-        """Its file changes after the password was found right, before anybody is told."""
-
-        looks = 0
-
-        async def verify(self, shown: credentials.Credentials) -> credentials.Verified:
-            found = await super().verify(shown)
-            self.looks += 1
-            if self.looks == 1:
-                before = self.generation
-                users_file(tmp_path, ada="present")
-                await until(lambda: self.generation != before)
-            return found
-
-    users = users_file(tmp_path, ada="former")
-    authenticator = authenticator_by("basic", basicAuthConf=users)
-    authenticator.providers = (Overtaken(tmp_path / "users", 0.1),)
-    former, present = (
-        credentials.Credentials("basic", b"ada:former"),
-        credentials.Credentials("basic", b"ada:present"),
-    )
-    await authenticator.start()
-    try:
-        for _ in range(2):
-            with pytest.raises(credentials.CredentialsError) as raised:
-                await authenticator.admit(former, HOST)
-            assert raised.value.kind is credentials.RefusalReason.PASSWORD
-            assert authenticator.at_once(former) is None
-        assert (await authenticator.admit(present, HOST)).principal.role == "ada"
-        assert authenticator.at_once(present) is not None
-    finally:
-        await authenticator.stop()

@@ -15,7 +15,6 @@ from starlette.types import Receive, Scope, Send
 from structlog.testing import capture_logs
 
 from anabranch.broker.errors import StartError
-from anabranch.broker.security.certified import ShownChain, trusted_of
 from anabranch.broker.security.handshakes import UNDER_WAY_MAX, Handshakes
 from anabranch.broker.security.tls import TlsFiles, server_context
 from anabranch.broker.settings import SettingsError, load_settings
@@ -26,7 +25,7 @@ from anabranch.wire.placed_reads import SCRATCH_BYTES
 from support.authority import Authority, Issued, tls_settings
 from support.tls_port import counted, tls_port
 from support.waiting import WAIT_S, until
-from support.wire import HOST, Raw, on_both_loops, on_uvloop
+from support.wire import HOST, on_both_loops, on_uvloop
 
 pytestmark = on_both_loops
 
@@ -224,7 +223,7 @@ async def test_hand_shakes_have_a_time_and_a_bound(authority: Authority, server:
             assert await reader.read() == b""
         assert counted(port.binary) == {"time": 1}
         writer.close()
-    async with tls_port(server, per_ip=0) as port:
+    async with tls_port(server) as port:
         idle = [
             await asyncio.open_connection(HOST, port.binary_port) for _ in range(UNDER_WAY_MAX + 3)
         ]
@@ -235,11 +234,6 @@ async def test_hand_shakes_have_a_time_and_a_bound(authority: Authority, server:
         for _, writer in idle:
             writer.close()
         client.writer.close()
-    async with tls_port(server, per_ip=2) as port:
-        idle = [await asyncio.open_connection(HOST, port.binary_port) for _ in range(3)]
-        await until(lambda: counted(port.binary) == {"connections_per_ip": 1})
-        for _, writer in idle:
-            writer.close()
 
 
 async def test_a_fault_at_one_connection_closes_the_port_to_no_other(
@@ -316,75 +310,3 @@ def test_settings_that_miss_something_say_what(server: Issued) -> None:
     ):
         with pytest.raises(SettingsError, match=said):
             load_settings(None, {}, given)
-
-
-# --- authorities that are trusted no more -------------------------------------------------------
-
-
-async def test_who_is_connected_is_disconnected_once_its_authority_is_gone(tmp_path: Path) -> None:
-    """By either port; who has another authority, or no certificate, notices nothing."""
-    ours, next_ = Authority(tmp_path / "ours", "ours"), Authority(tmp_path / "next", "next")
-    server = ours.issue("server", server=True)
-    trusted = tmp_path / "trusted.pem"
-
-    def context_of(issuer: Authority | None) -> ssl.SSLContext:
-        context = ours.client()
-        if issuer is not None:
-            context.load_cert_chain(*issuer.issue("ada"))
-        return context
-
-    async def still(client: Raw) -> bool:
-        client.send(commands.envelope(pb.CommandPing()))
-        return await client.answer() is not None
-
-    trusted.write_bytes(ours.pem + next_.pem)
-    async with tls_port(server, trusted) as port:
-        gone, kept, plain = [await port.connect(context_of(o)) for o in (ours, next_, None)]
-        for each in (gone, kept, plain):
-            await each.handshake()
-        web = httpx.AsyncClient(verify=context_of(ours), timeout=WAIT_S)
-        assert (await web.get(f"https://{HOST}:{port.web_port}/")).text == "https"
-        trusted.write_bytes(next_.pem + ours.pem)  # the same ones
-        await port.verify_again()
-        assert await still(gone)
-        assert counted(port.binary) == counted(port.web) == {}
-        trusted.write_bytes(next_.pem)
-        with capture_logs() as logged:
-            await port.verify_again()
-        assert await gone.answer() is None
-        assert counted(port.binary) == counted(port.web) == {"untrusted": 1}
-        assert [line["reason"] for line in logged if line["event"] == "tls.refused"] == [
-            "untrusted"
-        ] * 2
-        with pytest.raises(httpx.TransportError):  # by a new connection, which is refused
-            await web.get(f"https://{HOST}:{port.web_port}/")
-        assert await still(kept)
-        assert await still(plain)
-        for client in (gone, kept, plain):
-            client.writer.close()
-        await web.aclose()
-        await until(lambda: port.certified == 0)
-
-
-def test_whom_an_authority_has_not_signed_is_not_trusted(tmp_path: Path) -> None:
-    ours, other = Authority(tmp_path / "ours"), Authority(tmp_path / "other")
-    made = (ours.issue("ada"), other.issue("eve"), ours.issue("old", ends=-timedelta(hours=1)))
-    ada, eve, old = (
-        ShownChain(ssl.PEM_cert_to_DER_cert(each.certificate.read_text())) for each in made
-    )
-    broken = ShownChain(b"no certificate")
-    own = ssl.PEM_cert_to_DER_cert(ours.pem.decode())
-    assert trusted_of((ada, eve, old, broken), [own]) == {ada}
-    assert trusted_of((ada,), []) == set()
-
-
-def test_an_authority_that_openssl_alone_can_read_ends_nothing_else(tmp_path: Path) -> None:
-    """Its `critical` is 1, where DER wants 255: there are old ones like that."""
-    ours, odd = Authority(tmp_path / "ours"), Authority(tmp_path / "odd")
-    ada = ShownChain(ssl.PEM_cert_to_DER_cert(ours.issue("ada").certificate.read_text()))
-    own, strict = (ssl.PEM_cert_to_DER_cert(each.pem.decode()) for each in (ours, odd))
-    lax = strict.replace(b"\x01\x01\xff", b"\x01\x01\x01")
-    context = ssl.create_default_context(cadata=own + lax)
-    assert context.cert_store_stats()["x509_ca"] == 2
-    assert trusted_of((ada,), context.get_ca_certs(binary_form=True)) == {ada}
-    assert trusted_of((ada,), [lax]) == set()

@@ -21,8 +21,7 @@ def test_settings_that_miss_something_say_what(tmp_path: Path) -> None:
         ({"authenticationEnabled": True}, "needs authenticationProviders"),
         ({**tokens, "tokenSecretKey": ""}, "has token, which needs tokenSecretKey or"),
         ({**tokens, "authenticationProviders": "tls"}, "needs tlsTrustCertsFilePath"),
-        ({**tokens, "authenticationProviders": "basic"}, "needs basicAuthConf"),
-        ({**tokens, "authenticationProviders": "kerberos"}, "none of token, tls, basic"),
+        ({**tokens, "authenticationProviders": "kerberos"}, "none of token, tls"),
         ({**tokens, "tokenSecretKey": "data:;base64,c2VjcmV0"}, "secrets are no settings"),
         ({**tokens, "tokenKeySet": "http://example.com/keys"}, "could be anybody's"),
         ({**tokens, "tokenKeySet": "https://example.com/keys"}, "tokenIssuer is empty"),
@@ -39,10 +38,6 @@ def test_settings_that_miss_something_say_what(tmp_path: Path) -> None:
     ):
         with pytest.raises(SettingsError, match=said):
             load_settings(None, {}, given)
-    pulsars = "org.apache.pulsar.broker.authentication.AuthenticationProviderToken"
-    assert load_settings(None, {}, {**tokens, "authenticationProviders": pulsars}).methods == (
-        "token",
-    )
 
 
 def test_a_secret_in_place_of_its_file_is_not_told(tmp_path: Path) -> None:
@@ -51,7 +46,6 @@ def test_a_secret_in_place_of_its_file_is_not_told(tmp_path: Path) -> None:
         {"tokenSecretKey": f"data:;base64,{secret}"},
         {"tokenPublicKey": f"data:;base64,{secret}"},
         {"tokenKeySet": f"https://ada:{secret}@example.com/keys"},
-        {"basicAuthConf": f"data:ada:{secret}"},
         {"brokerClientAuthenticationParameters": f"token:{secret}"},
     ):
         settings = {**tokens_alone(tmp_path), **given}

@@ -15,7 +15,6 @@ from anabranch.core.security.resources import (
     topic_resource,
 )
 from anabranch.core.security.table import REST, resource_of
-from anabranch.core.security.touched import touched_roles
 
 GATE = Principal("gate", method="token")
 
@@ -60,10 +59,3 @@ def test_a_row_says_what_its_request_is_about(row: str, found: ResourceName, tol
     names = {"tenant": "a", "namespace": "b", "topic": "c/d"}
     assert (resource_of(REST[row], names), str(found)) == (found, told)
     assert topic_resource("a/b/c/d") == ResourceName("a", "a/b", "a/b/c/d")
-
-
-def test_a_change_touches_the_roles_that_it_names_within_their_tenant() -> None:
-    keys = ("permission:a/b:urn:ada", "permission:a/b/c:bob", "permission:d/e:eve", "tenant:f")
-    changes = [(key, None) for key in (*keys, "permission:f/g:ada", "topic:h/i/j")]
-    expected = {"a": {"urn:ada", "bob"}, "d": {"eve"}, "f": None}
-    assert touched_roles(changes) == expected

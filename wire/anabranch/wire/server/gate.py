@@ -11,13 +11,7 @@ import asyncio
 from typing import Final, Protocol
 
 from anabranch.core.log_rate_limit import LogRateLimit
-from anabranch.core.strangers import (
-    AccountLimits,
-    ExemptAddresses,
-    PortAccount,
-    PortRefusal,
-    stranger_of,
-)
+from anabranch.core.strangers import AccountLimits, PortAccount, PortRefusal, stranger_of
 from anabranch.wire.anabranch_pb2 import ServerError
 from anabranch.wire.errors import RefusedError
 from anabranch.wire.logging import get_logger
@@ -54,10 +48,9 @@ class Guest(Protocol):
 class Gate:
     """The gate of one port."""
 
-    def __init__(self, limits: AccountLimits, exempt: tuple[str, ...]) -> None:
+    def __init__(self, limits: AccountLimits) -> None:
         self.counts: dict[PortRefusal, int] = dict.fromkeys(PortRefusal, 0)
         self.account: PortAccount[Guest] = PortAccount(limits)
-        self._exempt = ExemptAddresses(exempt)
         self._keeps: set[Guest] = set()  # for whom anything was kept when it was looked
         self._touched: set[Guest] = set()  # for whom that may have changed in this turn
         self._loop = asyncio.get_running_loop()
@@ -72,22 +65,11 @@ class Gate:
 
     def joined(self, guest: Guest) -> None:
         """Notes that a client has connected."""
-        is_exempt = self._exempt.holds(guest.host)
-        found = self.account.join(guest, stranger_of(guest.host), is_exempt=is_exempt)
+        found = self.account.join(guest, stranger_of(guest.host))
         if found.gives_way is not None:
             found.gives_way.turn_away(PortRefusal.CONNECTIONS, self.words(PortRefusal.CONNECTIONS))
         if found.refusal is not None:
             guest.turn_away(found.refusal, self.words(found.refusal))
-
-    def greeted(self, guest: Guest, role: str) -> bool:
-        """Notes that a client has shaken hands as this role.
-        Returns True if it stays, and turns it away if not.
-        """
-        refusal = self.account.greet(guest, role)
-        if refusal is None:
-            return True
-        guest.turn_away(refusal, self.words(refusal))
-        return False
 
     def left(self, guest: Guest) -> None:
         """Notes that a client is gone."""
@@ -139,24 +121,11 @@ class Gate:
             "brokerMaxConnections; try another one",
             PortRefusal.CONNECTIONS_PER_IP: f"this node has {limits.connections_per_ip} "
             "connections from your address, which is brokerMaxConnectionsPerIp; close some",
-            PortRefusal.CONNECTIONS_PER_PRINCIPAL: f"this node has "
-            f"{limits.connections_per_principal} connections of your role, which is "
-            "brokerMaxConnectionsPerPrincipal; close some",
             PortRefusal.WATCHES: f"this node has {limits.watches} watches and consumers, which is "
-            "brokerMaxWatches; try another one",
-            PortRefusal.WATCHES_PER_IP: f"this node has {limits.watches_per_ip} watches "
-            "and consumers of your address, which is brokerMaxWatchesPerIp; close some",
-            PortRefusal.WATCHES_PER_PRINCIPAL: f"this node has {limits.watches_per_principal} "
-            "watches and consumers of your role, which is brokerMaxWatchesPerPrincipal; close some",
-            PortRefusal.WATCHES_PER_CONNECTION: f"too many watches: this connection has "
-            f"{limits.watches_per_connection} watches and consumers, which is "
-            "brokerMaxWatchesPerConnection; close some, or connect once more",
+            "brokerMaxWatches, or half of them are of your address; close some, or try another one",
             PortRefusal.MEMORY: "what clients have not taken, and their requests that are not "
             f"served yet, fill {limits.memory} bytes, which is brokerMaxMemoryInFlight, and this "
             "connection has most of it",
-            PortRefusal.MEMORY_PER_IP: "what clients of your address have not taken, and their "
-            f"requests that are not served yet, fill {limits.memory_per_ip} bytes, which is "
-            "brokerMaxMemoryInFlightPerIp, and this connection has most of it",
         }[refusal]
 
     def _look(self) -> None:
@@ -181,8 +150,8 @@ class Gate:
         touched, self._touched = self._touched, set()
         if self._look_at(touched):
             self._look_at(self._keeps - touched)  # they may have read meanwhile
-            for guest, refusal in self.account.overflow():
-                guest.turn_away(refusal, self.words(refusal))
+            for guest in self.account.overflow():
+                guest.turn_away(PortRefusal.MEMORY, self.words(PortRefusal.MEMORY))
 
 
 def code_of(refusal: PortRefusal) -> ServerError:

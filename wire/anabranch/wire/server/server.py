@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from anabranch.core.security.principal import NOBODY, Principal
-from anabranch.core.strangers import PortRefusal
+from anabranch.core.strangers import PortRefusal, stranger_of
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands, entries
 from anabranch.wire.anabranch_pb2 import BaseCommand, CommandError, ServerError
@@ -97,7 +97,8 @@ class Peer(Connection):
         told = code_of(refusal) if code is None else code
         self.send(CommandError(request_id=commands.NO_REQUEST, error=told, message=reason))
         self.close(reason)
-        self._forget_frame()
+        self._decoder = FrameDecoder(self.limits.received_frame_bytes_max)  # the frame is forgotten
+        self._count_unfinished()
 
     def give_up(self, refusal: PortRefusal, reason: str) -> None:
         if not self.is_open:
@@ -121,9 +122,11 @@ class Peer(Connection):
         self._gate.account.close_watch(self)
 
     @property
-    def sharers(self) -> tuple[Hashable, ...]:
-        """The holders of shares to which its use of a shared resource counts."""
-        return self._gate.account.sharers(self)
+    def sharers(self) -> tuple[tuple[str, str], ...]:
+        """The holders of its shares of a resource: its address, but a proxy's, and its role."""
+        who = self.principal
+        address = () if who.proxied_by else (("address", stranger_of(self.host)),)
+        return (*address, ("role", who.role)) if who.role else address
 
     def send_list(self, frame: bytes) -> None:
         """Sends a list of topics. The limiter of lists keeps account of its memory, so that none
@@ -173,11 +176,6 @@ class Peer(Connection):
         return unsent - max(0, end - max(begin, self._written - unsent))
 
     def looked(self, unsent: int) -> None:
-        self._gate.touch(self)
-
-    def _forget_frame(self) -> None:
-        self._decoder = FrameDecoder(self.limits.received_frame_bytes_max)
-        self.unfinished_bytes = 0
         self._gate.touch(self)
 
     def arrived(self, data: bytes | bytearray) -> None:
@@ -270,8 +268,7 @@ class Peer(Connection):
 
     def _welcome(self, command: BaseCommand) -> None:
         self._greeting.cancel()
-        if not self._gate.greeted(self, self.principal.role):
-            return
+        self._gate.account.greet(self)
         self.greeted(command.connect)
         self.client_version = command.connect.client_version
         self.protocol_version = min(command.connect.protocol_version, PROTOCOL_VERSION)
@@ -375,7 +372,7 @@ class WireServer:
         self.admission = admission  # None: clients need no identity
         self.version = version
         self.limits = limits
-        self.gate = Gate(limits.account, limits.exempt)
+        self.gate = Gate(limits.account)
         self.peers: set[Peer] = set()
         self._listeners: list[asyncio.Server] = []
         self._is_stopping = False

@@ -1,7 +1,7 @@
 """Refuses requests that pages of other sites have a visitor's browser send.
 
 A browser says in `Origin` which site's page sends a request that can change something. It must be
-the node's own, by the name in `Host`, or one that is allowed.
+the node's own, by the name in `Host`.
 
 A site can have its own name point to the node's address (DNS rebinding): then both headers name
 that site. So a browser's request must also be for an address, for localhost, or for a name that the
@@ -16,7 +16,6 @@ from http import HTTPStatus
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
-from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from anabranch.broker.http.errors import refusal
@@ -27,7 +26,6 @@ _SAFE: Final = ("GET", "HEAD")
 _BROWSERS: Final = b"Mozilla/"  # so all of them begin to say what they are
 _CROSS: Final = b"cross-site"
 _PORTS: Final = {"http": 80, "https": 443}
-_REMEMBERED_MAX: Final = 1_024
 
 _Reason = tuple[HTTPStatus, str]
 
@@ -35,8 +33,6 @@ _Reason = tuple[HTTPStatus, str]
 class SiteSettings(Protocol):
     """The part of a node's or a proxy's settings that origins need."""
 
-    @property
-    def web_service_allowed_origins(self) -> str: ...
     @property
     def web_service_allowed_hosts(self) -> str: ...
     @property
@@ -46,17 +42,14 @@ class SiteSettings(Protocol):
 
 
 class OriginRules:
-    """The node's own names and origins, and those that are allowed besides."""
+    """The node's own names, and those that are allowed besides."""
 
     def __init__(self, settings: SiteSettings) -> None:
-        self.origins: Final = frozenset(listed_words(settings.web_service_allowed_origins))
         hosts = listed_words(settings.web_service_allowed_hosts)
         self._is_listed = bool(hosts)
-        self._takes_any = ANY in hosts or ANY in self.origins
+        self._takes_any = ANY in hosts
         own = [settings.advertised_address.strip("[]"), settings.bind_address, "localhost"]
-        named = [urlsplit(each).hostname or "" for each in self.origins]
-        self._names = frozenset(each.lower() for each in (*own, *hosts, *named))
-        self._known: dict[bytes, bool] = {}
+        self._names = frozenset(each.lower() for each in (*own, *hosts))
 
     def refuses(self, method: str, headers: list[tuple[bytes, bytes]]) -> _Reason | None:
         """Status and reason; None for a request that may be served."""
@@ -70,50 +63,31 @@ class OriginRules:
             or site is not None
             or said_of.get(b"user-agent", b"").startswith(_BROWSERS)
         )
-        if (is_browsers or self._is_listed) and not self._takes_any and not self._knows(host):
+        if (
+            (is_browsers or self._is_listed)
+            and not self._takes_any
+            and not self._knows(_plain(host))
+        ):
             return HTTPStatus.MISDIRECTED_REQUEST, (
                 f"this node has no name {_plain(host)!r}: if it is one of its own, list it in "
                 "webServiceAllowedHosts"
             )
-        if ANY in self.origins:
-            return None
         if is_twofold:
             return HTTPStatus.FORBIDDEN, (
                 "the request has several Origin headers, so none is believed: send one, or none"
             )
-        if origin is not None and not self._is_ours(origin.decode("latin-1"), host):
+        if origin is not None and not _is_ours(origin.decode("latin-1"), host):
             said = origin.decode("latin-1")
         elif origin is None and site == _CROSS and method not in _SAFE:
             said = "another site"
         else:
             return None
         return HTTPStatus.FORBIDDEN, (
-            f"a page of {said} may not send requests here: if it shall, list its origin in "
-            "webServiceAllowedOrigins"
+            f"a page of {said} may not send requests here: only the node's own pages may"
         )
 
-    def _knows(self, host: bytes) -> bool:
-        known = self._known.get(host)
-        if known is None:
-            if len(self._known) >= _REMEMBERED_MAX:
-                self._known.clear()
-            known = self._known[host] = self._is_name_of_ours(_plain(host))
-        return known
-
-    def _is_name_of_ours(self, name: str) -> bool:
+    def _knows(self, name: str) -> bool:
         return name in self._names or name.endswith(".localhost") or _is_address(name)
-
-    def _is_ours(self, origin: str, host: bytes) -> bool:
-        if origin in self.origins:
-            return True
-        try:
-            page = urlsplit(origin)
-            here = urlsplit(f"//{host.decode('latin-1')}")
-            default = _PORTS.get(page.scheme)
-            ports = (page.port or default, here.port or default)
-        except ValueError:
-            return False
-        return bool(page.hostname) and page.hostname == here.hostname and ports[0] == ports[1]
 
 
 class OriginMiddleware:
@@ -136,12 +110,19 @@ class OriginMiddleware:
 
 
 def behind_origins(app: ASGIApp, settings: SiteSettings) -> ASGIApp:
-    """The application behind the rules, and with the headers that let allowed pages read it."""
-    site = OriginRules(settings)
-    if site.origins:  # browsers ask before they send, and read answers only with its headers
-        origins = list(site.origins)
-        app = CORSMiddleware(app, allow_origins=origins, allow_methods=["*"], allow_headers=["*"])
-    return OriginMiddleware(app, site)
+    """The application behind the rules."""
+    return OriginMiddleware(app, OriginRules(settings))
+
+
+def _is_ours(origin: str, host: bytes) -> bool:
+    try:
+        page = urlsplit(origin)
+        here = urlsplit(f"//{host.decode('latin-1')}")
+        default = _PORTS.get(page.scheme)
+        ports = (page.port or default, here.port or default)
+    except ValueError:
+        return False
+    return bool(page.hostname) and page.hostname == here.hostname and ports[0] == ports[1]
 
 
 def _plain(host: bytes) -> str:

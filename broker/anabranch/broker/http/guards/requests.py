@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
+from typing import Final
 
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
@@ -11,6 +13,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from anabranch.broker.http.errors import refusal
 from anabranch.broker.logging import get_logger
 from anabranch.broker.settings.ports import HttpLimits
+
+_BODIES_BYTES_MAX: Final = 1 << 26  # of all requests under way
 
 _log = get_logger()
 
@@ -27,12 +31,23 @@ class GuardMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started = False
+        started = is_whole = False
         received = 0
+        until = asyncio.get_running_loop().time() + self._limits.request_s_max
 
         async def receive_bounded() -> Message:
-            nonlocal received
-            message = await receive()
+            nonlocal is_whole, received
+            try:
+                async with asyncio.timeout_at(None if is_whole else until):
+                    message = await receive()
+            except TimeoutError:
+                raise HTTPException(
+                    408,
+                    "the request was not there within httpRequestTimeoutMillis, "
+                    f"{round(self._limits.request_s_max * 1000)}",
+                    {"Connection": "close"},
+                ) from None
+            is_whole = not message.get("more_body", False)
             count = len(message.get("body", b""))
             received += count
             self._bodies_bytes += count
@@ -49,7 +64,8 @@ class GuardMiddleware:
         except HTTPException as error:  # of its own, where no route has made an answer of it
             if started:
                 raise
-            await refusal(error.status_code, error.detail)(scope, receive, send)
+            told = refusal(error.status_code, error.detail, dict(error.headers or {}))
+            await told(scope, receive, send)
         except Exception as error:
             answer = failed(scope, error)
             if started:
@@ -59,16 +75,15 @@ class GuardMiddleware:
             self._bodies_bytes -= received
 
     def _check(self, received: int) -> None:
-        most, together = self._limits.body_bytes_max, self._limits.bodies_bytes_max
+        most = self._limits.body_bytes_max
         if received > most:
             raise HTTPException(
                 413, f"the body has more than {most} bytes, which is httpMaxRequestSize"
             )
+        together = max(_BODIES_BYTES_MAX, most)
         if self._bodies_bytes > together:
             raise HTTPException(
-                503,
-                f"the bodies of requests have {together} bytes already, which is "
-                "httpMaxRequestsMemory; try again",
+                503, f"the bodies of requests have {together} bytes already; try again"
             )
 
 

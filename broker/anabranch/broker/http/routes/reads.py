@@ -19,7 +19,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from anabranch.broker.bundles.lookups import Located
 from anabranch.broker.errors import OperationError
 from anabranch.broker.http.errors import answer, problems
-from anabranch.broker.http.guards.connections import ReadyAnswer
 from anabranch.broker.http.guards.requests import failed
 from anabranch.broker.http.models.cluster import Authoritative, LookupData
 from anabranch.broker.http.models.topics import layout_body
@@ -38,7 +37,7 @@ from anabranch.core.security.table import REST
 
 LOOKUP_PREFIX: Final = "/lookup/v2/topic/"
 _LAYOUT_PREFIX: Final = f"{PREFIX}/"
-LOOKUP: Final = "GET /lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"  # in the table
+_LOOKUP: Final = "GET /lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"  # in the table
 _LAYOUT: Final = f"GET {PREFIX}/{{tenant}}/{{namespace}}/{{topic}}"
 _BUNDLE_SUFFIX: Final = "/bundle"
 _LOOKUP_PARTS: Final = 4  # domain, tenant, namespace, and the rest is the topic's local name
@@ -58,21 +57,14 @@ class _Answer(NamedTuple):
 _Find = Callable[[], Awaitable[_Answer]]
 
 
-class Locations:
+class _Locations:
     """Encoded answers by their content; brokers are few, so nearly all are found here."""
 
     def __init__(self) -> None:
-        self._known: dict[Located, tuple[_Answer, ReadyAnswer]] = {}
-
-    def ready(self, located: Located) -> ReadyAnswer:
-        """All of the answer that says where the owner is."""
-        return self._of(located)[1]
+        self._known: dict[Located, _Answer] = {}
 
     def of(self, located: Located) -> _Answer:
-        """Its headers and body."""
-        return self._of(located)[0]
-
-    def _of(self, located: Located) -> tuple[_Answer, ReadyAnswer]:
+        """Headers and body of the answer that says where the owner is."""
         found = self._known.get(located)
         if found is None:
             if len(self._known) >= _LOCATED_MAX:
@@ -89,8 +81,7 @@ class Locations:
             headers, body = _json(msgspec.json.encode(told))
             if located.stale:
                 headers = [*headers, _STALE]
-            ready = ReadyAnswer(b"HTTP/1.1 200 OK", headers, body)
-            found = self._known[located] = _Answer(headers, body), ready
+            found = self._known[located] = _Answer(headers, body)
         return found
 
 
@@ -131,7 +122,7 @@ class ReadMiddleware:
         self._lookups = operations.lookups
         self._topics = operations.topics
         self._decided = operations.decided
-        self._locations = Locations()
+        self._locations = _Locations()
         self._layouts = _Layouts()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -142,7 +133,7 @@ class ReadMiddleware:
                 parts = _lookup_parts(path)
                 if parts is not None:
                     on = topic_resource("/".join(parts[1:]))
-                    known = self._judged(scope, LOOKUP, on, partial(self._lookup, parts))
+                    known = self._judged(scope, _LOOKUP, on, partial(self._lookup, parts))
             elif path.startswith(_LAYOUT_PREFIX):
                 name = path[len(_LAYOUT_PREFIX) :]
                 parts = name.split("/")
@@ -241,28 +232,6 @@ class ReadMiddleware:
             await failed(scope, error)(scope, receive, send)
         else:
             await _send(found, send)
-
-
-class AskedTopic(NamedTuple):
-    """The subject of a look-up. `name`: the topic's name without its domain, by which rights go."""
-
-    topic: Topic
-    home: Namespace
-    name: str
-
-
-def asked_topic(path: str) -> AskedTopic | None:
-    """Returns the subject of a look-up with this path; None for other paths, and for impossible
-    names.
-    """
-    parts = _lookup_parts(path)
-    if parts is None:
-        return None
-    try:
-        topic, home = _asked_topic(parts)
-    except InvalidInputError:
-        return None
-    return AskedTopic(topic, home, f"{home}/{parts[-1]}")
 
 
 def _lookup_parts(path: str) -> Sequence[str] | None:

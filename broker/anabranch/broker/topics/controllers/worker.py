@@ -57,13 +57,6 @@ _IDS_S: Final = 0.5
 _STRAYS_MAX: Final = 10_000  # of a segment that are counted
 
 
-Cover = Callable[[Task, float], None]  # called before a task, with its time, in its thread
-
-
-def uncovered(task: Task, deadline_s: float) -> None:
-    """Nothing is to be done before a task."""
-
-
 class KafkaSegments(SegmentAdmin):
     """The channel's `SegmentAdmin`, for use by one thread, which looks at topics by fewer bytes.
 
@@ -167,13 +160,11 @@ class WorkerPool:
         open_keeper: Callable[[], SegmentAdmin],
         prefix: str,
         copies: int,
-        cover: Cover = uncovered,
         now: Callable[[], float] = clock.now,
     ) -> None:
         self._prefix = prefix
         self._copies = copies
         self._now = now
-        self._cover = cover
         self._first = Worker(open_keeper)
         self._large = Worker(open_keeper)
         self._again = Worker(open_keeper)
@@ -196,7 +187,7 @@ class WorkerPool:
             worker, deadline_s = self._for(task.topic)
             deadline_s += slow_s
         future = worker.submit(
-            lambda keeper: carry_out(keeper, task, self._prefix, deadline_s, room, self._cover),
+            lambda keeper: carry_out(keeper, task, self._prefix, deadline_s, room),
         )
         future.add_done_callback(lambda done: self._note(task.topic, _timed_out(done)))
         if isinstance(task, MakeSegments) and _are_children(task) and self._copies > 1:
@@ -296,7 +287,6 @@ def carry_out(
     prefix: str,
     deadline_s: float,
     room: Room | None = None,
-    cover: Cover = uncovered,
 ) -> TaskDone | TaskFailed:
     """Does the task in Kafka; `prefix` begins the names of all Kafka topics."""
     topics = _topics(task, prefix)
@@ -306,7 +296,6 @@ def carry_out(
             ends = keeper.seal(topics, deadline_s)
             return TaskDone(tuple(end for topic in topics for end in ends[topic.name]), ids)
         if isinstance(task, MakeSegments):
-            cover(task, deadline_s)
             keeper.create(topics, deadline_s, room)
             if not _are_children(task):  # a new topic is used at once
                 keeper.await_leaders(topics, deadline_s)

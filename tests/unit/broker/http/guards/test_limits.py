@@ -7,13 +7,15 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 
+import pytest
 import structlog
 from starlette.types import Receive, Scope, Send
 
+from anabranch.broker.http.guards import requests
 from anabranch.broker.http.guards.requests import GuardMiddleware
 from anabranch.broker.http.server import HttpServer, bind
 from anabranch.broker.settings import load_settings
-from support.raw_http import RawHttp, connected
+from support.raw_http import connected
 from support.waiting import WAIT_S, until
 from support.wire import on_asyncio, on_uvloop
 
@@ -109,9 +111,15 @@ async def test_a_body_may_be_as_long_as_the_setting_says_told_or_not() -> None:
                     assert status == 200 or "httpMaxRequestSize" in said
 
 
-async def test_bodies_of_all_requests_together_are_bounded() -> None:
-    named = {"httpMaxRequestSize": 60_000, "httpMaxRequestsMemory": 100_000}
-    async with serving(**named) as (_, port), connected(port) as slow, connected(port) as other:
+async def test_bodies_of_all_requests_together_are_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(requests, "_BODIES_BYTES_MAX", 100_000)
+    async with (
+        serving(httpMaxRequestSize=60_000) as (_, port),
+        connected(port) as slow,
+        connected(port) as other,
+    ):
         head = b"POST /x HTTP/1.1\r\nContent-Length: 60000\r\n\r\n"
         slow.send(head + b"y" * 59_999)
         while True:  # until the first one's bytes are there
@@ -120,7 +128,7 @@ async def test_bodies_of_all_requests_together_are_bounded() -> None:
                 status, said = await one.answer()
             if status == 503:
                 break
-        assert "httpMaxRequestsMemory" in said
+        assert "100000 bytes already" in said
         slow.send(b"y")
         assert await slow.answer() == (200, b"60000")
         other.send(head + b"y" * 60_000)
@@ -141,7 +149,7 @@ async def test_a_request_that_does_not_come_to_its_end_is_given_up() -> None:
             client.send(GET + b"\r\n")
             assert await client.answer() == (200, b"0")
             client.send(b"\r\n")
-            assert await client.ends() == b""
+            await client.ends()
         await until(lambda: server.connections.count == 0)
 
 
@@ -189,7 +197,7 @@ async def test_a_flood_of_refusals_does_not_fill_the_log() -> None:
             for _ in range(20):
                 async with connected(port) as client:
                     client.send(b"no HTTP\r\n\r\n")
-                    await client.answer()
+                    await client.ends()
         assert server.connections.refused.counts == {"malformed": 20}
         refused = [line for line in lines if line["event"] == "http.refused"]
         assert 1 <= len(refused) < 20
@@ -201,33 +209,4 @@ async def test_what_is_no_http_is_told_so() -> None:
         for sent in (b"\x00\x00\x00\x04hello\r\n\r\n", "GET /ä HTTP/1.1\r\n\r\n".encode()):
             async with connected(port) as client:
                 client.send(sent)
-                status, said = await client.answer()
-                assert (status, "no HTTP request" in said) == (400, True)
-
-
-async def test_an_address_has_no_more_connections_than_its_limit_unless_it_is_exempt() -> None:
-    one = {"maxHttpServerConnectionsPerIp": 1}
-    async with (
-        serving(**one) as (server, port),
-        connected(port) as first,
-        connected(port) as second,
-    ):
-        status, reason = await second.answer()
-        assert (status, "maxHttpServerConnectionsPerIp" in str(reason)) == (503, True)
-        reader, writer = await asyncio.open_connection(
-            "127.0.0.1", port, local_addr=("127.0.0.2", 0)
-        )
-        for client in (first, RawHttp(reader, writer)):
-            client.send(GET + b"\r\n")
-            assert (await client.answer())[0] == 200
-        writer.close()
-        first.writer.close()
-        await until(lambda: server.connections.count == 0)
-        async with connected(port) as again:
-            again.send(GET + b"\r\n")
-            assert (await again.answer())[0] == 200
-    exempt = {**one, "perIpLimitExemptAddresses": "127.0.0.0/8"}
-    async with serving(**exempt) as (_, port), connected(port) as it, connected(port) as other:
-        for client in (it, other):
-            client.send(GET + b"\r\n")
-            assert (await client.answer())[0] == 200
+                assert (await client.reader.readline()).startswith(b"HTTP/1.1 400 ")

@@ -64,15 +64,6 @@ def test_programs_may_know_the_node_by_any_name_unless_the_names_are_listed() ->
     assert status("GET", settings=listed, host="river.internal", user_agent="Mozilla/5.0") == 200
 
 
-def test_behind_a_proxy_the_sites_that_are_listed_may_send_requests() -> None:
-    proxy = {"webServiceAllowedOrigins": "https://anabranch.example.org"}
-    for host in ("anabranch.example.org", "10.0.0.7:8080", "node-1.example.com:8080"):
-        assert status(settings=proxy, host=host, origin="https://anabranch.example.org") == 200
-    assert status(settings=proxy, host="10.0.0.7:8080", origin="http://evil.example") == 403
-    everybody = {"webServiceAllowedOrigins": "*"}
-    assert status(settings=everybody, host="evil.example", origin="http://evil.example") == 200
-
-
 def test_what_a_browser_says_comes_from_another_site_changes_nothing() -> None:
     assert status("POST", host="localhost", sec_fetch_site="cross-site") == 403
     assert status("GET", host="localhost", sec_fetch_site="cross-site") == 200  # a link to a page
@@ -80,24 +71,11 @@ def test_what_a_browser_says_comes_from_another_site_changes_nothing() -> None:
 
 
 def test_of_two_origins_neither_is_believed() -> None:
-    listed = {"webServiceAllowedOrigins": "https://a.example"}
-    site = OriginRules(load_settings(None, {}, listed))
-    for first, second in itertools.permutations((b"http://evil.example", b"https://a.example")):
+    site = OriginRules(load_settings(None, {}, {}))
+    for first, second in itertools.permutations((b"http://evil.example", b"http://localhost")):
         headers = [(b"host", b"localhost"), (b"origin", first), (b"origin", second)]
         status, why = site.refuses("GET", headers) or (200, "")
         assert (status, "several Origin headers" in why) == (403, True)
-
-
-@on_nodes(webServiceAllowedOrigins="https://a.example")
-async def test_of_two_origins_no_answer_names_one_before_a_page_asks_either(node: HttpNode) -> None:
-    twice = [("Origin", "https://a.example"), ("Origin", "http://evil.example")]
-    asks = [*twice, ("Access-Control-Request-Method", "PUT")]
-    for answer in (
-        await node.http.options(PATH, headers=asks),
-        await node.http.get(PATH, headers=twice),
-    ):
-        assert answer.status_code == 403
-        assert "access-control-allow-origin" not in answer.headers
 
 
 @on_nodes()
@@ -106,7 +84,6 @@ async def test_a_refusal_names_the_setting_and_nothing_is_done(node: HttpNode) -
     cross = await http.put(PATH, json=BODY, headers={"Origin": "http://evil.example"})
     assert cross.status_code == 403
     assert "http://evil.example" in cross.json()["reason"]
-    assert "webServiceAllowedOrigins" in cross.json()["reason"]
     rebound = await http.put(PATH, json=BODY, headers={"Host": "evil.example", **BROWSER})
     assert rebound.status_code == 421
     assert "webServiceAllowedHosts" in rebound.json()["reason"]
@@ -116,21 +93,9 @@ async def test_a_refusal_names_the_setting_and_nothing_is_done(node: HttpNode) -
     assert (await http.put(PATH, json=BODY, headers=BROWSER)).status_code == 204
 
 
-@on_nodes(webServiceAllowedOrigins="https://console.example.org")
-async def test_a_page_of_a_listed_site_is_answered_as_browsers_want_it(node: HttpNode) -> None:
-    site = {"Origin": "https://console.example.org", **BROWSER}
-    before = await node.http.options(PATH, headers={**site, "Access-Control-Request-Method": "PUT"})
-    assert before.headers["access-control-allow-origin"] == "https://console.example.org"
-    done = await node.http.put(PATH, json=BODY, headers=site)
-    assert done.status_code == 204
-    assert done.headers["access-control-allow-origin"] == "https://console.example.org"
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("webServiceAllowedOrigins", "console.example.org"),
-        ("webServiceAllowedOrigins", "https://a.example/path"),
         ("webServiceAllowedHosts", "https://a.example"),
         ("webServiceAllowedHosts", "a.example:8080"),
     ],

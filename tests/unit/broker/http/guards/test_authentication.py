@@ -1,4 +1,4 @@
-"""What is remembered of a connection's last request counts for the same words, and no longer."""
+"""A remembered token counts for the same words, and no longer."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from starlette.types import Message, Receive, Scope, Send
 
-from anabranch.broker.http.guards.authentication import AuthenticationMiddleware, known_at_once
-from anabranch.broker.http.senders import CALLER_KEY, Caller, principal_of
+from anabranch.broker.http.guards.authentication import AuthenticationMiddleware
+from anabranch.broker.http.senders import principal_of
 from anabranch.broker.security.authenticator import Authenticator
 from anabranch.broker.settings import load_settings
 from anabranch.core.security.principal import Principal
@@ -21,12 +21,10 @@ ORIGINAL = "x-original-principal"
 
 
 class Connection:
-    """One that is kept, to an application that says who asks."""
+    """One to an application that says who asks."""
 
     def __init__(self, authenticator: Authenticator) -> None:
         self._app = AuthenticationMiddleware(self._served, authenticator)
-        self._authenticator = authenticator
-        self.caller = Caller()
         self._asked = ""
 
     async def _served(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -50,14 +48,10 @@ class Connection:
             "path": "/",
             "client": ("127.0.0.1", 1),
             "headers": [(name.encode(), value.encode()) for name, value in headers],
-            CALLER_KEY: self.caller,
         }
-        known = known_at_once(self._authenticator, scope)
         await self._app(scope, receive, send)
         status: int = sent[0]["status"]
-        found = self._asked if status == 200 else status
-        assert known is None or _name(known) == found
-        return found
+        return self._asked if status == 200 else status
 
 
 def _name(who: Principal) -> str:
@@ -70,7 +64,7 @@ def authorization(role: str) -> tuple[str, str]:
 
 async def test_each_request_is_its_own_sender_s_whoever_sent_the_one_before(tmp_path: Path) -> None:
     settings = load_settings(None, {}, tokens_alone(tmp_path, proxyRoles="gate"))
-    one = Connection(Authenticator(settings, ("127.0.0.1",)))
+    one = Connection(Authenticator(settings))
     ada, bob, gate = (authorization(role) for role in ("ada", "bob", "gate"))
     for_ada = (ORIGINAL, "ada")
     for headers, wanted in (
@@ -94,22 +88,10 @@ async def test_each_request_is_its_own_sender_s_whoever_sent_the_one_before(tmp_
         assert await one.ask(*headers) == wanted, headers
 
 
-async def test_who_came_over_another_connection_is_known_at_once(tmp_path: Path) -> None:
-    authenticator = Authenticator(load_settings(None, {}, tokens_alone(tmp_path)))
-    ada = authorization("ada")
-    assert await Connection(authenticator).ask(ada) == "ada"
-    other = Connection(authenticator)
-    scope = {"headers": [(ada[0].encode(), ada[1].encode())], CALLER_KEY: other.caller}
-    assert known_at_once(authenticator, scope) == Principal("ada", method="token")
-    assert other.caller.admitted is not None
-    assert await other.ask(authorization("bob")) == "bob"
-    assert await other.ask(ada) == "ada"
-
-
 async def test_it_ends_with_what_was_shown_and_with_its_key(tmp_path: Path) -> None:
     given = tokens_alone(tmp_path, authenticationFilesCheckSeconds=0.1)
     now = [time.time()]
-    authenticator = Authenticator(load_settings(None, {}, given), ("127.0.0.1",), lambda: now[0])
+    authenticator = Authenticator(load_settings(None, {}, given), lambda: now[0])
     one, ada = Connection(authenticator), authorization("ada")
     assert await one.ask(ada) == "ada"
     now[0] += 3_590
@@ -120,9 +102,10 @@ async def test_it_ends_with_what_was_shown_and_with_its_key(tmp_path: Path) -> N
     assert await one.ask(ada) == "ada"
     await authenticator.start()
     try:
-        before = authenticator.generation
+        (provider,) = authenticator.providers
+        before = provider.generation
         secret_file(tmp_path, bytes(64))
-        await until(lambda: authenticator.generation != before)
+        await until(lambda: provider.generation != before)
         assert await one.ask(ada) == 401
     finally:
         await authenticator.stop()
