@@ -12,6 +12,7 @@ ROOTS: Final = (
     "projections",
     "client",
     "broker",
+    "proxy",
     "spark_replay",
     "devkit",
 )

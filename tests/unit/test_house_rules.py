@@ -10,7 +10,17 @@ from pathlib import Path
 import pytest
 
 _REPOSITORY = Path(__file__).parents[2]
-_ROOTS = ("core", "channel", "wire", "projections", "client", "broker", "spark_replay", "devkit")
+_ROOTS = (
+    "core",
+    "channel",
+    "wire",
+    "projections",
+    "client",
+    "broker",
+    "proxy",
+    "spark_replay",
+    "devkit",
+)
 _MODULE_LINES_MAX = 450  # a smell, not a law: a module ends where its noun ends
 _FUNCTION_LINES_MAX = 70
 _ENDS_THE_PROCESS = frozenset({"list_offsets", "describe_cluster", "list_consumer_group_offsets"})
@@ -183,7 +193,7 @@ def test_a_node_raises_no_error_that_it_keeps() -> None:
     found = [
         f"{_relative(path)}:{node.lineno}: {ast.unparse(node)}"
         for path in _sources()
-        if re.match(r"(core|channel|wire|projections|broker)/(?!.*/cli/)", _relative(path))
+        if re.match(r"(core|channel|wire|projections|broker|proxy)/(?!.*/cli/)", _relative(path))
         for node in _kept(ast.parse(path.read_text(encoding="utf-8")))
     ]
     assert found == []

@@ -14,7 +14,17 @@ from anabranch.wire import supervised as tasks
 from support.waiting import until
 
 _REPOSITORY = Path(__file__).parents[2]
-_ROOTS = ("core", "channel", "wire", "projections", "client", "broker", "spark_replay", "devkit")
+_ROOTS = (
+    "core",
+    "channel",
+    "wire",
+    "projections",
+    "client",
+    "broker",
+    "proxy",
+    "spark_replay",
+    "devkit",
+)
 _MAKERS = ("asyncio.create_task", "asyncio.ensure_future")  # a group's own waits for its tasks
 
 

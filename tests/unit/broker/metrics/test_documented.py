@@ -16,14 +16,14 @@ from anabranch.broker.load.reporter import Probe
 from anabranch.broker.node_balance import build_balance, build_counts, resource_meter
 from anabranch.broker.node_metrics import measure_connections, measure_node
 from anabranch.broker.ports import NODE_PORTS, TlsPorts
-from anabranch.broker.proxy.proxy import Proxy
 from anabranch.broker.security.acls import measure_acls
 from anabranch.broker.security.node import measure_security
-from anabranch.broker.settings.proxy import load_proxy_settings
 from anabranch.broker.snapshots.metrics import ArchiveMetrics
 from anabranch.broker.snapshots.trim_watch import TrimWatch
 from anabranch.channel.load.loads import LoadTable, SegmentKey
 from anabranch.core.autoscale.load import LoadRecord
+from anabranch.proxy.proxy import Proxy
+from anabranch.proxy.settings import load_proxy_settings
 from anabranch.wire.server.gate import Gate
 from support import steady
 from support.balance import Outbox
@@ -65,7 +65,7 @@ def _measure_all(node: MemoryNode) -> None:
     measure_node(node.runtime, node.operations, node.metrics)
     http, wire = Connections(node.settings.http_limits), node.settings.wire_limits
     measure_connections(lambda: 0, Gate(wire.account, wire.exempt), http, node.metrics)
-    TlsPorts(node.settings, NODE_PORTS).measure(node.metrics)
+    TlsPorts(node.settings, node.settings, NODE_PORTS).measure(node.metrics)
     measure_security(None, node.metrics)
     measure_acls(None, node.metrics)
     node.metrics.registry.register(ArchiveMetrics(TrimWatch(1.0)))

@@ -9,10 +9,10 @@ import pytest
 from anabranch.broker.binary.forms import ClientSettings, Dags
 from anabranch.broker.errors import PreconditionError
 from anabranch.broker.http.models.topics import TopicStats
-from anabranch.broker.proxy.addresses import ProxyAddresses
 from anabranch.broker.topics.policies import check_layout, layout_bytes_max
 from anabranch.broker.topics.watches import RoundRobin, WatchedTopic
 from anabranch.core.entities.layout import initial_segments
+from anabranch.proxy.addresses import ProxyAddresses
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.framing import FRAME_BYTES_MAX
 from support.binary_consumer import client_of

@@ -9,7 +9,7 @@ import click
 
 from anabranch.broker.cli.shared.flags import FILE, given_settings
 from anabranch.broker.cli.shared.stopping import asked_to_stop
-from anabranch.broker.settings.proxy import ProxySettings, load_proxy_settings
+from anabranch.proxy.settings import ProxySettings, load_proxy_settings
 
 
 @click.command(
@@ -74,7 +74,7 @@ def proxy(
     configure_logging(LogFields.model_validate({}))  # text from info on: a proxy has little to say
     import uvloop
 
-    import anabranch.broker.proxy.proxy  # noqa: F401 - before a loop runs, which hears of no signal
+    import anabranch.proxy.proxy  # noqa: F401 - before a loop runs, which hears of no signal
 
     return uvloop.run(run(loaded))
 
@@ -83,11 +83,11 @@ async def run(settings: ProxySettings) -> int:
     """Starts the proxy and its ports; returns once it was stopped."""
     from anabranch.broker.descriptors import fit_connections
     from anabranch.broker.ports import hold_ports
-    from anabranch.broker.proxy.proxy import DESCRIPTORS_EACH, Proxy
-    from anabranch.broker.settings.proxy import PORTS, PROXY_PORTS
+    from anabranch.proxy.proxy import DESCRIPTORS_EACH, Proxy
+    from anabranch.proxy.settings import BIND_ADDRESS, PORTS, PROXY_PORTS
 
     stopping = asked_to_stop()
-    with hold_ports(settings, PROXY_PORTS) as held:
+    with hold_ports(settings, PROXY_PORTS, BIND_ADDRESS) as held:
         ports = fit_connections(PORTS, DESCRIPTORS_EACH, held.handshakes)
         running = Proxy(held.settings, ports)
         await running.start(held.sockets)

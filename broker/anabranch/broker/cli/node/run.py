@@ -72,9 +72,9 @@ async def run(settings: Settings) -> int:
     from anabranch.wire.server.server import WireServer
 
     stopping = asked_to_stop()
-    with hold_ports(settings, NODE_PORTS) as held:
+    with hold_ports(settings, NODE_PORTS, settings.bind_address) as held:
         settings = fit_connections(held.settings, more=held.handshakes)
-        tls = TlsPorts(settings, NODE_PORTS)
+        tls = TlsPorts(settings, settings, NODE_PORTS)
         running = Node(settings)
         security = node_security(settings, lambda: running.runtime.view)
         await running.start()

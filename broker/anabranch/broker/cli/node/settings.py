@@ -8,7 +8,7 @@ from anabranch.broker.cli.shared.api import json_option
 from anabranch.broker.cli.shared.output import table, write_json
 from anabranch.broker.settings import Settings
 from anabranch.broker.settings.page import SettingRow, markdown_table, setting_rows
-from anabranch.broker.settings.proxy import ProxySettings
+from anabranch.proxy.settings import ProxySettings
 
 
 @click.command(epilog="Example: anabranch settings lease")

@@ -19,7 +19,7 @@ from anabranch.broker.errors import OperationError, UnavailableError
 from anabranch.broker.logging import get_logger
 from anabranch.broker.node_http import NodeHttp, NodeRequest, NotLetInError, reason_in
 from anabranch.broker.security.outgoing import UNAUTHORIZED, OutgoingAccess
-from anabranch.broker.settings.proxy import PROXY_PORTS, ProxySettings
+from anabranch.proxy.settings import PROXY_PORTS, ProxySettings
 from anabranch.wire.anabranch_pb2 import CommandConnect
 from anabranch.wire.client import ClientConnection, join
 from anabranch.wire.connection import PROTOCOL_VERSION

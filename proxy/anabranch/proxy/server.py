@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from anabranch.broker.proxy.session import ClientSession, SessionParts
+from anabranch.proxy.session import ClientSession, SessionParts
 from anabranch.wire.anabranch_pb2 import BaseCommand, CommandConnect, ServerError
 from anabranch.wire.connection import ConnectionLimits
 from anabranch.wire.framing import FRAME_BYTES_MAX, LIST_FRAME_BYTES_MAX

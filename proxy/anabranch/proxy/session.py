@@ -15,12 +15,12 @@ from weakref import WeakValueDictionary
 
 from anabranch.access import CredentialsError
 from anabranch.broker.logging import get_logger
-from anabranch.broker.proxy.addresses import ProxyAddresses
-from anabranch.broker.proxy.counts import ProxyCounts
-from anabranch.broker.proxy.link import OWN_IDS, Asked, NodeLink
-from anabranch.broker.proxy.lists import ListRelay
-from anabranch.broker.proxy.nodes import KnownNodes, address_of
 from anabranch.core.strangers import PortRefusal
+from anabranch.proxy.addresses import ProxyAddresses
+from anabranch.proxy.counts import ProxyCounts
+from anabranch.proxy.link import OWN_IDS, Asked, NodeLink
+from anabranch.proxy.lists import ListRelay
+from anabranch.proxy.nodes import KnownNodes, address_of
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import (
     BaseCommand,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.broker.proxy import lists
+from anabranch.proxy import lists
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from anabranch.broker.proxy import nodes as known
-from anabranch.broker.proxy.nodes import KnownNodes
+from anabranch.proxy import nodes as known
+from anabranch.proxy.nodes import KnownNodes
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.client import ClientConnection
 from anabranch.wire.connection import PROTOCOL_VERSION

@@ -13,12 +13,6 @@ from anabranch.broker.logging import get_logger
 from anabranch.broker.metrics.ports import measure_strangers
 from anabranch.broker.metrics.topic_lists import TopicListPrefix, measured_limiter
 from anabranch.broker.ports import TlsPorts
-from anabranch.broker.proxy.addresses import ProxyAddresses
-from anabranch.broker.proxy.counts import ProxyCounts
-from anabranch.broker.proxy.http import Site, create_proxy_app
-from anabranch.broker.proxy.nodes import KnownNodes
-from anabranch.broker.proxy.server import ProxyServer
-from anabranch.broker.proxy.session import SessionParts
 from anabranch.broker.security.admission import (
     WireAdmission,
     measure_authentication,
@@ -26,9 +20,16 @@ from anabranch.broker.security.admission import (
 )
 from anabranch.broker.security.authenticator import Authenticator
 from anabranch.broker.settings.ports import PortFields
-from anabranch.broker.settings.proxy import (
+from anabranch.proxy.addresses import ProxyAddresses
+from anabranch.proxy.counts import ProxyCounts
+from anabranch.proxy.http import Site, create_proxy_app
+from anabranch.proxy.nodes import KnownNodes
+from anabranch.proxy.server import ProxyServer
+from anabranch.proxy.session import SessionParts
+from anabranch.proxy.settings import (
     BINARY,
     BINARY_TLS,
+    BIND_ADDRESS,
     PORTS,
     PROXY_PORTS,
     WEB,
@@ -68,7 +69,7 @@ class Proxy:
         if settings.authentication_enabled:
             self._authenticator = Authenticator(settings.authentication, _ALL_ADDRESSES)
             self._admission = WireAdmission(self._authenticator)
-        self._tls = TlsPorts(settings, PROXY_PORTS)
+        self._tls = TlsPorts(settings.tls, ports, PROXY_PORTS)
         version = f"anabranch-proxy {package_version('anabranch')}"
         parts = SessionParts(self.nodes, self.addresses, self.limiter, self.counts)
         self.wire = ProxyServer(parts, version, ports.wire_limits, self._admission)
@@ -79,7 +80,7 @@ class Proxy:
             self.counts,
             self._authenticator,
             ports.http_limits,
-            Site(web.hostname or "", settings.bind_address),
+            Site(web.hostname or "", BIND_ADDRESS),
         )
         self._http_limits = ports.http_limits
         self._http: HttpServer | None = None

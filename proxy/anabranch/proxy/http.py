@@ -36,14 +36,14 @@ from anabranch.broker.node_http import (
     NodeUnreachableError,
     NotLetInError,
 )
-from anabranch.broker.proxy.addresses import ProxyAddresses
-from anabranch.broker.proxy.counts import ProxyCounts
-from anabranch.broker.proxy.nodes import KnownNodes
 from anabranch.broker.security.authenticator import Authenticator
 from anabranch.broker.security.credentials import CredentialsError, RefusalReason
 from anabranch.broker.settings.ports import HttpLimits
 from anabranch.core.security.actions import Right
 from anabranch.core.security.table import REST
+from anabranch.proxy.addresses import ProxyAddresses
+from anabranch.proxy.counts import ProxyCounts
+from anabranch.proxy.nodes import KnownNodes
 from anabranch.wire.supervised import supervised
 
 _log = get_logger()

@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from anabranch.broker.logging import get_logger
-from anabranch.broker.proxy.link import PIECE_BYTES_MAX, NodeLink
 from anabranch.core.strangers import PortRefusal
 from anabranch.core.topic_lists.errors import PermitAcquireError
+from anabranch.proxy.link import PIECE_BYTES_MAX, NodeLink
 from anabranch.wire import commands, entries
 from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError
 from anabranch.wire.errors import RefusedError

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.broker.proxy.link import OWN_IDS
-from anabranch.broker.proxy.server import ProxyClient
-from anabranch.broker.proxy.session import ClientSession
 from anabranch.core.strangers import AccountLimits, PortRefusal
+from anabranch.proxy.link import OWN_IDS
+from anabranch.proxy.server import ProxyClient
+from anabranch.proxy.session import ClientSession
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError

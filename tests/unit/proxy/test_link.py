@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from anabranch.broker.proxy.link import OWN_IDS, PIECE_BYTES_MAX, NodeLink
-from anabranch.broker.proxy.lists import INITIAL_BYTES
+from anabranch.proxy.link import OWN_IDS, PIECE_BYTES_MAX, NodeLink
+from anabranch.proxy.lists import INITIAL_BYTES
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from anabranch.broker.proxy.nodes import NodeTable
+from anabranch.proxy.nodes import NodeTable
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire import commands
 from anabranch.wire.anabranch_pb2 import BaseCommand

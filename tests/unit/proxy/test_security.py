@@ -11,13 +11,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from anabranch.access import Tls, TlsFiles, Token
-from anabranch.broker.proxy import nodes as nodes_of_proxy
 from anabranch.broker.security.outgoing import OutgoingAccess
-from anabranch.broker.settings.proxy import BINARY, BINARY_TLS, WEB, WEB_TLS, load_proxy_settings
 from anabranch.broker.settings.sources import SettingsError
 from anabranch.core.security.changes import asker_of
 from anabranch.core.security.guesses import FREE_TRIES, WAITING_MAX
 from anabranch.core.security.principal import Principal, spoken_for
+from anabranch.proxy import nodes as nodes_of_proxy
+from anabranch.proxy.settings import BINARY, BINARY_TLS, WEB, WEB_TLS, load_proxy_settings
 from anabranch.wire import anabranch_pb2 as pb
 from anabranch.wire.anabranch_pb2 import BaseCommand, ServerError
 from anabranch.wire.client import connect

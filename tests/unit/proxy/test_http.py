@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
-from anabranch.broker.proxy import nodes as nodes_of_proxy
+from anabranch.proxy import nodes as nodes_of_proxy
 from support.memory_cluster import until
 from support.proxied import HOST, before_nodes, proxied, running_proxy
 

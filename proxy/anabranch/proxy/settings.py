@@ -15,15 +15,14 @@ from urllib.parse import urlsplit
 from pydantic import ConfigDict, Field, field_validator
 from pydantic.alias_generators import to_camel
 
-from anabranch.broker.settings.broker_client import BrokerClientFields
+from anabranch.broker.settings.broker_client import BrokerClientFields, NodeTokenFields
 from anabranch.broker.settings.environment import variable_of
-from anabranch.broker.settings.ports import HttpLimits, PortFields, PortNames, listed_words
-from anabranch.broker.settings.security import TOKEN, AuthenticationFields, is_path
+from anabranch.broker.settings.ports import PortFields, PortNames, listed_words
+from anabranch.broker.settings.security import TOKEN, AuthenticationFields, TokenFields
 from anabranch.broker.settings.sources import read_settings, written_name
-from anabranch.broker.settings.tls import TlsFields
+from anabranch.broker.settings.tls import CertificateFields, TlsFields
 from anabranch.broker.settings.topic_lists import TopicListFields
 from anabranch.core.names import PORT_MAX
-from anabranch.wire.connection import ConnectionLimits
 
 _ADDRESS: Final = re.compile(r"(?:\[[0-9a-fA-F:]+\]|[-.\w]+):\d{1,5}", re.ASCII)
 _HOST: Final = re.compile(r"[-.\w:\[\]]+")
@@ -31,6 +30,8 @@ _HOST: Final = re.compile(r"[-.\w:\[\]]+")
 _OF_THE_IMAGE: Final = variable_of("dataDir")
 _PLAIN, _SECURE = "http", "https"
 
+# All interfaces: in a container, where proxies run, there is none to choose.
+BIND_ADDRESS: Final = "0.0.0.0"  # noqa: S104
 WEB, WEB_TLS = "web_service_port", "web_service_port_tls"
 BINARY, BINARY_TLS = "service_port", "service_port_tls"
 PROXY_PORTS: Final = PortNames(WEB, WEB_TLS, BINARY, BINARY_TLS)
@@ -42,8 +43,8 @@ PORTS: Final = PortFields.model_validate(
 )
 
 
-class ProxySettings(TopicListFields):
-    """All that a proxy goes by."""
+class ProxySettings(TopicListFields, CertificateFields, TokenFields, NodeTokenFields):
+    """All that a proxy goes by: groups that a node has, too, and its own."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -94,34 +95,6 @@ class ProxySettings(TopicListFields):
         le=PORT_MAX,
         description="As servicePort, with TLS; 0: any free one; empty: none.",
     )
-    tls_certificate_file_path: Path | None = Field(
-        None,
-        description="PEM file of the proxy's certificate, and of those between it and a root.",
-    )
-    tls_key_file_path: Path | None = Field(
-        None, description="PEM file of the certificate's private key, without a password."
-    )
-    authentication_enabled: bool = Field(
-        False, description="Whether clients must show a token that says who they are."
-    )
-    token_secret_key: str = Field(
-        "", repr=False, description="File of the secret that verifies clients' tokens, as it is."
-    )
-    token_public_key: str = Field(
-        "",
-        repr=False,
-        description="File of the public key that verifies clients' tokens, PEM or DER.",
-    )
-    broker_client_authentication_parameters: str = Field(
-        "",
-        repr=False,
-        description="File of the token that the proxy shows nodes; empty: it shows none.",
-    )
-    broker_client_trust_certs_file_path: Path | None = Field(
-        None,
-        description="PEM file of the authorities that have signed the nodes' certificates; the "
-        "system's if left.",
-    )
 
     @field_validator(*PROXY_PORTS, mode="before")
     @classmethod
@@ -140,30 +113,6 @@ class ProxySettings(TopicListFields):
         if not _HOST.fullmatch(value) and not _urls_in(value):
             raise ValueError("write a host name, or URLs: pulsar://host:port,http://host:port")
         return value
-
-    @field_validator(
-        "token_secret_key", "token_public_key", "broker_client_authentication_parameters"
-    )
-    @classmethod
-    def _files(cls, value: str) -> str:
-        if value and not is_path(value):
-            raise ValueError("write the path of a file, or file:///path: secrets are no settings")
-        return value
-
-    @property
-    def bind_address(self) -> str:
-        """All interfaces: in a container, where proxies run, there is none to choose."""
-        return "0.0.0.0"  # noqa: S104
-
-    @property
-    def http_limits(self) -> HttpLimits:
-        """Those of `PORTS`."""
-        return PORTS.http_limits
-
-    @property
-    def wire_limits(self) -> ConnectionLimits:
-        """Those of `PORTS`."""
-        return PORTS.wire_limits
 
     @property
     def tls(self) -> TlsFields:
