@@ -56,9 +56,8 @@ def proxy(
 
     Exit status 0: stopped as asked. 2: did not start.
     """
-    from anabranch.broker.allocator import give_back_large_blocks
-    from anabranch.broker.collector import collect_rarely
     from anabranch.broker.logging import configure_logging
+    from anabranch.broker.process import collect_rarely, give_back_large_blocks
     from anabranch.broker.settings.logs import LogFields
 
     give_back_large_blocks()
@@ -81,8 +80,8 @@ def proxy(
 
 async def run(settings: ProxySettings) -> int:
     """Starts the proxy and its ports; returns once it was stopped."""
-    from anabranch.broker.descriptors import fit_connections
     from anabranch.broker.ports import hold_ports
+    from anabranch.broker.process import fit_connections
     from anabranch.proxy.proxy import DESCRIPTORS_EACH, Proxy
     from anabranch.proxy.settings import BIND_ADDRESS, PORTS, PROXY_PORTS
 

@@ -39,9 +39,8 @@ def node(end_with_parent: bool, **given: Any) -> int:
 
     Exit status 0: stopped as asked. 1: ended by itself, or bundles were left. 2: did not start.
     """
-    from anabranch.broker.allocator import give_back_large_blocks
-    from anabranch.broker.collector import collect_rarely
     from anabranch.broker.logging import configure_logging
+    from anabranch.broker.process import collect_rarely, give_back_large_blocks
 
     give_back_large_blocks()
     collect_rarely()
@@ -61,12 +60,12 @@ def node(end_with_parent: bool, **given: Any) -> int:
 async def run(settings: Settings) -> int:
     """Starts the node and its ports; returns the exit status once all have ended."""
     from anabranch.broker.binary.sessions import sessions
-    from anabranch.broker.descriptors import fit_connections
     from anabranch.broker.http.app import create_server
     from anabranch.broker.logging import set_log_level
     from anabranch.broker.node import Node
     from anabranch.broker.node_metrics import measure_connections
     from anabranch.broker.ports import NODE_PORTS, TlsPorts, hold_ports
+    from anabranch.broker.process import fit_connections
     from anabranch.broker.security.node import measure_security, node_security
     from anabranch.broker.settings.model import BINARY, WEB
     from anabranch.wire.server.server import WireServer
