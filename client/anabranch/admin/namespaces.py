@@ -29,7 +29,7 @@ class BundlesData(Answer, frozen=True):
     num_bundles: int
 
 
-class Policies(Answer, frozen=True):
+class Policies(Answer, frozen=True, omit_defaults=True):
     """A namespace's policies."""
 
     bundles: BundlesData

@@ -18,6 +18,7 @@ from anabranch import admin
 from anabranch.admin import Admin, AsyncAdmin, AutoScaleOverride, InvalidInputError
 from anabranch.admin.calls import Call, RestMethod
 from anabranch.broker.http.app import create_api
+from anabranch.broker.http.description import openapi_of
 from anabranch.core.autoscale.policy import OVERRIDE_FIELDS
 from support.memory_cluster import memory_cluster
 
@@ -109,7 +110,8 @@ def openapi() -> Any:
     async def found() -> Any:
         async with memory_cluster(1) as cluster:
             node = cluster.nodes[0]
-            return create_api(node.operations, node.settings, node.metrics).openapi()
+            api = create_api(node.operations, node.settings, node.metrics)
+            return openapi_of(api.routes, "1")
 
     return asyncio.run(found())
 

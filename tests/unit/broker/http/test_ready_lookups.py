@@ -9,7 +9,7 @@ from pathlib import Path
 from starlette.types import Receive, Scope, Send
 
 from anabranch.broker.http.guards.origins import OriginRules
-from anabranch.broker.http.ready_lookups import ReadyLookups
+from anabranch.broker.http.lookups import ReadyLookups
 from anabranch.broker.http.server import HttpServer, bind
 from anabranch.core.names import parse_topic
 from anabranch.wire import clock

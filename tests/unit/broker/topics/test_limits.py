@@ -8,7 +8,6 @@ import pytest
 
 from anabranch.broker.binary.forms import ClientSettings, Dags
 from anabranch.broker.errors import PreconditionError
-from anabranch.broker.http.models.topics import TopicStats
 from anabranch.broker.topics.policies import check_layout, layout_bytes_max
 from anabranch.broker.topics.watches import RoundRobin, WatchedTopic
 from anabranch.core.entities.layout import initial_segments
@@ -95,16 +94,6 @@ async def test_a_topic_that_another_request_deletes_while_it_is_made_is_a_confli
         cluster.segments.hold.set()
         refused(await making, 409, "was deleted before it was ready")
         assert (await deleting).status_code == 204
-
-
-async def test_statistics_are_what_their_model_says() -> None:
-    async with http_nodes() as (nodes, _):
-        (node,) = nodes
-        await created(node, 2)
-        await node.http.put(f"{TOPIC}/subscriptions/billing")
-        await node.http.post(f"{TOPIC}/split/0")
-        body = (await node.http.get(f"{TOPIC}/stats")).json()
-        assert TopicStats.model_validate(body).model_dump() == body
 
 
 def test_a_layout_is_made_for_the_binary_protocol_once_for_all_who_ask() -> None:

@@ -13,7 +13,8 @@ from typing import Final
 from urllib.parse import urlencode
 
 import msgspec
-from fastapi import Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from anabranch.broker.errors import OverloadedError
@@ -80,15 +81,14 @@ async def names_response(
     request: Request,
     limit: int | None,
     after: str,
-    headers: Mapping[str, str],
     piece_bytes: int = PIECE_BYTES,
 ) -> NamesResponse:
     """All names, or those behind `after`, at most `limit`; then it says where there are more."""
     if limit is None:
-        return NamesResponse(_walk(find, after, piece_bytes), limiter, headers, piece_bytes)
+        return NamesResponse(_walk(find, after, piece_bytes), limiter, {}, piece_bytes)
     names = await find()
     page = _first(names, after, limit, piece_bytes)
-    told = dict(headers)
+    told = {}
     if page and names.pieces_after(page[-1], 1):
         given = [(k, v) for k, v in request.query_params.multi_items() if k != "after"]
         query = urlencode([*given, ("after", page[-1])])

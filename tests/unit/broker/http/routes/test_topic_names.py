@@ -116,7 +116,7 @@ class Reader:
 
     async def ask(self) -> list[str]:
         request = Request({"type": "http", "path": LIST, "query_string": b"", "headers": []})
-        answer = await names_response(self.find, self.limiter, request, self._limit, "", {})
+        answer = await names_response(self.find, self.limiter, request, self._limit, "")
         self.link = answer.headers.get("link", "")
         await answer({"type": "http"}, self._receive, self._send)
         found: list[str] = json.loads(self.body)

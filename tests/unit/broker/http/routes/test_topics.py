@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from anabranch.broker.http.models.topics import LayoutBody
 from support.http import HttpNode, on_nodes
 from support.memory_cluster import until
 from support.scalable import HOME, TOPIC, created, layout, refused
@@ -13,7 +12,6 @@ async def test_a_new_topic_has_the_layout_of_the_seed(node: HttpNode) -> None:
     answer = await node.http.put(TOPIC, params={"numInitialSegments": 2}, json={"team": "blue"})
     assert (answer.status_code, answer.content) == (204, b"")
     body = await layout(node)
-    LayoutBody.model_validate(body, extra="forbid")
     assert set(body) == {"epoch", "nextSegmentId", "segments", "properties"}
     assert (body["epoch"], body["nextSegmentId"]) == (0, 2)
     assert body["properties"] == {"team": "blue"}
